@@ -1,0 +1,19 @@
+// Row gather. One work-group a row: LANES = 1 on a CPU (one work-item copies the row in 16-wide vectors), 64 on a GPU
+// (neighbouring lanes copy neighbouring vectors).
+#include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/rows.clh"
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
+    const __global int* row_ends, ulong row_ends_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
+    long x_row_stride, long out_row_stride, int rows, int hidden, int divisor, int experts, long rows_per_expert) {
+  const long row = get_group_id(0);
+  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
+  const int slot = index[index_first + row];
+  if (slot < 0 || slot / divisor >= rows) return;
+  const __global STORAGE(X_DTYPE)* from = x + x_first + (slot / divisor) * x_row_stride;
+  __global STORAGE(OUT_DTYPE)* to = out + out_first + row * out_row_stride;
+  int column = get_local_id(0) * 16;
+  for (; column + 16 <= hidden; column += LANES * 16) STORE16(OUT_DTYPE)(LOAD16(X_DTYPE)(from, column), to, column);
+  for (; column < hidden && column + 16 > hidden; ++column) STORE(OUT_DTYPE)(LOAD(X_DTYPE)(from, column), to, column);
+}

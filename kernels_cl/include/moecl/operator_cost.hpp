@@ -1,0 +1,12 @@
+#pragma once
+#include <cstdint>
+
+namespace moecl {
+
+/// The least an operator must do, for rooflines and traces.
+struct OperatorCost {
+  std::uint64_t bytes = 0;  ///< each input read once, each output written once
+  std::uint64_t flops = 0;  ///< a multiply-add counts two
+};
+
+}  // namespace moecl

@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+
+namespace moecl {
+
+enum class ScoreFunction : std::uint8_t { softmax, sigmoid, none };
+/// Whether scores are computed over all experts before the choice, or over the chosen logits after it.
+enum class ScoreOrder : std::uint8_t { before_top_k, after_top_k };
+enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
+
+/// How a family turns router logits into K experts and their weights; families differ by this data alone.
+///
+/// score_e  = function(logit_e)                    (before_top_k; after_top_k chooses on the logits themselves)
+/// choice_e = score_e + selection_bias_e           (bias optional, a tensor beside the spec)
+/// groups   : the E experts form `groups` equal runs; only the best `kept_groups` by `group_score` of choice take part
+/// ids      = the top_k largest choice_e, equal ones to the lowest id, NaN below every number
+/// weight_k = score of the chosen, without bias (after_top_k: function over the chosen logits)
+/// weight_k /= sum of the chosen weights           (renormalise; a sum of 0 divides by 1)
+/// weight_k *= scaling_factor
+///
+/// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Mixtral, arXiv:2401.04088, section 2.1
+struct RouterSpec {
+  std::int32_t top_k = 1;
+  ScoreFunction score = ScoreFunction::softmax;
+  ScoreOrder order = ScoreOrder::before_top_k;
+  std::int32_t groups = 1;
+  std::int32_t kept_groups = 1;
+  GroupScore group_score = GroupScore::max;
+  bool renormalise = false;
+  /// Added to the sum before dividing (1e-20 in DeepSeek-V3's reference).
+  float renormalise_epsilon = 0.0F;
+  float scaling_factor = 1.0F;
+  /// Multiply an expert's input by the weight instead of its output (Llama-4); needs top_k == 1.
+  bool weight_on_input = false;
+};
+
+}  // namespace moecl

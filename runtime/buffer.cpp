@@ -1,0 +1,127 @@
+#include "runtime/check.hpp"
+
+#include <moecl/buffer.hpp>
+#include <moecl/context.hpp>
+#include <moecl/trace.hpp>
+
+#include <CL/cl.h>
+
+namespace moecl {
+namespace {
+
+/// Runs `enqueue(cl_event*)` and hands the event to whoever wants it.
+template <class Enqueue>
+void transfer(StreamView stream, const char* what, std::uint64_t size_bytes, const Submit& submit, Enqueue enqueue) {
+  Trace* trace = stream.context->trace();
+  cl_event event = nullptr;
+  check_cl(enqueue(trace != nullptr || submit.done != nullptr ? &event : nullptr), what);
+  if (trace != nullptr) trace->command(stream, event, {what, "", fmt::format("{} B", size_bytes), size_bytes, 0});
+  Event owner(event);
+  if (submit.done != nullptr) *submit.done = std::move(owner);
+}
+
+void enqueue_nothing(StreamView stream, const Submit& submit) {
+  if (submit.done == nullptr && submit.wait.count == 0) return;
+  cl_event event = nullptr;
+  check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
+                                       submit.done != nullptr ? &event : nullptr),
+           "clEnqueueMarkerWithWaitList");
+  if (submit.done != nullptr) *submit.done = Event(event);
+}
+
+void expect_room(BufferView view, std::uint64_t size_bytes, const char* what) {
+  require(size_bytes <= view.size_bytes, "{}: {} bytes asked, the buffer view has {}", what, size_bytes, view.size_bytes);
+}
+
+}  // namespace
+
+BufferView BufferView::slice(std::uint64_t offset, std::uint64_t size) const {
+  require(offset <= size_bytes && size <= size_bytes - offset, "slice: bytes [{}, {} + {}) leave a view of {} bytes",
+          offset, offset, size, size_bytes);
+  return {handle, offset_bytes + offset, size};
+}
+
+Buffer::Buffer(Context& context, std::uint64_t size) {
+  if (size == 0) return;
+  for (const Device& device : context.devices())
+    require(size <= device.caps.max_alloc_bytes, "buffer: {} bytes asked, device '{}' allocates at most {}", size,
+            device.caps.name, device.caps.max_alloc_bytes);
+  cl_int status = CL_SUCCESS;
+  handle_ = clCreateBuffer(context.handle(), CL_MEM_READ_WRITE, size, nullptr, &status);
+  if (status != CL_SUCCESS)
+    throw Error(ErrorCode::out_of_memory, fmt::format("clCreateBuffer of {} bytes failed: {}", size, cl_status_text(status)),
+                status);
+  size_bytes_ = size;
+}
+
+Buffer Buffer::borrow(cl_mem handle) {
+  require(handle != nullptr, "buffer: the cl_mem is null");
+  std::size_t size = 0;
+  check_cl(clGetMemObjectInfo(handle, CL_MEM_SIZE, sizeof(size), &size, nullptr), "clGetMemObjectInfo");
+  check_cl(clRetainMemObject(handle), "clRetainMemObject");
+  Buffer buffer;
+  buffer.handle_ = handle;
+  buffer.size_bytes_ = size;
+  return buffer;
+}
+
+Buffer::~Buffer() {
+  if (handle_ != nullptr) clReleaseMemObject(handle_);
+}
+
+void write_blocking(StreamView stream, BufferView to, const void* from, std::uint64_t size_bytes) {
+  expect_room(to, size_bytes, "write");
+  if (size_bytes == 0) return;
+  ++stream.context->counters().host_syncs;
+  transfer(stream, "write", size_bytes, {}, [&](cl_event* event) {
+    return clEnqueueWriteBuffer(stream.queue, to.handle, CL_TRUE, to.offset_bytes, size_bytes, from, 0, nullptr, event);
+  });
+}
+
+void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes) {
+  expect_room(from, size_bytes, "read");
+  if (size_bytes == 0) return;
+  ++stream.context->counters().host_syncs;
+  transfer(stream, "read", size_bytes, {}, [&](cl_event* event) {
+    return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr, event);
+  });
+}
+
+void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint64_t size_bytes, Submit submit) {
+  expect_room(to, size_bytes, "write");
+  if (size_bytes == 0) return enqueue_nothing(stream, submit);
+  transfer(stream, "write", size_bytes, submit, [&](cl_event* event) {
+    return clEnqueueWriteBuffer(stream.queue, to.handle, CL_FALSE, to.offset_bytes, size_bytes, from, submit.wait.count,
+                                submit.wait.events, event);
+  });
+}
+
+void enqueue_read(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes, Submit submit) {
+  expect_room(from, size_bytes, "read");
+  if (size_bytes == 0) return enqueue_nothing(stream, submit);
+  transfer(stream, "read", size_bytes, submit, [&](cl_event* event) {
+    return clEnqueueReadBuffer(stream.queue, from.handle, CL_FALSE, from.offset_bytes, size_bytes, to, submit.wait.count,
+                               submit.wait.events, event);
+  });
+}
+
+void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit submit) {
+  require(from.size_bytes == to.size_bytes, "copy: {} bytes to a view of {}", from.size_bytes, to.size_bytes);
+  if (from.size_bytes == 0) return enqueue_nothing(stream, submit);
+  transfer(stream, "copy", from.size_bytes, submit, [&](cl_event* event) {
+    return clEnqueueCopyBuffer(stream.queue, from.handle, to.handle, from.offset_bytes, to.offset_bytes, from.size_bytes,
+                               submit.wait.count, submit.wait.events, event);
+  });
+}
+
+void enqueue_fill(StreamView stream, BufferView to, std::uint32_t pattern, Submit submit) {
+  require(to.size_bytes % 4 == 0 && to.offset_bytes % 4 == 0, "fill: {} bytes at {} are no multiples of 4", to.size_bytes,
+          to.offset_bytes);
+  if (to.size_bytes == 0) return enqueue_nothing(stream, submit);
+  transfer(stream, "fill", to.size_bytes, submit, [&](cl_event* event) {
+    return clEnqueueFillBuffer(stream.queue, to.handle, &pattern, sizeof(pattern), to.offset_bytes, to.size_bytes,
+                               submit.wait.count, submit.wait.events, event);
+  });
+}
+
+}  // namespace moecl

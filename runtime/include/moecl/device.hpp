@@ -1,0 +1,57 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <moecl/cl_handles.hpp>
+
+namespace moecl {
+
+enum class DeviceType : std::uint8_t { cpu, gpu, accelerator, other };
+
+const char* name(DeviceType type) noexcept;
+
+/// What a driver says it offers, with its known quirks applied.
+struct DeviceCaps {
+  std::string platform_name, platform_version, name, vendor, driver_version, opencl_c_version;
+  DeviceType type = DeviceType::other;
+  std::uint64_t global_mem_bytes = 0, max_alloc_bytes = 0, local_mem_bytes = 0;
+  std::uint32_t compute_units = 0, preferred_float_width = 1, mem_base_align_bytes = 1;
+  std::size_t max_work_group_size = 0;
+  bool has_fp16 = false, has_fp64 = false, has_subgroups = false, has_integer_dot = false;
+  /// False where event profiling returns no usable durations (Mesa rusticl 22.3): traces then carry host times.
+  bool event_times_usable = true;
+  /// Human-readable notes on deviations that moecl works around.
+  std::vector<std::string> quirks;
+};
+
+/// One OpenCL device. A value: owns nothing (root devices are never released).
+struct Device {
+  _cl_platform_id* platform = nullptr;
+  _cl_device_id* handle = nullptr;
+  DeviceCaps caps;
+};
+
+/// A device that was found, with the reason it cannot be used.
+struct DeviceReport {
+  Device device;
+  std::string refused;  ///< empty when the device is usable
+};
+
+/// Every device of every platform, in the ICD loader's order, usable or not; platforms without a device are reported
+/// as one refused entry with an empty device name.
+///
+/// Empty: no platform at all gives an empty list.
+std::vector<DeviceReport> enumerate_devices();
+
+/// Usable devices whose platform and device names contain the given texts (case-insensitive, empty matches all).
+///
+/// Errors: no_device  none matches; the message lists what was found and why each was refused
+std::vector<Device> select_devices(std::string_view platform_contains = {}, std::string_view device_contains = {});
+
+/// Capabilities of a device handle, as enumeration would report them.
+DeviceCaps query_caps(_cl_platform_id* platform, _cl_device_id* device);
+
+}  // namespace moecl

@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <moecl/cl_handles.hpp>
+
+namespace moecl {
+
+/// Owner of one reference to a cl_event. Empty means "already complete".
+class Event {
+ public:
+  Event() = default;
+  /// Takes over the caller's reference.
+  explicit Event(_cl_event* adopted) noexcept : handle_(adopted) {}
+  Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Event();
+
+  _cl_event* handle() const noexcept { return handle_; }
+  /// Gives the reference to the caller.
+  _cl_event* release() noexcept { return std::exchange(handle_, nullptr); }
+
+  /// Stops the host until the event completes.
+  /// Errors: device_error  a command before it failed
+  void wait() const;
+  /// Never blocks. Errors: device_error  the command failed
+  bool is_complete() const;
+
+ private:
+  _cl_event* handle_ = nullptr;
+};
+
+/// Events that must complete before a command starts. Owns nothing; empty events are left out by the maker.
+struct WaitList {
+  _cl_event* const* events = nullptr;
+  std::uint32_t count = 0;
+
+  WaitList() = default;
+  WaitList(_cl_event* const* first, std::uint32_t n) : events(n != 0 ? first : nullptr), count(n) {}
+  WaitList(const std::vector<_cl_event*>& list) : WaitList(list.data(), static_cast<std::uint32_t>(list.size())) {}
+};
+
+/// How a command is tied to others: what it waits for (beside the stream's own order) and who wants its event.
+struct Submit {
+  WaitList wait;
+  Event* done = nullptr;  ///< receives the command's event when not null; an event costs, so ask only where needed
+};
+
+}  // namespace moecl

@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <utility>
+
+#include <moecl/cl_handles.hpp>
+#include <moecl/event.hpp>
+
+namespace moecl {
+
+class Context;
+struct Device;
+
+/// An in-order command queue to enqueue on, by value. Owns nothing.
+///
+/// Threads: a stream is driven by one thread at a time; different streams may run in different threads.
+struct StreamView {
+  Context* context = nullptr;
+  const Device* device = nullptr;
+  _cl_command_queue* queue = nullptr;
+
+  /// Stops the host until everything enqueued so far has completed.
+  /// Errors: device_error  a command failed
+  void finish() const;
+  /// Hands the enqueued commands to the device without waiting.
+  void flush() const;
+  /// An event that completes when everything enqueued so far has. Async.
+  Event record() const;
+};
+
+/// Owner of an in-order command queue.
+class Stream {
+ public:
+  Stream() = default;
+  /// A queue of its own; with event profiling exactly when the context traces.
+  explicit Stream(Context& context, std::size_t device_index = 0);
+  /// Retains the caller's queue, which must be in-order and belong to the context.
+  /// Errors: invalid_argument  the queue is out-of-order, or of another context or device
+  static Stream borrow(Context& context, _cl_command_queue* queue);
+
+  Stream(Stream&& other) noexcept : view_(std::exchange(other.view_, {})) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(view_, other.view_);
+    return *this;
+  }
+  ~Stream();
+
+  StreamView view() const noexcept { return view_; }
+  operator StreamView() const noexcept { return view_; }
+  void finish() const { view_.finish(); }
+
+ private:
+  StreamView view_;
+};
+
+}  // namespace moecl

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+
+#include <moecl/buffer.hpp>
+
+namespace moecl {
+
+/// Sums up a workspace before it is allocated: each `add` reserves an aligned range and returns its offset.
+class WorkspaceLayout {
+ public:
+  static constexpr std::uint64_t alignment_bytes = 256;
+  /// Errors: invalid_argument  the total overflows 63 bits
+  std::uint64_t add(std::uint64_t size_bytes);
+  std::uint64_t total_bytes() const noexcept { return total_; }
+
+ private:
+  std::uint64_t total_ = 0;
+};
+
+/// Reusable scratch memory of one stream. Grows, never shrinks; contents are undefined between calls.
+///
+/// Async: growing releases the old memory only after commands that use it have finished (OpenCL's own rule).
+class Workspace {
+ public:
+  /// Errors: out_of_memory, invalid_argument as Buffer
+  BufferView reserve(Context& context, std::uint64_t size_bytes);
+  std::uint64_t capacity_bytes() const noexcept { return buffer_.size_bytes(); }
+
+ private:
+  Buffer buffer_;
+};
+
+}  // namespace moecl

@@ -1,0 +1,54 @@
+#include "runtime/kernel.hpp"
+
+#include "runtime/check.hpp"
+#include "runtime/kernel_library.hpp"
+
+#include <CL/cl.h>
+
+namespace moecl {
+namespace {
+
+void enqueue_marker(StreamView stream, const Submit& submit) {
+  if (submit.done == nullptr && submit.wait.count == 0) return;
+  cl_event event = nullptr;
+  check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
+                                       submit.done != nullptr ? &event : nullptr),
+           "clEnqueueMarkerWithWaitList");
+  if (submit.done != nullptr) *submit.done = Event(event);
+}
+
+}  // namespace
+
+void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
+                    const std::vector<KernelArg>& args) {
+  if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);
+  const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
+  require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(), kernel.arity());
+  for (std::uint32_t i = 0; i < args.size(); ++i) {
+    const void* value = args[i].local ? nullptr : args[i].value.data();
+    const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
+    if (status != CL_SUCCESS)
+      throw Error(ErrorCode::device_error,
+                  fmt::format("kernel {}: argument {} refused: {}", key.kernel, i, cl_status_text(status)), status);
+  }
+  Trace* trace = stream.context->trace();
+  cl_event event = nullptr;
+  const cl_int status = clEnqueueNDRangeKernel(stream.queue, kernel.handle(), 3, nullptr, range.global.data(),
+                                               range.local.data(), submit.wait.count, submit.wait.events,
+                                               trace != nullptr || submit.done != nullptr ? &event : nullptr);
+  if (status != CL_SUCCESS)
+    throw Error(ErrorCode::device_error,
+                fmt::format("kernel {}: launch over [{}, {}, {}] failed: {}", key.kernel, range.global[0], range.global[1],
+                            range.global[2], cl_status_text(status)),
+                status);
+  ++stream.context->counters().kernels_launched;
+  if (trace != nullptr) trace->command(stream, event, std::move(info));
+  Event owner(event);
+  if (submit.done != nullptr) *submit.done = std::move(owner);
+}
+
+void build(StreamView stream, const KernelKey& key) {
+  const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
+}
+
+}  // namespace moecl

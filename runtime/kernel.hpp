@@ -1,0 +1,99 @@
+#pragma once
+// Compiled kernels of a context and the one way to launch them.
+#include <moecl/context.hpp>
+#include <moecl/tensor_view.hpp>
+#include <moecl/trace.hpp>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace moecl {
+
+/// OpenCL C text embedded by the build, with every #include already resolved.
+struct ProgramSource {
+  const char* name;
+  std::string_view text;
+};
+
+/// Which kernel, compiled how. `options` are -D definitions.
+struct KernelKey {
+  const ProgramSource* source;
+  std::string options;
+  const char* kernel;
+};
+
+struct NdRange {
+  std::array<std::size_t, 3> global{1, 1, 1};
+  std::array<std::size_t, 3> local{1, 1, 1};
+};
+
+/// `__local` memory of that many bytes as a kernel argument.
+struct LocalMemory {
+  std::size_t size_bytes;
+};
+
+/// One kernel argument as clSetKernelArg wants it.
+struct KernelArg {
+  std::array<unsigned char, 8> value{};
+  std::size_t size_bytes = 0;
+  bool local = false;
+};
+
+class KernelLibrary;
+
+namespace detail {
+
+template <class T>
+KernelArg scalar_arg(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "a scalar kernel argument has at most 8 bytes");
+  KernelArg arg;
+  arg.size_bytes = sizeof(T);
+  __builtin_memcpy(arg.value.data(), &value, sizeof(T));
+  return arg;
+}
+
+inline void append_args(std::vector<KernelArg>& args, const LocalMemory& memory) {
+  KernelArg arg;
+  arg.size_bytes = memory.size_bytes;
+  arg.local = true;
+  args.push_back(arg);
+}
+/// A tensor is two arguments: `__global T* base, ulong first_element`. An absent one is (NULL, 0).
+inline void append_args(std::vector<KernelArg>& args, const TensorView& view) {
+  args.push_back(scalar_arg(view.buffer.handle));
+  args.push_back(scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0}));
+}
+template <class T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+void append_args(std::vector<KernelArg>& args, const T& value) {
+  args.push_back(scalar_arg(value));
+}
+
+void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
+            const std::vector<KernelArg>& args);
+
+}  // namespace detail
+
+/// Sets the arguments in the kernel's order and enqueues it. TensorView passes base and first element; arithmetic types
+/// pass by value with their own width (use std::int32_t, std::uint64_t, float: no size_t). The arity is checked.
+///
+/// Empty:  a global size with a 0 enqueues nothing (but honours `submit` with a marker)
+/// Errors: build_failed, device_error, invalid_argument (arity)
+template <class... Args>
+void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
+            const Args&... args) {
+  std::vector<KernelArg> list;
+  list.reserve(2 * sizeof...(Args));
+  (detail::append_args(list, args), ...);
+  detail::launch(stream, key, range, submit, std::move(info), list);
+}
+
+/// Compiles without launching, to warm caches. Errors: build_failed
+void build(StreamView stream, const KernelKey& key);
+
+}  // namespace moecl

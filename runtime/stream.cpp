@@ -1,0 +1,68 @@
+#include "runtime/check.hpp"
+
+#include <moecl/context.hpp>
+#include <moecl/stream.hpp>
+
+#include <CL/cl.h>
+
+#include <algorithm>
+
+namespace moecl {
+namespace {
+
+template <class T>
+T queue_info(cl_command_queue queue, cl_command_queue_info what) {
+  T value{};
+  check_cl(clGetCommandQueueInfo(queue, what, sizeof(value), &value, nullptr), "clGetCommandQueueInfo");
+  return value;
+}
+
+}  // namespace
+
+void StreamView::finish() const {
+  ++context->counters().host_syncs;
+  check_cl(clFinish(queue), "clFinish");
+}
+
+void StreamView::flush() const { check_cl(clFlush(queue), "clFlush"); }
+
+Event StreamView::record() const {
+  cl_event event = nullptr;
+  check_cl(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
+  return Event(event);
+}
+
+Stream::Stream(Context& context, std::size_t device_index) {
+  require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
+          context.devices().size());
+  const Device& device = context.devices()[device_index];
+  const cl_command_queue_properties properties = context.trace() != nullptr ? CL_QUEUE_PROFILING_ENABLE : 0;
+  cl_int status = CL_SUCCESS;
+  // The 1.2 entry point: clCreateCommandQueueWithProperties does not exist on OpenCL 1.2 drivers.
+  cl_command_queue queue = clCreateCommandQueue(context.handle(), device.handle, properties, &status);
+  check_cl(status, "clCreateCommandQueue");
+  view_ = {&context, &device, queue};
+}
+
+Stream Stream::borrow(Context& context, cl_command_queue queue) {
+  require(queue != nullptr, "stream: the cl_command_queue is null");
+  require(queue_info<cl_context>(queue, CL_QUEUE_CONTEXT) == context.handle(),
+          "stream: the cl_command_queue belongs to another cl_context");
+  const auto properties = queue_info<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES);
+  require((properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0,
+          "stream: the cl_command_queue is out-of-order; moecl needs an in-order queue");
+  const auto handle = queue_info<cl_device_id>(queue, CL_QUEUE_DEVICE);
+  const auto device = std::find_if(context.devices().begin(), context.devices().end(),
+                                   [&](const Device& d) { return d.handle == handle; });
+  require(device != context.devices().end(), "stream: the cl_command_queue's device is not one of the context");
+  check_cl(clRetainCommandQueue(queue), "clRetainCommandQueue");
+  Stream stream;
+  stream.view_ = {&context, &*device, queue};
+  return stream;
+}
+
+Stream::~Stream() {
+  if (view_.queue != nullptr) clReleaseCommandQueue(view_.queue);
+}
+
+}  // namespace moecl

@@ -1,0 +1,22 @@
+#include "runtime/check.hpp"
+
+#include <moecl/workspace.hpp>
+
+#include <limits>
+
+namespace moecl {
+
+std::uint64_t WorkspaceLayout::add(std::uint64_t size_bytes) {
+  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max() - alignment_bytes;
+  require(size_bytes <= limit - total_, "workspace: {} + {} bytes overflow", total_, size_bytes);
+  const std::uint64_t offset = total_;
+  total_ += (size_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  return offset;
+}
+
+BufferView Workspace::reserve(Context& context, std::uint64_t size_bytes) {
+  if (size_bytes > buffer_.size_bytes()) buffer_ = Buffer(context, size_bytes);
+  return buffer_.view().slice(0, size_bytes);
+}
+
+}  // namespace moecl

@@ -1,0 +1,18 @@
+#pragma once
+// What `moecl doctor` runs: every operator on tiny inputs against the oracle, each kernel variant the device may get.
+#include <moecl/stream.hpp>
+
+#include <string>
+#include <vector>
+
+namespace moecl::test {
+
+struct SelfTestResult {
+  std::string op, variant, shape;
+  double error = 0, tolerance = 0;
+  bool ok() const { return error <= tolerance; }  // false for NaN
+};
+
+std::vector<SelfTestResult> self_test_gather_rows(StreamView stream);
+
+}  // namespace moecl::test
