@@ -2,6 +2,7 @@
 // Timing of operators for Google Benchmark: the median device sees, host clock around a chain that ends in one finish.
 #include <moecl/context.hpp>
 #include <moecl/operator_cost.hpp>
+#include <moecl/stream.hpp>
 
 #include <benchmark/benchmark.h>
 
