@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
+/// Dense and strided-batched products through CLBlast, over row-major weights: out[b] = a[b] x w[b]^T, in f32.
+///
+/// The other way to a dense product is grouped_gemm with one expert; which one a device gets is data, see dense_backend.
+namespace moecl::clblast_gemm {
+
+struct Args {
+  TensorView a;    ///< Shape: [M, K] or [B, M, K] f32, rows and matrices may be strided
+  TensorView w;    ///< Shape: [N, K] or [B, N, K] f32
+  TensorView out;  ///< Shape: [M, N] or [B, M, N] f32
+};
+
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why; device_error with CLBlast's status
+/// Async:  CLBlast's kernels; its first call for a shape class compiles. Empty: no rows enqueue nothing
+void enqueue(StreamView stream, const Args& args, Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::clblast_gemm

@@ -1,0 +1,35 @@
+#pragma once
+#include <string>
+
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/router_spec.hpp>
+#include <moecl/tensor_view.hpp>
+
+/// Routes every token to its K best experts: scores, groups, choice and weights in one kernel.
+///
+/// Equal scores go to the lower expert id on every device, so a plan is reproducible. The ids of a token are always
+/// distinct and in range: NaN scores lose to every number (among themselves the lowest id first) and get weight 0. Of
+/// infinite logits softmax takes the limit: experts at +inf share the weight equally; a row of -inf gets weights 0.
+namespace moecl::gating_top_k {
+
+struct Args {
+  TensorView logits;          ///< Shape: [T, E] f32, rows may be strided
+  TensorView selection_bias;  ///< optional. Shape: [E] f32; added to the score for the choice only
+  TensorView ids;             ///< out. Shape: [T, K] i32, by falling choice score
+  TensorView weights;         ///< out. Shape: [T, K] f32
+};
+
+struct Config {
+  std::int32_t lanes = 0;  ///< work-items a token; 0 picks 1 on a CPU and 64 elsewhere
+};
+
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel. Empty: T == 0 enqueues nothing
+/// Source: RouterSpec's
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config = {}, Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::gating_top_k

@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/pack_weights.hpp>
+#include <moecl/tensor_view.hpp>
+
+/// For each expert e, its rows times its weights: out[j] = a[index[j] / divisor] x W_e^T (* scales) (+ bias_e).
+///
+/// Accumulates in f32, k ascending (i8 x i8: exactly, as int32), so a row's result does not depend on the other rows of
+/// the batch within one variant. Many rows run the "gemm" kernels, few rows the "gemv" ones; a dense product is one
+/// expert with every row.
+namespace moecl::grouped_gemm {
+
+struct Args {
+  TensorView a;                    ///< Shape: [M, K] f32, f16, bf16 or i8
+  TensorView a_index;              ///< optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j]
+  std::int32_t index_divisor = 1;  ///< K when a_index holds sorted slots and a holds tokens
+  TensorView a_scale;              ///< needed when a is i8. Shape: [M] f32, per token, indexed as a
+  PackedWeights weights;           ///< f32, f16, bf16; i8 exactly when a is i8
+  TensorView weight_scale;         ///< needed when weights are i8. Shape: [weights.experts, N] f32, per channel
+  TensorView bias;                 ///< optional. Shape: [weights.experts, N] f32; added after the scales
+  TensorView row_ends;             ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
+  std::int32_t first_expert = 0;   ///< weights hold experts [first_expert, first_expert + weights.experts) of the E
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched: expert e's rows start at e * rows_per_expert
+  TensorView out;                  ///< Shape: [R, N] f32, f16 or bf16; rows of other experts and past the valid ones are untouched
+};
+
+/// A row of the variant table.
+struct Variant {
+  const char* name;         ///< as logs, traces and summaries show it
+  const char* written_for;  ///< the execution shape, in words
+};
+
+struct Config {
+  std::string variant;              ///< empty: the choice of `select`
+  std::int64_t expected_rows = 0;   ///< rows an expert is expected to get, for the choice; 0: R spread evenly over the experts
+};
+
+/// Every variant this library has, fastest tier first.
+const std::vector<Variant>& variants();
+/// The variant that `enqueue` runs.
+std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel. Empty: no rows enqueue nothing
+void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
+/// `active_experts`: whose weights are read; 0 counts min(E, R).
+OperatorCost cost(const Args& args, std::int64_t active_experts = 0);
+
+}  // namespace moecl::grouped_gemm

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
+namespace moecl {
+
+/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in a
+/// panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
+struct PackedWeights {
+  static constexpr std::int64_t panel_columns = 64;
+
+  BufferView buffer;
+  DType dtype = DType::f32;
+  std::int64_t experts = 0, n = 0, k = 0;
+
+  static std::uint64_t size_bytes(DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k);
+  bool present() const noexcept { return experts != 0; }
+};
+
+}  // namespace moecl
+
+/// Repacks a row-major matrix into (part of) one expert of a PackedWeights, once, when a model is loaded.
+namespace moecl::pack_weights {
+
+struct Args {
+  /// Shape: [rows, K]; element (n, k) at n * stride[0] + k * stride[1]: swap both to pack a transposed matrix.
+  /// f32, f16, bf16 or i8; converted to the packed dtype (i8 only to i8).
+  TensorView source;
+  PackedWeights packed;
+  std::int64_t expert = 0;       ///< Range: [0, packed.experts)
+  std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
+};
+
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const DeviceCaps& caps);
+/// Also zeroes the padding of the last panel when the source's last row is column N - 1.
+/// Errors: invalid_argument  `reject` says why. Async: one kernel. Empty: no rows enqueue nothing
+void enqueue(StreamView stream, const Args& args, Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::pack_weights
