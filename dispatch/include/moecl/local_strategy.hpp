@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+
+#include <moecl/device.hpp>
+#include <moecl/routed_rows.hpp>
+#include <moecl/stream.hpp>
+#include <moecl/workspace.hpp>
+
+/// The strategy of one rank: every expert is here, so tokens are only sorted, and nothing is exchanged.
+///
+/// Both halves, as every strategy has them: dispatch brings tokens to experts, combine brings the weighted sum back.
+namespace moecl::local_strategy {
+
+struct Problem {
+  std::int64_t tokens = 0, hidden = 0;
+  std::int32_t experts = 0, top_k = 0;
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched
+  DType dtype = DType::f32;          ///< of the hidden states
+
+  std::int64_t slots() const { return tokens * top_k; }
+  /// Rows of the expert-ordered matrices.
+  std::int64_t rows() const { return rows_per_expert == 0 ? slots() : rows_per_expert * experts; }
+};
+
+/// Scratch of one call, as offsets into a workspace.
+struct Layout {
+  Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceCaps& caps);
+  std::uint64_t row_ends, sorted_slots, slot_rows, sort_scratch, batched_rows;
+};
+
+struct Dispatched {
+  RoutedRows rows;
+  TensorView slot_rows;  ///< Shape: [T * K] i32
+};
+
+/// Sorts slots by expert; in the batched layout also copies each expert's rows to their place.
+///
+/// @param ids    Shape: [T, K] i32. @param fault  Shape: [4] i32, see expert_sort
+/// Async: two to four kernels, no host read. Empty: T == 0 writes zero row ends
+Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& layout, BufferView workspace, TensorView x,
+                    TensorView ids, TensorView fault);
+
+/// What the experts' rows are combined with.
+struct Finalize {
+  TensorView weights;      ///< Shape: [T, K] f32; absent: 1, when the weight already multiplied the input
+  TensorView shared;       ///< optional. Shape: [T, H]
+  TensorView shared_gate;  ///< optional. Shape: [T, 1] f32 logits
+};
+
+/// out[t] = weighted sum of the token's expert rows, plus the shared part. Async: one kernel.
+void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize, TensorView out,
+             Submit submit = {});
+
+}  // namespace moecl::local_strategy

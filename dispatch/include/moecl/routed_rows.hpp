@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+
+#include <moecl/tensor_view.hpp>
+
+namespace moecl {
+
+/// The rows a strategy's dispatch hands to the local experts: where they are and which expert each belongs to.
+///
+/// Standard layout: rows of all local experts concatenated in expert order. Batched layout (rows_per_expert > 0):
+/// expert e's rows start at e * rows_per_expert. Rows may be read in place: row j is x[index[j] / index_divisor].
+struct RoutedRows {
+  TensorView x;      ///< Shape: [N, H]
+  TensorView index;  ///< optional. Shape: [R] i32
+  std::int32_t index_divisor = 1;
+  TensorView row_ends;    ///< Shape: [local experts] i32, cumulative end offsets
+  std::int64_t rows = 0;  ///< R: the most rows there can be
+  std::int64_t rows_per_expert = 0;
+};
+
+}  // namespace moecl

@@ -1,0 +1,88 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <moecl/context.hpp>
+#include <moecl/moe_weights.hpp>
+#include <moecl/tensor_view.hpp>
+#include <moecl/workspace.hpp>
+
+namespace moecl {
+
+enum class ExpertLayout : std::uint8_t { standard, batched };
+
+struct MoeLayerOptions {
+  /// Storage of activations and weights on the device: f32, f16 or bf16. Sums and rows between kernels are f32.
+  DType dtype = DType::f32;
+  ExpertLayout layout = ExpertLayout::standard;
+  /// Batched layout: rows each expert has room for; 0: as many as a chunk has tokens, so none can overflow.
+  std::int64_t rows_per_expert = 0;
+  /// Most tokens in flight; longer inputs run in chunks of equal workspace. 0: as many as fit 256 MiB of workspace.
+  std::int64_t chunk_tokens = 0;
+};
+
+/// What was chosen for a layer, for logs and summaries.
+struct MoeLayerReport {
+  std::string dense_backend, dense_reason;      ///< router and shared experts
+  std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
+  std::int64_t chunk_tokens = 0;
+  std::uint64_t weight_bytes = 0;  ///< device memory held
+  std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
+};
+
+/// Progress of loading: experts done of all. Called on the loading thread.
+using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// One MoE layer on one device: router -> dispatch -> experts -> combine (+ shared experts).
+///
+/// Threads: `forward` may run from one thread a stream at a time; a layer is read-only after it is made.
+/// Lifetime: the context outlives the layer; the layer outlives its commands in flight.
+class MoeLayer {
+ public:
+  /// Checks shapes, uploads and repacks the weights; `weights` may be freed afterwards. Stops the host.
+  ///
+  /// Errors: invalid_argument  a matrix does not fit the shape; unsupported; out_of_memory
+  MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options = {},
+           const LoadProgress& progress = {});
+  ~MoeLayer();
+  MoeLayer(MoeLayer&&) noexcept;
+  MoeLayer& operator=(MoeLayer&&) noexcept;
+
+  const MoeShape& shape() const noexcept;
+  const MoeLayerOptions& options() const noexcept;
+  const MoeLayerReport& report() const noexcept;
+  /// Bytes that `forward` of up to `tokens` tokens needs.
+  std::uint64_t workspace_bytes(std::int64_t tokens) const;
+
+  struct Forward {
+    TensorView x;    ///< Shape: [T, H] of options().dtype
+    TensorView out;  ///< Shape: [T, H] f32, f16 or bf16
+    /// Caller's own routing instead of the router's: both or neither. Ids outside [-1, E) set the fault word.
+    TensorView ids, weights;  ///< optional. Shapes: [T, K] i32 and [T, K] f32
+    /// Optional outputs.
+    TensorView router_logits;  ///< Shape: [T, E] f32
+    TensorView topk_ids;       ///< Shape: [T, K] i32
+    TensorView topk_weights;   ///< Shape: [T, K] f32
+    TensorView routed_out;     ///< Shape: [T, H], `out` without the shared experts
+    BufferView workspace;      ///< at least workspace_bytes(T); of this stream alone until the command completes
+    TensorView fault;          ///< optional in/out. Shape: [4] i32, see expert_sort; zero it before, read it after
+  };
+  /// out = MoE(x).
+  ///
+  /// Errors: invalid_argument  before anything is enqueued
+  /// Async:  kernels only; never stops the host. Empty: T == 0 enqueues nothing but honours `submit`
+  void forward(StreamView stream, const Forward& args, Submit submit = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Reads a fault word and throws what it says. Stops the host.
+/// Errors: invalid_argument  the word holds a fault, with its slot and value
+void check_fault(StreamView stream, TensorView fault);
+
+}  // namespace moecl
