@@ -1,0 +1,40 @@
+#pragma once
+#include <moecl/host_tensor.hpp>
+#include <moecl/model_config.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace moecl {
+
+/// A Hugging Face model directory: config.json beside model.safetensors, or beside model.safetensors.index.json and the
+/// shards it names. Each shard is mapped when a tensor of it is first asked for.
+///
+/// Lifetime: tensors point into the mapped shards and die with this object.
+/// Threads:  const members may be called from several threads.
+class Checkpoint {
+ public:
+  /// Errors: io_error      no such directory, or a file of it is missing or unreadable
+  ///         invalid_data  config.json, the index or the file is malformed; a shard's path leaves the directory
+  ///         unsupported   the model type is unknown (the message lists the known ones)
+  static Checkpoint open(const std::string& dir);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& dir() const noexcept;
+  const ModelConfig& config() const noexcept;
+  bool has(std::string_view name) const;
+  /// Errors: invalid_data  no such tensor in the directory, or not in the shard that the index names
+  ///         unsupported   its dtype is one that moecl does not know
+  ///         io_error      its shard is missing or unreadable
+  HostTensor tensor(std::string_view name) const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moecl

@@ -1,0 +1,29 @@
+#pragma once
+#include <moecl/checkpoint.hpp>
+#include <moecl/model_config.hpp>
+#include <moecl/moe_weights.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace moecl {
+
+/// Finds and checks the weights of one layer, as views into its checkpoint; reads no tensor bytes.
+///
+/// Every matrix is f32, f16 or bf16 and has the shape that the config gives it. Files promise no alignment: copy bytes
+/// out of a matrix, do not cast its pointer.
+///
+/// Lifetime: the views die with `checkpoint`.
+/// Errors: invalid_data  a tensor is missing, or its dtype or shape is not what the config says
+///         unsupported   the checkpoint is quantized
+///         io_error      a shard is missing or unreadable
+MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config);
+
+/// The same with the routed experts of one expert-parallel rank only; shards of other experts are not even opened.
+///
+/// @param expert_ids  Which experts, in the order wanted; may repeat (replicas). Range: [0, E)
+/// Errors: invalid_argument  an id is out of range
+MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
+                              const std::vector<std::int64_t>& expert_ids);
+
+}  // namespace moecl

@@ -1,0 +1,69 @@
+#pragma once
+#include <moecl/dtype.hpp>
+#include <moecl/moe_weights.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moecl {
+
+/// Tensor names of one gated feed-forward network: down(activation(gate x) * up x), also called w1, w3 and w2.
+struct ExpertTensorNames {
+  std::string gate;  ///< Shape: [I, H]
+  std::string up;    ///< Shape: [I, H]
+  std::string down;  ///< Shape: [H, I]
+};
+
+/// Tensor names of one layer's MoE block; empty where the family has no such tensor.
+struct MoeTensorNames {
+  std::string router;          ///< Shape: [E, H]
+  std::string selection_bias;  ///< Shape: [E]
+  ExpertTensorNames expert;    ///< "{expert}" stands for the expert's number
+  ExpertTensorNames shared;    ///< of width MoeShape::shared_intermediate
+  std::string shared_gate;     ///< Shape: [1, H]; the shared expert's output is multiplied by sigmoid(gate x)
+};
+
+/// What one layer's MoE block computes and where its weights are.
+struct MoeLayerConfig {
+  std::string family;
+  int layer = 0;
+  MoeShape shape;
+  MoeTensorNames names;
+  /// `quant_method` of config.json's quantization_config; empty when the checkpoint is not quantized.
+  std::string quantization_method;
+};
+
+/// Which decoder layers have experts: layer >= first, (layer + offset) % step == 0, and not in `dense`.
+struct SparseLayers {
+  std::int64_t first = 0;
+  std::int64_t step = 1;
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> dense;
+
+  bool contains(std::int64_t layer) const;
+};
+
+/// What moecl needs of a Hugging Face config.json, checked.
+struct ModelConfig {
+  std::string family;  ///< config.json's model_type
+  int num_layers = 0;
+  std::optional<DType> dtype;  ///< what config.json says; each tensor's own dtype is what counts
+  SparseLayers sparse;
+  MoeLayerConfig moe;  ///< of every layer with experts; "{layer}" in the names stands for the layer's number
+
+  /// @param json    Text of a config.json.
+  /// @param origin  What messages call it: its path.
+  /// Errors: invalid_data  bad JSON, a field missing, of a wrong type, or contradicting another
+  ///         unsupported   unknown model_type, activation or routing method; the message lists the known ones
+  static ModelConfig parse(const std::string& json, const std::string& origin);
+
+  bool has_experts(int layer) const;
+  /// Errors: invalid_data  no layer has experts
+  int first_moe_layer() const;
+  /// Errors: invalid_argument  the model has no such layer, or the layer is dense
+  MoeLayerConfig layer(int layer) const;
+};
+
+}  // namespace moecl

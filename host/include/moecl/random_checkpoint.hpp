@@ -1,0 +1,30 @@
+#pragma once
+#include <moecl/dtype.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace moecl {
+
+struct RandomCheckpoint {
+  std::string config_json;   ///< of a known family, as released
+  int layers = 1;            ///< MoE layers to write, from the model's first one on
+  std::int64_t experts = 0;  ///< a slice of the config's experts; 0 keeps them all
+  DType dtype = DType::bf16;
+  std::uint64_t seed = 0;
+  std::uint64_t shard_bytes = std::uint64_t{2} << 30;  ///< a shard ends before it would exceed this
+};
+
+/// Writes a checkpoint of MoE blocks alone (no attention, no embeddings) with random weights in the family's released
+/// layout: config.json beside model.safetensors, or beside an index and shards when one shard does not hold it.
+///
+/// Weights are normal with deviation 1 / sqrt(fan in), so outputs stay near the inputs' size. A tensor's values depend
+/// on the seed and its name alone, so a slice of experts has the same experts. The directory appears when it is
+/// complete.
+///
+/// Errors: invalid_argument  `dir` exists and is not empty, or dtype, layers or experts are out of range
+///         invalid_data, unsupported  as ModelConfig::parse
+///         io_error          a file cannot be written
+void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& checkpoint);
+
+}  // namespace moecl
