@@ -25,7 +25,9 @@ void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue)
     stream().finish();
     state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / chain);
   }
-  const auto per_second = [](double amount) { return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate); };
+  const auto per_second = [](double amount) {
+    return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
+  };
   state.counters["GFLOP/s"] = per_second(static_cast<double>(cost.flops) / 1e9);
   state.counters["GB/s"] = per_second(static_cast<double>(cost.bytes) / 1e9);
 }

@@ -1,8 +1,8 @@
 #include <moecl/expert_map.hpp>
 
-#include "runtime/check.hpp"
-
 #include <algorithm>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 

@@ -1,9 +1,8 @@
-#include <moecl/local_strategy.hpp>
-
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/expert_sort.hpp>
 #include <moecl/gather_rows.hpp>
+#include <moecl/local_strategy.hpp>
 
 namespace moecl::local_strategy {
 
@@ -14,7 +13,8 @@ Layout::Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceC
       sort_scratch(workspace.add(expert_sort::scratch_bytes(problem.slots(), problem.experts, caps))),
       batched_rows(problem.rows_per_expert == 0
                        ? 0
-                       : workspace.add(static_cast<std::uint64_t>(problem.rows() * problem.hidden) * size_bytes(problem.dtype))) {}
+                       : workspace.add(static_cast<std::uint64_t>(problem.rows() * problem.hidden) *
+                                       size_bytes(problem.dtype))) {}
 
 Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& layout, BufferView workspace, TensorView x,
                     TensorView ids, TensorView fault) {
@@ -34,7 +34,8 @@ Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& lay
   sort.sorted_slots = sorted_slots;
   sort.slot_rows = dispatched.slot_rows;
   sort.fault = fault;
-  sort.scratch = workspace.slice(layout.sort_scratch, expert_sort::scratch_bytes(problem.slots(), problem.experts, stream.device->caps));
+  sort.scratch = workspace.slice(layout.sort_scratch,
+                                 expert_sort::scratch_bytes(problem.slots(), problem.experts, stream.device->caps));
   expert_sort::enqueue(stream, sort);
 
   RoutedRows& rows = dispatched.rows;
@@ -53,8 +54,8 @@ Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& lay
   return dispatched;
 }
 
-void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize, TensorView out,
-             Submit submit) {
+void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
+             TensorView out, Submit submit) {
   combine::Args args;
   args.rows = expert_rows;
   args.slot_rows = dispatched.slot_rows;

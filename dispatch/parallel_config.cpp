@@ -6,8 +6,8 @@ namespace moecl {
 namespace {
 
 void expect_inside(const char* what, GroupPosition position) {
-  require(position.size >= 1 && position.rank >= 0 && position.rank < position.size, "{} rank {} is not in a group of {}",
-          what, position.rank, position.size);
+  require(position.size >= 1 && position.rank >= 0 && position.rank < position.size,
+          "{} rank {} is not in a group of {}", what, position.rank, position.size);
 }
 
 }  // namespace

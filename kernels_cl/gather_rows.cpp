@@ -12,18 +12,23 @@ namespace moecl::gather_rows {
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   const auto float_or_i8 = [](DType dtype) { return is_activation_dtype(dtype) || dtype == DType::i8; };
-  if (args.x.rank != 2 || !float_or_i8(args.x.dtype)) return fmt::format("x: expected float or i8 [N, H], got {}", args.x.describe());
-  if (args.index.rank != 1 || args.index.dtype != DType::i32) return fmt::format("index: expected i32[R], got {}", args.index.describe());
+  if (args.x.rank != 2 || !float_or_i8(args.x.dtype))
+    return fmt::format("x: expected float or i8 [N, H], got {}", args.x.describe());
+  if (args.index.rank != 1 || args.index.dtype != DType::i32)
+    return fmt::format("index: expected i32[R], got {}", args.index.describe());
   if (args.out.rank != 2 || args.out.shape[0] != args.index.shape[0] || args.out.shape[1] != args.x.shape[1] ||
       !float_or_i8(args.out.dtype) || (args.out.dtype == DType::i8) != (args.x.dtype == DType::i8))
-    return fmt::format("out: expected [{}, {}] of a type that {} converts to, got {}", args.index.shape[0], args.x.shape[1],
-                       name(args.x.dtype), args.out.describe());
+    return fmt::format("out: expected [{}, {}] of a type that {} converts to, got {}", args.index.shape[0],
+                       args.x.shape[1], name(args.x.dtype), args.out.describe());
   if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
-  if (args.row_ends.present() && (args.row_ends.rank != 1 || args.row_ends.dtype != DType::i32 || args.row_ends.shape[0] < 1))
+  if (args.row_ends.present() &&
+      (args.row_ends.rank != 1 || args.row_ends.dtype != DType::i32 || args.row_ends.shape[0] < 1))
     return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
-  if (args.rows_per_expert < 0 || (args.rows_per_expert > 0 && (!args.row_ends.present() ||
-      args.rows_per_expert * args.row_ends.shape[0] != args.index.shape[0])))
-    return fmt::format("rows_per_expert: {} x {} does not give {} rows", args.rows_per_expert, args.row_ends.describe(), args.index.shape[0]);
+  if (args.rows_per_expert < 0 ||
+      (args.rows_per_expert > 0 &&
+       (!args.row_ends.present() || args.rows_per_expert * args.row_ends.shape[0] != args.index.shape[0])))
+    return fmt::format("rows_per_expert: {} x {} does not give {} rows", args.rows_per_expert, args.row_ends.describe(),
+                       args.index.shape[0]);
   if (static_cast<std::size_t>(row_lanes(config.lanes, caps)) > caps.max_work_group_size)
     return fmt::format("lanes: {} exceed the device's work-group limit {}", config.lanes, caps.max_work_group_size);
   return {};
@@ -37,11 +42,13 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto rows = static_cast<std::size_t>(args.index.shape[0]);
   const OperatorCost work = cost(args);
   launch(stream,
-         {&source::gather_rows, fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out)), "gather_rows"},
+         {&source::gather_rows,
+          fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out)),
+          "gather_rows"},
          {{args.x.shape[1] == 0 ? 0 : rows * local, 1, 1}, {local, 1, 1}}, submit,
-         {"gather_rows", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops}, args.x, args.index,
-         args.row_ends, args.out, args.x.stride[0], args.out.stride[0], static_cast<std::int32_t>(args.x.shape[0]),
-         static_cast<std::int32_t>(args.x.shape[1]), args.divisor,
+         {"gather_rows", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
+         args.x, args.index, args.row_ends, args.out, args.x.stride[0], args.out.stride[0],
+         static_cast<std::int32_t>(args.x.shape[0]), static_cast<std::int32_t>(args.x.shape[1]), args.divisor,
          static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert);
 }
 

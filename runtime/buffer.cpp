@@ -1,10 +1,10 @@
-#include "runtime/check.hpp"
-
 #include <moecl/buffer.hpp>
 #include <moecl/context.hpp>
 #include <moecl/trace.hpp>
 
 #include <CL/cl.h>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
@@ -30,7 +30,8 @@ void enqueue_nothing(StreamView stream, const Submit& submit) {
 }
 
 void expect_room(BufferView view, std::uint64_t size_bytes, const char* what) {
-  require(size_bytes <= view.size_bytes, "{}: {} bytes asked, the buffer view has {}", what, size_bytes, view.size_bytes);
+  require(size_bytes <= view.size_bytes, "{}: {} bytes asked, the buffer view has {}", what, size_bytes,
+          view.size_bytes);
 }
 
 }  // namespace
@@ -49,8 +50,8 @@ Buffer::Buffer(Context& context, std::uint64_t size) {
   cl_int status = CL_SUCCESS;
   handle_ = clCreateBuffer(context.handle(), CL_MEM_READ_WRITE, size, nullptr, &status);
   if (status != CL_SUCCESS)
-    throw Error(ErrorCode::out_of_memory, fmt::format("clCreateBuffer of {} bytes failed: {}", size, cl_status_text(status)),
-                status);
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("clCreateBuffer of {} bytes failed: {}", size, cl_status_text(status)), status);
   size_bytes_ = size;
 }
 
@@ -83,7 +84,8 @@ void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t s
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
   transfer(stream, "read", size_bytes, {}, [&](cl_event* event) {
-    return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr, event);
+    return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr,
+                               event);
   });
 }
 
@@ -100,8 +102,8 @@ void enqueue_read(StreamView stream, BufferView from, void* to, std::uint64_t si
   expect_room(from, size_bytes, "read");
   if (size_bytes == 0) return enqueue_nothing(stream, submit);
   transfer(stream, "read", size_bytes, submit, [&](cl_event* event) {
-    return clEnqueueReadBuffer(stream.queue, from.handle, CL_FALSE, from.offset_bytes, size_bytes, to, submit.wait.count,
-                               submit.wait.events, event);
+    return clEnqueueReadBuffer(stream.queue, from.handle, CL_FALSE, from.offset_bytes, size_bytes, to,
+                               submit.wait.count, submit.wait.events, event);
   });
 }
 
@@ -109,14 +111,14 @@ void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit subm
   require(from.size_bytes == to.size_bytes, "copy: {} bytes to a view of {}", from.size_bytes, to.size_bytes);
   if (from.size_bytes == 0) return enqueue_nothing(stream, submit);
   transfer(stream, "copy", from.size_bytes, submit, [&](cl_event* event) {
-    return clEnqueueCopyBuffer(stream.queue, from.handle, to.handle, from.offset_bytes, to.offset_bytes, from.size_bytes,
-                               submit.wait.count, submit.wait.events, event);
+    return clEnqueueCopyBuffer(stream.queue, from.handle, to.handle, from.offset_bytes, to.offset_bytes,
+                               from.size_bytes, submit.wait.count, submit.wait.events, event);
   });
 }
 
 void enqueue_fill(StreamView stream, BufferView to, std::uint32_t pattern, Submit submit) {
-  require(to.size_bytes % 4 == 0 && to.offset_bytes % 4 == 0, "fill: {} bytes at {} are no multiples of 4", to.size_bytes,
-          to.offset_bytes);
+  require(to.size_bytes % 4 == 0 && to.offset_bytes % 4 == 0, "fill: {} bytes at {} are no multiples of 4",
+          to.size_bytes, to.offset_bytes);
   if (to.size_bytes == 0) return enqueue_nothing(stream, submit);
   transfer(stream, "fill", to.size_bytes, submit, [&](cl_event* event) {
     return clEnqueueFillBuffer(stream.queue, to.handle, &pattern, sizeof(pattern), to.offset_bytes, to.size_bytes,

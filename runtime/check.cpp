@@ -6,15 +6,24 @@ namespace moecl {
 
 const char* to_string(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::invalid_argument: return "invalid_argument";
-    case ErrorCode::unsupported: return "unsupported";
-    case ErrorCode::invalid_data: return "invalid_data";
-    case ErrorCode::io_error: return "io_error";
-    case ErrorCode::no_device: return "no_device";
-    case ErrorCode::out_of_memory: return "out_of_memory";
-    case ErrorCode::build_failed: return "build_failed";
-    case ErrorCode::device_error: return "device_error";
-    case ErrorCode::deadline_exceeded: return "deadline_exceeded";
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::invalid_data:
+      return "invalid_data";
+    case ErrorCode::io_error:
+      return "io_error";
+    case ErrorCode::no_device:
+      return "no_device";
+    case ErrorCode::out_of_memory:
+      return "out_of_memory";
+    case ErrorCode::build_failed:
+      return "build_failed";
+    case ErrorCode::device_error:
+      return "device_error";
+    case ErrorCode::deadline_exceeded:
+      return "deadline_exceeded";
   }
   return "unknown";
 }
@@ -23,7 +32,9 @@ std::string cl_status_text(int status) {
   const char* text = nullptr;
   switch (status) {
 #define MOECL_STATUS(code) \
-  case code: text = #code; break
+  case code:               \
+    text = #code;          \
+    break
     MOECL_STATUS(CL_SUCCESS);
     MOECL_STATUS(CL_DEVICE_NOT_FOUND);
     MOECL_STATUS(CL_DEVICE_NOT_AVAILABLE);
@@ -61,7 +72,8 @@ std::string cl_status_text(int status) {
     MOECL_STATUS(CL_INVALID_BUFFER_SIZE);
     MOECL_STATUS(CL_INVALID_GLOBAL_WORK_SIZE);
 #undef MOECL_STATUS
-    default: break;
+    default:
+      break;
   }
   return text != nullptr ? fmt::format("{} ({})", text, status) : fmt::format("OpenCL status {}", status);
 }

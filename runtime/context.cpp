@@ -1,10 +1,10 @@
-#include "runtime/check.hpp"
-#include "runtime/kernel_library.hpp"
-
 #include <moecl/context.hpp>
 #include <moecl/trace.hpp>
 
 #include <CL/cl.h>
+
+#include "runtime/check.hpp"
+#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 
@@ -32,7 +32,8 @@ std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOpt
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                               reinterpret_cast<cl_context_properties>(devices.front().platform), 0};
   cl_int status = CL_SUCCESS;
-  cl_context handle = clCreateContext(properties, static_cast<cl_uint>(handles.size()), handles.data(), nullptr, nullptr, &status);
+  cl_context handle =
+      clCreateContext(properties, static_cast<cl_uint>(handles.size()), handles.data(), nullptr, nullptr, &status);
   check_cl(status, "clCreateContext");
   return std::unique_ptr<Context>(new Context(handle, std::move(devices), std::move(options)));
 }

@@ -1,11 +1,11 @@
-#include "runtime/check.hpp"
-
 #include <moecl/device.hpp>
 
 #include <CL/cl.h>
 
 #include <algorithm>
 #include <cctype>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
@@ -36,7 +36,9 @@ T number(cl_device_id device, cl_device_info what) {
 }
 
 bool contains_ignoring_case(std::string_view in, std::string_view part) {
-  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b)); };
+  const auto same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  };
   return std::search(in.begin(), in.end(), part.begin(), part.end(), same) != in.end();
 }
 
@@ -81,10 +83,14 @@ std::vector<cl_platform_id> platforms() {
 
 const char* name(DeviceType type) noexcept {
   switch (type) {
-    case DeviceType::cpu: return "cpu";
-    case DeviceType::gpu: return "gpu";
-    case DeviceType::accelerator: return "accelerator";
-    case DeviceType::other: break;
+    case DeviceType::cpu:
+      return "cpu";
+    case DeviceType::gpu:
+      return "gpu";
+    case DeviceType::accelerator:
+      return "accelerator";
+    case DeviceType::other:
+      break;
   }
   return "other";
 }
@@ -106,7 +112,9 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
   caps.mem_base_align_bytes = number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
   caps.max_work_group_size = number<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
   const std::string extensions = " " + text(device, CL_DEVICE_EXTENSIONS) + " ";
-  const auto has = [&](const char* extension) { return extensions.find(fmt::format(" {} ", extension)) != std::string::npos; };
+  const auto has = [&](const char* extension) {
+    return extensions.find(fmt::format(" {} ", extension)) != std::string::npos;
+  };
   caps.has_fp16 = has("cl_khr_fp16");
   caps.has_fp64 = has("cl_khr_fp64");
   caps.has_subgroups = has("cl_khr_subgroups");
@@ -151,8 +159,9 @@ std::vector<Device> select_devices(std::string_view platform_contains, std::stri
       chosen.push_back(std::move(report.device));
   }
   if (chosen.empty())
-    fail(ErrorCode::no_device, "no usable OpenCL device matches platform '{}', device '{}'; found:{}", platform_contains,
-         device_contains, seen.empty() ? " no OpenCL platform at all (is a driver such as pocl-opencl-icd installed?)" : seen);
+    fail(ErrorCode::no_device, "no usable OpenCL device matches platform '{}', device '{}'; found:{}",
+         platform_contains, device_contains,
+         seen.empty() ? " no OpenCL platform at all (is a driver such as pocl-opencl-icd installed?)" : seen);
   return chosen;
 }
 

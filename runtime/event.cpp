@@ -1,8 +1,8 @@
-#include "runtime/check.hpp"
-
 #include <moecl/event.hpp>
 
 #include <CL/cl.h>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 
@@ -18,7 +18,8 @@ void Event::wait() const {
 bool Event::is_complete() const {
   if (handle_ == nullptr) return true;
   cl_int status = CL_QUEUED;
-  check_cl(clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr), "clGetEventInfo");
+  check_cl(clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr),
+           "clGetEventInfo");
   if (status < 0) check_cl(status, "a command before this event");
   return status == CL_COMPLETE;
 }

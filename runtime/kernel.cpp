@@ -1,9 +1,9 @@
 #include "runtime/kernel.hpp"
 
+#include <CL/cl.h>
+
 #include "runtime/check.hpp"
 #include "runtime/kernel_library.hpp"
-
-#include <CL/cl.h>
 
 namespace moecl {
 namespace {
@@ -23,7 +23,8 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
                     const std::vector<KernelArg>& args) {
   if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);
   const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
-  require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(), kernel.arity());
+  require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(),
+          kernel.arity());
   for (std::uint32_t i = 0; i < args.size(); ++i) {
     const void* value = args[i].local ? nullptr : args[i].value.data();
     const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
@@ -38,8 +39,8 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
                                                trace != nullptr || submit.done != nullptr ? &event : nullptr);
   if (status != CL_SUCCESS)
     throw Error(ErrorCode::device_error,
-                fmt::format("kernel {}: launch over [{}, {}, {}] failed: {}", key.kernel, range.global[0], range.global[1],
-                            range.global[2], cl_status_text(status)),
+                fmt::format("kernel {}: launch over [{}, {}, {}] failed: {}", key.kernel, range.global[0],
+                            range.global[1], range.global[2], cl_status_text(status)),
                 status);
   ++stream.context->counters().kernels_launched;
   if (trace != nullptr) trace->command(stream, event, std::move(info));

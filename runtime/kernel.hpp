@@ -69,8 +69,8 @@ inline void append_args(std::vector<KernelArg>& args, const TensorView& view) {
   args.push_back(scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0}));
 }
 template <class T>
-  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
-void append_args(std::vector<KernelArg>& args, const T& value) {
+requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) void append_args(std::vector<KernelArg>& args,
+                                                                               const T& value) {
   args.push_back(scalar_arg(value));
 }
 

@@ -1,10 +1,10 @@
 #include "runtime/kernel_library.hpp"
 
-#include "runtime/check.hpp"
-
 #include <CL/cl.h>
 
 #include <chrono>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 
@@ -58,7 +58,8 @@ cl_program from_binary(cl_context context, const Device& device, const std::vect
   cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
   cl_program program = clCreateProgramWithBinary(context, 1, &device.handle, &length, &data, &loaded, &status);
   if (status != CL_SUCCESS) return nullptr;
-  if (loaded == CL_SUCCESS && clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
+  if (loaded == CL_SUCCESS &&
+      clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
     return program;
   clReleaseProgram(program);
   return nullptr;
@@ -70,15 +71,18 @@ std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
   check_cl(clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof(count), &count, nullptr), "clGetProgramInfo");
   std::vector<cl_device_id> devices(count);
   std::vector<std::size_t> sizes(count);
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr), "clGetProgramInfo");
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof(std::size_t), sizes.data(), nullptr), "clGetProgramInfo");
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
+           "clGetProgramInfo");
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof(std::size_t), sizes.data(), nullptr),
+           "clGetProgramInfo");
   std::vector<std::vector<unsigned char>> binaries(count);
   std::vector<unsigned char*> pointers(count);
   for (cl_uint i = 0; i < count; ++i) {
     binaries[i].resize(sizes[i]);
     pointers[i] = sizes[i] != 0 ? binaries[i].data() : nullptr;
   }
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof(unsigned char*), pointers.data(), nullptr), "clGetProgramInfo");
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof(unsigned char*), pointers.data(), nullptr),
+           "clGetProgramInfo");
   for (cl_uint i = 0; i < count; ++i)
     if (devices[i] == device.handle) return std::move(binaries[i]);
   return {};
@@ -100,7 +104,8 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key) {
   ProgramSlot* slot = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    auto& entry = programs_[fmt::format("{}\n{}\n{}", static_cast<const void*>(device.handle), key.source->name, key.options)];
+    auto& entry =
+        programs_[fmt::format("{}\n{}\n{}", static_cast<const void*>(device.handle), key.source->name, key.options)];
     if (!entry) entry = std::make_unique<ProgramSlot>();
     slot = entry.get();
   }
@@ -108,7 +113,8 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key) {
   if (slot->program != nullptr) return slot->program;
   const std::string options = "-cl-std=CL1.2 " + key.options;
   const ProgramKey disk_key{key.source->text, options, &device};
-  if (const auto binary = cache_.load(disk_key)) slot->program = from_binary(context_.handle(), device, *binary, options);
+  if (const auto binary = cache_.load(disk_key))
+    slot->program = from_binary(context_.handle(), device, *binary, options);
   if (slot->program != nullptr) {
     ++context_.counters().programs_from_disk;
     return slot->program;
@@ -117,7 +123,8 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key) {
   slot->program = from_source(context_.handle(), device, key, options);
   ++context_.counters().programs_built;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  context_.log(LogLevel::info, fmt::format("built {} for '{}' in {:.0f} ms: {}", key.source->name, device.caps.name, took.count(), key.options));
+  context_.log(LogLevel::info, fmt::format("built {} for '{}' in {:.0f} ms: {}", key.source->name, device.caps.name,
+                                           took.count(), key.options));
   cache_.store(disk_key, binary_of(slot->program, device));
   return slot->program;
 }
@@ -147,8 +154,10 @@ KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const 
   handle_ = clCreateKernel(pool_->program, pool_->name, &status);
   if (status != CL_SUCCESS)
     throw Error(ErrorCode::device_error,
-                fmt::format("program {} has no kernel {}: {}", key.source->name, key.kernel, cl_status_text(status)), status);
-  check_cl(clGetKernelInfo(handle_, CL_KERNEL_NUM_ARGS, sizeof(pool_->arity), &pool_->arity, nullptr), "clGetKernelInfo");
+                fmt::format("program {} has no kernel {}: {}", key.source->name, key.kernel, cl_status_text(status)),
+                status);
+  check_cl(clGetKernelInfo(handle_, CL_KERNEL_NUM_ARGS, sizeof(pool_->arity), &pool_->arity, nullptr),
+           "clGetKernelInfo");
 }
 
 KernelLibrary::Lease::~Lease() {

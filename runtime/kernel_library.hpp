@@ -1,18 +1,18 @@
 #pragma once
 // The compiled programs of one context, and a pool of cl_kernel objects for each kernel.
-#include "runtime/kernel.hpp"
-#include "runtime/program_cache.hpp"
-
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+
+#include "runtime/kernel.hpp"
+#include "runtime/program_cache.hpp"
 
 namespace moecl {
 
 struct KernelPool;
 
-/// Threads: safe. A cl_kernel is used by one launch at a time (clSetKernelArg is not thread-safe on one object), so each
-/// kernel has a pool of them that grows to the number of concurrent launches.
+/// Threads: safe. A cl_kernel is used by one launch at a time (clSetKernelArg is not thread-safe on one object), so
+/// each kernel has a pool of them that grows to the number of concurrent launches.
 class KernelLibrary {
  public:
   KernelLibrary(Context& context, bool disk_cache, const std::string& cache_dir);

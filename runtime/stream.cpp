@@ -1,11 +1,11 @@
-#include "runtime/check.hpp"
-
 #include <moecl/context.hpp>
 #include <moecl/stream.hpp>
 
 #include <CL/cl.h>
 
 #include <algorithm>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 namespace {

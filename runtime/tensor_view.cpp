@@ -1,8 +1,8 @@
-#include "runtime/check.hpp"
-
 #include <moecl/tensor_view.hpp>
 
 #include <fmt/ranges.h>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 
@@ -42,18 +42,19 @@ bool TensorView::contiguous() const noexcept {
 
 std::uint64_t TensorView::offset_elements() const {
   const std::uint64_t size = moecl::size_bytes(dtype);
-  require(buffer.offset_bytes % size == 0, "tensor: byte offset {} is no multiple of {}'s {} bytes", buffer.offset_bytes,
-          name(dtype), size);
+  require(buffer.offset_bytes % size == 0, "tensor: byte offset {} is no multiple of {}'s {} bytes",
+          buffer.offset_bytes, name(dtype), size);
   return buffer.offset_bytes / size;
 }
 
 TensorView TensorView::rows(std::int64_t first, std::int64_t count) const {
-  require(rank >= 1 && first >= 0 && count >= 0 && count <= shape[0] - first, "tensor: rows [{}, {} + {}) leave {}", first,
-          first, count, describe());
+  require(rank >= 1 && first >= 0 && count >= 0 && count <= shape[0] - first, "tensor: rows [{}, {} + {}) leave {}",
+          first, first, count, describe());
   TensorView view = *this;
   const std::uint64_t skipped = static_cast<std::uint64_t>(first * stride[0]) * moecl::size_bytes(dtype);
   view.shape[0] = count;
-  view.buffer = {buffer.handle, buffer.offset_bytes + skipped, buffer.size_bytes - std::min(skipped, buffer.size_bytes)};
+  view.buffer = {buffer.handle, buffer.offset_bytes + skipped,
+                 buffer.size_bytes - std::min(skipped, buffer.size_bytes)};
   return view;
 }
 

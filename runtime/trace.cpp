@@ -1,5 +1,3 @@
-#include "runtime/check.hpp"
-
 #include <moecl/context.hpp>
 #include <moecl/trace.hpp>
 
@@ -13,6 +11,8 @@
 #include <map>
 #include <mutex>
 #include <thread>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 namespace {

@@ -1,8 +1,8 @@
-#include "runtime/check.hpp"
-
 #include <moecl/workspace.hpp>
 
 #include <limits>
+
+#include "runtime/check.hpp"
 
 namespace moecl {
 

@@ -19,7 +19,8 @@ std::vector<std::unique_ptr<TestDevice>> open_devices() {
     device->context = Context::create({report.device});
     device->stream = Stream(*device->context);
     device->label = report.device.caps.platform_name + "_" + std::to_string(list.size());
-    std::replace_if(device->label.begin(), device->label.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    std::replace_if(
+        device->label.begin(), device->label.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
     list.push_back(std::move(device));
   }
   if (list.empty()) {
@@ -37,7 +38,8 @@ const std::vector<std::unique_ptr<TestDevice>>& devices() {
   return *list;
 }
 
-GuardedTensor::GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape) : device_(device) {
+GuardedTensor::GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape)
+    : device_(device) {
   std::uint64_t count = 1;
   for (std::int64_t extent : shape) count *= static_cast<std::uint64_t>(extent);
   const std::uint64_t size = count * size_bytes(dtype);
@@ -56,13 +58,15 @@ void GuardedTensor::check_guards() const {
   for (std::uint64_t i = 0; i < bytes.size(); ++i) {
     const auto expected = static_cast<unsigned char>(poison >> (8 * (i % 4)));
     if ((i < begin || i >= end) && bytes[i] != expected) {
-      ADD_FAILURE() << "byte " << static_cast<std::int64_t>(i - begin) << " of " << view_.describe() << " was written outside the view";
+      ADD_FAILURE() << "byte " << static_cast<std::int64_t>(i - begin) << " of " << view_.describe()
+                    << " was written outside the view";
       return;
     }
   }
 }
 
-GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values) {
+GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape,
+                     const std::vector<double>& values) {
   return GuardedTensor(device, dtype, shape, encode(dtype, values));
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 // Every test of a device runs on every OpenCL device found. None at all is a failure, not a skip.
-#include "tests/cases/device_memory.hpp"
-
 #include <moecl/buffer.hpp>
 #include <moecl/context.hpp>
 #include <moecl/tensor_view.hpp>
@@ -11,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/cases/device_memory.hpp"
 
 namespace moecl::test {
 
@@ -32,7 +32,8 @@ class GuardedTensor {
   /// Poisoned with 0x7fc1 half-words (NaN in f32, f16 and bf16), starting at an odd element offset in a bigger buffer.
   GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape);
   template <class T>
-  GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<T>& values)
+  GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape,
+                const std::vector<T>& values)
       : GuardedTensor(device, dtype, shape) {
     EXPECT_EQ(values.size() * sizeof(T), view_.size_bytes()) << view_.describe();
     write_blocking(device_.stream, view_.buffer, values.data(), view_.size_bytes());
@@ -58,15 +59,15 @@ class GuardedTensor {
 };
 
 /// A tensor on the device that holds `values` rounded to `dtype`.
-GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
+GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape,
+                     const std::vector<double>& values);
 /// Parametrised over `devices()`: TEST_P(OnEveryDevice, ...) with `device()`.
 class OnEveryDevice : public ::testing::TestWithParam<std::size_t> {
  protected:
   TestDevice& device() const { return *devices()[GetParam()]; }
 };
-#define MOECL_ON_EVERY_DEVICE(suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                                                  \
-                           ::testing::Range(std::size_t{0}, ::moecl::test::devices().size()),               \
+#define MOECL_ON_EVERY_DEVICE(suite)                                                                          \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Range(std::size_t{0}, ::moecl::test::devices().size()), \
                            [](const auto& param) { return ::moecl::test::devices()[param.param]->label; })
 
 }  // namespace moecl::test

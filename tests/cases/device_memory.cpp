@@ -1,7 +1,5 @@
 #include "tests/cases/device_memory.hpp"
 
-#include "runtime/check.hpp"
-
 #include <moecl/bf16.hpp>
 #include <moecl/f16.hpp>
 
@@ -10,6 +8,8 @@
 #include <cstring>
 #include <limits>
 #include <random>
+
+#include "runtime/check.hpp"
 
 namespace moecl::test {
 namespace {
@@ -34,15 +34,32 @@ std::vector<double> decode(DType dtype, const std::vector<unsigned char>& bytes)
   std::vector<double> values(bytes.size() / size_bytes(dtype));
   for (std::size_t i = 0; i < values.size(); ++i) {
     switch (dtype) {
-      case DType::f64: values[i] = element<double>(bytes, i); break;
-      case DType::f32: values[i] = element<float>(bytes, i); break;
-      case DType::f16: values[i] = f16_to_f32(element<std::uint16_t>(bytes, i)); break;
-      case DType::bf16: values[i] = bf16_to_f32(element<std::uint16_t>(bytes, i)); break;
-      case DType::i32: values[i] = element<std::int32_t>(bytes, i); break;
-      case DType::i8: values[i] = element<std::int8_t>(bytes, i); break;
-      case DType::u8: values[i] = element<std::uint8_t>(bytes, i); break;
-      case DType::i64: values[i] = static_cast<double>(element<std::int64_t>(bytes, i)); break;
-      default: fail(ErrorCode::unsupported, "tests do not decode {}", name(dtype));
+      case DType::f64:
+        values[i] = element<double>(bytes, i);
+        break;
+      case DType::f32:
+        values[i] = element<float>(bytes, i);
+        break;
+      case DType::f16:
+        values[i] = f16_to_f32(element<std::uint16_t>(bytes, i));
+        break;
+      case DType::bf16:
+        values[i] = bf16_to_f32(element<std::uint16_t>(bytes, i));
+        break;
+      case DType::i32:
+        values[i] = element<std::int32_t>(bytes, i);
+        break;
+      case DType::i8:
+        values[i] = element<std::int8_t>(bytes, i);
+        break;
+      case DType::u8:
+        values[i] = element<std::uint8_t>(bytes, i);
+        break;
+      case DType::i64:
+        values[i] = static_cast<double>(element<std::int64_t>(bytes, i));
+        break;
+      default:
+        fail(ErrorCode::unsupported, "tests do not decode {}", name(dtype));
     }
   }
   return values;
@@ -53,20 +70,37 @@ std::vector<unsigned char> encode(DType dtype, const std::vector<double>& values
   bytes.reserve(values.size() * size_bytes(dtype));
   for (const double value : values) {
     switch (dtype) {
-      case DType::f64: append(bytes, value); break;
-      case DType::f32: append(bytes, static_cast<float>(value)); break;
-      case DType::f16: append(bytes, f16_from_f32(static_cast<float>(value))); break;
-      case DType::bf16: append(bytes, bf16_from_f32(static_cast<float>(value))); break;
-      case DType::i32: append(bytes, static_cast<std::int32_t>(value)); break;
-      case DType::i8: append(bytes, static_cast<std::int8_t>(value)); break;
-      case DType::i64: append(bytes, static_cast<std::int64_t>(value)); break;
-      default: fail(ErrorCode::unsupported, "tests do not encode {}", name(dtype));
+      case DType::f64:
+        append(bytes, value);
+        break;
+      case DType::f32:
+        append(bytes, static_cast<float>(value));
+        break;
+      case DType::f16:
+        append(bytes, f16_from_f32(static_cast<float>(value)));
+        break;
+      case DType::bf16:
+        append(bytes, bf16_from_f32(static_cast<float>(value)));
+        break;
+      case DType::i32:
+        append(bytes, static_cast<std::int32_t>(value));
+        break;
+      case DType::i8:
+        append(bytes, static_cast<std::int8_t>(value));
+        break;
+      case DType::i64:
+        append(bytes, static_cast<std::int64_t>(value));
+        break;
+      default:
+        fail(ErrorCode::unsupported, "tests do not encode {}", name(dtype));
     }
   }
   return bytes;
 }
 
-std::vector<double> rounded(DType dtype, const std::vector<double>& values) { return decode(dtype, encode(dtype, values)); }
+std::vector<double> rounded(DType dtype, const std::vector<double>& values) {
+  return decode(dtype, encode(dtype, values));
+}
 
 std::vector<double> normal(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 engine(seed);
@@ -76,7 +110,6 @@ std::vector<double> normal(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-
 DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape) {
   std::uint64_t size = size_bytes(dtype);
   for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
@@ -84,7 +117,8 @@ DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list
   view = TensorView(buffer.view(), dtype, shape);
 }
 
-DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values)
+DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
+                           const std::vector<double>& values)
     : DeviceTensor(stream, dtype, shape) {
   const std::vector<unsigned char> bytes = encode(dtype, values);
   require(bytes.size() == view.size_bytes(), "device tensor: {} values for {}", values.size(), view.describe());

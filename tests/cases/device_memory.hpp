@@ -23,7 +23,8 @@ struct DeviceTensor {
   TensorView view;
 
   DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape);
-  DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
+  DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
+               const std::vector<double>& values);
   operator TensorView() const { return view; }
   /// Elements as double. Stops the host.
   std::vector<double> values(StreamView stream) const;

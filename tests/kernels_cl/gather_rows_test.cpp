@@ -1,6 +1,6 @@
-#include "tests/devices.hpp"
-
 #include <moecl/gather_rows.hpp>
+
+#include "tests/devices.hpp"
 
 namespace moecl::test {
 namespace {
@@ -22,7 +22,8 @@ TEST_P(GatherRowsTest, CopiesRowsByIndexInEveryStorageType) {
         const std::vector<double> stored = rounded(from, source);
         std::vector<double> expected;
         for (const double slot : index)
-          for (std::int64_t h = 0; h < hidden; ++h) expected.push_back(stored[static_cast<std::size_t>(static_cast<int>(slot) / 2 * hidden + h)]);
+          for (std::int64_t h = 0; h < hidden; ++h)
+            expected.push_back(stored[static_cast<std::size_t>(static_cast<int>(slot) / 2 * hidden + h)]);
         EXPECT_EQ(out.values(), rounded(to, expected));
       }
     }

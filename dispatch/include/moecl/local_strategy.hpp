@@ -1,10 +1,10 @@
 #pragma once
-#include <cstdint>
-
 #include <moecl/device.hpp>
 #include <moecl/routed_rows.hpp>
 #include <moecl/stream.hpp>
 #include <moecl/workspace.hpp>
+
+#include <cstdint>
 
 /// The strategy of one rank: every expert is here, so tokens are only sorted, and nothing is exchanged.
 ///
@@ -48,7 +48,7 @@ struct Finalize {
 };
 
 /// out[t] = weighted sum of the token's expert rows, plus the shared part. Async: one kernel.
-void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize, TensorView out,
-             Submit submit = {});
+void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
+             TensorView out, Submit submit = {});
 
 }  // namespace moecl::local_strategy

@@ -1,7 +1,7 @@
 #pragma once
-#include <cstdint>
-
 #include <moecl/tensor_view.hpp>
+
+#include <cstdint>
 
 namespace moecl {
 

@@ -1,14 +1,14 @@
 #pragma once
+#include <moecl/context.hpp>
+#include <moecl/moe_weights.hpp>
+#include <moecl/tensor_view.hpp>
+#include <moecl/workspace.hpp>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <moecl/context.hpp>
-#include <moecl/moe_weights.hpp>
-#include <moecl/tensor_view.hpp>
-#include <moecl/workspace.hpp>
 
 namespace moecl {
 
@@ -29,7 +29,7 @@ struct MoeLayerReport {
   std::string dense_backend, dense_reason;      ///< router and shared experts
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   std::int64_t chunk_tokens = 0;
-  std::uint64_t weight_bytes = 0;  ///< device memory held
+  std::uint64_t weight_bytes = 0;    ///< device memory held
   std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
 };
 

@@ -1,11 +1,11 @@
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include <moecl/dtype.hpp>
 #include <moecl/gated_activation.hpp>
 #include <moecl/router_spec.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace moecl {
 
@@ -46,8 +46,8 @@ struct MoeWeights {
   HostMatrix router;          ///< Shape: [E, H]
   HostMatrix selection_bias;  ///< optional. Shape: [1, E]
   std::vector<ExpertMatrices> experts;
-  ExpertMatrices shared;      ///< absent matrices when the shape has no shared experts
-  HostMatrix shared_gate;     ///< optional. Shape: [1, H]
+  ExpertMatrices shared;   ///< absent matrices when the shape has no shared experts
+  HostMatrix shared_gate;  ///< optional. Shape: [1, H]
 };
 
 }  // namespace moecl

@@ -1,14 +1,15 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <cstdint>
+#include <string>
+
 /// Dense and strided-batched products through CLBlast, over row-major weights: out[b] = a[b] x w[b]^T, in f32.
 ///
-/// The other way to a dense product is grouped_gemm with one expert; which one a device gets is data, see dense_backend.
+/// The other way to a dense product is grouped_gemm with one expert; which one a device gets is data, see
+/// dense_backend.
 namespace moecl::clblast_gemm {
 
 struct Args {

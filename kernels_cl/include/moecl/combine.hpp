@@ -1,12 +1,13 @@
 #pragma once
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <string>
+
 /// Weighted sum of each token's expert rows, in token order:
-/// out[t] = sum over k of weights[t, k] * rows[slot_rows[t * K + k]]  (+ shared[t], times sigmoid(shared_gate[t]) if given).
+/// out[t] = sum over k of weights[t, k] * rows[slot_rows[t * K + k]]  (+ shared[t], times sigmoid(shared_gate[t]) if
+/// given).
 ///
 /// Sums in f32, k ascending, multiply and add rounded separately, the shared part last: bitwise reproducible. A slot
 /// whose row is negative or past the rows contributes nothing (its row is not read).
@@ -14,13 +15,13 @@
 namespace moecl::combine {
 
 struct Args {
-  TensorView rows;       ///< Shape: [R, H] f32, f16 or bf16
-  TensorView slot_rows;  ///< Shape: [T * K] i32
-  TensorView weights;    ///< optional. Shape: [T, K] f32; absent means 1
-  TensorView shared;     ///< optional. Shape: [T, H] f32, f16 or bf16: the shared experts' part
+  TensorView rows;         ///< Shape: [R, H] f32, f16 or bf16
+  TensorView slot_rows;    ///< Shape: [T * K] i32
+  TensorView weights;      ///< optional. Shape: [T, K] f32; absent means 1
+  TensorView shared;       ///< optional. Shape: [T, H] f32, f16 or bf16: the shared experts' part
   TensorView shared_gate;  ///< optional, needs `shared`. Shape: [T, 1] f32: logits of the shared experts' sigmoid gate
   bool skip_zero_weights = false;  ///< do not read rows of weight 0 (unpermute); false multiplies them (MC2 combine)
-  TensorView out;        ///< Shape: [T, H] f32, f16 or bf16
+  TensorView out;                  ///< Shape: [T, H] f32, f16 or bf16
 };
 
 struct Config {

@@ -1,10 +1,10 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
 
 /// Per-token dynamic int8 quantization: scale[t] = amax(|x[t]|) / 127, q = round(x / scale) in [-127, 127].
 ///
@@ -24,8 +24,8 @@ struct Args {
   TensorView x;         ///< Shape: [N, H] f32, f16 or bf16
   TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
-  TensorView q;         ///< out. Shape: [N, H] i8
-  TensorView scale;     ///< out. Shape: [N] f32
+  TensorView q;                      ///< out. Shape: [N, H] i8
+  TensorView scale;                  ///< out. Shape: [N] f32
   Rounding rounding = Rounding::divide;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
 
 /// Stable counting sort of the S = T * K routed slots by expert, in O(S): histogram, row ends, order and its inverse.
 ///
@@ -23,10 +23,12 @@ struct Args {
   /// that set the fault word and are dropped (slot_rows = -1).
   std::int64_t rows_per_expert = 0;
   TensorView row_ends;      ///< out. Shape: [E] i32, cumulative end offsets (equal neighbours: an empty expert)
-  TensorView sorted_slots;  ///< out. Shape: [S] i32 (batched: [E * rows_per_expert]): row j holds slot sorted_slots[j]; entries past the rows are untouched
+  TensorView sorted_slots;  ///< out. Shape: [S] i32 (batched: [E * rows_per_expert]): row j holds slot sorted_slots[j];
+                            ///< entries past the rows are untouched
   TensorView slot_rows;     ///< out. Shape: [S] i32: the row of slot i, or -1
-  TensorView fault;         ///< optional in/out. Shape: [4] i32 {code, slot, value, -}: first fault wins by lowest slot; see FaultCode
-  BufferView scratch;       ///< at least scratch_bytes(S, E, caps)
+  TensorView fault;    ///< optional in/out. Shape: [4] i32 {code, slot, value, -}: first fault wins by lowest slot; see
+                       ///< FaultCode
+  BufferView scratch;  ///< at least scratch_bytes(S, E, caps)
 };
 
 /// Values of fault[0].

@@ -1,12 +1,12 @@
 #pragma once
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include <moecl/device.hpp>
-#include <moecl/operator_cost.hpp>
-#include <moecl/tensor_view.hpp>
 
 namespace moecl {
 
@@ -40,7 +40,8 @@ struct Args {
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
   Activation activation;
   TensorView out;    ///< Shape: [R, I] f32, f16 or bf16; i8 when `scale` is present
-  TensorView scale;  ///< optional out. Shape: [R] f32 = amax / 127 of the row; then out = round to even of y / scale, a row of zeros gives 0
+  TensorView scale;  ///< optional out. Shape: [R] f32 = amax / 127 of the row; then out = round to even of y / scale, a
+                     ///< row of zeros gives 0
 };
 
 struct Config {

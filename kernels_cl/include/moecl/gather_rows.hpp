@@ -1,10 +1,10 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
 
 /// Copies rows by index, converting the storage type: out[j] = x[index[j] / divisor].
 ///
@@ -16,7 +16,7 @@ struct Args {
   TensorView x;              ///< Shape: [N, H] f32, f16, bf16, or i8 (then `out` is i8)
   TensorView index;          ///< Shape: [R] i32. Range: entries outside [0, N * divisor) leave their row untouched
   std::int32_t divisor = 1;  ///< `divisor` consecutive index values share a row of x
-  TensorView row_ends;       ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
+  TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   /// 0: standard layout, rows concatenated. Else batched: row e * rows_per_expert + i is valid for
   /// i < row_ends[e] - row_ends[e - 1].
   std::int64_t rows_per_expert = 0;

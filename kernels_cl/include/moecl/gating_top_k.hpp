@@ -1,10 +1,10 @@
 #pragma once
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/router_spec.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <string>
 
 /// Routes every token to its K best experts: scores, groups, choice and weights in one kernel.
 ///
@@ -29,7 +29,8 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: T == 0 enqueues nothing
 /// Source: RouterSpec's
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config = {}, Submit submit = {});
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config = {},
+             Submit submit = {});
 OperatorCost cost(const Args& args);
 
 }  // namespace moecl::gating_top_k

@@ -1,12 +1,12 @@
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/pack_weights.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 /// For each expert e, its rows times its weights: out[j] = a[index[j] / divisor] x W_e^T (* scales) (+ bias_e).
 ///
@@ -16,17 +16,17 @@
 namespace moecl::grouped_gemm {
 
 struct Args {
-  TensorView a;                    ///< Shape: [M, K] f32, f16, bf16 or i8
-  TensorView a_index;              ///< optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j]
+  TensorView a;        ///< Shape: [M, K] f32, f16, bf16 or i8
+  TensorView a_index;  ///< optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j]
   std::int32_t index_divisor = 1;  ///< K when a_index holds sorted slots and a holds tokens
   TensorView a_scale;              ///< needed when a is i8. Shape: [M] f32, per token, indexed as a
   PackedWeights weights;           ///< f32, f16, bf16; i8 exactly when a is i8
   TensorView weight_scale;         ///< needed when weights are i8. Shape: [weights.experts, N] f32, per channel
   TensorView bias;                 ///< optional. Shape: [weights.experts, N] f32; added after the scales
-  TensorView row_ends;             ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
-  std::int32_t first_expert = 0;   ///< weights hold experts [first_expert, first_expert + weights.experts) of the E
+  TensorView row_ends;  ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
+  std::int32_t first_expert = 0;     ///< weights hold experts [first_expert, first_expert + weights.experts) of the E
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched: expert e's rows start at e * rows_per_expert
-  TensorView out;                  ///< Shape: [R, N] f32, f16 or bf16; rows of other experts and past the valid ones are untouched
+  TensorView out;  ///< Shape: [R, N] f32, f16 or bf16; rows of other experts and past the valid ones are untouched
 };
 
 /// A row of the variant table.
@@ -36,8 +36,9 @@ struct Variant {
 };
 
 struct Config {
-  std::string variant;              ///< empty: the choice of `select`
-  std::int64_t expected_rows = 0;   ///< rows an expert is expected to get, for the choice; 0: R spread evenly over the experts
+  std::string variant;  ///< empty: the choice of `select`
+  std::int64_t expected_rows =
+      0;  ///< rows an expert is expected to get, for the choice; 0: R spread evenly over the experts
 };
 
 /// Every variant this library has, fastest tier first.

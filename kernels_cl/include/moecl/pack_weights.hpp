@@ -1,15 +1,15 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <cstdint>
+#include <string>
+
 namespace moecl {
 
-/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in a
-/// panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
+/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in
+/// a panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
 struct PackedWeights {
   static constexpr std::int64_t panel_columns = 64;
 
@@ -31,7 +31,7 @@ struct Args {
   /// f32, f16, bf16 or i8; converted to the packed dtype (i8 only to i8).
   TensorView source;
   PackedWeights packed;
-  std::int64_t expert = 0;       ///< Range: [0, packed.experts)
+  std::int64_t expert = 0;        ///< Range: [0, packed.experts)
   std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
 };
 

@@ -1,10 +1,10 @@
 #pragma once
+#include <moecl/cl_handles.hpp>
+#include <moecl/stream.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-
-#include <moecl/cl_handles.hpp>
-#include <moecl/stream.hpp>
 
 namespace moecl {
 

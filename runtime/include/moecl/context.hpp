@@ -1,12 +1,12 @@
 #pragma once
+#include <moecl/device.hpp>
+#include <moecl/log.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <moecl/device.hpp>
-#include <moecl/log.hpp>
 
 namespace moecl {
 
@@ -14,10 +14,10 @@ class KernelLibrary;
 class Trace;
 
 struct ContextOptions {
-  LogCallback log;             ///< none: log lines are dropped
-  bool trace = false;          ///< collect a trace; streams made afterwards have profiling queues
-  bool disk_cache = true;      ///< keep compiled programs on disk
-  std::string cache_dir;       ///< empty: $XDG_CACHE_HOME/moecl/cl, else ~/.cache/moecl/cl
+  LogCallback log;         ///< none: log lines are dropped
+  bool trace = false;      ///< collect a trace; streams made afterwards have profiling queues
+  bool disk_cache = true;  ///< keep compiled programs on disk
+  std::string cache_dir;   ///< empty: $XDG_CACHE_HOME/moecl/cl, else ~/.cache/moecl/cl
 };
 
 /// What a context has done so far; for tests, summaries and embedders that watch for host stops.

@@ -1,11 +1,11 @@
 #pragma once
+#include <moecl/cl_handles.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <moecl/cl_handles.hpp>
 
 namespace moecl {
 

@@ -1,9 +1,9 @@
 #pragma once
+#include <moecl/cl_handles.hpp>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include <moecl/cl_handles.hpp>
 
 namespace moecl {
 

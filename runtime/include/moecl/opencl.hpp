@@ -1,13 +1,13 @@
 #pragma once
 // The only public header that includes OpenCL's own. With it, moecl's handles are OpenCL's:
-// `Context::borrow(cl_context)`, `Stream::borrow(context, cl_command_queue)` and `Buffer::borrow(cl_mem)` retain what the
-// caller owns; `.handle()` gives a cl_* handle without a reference; `Event::release()` gives one with.
+// `Context::borrow(cl_context)`, `Stream::borrow(context, cl_command_queue)` and `Buffer::borrow(cl_mem)` retain what
+// the caller owns; `.handle()` gives a cl_* handle without a reference; `Event::release()` gives one with.
 #ifndef CL_TARGET_OPENCL_VERSION
 #define CL_TARGET_OPENCL_VERSION 120
 #endif
-#include <CL/cl.h>
-
 #include <moecl/buffer.hpp>
 #include <moecl/context.hpp>
 #include <moecl/event.hpp>
 #include <moecl/stream.hpp>
+
+#include <CL/cl.h>

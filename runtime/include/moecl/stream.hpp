@@ -1,9 +1,9 @@
 #pragma once
-#include <cstdint>
-#include <utility>
-
 #include <moecl/cl_handles.hpp>
 #include <moecl/event.hpp>
+
+#include <cstdint>
+#include <utility>
 
 namespace moecl {
 

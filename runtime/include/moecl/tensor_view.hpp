@@ -1,11 +1,11 @@
 #pragma once
+#include <moecl/buffer.hpp>
+#include <moecl/dtype.hpp>
+
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-
-#include <moecl/buffer.hpp>
-#include <moecl/dtype.hpp>
 
 namespace moecl {
 

@@ -1,11 +1,11 @@
 #pragma once
+#include <moecl/stream.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <moecl/stream.hpp>
 
 namespace moecl {
 

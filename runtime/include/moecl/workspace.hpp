@@ -1,7 +1,7 @@
 #pragma once
-#include <cstdint>
-
 #include <moecl/buffer.hpp>
+
+#include <cstdint>
 
 namespace moecl {
 

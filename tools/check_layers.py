@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Fails on an #include that climbs the floors, on an include of no known file, and on a name that is not snake_case.
+
+usage: check_layers.py [ROOT]
+
+A file includes only its own floor and the floors below it. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
+on the floor they stand on and include only the standard library and each other, but for the two named below.
+"""
+import pathlib
+import re
+import sys
+
+FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tools": 6, "bench": 6, "tests": 6}
+SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
+SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
+FOREIGN = re.compile(r"(CL|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|fcntl|unistd|dlfcn)\.h")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+SNAKE_CASE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile"}
+
+
+def floor_of(path):
+    return path.parts[0]
+
+
+def project_files(root):
+    """Files of the floors, relative to the root; data is named by whoever made it."""
+    for floor in FLOORS:
+        for path in sorted((root / floor).rglob("*")):
+            relative = path.relative_to(root)
+            if path.is_file() and relative.parts[:2] != ("tests", "data") and "__pycache__" not in relative.parts:
+                yield relative
+
+
+def check_include(path, quote, name, files, public):
+    """What is wrong with the include; empty when nothing is."""
+    in_public_header = "include" in path.parts
+    if quote == "<" and not name.startswith("moecl/"):
+        if in_public_header:
+            standard = re.fullmatch(r"[a-z0-9_]+(\.h)?", name) and not FOREIGN.fullmatch(name)
+            allowed = standard or (name == "CL/cl.h" and path.name in SHOWS_OPENCL)
+            return "" if allowed else f"public headers do not include <{name}>"
+        known = FOREIGN.match(name) or re.fullmatch(r"[a-z0-9_]+|(std|float|string|math|limits)[a-z]*\.h", name)
+        return "" if known else f"<{name}> is no header this project uses"
+    target = public.get(name) if quote == "<" else pathlib.PurePath(name)
+    if quote == '"' and in_public_header:
+        return f'public headers include by <moecl/...>, not "{name}"'
+    if target is None or target not in files:
+        return f"{name} is no file of the project"
+    if FLOORS[floor_of(target)] > FLOORS[floor_of(path)]:
+        return f"{floor_of(path)} (floor {FLOORS[floor_of(path)]}) includes {target} of {floor_of(target)} (floor {FLOORS[floor_of(target)]})"
+    return ""
+
+
+def check(root):
+    files = {pathlib.PurePath(f) for f in project_files(root)}
+    public, problems = {}, []
+    for path in sorted(files):
+        if not (SNAKE_CASE.fullmatch(path.name) or path.name in NAMED_BY_OTHERS):
+            problems.append(f"{path}: the name is not snake_case")
+        if path.parts[1:3] == ("include", "moecl"):
+            other = public.setdefault("moecl/" + path.name, path)
+            if other != path:
+                problems.append(f"{path}: public headers are flat and unique, {other} has this name")
+    for path in sorted(files):
+        if path.suffix not in SOURCES:
+            continue
+        text = (root / path).read_text(encoding="utf-8")
+        for found in INCLUDE.finditer(text):
+            wrong = check_include(path, found.group(1), found.group(2), files, public)
+            if wrong:
+                line = text.count("\n", 0, found.start(2)) + 1
+                problems.append(f"{path}:{line}: {wrong}")
+    return len(files), problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    count, problems = check(root)
+    print("\n".join(problems) or f"{count} files keep to their floors")
+    return 1 if problems or count == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

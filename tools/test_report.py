@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Adds up what ctest and the test processes wrote; ends in one line "N passed, N failed".
+
+usage: test_report.py RESULTS
+
+RESULTS holds ctest.xml and one JSON file of GoogleTest for each test source. A run fails, too, when no kernel ran on
+PoCL, or on rusticl where it was asked for (RUSTICL_ENABLE is set by ctest for every test).
+"""
+import json
+import pathlib
+import sys
+import xml.etree.ElementTree
+
+MUST_RUN = ("Portable Computing Language", "rusticl")
+
+
+def count_cases(path):
+    """(passed, failed, kernels launched by platform) of one test process."""
+    report = json.loads(path.read_text())
+    failed = report["failures"] + report["errors"]
+    kernels = {key[len("kernels on "):]: int(value) for key, value in report.items() if key.startswith("kernels on ")}
+    return report["tests"] - report["disabled"] - failed, failed, kernels
+
+
+def main():
+    results = pathlib.Path(sys.argv[1])
+    passed = failed = 0
+    kernels, slowest = dict.fromkeys(MUST_RUN, 0), []
+    for case in xml.etree.ElementTree.parse(results / "ctest.xml").getroot().iter("testcase"):
+        name, ok = case.get("name"), case.get("status") == "run"
+        slowest.append((float(case.get("time")), name))
+        cases = results / (name.replace("/", ".") + ".json")
+        if cases.exists():
+            good, bad, launched = count_cases(cases)
+            for platform, count in launched.items():
+                kernels[platform] = kernels.get(platform, 0) + count
+            passed, failed = passed + good, failed + max(bad, 0 if ok else 1)
+        else:
+            passed, failed = passed + ok, failed + (not ok)
+    print("slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(slowest, reverse=True)[:5]))
+    for platform, count in kernels.items():
+        print(f"kernels launched on {platform}: {count}")
+        if count == 0:
+            print("that is none, and so a failure")
+            failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
