@@ -20,15 +20,6 @@ void transfer(StreamView stream, const char* what, std::uint64_t size_bytes, con
   if (submit.done != nullptr) *submit.done = std::move(owner);
 }
 
-void enqueue_nothing(StreamView stream, const Submit& submit) {
-  if (submit.done == nullptr && submit.wait.count == 0) return;
-  cl_event event = nullptr;
-  check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
-                                       submit.done != nullptr ? &event : nullptr),
-           "clEnqueueMarkerWithWaitList");
-  if (submit.done != nullptr) *submit.done = Event(event);
-}
-
 void expect_room(BufferView view, std::uint64_t size_bytes, const char* what) {
   require(size_bytes <= view.size_bytes, "{}: {} bytes asked, the buffer view has {}", what, size_bytes,
           view.size_bytes);
@@ -91,7 +82,7 @@ void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t s
 
 void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint64_t size_bytes, Submit submit) {
   expect_room(to, size_bytes, "write");
-  if (size_bytes == 0) return enqueue_nothing(stream, submit);
+  if (size_bytes == 0) return enqueue_marker(stream, submit);
   transfer(stream, "write", size_bytes, submit, [&](cl_event* event) {
     return clEnqueueWriteBuffer(stream.queue, to.handle, CL_FALSE, to.offset_bytes, size_bytes, from, submit.wait.count,
                                 submit.wait.events, event);
@@ -100,7 +91,7 @@ void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint
 
 void enqueue_read(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes, Submit submit) {
   expect_room(from, size_bytes, "read");
-  if (size_bytes == 0) return enqueue_nothing(stream, submit);
+  if (size_bytes == 0) return enqueue_marker(stream, submit);
   transfer(stream, "read", size_bytes, submit, [&](cl_event* event) {
     return clEnqueueReadBuffer(stream.queue, from.handle, CL_FALSE, from.offset_bytes, size_bytes, to,
                                submit.wait.count, submit.wait.events, event);
@@ -109,7 +100,7 @@ void enqueue_read(StreamView stream, BufferView from, void* to, std::uint64_t si
 
 void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit submit) {
   require(from.size_bytes == to.size_bytes, "copy: {} bytes to a view of {}", from.size_bytes, to.size_bytes);
-  if (from.size_bytes == 0) return enqueue_nothing(stream, submit);
+  if (from.size_bytes == 0) return enqueue_marker(stream, submit);
   transfer(stream, "copy", from.size_bytes, submit, [&](cl_event* event) {
     return clEnqueueCopyBuffer(stream.queue, from.handle, to.handle, from.offset_bytes, to.offset_bytes,
                                from.size_bytes, submit.wait.count, submit.wait.events, event);
@@ -119,7 +110,7 @@ void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit subm
 void enqueue_fill(StreamView stream, BufferView to, std::uint32_t pattern, Submit submit) {
   require(to.size_bytes % 4 == 0 && to.offset_bytes % 4 == 0, "fill: {} bytes at {} are no multiples of 4",
           to.size_bytes, to.offset_bytes);
-  if (to.size_bytes == 0) return enqueue_nothing(stream, submit);
+  if (to.size_bytes == 0) return enqueue_marker(stream, submit);
   transfer(stream, "fill", to.size_bytes, submit, [&](cl_event* event) {
     return clEnqueueFillBuffer(stream.queue, to.handle, &pattern, sizeof(pattern), to.offset_bytes, to.size_bytes,
                                submit.wait.count, submit.wait.events, event);

@@ -6,19 +6,6 @@
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
-namespace {
-
-void enqueue_marker(StreamView stream, const Submit& submit) {
-  if (submit.done == nullptr && submit.wait.count == 0) return;
-  cl_event event = nullptr;
-  check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
-                                       submit.done != nullptr ? &event : nullptr),
-           "clEnqueueMarkerWithWaitList");
-  if (submit.done != nullptr) *submit.done = Event(event);
-}
-
-}  // namespace
-
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     const std::vector<KernelArg>& args) {
   if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);

@@ -32,6 +32,15 @@ Event StreamView::record() const {
   return Event(event);
 }
 
+void enqueue_marker(StreamView stream, const Submit& submit) {
+  if (submit.done == nullptr && submit.wait.count == 0) return;
+  cl_event event = nullptr;
+  check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
+                                       submit.done != nullptr ? &event : nullptr),
+           "clEnqueueMarkerWithWaitList");
+  if (submit.done != nullptr) *submit.done = Event(event);
+}
+
 Stream::Stream(Context& context, std::size_t device_index) {
   require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
           context.devices().size());

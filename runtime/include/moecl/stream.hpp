@@ -27,6 +27,9 @@ struct StreamView {
   Event record() const;
 };
 
+/// No work, but honours `submit`: waits on its list, then completes its event. Enqueues nothing when both are empty.
+void enqueue_marker(StreamView stream, const Submit& submit);
+
 /// Owner of an in-order command queue.
 class Stream {
  public:
