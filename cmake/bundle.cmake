@@ -1,0 +1,25 @@
+# `cpack` writes moecl-<version>-linux-x86_64.tar.gz: the command, tests, benchmarks, library, headers, test data, and
+# beside the library every shared library it needs that is not a part of libc. It runs from wherever it is unpacked.
+#
+# libstdc++ and libgcc_s go to lib/fallback, which nothing searches by itself: an OpenCL driver of a newer system needs
+# that system's own, and the first one loaded serves the whole process.
+set(bundled moecl moecl_tests moecl_bench)
+file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(${bundled} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
+
+set(part COMPONENT bundle EXCLUDE_FROM_ALL)
+install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET needed RUNTIME ${part} LIBRARY ${part})
+set(libc "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
+set(compiler "^lib(stdc\\+\\+|gcc_s)\\.so")
+install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES ${libc} ${compiler} LIBRARY ${part})
+install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES "." PRE_INCLUDE_REGEXES ${compiler}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fallback ${part})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data DESTINATION tests ${part} OPTIONAL)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${part})
+
+set(CPACK_GENERATOR TGZ)
+set(CPACK_PACKAGE_FILE_NAME moecl-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};moecl;Unspecified;/;${PROJECT_BINARY_DIR};moecl;bundle;/")
+set(CPACK_VERBATIM_VARIABLES ON)
+include(CPack)

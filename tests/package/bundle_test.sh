@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The bundle travels: it is small, finds its own shared libraries wherever it is unpacked, and its programs run there.
+#
+# usage: bundle_test.sh BUILD_DIR SCRATCH_DIR
+set -euo pipefail
+build=$1 scratch=$2
+largest_bytes=$((40 * 1024 * 1024))
+from_the_system='linux-vdso|ld-linux|/lib(c|m|stdc\+\+|gcc_s)\.so' # the latter two: see cmake/bundle.cmake
+rm -rf "$scratch"
+mkdir -p "$scratch/un packed"
+unset LD_LIBRARY_PATH
+
+cpack --config "$build/CPackConfig.cmake" -B "$scratch" >/dev/null
+rm -rf "$scratch/_CPack_Packages"
+archive=$(echo "$scratch"/moecl-*-linux-*.tar.gz)
+tar -xzf "$archive" -C "$scratch/un packed"
+root=$(echo "$scratch/un packed"/moecl-*)
+size_bytes=$(stat -c %s "$archive")
+echo "$(basename "$archive"): $size_bytes bytes"
+((size_bytes < largest_bytes)) || { echo "larger than $largest_bytes bytes" >&2; exit 1; }
+
+for program in "$root"/bin/* "$root"/lib/libmoecl.so; do
+  needed=$(ldd "$program")
+  if outside=$(grep -vF "$root" <<<"$needed" | grep -vE "$from_the_system"); then
+    printf '%s needs libraries that are not in the bundle:\n%s\n' "$program" "$outside" >&2
+    exit 1
+  fi
+done
+
+cd /
+"$root/bin/moecl_tests" --source=kernels_cl/gather_rows_test.cpp --gtest_brief=1
+"$root/bin/moecl_bench" --benchmark_list_tests=true >/dev/null
+LD_LIBRARY_PATH=$root/lib/fallback "$root/bin/moecl_bench" --benchmark_list_tests=true >/dev/null
