@@ -10,7 +10,6 @@ namespace moecl {
 namespace {
 
 constexpr std::uint64_t max_file_bytes = 100'000'000;
-constexpr int max_file_depth = 64;
 
 }  // namespace
 
@@ -47,7 +46,7 @@ nlohmann::json read_json_file(const std::string& path) {
   const MappedFile file(path);
   if (file.size() > max_file_bytes)
     fail(ErrorCode::invalid_data, "{}: {} bytes of JSON, more than {}", path, file.size(), max_file_bytes);
-  return parse_json(file.text(), path, max_file_depth);
+  return parse_json(file.text(), path);
 }
 
 const nlohmann::json* find_member(const nlohmann::json& object, const std::string& key) {

@@ -40,7 +40,7 @@ struct SparseLayers {
   std::int64_t first = 0;
   std::int64_t step = 1;
   std::int64_t offset = 0;
-  std::vector<std::int64_t> dense;
+  std::vector<std::int64_t> dense;  ///< ascending
 
   bool contains(std::int64_t layer) const;
 };
@@ -58,6 +58,9 @@ struct ModelConfig {
   /// Errors: invalid_data  bad JSON, a field missing, of a wrong type, or contradicting another
   ///         unsupported   unknown model_type, activation or routing method; the message lists the known ones
   static ModelConfig parse(const std::string& json, const std::string& origin);
+  /// `parse` of a file.
+  /// Errors: io_error, and those of `parse`
+  static ModelConfig load(const std::string& path);
 
   bool has_experts(int layer) const;
   /// Errors: invalid_data  no layer has experts

@@ -1,0 +1,98 @@
+#include <moecl/checkpoint.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "host/json_file.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+constexpr const char* config_name = "config.json";
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+/// A shard lies in the model's own directory: an index from a stranger must not open files elsewhere.
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
+}
+
+std::unordered_map<std::string, std::string> read_index(const std::string& path) {
+  const nlohmann::json index = read_json_file(path);
+  const nlohmann::json* map = find_member(index, "weight_map");
+  if (map == nullptr || !map->is_object())
+    fail(ErrorCode::invalid_data, "{}: no \"weight_map\" object of tensor names and shard files", path);
+  std::unordered_map<std::string, std::string> shard_of;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string() || !is_plain_file_name(shard.get<std::string>()))
+      fail(ErrorCode::invalid_data, "{}: tensor \"{}\" is in {}, not a file name in this directory", path, tensor,
+           shard.dump());
+    shard_of.emplace(tensor, shard.get<std::string>());
+  }
+  return shard_of;
+}
+
+}  // namespace
+
+struct Checkpoint::State {
+  std::string dir;
+  ModelConfig config;
+  /// Which shard has which tensor; absent with a single file.
+  std::optional<std::unordered_map<std::string, std::string>> shard_of;
+  std::mutex mutex;
+  std::map<std::string, SafetensorsFile> shards;  // those opened so far; addresses stay
+
+  std::string path(const std::string& file) const { return (std::filesystem::path(dir) / file).string(); }
+
+  const SafetensorsFile& shard(const std::string& file) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto found = shards.find(file);
+    if (found == shards.end()) found = shards.emplace(file, SafetensorsFile::open(path(file))).first;
+    return found->second;
+  }
+};
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Checkpoint Checkpoint::open(const std::string& dir) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored)) fail(ErrorCode::io_error, "{} is not a directory", dir);
+  auto state = std::make_unique<State>();
+  state->dir = dir;
+  if (!fs::exists(state->path(config_name), ignored)) fail(ErrorCode::io_error, "{} has no {}", dir, config_name);
+  const bool single = fs::exists(state->path(single_name), ignored);
+  if (!single && !fs::exists(state->path(index_name), ignored))
+    fail(ErrorCode::io_error, "{} has neither {} nor {}", dir, single_name, index_name);
+  state->config = ModelConfig::load(state->path(config_name));
+  if (!single) state->shard_of = read_index(state->path(index_name));
+  return Checkpoint(std::move(state));
+}
+
+const std::string& Checkpoint::dir() const noexcept { return state_->dir; }
+const ModelConfig& Checkpoint::config() const noexcept { return state_->config; }
+
+bool Checkpoint::has(std::string_view name) const {
+  return state_->shard_of ? state_->shard_of->count(std::string(name)) != 0 : state_->shard(single_name).has(name);
+}
+
+HostTensor Checkpoint::tensor(std::string_view name) const {
+  if (!has(name)) fail(ErrorCode::invalid_data, "{} has no tensor \"{}\"", dir(), name);
+  if (!state_->shard_of) return state_->shard(single_name).tensor(name);
+  const std::string& file = state_->shard_of->at(std::string(name));
+  const SafetensorsFile& shard = state_->shard(file);
+  if (!shard.has(name))
+    fail(ErrorCode::invalid_data, "{}: the index puts tensor \"{}\" in {}, which does not have it", dir(), name, file);
+  return shard.tensor(name);
+}
+
+}  // namespace moecl

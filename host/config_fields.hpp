@@ -1,0 +1,39 @@
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/model_families.hpp"
+
+namespace moecl {
+
+/// Reads fields of a config.json by their description in the family table; messages name the file and the field.
+class ConfigFields {
+ public:
+  ConfigFields(const nlohmann::json& config, std::string origin) : config_(config), origin_(std::move(origin)) {}
+  const std::string& origin() const noexcept { return origin_; }
+
+  /// Errors: invalid_data  absent without a fallback, of a wrong JSON type, or two names that disagree
+  std::int64_t integer(const Field<std::int64_t>& field) const;
+  double number(const Field<double>& field) const;
+  bool boolean(const Field<bool>& field) const;
+  std::string text(const Field<const char*>& field) const;
+  /// An integer in [1, 2^31).
+  std::int64_t size(const Field<std::int64_t>& field) const;
+  /// A list of integers; empty when absent.
+  std::vector<std::int64_t> integers(const char* name) const;
+  /// Whether config.json has the field and it is null.
+  bool is_null(const char* name) const;
+
+ private:
+  const nlohmann::json* find(const std::array<const char*, 2>& names) const;
+  template <class Result, class T, class Accepts>
+  Result read(const Field<T>& field, const char* type, Accepts accepts) const;
+
+  const nlohmann::json& config_;
+  std::string origin_;
+};
+
+}  // namespace moecl
