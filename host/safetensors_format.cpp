@@ -8,7 +8,7 @@
 #include <array>
 #include <set>
 
-#include "host/atomic_file.hpp"
+#include "runtime/atomic_file.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {

@@ -78,11 +78,24 @@ std::string cl_status_text(int status) {
   return text != nullptr ? fmt::format("{} ({})", text, status) : fmt::format("OpenCL status {}", status);
 }
 
-void check_cl(int status, const char* what) {
-  if (status == CL_SUCCESS) return;
-  const bool memory = status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_HOST_MEMORY;
-  throw Error(memory ? ErrorCode::out_of_memory : ErrorCode::device_error,
-              fmt::format("{} failed: {}", what, cl_status_text(status)), status);
+void throw_cl(int status, const std::string& what) {
+  const char* memory = nullptr;
+  switch (status) {
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+      memory = "; the device has no memory left for a buffer";
+      break;
+    case CL_OUT_OF_RESOURCES:
+      memory =
+          "; the device ran out of memory or another resource (some drivers report an illegal access of a kernel so)";
+      break;
+    case CL_OUT_OF_HOST_MEMORY:
+      memory = "; the host has no memory left";
+      break;
+    default:
+      break;
+  }
+  throw Error(memory != nullptr ? ErrorCode::out_of_memory : ErrorCode::device_error,
+              fmt::format("{} failed: {}{}", what, cl_status_text(status), memory != nullptr ? memory : ""), status);
 }
 
 }  // namespace moecl

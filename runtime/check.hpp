@@ -18,7 +18,19 @@ void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
 
 /// "CL_OUT_OF_RESOURCES (-5)"
 std::string cl_status_text(int status);
-/// Errors: out_of_memory or device_error when `status` is not CL_SUCCESS; `what` names the call.
-void check_cl(int status, const char* what);
+/// Throws for a `status` that is not CL_SUCCESS: out_of_memory for CL_MEM_OBJECT_ALLOCATION_FAILURE,
+/// CL_OUT_OF_RESOURCES and CL_OUT_OF_HOST_MEMORY, wherever they surface (drivers may allocate as late as the first
+/// command that uses a buffer), else device_error. `what` names the call.
+[[noreturn]] void throw_cl(int status, const std::string& what);
+
+template <class... Args>
+[[noreturn]] void fail_cl(int status, fmt::format_string<Args...> what, Args&&... args) {
+  throw_cl(status, fmt::format(what, std::forward<Args>(args)...));
+}
+
+/// Errors: as `throw_cl`
+inline void check_cl(int status, const char* what) {
+  if (status != 0) throw_cl(status, what);
+}
 
 }  // namespace moecl

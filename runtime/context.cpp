@@ -1,4 +1,5 @@
 #include <moecl/context.hpp>
+#include <moecl/environment.hpp>
 #include <moecl/trace.hpp>
 
 #include <CL/cl.h>
@@ -8,21 +9,47 @@
 
 namespace moecl {
 
-Context::Context(cl_context adopted, std::vector<Device> devices, ContextOptions options)
+namespace {
+
+bool on_or_off(const char* name, const std::string& value) {
+  require(value == "on" || value == "off", "{}: expected on or off, got '{}'", name, value);
+  return value == "on";
+}
+
+/// Fills what the caller left unset.
+ContextOptions with_environment(ContextOptions options) {
+  if (!options.log_level) {
+    const std::string value = environment("MOECL_LOG").value_or("warning");
+    options.log_level = log_level_from_name(value);
+    require(options.log_level.has_value(), "MOECL_LOG: expected debug, info, warning, error or off, got '{}'", value);
+  }
+  if (!options.disk_cache) options.disk_cache = on_or_off("MOECL_CACHE", environment("MOECL_CACHE").value_or("on"));
+  if (options.cache_dir.empty()) options.cache_dir = CacheFolder::default_dir();
+  return options;
+}
+
+}  // namespace
+
+Context::Context(cl_context adopted, std::vector<Device> devices, const ContextOptions& options)
     : handle_(adopted),
       devices_(std::move(devices)),
-      log_(std::move(options.log)),
+      log_(options.log),
+      log_level_(*options.log_level),
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
-      kernels_(std::make_unique<KernelLibrary>(*this, options.disk_cache, options.cache_dir)) {}
+      kernels_(std::make_unique<KernelLibrary>(*this, options)) {}
 
 Context::~Context() {
+  save_programs();
   trace_.reset();
   kernels_.reset();
   clReleaseContext(handle_);
 }
 
+void Context::save_programs() { kernels_->save(); }
+
 std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOptions options) {
   require(!devices.empty(), "context: no device given");
+  options = with_environment(std::move(options));
   std::vector<cl_device_id> handles;
   for (const Device& device : devices) {
     require(device.platform == devices.front().platform, "context: devices of platforms '{}' and '{}' cannot share one",
@@ -35,11 +62,12 @@ std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOpt
   cl_context handle =
       clCreateContext(properties, static_cast<cl_uint>(handles.size()), handles.data(), nullptr, nullptr, &status);
   check_cl(status, "clCreateContext");
-  return std::unique_ptr<Context>(new Context(handle, std::move(devices), std::move(options)));
+  return std::unique_ptr<Context>(new Context(handle, std::move(devices), options));
 }
 
 std::unique_ptr<Context> Context::borrow(cl_context handle, ContextOptions options) {
   require(handle != nullptr, "context: the cl_context is null");
+  options = with_environment(std::move(options));
   std::size_t size = 0;
   check_cl(clGetContextInfo(handle, CL_CONTEXT_DEVICES, 0, nullptr, &size), "clGetContextInfo");
   std::vector<cl_device_id> handles(size / sizeof(cl_device_id));
@@ -51,7 +79,7 @@ std::unique_ptr<Context> Context::borrow(cl_context handle, ContextOptions optio
     devices.push_back({platform, device, query_caps(platform, device)});
   }
   check_cl(clRetainContext(handle), "clRetainContext");
-  return std::unique_ptr<Context>(new Context(handle, std::move(devices), std::move(options)));
+  return std::unique_ptr<Context>(new Context(handle, std::move(devices), options));
 }
 
 }  // namespace moecl

@@ -15,9 +15,7 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
   for (std::uint32_t i = 0; i < args.size(); ++i) {
     const void* value = args[i].local ? nullptr : args[i].value.data();
     const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
-    if (status != CL_SUCCESS)
-      throw Error(ErrorCode::device_error,
-                  fmt::format("kernel {}: argument {} refused: {}", key.kernel, i, cl_status_text(status)), status);
+    if (status != CL_SUCCESS) fail_cl(status, "clSetKernelArg of argument {} of kernel {}", i, key.kernel);
   }
   Trace* trace = stream.context->trace();
   cl_event event = nullptr;
@@ -25,10 +23,8 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
                                                range.local.data(), submit.wait.count, submit.wait.events,
                                                trace != nullptr || submit.done != nullptr ? &event : nullptr);
   if (status != CL_SUCCESS)
-    throw Error(ErrorCode::device_error,
-                fmt::format("kernel {}: launch over [{}, {}, {}] failed: {}", key.kernel, range.global[0],
-                            range.global[1], range.global[2], cl_status_text(status)),
-                status);
+    fail_cl(status, "clEnqueueNDRangeKernel of {} over [{}, {}, {}] by [{}, {}, {}]", key.kernel, range.global[0],
+            range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
   ++stream.context->counters().kernels_launched;
   if (trace != nullptr) trace->command(stream, event, std::move(info));
   Event owner(event);

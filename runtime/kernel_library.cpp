@@ -1,6 +1,7 @@
 #include "runtime/kernel_library.hpp"
 
 #include <CL/cl.h>
+#include <xxhash.h>
 
 #include <chrono>
 
@@ -8,17 +9,23 @@
 
 namespace moecl {
 
-struct KernelPool {
-  cl_program program = nullptr;
-  const char* name = nullptr;
-  cl_uint arity = 0;
-  std::vector<cl_kernel> idle;
+/// One program and the lock under which it is built, so that other programs build in parallel.
+struct KernelLibrary::Program {
+  const Device& device;
+  const ProgramSource& source;
+  std::string options;
+  std::mutex building;
+  cl_program handle = nullptr;
+  bool unsaved = false;
+
+  std::string build_options() const { return "-cl-std=CL1.2 " + options; }
 };
 
-/// One program and the lock under which it is built, so that other programs build in parallel.
-struct KernelLibrary::ProgramSlot {
-  std::mutex building;
-  cl_program program = nullptr;
+struct KernelLibrary::Pool {
+  cl_program program;
+  std::string options, kernel;
+  cl_uint arity = 0;
+  std::vector<cl_kernel> idle;
 };
 
 namespace {
@@ -32,9 +39,10 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log;
 }
 
-cl_program from_source(cl_context context, const Device& device, const KernelKey& key, const std::string& options) {
-  const char* text = key.source->text.data();
-  const std::size_t length = key.source->text.size();
+cl_program from_source(cl_context context, const Device& device, const ProgramSource& source,
+                       const std::string& options) {
+  const char* text = source.text.data();
+  const std::size_t length = source.text.size();
   cl_int status = CL_SUCCESS;
   cl_program program = clCreateProgramWithSource(context, 1, &text, &length, &status);
   check_cl(status, "clCreateProgramWithSource");
@@ -43,7 +51,7 @@ cl_program from_source(cl_context context, const Device& device, const KernelKey
     const std::string log = build_log(program, device.handle);
     clReleaseProgram(program);
     throw Error(ErrorCode::build_failed,
-                fmt::format("program {} with '{}' does not build on '{}': {}\n{}", key.source->name, options,
+                fmt::format("program {} with '{}' does not build on '{}': {}\n{}", source.name, options,
                             device.caps.name, cl_status_text(status), log),
                 status);
   }
@@ -88,76 +96,120 @@ std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
   return {};
 }
 
-}  // namespace
-
-KernelLibrary::KernelLibrary(Context& context, bool disk_cache, const std::string& cache_dir)
-    : context_(context), cache_(context, disk_cache, cache_dir.empty() ? ProgramCache::default_dir() : cache_dir) {}
-
-KernelLibrary::~KernelLibrary() {
-  for (auto& [key, pool] : pools_)
-    for (cl_kernel kernel : pool->idle) clReleaseKernel(kernel);
-  for (auto& [key, slot] : programs_)
-    if (slot->program != nullptr) clReleaseProgram(slot->program);
+cl_kernel create_kernel(cl_program program, const KernelKey& key) {
+  cl_int status = CL_SUCCESS;
+  cl_kernel kernel = clCreateKernel(program, key.kernel, &status);
+  if (status != CL_SUCCESS) fail_cl(status, "clCreateKernel of {} in program {}", key.kernel, key.source->name);
+  return kernel;
 }
 
-cl_program KernelLibrary::program(const Device& device, const KernelKey& key) {
-  ProgramSlot* slot = nullptr;
+cl_uint arity_of(cl_kernel kernel) {
+  cl_uint arity = 0;
+  check_cl(clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(arity), &arity, nullptr), "clGetKernelInfo");
+  return arity;
+}
+
+}  // namespace
+
+std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
+  const auto mix = [](std::uint64_t seed, std::string_view text) {
+    return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+  };
+  return mix(mix(reinterpret_cast<std::uintptr_t>(id.device) ^ reinterpret_cast<std::uintptr_t>(id.source), id.options),
+             id.kernel);
+}
+
+KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
+    : context_(context), cache_(context, options) {}
+
+KernelLibrary::~KernelLibrary() {
+  for (auto& [id, pool] : pools_)
+    for (cl_kernel kernel : pool->idle) clReleaseKernel(kernel);
+  for (auto& [id, program] : programs_)
+    if (program->handle != nullptr) clReleaseProgram(program->handle);
+}
+
+KernelLibrary::Program& KernelLibrary::program(const Device& device, const KernelKey& key) {
+  Program* program = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    auto& entry =
-        programs_[fmt::format("{}\n{}\n{}", static_cast<const void*>(device.handle), key.source->name, key.options)];
-    if (!entry) entry = std::make_unique<ProgramSlot>();
-    slot = entry.get();
+    if (const auto found = programs_.find({&device, key.source, key.options, {}}); found != programs_.end()) {
+      program = found->second.get();
+    } else {
+      std::unique_ptr<Program> made(new Program{device, *key.source, key.options, {}});
+      program = made.get();
+      programs_.emplace(Id{&device, key.source, program->options, {}}, std::move(made));
+    }
   }
-  const std::lock_guard lock(slot->building);
-  if (slot->program != nullptr) return slot->program;
-  const std::string options = "-cl-std=CL1.2 " + key.options;
-  const ProgramKey disk_key{key.source->text, options, &device};
-  if (const auto binary = cache_.load(disk_key))
-    slot->program = from_binary(context_.handle(), device, *binary, options);
-  if (slot->program != nullptr) {
-    ++context_.counters().programs_from_disk;
-    return slot->program;
+  const std::lock_guard lock(program->building);
+  if (program->handle != nullptr) return *program;
+  const std::string options = program->build_options();
+  if (const auto binary = cache_.load({key.source->name, key.source->text, options, &device})) {
+    program->handle = from_binary(context_.handle(), device, *binary, options);
+    if (program->handle != nullptr) {
+      ++context_.counters().programs_from_disk;
+      return *program;
+    }
+    context_.log(LogLevel::warning, fmt::format("program cache: the driver of '{}' refuses its own binary of {}",
+                                                device.caps.name, key.source->name));
   }
   const auto start = std::chrono::steady_clock::now();
-  slot->program = from_source(context_.handle(), device, key, options);
+  program->handle = from_source(context_.handle(), device, *key.source, options);
+  program->unsaved = true;
   ++context_.counters().programs_built;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   context_.log(LogLevel::info, fmt::format("built {} for '{}' in {:.0f} ms: {}", key.source->name, device.caps.name,
                                            took.count(), key.options));
-  cache_.store(disk_key, binary_of(slot->program, device));
-  return slot->program;
+  return *program;
 }
 
-KernelPool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
-  const std::string id = fmt::format("{}\n{}\n{}", static_cast<const void*>(device.handle), key.kernel, key.options);
+void KernelLibrary::save() noexcept {
+  std::vector<Program*> built;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = pools_.find(id); found != pools_.end()) return *found->second;
+    for (auto& [id, program] : programs_) built.push_back(program.get());
   }
-  cl_program built = program(device, key);
-  const std::lock_guard lock(mutex_);
-  auto& entry = pools_[id];
-  if (!entry) entry = std::make_unique<KernelPool>(KernelPool{built, key.kernel, 0, {}});
-  return *entry;
+  for (Program* program : built) {
+    const std::lock_guard lock(program->building);
+    if (!std::exchange(program->unsaved, false)) continue;
+    try {
+      const std::string options = program->build_options();
+      cache_.store({program->source.name, program->source.text, options, &program->device},
+                   binary_of(program->handle, program->device));
+    } catch (const std::exception& error) {
+      context_.log(LogLevel::warning, fmt::format("no binary of {}: {}", program->source.name, error.what()));
+    }
+  }
 }
 
-KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const KernelKey& key)
-    : pool_(&library.pool(device, key)), library_(library) {
-  const std::lock_guard lock(library_.mutex_);
+KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
+  const Program& built = program(device, key);
+  cl_kernel kernel = create_kernel(built.handle, key);
+  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
+  const std::lock_guard lock(mutex_);
+  const Id id{&device, key.source, made->options, made->kernel};
+  const auto [entry, added] = pools_.try_emplace(id, std::move(made));
+  if (!added) entry->second->idle.push_back(kernel);
+  return *entry->second;
+}
+
+KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const KernelKey& key) : library_(library) {
+  std::unique_lock lock(library_.mutex_);
+  const auto found = library_.pools_.find({&device, key.source, key.options, key.kernel});
+  if (found != library_.pools_.end()) {
+    pool_ = found->second.get();
+  } else {
+    lock.unlock();
+    pool_ = &library_.pool(device, key);
+    lock.lock();
+  }
   if (!pool_->idle.empty()) {
     handle_ = pool_->idle.back();
     pool_->idle.pop_back();
     return;
   }
-  cl_int status = CL_SUCCESS;
-  handle_ = clCreateKernel(pool_->program, pool_->name, &status);
-  if (status != CL_SUCCESS)
-    throw Error(ErrorCode::device_error,
-                fmt::format("program {} has no kernel {}: {}", key.source->name, key.kernel, cl_status_text(status)),
-                status);
-  check_cl(clGetKernelInfo(handle_, CL_KERNEL_NUM_ARGS, sizeof(pool_->arity), &pool_->arity, nullptr),
-           "clGetKernelInfo");
+  lock.unlock();
+  handle_ = create_kernel(pool_->program, key);
 }
 
 KernelLibrary::Lease::~Lease() {

@@ -2,6 +2,7 @@
 // The compiled programs of one context, and a pool of cl_kernel objects for each kernel.
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "runtime/kernel.hpp"
@@ -9,20 +10,24 @@
 
 namespace moecl {
 
-struct KernelPool;
-
 /// Threads: safe. A cl_kernel is used by one launch at a time (clSetKernelArg is not thread-safe on one object), so
-/// each kernel has a pool of them that grows to the number of concurrent launches.
+/// each kernel has a pool of them that grows to the number of concurrent launches. Programs build in parallel.
 class KernelLibrary {
+  struct Pool;
+
  public:
-  KernelLibrary(Context& context, bool disk_cache, const std::string& cache_dir);
+  KernelLibrary(Context& context, const ContextOptions& options);
   ~KernelLibrary();
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
+  /// Writes programs that were built from source to the disk cache, each once.
+  void save() noexcept;
+
   /// A cl_kernel held for one launch and returned to its pool afterwards.
   class Lease {
    public:
+    /// Errors: build_failed, device_error (no such kernel in the program)
     Lease(KernelLibrary& library, const Device& device, const KernelKey& key);
     ~Lease();
     Lease(const Lease&) = delete;
@@ -31,21 +36,32 @@ class KernelLibrary {
     std::uint32_t arity() const noexcept;
 
    private:
-    KernelPool* pool_ = nullptr;
     KernelLibrary& library_;
+    Pool* pool_ = nullptr;
     _cl_kernel* handle_ = nullptr;
   };
 
  private:
-  struct ProgramSlot;
-  KernelPool& pool(const Device& device, const KernelKey& key);
-  _cl_program* program(const Device& device, const KernelKey& key);
+  struct Program;
+  /// What a launch looks up, without building a string; the views point into the Pool or Program found.
+  struct Id {
+    const Device* device;
+    const ProgramSource* source;
+    std::string_view options, kernel;
+    bool operator==(const Id&) const = default;
+  };
+  struct IdHash {
+    std::size_t operator()(const Id& id) const noexcept;
+  };
+
+  Pool& pool(const Device& device, const KernelKey& key);
+  Program& program(const Device& device, const KernelKey& key);
 
   Context& context_;
   ProgramCache cache_;
   std::mutex mutex_;
-  std::unordered_map<std::string, std::unique_ptr<ProgramSlot>> programs_;
-  std::unordered_map<std::string, std::unique_ptr<KernelPool>> pools_;
+  std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;
+  std::unordered_map<Id, std::unique_ptr<Pool>, IdHash> pools_;
 };
 
 }  // namespace moecl

@@ -1,14 +1,59 @@
 #include "runtime/program_cache.hpp"
 
+#include <xxhash.h>
+
+#include <initializer_list>
+
+#include "runtime/check.hpp"
+
 namespace moecl {
+namespace {
 
-ProgramCache::ProgramCache(const Context& context, bool enabled, std::string dir)
-    : context_(context), dir_(enabled ? std::move(dir) : std::string{}) {}
+CacheKey hash(const ProgramKey& key) {
+  const DeviceCaps& caps = key.device->caps;
+  std::string all = fmt::format("{}\n", CacheFolder::format);
+  for (const std::string_view part :
+       std::initializer_list<std::string_view>{MOECL_VERSION, key.source, key.options, caps.name, caps.vendor,
+                                               caps.driver_version, caps.platform_name, caps.platform_version})
+    all.append(fmt::format("{}\n", part.size())).append(part);
+  const XXH128_hash_t digest = XXH3_128bits(all.data(), all.size());
+  return {digest.high64, digest.low64};
+}
 
-std::string ProgramCache::default_dir() { return {}; }
+}  // namespace
 
-std::optional<std::vector<unsigned char>> ProgramCache::load(const ProgramKey&) const { return std::nullopt; }
+ProgramCache::ProgramCache(const Context& context, const ContextOptions& options)
+    : context_(context), max_bytes_(options.cache_max_bytes) {
+  if (!options.disk_cache.value_or(true)) return;
+  if (options.cache_dir.empty())
+    context_.log(LogLevel::warning, "no disk cache of compiled programs: neither XDG_CACHE_HOME nor HOME is set");
+  else
+    folder_.emplace(options.cache_dir);
+}
 
-void ProgramCache::store(const ProgramKey&, const std::vector<unsigned char>&) const {}
+std::optional<std::vector<unsigned char>> ProgramCache::load(const ProgramKey& key) const {
+  if (!folder_) return std::nullopt;
+  try {
+    return folder_->read(hash(key));
+  } catch (const std::exception& error) {
+    context_.log(LogLevel::warning, fmt::format("program cache: {}", error.what()));
+    return std::nullopt;
+  }
+}
+
+void ProgramCache::store(const ProgramKey& key, const std::vector<unsigned char>& binary) const {
+  if (!folder_ || binary.empty()) return;
+  if (binary.size() > max_bytes_) {
+    context_.log(LogLevel::warning, fmt::format("program cache: {} has {} bytes, the whole cache at most {}", key.name,
+                                                binary.size(), max_bytes_));
+    return;
+  }
+  try {
+    folder_->write(hash(key), key.name, key.device->caps.name, binary);
+    folder_->prune(max_bytes_);
+  } catch (const std::exception& error) {
+    context_.log(LogLevel::warning, fmt::format("program cache: {}", error.what()));
+  }
+}
 
 }  // namespace moecl

@@ -66,7 +66,10 @@ std::string TensorView::describe() const {
 void expect_tensor(const TensorView& view, const char* what, DType dtype, std::initializer_list<std::int64_t> dims) {
   bool same = view.rank == static_cast<int>(dims.size()) && view.dtype == dtype;
   int i = 0;
-  for (std::int64_t extent : dims) same = same && (extent < 0 || view.shape[i++] == extent);
+  for (const std::int64_t extent : dims) {
+    same = same && (extent < 0 || view.shape[i] == extent);
+    ++i;
+  }
   if (!same)
     fail(ErrorCode::invalid_argument, "{}: expected {}[{}], got {}", what, name(dtype), fmt::join(dims, ", "),
          view.describe());

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moecl {
@@ -13,17 +15,20 @@ namespace moecl {
 class KernelLibrary;
 class Trace;
 
+/// What is left unset here is taken from the environment, then from the defaults; see <moecl/environment.hpp>.
 struct ContextOptions {
-  LogCallback log;         ///< none: log lines are dropped
-  bool trace = false;      ///< collect a trace; streams made afterwards have profiling queues
-  bool disk_cache = true;  ///< keep compiled programs on disk
-  std::string cache_dir;   ///< empty: $XDG_CACHE_HOME/moecl/cl, else ~/.cache/moecl/cl
+  LogCallback log;                            ///< none: log lines are dropped
+  std::optional<LogLevel> log_level;          ///< least level that reaches `log`
+  bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues
+  std::optional<bool> disk_cache;             ///< keep compiled programs on disk
+  std::string cache_dir;                      ///< folder of compiled programs
+  std::uint64_t cache_max_bytes = 256 << 20;  ///< longest unused programs are removed beyond it
 };
 
 /// What a context has done so far; for tests, summaries and embedders that watch for host stops.
 struct ContextCounters {
-  std::atomic<std::uint64_t> host_syncs{0};          ///< calls that stopped the host
-  std::atomic<std::uint64_t> programs_built{0};      ///< compiled from source
+  std::atomic<std::uint64_t> host_syncs{0};      ///< calls that stopped the host: finish, read_blocking, write_blocking
+  std::atomic<std::uint64_t> programs_built{0};  ///< compiled from source
   std::atomic<std::uint64_t> programs_from_disk{0};  ///< loaded from the disk cache
   std::atomic<std::uint64_t> kernels_launched{0};
 };
@@ -34,10 +39,12 @@ struct ContextCounters {
 /// Threads: safe. Lifetime: outlives every stream, buffer and layer made from it; its address is stable.
 class Context {
  public:
-  /// Errors: invalid_argument  no device, or devices of different platforms; device_error
+  /// Errors: invalid_argument  no device, devices of different platforms, or an environment variable with a bad value;
+  ///         out_of_memory, device_error
   static std::unique_ptr<Context> create(std::vector<Device> devices, ContextOptions options = {});
   /// Retains the caller's cl_context; released once by the destructor.
   static std::unique_ptr<Context> borrow(_cl_context* context, ContextOptions options = {});
+  /// Saves the programs, as `save_programs`.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -45,19 +52,26 @@ class Context {
   _cl_context* handle() const noexcept { return handle_; }
   const std::vector<Device>& devices() const noexcept { return devices_; }
   KernelLibrary& kernels() noexcept { return *kernels_; }
+  /// Writes the programs compiled so far to the disk cache; a failure is a log line. For processes that seldom destroy
+  /// their context: call it once after the first results.
+  ///
+  /// Cost: PoCL makes a program's binary when asked, about 0.1 s a kernel, and only then puts in the code of the
+  /// work-group sizes that have run; so nothing is saved while results are awaited.
+  void save_programs();
   /// Null unless tracing.
   Trace* trace() noexcept { return trace_.get(); }
   ContextCounters& counters() noexcept { return counters_; }
   void log(LogLevel level, std::string_view message) const {
-    if (log_) log_(level, message);
+    if (log_ && level >= log_level_) log_(level, message);
   }
 
  private:
-  Context(_cl_context* adopted, std::vector<Device> devices, ContextOptions options);
+  Context(_cl_context* adopted, std::vector<Device> devices, const ContextOptions& options);
 
   _cl_context* handle_;
   std::vector<Device> devices_;
   LogCallback log_;
+  LogLevel log_level_;
   ContextCounters counters_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<KernelLibrary> kernels_;

@@ -1,0 +1,60 @@
+#pragma once
+// The folder of compiled programs: its files, and what `moecl cache` shows and removes.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moecl {
+
+/// 128-bit XXH3 of everything that a compiled program depends on.
+struct CacheKey {
+  std::uint64_t high = 0, low = 0;
+};
+
+/// One program on disk.
+struct CacheEntry {
+  std::string path, program, device;  ///< program and device are empty where the header is damaged
+  std::uint64_t size_bytes = 0;
+  std::chrono::system_clock::time_point last_use;
+};
+
+/// One file a program, `<key in hex>.clprogram`: a header (magic, format, key, sizes, XXH3-64 checksum), the names of
+/// program and device, the driver's binary. Files are written aside and renamed, so processes may share a folder; the
+/// time of last use is the file's modification time.
+///
+/// Threads: safe. Errors: io_error from every function, invalid_data from `read`
+class CacheFolder {
+ public:
+  /// Changes whenever the layout of the file does.
+  static constexpr std::uint32_t format = 1;
+
+  explicit CacheFolder(std::string dir) : dir_(std::move(dir)) {}
+  /// $MOECL_CACHE_DIR, else $XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl; empty when none is set.
+  static std::string default_dir();
+
+  const std::string& dir() const noexcept { return dir_; }
+  /// Nullopt when there is no such entry. A damaged file is removed and reported as invalid_data.
+  std::optional<std::vector<unsigned char>> read(const CacheKey& key) const;
+  /// Creates the folder if need be, with mode 0700.
+  void write(const CacheKey& key, std::string_view program, std::string_view device,
+             const std::vector<unsigned char>& binary) const;
+  /// Longest unused first. Empty: a folder that does not exist has no entries.
+  std::vector<CacheEntry> entries() const;
+  /// Removes entries, longest unused first, until at most `max_bytes` are left, and what writers that died left behind.
+  /// Returns the number of entries removed.
+  std::size_t prune(std::uint64_t max_bytes) const;
+  std::size_t clear() const { return prune(0); }
+
+ private:
+  std::string path_of(const CacheKey& key) const;
+  /// Compiled code is run: a folder that others may write is not trusted.
+  void expect_private() const;
+
+  std::string dir_;
+};
+
+}  // namespace moecl

@@ -1,0 +1,26 @@
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace moecl {
+
+struct EnvironmentVariable {
+  std::string_view name, meaning, fallback;
+};
+
+/// Every environment variable that the library reads. ContextOptions sets the same from code and goes first.
+inline constexpr std::array<EnvironmentVariable, 5> environment_variables{{
+    {"MOECL_CACHE", "keep compiled programs on disk: on, off", "on"},
+    {"MOECL_CACHE_DIR", "folder of compiled programs", "$XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl"},
+    {"MOECL_LOG", "least level that is logged: debug, info, warning, error, off", "warning"},
+    {"XDG_CACHE_HOME", "absolute folder of the user's caches", "$HOME/.cache"},
+    {"HOME", "the user's folder, for the one of the caches", "no disk cache"},
+}};
+
+/// The value of a variable of the table; nullopt when it is unset or empty.
+/// Errors: invalid_argument  the table has no such name
+std::optional<std::string> environment(std::string_view name);
+
+}  // namespace moecl
