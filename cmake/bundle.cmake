@@ -15,7 +15,7 @@ set(compiler "^lib(stdc\\+\\+|gcc_s)\\.so")
 install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES ${libc} ${compiler} LIBRARY ${part})
 install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES "." PRE_INCLUDE_REGEXES ${compiler}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fallback ${part})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data DESTINATION tests ${part} OPTIONAL)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data DESTINATION tests ${part})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${part})
 
 set(CPACK_GENERATOR TGZ)

@@ -1,9 +1,9 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include <moecl/device.hpp>
 #include <moecl/dtype.hpp>
+
+#include <cstdint>
+#include <string>
 
 /// Which code computes dense products on a device: our grouped product with one expert, or CLBlast. Data, not trial:
 /// kernels_cl/tuning/dense_backend.json holds what was measured.
