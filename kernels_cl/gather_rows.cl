@@ -13,7 +13,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
   if (slot < 0 || slot / divisor >= rows) return;
   const __global STORAGE(X_DTYPE)* from = x + x_first + (slot / divisor) * x_row_stride;
   __global STORAGE(OUT_DTYPE)* to = out + out_first + row * out_row_stride;
-  int column = get_local_id(0) * 16;
-  for (; column + 16 <= hidden; column += LANES * 16) STORE16(OUT_DTYPE)(LOAD16(X_DTYPE)(from, column), to, column);
-  for (; column < hidden && column + 16 > hidden; ++column) STORE(OUT_DTYPE)(LOAD(X_DTYPE)(from, column), to, column);
+  for (int column = get_local_id(0) * 16; column < hidden; column += LANES * 16)
+    STORE_UPTO16(OUT_DTYPE)(LOAD_UPTO16(X_DTYPE)(from, column, hidden - column), to, column, hidden - column);
 }

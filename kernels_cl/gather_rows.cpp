@@ -21,17 +21,10 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("out: expected [{}, {}] of a type that {} converts to, got {}", args.index.shape[0],
                        args.x.shape[1], name(args.x.dtype), args.out.describe());
   if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
-  if (args.row_ends.present() &&
-      (args.row_ends.rank != 1 || args.row_ends.dtype != DType::i32 || args.row_ends.shape[0] < 1))
-    return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
-  if (args.rows_per_expert < 0 ||
-      (args.rows_per_expert > 0 &&
-       (!args.row_ends.present() || args.rows_per_expert * args.row_ends.shape[0] != args.index.shape[0])))
-    return fmt::format("rows_per_expert: {} x {} does not give {} rows", args.rows_per_expert, args.row_ends.describe(),
-                       args.index.shape[0]);
-  if (static_cast<std::size_t>(row_lanes(config.lanes, caps)) > caps.max_work_group_size)
-    return fmt::format("lanes: {} exceed the device's work-group limit {}", config.lanes, caps.max_work_group_size);
-  return {};
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, args.index.shape[0]); !reason.empty())
+    return reason;
+  if (std::string reason = reject_width("x", args.x.shape[1]); !reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {

@@ -1,9 +1,12 @@
 #pragma once
-// Choices that every row-wise operator makes the same way.
+// Choices and checks that every row-wise operator makes the same way.
 #include <moecl/device.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <fmt/format.h>
+
+#include <limits>
+#include <string>
 
 namespace moecl {
 
@@ -11,6 +14,36 @@ namespace moecl {
 inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps) {
   if (configured > 0) return configured;
   return caps.type == DeviceType::cpu ? 1 : 64;
+}
+
+/// Why that many lanes cannot share a row there; empty when they can.
+inline std::string reject_lanes(std::int32_t configured, const DeviceCaps& caps) {
+  const std::int32_t lanes = row_lanes(configured, caps);
+  if (configured < 0 || lanes > 128 || (lanes & (lanes - 1)) != 0)
+    return fmt::format("lanes: {} is no power of two up to 128", configured);
+  if (static_cast<std::size_t>(lanes) > caps.max_work_group_size)
+    return fmt::format("lanes: {} exceed the device's work-group limit {}", lanes, caps.max_work_group_size);
+  return {};
+}
+
+/// Why `row_ends` does not say which of `rows` rows are valid; empty when it does (or is absent: all are).
+inline std::string reject_row_ends(const TensorView& row_ends, std::int64_t rows_per_expert, std::int64_t rows) {
+  if (row_ends.present() && (row_ends.rank != 1 || row_ends.dtype != DType::i32 || row_ends.shape[0] < 1))
+    return fmt::format("row_ends: expected i32[E], got {}", row_ends.describe());
+  if (rows_per_expert < 0) return fmt::format("rows_per_expert: {} is negative", rows_per_expert);
+  if (rows_per_expert > 0 && !row_ends.present())
+    return fmt::format("rows_per_expert: {} needs row_ends", rows_per_expert);
+  if (rows_per_expert > 0 && (rows % rows_per_expert != 0 || rows / rows_per_expert != row_ends.shape[0]))
+    return fmt::format("rows_per_expert: {} x {} experts does not give {} rows", rows_per_expert, row_ends.shape[0],
+                       rows);
+  return {};
+}
+
+/// Why that many columns cannot be counted in an int with room for a vector; empty when they can.
+inline std::string reject_width(const char* what, std::int64_t width) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max() - 128 * 16;
+  return width <= largest ? std::string()
+                          : fmt::format("{}: {} columns, at most {} are possible", what, width, largest);
 }
 
 /// "-DX_DTYPE=bf16"

@@ -34,12 +34,18 @@ struct Args {
 /// Values of fault[0].
 enum FaultCode : std::int32_t { no_fault = 0, expert_id_out_of_range = 1, expert_over_capacity = 2 };
 
+/// Units: bytes. 0 where few slots need no scratch.
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps);
+
+struct Config {
+  std::int32_t lanes = 0;  ///< work-items a chunk of slots; 0 picks 1 on a CPU and 64 elsewhere
+};
+
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one to three kernels. Empty: S == 0 still writes row_ends (zeros)
-void enqueue(StreamView stream, const Args& args, Submit submit = {});
+void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
 OperatorCost cost(const Args& args);
 
 }  // namespace moecl::expert_sort

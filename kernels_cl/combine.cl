@@ -1,0 +1,33 @@
+// Weighted combine. One work-group a token: LANES = 1 on a CPU, 64 on a GPU. Each step owns 16 columns and walks the K rows
+// in order, so the sum is the same whatever the number of lanes.
+#include "kernels_cl/lib/dtype.clh"
+
+#pragma OPENCL FP_CONTRACT OFF
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
+    const __global STORAGE(ROWS_DTYPE) * rows, ulong rows_first, const __global int* slot_rows, ulong slot_rows_first,
+    const __global float* weights, ulong weights_first, const __global STORAGE(SHARED_DTYPE) * shared, ulong shared_first,
+    const __global float* shared_gate, ulong shared_gate_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
+    long rows_stride, long weights_stride, long shared_stride, long gate_stride, long out_stride, long row_count, int top_k,
+    int hidden, int skip_zero_weights) {
+  const long token = get_group_id(0);
+  rows += rows_first;
+  slot_rows += slot_rows_first + token * top_k;
+  if (weights) weights += weights_first + token * weights_stride;
+  if (shared) shared += shared_first + token * shared_stride;
+  const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;
+  out += out_first + token * out_stride;
+
+  for (int column = get_local_id(0) * 16; column < hidden; column += LANES * 16) {
+    const int left = hidden - column;
+    float16 sum = 0.0f;
+    for (int k = 0; k < top_k; ++k) {
+      const long row = slot_rows[k];
+      const float weight = weights ? weights[k] : 1.0f;
+      if (row < 0 || row >= row_count || (skip_zero_weights && weight == 0.0f)) continue;
+      sum += weight * LOAD_UPTO16(ROWS_DTYPE)(rows, row * rows_stride + column, left);
+    }
+    if (shared) sum += gate * LOAD_UPTO16(SHARED_DTYPE)(shared, column, left);
+    STORE_UPTO16(OUT_DTYPE)(sum, out, column, left);
+  }
+}

@@ -1,0 +1,171 @@
+// Stable counting sort of slots by expert. The slots are cut into chunks, one for each work-group. LANES = 1 on a CPU: one
+// work-item walks its chunk with a table of its own; 64 on a GPU: tiles of LANES slots, ranked by comparing within the tile.
+// Few slots are one chunk and one kernel; many take three: histogram of each chunk, scan, scatter.
+#include "kernels_cl/lib/lanes.clh"
+
+enum { EXPERT_ID_OUT_OF_RANGE = 1, EXPERT_OVER_CAPACITY = 2 };
+#define NO_SLOT INT_MAX
+
+typedef struct {
+  const __global int* ids;
+  int slots, first_expert, experts, total_experts;
+  int capacity;  // rows_per_expert, 0 in the standard layout
+} Problem;
+
+// -1 where the slot has no expert here.
+inline int local_expert(Problem p, int slot) {
+  const int id = p.ids[slot];
+  return id >= p.first_expert && id < p.first_expert + p.experts ? id - p.first_expert : -1;
+}
+inline bool id_is_wrong(Problem p, int slot) { return p.ids[slot] < -1 || p.ids[slot] >= p.total_experts; }
+inline int row_limit(Problem p, int expert) { return p.capacity == 0 ? INT_MAX : (expert + 1) * p.capacity; }
+
+// Counts a chunk's slots by expert. Returns whether this work-item met a wrong id.
+inline bool count_chunk(Problem p, int begin, int end, __local int* counts) {
+  bool wrong = false;
+  for (int e = get_local_id(0); e < p.experts; e += LANES) counts[e] = 0;
+  LANES_BARRIER();
+  for (int slot = begin + (int)get_local_id(0); slot < end; slot += LANES) {
+    const int expert = local_expert(p, slot);
+    wrong |= id_is_wrong(p, slot);
+#if LANES == 1
+    if (expert >= 0) ++counts[expert];
+#else
+    if (expert >= 0) atomic_inc(&counts[expert]);
+#endif
+  }
+  LANES_BARRIER();
+  return wrong;
+}
+
+// Turns the counts of all slots into the first row of each expert, and writes row_ends. Each lane takes a run of experts.
+inline void counts_to_first_rows(Problem p, __local int* counts, __local int* lane_sums, __global int* row_ends) {
+  const int lane = get_local_id(0);
+  const int run = (p.experts + LANES - 1) / LANES;
+  const int begin = min(lane * run, p.experts), end = min(begin + run, p.experts);
+  int sum = 0;
+  for (int e = begin; e < end; ++e) sum += p.capacity == 0 ? counts[e] : min(counts[e], p.capacity);
+  lane_sums[lane] = sum;
+  LANES_BARRIER();
+  int row_end = 0;
+  for (int other = 0; other < lane; ++other) row_end += lane_sums[other];
+  for (int e = begin; e < end; ++e) {
+    const int first_row = p.capacity == 0 ? row_end : e * p.capacity;
+    row_end += p.capacity == 0 ? counts[e] : min(counts[e], p.capacity);
+    row_ends[e] = row_end;
+    counts[e] = first_row;
+  }
+  LANES_BARRIER();
+}
+
+// Places a chunk's slots. next_rows[e] is the row of the chunk's first slot of expert e. Returns the lowest slot in fault.
+inline int scatter_chunk(Problem p, int begin, int end, __local int* next_rows, __local int* tile, __global int* sorted_slots,
+                         __global int* slot_rows, __local int* scratch) {
+  int fault = NO_SLOT;
+  for (int first = begin; first < end; first += LANES) {
+    const int slot = first + get_local_id(0);
+    const int expert = slot < end ? local_expert(p, slot) : -1;
+    int row = -1;
+#if LANES == 1
+    if (expert >= 0) row = next_rows[expert]++;
+#else
+    tile[get_local_id(0)] = expert;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int before = 0, after = 0;
+    for (int other = 0; other < LANES; ++other) {
+      const int same = tile[other] == expert;
+      before += same && other < (int)get_local_id(0);
+      after += same && other > (int)get_local_id(0);
+    }
+    if (expert >= 0) row = next_rows[expert] + before;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (expert >= 0 && after == 0) next_rows[expert] = row + 1;
+#endif
+    if (slot < end) {
+      const bool over = expert >= 0 && row >= row_limit(p, expert);
+      if (over) row = -1;
+      if (row >= 0) sorted_slots[row] = slot;
+      slot_rows[slot] = row;
+      if (over || id_is_wrong(p, slot)) fault = min(fault, slot);
+    }
+  }
+  return min_int_over_lanes(fault, scratch);
+}
+
+inline void write_fault(Problem p, int slot, __global int* fault) {
+  if (get_local_id(0) != 0 || slot == NO_SLOT || !fault || fault[0] != 0) return;
+  fault[0] = id_is_wrong(p, slot) ? EXPERT_ID_OUT_OF_RANGE : EXPERT_OVER_CAPACITY;
+  fault[1] = slot;
+  fault[2] = p.ids[slot];
+}
+
+#define PROBLEM(ids, first) {ids + first, slots, first_expert, experts, total_experts, capacity}
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one_chunk(
+    const __global int* ids, ulong ids_first, __global int* row_ends, ulong row_ends_first, __global int* sorted_slots,
+    ulong sorted_first, __global int* slot_rows, ulong slot_rows_first, __global int* fault, ulong fault_first, int slots,
+    int first_expert, int experts, int total_experts, int capacity, __local int* rows) {
+  __local int scratch[LANES], tile[LANES];
+  const Problem p = PROBLEM(ids, ids_first);
+  count_chunk(p, 0, slots, rows);
+  counts_to_first_rows(p, rows, tile, row_ends + row_ends_first);
+  const int slot = scatter_chunk(p, 0, slots, rows, tile, sorted_slots + sorted_first, slot_rows + slot_rows_first, scratch);
+  write_fault(p, slot, fault ? fault + fault_first : fault);
+}
+
+// table[chunk][expert] = slots of the expert in the chunk; chunk_faults[chunk] = 1 if it has a wrong id.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(
+    const __global int* ids, ulong ids_first, __global int* table, ulong table_first, int slots, int first_expert, int experts,
+    int total_experts, int capacity, int chunk_slots, __local int* counts) {
+  __local int scratch[LANES];
+  const Problem p = PROBLEM(ids, ids_first);
+  const int chunk = get_group_id(0), chunks = get_num_groups(0);
+  const int begin = chunk * chunk_slots, end = min(slots - begin, chunk_slots) + begin;
+  const int no_fault = min_int_over_lanes(count_chunk(p, begin, end, counts) ? 0 : 1, scratch);
+  table += table_first;
+  for (int e = get_local_id(0); e < experts; e += LANES) table[(long)chunk * experts + e] = counts[e];
+  if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = !no_fault;
+}
+
+// One work-group: table[chunk][expert] becomes the row of the chunk's first slot of the expert; the first chunk with a
+// fault of either kind goes behind the table's chunk_faults.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scan(
+    __global int* table, ulong table_first, __global int* row_ends, ulong row_ends_first, int experts, int capacity, int chunks,
+    __local int* rows) {
+  __local int scratch[LANES], lane_sums[LANES];
+  const Problem p = {0, 0, 0, experts, 0, capacity};
+  table += table_first;
+  __global int* chunk_faults = table + (long)chunks * experts;
+  for (int e = get_local_id(0); e < experts; e += LANES) rows[e] = 0;
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int e = get_local_id(0); e < experts; e += LANES) rows[e] += table[(long)chunk * experts + e];
+  LANES_BARRIER();
+  counts_to_first_rows(p, rows, lane_sums, row_ends + row_ends_first);
+  int fault = INT_MAX;
+  for (int chunk = get_local_id(0); chunk < chunks; chunk += LANES)
+    if (chunk_faults[chunk]) fault = min(fault, chunk);
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int e = get_local_id(0); e < experts; e += LANES) {
+      const int count = table[(long)chunk * experts + e];
+      table[(long)chunk * experts + e] = rows[e];
+      rows[e] += count;
+      if (count > 0 && rows[e] > row_limit(p, e)) fault = min(fault, chunk);
+    }
+  fault = min_int_over_lanes(fault, scratch);
+  if (get_local_id(0) == 0) chunk_faults[chunks] = fault;
+}
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scatter(
+    const __global int* ids, ulong ids_first, const __global int* table, ulong table_first, __global int* sorted_slots,
+    ulong sorted_first, __global int* slot_rows, ulong slot_rows_first, __global int* fault, ulong fault_first, int slots,
+    int first_expert, int experts, int total_experts, int capacity, int chunk_slots, __local int* next_rows) {
+  __local int scratch[LANES], tile[LANES];
+  const Problem p = PROBLEM(ids, ids_first);
+  const int chunk = get_group_id(0), chunks = get_num_groups(0);
+  const int begin = chunk * chunk_slots, end = min(slots - begin, chunk_slots) + begin;
+  table += table_first;
+  for (int e = get_local_id(0); e < experts; e += LANES) next_rows[e] = table[(long)chunk * experts + e];
+  LANES_BARRIER();
+  const int slot = scatter_chunk(p, begin, end, next_rows, tile, sorted_slots + sorted_first, slot_rows + slot_rows_first, scratch);
+  if (chunk == table[(long)chunks * experts + chunks]) write_fault(p, slot, fault ? fault + fault_first : fault);
+}

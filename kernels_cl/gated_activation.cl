@@ -1,0 +1,74 @@
+// Activation between an expert's two products. One work-group a row: LANES = 1 on a CPU, 64 on a GPU; each step owns 16
+// columns of the result. Quantized rows are computed twice, once for the largest value and once to write.
+#include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/lanes.clh"
+#include "kernels_cl/lib/quantize_row.clh"
+#include "kernels_cl/lib/rows.clh"
+
+#pragma OPENCL FP_CONTRACT OFF
+
+// ActivationFunction
+enum { SILU, GELU, GELU_TANH, SWIGLUOAI, RELU2 };
+
+typedef struct {
+  int function, gated, interleaved;
+  float alpha, limit;
+} Activation;
+
+inline float16 sigmoid16(float16 x) { return 1.0f / (1.0f + exp(-x)); }
+
+// Comparisons are false for NaN, so a NaN stays one.
+inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int column, int width) {
+  const int left = width - column;
+  float16 g, u = 1.0f;
+  if (!a.gated) {
+    g = LOAD_UPTO16(X_DTYPE)(x, column, left);
+  } else if (a.interleaved) {
+    const float16 low = LOAD_UPTO16(X_DTYPE)(x, 2 * column, 2 * left);
+    const float16 high = LOAD_UPTO16(X_DTYPE)(x, 2 * column + 16, 2 * left - 16);
+    g = (float16)(low.even, high.even);
+    u = (float16)(low.odd, high.odd);
+  } else {
+    g = LOAD_UPTO16(X_DTYPE)(x, column, left);
+    u = LOAD_UPTO16(X_DTYPE)(x, (long)width + column, left);
+  }
+  switch (a.function) {
+    case SILU: return g * sigmoid16(g) * u;
+    case GELU: return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u;
+    case GELU_TANH: return 0.5f * g * (1.0f + tanh(M_2_SQRTPI_F * M_SQRT1_2_F * (g + 0.044715f * g * g * g))) * u;
+    case SWIGLUOAI:
+      g = select(g, (float16)(a.limit), g > a.limit);
+      u = select(u, (float16)(a.limit), u > a.limit);
+      u = select(u, (float16)(-a.limit), u < -a.limit);
+      return (u + 1.0f) * (g * sigmoid16(a.alpha * g));
+    default: g = select(g, (float16)(0.0f), g < 0.0f); return g * g * u;
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
+    __global STORAGE(OUT_DTYPE) * out, ulong out_first, __global float* scale, ulong scale_first, long x_stride, long out_stride,
+    int width, int experts, long rows_per_expert, int function, int gated, int interleaved, float alpha, float limit) {
+  __local float scratch[LANES];
+  const long row = get_group_id(0);
+  const Activation a = {function, gated, interleaved, alpha, limit};
+  x += x_first + row * x_stride;
+  out += out_first + row * out_stride;
+  // An invalid row has no columns: all work-items still meet at the barriers.
+  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) width = 0;
+
+#if QUANTIZE
+  float16 largest = 0.0f;
+  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16)
+    largest = fmax(largest, fabs(activated(a, x, column, width)));
+  const float row_scale = int8_scale(max_over_lanes(max_of_16(largest), scratch) / 127.0f);
+  if (get_local_id(0) == 0 && width > 0) scale[scale_first + row] = row_scale;
+#endif
+  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16) {
+    float16 y = activated(a, x, column, width);
+#if QUANTIZE
+    y = row_scale > 0.0f ? int8_rounded(y / row_scale) : (float16)(0.0f);
+#endif
+    STORE_UPTO16(OUT_DTYPE)(y, out, column, width - column);
+  }
+}

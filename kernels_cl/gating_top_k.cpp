@@ -1,0 +1,85 @@
+#include <moecl/gating_top_k.hpp>
+
+#include "kernels_cl/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource gating_top_k;
+}
+
+namespace moecl::gating_top_k {
+namespace {
+
+bool grouped(const RouterSpec& spec) { return spec.kept_groups < spec.groups; }
+
+std::size_t key_bytes(std::int64_t experts) { return static_cast<std::size_t>(experts) * sizeof(std::uint32_t); }
+
+std::string reject_spec(const RouterSpec& spec, std::int64_t experts) {
+  if (spec.top_k < 1 || spec.top_k > experts)
+    return fmt::format("top_k: {} of {} experts cannot be chosen", spec.top_k, experts);
+  if (spec.groups < 1 || experts % spec.groups != 0)
+    return fmt::format("groups: {} experts do not form {} equal groups", experts, spec.groups);
+  if (spec.kept_groups < 1 || spec.kept_groups > spec.groups)
+    return fmt::format("kept_groups: {} of {} groups cannot be kept", spec.kept_groups, spec.groups);
+  if (const std::int64_t left = experts / spec.groups * spec.kept_groups; spec.top_k > left)
+    return fmt::format("top_k: {} experts cannot be chosen from {} of {} groups of {}: they hold {}", spec.top_k,
+                       spec.kept_groups, spec.groups, experts / spec.groups, left);
+  if (spec.weight_on_input && spec.top_k != 1) return fmt::format("weight_on_input: needs top_k 1, got {}", spec.top_k);
+  return {};
+}
+
+}  // namespace
+
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  if (args.logits.rank != 2 || args.logits.dtype != DType::f32)
+    return fmt::format("logits: expected f32[T, E], got {}", args.logits.describe());
+  const std::int64_t tokens = args.logits.shape[0], experts = args.logits.shape[1];
+  if (std::string reason = reject_spec(spec, experts); !reason.empty()) return reason;
+  const auto is_output = [&](const TensorView& view, DType dtype) {
+    return view.rank == 2 && view.dtype == dtype && view.shape[0] == tokens && view.shape[1] == spec.top_k;
+  };
+  if (!is_output(args.ids, DType::i32))
+    return fmt::format("ids: expected i32[{}, {}], got {}", tokens, spec.top_k, args.ids.describe());
+  if (!is_output(args.weights, DType::f32))
+    return fmt::format("weights: expected f32[{}, {}], got {}", tokens, spec.top_k, args.weights.describe());
+  if (args.selection_bias.present() && (args.selection_bias.rank != 1 || args.selection_bias.dtype != DType::f32 ||
+                                        args.selection_bias.shape[0] != experts))
+    return fmt::format("selection_bias: expected f32[{}], got {}", experts, args.selection_bias.describe());
+  if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
+  const std::size_t scratch =
+      static_cast<std::size_t>(row_lanes(config.lanes, caps)) * (sizeof(float) + sizeof(std::uint64_t));
+  const std::size_t needed = key_bytes(experts) + key_bytes(grouped(spec) ? spec.groups : 1) + scratch;
+  if (needed > caps.local_mem_bytes)
+    return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
+                       spec.groups, needed, caps.local_mem_bytes);
+  return {};
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  const std::string reason = reject(args, spec, config, stream.device->caps);
+  require(reason.empty(), "gating_top_k: {}", reason);
+  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  const std::int64_t experts = args.logits.shape[1];
+  const OperatorCost work = cost(args);
+  launch(stream, {&source::gating_top_k, fmt::format("-DLANES={}", lanes), "gating_top_k"},
+         {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
+         {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
+          fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
+         args.logits, args.selection_bias, args.ids, args.weights, args.logits.stride[0], args.ids.stride[0],
+         args.weights.stride[0], static_cast<std::int32_t>(experts), spec.top_k, static_cast<std::int32_t>(spec.score),
+         static_cast<std::int32_t>(spec.order), spec.groups, spec.kept_groups,
+         static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise}, spec.renormalise_epsilon,
+         spec.scaling_factor, LocalMemory{key_bytes(experts)}, LocalMemory{key_bytes(grouped(spec) ? spec.groups : 1)});
+}
+
+OperatorCost cost(const Args& args) {
+  const std::uint64_t bias = args.selection_bias.present() ? args.selection_bias.size_bytes() : 0;
+  // An exponential counts one; the choice compares every expert once for each of the K.
+  const auto logits = static_cast<std::uint64_t>(args.logits.elements());
+  return {args.logits.size_bytes() + bias + args.ids.size_bytes() + args.weights.size_bytes(),
+          logits * (3 + static_cast<std::uint64_t>(args.ids.shape[1]))};
+}
+
+}  // namespace moecl::gating_top_k

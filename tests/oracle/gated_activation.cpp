@@ -1,0 +1,44 @@
+#include "tests/oracle/gated_activation.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moecl::test::oracle {
+namespace {
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double activated(const Activation& a, double g, double u) {
+  switch (a.function) {
+    case ActivationFunction::silu:
+      return g * sigmoid(g) * u;
+    case ActivationFunction::gelu:
+      return 0.5 * g * (1 + std::erf(g / std::sqrt(2.0))) * u;
+    case ActivationFunction::gelu_tanh:
+      return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    case ActivationFunction::relu2:
+      return g > 0 ? g * g * u : 0;
+    case ActivationFunction::swigluoai:
+      break;
+  }
+  const double limit = a.limit, gate = std::min(g, limit), up = std::clamp(u, -limit, limit);
+  return (up + 1) * gate * sigmoid(a.alpha * gate);
+}
+
+}  // namespace
+
+std::vector<double> gated_activation(const std::vector<double>& x, const Activation& activation) {
+  if (!activation.gated) {
+    std::vector<double> out;
+    for (const double value : x) out.push_back(activated(activation, value, 1));
+    return out;
+  }
+  const std::size_t width = x.size() / 2;
+  std::vector<double> out(width);
+  for (std::size_t i = 0; i < width; ++i)
+    out[i] = activation.interleaved ? activated(activation, x[2 * i], x[2 * i + 1])
+                                    : activated(activation, x[i], x[width + i]);
+  return out;
+}
+
+}  // namespace moecl::test::oracle
