@@ -14,5 +14,6 @@ struct SelfTestResult {
 };
 
 std::vector<SelfTestResult> self_test_gather_rows(StreamView stream);
+std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream);
 
 }  // namespace moecl::test

@@ -12,13 +12,20 @@ namespace moecl {
 /// a panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
 struct PackedWeights {
   static constexpr std::int64_t panel_columns = 64;
+  static constexpr std::uint64_t alignment_bytes = 64;  ///< of `buffer`'s offset: a panel's rows are read as vectors
 
   BufferView buffer;
   DType dtype = DType::f32;
   std::int64_t experts = 0, n = 0, k = 0;
 
+  static std::int64_t panels(std::int64_t n) noexcept;
+  /// Errors: invalid_argument  negative or overflowing sizes
   static std::uint64_t size_bytes(DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k);
   bool present() const noexcept { return experts != 0; }
+  /// Shape: [experts, ceil(N / 64), K, 64]. Errors: invalid_argument  the buffer is too small for it
+  TensorView view() const;
+  /// Why a kernel cannot use these weights; empty when it can.
+  std::string reject() const;
 };
 
 }  // namespace moecl

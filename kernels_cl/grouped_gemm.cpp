@@ -1,0 +1,173 @@
+#include <moecl/grouped_gemm.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels_cl/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource grouped_gemm_tile;
+}
+
+namespace moecl::grouped_gemm {
+namespace {
+
+constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t i8_max_k =
+    (std::int64_t{1} << 31) / (128 * 128) - 1;  // longer sums of i8 products can overflow int32
+
+/// How a variant is compiled and launched.
+struct Kernel {
+  Variant variant;
+  const ProgramSource* source;
+  const char* name;
+  const char* options;
+  std::int64_t tile_rows;  ///< TILE_ROWS: rows of one expert that a work-group takes
+  std::size_t work_items;  ///< of a work-group
+  std::uint64_t local_mem_bytes;
+  std::uint32_t min_float_width;  ///< of the vectors that the device prefers
+};
+
+constexpr Kernel kernels[] = {
+    {{"t0_tile", "one work-item a panel and row tile, 6 x 64 sums in registers: a CPU"},
+     &source::grouped_gemm_tile,
+     "grouped_gemm_tile",
+     "-DTILE_ROWS=96 -DK_BLOCK=512",
+     96,
+     1,
+     96 * 64 * 4,
+     4},
+};
+
+const Kernel* find(std::string_view variant) {
+  const auto* found =
+      std::find_if(std::begin(kernels), std::end(kernels), [&](const Kernel& k) { return variant == k.variant.name; });
+  return found != std::end(kernels) ? found : nullptr;
+}
+
+/// Experts of the weights' segment; row_ends may cover more.
+std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
+
+std::string reject_rows(const Args& args, std::int64_t rows) {
+  if (args.a_index.present() &&
+      (args.a_index.rank != 1 || args.a_index.dtype != DType::i32 || args.a_index.shape[0] != rows))
+    return fmt::format("a_index: expected i32[{}], got {}", rows, args.a_index.describe());
+  if (!args.a_index.present() && args.a.shape[0] != rows)
+    return fmt::format("a: expected {} rows as out has, got {}", rows, args.a.describe());
+  if (args.index_divisor < 1) return fmt::format("index_divisor: {} is not positive", args.index_divisor);
+  if (args.row_ends.present() && (args.row_ends.rank != 1 || args.row_ends.dtype != DType::i32))
+    return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
+  if (args.first_expert < 0 || args.first_expert + args.weights.experts > experts_of(args))
+    return fmt::format("weights: experts [{}, {}) leave the {} of row_ends", args.first_expert,
+                       args.first_expert + args.weights.experts, experts_of(args));
+  if (args.rows_per_expert < 0 ||
+      (args.rows_per_expert > 0 && (!args.row_ends.present() || rows % args.rows_per_expert != 0 ||
+                                    rows / args.rows_per_expert != experts_of(args))))
+    return fmt::format("rows_per_expert: {} x {} does not give {} rows", args.rows_per_expert, args.row_ends.describe(),
+                       rows);
+  return {};
+}
+
+std::string reject_vector(const TensorView& view, const char* what, std::int64_t experts, std::int64_t n) {
+  if (!view.present() || (view.rank == 2 && view.dtype == DType::f32 && view.shape[0] == experts && view.shape[1] == n))
+    return {};
+  return fmt::format("{}: expected f32[{}, {}], got {}", what, experts, n, view.describe());
+}
+
+}  // namespace
+
+const std::vector<Variant>& variants() {
+  // Never destroyed: a static object with a destructor could be used after it at exit.
+  static const auto* list = [] {
+    auto* names = new std::vector<Variant>;
+    for (const Kernel& kernel : kernels) names->push_back(kernel.variant);
+    return names;
+  }();
+  return *list;
+}
+
+std::string select(const Args&, const Config& config, const DeviceCaps&) {
+  if (!config.variant.empty()) return config.variant;
+  return "t0_tile";
+}
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (std::string reason = args.weights.reject(); !reason.empty()) return reason;
+  const bool i8 = args.weights.dtype == DType::i8;
+  const std::int64_t n = args.weights.n, k = args.weights.k;
+  if (args.a.rank != 2 || args.a.shape[1] != k || args.a.shape[0] > int32_max ||
+      !(i8 ? args.a.dtype == DType::i8 : is_activation_dtype(args.a.dtype)))
+    return fmt::format("a: expected {} [M, {}] as the weights are {}, got {}", i8 ? "i8" : "f32, f16 or bf16", k,
+                       name(args.weights.dtype), args.a.describe());
+  if (args.out.rank != 2 || args.out.shape[1] != n || args.out.shape[0] > int32_max ||
+      !is_activation_dtype(args.out.dtype))
+    return fmt::format("out: expected f32, f16 or bf16 [R, {}], got {}", n, args.out.describe());
+  if (std::string reason = reject_rows(args, args.out.shape[0]); !reason.empty()) return reason;
+  if (args.a_scale.present() != i8 || args.weight_scale.present() != i8)
+    return fmt::format("a_scale, weight_scale: expected {} with {} weights, got {}, {}", i8 ? "both" : "neither",
+                       name(args.weights.dtype), args.a_scale.describe(), args.weight_scale.describe());
+  if (i8 && (args.a_scale.rank != 1 || args.a_scale.dtype != DType::f32 || args.a_scale.shape[0] != args.a.shape[0]))
+    return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], args.a_scale.describe());
+  if (i8 && k > i8_max_k)
+    return fmt::format("weights: i8 sums over K = {} can overflow int32; at most {}", k, i8_max_k);
+  if (std::string reason = reject_vector(args.weight_scale, "weight_scale", args.weights.experts, n); !reason.empty())
+    return reason;
+  if (std::string reason = reject_vector(args.bias, "bias", args.weights.experts, n); !reason.empty()) return reason;
+  const std::string variant = select(args, config, caps);
+  const Kernel* kernel = find(variant);
+  if (kernel == nullptr) return fmt::format("variant: there is no '{}'", variant);
+  if (kernel->work_items > caps.max_work_group_size || kernel->local_mem_bytes > caps.local_mem_bytes)
+    return fmt::format("variant {}: needs work-groups of {} and {} bytes of local memory, the device has {} and {}",
+                       variant, kernel->work_items, kernel->local_mem_bytes, caps.max_work_group_size,
+                       caps.local_mem_bytes);
+  // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the 24 x 16 sums.
+  if (kernel->min_float_width > caps.preferred_float_width)
+    return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
+                       kernel->min_float_width, caps.preferred_float_width);
+  return {};
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "grouped_gemm: {}", reason);
+  const Kernel& kernel = *find(select(args, config, stream.device->caps));
+  const TensorView weights = args.weights.view();
+  const std::int64_t rows = args.out.shape[0], experts = args.weights.experts;
+  const std::int64_t tiles =
+      rows / kernel.tile_rows + std::min(experts, rows);  // at most: each expert has one partial tile
+  const bool runs = rows != 0 && args.a.shape[0] != 0;
+  const OperatorCost work = cost(args);
+  const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
+  const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  launch(stream,
+         {kernel.source,
+          fmt::format("{}{}{}{}", kernel.options, dtype_option("A_DTYPE", args.a), dtype_option("W_DTYPE", weights),
+                      dtype_option("OUT_DTYPE", args.out)),
+          kernel.name},
+         {{runs ? size(weights.shape[1]) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
+         {"grouped_gemm", kernel.variant.name,
+          fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(weights.dtype), experts, args.weights.n,
+                      args.weights.k),
+          work.bytes, work.flops},
+         args.a, args.a_index, args.a_scale, weights, args.weight_scale, args.bias, args.row_ends, args.out,
+         args.a.stride[0], args.weight_scale.stride[0], args.bias.stride[0], args.out.stride[0], width(args.a.shape[0]),
+         width(rows), width(args.weights.n), width(args.weights.k), args.index_divisor, args.first_expert,
+         width(experts), args.rows_per_expert);
+}
+
+OperatorCost cost(const Args& args, std::int64_t active_experts) {
+  const std::int64_t rows = args.out.shape[0], n = args.weights.n, k = args.weights.k;
+  const std::int64_t active = active_experts > 0 ? active_experts : std::min(args.weights.experts, rows);
+  // Gathered rows may repeat: the least that must be read is each row of `a` once.
+  const std::int64_t read_rows = std::min(rows, args.a.shape[0]);
+  const auto bytes = [](std::int64_t elements, DType dtype) {
+    return static_cast<std::uint64_t>(elements) * size_bytes(dtype);
+  };
+  return {
+      bytes(read_rows * k, args.a.dtype) + bytes(active * n * k, args.weights.dtype) + bytes(rows * n, args.out.dtype),
+      2 * static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
+}
+
+}  // namespace moecl::grouped_gemm

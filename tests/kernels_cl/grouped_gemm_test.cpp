@@ -1,0 +1,222 @@
+#include "tests/cases/grouped_gemm.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/grouped_gemm.hpp>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <memory>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+namespace {
+
+/// The operands of a case in guarded device memory.
+class Operands {
+ public:
+  Operands(const TestDevice& device, const GroupedGemmCase& shape, const GroupedProduct& product)
+      : packed_(device.stream, shape.weights, product.experts(), shape.n, shape.k, product.weights),
+        out_(device, shape.out, {product.rows, shape.n}) {
+    const auto put = [&](DType dtype, std::initializer_list<std::int64_t> dims, const std::vector<double>& values) {
+      if (values.empty()) return TensorView();
+      return kept_.emplace_back(std::make_unique<GuardedTensor>(upload(device, dtype, dims, values)))->view();
+    };
+    const std::int64_t sources = static_cast<std::int64_t>(product.a.size()) / shape.k;
+    args.a = put(shape.a, {sources, shape.k}, product.a);
+    args.a_index = put(DType::i32, {product.rows}, product.index);
+    args.index_divisor = static_cast<std::int32_t>(product.divisor);
+    args.a_scale = put(DType::f32, {sources}, product.a_scale);
+    args.weights = packed_.weights;
+    args.weight_scale = put(DType::f32, {product.experts(), shape.n}, product.weight_scale);
+    args.bias = put(DType::f32, {product.experts(), shape.n}, product.bias);
+    args.row_ends = put(DType::i32, {product.experts()}, product.row_ends());
+    args.rows_per_expert = product.rows_per_expert;
+    args.out = out_;
+  }
+
+  grouped_gemm::Args args;
+  std::vector<double> out() const { return out_.values(); }
+
+ private:
+  PackedOnDevice packed_;
+  GuardedTensor out_;
+  std::vector<std::unique_ptr<GuardedTensor>> kept_;
+};
+
+class GroupedGemmTest : public OnEveryDevice {
+ protected:
+  /// Runs the case with every variant that the device takes and compares with the oracle.
+  void check(const GroupedGemmCase& shape) const {
+    const GroupedProduct product = make_product(shape, 7);
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe());
+      const Operands operands(device(), shape, product);
+      if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+      grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+      EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1);
+    }
+  }
+};
+MOECL_ON_EVERY_DEVICE(GroupedGemmTest);
+
+TEST_P(GroupedGemmTest, TakesEveryNumberOfRowsAndOddMatrices) {
+  for (const std::int64_t rows : {0, 1, 2, 3, 4, 5, 6, 7, 65, 97}) check({{rows}, 65, 33});
+  for (const auto& [n, k] : {std::pair{1, 1}, {17, 257}, {63, 65}, {129, 17}, {257, 129}, {64, 1030}}) {
+    check({{1}, n, k});
+    check({{97, 9}, n, k});
+  }
+}
+
+TEST_P(GroupedGemmTest, TakesEmptyExpertsAndSkewedRouting) {
+  check({{0, 0, 5, 0, 13, 0}, 33, 40});
+  check({{0, 0, 203, 0}, 33, 40});
+  check({{0, 0, 0}, 33, 40});
+  std::vector<std::int64_t> many(64);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i * 7 % 5);
+  check({many, 70, 17});
+}
+
+TEST_P(GroupedGemmTest, TakesEveryStorageType) {
+  std::size_t next = 0;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  for (const DType a : types)
+    for (const DType weights : types) check({{3, 0, 8}, 67, 35, a, weights, types[next++ % 3], 0, 0, 0, true});
+  for (const DType out : types) check({{3, 0, 8}, 67, 35, DType::i8, DType::i8, out, 0, 0, 0, true});
+}
+
+TEST_P(GroupedGemmTest, SumsInt8Exactly) {
+  // Sums of 1,400 products reach 2^24.5: more than f32 can hold exactly. Powers of two as scales keep the result exact.
+  GroupedGemmCase shape{{2, 9}, 65, 1400, DType::i8, DType::i8, DType::f32};
+  GroupedProduct product = make_product(shape, 3);
+  for (double& value : product.a) value = value < 0 ? value : 127;
+  for (double& value : product.weights) value = value < 0 ? value : 127;
+  std::fill_n(product.a.begin(), shape.k, -128);
+  std::fill_n(product.weights.begin(), shape.k, -128);
+  product.a_scale.assign(product.a_scale.size(), 0.5);
+  product.weight_scale.assign(product.weight_scale.size(), 0.25);
+  std::vector<double> expected = grouped_gemm_oracle(product).values;
+  expected = rounded(DType::f32, expected);
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+    const Operands operands(device(), shape, product);
+    if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+    grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+    EXPECT_EQ(operands.out(), expected) << variant.name;
+  }
+}
+
+TEST_P(GroupedGemmTest, GathersRowsByIndexAndLeavesInvalidRowsAlone) {
+  check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 9, 0});
+  check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 0, 4, true});
+  check({{5, 0, 11}, 65, 33, DType::bf16, DType::bf16, DType::bf16, 0, 9, 3});
+  check({{5, 0, 11}, 65, 33, DType::i8, DType::i8, DType::f32, 0, 9, 3, true});
+}
+
+TEST_P(GroupedGemmTest, TakesTheBatchedLayout) {
+  check({{5, 0, 13, 8}, 65, 33, DType::f32, DType::f32, DType::f32, 13});
+  check({{5, 0, 13, 8}, 65, 33, DType::i8, DType::i8, DType::bf16, 13, 0, 2, true});
+  check({{98, 1}, 17, 65, DType::f32, DType::f32, DType::f32, 100});
+}
+
+TEST_P(GroupedGemmTest, LeavesRowsWithAnIndexOutOfRangeAlone) {
+  const GroupedGemmCase shape{{9}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 0, 2};
+  GroupedProduct product = make_product(shape, 5);
+  const std::size_t bad[] = {0, 4, 8};
+  for (const std::size_t row : bad) product.index[row] = row == 4 ? -1 : 10;
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+    const Operands operands(device(), shape, product);
+    if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+    grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+    const std::vector<double> out = operands.out();
+    for (std::size_t row = 0; row < 9; ++row)
+      EXPECT_EQ(std::isnan(out[row * 65]), row % 4 == 0) << variant.name << ", row " << row;
+  }
+}
+
+TEST_P(GroupedGemmTest, SplitsTheWeightsOverBuffers) {
+  const GroupedGemmCase shape{{4, 7, 0, 2, 9}, 65, 33};
+  for (const std::int64_t rows_per_expert : {0, 9}) {
+    GroupedGemmCase split = shape;
+    split.rows_per_expert = rows_per_expert;
+    const GroupedProduct product = make_product(split, 11);
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      Operands operands(device(), split, product);
+      if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+      const PackedWeights all = operands.args.weights;
+      const std::uint64_t one = PackedWeights::size_bytes(all.dtype, 1, all.n, all.k);
+      for (const auto& [first, count] : {std::pair{0, 2}, {2, 1}, {3, 2}}) {
+        operands.args.first_expert = first;
+        operands.args.weights = {
+            all.buffer.slice(one * static_cast<unsigned>(first), one * static_cast<unsigned>(count)), all.dtype, count,
+            all.n, all.k};
+        grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+      }
+      EXPECT_LE(grouped_gemm_error(split, product, operands.out()), 1)
+          << variant.name << ", batched by " << rows_per_expert;
+    }
+  }
+}
+
+TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
+  // K beyond a K block, and rows enough for every tile size.
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const GroupedGemmCase many{{103}, 65, 1030, dtype, dtype, DType::f32, 0, 0, 1};
+    const GroupedProduct product = make_product(many, 13);
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      const Operands all(device(), many, product);
+      if (!grouped_gemm::reject(all.args, {variant.name}, device().caps()).empty()) continue;
+      grouped_gemm::enqueue(device().stream, all.args, {variant.name});
+      const std::vector<double> together = all.out();
+      for (const std::size_t row : {0, 5, 50, 102}) {
+        GroupedProduct single = product;
+        single.rows = 1, single.rows_of_expert = {1}, single.index = {product.index[row]};
+        const Operands one(device(), {{1}, 65, 1030, dtype, dtype, DType::f32}, single);
+        grouped_gemm::enqueue(device().stream, one.args, {variant.name});
+        const auto begin = together.begin() + static_cast<std::ptrdiff_t>(row * 65);
+        EXPECT_EQ(one.out(), std::vector<double>(begin, begin + 65))
+            << variant.name << ", " << name(dtype) << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST_P(GroupedGemmTest, SaysWhyItRejects) {
+  const GroupedGemmCase shape{{4, 3}, 65, 33};
+  const Operands operands(device(), shape, make_product(shape, 1));
+  const auto reason = [&](auto change) {
+    grouped_gemm::Args args = operands.args;
+    grouped_gemm::Config config;
+    change(args, config);
+    const std::string text = grouped_gemm::reject(args, config, device().caps());
+    EXPECT_THROW(grouped_gemm::enqueue(device().stream, args, config), Error) << text;
+    return text;
+  };
+  using Args = grouped_gemm::Args;
+  using Config = grouped_gemm::Config;
+  using ::testing::HasSubstr;
+  EXPECT_THAT(reason([](Args& args, Config&) { args.a.shape[1] = 32; }),
+              HasSubstr("a: expected f32, f16 or bf16 [M, 33]"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.a.dtype = DType::i8; }), HasSubstr("got i8[7, 33]"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.a = args.a.rows(0, 6); }), HasSubstr("a: expected 7 rows"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.out.dtype = DType::i32; }),
+              HasSubstr("out: expected f32, f16 or bf16 [R, 65]"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.row_ends.dtype = DType::f32; }),
+              HasSubstr("row_ends: expected i32[E]"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.row_ends = {}; }), HasSubstr("experts [0, 2) leave the 1"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.first_expert = 1; }), HasSubstr("experts [1, 3) leave the 2"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.index_divisor = 0; }), HasSubstr("index_divisor: 0"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.rows_per_expert = 4; }), HasSubstr("rows_per_expert: 4 x i32[2]"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.weights.k = 34; }),
+              HasSubstr("weights: 2 experts of [65, 34] f32 need 34816 bytes"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.weights.buffer.offset_bytes = 4; }), HasSubstr("byte offset 4"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.weights.dtype = DType::i8; }), HasSubstr("a: expected i8"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.weight_scale = args.out; }),
+              HasSubstr("expected neither with f32 weights"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.bias = args.out; }),
+              HasSubstr("bias: expected f32[2, 65], got f32[7, 65]"));
+  EXPECT_THAT(reason([](Args&, Config& config) { config.variant = "t9"; }), HasSubstr("there is no 't9'"));
+}
+
+}  // namespace
+}  // namespace moecl::test

@@ -1,0 +1,46 @@
+#include "tests/oracle/grouped_gemm.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace moecl::test {
+
+std::vector<double> GroupedProduct::row_ends() const {
+  std::vector<double> ends;
+  double end = 0;
+  for (const std::int64_t count : rows_of_expert) ends.push_back(end += static_cast<double>(count));
+  return ends;
+}
+
+GroupedResult grouped_gemm_oracle(const GroupedProduct& product) {
+  const auto at = [](const std::vector<double>& values, std::int64_t i, double absent) {
+    return values.empty() ? absent : values[static_cast<std::size_t>(i)];
+  };
+  const std::size_t size = static_cast<std::size_t>(product.rows * product.n);
+  GroupedResult result{std::vector<double>(size, std::numeric_limits<double>::quiet_NaN()), std::vector<double>(size)};
+  std::int64_t row = 0;
+  for (std::int64_t expert = 0; expert < product.experts(); ++expert) {
+    if (product.rows_per_expert != 0) row = expert * product.rows_per_expert;
+    for (const std::int64_t end = row + product.rows_of_expert[static_cast<std::size_t>(expert)]; row < end; ++row) {
+      const auto source = static_cast<std::int64_t>(at(product.index, row, static_cast<double>(row))) / product.divisor;
+      for (std::int64_t column = 0; column < product.n; ++column) {
+        const std::int64_t channel = expert * product.n + column;
+        double sum = 0, magnitude = 0;
+        for (std::int64_t i = 0; i < product.k; ++i) {
+          const double term =
+              at(product.a, source * product.k + i, 0) * at(product.weights, channel * product.k + i, 0);
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        const double scale = at(product.weight_scale, channel, 1) * at(product.a_scale, source, 1),
+                     bias = at(product.bias, channel, 0);
+        const auto out = static_cast<std::size_t>(row * product.n + column);
+        result.values[out] = sum * scale + bias;
+        result.magnitudes[out] = magnitude * std::abs(scale) + std::abs(bias);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace moecl::test

@@ -1,0 +1,33 @@
+#pragma once
+// out[j] = a[index[j] / divisor] x W_e^T * scales + bias_e for each row j of each expert e, in double precision.
+#include <cstdint>
+#include <vector>
+
+namespace moecl::test {
+
+/// Operands; an empty vector is an absent one.
+struct GroupedProduct {
+  std::int64_t n = 0, k = 0;
+  std::vector<std::int64_t> rows_of_expert;
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout, else batched
+  std::int64_t rows = 0;             ///< of the output; rows past the valid ones may follow
+  std::vector<double> a;             ///< [M, K]
+  std::vector<double> index;         ///< [rows]
+  std::int64_t divisor = 1;
+  std::vector<double> weights;       ///< [E, N, K]
+  std::vector<double> a_scale;       ///< [M]
+  std::vector<double> weight_scale;  ///< [E, N]
+  std::vector<double> bias;          ///< [E, N]
+
+  std::int64_t experts() const { return static_cast<std::int64_t>(rows_of_expert.size()); }
+  std::vector<double> row_ends() const;
+};
+
+struct GroupedResult {
+  std::vector<double> values;      ///< [rows, N]; NaN where nothing is written
+  std::vector<double> magnitudes;  ///< the same sums over absolute values: what rounding errors are relative to
+};
+
+GroupedResult grouped_gemm_oracle(const GroupedProduct& product);
+
+}  // namespace moecl::test
