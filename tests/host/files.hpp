@@ -10,10 +10,11 @@
 
 namespace moecl::test {
 
-/// A path in tests/data; a bundle that was moved says where by the variable MOECL_TEST_DATA.
+/// A path in tests/data: of the bundle that this program runs from, or else of the source tree it was built from.
 inline std::string data_path(const std::string& relative) {
-  const char* moved = std::getenv("MOECL_TEST_DATA");
-  return std::string(moved != nullptr ? moved : MOECL_TEST_DATA) + "/" + relative;
+  namespace fs = std::filesystem;
+  const fs::path bundled = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "tests/data";
+  return ((fs::is_directory(bundled) ? bundled : fs::path(MOECL_TEST_DATA)) / relative).string();
 }
 
 /// A folder of its own for a test, removed at the end.

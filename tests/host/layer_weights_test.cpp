@@ -1,0 +1,180 @@
+#include <moecl/bf16.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+namespace {
+
+using testing::HasSubstr;
+
+double element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
+  const auto* bytes = static_cast<const std::byte*>(matrix.data) +
+                      static_cast<std::size_t>(row * matrix.row_stride + column) * size_bytes(matrix.dtype);
+  if (matrix.dtype == DType::bf16) {
+    std::uint16_t code;
+    std::memcpy(&code, bytes, sizeof(code));
+    return bf16_to_f32(code);
+  }
+  float value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+std::vector<double> product(const HostMatrix& matrix, const std::vector<double>& x) {
+  std::vector<double> result(static_cast<std::size_t>(matrix.rows));
+  for (std::size_t r = 0; r < result.size(); ++r)
+    for (std::size_t c = 0; c < x.size(); ++c)
+      result[r] += element(matrix, static_cast<std::int64_t>(r), static_cast<std::int64_t>(c)) * x[c];
+  return result;
+}
+
+void add_expert(const ExpertMatrices& expert, double weight, const std::vector<double>& x, std::vector<double>& out) {
+  const std::vector<double> gate = product(expert.gate, x);
+  std::vector<double> inner = product(expert.up, x);
+  for (std::size_t i = 0; i < inner.size(); ++i) inner[i] *= gate[i] / (1 + std::exp(-gate[i]));
+  const std::vector<double> y = product(expert.down, inner);
+  for (std::size_t h = 0; h < out.size(); ++h) out[h] += weight * y[h];
+}
+
+template <class T>
+std::vector<T> read(const SafetensorsFile& file, const char* name) {
+  const HostTensor tensor = file.tensor(name);
+  std::vector<T> values(tensor.size_bytes / sizeof(T));
+  std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+  return values;
+}
+
+class LayerWeightsTest : public testing::TestWithParam<std::string> {};
+
+/// The first token by hand, in double, with the golden's own routing: right only if each tensor is in its place.
+TEST_P(LayerWeightsTest, GiveTheGoldenOutput) {
+  const std::string dir = data_path("goldens/" + GetParam());
+  const Checkpoint checkpoint = Checkpoint::open(dir);
+  const MoeLayerConfig config = checkpoint.config().layer(checkpoint.config().first_moe_layer());
+  const MoeWeights weights = find_layer_weights(checkpoint, config);
+  const auto golden = SafetensorsFile::open(dir + "/golden.safetensors");
+  const auto all = read<float>(golden, "hidden_states");
+  ASSERT_GE(all.size(), static_cast<std::size_t>(config.shape.hidden));
+  const std::vector<double> x(all.begin(), all.begin() + config.shape.hidden);
+
+  const auto logits = read<float>(golden, "router_logits");
+  const std::vector<double> found_logits = product(weights.router, x);
+  for (std::size_t e = 0; e < found_logits.size(); ++e) EXPECT_NEAR(found_logits[e], logits[e], 1e-5);
+
+  std::vector<double> output(x.size());
+  const auto ids = read<std::int32_t>(golden, "topk_ids");
+  const auto row_weights = read<float>(golden, "topk_weights");
+  for (std::size_t k = 0; k < static_cast<std::size_t>(config.shape.router.top_k); ++k)
+    add_expert(weights.experts.at(static_cast<std::size_t>(ids[k])), row_weights[k], x, output);
+  if (config.shape.shared_intermediate > 0) {
+    const double gate = config.shape.shared_gate ? 1 / (1 + std::exp(-product(weights.shared_gate, x)[0])) : 1.0;
+    add_expert(weights.shared, gate, x, output);
+  }
+  const auto expected = read<double>(golden, "output_f64");
+  double largest = 0;
+  for (std::size_t h = 0; h < x.size(); ++h) largest = std::max(largest, std::abs(expected[h]));
+  for (std::size_t h = 0; h < x.size(); ++h) EXPECT_NEAR(output[h], expected[h], 5e-6 * largest);
+
+  EXPECT_EQ(weights.selection_bias.present(), config.shape.selection_bias);
+  EXPECT_EQ(weights.selection_bias.columns, config.shape.selection_bias ? config.shape.experts : 0);
+}
+
+std::vector<std::string> golden_cases() {
+  std::vector<std::string> cases;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("goldens")))
+    if (entry.path().filename() != "mixtral-t0") cases.push_back(entry.path().filename());  // t0 has no token
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, LayerWeightsTest, testing::ValuesIn(golden_cases()), [](const auto& param) {
+  std::string name = param.param;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+});
+
+/// A copy of a golden checkpoint whose config.json can be changed.
+class LayerWeightsOfTest : public testing::Test {
+ protected:
+  Checkpoint open(const char* golden, const std::function<void(nlohmann::json&)>& change) {
+    const std::string source = data_path("goldens/" + std::string(golden));
+    auto config = nlohmann::json::parse(read_text(source + "/config.json"));
+    change(config);
+    write_text(dir_.file("config.json"), config.dump());
+    std::filesystem::copy_file(source + "/model.safetensors", dir_.file("model.safetensors"),
+                               std::filesystem::copy_options::overwrite_existing);
+    return Checkpoint::open(dir_.path());
+  }
+  static Error error_with(const Checkpoint& checkpoint) {
+    return error_of([&] { find_layer_weights(checkpoint, checkpoint.config().layer(0)); });
+  }
+
+ private:
+  TempDir dir_;
+};
+
+TEST_F(LayerWeightsOfTest, SomeExpertsInTheOrderAsked) {
+  const Checkpoint checkpoint = open("mixtral-e8k2", [](auto&) {});
+  const MoeLayerConfig config = checkpoint.config().layer(0);
+  const MoeWeights all = find_layer_weights(checkpoint, config);
+  const MoeWeights some = find_layer_weights(checkpoint, config, {5, 0, 5});
+  ASSERT_EQ(some.experts.size(), 3U);
+  EXPECT_EQ(some.experts[0].down.data, all.experts[5].down.data);
+  EXPECT_EQ(some.experts[1].up.data, all.experts[0].up.data);
+  EXPECT_EQ(some.experts[2].gate.data, all.experts[5].gate.data);
+  EXPECT_EQ(some.router.rows, 8);
+  EXPECT_TRUE(find_layer_weights(checkpoint, config, {}).experts.empty());
+  for (const std::int64_t id : {-1, 8})
+    EXPECT_EQ(error_of([&] { find_layer_weights(checkpoint, config, {id}); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(LayerWeightsOfTest, ConfigAndTensorsMustAgree) {
+  const struct {
+    const char* golden;
+    const char* field;
+    int value;
+    const char* message;
+  } cases[] = {
+      {"mixtral-e8k2", "hidden_size", 95, "f32[8, 96], but config.json makes it [8, 95]"},
+      {"mixtral-e8k2", "intermediate_size", 81, "experts.0.w1.weight: f32[80, 96], but config.json makes it [81, 96]"},
+      {"mixtral-e8k2", "num_local_experts", 7, "but config.json makes it [7, 96]"},
+      {"mixtral-e8k2", "num_local_experts", 2000000000, "but config.json makes it [2000000000, 96]"},
+      {"qwen2-moe-e16k4", "shared_expert_intermediate_size", 36, "shared_expert.gate_proj.weight: f32[80, 64]"},
+      {"deepseek-v3-e16k4-negbias", "n_shared_experts", 2, "shared_experts.gate_proj.weight: f32[20, 64]"},
+  };
+  for (const auto& wrong : cases) {
+    SCOPED_TRACE(testing::Message() << wrong.golden << ' ' << wrong.field << " = " << wrong.value);
+    const Error error = error_with(open(wrong.golden, [&](auto& config) { config[wrong.field] = wrong.value; }));
+    EXPECT_EQ(error.code(), ErrorCode::invalid_data);
+    EXPECT_THAT(error.what(), HasSubstr(wrong.message));
+  }
+}
+
+TEST_F(LayerWeightsOfTest, AMissingTensorIsNamed) {
+  const Error error = error_with(open("qwen3-moe-e64k8", [](auto& config) {
+    config["model_type"] = "qwen2_moe";
+    config["shared_expert_intermediate_size"] = 12;
+  }));
+  EXPECT_EQ(error.code(), ErrorCode::invalid_data);
+  EXPECT_THAT(error.what(), HasSubstr("no tensor \"model.layers.0.mlp.shared_expert.gate_proj.weight\""));
+}
+
+TEST_F(LayerWeightsOfTest, QuantizedCheckpointsAreRefusedByMethod) {
+  const Checkpoint checkpoint = open("mixtral-e8k2", [](auto& config) {
+    config["quantization_config"] = {{"quant_method", "awq"}};
+  });
+  const Error error = error_with(checkpoint);
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("\"awq\""));
+}
+
+}  // namespace
+}  // namespace moecl::test
