@@ -5,19 +5,16 @@
 #include <CL/cl.h>
 
 #include "runtime/check.hpp"
+#include "runtime/command.hpp"
 
 namespace moecl {
 namespace {
 
-/// Runs `enqueue(cl_event*)` and hands the event to whoever wants it.
+/// Runs `enqueue(cl_event*)`, an OpenCL call, as a recorded command.
 template <class Enqueue>
 void transfer(StreamView stream, const char* what, std::uint64_t size_bytes, const Submit& submit, Enqueue enqueue) {
-  Trace* trace = stream.context->trace();
-  cl_event event = nullptr;
-  check_cl(enqueue(trace != nullptr || submit.done != nullptr ? &event : nullptr), what);
-  if (trace != nullptr) trace->command(stream, event, {what, "", fmt::format("{} B", size_bytes), size_bytes, 0});
-  Event owner(event);
-  if (submit.done != nullptr) *submit.done = std::move(owner);
+  submit_command(stream, submit, {what, "", "", size_bytes, 0, WorkKind::transfer},
+                 [&](cl_event* event) { check_cl(enqueue(event), what); });
 }
 
 void expect_room(BufferView view, std::uint64_t size_bytes, const char* what) {

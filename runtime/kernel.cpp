@@ -3,11 +3,13 @@
 #include <CL/cl.h>
 
 #include "runtime/check.hpp"
+#include "runtime/command.hpp"
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
+
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
-                    const std::vector<KernelArg>& args) {
+                    std::span<const KernelArg> args) {
   if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);
   const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
   require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(),
@@ -17,18 +19,14 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
     const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
     if (status != CL_SUCCESS) fail_cl(status, "clSetKernelArg of argument {} of kernel {}", i, key.kernel);
   }
-  Trace* trace = stream.context->trace();
-  cl_event event = nullptr;
-  const cl_int status = clEnqueueNDRangeKernel(stream.queue, kernel.handle(), 3, nullptr, range.global.data(),
-                                               range.local.data(), submit.wait.count, submit.wait.events,
-                                               trace != nullptr || submit.done != nullptr ? &event : nullptr);
-  if (status != CL_SUCCESS)
-    fail_cl(status, "clEnqueueNDRangeKernel of {} over [{}, {}, {}] by [{}, {}, {}]", key.kernel, range.global[0],
-            range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
+  submit_command(stream, submit, std::move(info), [&](cl_event* event) {
+    const cl_int status = clEnqueueNDRangeKernel(stream.queue, kernel.handle(), 3, nullptr, range.global.data(),
+                                                 range.local.data(), submit.wait.count, submit.wait.events, event);
+    if (status != CL_SUCCESS)
+      fail_cl(status, "clEnqueueNDRangeKernel of {} over [{}, {}, {}] by [{}, {}, {}]", key.kernel, range.global[0],
+              range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
+  });
   ++stream.context->counters().kernels_launched;
-  if (trace != nullptr) trace->command(stream, event, std::move(info));
-  Event owner(event);
-  if (submit.done != nullptr) *submit.done = std::move(owner);
 }
 
 void build(StreamView stream, const KernelKey& key) {

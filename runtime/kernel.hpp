@@ -5,16 +5,15 @@
 #include <moecl/trace.hpp>
 
 #include <array>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
-#include <vector>
 
 namespace moecl {
 
-/// OpenCL C text embedded by the build, with every #include already resolved.
+/// OpenCL C text embedded by the build, with every #include already resolved. Lifetime: outlives every context that
+/// compiled it, which tells sources apart by their address.
 struct ProgramSource {
   const char* name;
   std::string_view text;
@@ -57,25 +56,26 @@ KernelArg scalar_arg(const T& value) {
   return arg;
 }
 
-inline void append_args(std::vector<KernelArg>& args, const LocalMemory& memory) {
-  KernelArg arg;
-  arg.size_bytes = memory.size_bytes;
-  arg.local = true;
-  args.push_back(arg);
+/// How many kernel arguments a C++ argument becomes.
+template <class T>
+inline constexpr std::size_t arg_count = std::is_same_v<T, TensorView> ? 2 : 1;
+
+inline void append_args(KernelArg*& next, const LocalMemory& memory) {
+  next->size_bytes = memory.size_bytes;
+  next++->local = true;
 }
 /// A tensor is two arguments: `__global T* base, ulong first_element`. An absent one is (NULL, 0).
-inline void append_args(std::vector<KernelArg>& args, const TensorView& view) {
-  args.push_back(scalar_arg(view.buffer.handle));
-  args.push_back(scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0}));
+inline void append_args(KernelArg*& next, const TensorView& view) {
+  *next++ = scalar_arg(view.buffer.handle);
+  *next++ = scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0});
 }
 template <class T>
-requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) void append_args(std::vector<KernelArg>& args,
-                                                                               const T& value) {
-  args.push_back(scalar_arg(value));
+requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) void append_args(KernelArg*& next, const T& value) {
+  *next++ = scalar_arg(value);
 }
 
 void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
-            const std::vector<KernelArg>& args);
+            std::span<const KernelArg> args);
 
 }  // namespace detail
 
@@ -87,9 +87,9 @@ void launch(StreamView stream, const KernelKey& key, const NdRange& range, const
 template <class... Args>
 void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
             const Args&... args) {
-  std::vector<KernelArg> list;
-  list.reserve(2 * sizeof...(Args));
-  (detail::append_args(list, args), ...);
+  std::array<KernelArg, (detail::arg_count<Args> + ... + 0)> list;
+  [[maybe_unused]] KernelArg* next = list.data();
+  (detail::append_args(next, args), ...);
   detail::launch(stream, key, range, submit, std::move(info), list);
 }
 

@@ -2,120 +2,164 @@
 #include <moecl/trace.hpp>
 
 #include <CL/cl.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "runtime/check.hpp"
+#include "runtime/trace_record.hpp"
 
 namespace moecl {
 namespace {
 
-double host_now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-cl_ulong profiling_ns(cl_event event, cl_profiling_info what) {
+std::int64_t profiling_ns(cl_event event, cl_profiling_info what) {
   cl_ulong value = 0;
   check_cl(clGetEventProfilingInfo(event, what, sizeof(value), &value, nullptr), "clGetEventProfilingInfo");
-  return value;
+  return static_cast<std::int64_t>(value);
 }
 
-/// A recorded command, then its times once it is complete.
-struct Command {
-  const void* queue;
-  std::string device, name, variant, shape;
-  std::uint64_t bytes, flops;
-  bool event_times;
-  Event event;
-  double enqueued_us;  ///< host clock
-  double start_us = 0, end_us = 0;
-  bool resolved = false;
-};
+/// Why a queue's commands have no event times; empty when they have.
+std::string host_times_reason(StreamView stream) {
+  if (!stream.device->caps.event_times_usable) return "the driver returns no durations";
+  cl_command_queue_properties properties = 0;
+  check_cl(clGetCommandQueueInfo(stream.queue, CL_QUEUE_PROPERTIES, sizeof(properties), &properties, nullptr),
+           "clGetCommandQueueInfo");
+  return (properties & CL_QUEUE_PROFILING_ENABLE) != 0 ? "" : "the queue was made without profiling";
+}
 
-struct HostSpan {
-  std::string name;
-  double start_us, end_us;
-  std::size_t thread;
-};
+using CompletionTime = std::shared_ptr<std::atomic<std::int64_t>>;
+
+void CL_CALLBACK note_completion(cl_event, cl_int, void* time) {
+  const std::unique_ptr<CompletionTime> own(static_cast<CompletionTime*>(time));
+  **own = Trace::now_ns();
+}
+
+CompletionTime watch_completion(cl_event event) {
+  auto time = std::make_shared<std::atomic<std::int64_t>>(0);
+  auto owned = std::make_unique<CompletionTime>(time);
+  check_cl(clSetEventCallback(event, CL_COMPLETE, note_completion, owned.get()), "clSetEventCallback");
+  owned.release();  // the callback's now
+  return time;
+}
+
+/// The index of the element whose handle is `handle`; `size()` when there is none.
+template <class T>
+std::size_t index_of(const std::vector<T>& list, const void* handle) {
+  return static_cast<std::size_t>(
+      std::find_if(list.begin(), list.end(), [&](const T& item) { return item.handle == handle; }) - list.begin());
+}
 
 }  // namespace
 
 struct Trace::State {
+  const std::int64_t origin_ns = now_ns();
   std::mutex mutex;
-  std::vector<Command> commands;
-  std::vector<HostSpan> spans;
+  std::vector<TracedDevice> devices;
+  std::vector<TracedQueue> queues;
+  std::vector<TracedCommand> commands;
+  std::vector<TracedSpan> spans;
+  std::map<std::thread::id, std::size_t> threads;
 
+  std::size_t this_thread() { return threads.try_emplace(std::this_thread::get_id(), threads.size()).first->second; }
+  std::size_t queue_index(StreamView stream, const std::string& reason);
   void resolve();
 };
 
-/// Reads the times of completed commands, on the host's clock: the device clock is shifted so that no command starts
-/// before it was enqueued. Where the driver has no durations, a command spans from its enqueue to its completion.
+std::size_t Trace::State::queue_index(StreamView stream, const std::string& reason) {
+  const std::size_t index = index_of(queues, stream.queue);
+  if (index < queues.size()) return index;
+  const std::size_t device = index_of(devices, stream.device->handle);
+  if (device == devices.size())
+    devices.push_back({stream.device->handle, stream.device->caps.name, std::numeric_limits<std::int64_t>::min()});
+  queues.push_back({stream.queue, device, reason});
+  if (!reason.empty())
+    stream.context->log(LogLevel::warning,
+                        fmt::format("trace: a queue of '{}' gets host times: {}", stream.device->caps.name, reason));
+  return index;
+}
+
+/// Waits for the commands that have no times yet, and reads them.
 void Trace::State::resolve() {
-  std::map<const void*, double> clock_shift_us;
-  for (Command& command : commands) {
-    if (command.resolved) continue;
-    command.event.wait();
-    if (!command.event_times) continue;
-    command.start_us = static_cast<double>(profiling_ns(command.event.handle(), CL_PROFILING_COMMAND_START)) / 1e3;
-    command.end_us = static_cast<double>(profiling_ns(command.event.handle(), CL_PROFILING_COMMAND_END)) / 1e3;
-    const double shift = command.enqueued_us - command.start_us;
-    const auto [entry, added] = clock_shift_us.try_emplace(command.queue, shift);
-    if (!added) entry->second = std::max(entry->second, shift);
+  const auto first =
+      std::find_if(commands.begin(), commands.end(), [](const auto& c) { return c.event.handle() != nullptr; });
+  for (auto command = first; command != commands.end(); ++command) {
+    cl_event event = command->event.handle();
+    // A failed command is one of the trace's facts, so the status of the wait is not an error here.
+    clWaitForEvents(1, &event);
+    check_cl(
+        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(command->status), &command->status, nullptr),
+        "clGetEventInfo");
+    if (command->completed_ns != nullptr || command->status < 0) continue;
+    command->start_ns = profiling_ns(event, CL_PROFILING_COMMAND_START);
+    command->end_ns = profiling_ns(event, CL_PROFILING_COMMAND_END);
+    std::int64_t& shift = devices[queues[command->queue].device].shift_ns;
+    shift = std::max(shift, command->begin_ns - profiling_ns(event, CL_PROFILING_COMMAND_QUEUED));
   }
-  const double now = host_now_us();
-  std::map<const void*, double> last_end_us;
-  for (Command& command : commands) {
-    if (command.resolved) continue;
-    if (command.event_times) {
-      command.start_us += clock_shift_us[command.queue];
-      command.end_us += clock_shift_us[command.queue];
-    } else {
-      command.start_us = std::max(command.enqueued_us, last_end_us[command.queue]);
-      command.end_us = std::max(command.start_us, std::min(now, command.end_us));
+  const std::int64_t now = now_ns();
+  std::vector<std::int64_t> last_end_ns(queues.size(), 0);
+  for (auto command = commands.begin(); command != commands.end(); ++command) {
+    std::int64_t& last_end = last_end_ns[command->queue];
+    if (command->event.handle() != nullptr) {
+      if (command->completed_ns == nullptr && command->status >= 0) {
+        const std::int64_t shift = devices[queues[command->queue].device].shift_ns;
+        command->start_ns += shift;
+        command->end_ns += shift;
+      } else {
+        const std::int64_t reported = command->completed_ns != nullptr ? command->completed_ns->load() : 0;
+        command->start_ns = std::max(command->begin_ns, last_end);
+        command->end_ns = std::max(command->start_ns, reported != 0 ? reported : now);
+      }
+      command->event = Event();
     }
-    last_end_us[command.queue] = command.end_us;
-    command.event = Event();
-    command.resolved = true;
+    last_end = std::max(last_end, command->end_ns);
   }
 }
 
 Trace::Trace() : state_(std::make_unique<State>()) {}
 Trace::~Trace() = default;
 
-void Trace::command(StreamView stream, cl_event event, WorkInfo info) {
-  check_cl(clRetainEvent(event), "clRetainEvent");
-  const std::lock_guard lock(state_->mutex);
-  state_->commands.push_back({stream.queue, stream.device->caps.name, std::string(info.name), std::string(info.variant),
-                              std::move(info.shape), info.bytes, info.flops, stream.device->caps.event_times_usable,
-                              Event(event), host_now_us()});
+std::int64_t Trace::now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
-Trace::Span::Span(Trace* trace, std::string name) : trace_(trace), name_(std::move(name)), start_us_(host_now_us()) {}
+void Trace::command(StreamView stream, const Event& event, WorkInfo info, std::int64_t begin_ns) {
+  const std::int64_t enqueued_ns = now_ns();
+  check_cl(clRetainEvent(event.handle()), "clRetainEvent");
+  Event retained(event.handle());
+  // Asked for each command: a queue's handle may be that of an older queue which was released.
+  const std::string reason = host_times_reason(stream);
+  CompletionTime completed = reason.empty() ? nullptr : watch_completion(event.handle());
+  const std::lock_guard lock(state_->mutex);
+  state_->commands.push_back({std::string(info.name), std::string(info.variant), std::move(info.shape), info.bytes,
+                              info.flops, info.kind, state_->queue_index(stream, reason), state_->this_thread(),
+                              begin_ns, enqueued_ns, std::move(retained), std::move(completed)});
+}
+
+Trace::Span::Span(Trace* trace, std::string name) : trace_(trace), name_(std::move(name)), begin_ns_(now_ns()) {}
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;
+  const std::int64_t end_ns = now_ns();
   const std::lock_guard lock(trace_->state_->mutex);
-  trace_->state_->spans.push_back(
-      {std::move(name_), start_us_, host_now_us(), std::hash<std::thread::id>{}(std::this_thread::get_id())});
+  trace_->state_->spans.push_back({std::move(name_), trace_->state_->this_thread(), begin_ns_, end_ns});
 }
 
 std::vector<WorkSummary> Trace::summary() {
   const std::lock_guard lock(state_->mutex);
   state_->resolve();
   std::map<std::pair<std::string, std::string>, WorkSummary> totals;
-  for (const Command& command : state_->commands) {
+  for (const TracedCommand& command : state_->commands) {
     WorkSummary& row = totals[{command.name, command.variant}];
     row.name = command.name;
     row.variant = command.variant;
+    row.kind = command.kind;
     ++row.count;
-    row.total_us += command.end_us - command.start_us;
+    row.total_us += static_cast<double>(command.end_ns - command.start_ns) / 1e3;
   }
   std::vector<WorkSummary> rows;
   for (auto& [key, row] : totals) rows.push_back(std::move(row));
@@ -124,8 +168,9 @@ std::vector<WorkSummary> Trace::summary() {
 }
 
 void Trace::write_chrome_json(const std::string& path) {
-  (void)path;
-  fail(ErrorCode::unsupported, "trace writing");
+  const std::lock_guard lock(state_->mutex);
+  state_->resolve();
+  write_chrome_trace(path, state_->origin_ns, state_->devices, state_->queues, state_->commands, state_->spans);
 }
 
 void Trace::clear() {

@@ -9,6 +9,8 @@
 
 namespace moecl {
 
+enum class WorkKind : std::uint8_t { kernel, transfer };
+
 /// Facts about a command for traces and benchmarks.
 struct WorkInfo {
   std::string_view name;     ///< operator or transfer: "grouped_gemm"
@@ -16,25 +18,36 @@ struct WorkInfo {
   std::string shape;         ///< "[33, 96] x [8, 160, 96]"
   std::uint64_t bytes = 0;   ///< least bytes moved
   std::uint64_t flops = 0;
+  WorkKind kind = WorkKind::kernel;
 };
 
 /// One row of `Trace::summary`.
 struct WorkSummary {
   std::string name, variant;
+  WorkKind kind = WorkKind::kernel;
   std::uint64_t count = 0;
   double total_us = 0;
 };
 
 /// Records every kernel and transfer of a context, and host spans, for ui.perfetto.dev and chrome://tracing.
 ///
-/// Threads: safe. Cost: profiling queues cost 7 to 10 us a command on NVIDIA, so only contexts made to trace have one.
+/// Times are the host's steady clock. A device's clock is shifted onto it by the time at which both saw a command
+/// enqueued, so that none is queued before the host asked for it; the shift is short by at most the quickest enqueue
+/// (microseconds). Queues without usable event times (the driver has none, or the caller's queue has no profiling) get
+/// host times instead: from the enqueue, or the end of the command before, to the driver's report of completion; a line
+/// in the log and the file itself say so.
+///
+/// Threads: safe. Cost: profiling queues cost 7 to 10 us a command on NVIDIA, so only contexts made to trace have one;
+/// each command keeps its event and about 300 bytes until `clear`.
 class Trace {
  public:
   Trace();
   ~Trace();
 
-  /// Retains the event; its times are read when the trace is written.
-  void command(StreamView stream, _cl_event* event, WorkInfo info);
+  /// Now, on the clock of the trace.
+  static std::int64_t now_ns() noexcept;
+  /// Retains the event; its times are read when the trace is. `begin_ns`: when the host began to enqueue the command.
+  void command(StreamView stream, const Event& event, WorkInfo info, std::int64_t begin_ns);
   /// Records the lifetime of the object as a host span.
   class Span {
    public:
@@ -46,13 +59,23 @@ class Trace {
    private:
     Trace* trace_;
     std::string name_;
-    double start_us_ = 0;
+    std::int64_t begin_ns_;
   };
 
   /// Totals by name and variant, longest first. Stops the host until the recorded commands are complete.
   std::vector<WorkSummary> summary();
-  /// Chrome JSON: complete events, one track a queue, host track beside. Stops the host as `summary` does.
+  /// Writes the recorded commands and spans in Chrome's JSON object format. Stops the host as `summary` does.
+  ///
+  /// `traceEvents`, times in microseconds since the trace was made:
+  /// - ph M: process_name and thread_name. pid 1 is the host with a tid a thread; then a pid a device with a tid a
+  /// queue.
+  /// - ph X, cat kernel or transfer: a command, with args variant, shape, bytes, flops, and `failed` with its status.
+  /// - ph X, cat span: a `Span`. ph X, cat enqueue: the host call that enqueued a command, named after it.
+  /// - ph s and f, cat flow: an arrow from that call to the command, by id.
+  ///
+  /// `otherData`: producer, and host_times with the queues that have host times, each with the reason.
   /// Errors: io_error  the file cannot be written; nothing is left half written
+  /// Source: "Trace Event Format", the Chromium project
   void write_chrome_json(const std::string& path);
   /// Forgets what was recorded, for example after a warm-up.
   void clear();
