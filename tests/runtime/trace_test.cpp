@@ -99,7 +99,7 @@ TEST_P(TraceTest, HoldsEveryCommandWithItsFacts) {
   for (const Complete& kernel : kernels) {
     EXPECT_EQ(kernel.name, "count");
     EXPECT_EQ(kernel.args, (Json{{"variant", "fast"}, {"shape", "i32[16]"}, {"bytes", 64}, {"flops", 1000}}));
-    EXPECT_GT(kernel.end_ns, kernel.begin_ns);
+    if (device().caps().event_times_usable) EXPECT_GT(kernel.end_ns, kernel.begin_ns);
   }
   ASSERT_EQ(transfers.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -190,7 +190,8 @@ TEST_P(TraceTest, FallsBackToHostTimesAndSaysSo) {
     stream.finish();
     const Parsed trace = written();
     EXPECT_EQ(trace.of("kernel").size(), 2u);
-    for (const Complete& kernel : trace.of("kernel")) EXPECT_GT(kernel.end_ns, kernel.begin_ns);
+    // A driver may report several completions at once: only together do they have a length for sure.
+    EXPECT_GT(trace.of("kernel")[1].end_ns, trace.of("kernel")[0].begin_ns);
     EXPECT_THAT(trace.names.at({2, 1}), HasSubstr("host times"));
     const char* reason = device().caps().event_times_usable ? "without profiling" : "no durations";
     EXPECT_THAT(trace.file.at("otherData").at("host_times").at("queue 1").get<std::string>(), HasSubstr(reason));
