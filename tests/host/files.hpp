@@ -11,11 +11,7 @@
 namespace moecl::test {
 
 /// A path in tests/data: of the bundle that this program runs from, or else of the source tree it was built from.
-inline std::string data_path(const std::string& relative) {
-  namespace fs = std::filesystem;
-  const fs::path bundled = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "tests/data";
-  return ((fs::is_directory(bundled) ? bundled : fs::path(MOECL_TEST_DATA)) / relative).string();
-}
+std::string data_path(const std::string& relative);
 
 /// A folder of its own for a test, removed at the end.
 class TempDir {
