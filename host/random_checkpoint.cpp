@@ -1,0 +1,175 @@
+#include <moecl/model_config.hpp>
+#include <moecl/random_checkpoint.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <unistd.h>
+#include <vector>
+
+#include "host/json_file.hpp"
+#include "host/model_families.hpp"
+#include "host/name_template.hpp"
+#include "host/normal_source.hpp"
+#include "host/safetensors_format.hpp"
+#include "runtime/atomic_file.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The layers to write: the model's first ones with experts.
+std::vector<int> choose_layers(const ModelConfig& config, int count) {
+  std::vector<int> layers;
+  for (int layer = 0; layer < config.num_layers && static_cast<int>(layers.size()) < count; ++layer)
+    if (config.has_experts(layer)) layers.push_back(layer);
+  require(count >= 1 && static_cast<int>(layers.size()) == count, "{} layers wanted, the model has {} with experts",
+          count, layers.size());
+  return layers;
+}
+
+/// config.json of the part that is written.
+nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int num_layers) {
+  nlohmann::json config = parse_json(checkpoint.config_json, "config.json");
+  config["num_hidden_layers"] = num_layers;
+  config.erase("dtype");
+  config["torch_dtype"] = checkpoint.dtype == DType::f32   ? "float32"
+                          : checkpoint.dtype == DType::f16 ? "float16"
+                                                           : "bfloat16";
+  if (checkpoint.experts > 0) {
+    const ModelFamily& family = *find_family(config["model_type"].get<std::string>());
+    for (const char* name : family.experts.names)
+      if (name != nullptr && config.contains(name)) config[name] = checkpoint.experts;
+  }
+  return config;
+}
+
+void add(std::vector<HostTensor>& tensors, std::string name, DType dtype, std::vector<std::int64_t> shape) {
+  const auto bytes = tensor_bytes(dtype, shape);
+  require(bytes.has_value(), "{}: size overflows", name);
+  tensors.push_back({std::move(name), dtype, std::move(shape), nullptr, *bytes});
+}
+
+void add_network(std::vector<HostTensor>& tensors, const ExpertTensorNames& names, const std::string& expert,
+                 DType dtype, std::int64_t hidden, std::int64_t width) {
+  add(tensors, substitute(names.gate, "expert", expert), dtype, {width, hidden});
+  add(tensors, substitute(names.up, "expert", expert), dtype, {width, hidden});
+  add(tensors, substitute(names.down, "expert", expert), dtype, {hidden, width});
+}
+
+void add_layer(std::vector<HostTensor>& tensors, const MoeLayerConfig& layer, DType dtype) {
+  const MoeShape& shape = layer.shape;
+  const MoeTensorNames& names = layer.names;
+  add(tensors, names.router, dtype, {shape.experts, shape.hidden});
+  if (shape.selection_bias) add(tensors, names.selection_bias, DType::f32, {shape.experts});
+  for (std::int32_t e = 0; e < shape.experts; ++e)
+    add_network(tensors, names.expert, std::to_string(e), dtype, shape.hidden, shape.intermediate);
+  if (shape.shared_intermediate > 0)
+    add_network(tensors, names.shared, "", dtype, shape.hidden, shape.shared_intermediate);
+  if (shape.shared_gate) add(tensors, names.shared_gate, dtype, {1, shape.hidden});
+}
+
+std::vector<std::vector<HostTensor>> split_into_shards(std::vector<HostTensor> tensors, std::uint64_t shard_bytes) {
+  std::vector<std::vector<HostTensor>> shards(1);
+  std::uint64_t bytes = 0;
+  for (HostTensor& tensor : tensors) {
+    if (!shards.back().empty() && bytes + tensor.size_bytes > shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += tensor.size_bytes;
+    shards.back().push_back(std::move(tensor));
+  }
+  return shards;
+}
+
+void write_json(const fs::path& path, const nlohmann::json& json) {
+  const std::string text = json.dump(1) + "\n";
+  AtomicFile file(path.string());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void write_weights(const fs::path& dir, const std::vector<std::vector<HostTensor>>& shards, std::uint64_t seed) {
+  NormalSource source(seed);
+  const auto bytes_of = [&source](const HostTensor& tensor) {
+    const float deviation = 1.0F / std::sqrt(static_cast<float>(tensor.shape.back()));
+    return source.values(tensor.name, tensor.dtype, static_cast<std::uint64_t>(tensor.elements()), deviation);
+  };
+  if (shards.size() == 1) return write_safetensors((dir / "model.safetensors").string(), shards[0], bytes_of);
+  nlohmann::json index;
+  std::uint64_t total = 0;
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    const std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
+    write_safetensors((dir / file).string(), shards[s], bytes_of);
+    for (const HostTensor& tensor : shards[s]) {
+      index["weight_map"][tensor.name] = file;
+      total += tensor.size_bytes;
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  write_json(dir / "model.safetensors.index.json", index);
+}
+
+/// A directory beside the final one that takes its name when complete, or vanishes.
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(fs::path target) : target_(std::move(target)) {
+    temporary_ = target_;
+    temporary_ += fmt::format(".{}.tmp", ::getpid());
+    check([&](std::error_code& error) { fs::create_directories(temporary_, error); });
+  }
+  ~AtomicDirectory() {
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+  }
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const fs::path& path() const { return temporary_; }
+  void commit() {
+    check([&](std::error_code& error) { fs::rename(temporary_, target_, error); });
+  }
+
+ private:
+  template <class Operation>
+  void check(Operation operation) const {
+    std::error_code error;
+    operation(error);
+    if (error) fail(ErrorCode::io_error, "cannot make {}: {}", target_.string(), error.message());
+  }
+
+  fs::path target_, temporary_;
+};
+
+}  // namespace
+
+void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& checkpoint) {
+  require(is_activation_dtype(checkpoint.dtype), "random weights are f32, f16 or bf16, not {}", name(checkpoint.dtype));
+  require(checkpoint.experts >= 0, "{} experts", checkpoint.experts);
+  const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, "config.json");
+  require(checkpoint.experts <= whole.moe.shape.experts, "{} experts wanted, the model has {}", checkpoint.experts,
+          whole.moe.shape.experts);
+  if (!whole.moe.quantization_method.empty())
+    fail(ErrorCode::unsupported, "config.json: quantization by \"{}\"; only unquantized weights are written so far",
+         whole.moe.quantization_method);
+  const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
+  const nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
+  const ModelConfig config = ModelConfig::parse(json.dump(), "config.json");
+
+  std::vector<HostTensor> tensors;
+  for (const int layer : layers) add_layer(tensors, config.layer(layer), checkpoint.dtype);
+
+  fs::path target = fs::path(dir).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // "out/"
+  std::error_code ignored;
+  require(!fs::exists(target, ignored) || (fs::is_directory(target, ignored) && fs::is_empty(target, ignored)),
+          "{} exists and is not an empty directory", dir);
+  AtomicDirectory directory(target);
+  write_weights(directory.path(), split_into_shards(std::move(tensors), checkpoint.shard_bytes), checkpoint.seed);
+  write_json(directory.path() / "config.json", json);
+  directory.commit();
+}
+
+}  // namespace moecl

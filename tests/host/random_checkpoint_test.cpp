@@ -1,0 +1,213 @@
+#include <moecl/bf16.hpp>
+#include <moecl/f16.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/model_shapes.hpp>
+#include <moecl/random_checkpoint.hpp>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+/// A released shape shrunk to `hidden` and an expert width of half that.
+std::string small(const char* shape, int hidden) {
+  json config = json::parse(model_shape(shape).config_json);
+  config["hidden_size"] = hidden;
+  for (const char* width : {"moe_intermediate_size", "shared_expert_intermediate_size"})
+    if (config.contains(width)) config[width] = hidden / 2;
+  if (!config.contains("moe_intermediate_size")) config["intermediate_size"] = hidden / 2;
+  return config.dump();
+}
+
+std::vector<double> values(const HostMatrix& matrix) {
+  std::vector<double> result;
+  for (std::int64_t i = 0; i < matrix.rows * matrix.columns; ++i) {
+    const auto* at =
+        static_cast<const std::byte*>(matrix.data) + static_cast<std::size_t>(i) * size_bytes(matrix.dtype);
+    float wide;
+    std::uint16_t half;
+    std::memcpy(&half, at, sizeof(half));
+    if (matrix.dtype == DType::f32)
+      std::memcpy(&wide, at, sizeof(wide));
+    else
+      wide = matrix.dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+    result.push_back(wide);
+  }
+  return result;
+}
+
+MoeWeights weights_of(const Checkpoint& checkpoint) {
+  return find_layer_weights(checkpoint, checkpoint.config().layer(checkpoint.config().first_moe_layer()));
+}
+
+TEST(ModelShapesTest, AreWhatTheModelCardsSay) {
+  const struct {
+    const char* name;
+    std::int64_t hidden, intermediate;
+    int experts, top_k, first_layer;
+    std::int64_t shared;
+    double routed_billions;  // weights of all routed experts
+  } cases[] = {
+      {"deepseek-v2-lite", 2048, 1408, 64, 6, 1, 2816, 14.4},  // of 15.7 B in all
+      {"deepseek-v3", 7168, 2048, 256, 8, 3, 2048, 653.9},     // of 671 B
+      {"glm-4.5-air", 4096, 1408, 128, 8, 1, 1408, 99.7},      // of 106 B
+      {"mixtral-8x7b", 4096, 14336, 8, 2, 0, 0, 45.1},         // of 46.7 B
+      {"olmoe-1b-7b", 2048, 1024, 64, 8, 0, 0, 6.4},           // of 6.9 B
+      {"qwen2-57b-a14b", 3584, 2560, 64, 8, 0, 20480, 49.3},   // of 57.4 B
+      {"qwen3-30b-a3b", 2048, 768, 128, 8, 0, 0, 29.0},        // of 30.5 B
+  };
+  EXPECT_EQ(model_shapes().size(), std::size(cases));
+  for (const auto& expected : cases) {
+    SCOPED_TRACE(expected.name);
+    const ModelConfig config = ModelConfig::parse(model_shape(expected.name).config_json, expected.name);
+    EXPECT_EQ(config.first_moe_layer(), expected.first_layer);
+    EXPECT_EQ(config.dtype, DType::bf16);
+    const MoeShape& shape = config.moe.shape;
+    EXPECT_EQ(shape.hidden, expected.hidden);
+    EXPECT_EQ(shape.intermediate, expected.intermediate);
+    EXPECT_EQ(shape.experts, expected.experts);
+    EXPECT_EQ(shape.router.top_k, expected.top_k);
+    EXPECT_EQ(shape.shared_intermediate, expected.shared);
+    int sparse = 0;
+    for (int layer = 0; layer < config.num_layers; ++layer) sparse += config.has_experts(layer) ? 1 : 0;
+    const double weights = 3.0 * sparse * shape.experts * static_cast<double>(shape.hidden * shape.intermediate);
+    EXPECT_NEAR(weights / 1e9, expected.routed_billions, 0.05 + 0.001 * expected.routed_billions);
+  }
+  const Error error = error_of([] { model_shape("gpt-5"); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), HasSubstr("deepseek-v3"));
+}
+
+TEST(RandomCheckpointTest, EveryShapeCanBeWrittenAndRead) {
+  const TempDir dir;
+  for (const ModelShape& shape : model_shapes()) {
+    SCOPED_TRACE(shape.name);
+    write_random_checkpoint(dir.file(shape.name), {small(shape.name, 32), 1, 0, DType::f16});
+    const Checkpoint checkpoint = Checkpoint::open(dir.file(shape.name));
+    EXPECT_EQ(checkpoint.config().dtype, DType::f16);
+    EXPECT_EQ(checkpoint.config().num_layers, checkpoint.config().first_moe_layer() + 1);
+    const MoeWeights weights = weights_of(checkpoint);
+    EXPECT_EQ(weights.experts.size(), static_cast<std::size_t>(checkpoint.config().moe.shape.experts));
+    EXPECT_EQ(weights.experts[0].down.dtype, DType::f16);
+  }
+  EXPECT_EQ(dir.entries(), model_shapes().size()) << "temporary directories left";
+}
+
+TEST(RandomCheckpointTest, ValuesAreNormalWithDeviationOneOverRootOfFanIn) {
+  const TempDir dir;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    write_random_checkpoint(dir.file(name(dtype)), {small("qwen3-30b-a3b", 512), 1, 8, dtype});
+    const Checkpoint checkpoint = Checkpoint::open(dir.file(name(dtype)));
+    const MoeWeights weights = weights_of(checkpoint);
+    for (const HostMatrix& matrix : {weights.experts[3].gate, weights.experts[3].down}) {
+      const double root = std::sqrt(static_cast<double>(matrix.columns));
+      double mean = 0, square = 0, fourth = 0, beyond_two = 0;
+      const std::vector<double> all = values(matrix);
+      for (const double value : all) {
+        const double x = value * root, n = static_cast<double>(all.size());
+        mean += x / n;
+        square += x * x / n;
+        fourth += x * x * x * x / n;
+        beyond_two += (std::abs(x) > 2 ? 1 : 0) / n;
+      }
+      // 131072 samples; five standard errors of each moment of a normal distribution.
+      EXPECT_NEAR(mean, 0, 0.014);
+      EXPECT_NEAR(square, 1, 0.02);
+      EXPECT_NEAR(fourth, 3, 0.14);
+      EXPECT_NEAR(beyond_two, 0.0455, 0.003);
+    }
+  }
+}
+
+TEST(RandomCheckpointTest, ATensorDependsOnSeedAndNameAlone) {
+  const TempDir dir;
+  const std::string config = small("deepseek-v3", 64);
+  write_random_checkpoint(dir.file("whole"), {config, 2, 0, DType::bf16, 7});
+  write_random_checkpoint(dir.file("again"), {config, 2, 0, DType::bf16, 7});
+  write_random_checkpoint(dir.file("slice"), {config, 1, 16, DType::bf16, 7});
+  write_random_checkpoint(dir.file("other"), {config, 1, 16, DType::bf16, 8});
+  EXPECT_EQ(read_text(dir.file("whole/model.safetensors")), read_text(dir.file("again/model.safetensors")));
+  const Checkpoint whole = Checkpoint::open(dir.file("whole")), slice = Checkpoint::open(dir.file("slice"));
+  const Checkpoint other = Checkpoint::open(dir.file("other"));
+  EXPECT_EQ(whole.config().first_moe_layer(), 3);
+  EXPECT_EQ(whole.config().num_layers, 5);
+  EXPECT_EQ(slice.config().moe.shape.experts, 16);
+  EXPECT_EQ(values(weights_of(whole).experts[15].up), values(weights_of(slice).experts[15].up));
+  EXPECT_NE(values(weights_of(whole).experts[15].up), values(weights_of(whole).experts[14].up));
+  EXPECT_NE(values(weights_of(other).experts[15].up), values(weights_of(slice).experts[15].up));
+  EXPECT_EQ(weights_of(slice).selection_bias.dtype, DType::f32);
+}
+
+TEST(RandomCheckpointTest, ShardsWhenOneFileWouldBeTooLarge) {
+  const TempDir dir;
+  RandomCheckpoint checkpoint{small("qwen2-57b-a14b", 64), 2, 8, DType::bf16};
+  write_random_checkpoint(dir.file("one"), checkpoint);
+  checkpoint.shard_bytes = 50'000;
+  write_random_checkpoint(dir.file("many"), checkpoint);
+  EXPECT_FALSE(std::filesystem::exists(dir.file("many/model.safetensors")));
+  const auto index = json::parse(read_text(dir.file("many/model.safetensors.index.json")));
+  std::uint64_t total = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.file("many")))
+    EXPECT_LT(entry.file_size(), 60'000U) << entry.path();
+  const Checkpoint one = Checkpoint::open(dir.file("one")), many = Checkpoint::open(dir.file("many"));
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    const HostTensor a = one.tensor(name), b = many.tensor(name);
+    ASSERT_EQ(a.describe(), b.describe());
+    ASSERT_EQ(std::memcmp(a.data, b.data, a.size_bytes), 0);
+    total += a.size_bytes;
+  }
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_EQ(index["weight_map"].size(), 2U * (1 + 8 * 3 + 3 + 1));
+}
+
+TEST(RandomCheckpointTest, BadRequestsLeaveNothing) {
+  const TempDir dir;
+  const std::string config = small("deepseek-v3", 32);
+  const std::string target = dir.file("model");
+  json quantized = json::parse(config);
+  quantized["quantization_config"] = {{"quant_method", "fp8"}};
+  const struct {
+    RandomCheckpoint request;
+    ErrorCode code;
+    const char* message;
+  } cases[] = {
+      {{config, 0}, ErrorCode::invalid_argument, "0 layers"},
+      {{config, 59}, ErrorCode::invalid_argument, "59 layers wanted, the model has 58"},
+      {{config, 1, 257}, ErrorCode::invalid_argument, "257 experts wanted, the model has 256"},
+      {{config, 1, -1}, ErrorCode::invalid_argument, "-1 experts"},
+      {{config, 1, 4}, ErrorCode::invalid_data, "8 experts per token of only 4"},
+      {{config, 1, 20}, ErrorCode::invalid_data, "20 experts do not form 8"},
+      {{config, 1, 0, DType::i8}, ErrorCode::invalid_argument, "not i8"},
+      {{"{}", 1}, ErrorCode::invalid_data, "model_type"},
+      {{quantized.dump(), 1}, ErrorCode::unsupported, "fp8"},
+  };
+  for (const auto& bad : cases) {
+    SCOPED_TRACE(bad.message);
+    const Error error = error_of([&] { write_random_checkpoint(target, bad.request); });
+    EXPECT_EQ(error.code(), bad.code);
+    EXPECT_THAT(error.what(), HasSubstr(bad.message));
+    EXPECT_EQ(dir.entries(), 0U);
+  }
+  std::filesystem::create_directory(target);
+  write_random_checkpoint(target + "/", {config, 1, 16});  // an empty directory is fine
+  const std::string before = read_text(target + "/config.json");
+  EXPECT_EQ(error_of([&] { write_random_checkpoint(target, {config, 2, 16}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(read_text(target + "/config.json"), before);
+  EXPECT_EQ(error_of([&] {
+              write_random_checkpoint(target + "/config.json/x", {config, 1, 16});
+            }).code(),
+            ErrorCode::io_error);
+  EXPECT_EQ(dir.entries(), 1U);
+}
+
+}  // namespace
+}  // namespace moecl::test
