@@ -8,7 +8,7 @@
 #include "runtime/kernel.hpp"
 
 namespace moecl::source {
-extern const ProgramSource grouped_gemm_tile;
+extern const ProgramSource grouped_gemm_tile, grouped_gemm_gemv, grouped_gemm_local;
 }
 
 namespace moecl::grouped_gemm {
@@ -23,23 +23,26 @@ struct Kernel {
   Variant variant;
   const ProgramSource* source;
   const char* name;
+  std::int64_t tile_rows;  ///< rows of one expert that a work-group takes
   const char* options;
-  std::int64_t tile_rows;  ///< TILE_ROWS: rows of one expert that a work-group takes
   std::size_t work_items;  ///< of a work-group
   std::uint64_t local_mem_bytes;
   std::uint32_t min_float_width;  ///< of the vectors that the device prefers
 };
 
+// clang-format off
 constexpr Kernel kernels[] = {
-    {{"t0_tile", "one work-item a panel and row tile, 6 x 64 sums in registers: a CPU"},
-     &source::grouped_gemm_tile,
-     "grouped_gemm_tile",
-     "-DTILE_ROWS=96 -DK_BLOCK=512",
-     96,
-     1,
-     96 * 64 * 4,
-     4},
+    {{"t0_tile", "a CPU: one work-item a panel and row tile, 6 x 64 sums in registers"},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512", 1, 96 * 64 * 4, 4},
+    {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
+     &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1},
+    {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
+     &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
 };
+// clang-format on
+
+/// Up to here reading the weights costs more than multiplying with them.
+constexpr std::int64_t gemv_rows = 16;
 
 const Kernel* find(std::string_view variant) {
   const auto* found =
@@ -88,9 +91,11 @@ const std::vector<Variant>& variants() {
   return *list;
 }
 
-std::string select(const Args&, const Config& config, const DeviceCaps&) {
+std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
-  return "t0_tile";
+  if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4) return "t0_tile";
+  const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
+  return (config.expected_rows > 0 ? config.expected_rows : spread) <= gemv_rows ? "t0_gemv" : "t0_local";
 }
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
@@ -143,8 +148,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   launch(stream,
          {kernel.source,
-          fmt::format("{}{}{}{}", kernel.options, dtype_option("A_DTYPE", args.a), dtype_option("W_DTYPE", weights),
-                      dtype_option("OUT_DTYPE", args.out)),
+          fmt::format("-DTILE_ROWS={}{}{}{}{}", kernel.tile_rows, kernel.options, dtype_option("A_DTYPE", args.a),
+                      dtype_option("W_DTYPE", weights), dtype_option("OUT_DTYPE", args.out)),
           kernel.name},
          {{runs ? size(weights.shape[1]) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
          {"grouped_gemm", kernel.variant.name,

@@ -4,18 +4,14 @@
 // the panel once. Every sum runs over k in ascending order, whatever the blocks.
 #include "kernels_cl/lib/grouped_gemm.clh"
 
-#define IS_I8_i8 1
-#define IS_I8 JOIN(IS_I8_, A_DTYPE)
 #if IS_I8
 // Products of i8 are at most 2^14, so f32 sums of K_BLOCK <= 1024 of them are exact; int32 holds the sum of the blocks.
 typedef int16 Sum;
-typedef int SumElement;
 #define RESUME(sum) ((float16)(0.0f))
 #define KEEP(sum, acc) (sum) += convert_int16(acc)
 #define STREAM_K K_BLOCK
 #else
 typedef float16 Sum;
-typedef float SumElement;
 #define RESUME(sum) (sum)
 #define KEEP(sum, acc) (sum) = (acc)
 #define STREAM_K k
@@ -99,7 +95,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
   for (int row = 0; row < tile.count; ++row) {
     const long source = source_row(tile.first + row, a_index, index_divisor, a_rows);
     if (source < 0) continue;
-    const __local SumElement* sum = (const __local SumElement*)(tile_sums + row * 4);
+    const __local Element* sum = (const __local Element*)(tile_sums + row * 4);
     const float row_scale = a_scale ? a_scale[source] : 1.0f;
     const ulong to = (tile.first + row) * out_stride + first_column;
     for (int column = 0; column < columns; ++column)

@@ -20,17 +20,20 @@ class Operands {
       : packed_(device.stream, shape.weights, product.experts(), shape.n, shape.k, product.weights),
         out_(device, shape.out, {product.rows, shape.n}) {
     const auto put = [&](DType dtype, std::initializer_list<std::int64_t> dims, const std::vector<double>& values) {
-      if (values.empty()) return TensorView();
       return kept_.emplace_back(std::make_unique<GuardedTensor>(upload(device, dtype, dims, values)))->view();
     };
     const std::int64_t sources = static_cast<std::int64_t>(product.a.size()) / shape.k;
+    const auto put_optional = [&](DType dtype, std::initializer_list<std::int64_t> dims,
+                                  const std::vector<double>& values) {
+      return values.empty() ? TensorView() : put(dtype, dims, values);
+    };
     args.a = put(shape.a, {sources, shape.k}, product.a);
-    args.a_index = put(DType::i32, {product.rows}, product.index);
+    args.a_index = put_optional(DType::i32, {product.rows}, product.index);
     args.index_divisor = static_cast<std::int32_t>(product.divisor);
-    args.a_scale = put(DType::f32, {sources}, product.a_scale);
+    args.a_scale = put_optional(DType::f32, {sources}, product.a_scale);
     args.weights = packed_.weights;
-    args.weight_scale = put(DType::f32, {product.experts(), shape.n}, product.weight_scale);
-    args.bias = put(DType::f32, {product.experts(), shape.n}, product.bias);
+    args.weight_scale = put_optional(DType::f32, {product.experts(), shape.n}, product.weight_scale);
+    args.bias = put_optional(DType::f32, {product.experts(), shape.n}, product.bias);
     args.row_ends = put(DType::i32, {product.experts()}, product.row_ends());
     args.rows_per_expert = product.rows_per_expert;
     args.out = out_;
@@ -47,16 +50,20 @@ class Operands {
 
 class GroupedGemmTest : public OnEveryDevice {
  protected:
-  /// Runs the case with every variant that the device takes and compares with the oracle.
-  void check(const GroupedGemmCase& shape) const {
+  /// Runs the case with every variant that the device takes, or the one it gets, and compares with the oracle.
+  void check(const GroupedGemmCase& shape, bool only_selected = false) const {
     const GroupedProduct product = make_product(shape, 7);
+    int ran = 0;
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
       SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe());
       const Operands operands(device(), shape, product);
       if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+      if (only_selected && grouped_gemm::select(operands.args, {}, device().caps()) != variant.name) continue;
       grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
       EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1);
+      ++ran;
     }
+    EXPECT_GT(ran, 0) << "no variant runs here";
   }
 };
 MOECL_ON_EVERY_DEVICE(GroupedGemmTest);
@@ -82,8 +89,9 @@ TEST_P(GroupedGemmTest, TakesEveryStorageType) {
   std::size_t next = 0;
   const DType types[] = {DType::f32, DType::f16, DType::bf16};
   for (const DType a : types)
-    for (const DType weights : types) check({{3, 0, 8}, 67, 35, a, weights, types[next++ % 3], 0, 0, 0, true});
-  for (const DType out : types) check({{3, 0, 8}, 67, 35, DType::i8, DType::i8, out, 0, 0, 0, true});
+    for (const DType weights : types)
+      check({{3, 0, 8}, 67, 35, a, weights, types[next++ % 3], 0, 0, 0, true}, a != weights);
+  for (const DType out : types) check({{3, 0, 8}, 67, 35, DType::i8, DType::i8, out, 0, 0, 0, true}, out != DType::f32);
 }
 
 TEST_P(GroupedGemmTest, SumsInt8Exactly) {
@@ -195,6 +203,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   using Args = grouped_gemm::Args;
   using Config = grouped_gemm::Config;
   using ::testing::HasSubstr;
+  EXPECT_EQ(grouped_gemm::reject(operands.args, {}, device().caps()), "");
   EXPECT_THAT(reason([](Args& args, Config&) { args.a.shape[1] = 32; }),
               HasSubstr("a: expected f32, f16 or bf16 [M, 33]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a.dtype = DType::i8; }), HasSubstr("got i8[7, 33]"));

@@ -1,0 +1,61 @@
+// Grouped GEMM of few rows for a GPU: bound by reading the weights, which it does once. A work-group owns the 64 columns
+// of one panel for up to TILE_ROWS rows of one expert; 16 work-items read a panel's row of 64 columns, 4 each, and
+// SLICES of them share K. The slices' sums are added in a fixed order, so a row's result does not depend on the others.
+#include "kernels_cl/lib/grouped_gemm.clh"
+
+#define QUADS (PANEL / 4)
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#if TILE_ROWS != 8
+#error "written for 8 rows"
+#endif
+
+#define BEGIN_ROW(r) \
+  Element4 acc##r = 0; \
+  const __global STORAGE(A_DTYPE)* a##r = a + max(0L, source_row(tile.first + min(r, tile.count - 1), a_index, index_divisor, a_rows)) * a_stride;
+#define STEP_ROW(r) if (r < tile.count) acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w, acc##r);
+#define STEP4_ROW(r)                                           \
+  if (r < tile.count) {                                        \
+    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w0, acc##r);              \
+    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + SLICES), w1, acc##r);     \
+    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 2 * SLICES), w2, acc##r); \
+    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 3 * SLICES), w3, acc##r); \
+  }
+#define END_ROW(r) if (r < tile.count) partial[slice][r][quad] = acc##r;
+
+__kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void grouped_gemm_gemv(GROUPED_GEMM_PARAMETERS) {
+  __local Element4 partial[SLICES][TILE_ROWS][QUADS];
+  OFFSET_POINTERS;
+  const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
+  if (tile.count == 0) return;
+  const ulong panels = get_num_groups(0);
+  const int quad = get_local_id(0) % QUADS, slice = get_local_id(0) / QUADS;
+  const __global STORAGE(W_DTYPE)* panel = weights + (tile.expert * panels + get_group_id(0)) * k * PANEL + quad * 4;
+
+  EACH_ROW(BEGIN_ROW)
+  int i = slice;
+  for (; i + 3 * SLICES < k; i += 4 * SLICES) {
+    const __global STORAGE(W_DTYPE)* at = panel + (ulong)i * PANEL;
+    const Element4 w0 = LOAD_W4(at, 0), w1 = LOAD_W4(at, SLICES * PANEL);
+    const Element4 w2 = LOAD_W4(at, 2 * SLICES * PANEL), w3 = LOAD_W4(at, 3 * SLICES * PANEL);
+    EACH_ROW(STEP4_ROW)
+  }
+  for (; i < k; i += SLICES) {
+    const Element4 w = LOAD_W4(panel, (ulong)i * PANEL);
+    EACH_ROW(STEP_ROW)
+  }
+  EACH_ROW(END_ROW)
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  const int first_column = get_group_id(0) * PANEL;
+  for (int item = get_local_id(0); item < tile.count * PANEL; item += QUADS * SLICES) {
+    const int row = item / PANEL, column = first_column + item % PANEL;
+    const long source = source_row(tile.first + row, a_index, index_divisor, a_rows);
+    if (source < 0 || column >= n) continue;
+    Element sum = 0;
+    for (int s = 0; s < SLICES; ++s) sum += ((const __local Element*)partial[s][row])[item % PANEL];
+    const float value = finish(sum, a_scale ? a_scale[source] : 1.0f,
+                               weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale,
+                               bias ? bias + tile.expert * bias_stride : bias, column);
+    STORE(OUT_DTYPE)(value, out, (tile.first + row) * out_stride + column);
+  }
+}
