@@ -13,6 +13,9 @@ struct SelfTestResult {
   bool ok() const { return error <= tolerance; }  // false for NaN
 };
 
+/// All of them, in the order of a layer's steps.
+std::vector<SelfTestResult> run_self_tests(StreamView stream);
+
 std::vector<SelfTestResult> self_test_gather_rows(StreamView stream);
 std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream);
 

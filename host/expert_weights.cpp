@@ -1,0 +1,63 @@
+#include "host/expert_weights.hpp"
+
+#include <algorithm>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
+                                        const std::vector<ExpertMatrices>& experts, DType dtype,
+                                        const LoadProgress& progress) {
+  const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
+  const std::uint64_t one_gate_up = PackedWeights::size_bytes(dtype, 1, 2 * inter, hidden);
+  const std::uint64_t one_down = PackedWeights::size_bytes(dtype, 1, hidden, inter);
+  const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
+  if (std::max(one_gate_up, one_down) > largest)
+    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}",
+         std::max(one_gate_up, one_down), stream.device->caps.name, largest);
+  const auto total = static_cast<std::int64_t>(experts.size());
+  const auto per_segment = static_cast<std::int64_t>(largest / std::max(one_gate_up, one_down));
+
+  std::vector<ExpertSegment> segments;
+  for (std::int64_t first = 0; first < total; first += per_segment) {
+    const std::int64_t count = std::min(per_segment, total - first);
+    ExpertSegment& segment = segments.emplace_back();
+    segment.gate_up_memory = Buffer(*stream.context, one_gate_up * static_cast<std::uint64_t>(count));
+    segment.down_memory = Buffer(*stream.context, one_down * static_cast<std::uint64_t>(count));
+    segment.gate_up = {segment.gate_up_memory.view(), dtype, count, 2 * inter, hidden};
+    segment.down = {segment.down_memory.view(), dtype, count, hidden, inter};
+    segment.first_expert = static_cast<std::int32_t>(first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const ExpertMatrices& expert = experts[static_cast<std::size_t>(first + i)];
+      upload.pack(expert.gate, segment.gate_up, i, 0);
+      upload.pack(expert.up, segment.gate_up, i, inter);
+      upload.pack(expert.down, segment.down, i, 0);
+      if (progress) progress(first + i + 1, total);
+    }
+  }
+  return segments;
+}
+
+BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
+                                          const std::vector<ExpertMatrices>& experts, const LoadProgress& progress) {
+  const std::int64_t count = shape.experts, inter = shape.intermediate, hidden = shape.hidden;
+  const std::uint64_t bytes = static_cast<std::uint64_t>(count * inter * hidden) * size_bytes(DType::f32);
+  BatchedExpertWeights weights;
+  weights.gate_up_memory = Buffer(*stream.context, 2 * bytes);
+  weights.down_memory = Buffer(*stream.context, bytes);
+  weights.gate_up = TensorView(weights.gate_up_memory.view(), DType::f32, {count, 2 * inter, hidden});
+  weights.down = TensorView(weights.down_memory.view(), DType::f32, {count, hidden, inter});
+  const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * 2 * inter, hidden});
+  const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ExpertMatrices& expert = experts[static_cast<std::size_t>(i)];
+    upload.copy(expert.gate, gate_up_rows.rows(2 * i * inter, inter));
+    upload.copy(expert.up, gate_up_rows.rows((2 * i + 1) * inter, inter));
+    upload.copy(expert.down, down_rows.rows(i * hidden, hidden));
+    if (progress) progress(i + 1, count);
+  }
+  return weights;
+}
+
+}  // namespace moecl

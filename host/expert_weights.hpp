@@ -1,0 +1,36 @@
+#pragma once
+// The routed experts' weights in device memory.
+#include <moecl/moe_layer.hpp>
+
+#include <vector>
+
+#include "host/weight_upload.hpp"
+
+namespace moecl {
+
+/// Weights of experts [first_expert, first_expert + gate_up.experts).
+struct ExpertSegment {
+  Buffer gate_up_memory, down_memory;
+  PackedWeights gate_up;  ///< N = 2I (gate, then up), K = H
+  PackedWeights down;     ///< N = H, K = I
+  std::int32_t first_expert = 0;
+};
+
+/// Packs the experts into as few segments as the device's largest allocation allows.
+/// Errors: unsupported  one expert's matrix alone exceeds it
+std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
+                                        const std::vector<ExpertMatrices>& experts, DType dtype,
+                                        const LoadProgress& progress);
+
+/// The experts' weights as CLBlast's batched product reads them, row-major f32.
+struct BatchedExpertWeights {
+  Buffer gate_up_memory, down_memory;
+  TensorView gate_up;  ///< Shape: [E, 2I, H]
+  TensorView down;     ///< Shape: [E, H, I]
+};
+
+/// Errors: invalid_argument  the experts together exceed the device's largest allocation
+BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
+                                          const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
+
+}  // namespace moecl

@@ -1,0 +1,86 @@
+#include "host/experts.hpp"
+
+#include <moecl/clblast_gemm.hpp>
+#include <moecl/context.hpp>
+#include <moecl/grouped_gemm.hpp>
+
+#include <algorithm>
+
+#include "host/scratch.hpp"
+
+namespace moecl {
+namespace {
+
+/// [E * rows_per_expert, N] as [E, rows_per_expert, N].
+TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
+  return TensorView(rows.buffer, rows.dtype, {rows.shape[0] / rows_per_expert, rows_per_expert, rows.shape[1]});
+}
+
+}  // namespace
+
+Experts::Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
+                 const std::vector<ExpertMatrices>& experts, const MoeLayerOptions& options,
+                 const LoadProgress& progress)
+    : shape_(shape) {
+  if (options.layout == ExpertLayout::batched)
+    batched_backend_ = dense_backend::select_batched(stream.device->caps, options.dtype);
+  if (options.layout == ExpertLayout::batched && batched_backend_.backend == dense_backend::Backend::clblast)
+    batched_ = load_batched_experts(stream, upload, shape, experts, progress);
+  else
+    segments_ = load_experts(stream, upload, shape, experts, options.dtype, progress);
+}
+
+Experts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t rows)
+    : product_rows(workspace.add(f32_bytes(rows, std::max(2 * shape.intermediate, shape.hidden)))),
+      activated_rows(workspace.add(f32_bytes(rows, shape.intermediate))) {}
+
+void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
+                      PackedWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
+                      TensorView out) const {
+  if (segments_.empty()) {
+    // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
+    clblast_gemm::enqueue(
+        stream, {by_expert(a, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
+    return;
+  }
+  for (const ExpertSegment& segment : segments_) {
+    grouped_gemm::Args args;
+    args.a = a;
+    if (gathered) {
+      args.a_index = rows.index;
+      args.index_divisor = rows.index_divisor;
+    }
+    args.weights = segment.*weights;
+    args.first_expert = segment.first_expert;
+    args.row_ends = rows.row_ends;
+    args.rows_per_expert = rows.rows_per_expert;
+    args.out = out;
+    grouped_gemm::enqueue(stream, args);
+  }
+}
+
+TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
+  const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, 2 * shape_.intermediate);
+  const TensorView activated = f32_rows(workspace, layout.activated_rows, rows.rows, shape_.intermediate);
+  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+
+  product(stream, rows, rows.x, rows.index.present(), &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
+  gated_activation::Args activation;
+  activation.x = gate_up;
+  activation.row_ends = rows.row_ends;
+  activation.rows_per_expert = rows.rows_per_expert;
+  activation.activation = shape_.activation;
+  activation.out = activated;
+  gated_activation::enqueue(stream, activation);
+  product(stream, rows, activated, false, &ExpertSegment::down, &BatchedExpertWeights::down, down);
+  return down;
+}
+
+std::uint64_t Experts::weight_bytes() const noexcept {
+  std::uint64_t bytes = batched_.gate_up_memory.size_bytes() + batched_.down_memory.size_bytes();
+  for (const ExpertSegment& segment : segments_)
+    bytes += segment.gate_up_memory.size_bytes() + segment.down_memory.size_bytes();
+  return bytes;
+}
+
+}  // namespace moecl

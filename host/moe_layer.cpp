@@ -1,0 +1,270 @@
+#include <moecl/expert_sort.hpp>
+#include <moecl/gating_top_k.hpp>
+#include <moecl/local_strategy.hpp>
+#include <moecl/moe_layer.hpp>
+#include <moecl/trace.hpp>
+
+#include <algorithm>
+
+#include "host/experts.hpp"
+#include "host/shared_experts.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+constexpr std::uint64_t default_workspace_bytes = 256ULL << 20;
+
+void expect_shape(const MoeShape& shape) {
+  require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.experts >= 1,
+          "layer: hidden {}, intermediate {}, experts {} must be positive", shape.hidden, shape.intermediate,
+          shape.experts);
+  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.experts, "layer: top_k {} is not in [1, {} experts]",
+          shape.router.top_k, shape.experts);
+  require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
+  require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
+  if (shape.router.weight_on_input)
+    fail(ErrorCode::unsupported, "layer: router weights on the input are not supported yet");
+  if (!shape.activation.gated)
+    fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
+}
+
+void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
+  expect_matrix(expert.gate, (what + " gate").c_str(), inter, hidden);
+  expect_matrix(expert.up, (what + " up").c_str(), inter, hidden);
+  expect_matrix(expert.down, (what + " down").c_str(), hidden, inter);
+}
+
+void expect_weights(const MoeShape& shape, const MoeWeights& weights) {
+  expect_matrix(weights.router, "router", shape.experts, shape.hidden);
+  require(weights.selection_bias.present() == shape.selection_bias,
+          "selection bias: the shape says {}, the weights have {}", shape.selection_bias ? "one" : "none",
+          weights.selection_bias.present() ? "one" : "none");
+  if (shape.selection_bias) expect_matrix(weights.selection_bias, "selection bias", 1, shape.experts);
+  require(weights.experts.size() == static_cast<std::size_t>(shape.experts),
+          "experts: the shape says {}, the weights have {}", shape.experts, weights.experts.size());
+  for (std::size_t i = 0; i < weights.experts.size(); ++i)
+    expect_expert(weights.experts[i], fmt::format("expert {}", i), shape.hidden, shape.intermediate);
+  if (shape.shared_intermediate > 0)
+    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate);
+  if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
+}
+
+}  // namespace
+
+struct MoeLayer::State {
+  const Device* device;
+  MoeShape shape;
+  MoeLayerOptions options;
+  MoeLayerReport report;
+  WeightUpload upload;
+  DenseProduct router;
+  Buffer selection_bias_memory;
+  TensorView selection_bias;
+  Experts experts;
+  SharedExperts shared;
+
+  State(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, const MoeLayerOptions& layer_options,
+        const LoadProgress& progress)
+      : device(stream.device),
+        shape(layer_shape),
+        options(layer_options),
+        upload(stream),
+        router(stream, upload, {weights.router}, layer_options.dtype),
+        experts(stream, upload, shape, weights.experts, layer_options, progress),
+        shared(stream, upload, shape, weights, layer_options.dtype) {}
+
+  local_strategy::Problem problem(std::int64_t tokens) const {
+    local_strategy::Problem problem;
+    problem.tokens = tokens;
+    problem.hidden = shape.hidden;
+    problem.experts = shape.experts;
+    problem.top_k = shape.router.top_k;
+    problem.dtype = options.dtype;
+    if (options.layout == ExpertLayout::batched)
+      problem.rows_per_expert = options.rows_per_expert > 0 ? options.rows_per_expert : tokens;
+    return problem;
+  }
+  void choose_chunk();
+  void run_chunk(StreamView stream, const Forward& args, Submit submit) const;
+};
+
+namespace {
+
+/// Scratch of one chunk.
+struct ChunkLayout {
+  WorkspaceLayout workspace;
+  std::uint64_t logits, ids, weights;
+  local_strategy::Layout strategy;
+  Experts::Layout experts;
+  SharedExperts::Layout shared;
+
+  ChunkLayout(const MoeShape& shape, const local_strategy::Problem& problem, const DeviceCaps& caps)
+      : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
+        ids(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
+        weights(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
+        strategy(workspace, problem, caps),
+        experts(workspace, shape, problem.rows()),
+        shared(workspace, shape, problem.tokens) {}
+};
+
+/// The caller's tensor where there is one, else a range of the workspace.
+TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows,
+                    std::int64_t columns) {
+  if (given.present()) return given;
+  return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype,
+                    {rows, columns});
+}
+
+TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
+  return view.present() ? view.rows(first, count) : view;
+}
+
+}  // namespace
+
+/// Bounds the workspace: bytes grow with tokens, in the batched layout with their square until rows_per_expert is
+/// fixed.
+void MoeLayer::State::choose_chunk() {
+  const auto bytes = [&](std::int64_t tokens) {
+    return ChunkLayout(shape, problem(tokens), device->caps).workspace.total_bytes();
+  };
+  std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
+  if (options.chunk_tokens == 0)
+    while (tokens > 64 && bytes(tokens) > default_workspace_bytes) tokens /= 2;
+  require(bytes(tokens) <= device->caps.max_alloc_bytes,
+          "layer: a chunk of {} tokens needs {} bytes of workspace, device '{}' allocates at most {}", tokens,
+          bytes(tokens), device->caps.name, device->caps.max_alloc_bytes);
+  report.chunk_tokens = tokens;
+}
+
+MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
+                   const LoadProgress& progress) {
+  const Trace::Span span(stream.context->trace(), "load layer");
+  expect_shape(shape);
+  expect_weights(shape, weights);
+  require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
+  require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
+          "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
+  state_ = std::make_unique<State>(stream, shape, weights, options, progress);
+  State& state = *state_;
+  if (shape.selection_bias) {
+    state.selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
+    const TensorView row(state.selection_bias_memory.view(), DType::f32, {1, shape.experts});
+    state.upload.copy(weights.selection_bias, row);
+    state.selection_bias = TensorView(row.buffer, DType::f32, {shape.experts});
+  }
+  stream.finish();
+  state.choose_chunk();
+  const dense_backend::Choice dense = dense_backend::select(stream.device->caps, options.dtype);
+  state.report.dense_backend = dense_backend::name(dense.backend);
+  state.report.dense_reason = dense.reason;
+  if (options.layout == ExpertLayout::batched) {
+    state.report.batched_backend = dense_backend::name(state.experts.batched_backend().backend);
+    state.report.batched_reason = state.experts.batched_backend().reason;
+  }
+  state.report.weight_segments = state.experts.segments();
+  state.report.weight_bytes = state.experts.weight_bytes() + state.router.weight_bytes() + state.shared.weight_bytes() +
+                              state.selection_bias_memory.size_bytes();
+}
+
+MoeLayer::~MoeLayer() = default;
+MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
+MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
+const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
+const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }
+const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report; }
+
+std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
+  require(tokens >= 0, "workspace: {} tokens", tokens);
+  const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
+  return ChunkLayout(state_->shape, state_->problem(chunk), state_->device->caps).workspace.total_bytes();
+}
+
+void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
+  const std::int64_t tokens = args.x.shape[0];
+  const std::int32_t top_k = shape.router.top_k;
+  const local_strategy::Problem routing = problem(tokens);
+  const ChunkLayout layout(shape, routing, device->caps);
+  const BufferView workspace = args.workspace;
+
+  TensorView ids = args.ids, weights = args.weights;
+  if (!ids.present() || args.router_logits.present()) {
+    const TensorView logits = given_or(args.router_logits, workspace, layout.logits, DType::f32, tokens, shape.experts);
+    router.enqueue(stream, args.x, logits);
+    if (!ids.present()) {
+      ids = given_or(args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k);
+      weights = given_or(args.topk_weights, workspace, layout.weights, DType::f32, tokens, top_k);
+      gating_top_k::enqueue(stream, {logits, selection_bias, ids, weights}, shape.router);
+    }
+  }
+  const local_strategy::Dispatched dispatched =
+      local_strategy::dispatch(stream, routing, layout.strategy, workspace, args.x, ids, args.fault);
+  const TensorView rows = experts.run(stream, dispatched.rows, layout.experts, workspace);
+  if (args.routed_out.present()) local_strategy::combine(stream, dispatched, rows, {weights, {}, {}}, args.routed_out);
+  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace);
+  local_strategy::combine(stream, dispatched, rows, {weights, shared_part.rows, shared_part.gate_logits}, args.out,
+                          submit);
+}
+
+void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) const {
+  const MoeShape& shape = state_->shape;
+  require(stream.device->handle == state_->device->handle, "forward: the stream is on device '{}', the layer on '{}'",
+          stream.device->caps.name, state_->device->caps.name);
+  require(args.x.rank == 2, "x: expected [T, {}], got {}", shape.hidden, args.x.describe());
+  const std::int64_t tokens = args.x.shape[0];
+  const std::int32_t top_k = shape.router.top_k;
+  expect_tensor(args.x, "x", state_->options.dtype, {tokens, shape.hidden});
+  const auto expect_output = [&](const TensorView& view, const char* what) {
+    require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view.describe());
+    expect_tensor(view, what, view.dtype, {tokens, shape.hidden});
+  };
+  const auto expect_optional = [&](const TensorView& view, const char* what, DType dtype, std::int64_t columns) {
+    if (view.present()) expect_tensor(view, what, dtype, {tokens, columns});
+  };
+  expect_output(args.out, "out");
+  if (args.routed_out.present()) expect_output(args.routed_out, "routed_out");
+  require(args.ids.present() == args.weights.present(), "ids and weights: give both or neither");
+  require(!args.ids.present() || (!args.topk_ids.present() && !args.topk_weights.present()),
+          "topk_ids and topk_weights are the router's outputs: they cannot be asked for with the caller's own ids");
+  expect_optional(args.ids, "ids", DType::i32, top_k);
+  expect_optional(args.weights, "weights", DType::f32, top_k);
+  expect_optional(args.router_logits, "router_logits", DType::f32, shape.experts);
+  expect_optional(args.topk_ids, "topk_ids", DType::i32, top_k);
+  expect_optional(args.topk_weights, "topk_weights", DType::f32, top_k);
+  if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
+
+  const Trace::Span span(stream.context->trace(), "forward");
+  if (tokens == 0) return enqueue_marker(stream, submit);
+  std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
+  require(args.workspace.size_bytes >= workspace_bytes(tokens), "workspace: {} tokens need {} bytes, got {}", tokens,
+          workspace_bytes(tokens), args.workspace.size_bytes);
+  if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
+  for (std::int64_t first = 0; first < tokens; first += chunk) {
+    const std::int64_t count = std::min(chunk, tokens - first);
+    Forward part = args;
+    part.x = args.x.rows(first, count);
+    for (TensorView Forward::*view : {&Forward::out, &Forward::ids, &Forward::weights, &Forward::router_logits,
+                                      &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
+      part.*view = rows_or_absent(args.*view, first, count);
+    state_->run_chunk(stream, part, {{}, first + count == tokens ? submit.done : nullptr});
+  }
+}
+
+void check_fault(StreamView stream, TensorView fault) {
+  std::int32_t word[4] = {};
+  read_blocking(stream, fault.buffer, word, sizeof(word));
+  switch (word[0]) {
+    case expert_sort::no_fault:
+      return;
+    case expert_sort::expert_id_out_of_range:
+      fail(ErrorCode::invalid_argument, "expert_sort: slot {} asks for expert {}, which does not exist", word[1],
+           word[2]);
+    case expert_sort::expert_over_capacity:
+      fail(ErrorCode::invalid_argument, "expert_sort: slot {} overflows expert {} of the batched layout", word[1],
+           word[2]);
+    default:
+      fail(ErrorCode::device_error, "the fault word holds an unknown code {}", word[0]);
+  }
+}
+
+}  // namespace moecl

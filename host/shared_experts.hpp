@@ -1,0 +1,35 @@
+#pragma once
+// The shared experts: one dense expert that every token passes, optionally under a sigmoid gate.
+#include <moecl/workspace.hpp>
+
+#include "host/dense_product.hpp"
+
+namespace moecl {
+
+class SharedExperts {
+ public:
+  SharedExperts() = default;
+  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights, DType dtype);
+
+  struct Layout {
+    Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens);
+    std::uint64_t gate_up, activated, output, gate_logits;
+  };
+  struct Output {
+    TensorView rows;         ///< Shape: [T, H] f32
+    TensorView gate_logits;  ///< Shape: [T, 1] f32; absent without a gate
+  };
+  /// Async: 3 kernels, 4 with a gate. Absent output when the layer has no shared experts
+  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace) const;
+
+  bool present() const noexcept { return shared_intermediate_ > 0; }
+  std::uint64_t weight_bytes() const noexcept;
+
+ private:
+  std::int64_t shared_intermediate_ = 0, hidden_ = 0;
+  Activation activation_;
+  DenseProduct gate_up_, down_, gate_;
+  bool gated_ = false;
+};
+
+}  // namespace moecl

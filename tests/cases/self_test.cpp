@@ -1,0 +1,16 @@
+#include "tests/cases/self_test.hpp"
+
+#include <iterator>
+
+namespace moecl::test {
+
+std::vector<SelfTestResult> run_self_tests(StreamView stream) {
+  std::vector<SelfTestResult> results;
+  for (const auto self_test : {self_test_gather_rows, self_test_grouped_gemm}) {
+    std::vector<SelfTestResult> some = self_test(stream);
+    results.insert(results.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+  }
+  return results;
+}
+
+}  // namespace moecl::test

@@ -1,0 +1,279 @@
+// The whole layer against golden outputs of transformers, and the properties that forward promises.
+#include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/moe_layer.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/devices.hpp"
+#include "tests/host/files.hpp"
+#include "tests/runtime/blocking_calls.hpp"
+
+namespace moecl::test {
+namespace {
+
+std::vector<double> golden_values(const SafetensorsFile& file, const char* name) {
+  const HostTensor tensor = file.tensor(name);
+  return decode(tensor.dtype, {reinterpret_cast<const unsigned char*>(tensor.data),
+                               reinterpret_cast<const unsigned char*>(tensor.data) + tensor.size_bytes});
+}
+
+/// A layer of a golden case on a device, with everything that one forward pass needs.
+struct Fixture {
+  TestDevice& device;
+  Checkpoint checkpoint;
+  MoeLayerConfig config;
+  SafetensorsFile golden;
+  MoeLayer layer;
+
+  Fixture(TestDevice& on, const std::string& name, const MoeLayerOptions& options = {})
+      : device(on),
+        checkpoint(Checkpoint::open(data_path("goldens/" + name))),
+        config(checkpoint.config().layer(checkpoint.config().first_moe_layer())),
+        golden(SafetensorsFile::open(data_path("goldens/" + name + "/golden.safetensors"))),
+        layer(on.stream, config.shape, find_layer_weights(checkpoint, config), options) {}
+
+  std::int64_t hidden() const { return config.shape.hidden; }
+  std::vector<double> input() const {
+    return golden_values(golden, layer.options().dtype == DType::bf16 ? "bf16.hidden_states" : "hidden_states");
+  }
+};
+
+struct Outputs {
+  std::vector<double> out, routed, logits, ids, weights;
+};
+
+/// One pass with all optional outputs, over a poisoned workspace.
+Outputs forward(const Fixture& f, const std::vector<double>& input) {
+  const StreamView stream = f.device.stream;
+  const auto tokens = static_cast<std::int64_t>(input.size()) / f.hidden();
+  const std::int32_t top_k = f.config.shape.router.top_k;
+  const GuardedTensor x = upload(f.device, f.layer.options().dtype, {tokens, f.hidden()}, input);
+  const GuardedTensor out(f.device, DType::f32, {tokens, f.hidden()}),
+      routed(f.device, DType::f32, {tokens, f.hidden()});
+  const GuardedTensor logits(f.device, DType::f32, {tokens, f.config.shape.experts});
+  const GuardedTensor ids(f.device, DType::i32, {tokens, top_k}), weights(f.device, DType::f32, {tokens, top_k});
+  const GuardedTensor workspace(f.device, DType::u8, {static_cast<std::int64_t>(f.layer.workspace_bytes(tokens)) + 64});
+  MoeLayer::Forward args;
+  args.x = x;
+  args.out = out;
+  args.router_logits = logits;
+  args.topk_ids = ids;
+  args.topk_weights = weights;
+  args.routed_out = routed;
+  // Aligned inside the guarded memory: the workspace's ranges are.
+  args.workspace =
+      workspace.view().buffer.slice(64 - workspace.view().buffer.offset_bytes % 64, f.layer.workspace_bytes(tokens));
+  f.layer.forward(stream, args);
+  workspace.check_guards();
+  return {out.values(), routed.values(), logits.values(), ids.values(), weights.values()};
+}
+
+class MoeLayerTest : public OnEveryDevice {};
+MOECL_ON_EVERY_DEVICE(MoeLayerTest);
+
+/// Ids and weights of a token compared expert by expert: their order carries no meaning.
+void expect_same_routing(const Outputs& got, const std::vector<double>& ids, const std::vector<double>& weights,
+                         std::size_t top_k) {
+  ASSERT_EQ(got.ids.size(), ids.size());
+  double largest = 0;
+  for (const double weight : weights) largest = std::max(largest, std::abs(weight));
+  for (std::size_t token = 0; token < ids.size() / top_k; ++token)
+    for (std::size_t k = token * top_k; k < (token + 1) * top_k; ++k) {
+      const auto first = got.ids.begin() + static_cast<std::ptrdiff_t>(token * top_k);
+      const auto found = std::find(first, first + static_cast<std::ptrdiff_t>(top_k), ids[k]);
+      ASSERT_NE(found, first + static_cast<std::ptrdiff_t>(top_k))
+          << "token " << token << " did not choose expert " << ids[k];
+      EXPECT_NEAR(got.weights[static_cast<std::size_t>(found - got.ids.begin())], weights[k], 5e-6 * largest)
+          << "token " << token;
+    }
+}
+
+void expect_golden(TestDevice& device, const std::string& name, const MoeLayerOptions& options) {
+  SCOPED_TRACE(name);
+  const Fixture f(device, name, options);
+  const bool bf16 = options.dtype == DType::bf16;
+  const Outputs got = forward(f, f.input());
+  const std::vector<double> expected = golden_values(f.golden, bf16 ? "bf16.output_ref" : "output");
+  if (expected.empty()) return;
+  EXPECT_LE(relative_error(got.out, expected), 1e-5);
+  expect_same_routing(got, golden_values(f.golden, bf16 ? "bf16.topk_ids_ref" : "topk_ids"),
+                      golden_values(f.golden, bf16 ? "bf16.topk_weights_ref" : "topk_weights"),
+                      static_cast<std::size_t>(f.config.shape.router.top_k));
+  if (bf16) return;
+  EXPECT_LE(relative_error(got.routed, golden_values(f.golden, "routed_output")), 1e-5);
+  EXPECT_LE(relative_error(got.logits, golden_values(f.golden, "router_logits")), 1e-5);
+}
+
+TEST_P(MoeLayerTest, AgreesWithGoldensInF32) {
+  int cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("goldens"))) {
+    expect_golden(device(), entry.path().filename(), {});
+    ++cases;
+  }
+  EXPECT_GE(cases, 20);
+}
+
+TEST_P(MoeLayerTest, AgreesWithGoldensInBf16) {
+  MoeLayerOptions options;
+  options.dtype = DType::bf16;
+  for (const char* name :
+       {"mixtral-odd257-bf16", "qwen2-moe-e60k4-norm-bf16", "deepseek-v3-e256k8-g8-bf16", "qwen3-moe-e64k8"})
+    expect_golden(device(), name, options);
+}
+
+TEST_P(MoeLayerTest, BatchedLayoutAgreesWithGoldens) {
+  MoeLayerOptions options;
+  options.layout = ExpertLayout::batched;
+  for (const char* name : {"mixtral-skew", "qwen2-moe-e16k4", "olmoe-e64k8", "qwen3-moe-odd129-nonorm"})
+    expect_golden(device(), name, options);
+}
+
+TEST_P(MoeLayerTest, SplitsWeightsThatExceedTheLargestAllocation) {
+  const Fixture whole(device(), "mixtral-e8k2");
+  // As if the device allocated no more than two experts' gate and up: [160, 96] f32, padded to three panels of 64.
+  Device small = device().context->devices().front();
+  small.caps.max_alloc_bytes = 2 * 192 * 96 * 4;
+  TestDevice limited{Context::create({small}), {}, "limited"};
+  limited.stream = Stream(*limited.context);
+  MoeLayerOptions options;
+  options.chunk_tokens = 8;
+  const Fixture split(limited, "mixtral-e8k2", options);
+  EXPECT_EQ(whole.layer.report().weight_segments, 1);
+  EXPECT_EQ(split.layer.report().weight_segments, 4);
+  const std::vector<double> expected = forward(whole, whole.input()).out;
+  EXPECT_EQ(forward(split, split.input()).out, expected);
+}
+
+TEST_P(MoeLayerTest, ChunksGiveTheSameBits) {
+  MoeLayerOptions options;
+  options.chunk_tokens = 10;
+  const Fixture whole(device(), "deepseek-v3-e32k8-g8"), chunked(device(), "deepseek-v3-e32k8-g8", options);
+  EXPECT_EQ(chunked.layer.report().chunk_tokens, 10);
+  const Outputs a = forward(whole, whole.input()), b = forward(chunked, whole.input());
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_EQ(a.weights, b.weights);
+  EXPECT_LE(relative_error(b.out, a.out), 1e-6);
+  EXPECT_LT(chunked.layer.workspace_bytes(1 << 20), whole.layer.workspace_bytes(1 << 20));
+}
+
+TEST_P(MoeLayerTest, ResultsRepeatBitForBit) {
+  const Fixture f(device(), "qwen3-moe-e64k8");
+  const Outputs first = forward(f, f.input());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(forward(f, f.input()).out, first.out);
+}
+
+TEST_P(MoeLayerTest, TakesTheCallersRouting) {
+  const Fixture f(device(), "mixtral-e8k2");
+  const std::vector<double> input = f.input();
+  const auto tokens = static_cast<std::int64_t>(input.size()) / f.hidden();
+  const Outputs own = forward(f, input);
+  const GuardedTensor x = upload(device(), DType::f32, {tokens, f.hidden()}, input),
+                      out(device(), DType::f32, {tokens, f.hidden()});
+  const GuardedTensor ids = upload(device(), DType::i32, {tokens, 2}, own.ids),
+                      weights = upload(device(), DType::f32, {tokens, 2}, own.weights);
+  const Buffer workspace(*device().context, f.layer.workspace_bytes(tokens));
+  MoeLayer::Forward args;
+  args.x = x;
+  args.out = out;
+  args.ids = ids;
+  args.weights = weights;
+  args.workspace = workspace.view();
+  f.layer.forward(device().stream, args);
+  EXPECT_EQ(out.values(), own.out);
+}
+
+TEST_P(MoeLayerTest, ReportsAnExpertIdThatDoesNotExist) {
+  const Fixture f(device(), "mixtral-e8k2");
+  const GuardedTensor x =
+      upload(device(), DType::f32, {2, f.hidden()}, normal(static_cast<std::size_t>(2 * f.hidden()), 3));
+  const GuardedTensor out(device(), DType::f32, {2, f.hidden()}),
+      fault = upload(device(), DType::i32, {4}, {0, 0, 0, 0});
+  const GuardedTensor ids = upload(device(), DType::i32, {2, 2}, {1, 0, 9, 3}),
+                      weights = upload(device(), DType::f32, {2, 2}, {1, 1, 1, 1});
+  const Buffer workspace(*device().context, f.layer.workspace_bytes(2));
+  MoeLayer::Forward args;
+  args.x = x;
+  args.out = out;
+  args.ids = ids;
+  args.weights = weights;
+  args.fault = fault;
+  args.workspace = workspace.view();
+  f.layer.forward(device().stream, args);
+  const Error error = error_of([&] { check_fault(device().stream, fault); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("slot 2"), testing::HasSubstr("expert 9")));
+}
+
+TEST_P(MoeLayerTest, ForwardNeverStopsTheHost) {
+  const Fixture f(device(), "qwen2-moe-e16k4");
+  const std::vector<double> input = f.input();
+  const auto tokens = static_cast<std::int64_t>(input.size()) / f.hidden();
+  const GuardedTensor x = upload(device(), DType::f32, {tokens, f.hidden()}, input),
+                      out(device(), DType::f32, {tokens, f.hidden()});
+  const Buffer workspace(*device().context, f.layer.workspace_bytes(tokens));
+  MoeLayer::Forward args;
+  args.x = x;
+  args.out = out;
+  args.workspace = workspace.view();
+  f.layer.forward(device().stream, args);  // builds its programs
+  device().stream.finish();
+  const std::uint64_t counted = device().context->counters().host_syncs;
+  const BlockingCalls witness;
+  Event done;
+  f.layer.forward(device().stream, args, {{}, &done});
+  EXPECT_THAT(witness.names(), testing::IsEmpty());
+  EXPECT_EQ(device().context->counters().host_syncs, counted);
+  ASSERT_NE(done.handle(), nullptr);
+  done.wait();
+  EXPECT_THAT(witness.names(), testing::ElementsAre("clWaitForEvents"));
+  EXPECT_LE(relative_error(out.values(), golden_values(f.golden, "output")), 1e-5);
+}
+
+TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
+  const Fixture f(device(), "mixtral-e8k2");
+  const GuardedTensor x(device(), DType::f32, {4, f.hidden()}), out(device(), DType::f32, {4, f.hidden()});
+  const GuardedTensor narrow(device(), DType::f32, {4, f.hidden() - 1}), half(device(), DType::f16, {4, f.hidden()}),
+      ids(device(), DType::i32, {4, 2});
+  const Buffer workspace(*device().context, f.layer.workspace_bytes(4));
+  const std::uint64_t launched = device().context->counters().kernels_launched;
+  const auto refused = [&](auto change) {
+    MoeLayer::Forward args;
+    args.x = x;
+    args.out = out;
+    args.workspace = workspace.view();
+    change(args);
+    const Error error = error_of([&] { f.layer.forward(device().stream, args); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return std::string(error.what());
+  };
+  EXPECT_THAT(refused([&](auto& a) { a.x = narrow; }), testing::HasSubstr("f32[4, 95]"));
+  EXPECT_THAT(refused([&](auto& a) { a.x = half; }), testing::HasSubstr("f16[4, 96]"));
+  EXPECT_THAT(refused([&](auto& a) { a.out = narrow; }), testing::HasSubstr("f32[4, 95]"));
+  EXPECT_THAT(refused([&](auto& a) { a.ids = ids; }), testing::HasSubstr("both or neither"));
+  EXPECT_THAT(refused([&](auto& a) { a.workspace = workspace.view().slice(0, 16); }), testing::HasSubstr("got 16"));
+  EXPECT_EQ(device().context->counters().kernels_launched, launched);
+}
+
+TEST_P(MoeLayerTest, RefusesWeightsThatContradictTheShape) {
+  const Fixture f(device(), "mixtral-e8k2");
+  const auto refused = [&](auto change) {
+    MoeShape shape = f.config.shape;
+    MoeWeights weights = find_layer_weights(f.checkpoint, f.config);
+    change(shape, weights);
+    return std::string(error_of([&] { MoeLayer(device().stream, shape, weights); }).what());
+  };
+  EXPECT_THAT(refused([](auto& s, auto&) { s.router.top_k = 9; }), testing::HasSubstr("top_k 9 is not in [1, 8"));
+  EXPECT_THAT(refused([](auto& s, auto&) { s.hidden = 97; }), testing::HasSubstr("expected [8, 97], got [8, 96]"));
+  EXPECT_THAT(refused([](auto&, auto& w) { w.experts.pop_back(); }),
+              testing::HasSubstr("the shape says 8, the weights have 7"));
+  EXPECT_THAT(refused([](auto&, auto& w) { w.experts[3].up = {}; }), testing::HasSubstr("expert 3 up"));
+  EXPECT_THAT(refused([](auto& s, auto&) { s.selection_bias = true; }), testing::HasSubstr("selection bias"));
+}
+
+}  // namespace
+}  // namespace moecl::test

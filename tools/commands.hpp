@@ -1,0 +1,20 @@
+#pragma once
+// The verbs of the `moecl` command. Each registers its options and what to do when it is called.
+#include <CLI/CLI.hpp>
+
+namespace moecl::cli {
+
+/// Exit codes of the contract.
+enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
+
+/// Set by the verb that ran.
+using Outcome = int&;
+
+void add_run(CLI::App& app, Outcome outcome);
+void add_verify(CLI::App& app, Outcome outcome);
+void add_devices(CLI::App& app, Outcome outcome);
+void add_doctor(CLI::App& app, Outcome outcome);
+void add_cache(CLI::App& app, Outcome outcome);
+void add_env(CLI::App& app, Outcome outcome);
+
+}  // namespace moecl::cli

@@ -1,0 +1,114 @@
+#include <moecl/device.hpp>
+#include <moecl/grouped_gemm.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+
+#include "tools/commands.hpp"
+#include "tools/table.hpp"
+
+namespace moecl::cli {
+namespace {
+
+/// The grouped product's variants that a device gets: with one row an expert, and with many.
+std::vector<std::string> variants_for(const DeviceCaps& caps) {
+  grouped_gemm::Args args;
+  const auto matrix = [](std::int64_t rows, std::int64_t columns) {
+    TensorView view;
+    view.rank = 2;
+    view.shape = {rows, columns};
+    view.stride = {columns, 1};
+    return view;
+  };
+  std::vector<std::string> names;
+  for (const std::int64_t rows : {1, 256}) {
+    args.a = matrix(rows, 2048);
+    args.out = matrix(rows, 1536);
+    args.weights.experts = 1;
+    args.weights.n = 1536;
+    args.weights.k = 2048;
+    names.push_back(grouped_gemm::select(args, {}, caps));
+  }
+  return names;
+}
+
+nlohmann::ordered_json describe(const DeviceReport& report) {
+  const DeviceCaps& caps = report.device.caps;
+  nlohmann::ordered_json entry = {
+      {"platform", caps.platform_name}, {"name", caps.name}, {"usable", report.refused.empty()}};
+  if (!report.refused.empty()) {
+    entry["refused"] = report.refused;
+    return entry;
+  }
+  entry["type"] = name(caps.type);
+  entry["vendor"] = caps.vendor;
+  entry["driver"] = caps.driver_version;
+  entry["opencl_c"] = caps.opencl_c_version;
+  entry["compute_units"] = caps.compute_units;
+  entry["global_mem_bytes"] = caps.global_mem_bytes;
+  entry["max_alloc_bytes"] = caps.max_alloc_bytes;
+  entry["local_mem_bytes"] = caps.local_mem_bytes;
+  entry["max_work_group_size"] = caps.max_work_group_size;
+  entry["fp16"] = caps.has_fp16;
+  entry["subgroups"] = caps.has_subgroups;
+  entry["integer_dot"] = caps.has_integer_dot;
+  entry["tier"] = "T0";
+  const std::vector<std::string> variants = variants_for(caps);
+  entry["grouped_gemm"] = {{"few_rows", variants[0]}, {"many_rows", variants[1]}};
+  entry["quirks"] = caps.quirks;
+  return entry;
+}
+
+std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1ULL << 30)); }
+
+std::string joined(const std::vector<std::string>& parts, const char* separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+void print(const std::vector<DeviceReport>& reports) {
+  std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
+                            "tier", "few rows / many rows, or why refused"}};
+  for (const DeviceReport& report : reports) {
+    const DeviceCaps& caps = report.device.caps;
+    if (!report.refused.empty()) {
+      rows.push_back({caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "",
+                      "refused: " + report.refused});
+      continue;
+    }
+    rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
+                    std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
+                    std::to_string(caps.local_mem_bytes / 1024), "T0", joined(variants_for(caps), " / ")});
+  }
+  fmt::print("{}", table(rows));
+  for (const DeviceReport& report : reports)
+    for (const std::string& quirk : report.device.caps.quirks)
+      fmt::print("note on {}: {}\n", report.device.caps.name, quirk);
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app, Outcome outcome) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command =
+      app.add_subcommand("devices", "List every OpenCL device, what it would get, and why one is refused");
+  command->add_flag("--json", *json, "as JSON");
+  command->callback([json, &outcome] {
+    const std::vector<DeviceReport> reports = enumerate_devices();
+    bool usable = false;
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const DeviceReport& report : reports) {
+      usable = usable || report.refused.empty();
+      list.push_back(describe(report));
+    }
+    if (*json)
+      std::cout << list.dump(2) << '\n';
+    else if (!reports.empty())
+      print(reports);
+    if (usable) return;
+    fmt::print(stderr, "moecl: no usable OpenCL device; is a driver such as pocl-opencl-icd installed?\n");
+    outcome = device_failure;
+  });
+}
+
+}  // namespace moecl::cli

@@ -1,0 +1,58 @@
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+
+#include "tests/cases/self_test.hpp"
+#include "tools/commands.hpp"
+#include "tools/device_options.hpp"
+#include "tools/table.hpp"
+
+namespace moecl::cli {
+namespace {
+
+int diagnose(const DeviceOptions& options, bool json) {
+  const auto context = options.open(false);
+  const Stream stream(*context);
+  const DeviceCaps& caps = context->devices().front().caps;
+  std::vector<Row> rows = {{"operator", "variant", "shape", "error", "tolerance", "result"}};
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  int passed = 0, failed = 0;
+  for (const test::SelfTestResult& result : test::run_self_tests(stream)) {
+    ++(result.ok() ? passed : failed);
+    rows.push_back({result.op, result.variant, result.shape, fmt::format("{:.1e}", result.error),
+                    fmt::format("{:.1e}", result.tolerance), result.ok() ? "ok" : "FAIL"});
+    list.push_back({{"operator", result.op},
+                    {"variant", result.variant},
+                    {"shape", result.shape},
+                    {"error", result.error},
+                    {"tolerance", result.tolerance},
+                    {"ok", result.ok()}});
+  }
+  if (json) {
+    const nlohmann::ordered_json report = {{"platform", caps.platform_name},
+                                           {"device", caps.name},
+                                           {"driver", caps.driver_version},
+                                           {"self_tests", list},
+                                           {"passed", passed},
+                                           {"failed", failed}};
+    std::cout << report.dump(2) << '\n';
+  } else {
+    fmt::print("{} / {} (driver {})\n{}{} passed, {} failed\n", caps.platform_name, caps.name, caps.driver_version,
+               table(rows), passed, failed);
+  }
+  return failed == 0 && passed > 0 ? done : check_failed;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Outcome outcome) {
+  auto options = std::make_shared<DeviceOptions>();
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command =
+      app.add_subcommand("doctor", "Run every operator's self-test on the chosen device against the host oracle");
+  options->add_to(*command);
+  command->add_flag("--json", *json, "as JSON");
+  command->callback([options, json, &outcome] { outcome = diagnose(*options, *json); });
+}
+
+}  // namespace moecl::cli

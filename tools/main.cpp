@@ -1,0 +1,69 @@
+#include <moecl/error.hpp>
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+
+#include "tools/commands.hpp"
+
+namespace {
+
+using namespace moecl;
+
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+      return cli::wrong_usage;
+    case ErrorCode::unsupported:
+    case ErrorCode::invalid_data:
+    case ErrorCode::io_error:
+      return cli::unusable_input;
+    default:
+      return cli::device_failure;
+  }
+}
+
+/// One line on stderr.
+void report(const char* what) {
+  std::string line;
+  for (const char* c = what; *c != '\0'; ++c) {
+    if (*c != '\n')
+      line += *c;
+    else if (!line.empty() && line.back() != ' ')
+      line += "; ";
+  }
+  fmt::print(stderr, "moecl: {}\n", line);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", MOECL_VERSION);
+  int outcome = cli::done;
+  cli::add_run(app, outcome);
+  cli::add_verify(app, outcome);
+  cli::add_devices(app, outcome);
+  cli::add_doctor(app, outcome);
+  cli::add_cache(app, outcome);
+  cli::add_env(app, outcome);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    report(error.what());
+    return cli::wrong_usage;
+  } catch (const Error& error) {
+    report(error.what());
+    return exit_code(error.code());
+  } catch (const std::bad_alloc&) {
+    report("out of host memory");
+    return cli::device_failure;
+  } catch (const std::exception& error) {
+    report(error.what());
+    return cli::device_failure;
+  }
+  return outcome;
+}

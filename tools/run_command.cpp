@@ -1,0 +1,149 @@
+#include <moecl/error.hpp>
+#include <moecl/safetensors.hpp>
+#include <moecl/trace.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+
+#include "tools/commands.hpp"
+#include "tools/layer_session.hpp"
+#include "tools/table.hpp"
+#include "tools/tensor_values.hpp"
+
+namespace moecl::cli {
+namespace {
+
+struct RunOptions {
+  LayerOptions layer;
+  std::string input, tensor = "hidden_states", output, trace;
+  std::int64_t tokens = 64;
+  std::uint64_t seed = 0;
+  int repeat = 1;
+  bool json = false;
+};
+
+std::vector<float> read_hidden_states(const std::string& path, const std::string& name, std::int64_t hidden) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const HostTensor tensor = file.tensor(name);
+  if (tensor.shape.size() != 2 || tensor.shape[1] != hidden || !is_activation_dtype(tensor.dtype))
+    throw Error(ErrorCode::invalid_data, fmt::format("{}: expected hidden states [T, {}] of f32, f16 or bf16, got {}",
+                                                     path, hidden, tensor.describe()));
+  return to_f32(tensor);
+}
+
+template <class T>
+HostTensor named(const char* name, DType dtype, std::vector<std::int64_t> shape, const std::vector<T>& values) {
+  return {name, dtype, std::move(shape), reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
+}
+
+void write_outputs(const std::string& path, const LayerOutputs& out, const MoeShape& shape) {
+  const std::int64_t tokens = out.tokens, top_k = shape.router.top_k;
+  write_safetensors(path, {named("output", DType::f32, {tokens, shape.hidden}, out.output),
+                           named("routed_output", DType::f32, {tokens, shape.hidden}, out.routed_output),
+                           named("router_logits", DType::f32, {tokens, shape.experts}, out.router_logits),
+                           named("topk_ids", DType::i32, {tokens, top_k}, out.topk_ids),
+                           named("topk_weights", DType::f32, {tokens, top_k}, out.topk_weights),
+                           named("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
+}
+
+nlohmann::ordered_json summarise(LayerSession& session, const LayerOutputs& outputs, const ForwardTimes& times) {
+  const MoeShape& shape = session.config().shape;
+  const DeviceCaps& caps = session.context().devices().front().caps;
+  const MoeLayerReport& report = session.layer().report();
+  nlohmann::ordered_json summary;
+  summary["model"] = {{"family", session.config().family}, {"layer", session.config().layer},
+                      {"hidden_size", shape.hidden},       {"intermediate_size", shape.intermediate},
+                      {"experts", shape.experts},          {"top_k", shape.router.top_k}};
+  summary["tokens"] = outputs.tokens;
+  summary["dtype"] = name(session.dtype());
+  summary["devices"] = {{{"platform", caps.platform_name}, {"name", caps.name}, {"driver", caps.driver_version}}};
+  summary["parallel"] = {{"ranks", 1}, {"tp", 1}, {"dp", 1}, {"ep", false}};
+  summary["strategy"] = {{"name", "local"}, {"reason", "one rank holds every expert"}};
+  summary["dense_backend"] = {{"name", report.dense_backend}, {"reason", report.dense_reason}};
+  summary["kernels"] = nlohmann::ordered_json::array();
+  for (const WorkSummary& row : session.context().trace()->summary())
+    summary["kernels"].push_back(
+        {{"name", row.name}, {"variant", row.variant}, {"count", row.count}, {"total_us", row.total_us}});
+  summary["forward_us"] = {
+      {"min", times.us.front()}, {"median", times.us[times.us.size() / 2]}, {"max", times.us.back()}};
+  summary["host_syncs"] = times.host_syncs;
+  summary["bytes_exchanged"] = 0;
+  summary["workspace_bytes"] = session.layer().workspace_bytes(outputs.tokens);
+  summary["weight_bytes"] = report.weight_bytes;
+  summary["weight_segments"] = report.weight_segments;
+  summary["chunk_tokens"] = report.chunk_tokens;
+  summary["load_ms"] = session.load_ms();
+  summary["programs"] = {{"built", session.context().counters().programs_built.load()},
+                         {"from_cache", session.context().counters().programs_from_disk.load()}};
+  return summary;
+}
+
+void print(const nlohmann::ordered_json& s) {
+  const auto text = [](const nlohmann::ordered_json& value) { return value.get<std::string>(); };
+  const auto us = [](const nlohmann::ordered_json& value) { return fmt::format("{:.1f}", value.get<double>()); };
+  fmt::print("{} layer {}: {} tokens x {} hidden, {} experts of {}, top {}, {}\n", text(s["model"]["family"]),
+             s["model"]["layer"].get<int>(), s["tokens"].get<std::int64_t>(),
+             s["model"]["hidden_size"].get<std::int64_t>(), s["model"]["experts"].get<int>(),
+             s["model"]["intermediate_size"].get<std::int64_t>(), s["model"]["top_k"].get<int>(), text(s["dtype"]));
+  fmt::print("on {} / {} (driver {})\n", text(s["devices"][0]["platform"]), text(s["devices"][0]["name"]),
+             text(s["devices"][0]["driver"]));
+  fmt::print("strategy {}: {}\ndense products by {}: {}\n\n", text(s["strategy"]["name"]),
+             text(s["strategy"]["reason"]), text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+  std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
+  for (const auto& kernel : s["kernels"])
+    rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),
+                    us(kernel["total_us"])});
+  fmt::print("{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes of workspace\n", table(rows),
+             us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
+             s["host_syncs"].get<std::uint64_t>(), s["workspace_bytes"].get<std::uint64_t>());
+  fmt::print("loaded in {:.0f} ms, {} bytes of weights; {} programs built, {} from the cache\n",
+             s["load_ms"].get<double>(), s["weight_bytes"].get<std::uint64_t>(), s["programs"]["built"].get<int>(),
+             s["programs"]["from_cache"].get<int>());
+}
+
+void run(const RunOptions& options) {
+  LayerSession session(options.layer, true);
+  const std::int64_t hidden = session.config().shape.hidden;
+  const std::vector<float> input = options.input.empty()
+                                       ? random_normal(static_cast<std::size_t>(options.tokens * hidden), options.seed)
+                                       : read_hidden_states(options.input, options.tensor, hidden);
+  ForwardTimes times;
+  const LayerOutputs outputs = session.run(input, options.repeat, times);
+  if (!options.output.empty()) write_outputs(options.output, outputs, session.config().shape);
+  if (!options.trace.empty()) session.context().trace()->write_chrome_json(options.trace);
+  const nlohmann::ordered_json summary = summarise(session, outputs, times);
+  if (options.json)
+    std::cout << summary.dump(2) << '\n';
+  else
+    print(summary);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Outcome) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command =
+      app.add_subcommand("run", "Run the MoE block of one layer of a Hugging Face checkpoint directory");
+  command
+      ->add_option("model_dir", options->layer.model_dir,
+                   "directory with config.json and model.safetensors (or its shards)")
+      ->required();
+  options->layer.add_to(*command);
+  auto* input = command->add_option("--input", options->input, "safetensors file with the hidden states [T, H]");
+  command->add_option("--tensor", options->tensor, "its tensor")->capture_default_str();
+  command->add_option("--tokens", options->tokens, "tokens of standard normal input instead of a file")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(input)
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "seed of that input")->excludes(input)->capture_default_str();
+  command->add_option("--output", options->output, "write the output tensors to this safetensors file");
+  command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace");
+  command->add_flag("--json", options->json, "summary as JSON");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace moecl::cli

@@ -1,0 +1,89 @@
+#include <moecl/error.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <cmath>
+#include <iostream>
+
+#include "tools/commands.hpp"
+#include "tools/layer_session.hpp"
+#include "tools/table.hpp"
+#include "tools/tensor_values.hpp"
+
+namespace moecl::cli {
+namespace {
+
+/// What a golden file holds for a storage type, and how close a right run comes.
+struct GoldenTensors {
+  const char *input, *output, *margin;
+  double tolerance;   ///< largest difference over the largest reference value
+  double min_margin;  ///< tokens whose expert choice is closer than this may differ
+};
+
+/// Sums are f32 inside whatever the storage type. The bf16 reference has weights and input rounded to bf16, so only f32
+/// rounding is left to differ. f16 has no reference: its tolerance covers rounding weights and input to 11 bits.
+GoldenTensors golden_tensors(DType dtype) {
+  if (dtype == DType::bf16) return {"bf16.hidden_states", "bf16.output_ref", "bf16.route_margin", 2e-5, 1e-4};
+  return {"hidden_states", "output", "route_margin", dtype == DType::f16 ? 5e-3 : 2e-5, dtype == DType::f16 ? 1e-2 : 0};
+}
+
+struct Verdict {
+  double error = 0, tolerance = 0;
+  bool ok() const { return error <= tolerance; }  // false for NaN
+};
+
+Verdict verify(LayerOptions options, const std::string& dir) {
+  options.model_dir = dir;
+  const SafetensorsFile golden = SafetensorsFile::open(dir + "/golden.safetensors");
+  LayerSession session(options, false);
+  const auto hidden = static_cast<std::size_t>(session.config().shape.hidden);
+  GoldenTensors names = golden_tensors(session.dtype());
+  if (!golden.has(names.output)) names = golden_tensors(DType::f32);  // a case of no tokens has only these
+  const std::vector<float> expected = to_f32(golden.tensor(names.output));
+  const std::vector<float> margin =
+      golden.has(names.margin) ? to_f32(golden.tensor(names.margin)) : std::vector<float>{};
+  ForwardTimes times;
+  const LayerOutputs outputs = session.run(to_f32(golden.tensor(names.input)), 1, times);
+  Verdict verdict{0, names.tolerance};
+  if (outputs.output.size() != expected.size())
+    throw Error(ErrorCode::invalid_data,
+                fmt::format("{}: {} golden outputs for {} tokens of {}", dir, expected.size(), outputs.tokens, hidden));
+  double largest = 1e-30;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (!margin.empty() && static_cast<double>(margin.at(i / hidden)) < names.min_margin) continue;
+    const double difference = std::abs(static_cast<double>(outputs.output[i]) - static_cast<double>(expected[i]));
+    verdict.error = std::isnan(difference) ? difference : std::max(verdict.error, difference);
+    if (std::isnan(difference)) return verdict;
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+  }
+  verdict.error /= largest;
+  return verdict;
+}
+
+int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs) {
+  std::vector<Row> rows = {{"case", "error", "tolerance", "result"}};
+  int failed = 0;
+  for (const std::string& dir : dirs) {
+    const Verdict verdict = verify(options, dir);
+    if (!verdict.ok()) ++failed;
+    const std::string trimmed = dir.substr(0, dir.find_last_not_of('/') + 1);
+    rows.push_back({trimmed.substr(trimmed.rfind('/') + 1), fmt::format("{:.1e}", verdict.error),
+                    fmt::format("{:.1e}", verdict.tolerance), verdict.ok() ? "ok" : "FAIL"});
+  }
+  fmt::print("{}{} passed, {} failed\n", table(rows), static_cast<int>(dirs.size()) - failed, failed);
+  return failed == 0 ? done : check_failed;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Outcome outcome) {
+  auto options = std::make_shared<LayerOptions>();
+  auto dirs = std::make_shared<std::vector<std::string>>();
+  CLI::App* command =
+      app.add_subcommand("verify", "Run the MoE block of every directory and compare with its golden.safetensors");
+  command->add_option("dirs", *dirs, "directories with config.json, model.safetensors and golden.safetensors")
+      ->required();
+  options->add_to(*command);
+  command->callback([options, dirs, &outcome] { outcome = verify_all(*options, *dirs); });
+}
+
+}  // namespace moecl::cli
