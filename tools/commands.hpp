@@ -12,6 +12,7 @@ using Outcome = int&;
 
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);
+void add_generate(CLI::App& app, Outcome outcome);
 void add_devices(CLI::App& app, Outcome outcome);
 void add_doctor(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);

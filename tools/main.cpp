@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   int outcome = cli::done;
   cli::add_run(app, outcome);
   cli::add_verify(app, outcome);
+  cli::add_generate(app, outcome);
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);
   cli::add_cache(app, outcome);

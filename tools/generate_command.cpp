@@ -1,0 +1,69 @@
+#include <moecl/error.hpp>
+#include <moecl/model_shapes.hpp>
+#include <moecl/random_checkpoint.hpp>
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "tools/commands.hpp"
+
+namespace moecl::cli {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!(text << file.rdbuf())) throw Error(ErrorCode::io_error, fmt::format("{}: cannot be read", path));
+  return text.str();
+}
+
+std::string known_shapes() {
+  std::string names;
+  for (const ModelShape& shape : model_shapes()) names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
+  return names;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Outcome) {
+  struct Options {
+    std::string dir, shape, config, dtype = "bf16", scheme;
+    RandomCheckpoint checkpoint;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("generate", "Write a checkpoint with random weights in the released layout of a family");
+  command->add_option("dir", options->dir, "directory to write")->required();
+  auto* shape =
+      command->add_option("--shape", options->shape, "named model shape: " + known_shapes())->type_name("NAME");
+  auto* config = command->add_option("--config", options->config, "config.json to follow instead")
+                     ->type_name("FILE")
+                     ->excludes(shape);
+  command->add_option("--layers", options->checkpoint.layers, "MoE layers to write")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--experts", options->checkpoint.experts, "a slice of the experts (default: all)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--dtype", options->dtype, "storage type")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str();
+  command->add_option("--scheme", options->scheme, "a packed quantization");
+  command->add_option("--seed", options->checkpoint.seed, "seed of the weights")->capture_default_str();
+  command->callback([options, shape, config] {
+    if (shape->count() + config->count() != 1)
+      throw Error(ErrorCode::invalid_argument, "generate: give --shape or --config");
+    if (!options->scheme.empty())
+      throw Error(ErrorCode::invalid_argument,
+                  "--scheme " + options->scheme + ": this version writes unquantized weights");
+    options->checkpoint.config_json =
+        config->count() != 0 ? read_text(options->config) : model_shape(options->shape).config_json;
+    options->checkpoint.dtype = *dtype_from_name(options->dtype);
+    write_random_checkpoint(options->dir, options->checkpoint);
+    fmt::print("wrote {}\n", options->dir);
+  });
+}
+
+}  // namespace moecl::cli
