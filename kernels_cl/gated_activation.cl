@@ -4,6 +4,7 @@
 #include "kernels_cl/lib/lanes.clh"
 #include "kernels_cl/lib/quantize_row.clh"
 #include "kernels_cl/lib/rows.clh"
+#include "kernels_cl/lib/vector16.clh"
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -49,25 +50,26 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
     __global STORAGE(OUT_DTYPE) * out, ulong out_first, __global float* scale, ulong scale_first, long x_stride, long out_stride,
     int width, int experts, long rows_per_expert, int function, int gated, int interleaved, float alpha, float limit) {
-  __local float scratch[LANES];
+  __local int scratch[LANES];
   const long row = get_group_id(0);
   const Activation a = {function, gated, interleaved, alpha, limit};
   x += x_first + row * x_stride;
   out += out_first + row * out_stride;
   // An invalid row has no columns: all work-items still meet at the barriers.
-  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) width = 0;
+  const bool valid = !row_ends || row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert);
+  if (!valid) width = 0;
 
 #if QUANTIZE
-  float16 largest = 0.0f;
+  int16 largest = 0;
   for (int column = get_local_id(0) * 16; column < width; column += LANES * 16)
-    largest = fmax(largest, fabs(activated(a, x, column, width)));
-  const float row_scale = int8_scale(max_over_lanes(max_of_16(largest), scratch) / 127.0f);
-  if (get_local_id(0) == 0 && width > 0) scale[scale_first + row] = row_scale;
+    largest = max(largest, magnitude_bits(activated(a, x, column, width)));
+  const float row_scale = int8_scale(as_float(max_int_over_lanes(max_int_of_16(largest), scratch)) / 127.0f);
+  if (get_local_id(0) == 0 && valid) scale[scale_first + row] = row_scale;
 #endif
   for (int column = get_local_id(0) * 16; column < width; column += LANES * 16) {
     float16 y = activated(a, x, column, width);
 #if QUANTIZE
-    y = row_scale > 0.0f ? int8_rounded(y / row_scale) : (float16)(0.0f);
+    y = int8_rounded(y / int8_divisor(row_scale));
 #endif
     STORE_UPTO16(OUT_DTYPE)(y, out, column, width - column);
   }

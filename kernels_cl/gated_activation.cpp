@@ -43,7 +43,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
                                           dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
   launch(
       stream, {&source::gated_activation, options, "gated_activation"},
-      {{width == 0 ? 0 : static_cast<std::size_t>(rows) * local, 1, 1}, {local, 1, 1}}, submit,
+      {{static_cast<std::size_t>(rows) * local, 1, 1}, {local, 1, 1}}, submit,
       {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
       args.x, args.row_ends, args.out, args.scale, args.x.stride[0], args.out.stride[0],
       static_cast<std::int32_t>(width), static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0),

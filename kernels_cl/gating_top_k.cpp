@@ -13,7 +13,14 @@ namespace {
 
 bool grouped(const RouterSpec& spec) { return spec.kept_groups < spec.groups; }
 
-std::size_t key_bytes(std::int64_t experts) { return static_cast<std::size_t>(experts) * sizeof(std::uint32_t); }
+/// Keys are read 16 at a time, from the first expert of a group at worst.
+std::size_t key_bytes(std::int64_t experts) {
+  return static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t);
+}
+
+std::size_t group_bytes(const RouterSpec& spec) {
+  return static_cast<std::size_t>(grouped(spec) ? spec.groups : 1) * sizeof(std::uint32_t);
+}
 
 std::string reject_spec(const RouterSpec& spec, std::int64_t experts) {
   if (spec.top_k < 1 || spec.top_k > experts)
@@ -49,7 +56,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
   const std::size_t scratch =
       static_cast<std::size_t>(row_lanes(config.lanes, caps)) * (sizeof(float) + sizeof(std::uint64_t));
-  const std::size_t needed = key_bytes(experts) + key_bytes(grouped(spec) ? spec.groups : 1) + scratch;
+  const std::size_t needed = key_bytes(experts) + group_bytes(spec) + scratch;
   if (needed > caps.local_mem_bytes)
     return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
                        spec.groups, needed, caps.local_mem_bytes);
@@ -71,7 +78,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
          args.weights.stride[0], static_cast<std::int32_t>(experts), spec.top_k, static_cast<std::int32_t>(spec.score),
          static_cast<std::int32_t>(spec.order), spec.groups, spec.kept_groups,
          static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise}, spec.renormalise_epsilon,
-         spec.scaling_factor, LocalMemory{key_bytes(experts)}, LocalMemory{key_bytes(grouped(spec) ? spec.groups : 1)});
+         spec.scaling_factor, LocalMemory{key_bytes(experts)}, LocalMemory{group_bytes(spec)});
 }
 
 OperatorCost cost(const Args& args) {

@@ -118,6 +118,8 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
   caps.has_fp16 = has("cl_khr_fp16");
   caps.has_fp64 = has("cl_khr_fp64");
   caps.has_subgroups = has("cl_khr_subgroups");
+  caps.correctly_rounded_divide =
+      (number<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   caps.has_integer_dot = has("cl_khr_integer_dot_product");
   apply_quirks(caps);
   return caps;

@@ -18,7 +18,10 @@ struct KernelLibrary::Program {
   cl_program handle = nullptr;
   bool unsaved = false;
 
-  std::string build_options() const { return "-cl-std=CL1.2 " + options; }
+  std::string build_options() const {
+    const bool exact = device.caps.correctly_rounded_divide;
+    return (exact ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt " : "-cl-std=CL1.2 ") + options;
+  }
 };
 
 struct KernelLibrary::Pool {

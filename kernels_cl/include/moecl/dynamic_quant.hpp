@@ -6,18 +6,21 @@
 #include <cstdint>
 #include <string>
 
-/// Per-token dynamic int8 quantization: scale[t] = amax(|x[t]|) / 127, q = round(x / scale) in [-127, 127].
+/// Per-token dynamic int8 quantization: scale[t] = amax(|x[t]|) / 127, q = x / scale rounded half to even, in [-127,
+/// 127].
 ///
-/// A row of zeros gives scale 0 and zeros. amax is taken over f32 values; ties round to even.
+/// amax, scale and quotient are f32. A row of zeros, or with a scale below the smallest normal number (2^-126), gives
+/// scale 0 and zeros; NaN or infinity in a row shows in its scale, and its q are undefined. Where the device does not
+/// round division correctly (DeviceCaps), a quotient next to a tie may go to the other side.
 /// Source: npu_dynamic_quant of the Ascend operators
 namespace moecl::dynamic_quant {
 
 /// The legal orders of rounding; they differ by at most one unit.
 enum class Rounding : std::uint8_t {
   divide,                ///< x / (amax / 127)
-  divide_scaled,         ///< x / (amax * (1 / 127))
+  divide_scaled,         ///< x / (amax * (1 / 127)), and that is the scale
   multiply_reciprocal,   ///< x * (1 / (amax / 127))
-  multiply_127_by_amax,  ///< x * (127 / amax)
+  multiply_127_by_amax,  ///< x * (127 / amax); the scale is 1 / (127 / amax)
 };
 
 struct Args {

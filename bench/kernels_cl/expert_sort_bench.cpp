@@ -1,0 +1,34 @@
+#include <moecl/expert_sort.hpp>
+
+#include <random>
+
+#include "bench/device_time.hpp"
+#include "tests/cases/device_memory.hpp"
+
+namespace moecl::bench {
+namespace {
+
+/// Uniform routing to the K of E experts.
+void sort_slots(benchmark::State& state) {
+  const std::int64_t tokens = state.range(0), top_k = 8, slots = tokens * top_k;
+  const auto experts = static_cast<std::int32_t>(state.range(1));
+  std::mt19937_64 engine(1);
+  std::vector<double> ids(static_cast<std::size_t>(slots));
+  for (double& id : ids) id = static_cast<double>(engine() % static_cast<std::uint64_t>(experts));
+  const test::DeviceTensor device_ids(stream(), DType::i32, {tokens, top_k}, ids),
+      row_ends(stream(), DType::i32, {experts});
+  const test::DeviceTensor sorted(stream(), DType::i32, {slots}), slot_rows(stream(), DType::i32, {slots});
+  const Buffer scratch(*stream().context, expert_sort::scratch_bytes(slots, experts, stream().device->caps) + 1);
+  const expert_sort::Args args{device_ids, 0, experts, experts, 0, row_ends, sorted, slot_rows, {}, scratch.view()};
+  measure(state, expert_sort::cost(args), [&] { expert_sort::enqueue(stream(), args); });
+  state.counters["time/slot"] = benchmark::Counter(
+      static_cast<double>(slots), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(sort_slots)
+    ->Name("expert_sort/K:8")
+    ->ArgNames({"T", "E"})
+    ->ArgsProduct({{1, 16, 512, 2048, 32768}, {128, 256}})
+    ->UseManualTime();
+
+}  // namespace
+}  // namespace moecl::bench

@@ -1,0 +1,51 @@
+#include <moecl/gating_top_k.hpp>
+
+#include "bench/device_time.hpp"
+#include "tests/cases/device_memory.hpp"
+
+namespace moecl::bench {
+namespace {
+
+void route(benchmark::State& state, std::int64_t experts, const RouterSpec& spec, bool biased) {
+  const std::int64_t tokens = state.range(0);
+  const auto count = static_cast<std::size_t>(tokens * experts);
+  const test::DeviceTensor logits(stream(), DType::f32, {tokens, experts}, test::normal(count, 1));
+  const test::DeviceTensor bias(stream(), DType::f32, {experts}, test::normal(static_cast<std::size_t>(experts), 2));
+  const test::DeviceTensor ids(stream(), DType::i32, {tokens, spec.top_k}),
+      weights(stream(), DType::f32, {tokens, spec.top_k});
+  const gating_top_k::Args args{logits, biased ? bias.view : TensorView(), ids, weights};
+  measure(state, gating_top_k::cost(args), [&] { gating_top_k::enqueue(stream(), args, spec); });
+  state.counters["time/token"] = benchmark::Counter(
+      static_cast<double>(tokens), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+void qwen3(benchmark::State& state) {
+  RouterSpec spec{8};
+  spec.renormalise = true;
+  route(state, 128, spec, false);
+}
+BENCHMARK(qwen3)
+    ->Name("gating_top_k/softmax/E:128/K:8")
+    ->ArgName("T")
+    ->Arg(1)
+    ->Arg(16)
+    ->Arg(512)
+    ->Arg(2048)
+    ->UseManualTime();
+
+void deepseek_v3(benchmark::State& state) {
+  route(state, 256,
+        {8, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 8, 4, GroupScore::sum_of_top_2, true, 1e-20F, 2.5F},
+        true);
+}
+BENCHMARK(deepseek_v3)
+    ->Name("gating_top_k/sigmoid/E:256/K:8/groups:4of8")
+    ->ArgName("T")
+    ->Arg(1)
+    ->Arg(16)
+    ->Arg(512)
+    ->Arg(2048)
+    ->UseManualTime();
+
+}  // namespace
+}  // namespace moecl::bench
