@@ -3,10 +3,8 @@
 #
 # libstdc++ and libgcc_s go to lib/fallback, which nothing searches by itself: an OpenCL driver of a newer system needs
 # that system's own, and the first one loaded serves the whole process.
-set(bundled moecl moecl_tests moecl_bench)
-file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-set_target_properties(${bundled} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
+set(bundled moecl moecl_command moecl_tests moecl_bench)
+set_target_properties(moecl_tests moecl_bench PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 
 set(part COMPONENT bundle EXCLUDE_FROM_ALL)
 install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET needed RUNTIME ${part} LIBRARY ${part})

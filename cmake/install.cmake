@@ -9,6 +9,12 @@ if(NOT BUILD_SHARED_LIBS)
 endif()
 
 install(TARGETS moecl EXPORT moecl FILE_SET HEADERS INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
+if(TARGET moecl_command)
+  file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(moecl_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  install(TARGETS moecl_command)
+endif()
 install(EXPORT moecl FILE moeclTargets.cmake NAMESPACE moecl:: DESTINATION ${package_dir})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/package_config.cmake.in moeclConfig.cmake

@@ -42,7 +42,7 @@ CompletionTime watch_completion(cl_event event) {
   auto time = std::make_shared<std::atomic<std::int64_t>>(0);
   auto owned = std::make_unique<CompletionTime>(time);
   check_cl(clSetEventCallback(event, CL_COMPLETE, note_completion, owned.get()), "clSetEventCallback");
-  owned.release();  // the callback's now
+  static_cast<void>(owned.release());  // the callback's now
   return time;
 }
 
@@ -101,21 +101,21 @@ void Trace::State::resolve() {
   }
   const std::int64_t now = now_ns();
   std::vector<std::int64_t> last_end_ns(queues.size(), 0);
-  for (auto command = commands.begin(); command != commands.end(); ++command) {
-    std::int64_t& last_end = last_end_ns[command->queue];
-    if (command->event.handle() != nullptr) {
-      if (command->completed_ns == nullptr && command->status >= 0) {
-        const std::int64_t shift = devices[queues[command->queue].device].shift_ns;
-        command->start_ns += shift;
-        command->end_ns += shift;
+  for (TracedCommand& command : commands) {
+    std::int64_t& last_end = last_end_ns[command.queue];
+    if (command.event.handle() != nullptr) {
+      if (command.completed_ns == nullptr && command.status >= 0) {
+        const std::int64_t shift = devices[queues[command.queue].device].shift_ns;
+        command.start_ns += shift;
+        command.end_ns += shift;
       } else {
-        const std::int64_t reported = command->completed_ns != nullptr ? command->completed_ns->load() : 0;
-        command->start_ns = std::max(command->begin_ns, last_end);
-        command->end_ns = std::max(command->start_ns, reported != 0 ? reported : now);
+        const std::int64_t reported = command.completed_ns != nullptr ? command.completed_ns->load() : 0;
+        command.start_ns = std::max(command.begin_ns, last_end);
+        command.end_ns = std::max(command.start_ns, reported != 0 ? reported : now);
       }
-      command->event = Event();
+      command.event = Event();
     }
-    last_end = std::max(last_end, command->end_ns);
+    last_end = std::max(last_end, command.end_ns);
   }
 }
 

@@ -28,6 +28,7 @@ for program in "$root"/bin/* "$root"/lib/libmoecl.so; do
 done
 
 cd /
+export MOECL_TEST_DATA=$root/tests/data
 "$root/bin/moecl_tests" --source=kernels_cl/gather_rows_test.cpp --gtest_brief=1
-"$root/bin/moecl_bench" --benchmark_list_tests=true >/dev/null
+"$root/bin/moecl" verify "$MOECL_TEST_DATA/goldens/mixtral-e8k2" --platform "Portable Computing Language"
 LD_LIBRARY_PATH=$root/lib/fallback "$root/bin/moecl_bench" --benchmark_list_tests=true >/dev/null
