@@ -139,7 +139,7 @@ void MoeLayer::State::choose_chunk() {
 
 MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
                    const LoadProgress& progress) {
-  const Trace::Span span(stream.context->trace(), "load layer");
+  const Trace::Span span(stream.trace, "load layer");
   expect_shape(shape);
   expect_weights(shape, weights);
   require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
@@ -233,7 +233,7 @@ void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) co
   expect_optional(args.topk_weights, "topk_weights", DType::f32, top_k);
   if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
 
-  const Trace::Span span(stream.context->trace(), "forward");
+  const Trace::Span span(stream.trace, "forward");
   if (tokens == 0) return enqueue_marker(stream, submit);
   std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
   require(args.workspace.size_bytes >= workspace_bytes(tokens), "workspace: {} tokens need {} bytes, got {}", tokens,

@@ -10,7 +10,7 @@ namespace moecl {
 /// hands its event to whoever wants it. The pointer is null where nobody does.
 template <class Enqueue>
 void submit_command(StreamView stream, const Submit& submit, WorkInfo info, Enqueue enqueue) {
-  Trace* trace = stream.context->trace();
+  Trace* trace = stream.trace;
   const std::int64_t begin_ns = trace != nullptr ? Trace::now_ns() : 0;
   _cl_event* handle = nullptr;
   enqueue(trace != nullptr || submit.done != nullptr ? &handle : nullptr);

@@ -41,16 +41,17 @@ void enqueue_marker(StreamView stream, const Submit& submit) {
   if (submit.done != nullptr) *submit.done = Event(event);
 }
 
-Stream::Stream(Context& context, std::size_t device_index) {
+Stream::Stream(Context& context, std::size_t device_index, bool traced) {
   require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
           context.devices().size());
   const Device& device = context.devices()[device_index];
-  const cl_command_queue_properties properties = context.trace() != nullptr ? CL_QUEUE_PROFILING_ENABLE : 0;
+  Trace* trace = traced ? context.trace() : nullptr;
+  const cl_command_queue_properties properties = trace != nullptr ? CL_QUEUE_PROFILING_ENABLE : 0;
   cl_int status = CL_SUCCESS;
   // The 1.2 entry point: clCreateCommandQueueWithProperties does not exist on OpenCL 1.2 drivers.
   cl_command_queue queue = clCreateCommandQueue(context.handle(), device.handle, properties, &status);
   check_cl(status, "clCreateCommandQueue");
-  view_ = {&context, &device, queue};
+  view_ = {&context, &device, queue, trace};
 }
 
 Stream Stream::borrow(Context& context, cl_command_queue queue) {
@@ -66,7 +67,7 @@ Stream Stream::borrow(Context& context, cl_command_queue queue) {
   require(device != context.devices().end(), "stream: the cl_command_queue's device is not one of the context");
   check_cl(clRetainCommandQueue(queue), "clRetainCommandQueue");
   Stream stream;
-  stream.view_ = {&context, &*device, queue};
+  stream.view_ = {&context, &*device, queue, context.trace()};
   return stream;
 }
 

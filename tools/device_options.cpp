@@ -7,11 +7,11 @@ void DeviceOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "OpenCL device, by part of its name")->type_name("TEXT");
 }
 
-std::unique_ptr<Context> DeviceOptions::open(bool trace) const {
+std::unique_ptr<Context> DeviceOptions::open() const {
   std::vector<Device> devices = select_devices(platform, device);
   devices.resize(1);
   ContextOptions options;
-  options.trace = trace;
+  options.trace = true;
   return Context::create(std::move(devices), std::move(options));
 }
 

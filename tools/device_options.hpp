@@ -14,8 +14,8 @@ struct DeviceOptions {
   std::string platform, device;
 
   void add_to(CLI::App& command);
-  /// A context on the first usable device that matches. Errors: no_device
-  std::unique_ptr<Context> open(bool trace) const;
+  /// A context that can trace, on the first usable device that matches. Errors: no_device
+  std::unique_ptr<Context> open() const;
 };
 
 }  // namespace moecl::cli

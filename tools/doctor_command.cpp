@@ -11,7 +11,7 @@ namespace moecl::cli {
 namespace {
 
 int diagnose(const DeviceOptions& options, bool json) {
-  const auto context = options.open(false);
+  const auto context = options.open();
   const Stream stream(*context);
   const DeviceCaps& caps = context->devices().front().caps;
   std::vector<Row> rows = {{"operator", "variant", "shape", "error", "tolerance", "result"}};

@@ -81,14 +81,14 @@ void LayerOptions::check() const {
   refuse_unless(tokens_per_rank.size() <= 1, "--tokens-per-rank: one rank takes all tokens");
 }
 
-LayerSession::LayerSession(const LayerOptions& options, bool trace) : checkpoint_(Checkpoint::open(options.model_dir)) {
+LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(Checkpoint::open(options.model_dir)) {
   options.check();
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   const MoeWeights weights = find_layer_weights(checkpoint_, config_);
   dtype_ = options.dtype.value_or(weights.experts.front().gate.dtype);
-  context_ = options.device.open(trace);
-  stream_ = Stream(*context_);
+  context_ = options.device.open();
+  stream_ = Stream(*context_, 0, false);
   const auto start = std::chrono::steady_clock::now();
   Progress progress("loading experts");
   MoeLayerOptions layer_options;
@@ -124,7 +124,6 @@ LayerOutputs LayerSession::run(const std::vector<float>& hidden_states, int repe
   observed.topk_weights = weights.view;
   layer_->forward(stream_, observed);
   stream_.finish();
-  if (context.trace() != nullptr) context.trace()->clear();
   for (int i = 0; i < repeat; ++i) {
     const std::uint64_t syncs_before = context.counters().host_syncs;
     const auto start = std::chrono::steady_clock::now();
@@ -134,6 +133,9 @@ LayerOutputs LayerSession::run(const std::vector<float>& hidden_states, int repe
     times.us.push_back(milliseconds_since(start) * 1e3);
   }
   std::sort(times.us.begin(), times.us.end());
+  const Stream traced(context);
+  layer_->forward(traced, forward);
+  traced.finish();
 
   outputs.output = out.read<float>(stream_);
   outputs.routed_output = routed.read<float>(stream_);

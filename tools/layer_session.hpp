@@ -41,8 +41,9 @@ struct ForwardTimes {
 
 class LayerSession {
  public:
-  LayerSession(const LayerOptions& options, bool trace);
+  explicit LayerSession(const LayerOptions& options);
 
+  /// A pass that also tells what the router did, `repeat` timed ones, and a traced one for the kernels' times.
   /// @param hidden_states  T * H values, rounded to the session's dtype on the way in
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times);
 

@@ -103,7 +103,7 @@ void print(const nlohmann::ordered_json& s) {
 }
 
 void run(const RunOptions& options) {
-  LayerSession session(options.layer, true);
+  LayerSession session(options.layer);
   const std::int64_t hidden = session.config().shape.hidden;
   const std::vector<float> input = options.input.empty()
                                        ? random_normal(static_cast<std::size_t>(options.tokens * hidden), options.seed)

@@ -8,6 +8,7 @@
 namespace moecl {
 
 class Context;
+class Trace;
 struct Device;
 
 /// An in-order command queue to enqueue on, by value. Owns nothing.
@@ -17,6 +18,7 @@ struct StreamView {
   Context* context = nullptr;
   const Device* device = nullptr;
   _cl_command_queue* queue = nullptr;
+  Trace* trace = nullptr;  ///< where commands are recorded; null: nowhere
 
   /// Stops the host until everything enqueued so far has completed.
   /// Errors: device_error  a command failed
@@ -34,8 +36,9 @@ void enqueue_marker(StreamView stream, const Submit& submit);
 class Stream {
  public:
   Stream() = default;
-  /// A queue of its own; with event profiling exactly when the context traces.
-  explicit Stream(Context& context, std::size_t device_index = 0);
+  /// A queue of its own, with event profiling when it is traced: in a context that traces, unless `traced` is false
+  /// (profiling costs up to 10 us a command, so timed runs go without).
+  explicit Stream(Context& context, std::size_t device_index = 0, bool traced = true);
   /// Retains the caller's queue, which must be in-order and belong to the context.
   /// Errors: invalid_argument  the queue is out-of-order, or of another context or device
   static Stream borrow(Context& context, _cl_command_queue* queue);
