@@ -8,6 +8,7 @@
 
 /// Dense and strided-batched products through CLBlast, over row-major weights: out[b] = a[b] x w[b]^T, in f32.
 ///
+/// A trace shows the time of CLBlast's last kernel: it tells no more about those that pad large matrices before it.
 /// The other way to a dense product is grouped_gemm with one expert; which one a device gets is data, see
 /// dense_backend.
 namespace moecl::clblast_gemm {
@@ -20,8 +21,9 @@ struct Args {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const DeviceCaps& caps);
-/// Errors: invalid_argument  `reject` says why; device_error with CLBlast's status
-/// Async:  CLBlast's kernels; its first call for a shape class compiles. Empty: no rows enqueue nothing
+/// Errors: invalid_argument  `reject` says why; build_failed, device_error or out_of_memory with CLBlast's status
+/// Async:  CLBlast's kernels; its first call for a shape class compiles, seconds on a CPU. Empty: no rows enqueue
+/// nothing
 void enqueue(StreamView stream, const Args& args, Submit submit = {});
 OperatorCost cost(const Args& args);
 
