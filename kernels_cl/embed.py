@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a C++ file that holds an OpenCL C source as a string, with its #include "..." lines resolved (each file once).
+"""Writes a C++ file that holds a file's text: of an OpenCL C source, with its #include "..." lines resolved (each file
+once), as moecl::source::<stem>; of tuning data, as moecl::tuning::<stem>.
 
-usage: embed.py SOURCE.cl ROOT OUT.cpp DEPFILE
+usage: embed.py SOURCE.cl|DATA.json ROOT OUT.cpp DEPFILE
 """
 import pathlib
 import re
@@ -23,11 +24,14 @@ def main():
     source, root, out, depfile = (pathlib.Path(a) for a in sys.argv[1:5])
     seen = []
     text = resolve(source, root, seen)
-    name = source.stem
-    out.write_text(
-        f'// Generated from {source.name}.\n#include "runtime/kernel.hpp"\n\nnamespace moecl::source {{\n'
-        f'extern const ProgramSource {name};\n'
-        f'const ProgramSource {name}{{"{name}", R"OpenCLC({text}\n)OpenCLC"}};\n}}  // namespace moecl::source\n')
+    literal, name = f'R"EMBEDDED({text}\n)EMBEDDED"', source.stem
+    if source.suffix == ".cl":
+        body = (f'#include "runtime/kernel.hpp"\n\nnamespace moecl::source {{\nextern const ProgramSource {name};\n'
+                f'const ProgramSource {name}{{"{name}", {literal}}};\n}}  // namespace moecl::source\n')
+    else:
+        body = (f'namespace moecl::tuning {{\nextern const char* const {name};\nconst char* const {name} = {literal};\n'
+                f'}}  // namespace moecl::tuning\n')
+    out.write_text(f"// Generated from {source.name}.\n{body}")
     depfile.write_text(f"{out}: " + " ".join(str(p) for p in seen) + "\n")
 
 

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 /// Which code computes dense products on a device: our grouped product with one expert, or CLBlast. Data, not trial:
-/// kernels_cl/tuning/dense_backend.json holds what was measured.
+/// kernels_cl/tuning/dense_backend.json, embedded in the library, holds what was measured.
 namespace moecl::dense_backend {
 
 enum class Backend : std::uint8_t { grouped_gemm, clblast };
@@ -19,8 +20,15 @@ struct Choice {
 };
 
 /// For x W^T over one matrix (router, shared experts), weights and activations stored as `dtype`.
+///
+/// The first entry of the data that matches the device decides, for the backend that was faster in the geometric mean
+/// over the entry's products; grouped_gemm where none matches, and for every type but f32.
 Choice select(const DeviceCaps& caps, DType dtype);
 /// For the experts' products in the batched layout.
 Choice select_batched(const DeviceCaps& caps, DType dtype);
+
+/// The rule behind both, over any measurements. `kind`: "dense" or "batched".
+/// Errors: invalid_data  `measurements` is not such JSON
+Choice select_from(std::string_view measurements, std::string_view kind, const DeviceCaps& caps, DType dtype);
 
 }  // namespace moecl::dense_backend
