@@ -1,0 +1,104 @@
+#pragma once
+// What the files of the C interface share: its handles, the border that no exception crosses, and structs that grow.
+#include <moecl/context.hpp>
+#include <moecl/dtype.hpp>
+#include <moecl/error.hpp>
+#include <moecl/moe_layer.hpp>
+#include <moecl/moecl.h>
+#include <moecl/stream.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "runtime/check.hpp"
+
+// Streams and layers share their context, so handles may be destroyed in any order.
+struct moecl_context {
+  std::shared_ptr<moecl::Context> context;
+};
+
+struct moecl_stream {
+  std::shared_ptr<moecl::Context> context;
+  moecl::Stream stream;
+};
+
+struct moecl_layer {
+  std::shared_ptr<moecl::Context> context;
+  moecl::MoeLayer layer;
+};
+
+namespace moecl::c_api {
+
+/// Keeps the message for this thread and returns the status.
+moecl_status failed(moecl_status status, const char* message) noexcept;
+moecl_status status_of(ErrorCode code) noexcept;
+
+/// Runs the body of a C function; what it throws becomes a status and a message.
+template <class Body>
+moecl_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return MOECL_OK;
+  } catch (const Error& error) {
+    return failed(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(MOECL_OUT_OF_MEMORY, "the host could not allocate memory");
+  } catch (const std::exception& error) {
+    return failed(MOECL_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return failed(MOECL_INTERNAL_ERROR, "an exception of a foreign type");
+  }
+}
+
+template <class T>
+T& required(T* pointer, const char* what) {
+  require(pointer != nullptr, "{}: the pointer is null", what);
+  return *pointer;
+}
+
+/// The value of a field that was left at zero is its default.
+template <class T>
+T or_default(T given, T by_default) {
+  return given == T{} ? by_default : given;
+}
+
+/// Errors: invalid_argument  the number is none of moecl_dtype's types; `what` names it
+DType dtype_of(std::int32_t number, const char* what);
+
+/// `size_bytes` of a caller's struct, checked: a whole number of fields, and not what an unset variable would hold.
+std::size_t checked_size(std::uint64_t size_bytes, std::size_t alignment, const char* what);
+/// Fails when a byte past the fields known here is set.
+void expect_zero_tail(const void* from, std::size_t known_bytes, std::size_t size_bytes, const char* what);
+
+/// The caller's struct; fields that an older one does not have are zero.
+template <class T>
+T read_struct(const T* from, const char* what) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const std::size_t size = checked_size(required(from, what).size_bytes, alignof(T), what);
+  expect_zero_tail(from, sizeof(T), size, what);
+  T copy{};
+  std::memcpy(&copy, from, std::min(size, sizeof(T)));
+  return copy;
+}
+
+/// As `read_struct`, with the defaults when there is none.
+template <class T>
+T read_options(const T* from, const char* what) {
+  return from == nullptr ? T{} : read_struct(from, what);
+}
+
+/// Fills the caller's struct as far as it reaches and zeroes fields that only a newer one has.
+template <class T>
+void write_struct(T from, T* to, const char* what) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  from.size_bytes = required(to, what).size_bytes;
+  const std::size_t size = checked_size(from.size_bytes, alignof(T), what);
+  std::memset(static_cast<void*>(to), 0, size);
+  std::memcpy(static_cast<void*>(to), &from, std::min(size, sizeof(T)));
+}
+
+}  // namespace moecl::c_api

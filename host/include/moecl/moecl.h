@@ -1,0 +1,295 @@
+#ifndef MOECL_H
+#define MOECL_H
+// moecl's C interface: one MoE layer on one OpenCL device. C99 and C++.
+//
+// Status     Every function returns MOECL_OK or says what kind of thing went wrong; moecl_last_error_message() says it
+// in
+//            words, with the numbers. Results come through `out_` parameters, untouched on failure. Arguments are
+//            checked before anything is enqueued. No exception leaves this interface; the library never prints and
+//            never aborts.
+// Structs    Set every struct to zero, then `size_bytes` to its sizeof. Zero is each field's default, so a program
+// built
+//            with an older header runs on a newer library. The reverse runs too unless it sets a field that the library
+//            does not know, which is an error.
+// Handles    A handle is destroyed once, in any order: a stream and a layer keep what they need of their context. The
+//            caller's cl_context and cl_command_queue are retained when wrapped and released when their handle is
+//            destroyed. A cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
+// Threads    Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
+// change
+//            once made: streams in different threads may run it, each with a workspace of its own.
+// Sizes      T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
+//            contiguous. Units are elements unless a name ends in `_bytes`.
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// OpenCL's handle types as CL/cl.h declares them: with it included, `struct _cl_mem*` is `cl_mem`, and so on.
+struct _cl_platform_id;
+struct _cl_device_id;
+struct _cl_context;
+struct _cl_command_queue;
+struct _cl_mem;
+struct _cl_event;
+
+typedef enum moecl_status {
+  MOECL_OK = 0,
+  MOECL_INVALID_ARGUMENT = 1,   ///< a shape, dtype, option or id the caller passed is wrong
+  MOECL_UNSUPPORTED = 2,        ///< the request is meaningful, this library or device cannot do it
+  MOECL_INVALID_DATA = 3,       ///< a file or its contents are malformed or contradict each other
+  MOECL_IO_ERROR = 4,           ///< the operating system refused a file operation
+  MOECL_NO_DEVICE = 5,          ///< no usable OpenCL platform or device
+  MOECL_OUT_OF_MEMORY = 6,      ///< the host or a device could not allocate
+  MOECL_BUILD_FAILED = 7,       ///< an OpenCL program did not compile
+  MOECL_DEVICE_ERROR = 8,       ///< an OpenCL call failed; the message has its code
+  MOECL_DEADLINE_EXCEEDED = 9,  ///< a wait ran out of time
+  MOECL_INTERNAL_ERROR = 10     ///< a failure moecl did not foresee: a bug of moecl
+} moecl_status;
+
+/// "0.1.0": the version of the library that runs.
+const char* moecl_version(void);
+/// "invalid_argument"; "unknown" for a number that is no status.
+const char* moecl_status_name(moecl_status status);
+/// What went wrong in this thread's last call that failed, cut at 4095 bytes; "" when none has.
+/// Lifetime: until the thread's next call that fails.
+const char* moecl_last_error_message(void);
+
+// ---------------------------------------------------------------------------------------------------------- devices
+
+typedef struct moecl_device_info {
+  uint64_t size_bytes;
+  struct _cl_platform_id* platform;
+  struct _cl_device_id* device;  ///< NULL where a platform has no device
+  uint64_t global_mem_bytes;
+  uint64_t max_alloc_bytes;
+  uint64_t compute_units;
+  // Texts are cut to fit and always end with NUL.
+  char platform_name[128];
+  char name[128];
+  char driver_version[128];
+  char refused[256];  ///< why moecl cannot use it; "" when it can
+} moecl_device_info;
+
+/// Devices of all OpenCL platforms, in the ICD loader's order, usable or not. No platform at all gives 0 and MOECL_OK.
+moecl_status moecl_device_count(int32_t* out_count);
+/// @param index     Range: [0, count)
+/// @param out_info  Filled as far as its size_bytes reaches.
+moecl_status moecl_device_describe(int32_t index, moecl_device_info* out_info);
+
+// ---------------------------------------------------------------------------------------------- contexts and streams
+
+/// A cl_context with its compiled programs, log and trace.
+typedef struct moecl_context moecl_context;
+/// An in-order cl_command_queue.
+typedef struct moecl_stream moecl_stream;
+
+typedef enum moecl_log_level {
+  MOECL_LOG_DEBUG = 0,
+  MOECL_LOG_INFO = 1,
+  MOECL_LOG_WARNING = 2,
+  MOECL_LOG_ERROR = 3
+} moecl_log_level;
+
+/// Receives one line; `message` lives during the call. Must return, and not by an exception or longjmp.
+/// Threads: called on any thread that calls moecl.
+typedef void (*moecl_log_callback)(void* user, moecl_log_level level, const char* message);
+
+typedef struct moecl_context_options {
+  uint64_t size_bytes;
+  const char* cache_dir;   ///< of compiled programs; NULL: $XDG_CACHE_HOME/moecl/cl, else ~/.cache/moecl/cl
+  moecl_log_callback log;  ///< NULL: log lines are dropped
+  void* log_user;          ///< handed to `log`; must live as long as the context and what was made from it
+  int32_t no_disk_cache;   ///< not 0: compiled programs are not kept on disk
+  int32_t trace;           ///< not 0: record kernels and transfers; streams that moecl makes then have profiling queues
+} moecl_context_options;
+
+/// A context of one device, by its number in moecl_device_describe.
+/// @param options  NULL for the defaults.
+/// Errors: invalid_argument  no device of that number; no_device  it is refused, the message says why
+moecl_status moecl_context_create(int32_t device_index, const moecl_context_options* options,
+                                  moecl_context** out_context);
+/// A context of the first usable device whose platform and device names contain the given texts, whatever the case of
+/// letters; NULL and "" match all.
+/// Errors: no_device  none matches; the message lists what was found
+moecl_status moecl_context_create_matching(const char* platform_contains, const char* device_contains,
+                                           const moecl_context_options* options, moecl_context** out_context);
+/// Retains the caller's cl_context.
+moecl_status moecl_context_wrap(struct _cl_context* cl_context, const moecl_context_options* options,
+                                moecl_context** out_context);
+/// NULL is no error.
+moecl_status moecl_context_destroy(moecl_context* context);
+/// The cl_context, to make cl_mem objects with. Lifetime: the context's; retain it to keep it longer.
+moecl_status moecl_context_native(const moecl_context* context, struct _cl_context** out_cl_context);
+/// Writes what was recorded so far as Chrome JSON, for ui.perfetto.dev. Stops the host until those commands are
+/// complete. Errors: invalid_argument  the context was made without `trace`; io_error
+moecl_status moecl_trace_write(moecl_context* context, const char* path);
+
+/// @param device_index  Which device of the context; 0 for a context that moecl made.
+moecl_status moecl_stream_create(moecl_context* context, int32_t device_index, moecl_stream** out_stream);
+/// Retains the caller's queue.
+/// Errors: invalid_argument  the queue is out-of-order, or of another cl_context
+moecl_status moecl_stream_wrap(moecl_context* context, struct _cl_command_queue* cl_queue, moecl_stream** out_stream);
+/// NULL is no error.
+moecl_status moecl_stream_destroy(moecl_stream* stream);
+/// The cl_command_queue. Lifetime: the stream's; retain it to keep it longer.
+moecl_status moecl_stream_native(const moecl_stream* stream, struct _cl_command_queue** out_cl_queue);
+/// Stops the host until everything enqueued so far has completed.
+/// Errors: device_error  a command failed
+moecl_status moecl_stream_finish(moecl_stream* stream);
+
+// ----------------------------------------------------------------------------------------------------------- layers
+
+/// One MoE layer with its weights on one device.
+typedef struct moecl_layer moecl_layer;
+
+typedef enum moecl_dtype { MOECL_DEFAULT_DTYPE = 0, MOECL_F32 = 1, MOECL_F16 = 2, MOECL_BF16 = 3 } moecl_dtype;
+
+/// Where scores come from: over all experts before the choice, or over the chosen logits after it.
+typedef enum moecl_score_order { MOECL_SCORE_BEFORE_TOP_K = 0, MOECL_SCORE_AFTER_TOP_K = 1 } moecl_score_order;
+typedef enum moecl_score { MOECL_SCORE_SOFTMAX = 0, MOECL_SCORE_SIGMOID = 1, MOECL_SCORE_NONE = 2 } moecl_score;
+typedef enum moecl_group_score { MOECL_GROUP_MAX = 0, MOECL_GROUP_SUM_OF_TOP_2 = 1 } moecl_group_score;
+
+/// How an expert's gate product g and up product u become one.
+typedef enum moecl_activation {
+  MOECL_SILU = 0,       ///< silu(g) * u
+  MOECL_GELU = 1,       ///< 0.5 g (1 + erf(g / sqrt 2)) * u
+  MOECL_GELU_TANH = 2,  ///< the tanh approximation of gelu(g) * u
+  MOECL_SWIGLUOAI = 3,  ///< g = min(g, limit), u = clamp(u, -limit, limit): (u + 1) * g * sigmoid(alpha * g)
+  MOECL_RELU2 = 4       ///< max(g, 0)^2 * u
+} moecl_activation;
+
+/// How the experts' rows stand in memory between the products.
+typedef enum moecl_expert_layout {
+  MOECL_LAYOUT_STANDARD = 0,  ///< concatenated in expert order
+  MOECL_LAYOUT_BATCHED = 1    ///< room of equal size for every expert
+} moecl_expert_layout;
+
+typedef struct moecl_layer_options {
+  uint64_t size_bytes;
+  int32_t dtype;  ///< moecl_dtype of activations and weights on the device; 0: that of the first expert's weights
+  int32_t expert_layout;    ///< moecl_expert_layout
+  int64_t rows_per_expert;  ///< batched layout: rows each expert has room for; 0: enough for any routing
+  int64_t chunk_tokens;     ///< longer inputs run in chunks; 0: as many tokens as fit 256 MiB of workspace
+} moecl_layer_options;
+
+/// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
+typedef struct moecl_host_array {
+  const void* data;
+  int32_t dtype;  ///< moecl_dtype, never 0 where there is data
+} moecl_host_array;
+
+/// A layer from raw weights.
+///
+/// score_e  = score(logit_e), choice_e = score_e + selection_bias_e; the K largest choices win, equal ones by lowest
+/// id. weight_k = score of the chosen, divided by their sum + renormalise_epsilon (renormalise), times scaling_factor.
+typedef struct moecl_layer_desc {
+  uint64_t size_bytes;
+  int64_t hidden;               ///< H
+  int64_t intermediate;         ///< I of one routed expert
+  int64_t shared_intermediate;  ///< Is of the shared experts together; 0: none
+  int32_t experts;              ///< E
+  int32_t top_k;                ///< K. Range: [1, E]
+  int32_t score;                ///< moecl_score
+  int32_t score_order;          ///< moecl_score_order
+  int32_t groups;               ///< experts form so many equal runs ...
+  int32_t kept_groups;          ///< ... of which only the best so many take part. 0: all of them
+  int32_t group_score;          ///< moecl_group_score
+  int32_t renormalise;          ///< not 0: the weights of a token sum to 1
+  float renormalise_epsilon;
+  float scaling_factor;     ///< 0: 1
+  int32_t weight_on_input;  ///< not 0: the weight multiplies an expert's input instead of its output; needs K = 1
+  int32_t activation;       ///< moecl_activation
+  float activation_alpha;   ///< swigluoai; 0: 1.702
+  float activation_limit;   ///< swigluoai; 0: 7
+
+  moecl_host_array router;          ///< Shape: [E, H]
+  moecl_host_array selection_bias;  ///< optional. Shape: [E]
+  moecl_host_array gate_up;         ///< Shape: [E, 2I, H], an expert's gate rows first; or `gate` and `up` instead
+  moecl_host_array gate;            ///< Shape: [E, I, H]
+  moecl_host_array up;              ///< Shape: [E, I, H]
+  moecl_host_array down;            ///< Shape: [E, H, I]
+  // Shared experts: all three exactly when shared_intermediate > 0.
+  moecl_host_array shared_gate;         ///< Shape: [Is, H]
+  moecl_host_array shared_up;           ///< Shape: [Is, H]
+  moecl_host_array shared_down;         ///< Shape: [H, Is]
+  moecl_host_array shared_expert_gate;  ///< optional. Shape: [H]; the shared part is multiplied by sigmoid(x . it)
+} moecl_layer_desc;
+
+typedef struct moecl_layer_info {
+  uint64_t size_bytes;
+  int64_t hidden;
+  int64_t intermediate;
+  int64_t shared_intermediate;
+  int32_t experts;
+  int32_t top_k;
+  int32_t dtype;          ///< moecl_dtype that `x` must have
+  int32_t expert_layout;  ///< moecl_expert_layout
+  int64_t chunk_tokens;
+  uint64_t weight_bytes;  ///< device memory held
+} moecl_layer_info;
+
+/// Loads a layer of a Hugging Face model directory: config.json beside safetensors. Stops the host.
+///
+/// @param layer    Decoder layer; -1: the first that has experts.
+/// @param options  NULL for the defaults.
+/// Errors: invalid_argument  no such layer, or it is dense; invalid_data, unsupported, io_error  the checkpoint;
+///         out_of_memory
+moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32_t layer,
+                              const moecl_layer_options* options, moecl_layer** out_layer);
+/// Uploads and repacks raw weights. Stops the host.
+/// Errors: invalid_argument  sizes or weights do not fit together; unsupported; out_of_memory
+moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* desc, const moecl_layer_options* options,
+                                moecl_layer** out_layer);
+/// NULL is no error. The layer's commands must have completed.
+moecl_status moecl_layer_destroy(moecl_layer* layer);
+/// @param out_info  Filled as far as its size_bytes reaches.
+moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* out_info);
+/// Device memory that moecl_layer_forward needs as workspace for up to `tokens` tokens.
+moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes);
+
+/// A tensor in the caller's cl_mem, from a byte offset on that is a multiple of its element's size; `memory` NULL:
+/// absent.
+typedef struct moecl_device_array {
+  struct _cl_mem* memory;
+  uint64_t offset_bytes;
+} moecl_device_array;
+
+/// Tensors must not overlap. With no tokens every `memory` may be NULL.
+typedef struct moecl_forward_args {
+  uint64_t size_bytes;
+  int64_t tokens;                    ///< T
+  moecl_device_array x;              ///< Shape: [T, H] of the layer's dtype
+  moecl_device_array out;            ///< out. Shape: [T, H] of out_dtype
+  int32_t out_dtype;                 ///< moecl_dtype of out and routed_out; 0: the layer's
+  moecl_device_array ids;            ///< optional. Shape: [T, K] int32; -1: no expert. The caller's own routing, ...
+  moecl_device_array weights;        ///< ... with ids. Shape: [T, K] f32
+  moecl_device_array router_logits;  ///< optional out. Shape: [T, E] f32
+  moecl_device_array topk_ids;       ///< optional out. Shape: [T, K] int32; not with the caller's own ids
+  moecl_device_array topk_weights;   ///< optional out. Shape: [T, K] f32; not with the caller's own ids
+  moecl_device_array routed_out;     ///< optional out. Shape: [T, H] of out_dtype, `out` without the shared experts
+  moecl_device_array workspace;      ///< offset a multiple of 256; this stream's alone until the command completes
+  uint64_t workspace_bytes;          ///< at least what moecl_layer_workspace_bytes says; 0: up to the end of the cl_mem
+  moecl_device_array fault;          ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
+} moecl_forward_args;
+
+/// out = MoE(x).
+///
+/// Async: enqueues kernels and returns; never stops the host.
+/// Empty: T = 0 runs no kernel, but waits and gives an event as always.
+/// @param num_wait_events  0 exactly when wait_events is NULL.
+/// @param wait_events      Must complete before the first kernel starts, beside the stream's own order.
+/// @param out_event        NULL, or receives an event of the last kernel, which the caller releases.
+/// Errors: invalid_argument  before anything is enqueued; build_failed, device_error
+moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                                 uint32_t num_wait_events, struct _cl_event* const* wait_events,
+                                 struct _cl_event** out_event);
+/// Reads a fault word that earlier commands of the stream were given. Stops the host.
+/// Errors: invalid_argument  it holds a fault: an id outside [-1, E), or more rows than an expert has room for; the
+///                           message has the slot (token * K + k) and the value
+moecl_status moecl_check_fault(moecl_stream* stream, moecl_device_array fault);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

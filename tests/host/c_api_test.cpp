@@ -1,0 +1,200 @@
+#include "tests/host/c_api.hpp"
+
+#include <set>
+#include <thread>
+
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+namespace {
+
+using testing::MatchesRegex;
+
+class CApiTest : public OnEveryDevice {};
+MOECL_ON_EVERY_DEVICE(CApiTest);
+
+cl_uint references(cl_context context) {
+  cl_uint count = 0;
+  EXPECT_EQ(clGetContextInfo(context, CL_CONTEXT_REFERENCE_COUNT, sizeof(count), &count, nullptr), CL_SUCCESS);
+  return count;
+}
+
+cl_uint references(cl_command_queue queue) {
+  cl_uint count = 0;
+  EXPECT_EQ(clGetCommandQueueInfo(queue, CL_QUEUE_REFERENCE_COUNT, sizeof(count), &count, nullptr), CL_SUCCESS);
+  return count;
+}
+
+TEST(CApi, NamesItsVersionAndEveryStatus) {
+  EXPECT_THAT(moecl_version(), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  std::set<std::string> names;
+  for (int status = MOECL_OK; status <= MOECL_INTERNAL_ERROR; ++status)
+    names.insert(moecl_status_name(static_cast<moecl_status>(status)));
+  EXPECT_EQ(names.size(), 11U);
+  EXPECT_EQ(names.count("unknown"), 0U);
+  EXPECT_STREQ(moecl_status_name(MOECL_OK), "ok");
+  EXPECT_STREQ(moecl_status_name(MOECL_BUILD_FAILED), "build_failed");
+  EXPECT_STREQ(moecl_status_name(static_cast<moecl_status>(15)), "unknown");
+}
+
+TEST(CApi, DescribesEveryDevice) {
+  int32_t count = 0;
+  ASSERT_OK(moecl_device_count(&count));
+  const std::vector<DeviceReport> devices = enumerate_devices();
+  ASSERT_EQ(count, static_cast<int32_t>(devices.size()));
+  for (int32_t i = 0; i < count; ++i) {
+    const DeviceReport& expected = devices[static_cast<std::size_t>(i)];
+    auto info = sized<moecl_device_info>();
+    ASSERT_OK(moecl_device_describe(i, &info));
+    EXPECT_EQ(info.device, expected.device.handle);
+    EXPECT_EQ(info.platform, expected.device.platform);
+    EXPECT_EQ(info.platform_name, expected.device.caps.platform_name);
+    EXPECT_EQ(info.name, expected.device.caps.name.substr(0, sizeof(info.name) - 1));
+    EXPECT_EQ(info.driver_version, expected.device.caps.driver_version);
+    EXPECT_EQ(info.refused, expected.refused);
+    EXPECT_EQ(info.max_alloc_bytes, expected.device.caps.max_alloc_bytes);
+  }
+  auto info = sized<moecl_device_info>();
+  for (const int32_t index : {-1, count})
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "there are " + std::to_string(count), moecl_device_describe(index, &info));
+  ContextHandle context;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "device 99", moecl_context_create(99, nullptr, context.out()));
+  EXPECT_FAILS(MOECL_NO_DEVICE, "no-such-platform",
+               moecl_context_create_matching("no-such-platform", nullptr, nullptr, context.out()));
+  EXPECT_EQ(context, nullptr) << "a failed call wrote its result";
+}
+
+TEST(CApi, FillsAnOlderStructNoFurtherThanItReaches) {
+  auto info = sized<moecl_device_info>();
+  info.size_bytes = offsetof(moecl_device_info, global_mem_bytes);
+  info.global_mem_bytes = 4711;
+  ASSERT_OK(moecl_device_describe(0, &info));
+  EXPECT_NE(info.platform, nullptr);
+  EXPECT_EQ(info.global_mem_bytes, 4711U);
+  EXPECT_EQ(info.size_bytes, offsetof(moecl_device_info, global_mem_bytes));
+}
+
+TEST(CApi, ZeroesWhatANewerStructHasBeyond) {
+  struct {
+    moecl_device_info info;
+    std::uint64_t newer;
+  } larger{sized<moecl_device_info>(), 4711};
+  larger.info.size_bytes = sizeof(larger);
+  ASSERT_OK(moecl_device_describe(0, &larger.info));
+  EXPECT_NE(larger.info.platform, nullptr);
+  EXPECT_EQ(larger.newer, 0U);
+}
+
+TEST(CApi, RefusesNullPointers) {
+  const auto null = [](moecl_status status) {
+    EXPECT_EQ(status, MOECL_INVALID_ARGUMENT);
+    EXPECT_THAT(moecl_last_error_message(), MatchesRegex(".*null.*"));
+  };
+  ContextHandle context;
+  ASSERT_OK(moecl_context_create_matching(nullptr, nullptr, nullptr, context.out()));
+  StreamHandle stream;
+  _cl_context* cl_context = nullptr;
+  _cl_command_queue* cl_queue = nullptr;
+  null(moecl_device_count(nullptr));
+  null(moecl_device_describe(0, nullptr));
+  null(moecl_context_create(0, nullptr, nullptr));
+  null(moecl_context_create_matching("", "", nullptr, nullptr));
+  null(moecl_context_wrap(nullptr, nullptr, context.out()));
+  null(moecl_context_native(nullptr, &cl_context));
+  null(moecl_context_native(context, nullptr));
+  null(moecl_trace_write(nullptr, "trace.json"));
+  null(moecl_stream_create(nullptr, 0, stream.out()));
+  null(moecl_stream_create(context, 0, nullptr));
+  null(moecl_stream_wrap(nullptr, nullptr, stream.out()));
+  null(moecl_stream_wrap(context, nullptr, stream.out()));
+  null(moecl_stream_native(nullptr, &cl_queue));
+  null(moecl_stream_finish(nullptr));
+  EXPECT_EQ(moecl_context_destroy(nullptr), MOECL_OK);
+  EXPECT_EQ(moecl_stream_destroy(nullptr), MOECL_OK);
+}
+
+TEST(CApi, ReadsStructsOfOtherVersions) {
+  struct {
+    moecl_context_options options;
+    std::uint64_t newer;
+  } larger{};
+  ContextHandle context;
+  const auto create = [&](std::uint64_t size_bytes) {
+    context.reset();
+    larger.options.size_bytes = size_bytes;
+    return moecl_context_create_matching(nullptr, nullptr, &larger.options, context.out());
+  };
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "size_bytes is 0", create(0));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "size_bytes 13", create(13));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "size_bytes 18446744073709551608", create(~std::uint64_t{7}));
+  EXPECT_EQ(create(sizeof(larger)), MOECL_OK) << "fields of a newer version, all at their default";
+  larger.newer = 1;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "is set", create(sizeof(larger)));
+
+  larger.options.trace = 1;
+  EXPECT_EQ(create(sizeof(larger.options)), MOECL_OK);
+  const TempDir dir;
+  EXPECT_EQ(moecl_trace_write(context, dir.file("trace.json").c_str()), MOECL_OK);
+  EXPECT_EQ(create(offsetof(moecl_context_options, no_disk_cache)), MOECL_OK);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "without", moecl_trace_write(context, dir.file("other.json").c_str()));
+}
+
+TEST_P(CApiTest, RetainsWhatItWrapsAndReleasesItOnce) {
+  const CallersQueue mine(device());
+  const cl_uint contexts = references(mine.context), queues = references(mine.queue);
+  for (const bool stream_first : {true, false}) {
+    ContextHandle context;
+    StreamHandle stream;
+    ASSERT_OK(moecl_context_wrap(mine.context, nullptr, context.out()));
+    EXPECT_EQ(references(mine.context), contexts + 1);
+    ASSERT_OK(moecl_stream_wrap(context, mine.queue, stream.out()));
+    EXPECT_EQ(references(mine.queue), queues + 1);
+    cl_context same_context = nullptr;
+    cl_command_queue same_queue = nullptr;
+    ASSERT_OK(moecl_context_native(context, &same_context));
+    ASSERT_OK(moecl_stream_native(stream, &same_queue));
+    EXPECT_EQ(same_context, mine.context);
+    EXPECT_EQ(same_queue, mine.queue);
+    if (stream_first) stream.reset();
+    context.reset();
+    if (!stream_first) {
+      EXPECT_EQ(moecl_stream_finish(stream), MOECL_OK) << "a stream keeps its context";
+    }
+    stream.reset();
+    EXPECT_EQ(references(mine.context), contexts);
+    EXPECT_EQ(references(mine.queue), queues);
+  }
+}
+
+TEST_P(CApiTest, RefusesQueuesItCannotUse) {
+  const CallersQueue mine(device()), other(device());
+  ContextHandle context;
+  StreamHandle stream;
+  ASSERT_OK(moecl_context_wrap(mine.context, nullptr, context.out()));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "another cl_context", moecl_stream_wrap(context, other.queue, stream.out()));
+  for (const int32_t index : {-1, 1})
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "device index", moecl_stream_create(context, index, stream.out()));
+
+  cl_device_id handle = device().context->devices().front().handle;
+  cl_command_queue_properties offered = 0;
+  clGetDeviceInfo(handle, CL_DEVICE_QUEUE_PROPERTIES, sizeof(offered), &offered, nullptr);
+  if ((offered & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0) return;  // such queues cannot be made there
+  cl_command_queue unordered =
+      clCreateCommandQueue(mine.context, handle, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, nullptr);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "out-of-order", moecl_stream_wrap(context, unordered, stream.out()));
+  clReleaseCommandQueue(unordered);
+}
+
+TEST(CApi, KeepsErrorsPerThread) {
+  EXPECT_NE(moecl_device_count(nullptr), MOECL_OK);
+  const std::string mine = moecl_last_error_message();
+  std::thread([] {
+    EXPECT_STREQ(moecl_last_error_message(), "");
+    EXPECT_NE(moecl_stream_finish(nullptr), MOECL_OK);
+    EXPECT_STRNE(moecl_last_error_message(), "");
+  }).join();
+  EXPECT_EQ(moecl_last_error_message(), mine);
+}
+
+}  // namespace
+}  // namespace moecl::test
