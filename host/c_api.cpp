@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -25,23 +26,35 @@ void copy_text(const std::string& from, char (&to)[N]) {
 
 const char* text_or_empty(const char* text) { return text != nullptr ? text : ""; }
 
+/// Unset where the caller leaves it to the environment.
+std::optional<bool> switched(std::int32_t value, const char* what) {
+  require(value >= MOECL_DEFAULT && value <= MOECL_OFF, "{}: {} is not in [0, {}]", what, value,
+          static_cast<int>(MOECL_OFF));
+  return value == MOECL_DEFAULT ? std::nullopt : std::optional(value == MOECL_ON);
+}
+
+/// In C, levels start at 1: 0 is "unset".
+constexpr int number_of(LogLevel level) { return static_cast<int>(level) + 1; }
+static_assert(number_of(LogLevel::debug) == MOECL_LOG_DEBUG && number_of(LogLevel::info) == MOECL_LOG_INFO &&
+              number_of(LogLevel::warning) == MOECL_LOG_WARNING && number_of(LogLevel::error) == MOECL_LOG_ERROR &&
+              number_of(LogLevel::off) == MOECL_LOG_OFF);
+
 ContextOptions context_options(const moecl_context_options* given) {
   const auto from = read_options(given, "options");
+  require(from.log_level >= 0 && from.log_level <= MOECL_LOG_OFF, "options.log_level: {} is not in [0, {}]",
+          from.log_level, static_cast<int>(MOECL_LOG_OFF));
   ContextOptions options;
-  options.trace = from.trace != 0;
-  options.disk_cache = from.no_disk_cache == 0;
+  options.trace = switched(from.trace, "options.trace").value_or(options.trace);
+  options.disk_cache = switched(from.disk_cache, "options.disk_cache");
   options.cache_dir = text_or_empty(from.cache_dir);
+  options.cache_max_bytes = or_default(from.cache_max_bytes, options.cache_max_bytes);
+  if (from.log_level != 0) options.log_level = static_cast<LogLevel>(from.log_level - 1);
   if (from.log != nullptr)
     options.log = [log = from.log, user = from.log_user](LogLevel level, std::string_view message) {
-      log(user, static_cast<moecl_log_level>(level), std::string(message).c_str());
+      log(user, static_cast<moecl_log_level>(number_of(level)), std::string(message).c_str());
     };
   return options;
 }
-
-static_assert(static_cast<int>(LogLevel::debug) == MOECL_LOG_DEBUG &&
-              static_cast<int>(LogLevel::info) == MOECL_LOG_INFO);
-static_assert(static_cast<int>(LogLevel::warning) == MOECL_LOG_WARNING &&
-              static_cast<int>(LogLevel::error) == MOECL_LOG_ERROR);
 
 DeviceReport device_at(std::int32_t index) {
   std::vector<DeviceReport> devices = enumerate_devices();

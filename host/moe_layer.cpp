@@ -21,6 +21,8 @@ void expect_shape(const MoeShape& shape) {
           shape.experts);
   require(shape.router.top_k >= 1 && shape.router.top_k <= shape.experts, "layer: top_k {} is not in [1, {} experts]",
           shape.router.top_k, shape.experts);
+  const std::string unroutable = gating_top_k::reject(shape.router, shape.experts);
+  require(unroutable.empty(), "layer: {}", unroutable);
   require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
   require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
   if (shape.router.weight_on_input)

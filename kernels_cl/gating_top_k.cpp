@@ -22,7 +22,9 @@ std::size_t group_bytes(const RouterSpec& spec) {
   return static_cast<std::size_t>(grouped(spec) ? spec.groups : 1) * sizeof(std::uint32_t);
 }
 
-std::string reject_spec(const RouterSpec& spec, std::int64_t experts) {
+}  // namespace
+
+std::string reject(const RouterSpec& spec, std::int64_t experts) {
   if (spec.top_k < 1 || spec.top_k > experts)
     return fmt::format("top_k: {} of {} experts cannot be chosen", spec.top_k, experts);
   if (spec.groups < 1 || experts % spec.groups != 0)
@@ -36,13 +38,11 @@ std::string reject_spec(const RouterSpec& spec, std::int64_t experts) {
   return {};
 }
 
-}  // namespace
-
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
   if (args.logits.rank != 2 || args.logits.dtype != DType::f32)
     return fmt::format("logits: expected f32[T, E], got {}", args.logits.describe());
   const std::int64_t tokens = args.logits.shape[0], experts = args.logits.shape[1];
-  if (std::string reason = reject_spec(spec, experts); !reason.empty()) return reason;
+  if (std::string reason = reject(spec, experts); !reason.empty()) return reason;
   const auto is_output = [&](const TensorView& view, DType dtype) {
     return view.rank == 2 && view.dtype == dtype && view.shape[0] == tokens && view.shape[1] == spec.top_k;
   };

@@ -16,6 +16,7 @@
     EXPECT_EQ(call, expected_status) << moecl_last_error_message();                   \
     EXPECT_THAT(std::string(moecl_last_error_message()), ::testing::HasSubstr(text)); \
   } while (false)
+#define EXPECT_OK(call) EXPECT_EQ(call, MOECL_OK) << moecl_last_error_message()
 #define ASSERT_OK(call) ASSERT_EQ(call, MOECL_OK) << moecl_last_error_message()
 
 namespace moecl::test {
@@ -38,7 +39,11 @@ class Handle {
   ~Handle() { reset(); }
   void reset() { EXPECT_EQ(destroy(std::exchange(handle_, nullptr)), MOECL_OK); }
   operator T*() const { return handle_; }
-  T** out() { return &handle_; }
+  /// Where a call puts a new handle; the old one is destroyed.
+  T** out() {
+    reset();
+    return &handle_;
+  }
 
  private:
   T* handle_ = nullptr;

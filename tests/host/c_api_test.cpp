@@ -131,12 +131,20 @@ TEST(CApi, ReadsStructsOfOtherVersions) {
   larger.newer = 1;
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "is set", create(sizeof(larger)));
 
-  larger.options.trace = 1;
+  larger.options.trace = MOECL_ON;
   EXPECT_EQ(create(sizeof(larger.options)), MOECL_OK);
   const TempDir dir;
   EXPECT_EQ(moecl_trace_write(context, dir.file("trace.json").c_str()), MOECL_OK);
-  EXPECT_EQ(create(offsetof(moecl_context_options, no_disk_cache)), MOECL_OK);
+  EXPECT_EQ(create(offsetof(moecl_context_options, cache_dir)), MOECL_OK);
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "without", moecl_trace_write(context, dir.file("other.json").c_str()));
+  larger.options.trace = 3;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.trace: 3", create(sizeof(larger.options)));
+  larger.options = {};
+  larger.options.log_level = 6;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.log_level: 6", create(sizeof(larger.options)));
+  larger.options = {};
+  larger.options.disk_cache = -1;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.disk_cache: -1", create(sizeof(larger.options)));
 }
 
 TEST_P(CApiTest, RetainsWhatItWrapsAndReleasesItOnce) {

@@ -85,23 +85,30 @@ typedef struct moecl_context moecl_context;
 typedef struct moecl_stream moecl_stream;
 
 typedef enum moecl_log_level {
-  MOECL_LOG_DEBUG = 0,
-  MOECL_LOG_INFO = 1,
-  MOECL_LOG_WARNING = 2,
-  MOECL_LOG_ERROR = 3
+  MOECL_LOG_DEBUG = 1,
+  MOECL_LOG_INFO = 2,
+  MOECL_LOG_WARNING = 3,
+  MOECL_LOG_ERROR = 4,
+  MOECL_LOG_OFF = 5  ///< only a threshold
 } moecl_log_level;
+
+typedef enum moecl_switch { MOECL_DEFAULT = 0, MOECL_ON = 1, MOECL_OFF = 2 } moecl_switch;
 
 /// Receives one line; `message` lives during the call. Must return, and not by an exception or longjmp.
 /// Threads: called on any thread that calls moecl.
 typedef void (*moecl_log_callback)(void* user, moecl_log_level level, const char* message);
 
+/// What is left at zero is taken from the environment variables named here, then from the default.
 typedef struct moecl_context_options {
   uint64_t size_bytes;
-  const char* cache_dir;   ///< of compiled programs; NULL: $XDG_CACHE_HOME/moecl/cl, else ~/.cache/moecl/cl
-  moecl_log_callback log;  ///< NULL: log lines are dropped
-  void* log_user;          ///< handed to `log`; must live as long as the context and what was made from it
-  int32_t no_disk_cache;   ///< not 0: compiled programs are not kept on disk
-  int32_t trace;           ///< not 0: record kernels and transfers; streams that moecl makes then have profiling queues
+  moecl_log_callback log;    ///< NULL: log lines are dropped
+  void* log_user;            ///< handed to `log`; must live as long as the context and what was made from it
+  const char* cache_dir;     ///< of compiled programs. MOECL_CACHE_DIR, else $XDG_CACHE_HOME/moecl/cl
+  uint64_t cache_max_bytes;  ///< 256 MiB
+  int32_t log_level;         ///< moecl_log_level: the least that reaches `log`. MOECL_LOG, else warning
+  int32_t disk_cache;        ///< moecl_switch: keep compiled programs on disk. MOECL_CACHE, else on
+  int32_t
+      trace;  ///< moecl_switch: record kernels and transfers; streams that moecl makes then have profiling queues. Off
 } moecl_context_options;
 
 /// A context of one device, by its number in moecl_device_describe.
@@ -275,7 +282,9 @@ typedef struct moecl_forward_args {
 
 /// out = MoE(x).
 ///
-/// Async: enqueues kernels and returns; never stops the host.
+/// Async: enqueues kernels and returns; never waits for the device. A kernel that no earlier pass used is first
+/// compiled,
+///        or read from the disk cache.
 /// Empty: T = 0 runs no kernel, but waits and gives an event as always.
 /// @param num_wait_events  0 exactly when wait_events is NULL.
 /// @param wait_events      Must complete before the first kernel starts, beside the stream's own order.

@@ -24,6 +24,8 @@ struct Config {
   std::int32_t lanes = 0;  ///< work-items a token; 0 picks 1 on a CPU and 64 elsewhere
 };
 
+/// Why no token can choose among E experts by this rule; empty when it can.
+std::string reject(const RouterSpec& spec, std::int64_t experts);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why

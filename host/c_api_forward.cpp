@@ -1,0 +1,119 @@
+#include <moecl/workspace.hpp>
+
+#include <CL/cl.h>
+
+#include "host/c_api.hpp"
+
+namespace moecl::c_api {
+namespace {
+
+template <class T>
+T memory_info(cl_mem memory, cl_mem_info name) {
+  T value{};
+  check_cl(clGetMemObjectInfo(memory, name, sizeof(value), &value, nullptr), "clGetMemObjectInfo");
+  return value;
+}
+
+/// From the offset to the end of the cl_mem.
+BufferView memory_of(const Context& context, moecl_device_array array, std::uint64_t alignment, const char* what) {
+  require(array.memory != nullptr, "{}: the cl_mem is null", what);
+  require(memory_info<cl_mem_object_type>(array.memory, CL_MEM_TYPE) == CL_MEM_OBJECT_BUFFER,
+          "{}: the cl_mem is no buffer", what);
+  require(memory_info<cl_context>(array.memory, CL_MEM_CONTEXT) == context.handle(),
+          "{}: the cl_mem belongs to another cl_context", what);
+  const auto size = memory_info<std::size_t>(array.memory, CL_MEM_SIZE);
+  require(array.offset_bytes % alignment == 0, "{}: byte offset {} is no multiple of {}", what, array.offset_bytes,
+          alignment);
+  require(array.offset_bytes <= size, "{}: byte offset {} in a cl_mem of {} bytes", what, array.offset_bytes, size);
+  return {array.memory, array.offset_bytes, size - array.offset_bytes};
+}
+
+TensorView tensor(const Context& context, moecl_device_array array, const char* what, DType dtype, std::int64_t rows,
+                  std::int64_t columns) {
+  if (rows == 0 && array.memory == nullptr) return {{}, dtype, {0, columns}};
+  const BufferView memory = memory_of(context, array, size_bytes(dtype), what);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_bytes(dtype);
+  require(static_cast<std::uint64_t>(rows) <= memory.size_bytes / row_bytes,
+          "{}: {} rows of {} bytes do not fit the {} bytes of the cl_mem from byte offset {} on", what, rows, row_bytes,
+          memory.size_bytes, array.offset_bytes);
+  return {memory, dtype, {rows, columns}};
+}
+
+TensorView fault_word(const Context& context, moecl_device_array array) {
+  constexpr std::uint64_t word_bytes = 16;
+  const BufferView memory = memory_of(context, array, sizeof(std::int32_t), "fault");
+  require(memory.size_bytes >= word_bytes, "fault: needs {} bytes, the cl_mem has {} from byte offset {} on",
+          word_bytes, memory.size_bytes, array.offset_bytes);
+  return {memory, DType::i32, {4}};
+}
+
+BufferView workspace_of(const Context& context, const moecl_forward_args& args) {
+  if (args.tokens == 0 && args.workspace.memory == nullptr) return {};
+  const BufferView memory = memory_of(context, args.workspace, WorkspaceLayout::alignment_bytes, "workspace");
+  require(args.workspace_bytes <= memory.size_bytes,
+          "workspace: workspace_bytes {} leave a cl_mem with {} bytes from {} on", args.workspace_bytes,
+          memory.size_bytes, args.workspace.offset_bytes);
+  return memory.slice(0, or_default(args.workspace_bytes, memory.size_bytes));
+}
+
+MoeLayer::Forward forward_args(const Context& context, const MoeLayer& layer, const moecl_forward_args& args) {
+  const MoeShape& shape = layer.shape();
+  const DType stored = layer.options().dtype;
+  const DType out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype");
+  require(args.tokens >= 0, "tokens: {} is negative", args.tokens);
+  const auto given = [&](moecl_device_array array, const char* what, DType dtype, std::int64_t columns) {
+    return array.memory == nullptr ? TensorView() : tensor(context, array, what, dtype, args.tokens, columns);
+  };
+  MoeLayer::Forward forward;
+  forward.x = tensor(context, args.x, "x", stored, args.tokens, shape.hidden);
+  forward.out = tensor(context, args.out, "out", out, args.tokens, shape.hidden);
+  forward.ids = given(args.ids, "ids", DType::i32, shape.router.top_k);
+  forward.weights = given(args.weights, "weights", DType::f32, shape.router.top_k);
+  forward.router_logits = given(args.router_logits, "router_logits", DType::f32, shape.experts);
+  forward.topk_ids = given(args.topk_ids, "topk_ids", DType::i32, shape.router.top_k);
+  forward.topk_weights = given(args.topk_weights, "topk_weights", DType::f32, shape.router.top_k);
+  forward.routed_out = given(args.routed_out, "routed_out", out, shape.hidden);
+  forward.workspace = workspace_of(context, args);
+  if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
+  return forward;
+}
+
+WaitList wait_list(const Context& context, std::uint32_t count, cl_event const* events) {
+  require((count == 0) == (events == nullptr), "wait list: {} events at {}", count,
+          events == nullptr ? "NULL" : "an array");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    require(events[i] != nullptr, "wait list: event {} of {} is null", i, count);
+    cl_context of_event = nullptr;
+    check_cl(clGetEventInfo(events[i], CL_EVENT_CONTEXT, sizeof(of_event), &of_event, nullptr), "clGetEventInfo");
+    require(of_event == context.handle(), "wait list: event {} belongs to another cl_context", i);
+  }
+  return {events, count};
+}
+
+}  // namespace
+}  // namespace moecl::c_api
+
+using namespace moecl;
+using namespace moecl::c_api;
+
+moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                                 uint32_t num_wait_events, cl_event const* wait_events, cl_event* out_event) {
+  return guarded([&] {
+    const moecl_layer& of = required(layer, "layer");
+    const StreamView on = required(stream, "stream").stream;
+    require(on.context->handle() == of.context->handle(),
+            "forward: the stream and the layer are of different cl_contexts");
+    const MoeLayer::Forward forward = forward_args(*on.context, of.layer, read_struct(args, "args"));
+    Event done;
+    Submit submit{wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
+    of.layer.forward(on, forward, submit);
+    if (out_event != nullptr) *out_event = done.release();
+  });
+}
+
+moecl_status moecl_check_fault(moecl_stream* stream, moecl_device_array fault) {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    check_fault(on, fault_word(*on.context, fault));
+  });
+}

@@ -1,0 +1,179 @@
+#include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
+
+#include <algorithm>
+
+#include "host/c_api.hpp"
+
+namespace moecl::c_api {
+namespace {
+
+/// The C++ enumerator of the same number. Errors: invalid_argument  not in [0, last]
+template <class Enum>
+Enum enumerator(std::int32_t value, Enum last, const char* what) {
+  require(value >= 0 && value <= static_cast<std::int32_t>(last), "{}: {} is not in [0, {}]", what, value,
+          static_cast<std::int32_t>(last));
+  return static_cast<Enum>(value);
+}
+
+static_assert(static_cast<int>(ScoreFunction::softmax) == MOECL_SCORE_SOFTMAX &&
+              static_cast<int>(ScoreFunction::sigmoid) == MOECL_SCORE_SIGMOID &&
+              static_cast<int>(ScoreFunction::none) == MOECL_SCORE_NONE);
+static_assert(static_cast<int>(ScoreOrder::before_top_k) == MOECL_SCORE_BEFORE_TOP_K &&
+              static_cast<int>(ScoreOrder::after_top_k) == MOECL_SCORE_AFTER_TOP_K);
+static_assert(static_cast<int>(GroupScore::max) == MOECL_GROUP_MAX &&
+              static_cast<int>(GroupScore::sum_of_top_2) == MOECL_GROUP_SUM_OF_TOP_2);
+static_assert(static_cast<int>(ActivationFunction::silu) == MOECL_SILU &&
+              static_cast<int>(ActivationFunction::gelu) == MOECL_GELU &&
+              static_cast<int>(ActivationFunction::gelu_tanh) == MOECL_GELU_TANH &&
+              static_cast<int>(ActivationFunction::swigluoai) == MOECL_SWIGLUOAI &&
+              static_cast<int>(ActivationFunction::relu2) == MOECL_RELU2);
+static_assert(static_cast<int>(ExpertLayout::standard) == MOECL_LAYOUT_STANDARD &&
+              static_cast<int>(ExpertLayout::batched) == MOECL_LAYOUT_BATCHED);
+
+std::int32_t number_of(DType dtype) {
+  return dtype == DType::f32 ? MOECL_F32 : dtype == DType::f16 ? MOECL_F16 : MOECL_BF16;
+}
+
+MoeLayerOptions layer_options(const moecl_layer_options* given, DType stored) {
+  const auto from = read_options(given, "options");
+  MoeLayerOptions options;
+  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
+  options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
+  options.rows_per_expert = from.rows_per_expert;
+  options.chunk_tokens = from.chunk_tokens;
+  return options;
+}
+
+MoeShape shape_of(const moecl_layer_desc& desc) {
+  MoeShape shape;
+  shape.hidden = desc.hidden;
+  shape.intermediate = desc.intermediate;
+  shape.experts = desc.experts;
+  shape.router.top_k = desc.top_k;
+  shape.router.score = enumerator(desc.score, ScoreFunction::none, "score");
+  shape.router.order = enumerator(desc.score_order, ScoreOrder::after_top_k, "score_order");
+  shape.router.groups = or_default(desc.groups, 1);
+  shape.router.kept_groups = or_default(desc.kept_groups, shape.router.groups);
+  shape.router.group_score = enumerator(desc.group_score, GroupScore::sum_of_top_2, "group_score");
+  shape.router.renormalise = desc.renormalise != 0;
+  shape.router.renormalise_epsilon = desc.renormalise_epsilon;
+  shape.router.scaling_factor = or_default(desc.scaling_factor, shape.router.scaling_factor);
+  shape.router.weight_on_input = desc.weight_on_input != 0;
+  shape.activation.function = enumerator(desc.activation, ActivationFunction::relu2, "activation");
+  shape.activation.alpha = or_default(desc.activation_alpha, shape.activation.alpha);
+  shape.activation.limit = or_default(desc.activation_limit, shape.activation.limit);
+  shape.shared_intermediate = desc.shared_intermediate;
+  shape.shared_gate = desc.shared_expert_gate.data != nullptr;
+  shape.selection_bias = desc.selection_bias.data != nullptr;
+  return shape;
+}
+
+/// Rows [first_row, first_row + rows) of an array with that many columns; absent when the array is.
+HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_row, std::int64_t rows,
+                  std::int64_t columns) {
+  if (array.data == nullptr) return {};
+  const DType dtype = dtype_of(array.dtype, what);
+  const auto skipped = static_cast<std::size_t>(first_row * columns) * size_bytes(dtype);
+  return {static_cast<const std::byte*>(array.data) + skipped, dtype, rows, columns};
+}
+
+/// Views of the caller's weights; whether all are there is the layer's own check.
+MoeWeights weights_of(const moecl_layer_desc& desc) {
+  const std::int64_t hidden = desc.hidden, inter = desc.intermediate, shared = desc.shared_intermediate;
+  const std::int64_t experts = desc.experts;
+  require(hidden >= 1 && inter >= 1 && experts >= 1 && shared >= 0,
+          "layer: hidden {}, intermediate {} and experts {} must be positive, shared_intermediate {} not negative",
+          hidden, inter, experts, shared);
+  const double bytes =
+      8.0 * static_cast<double>(hidden) * static_cast<double>(std::max(inter, shared)) * static_cast<double>(experts);
+  require(bytes < 9e18, "layer: hidden {}, intermediate {}, shared_intermediate {} and experts {} overflow 64 bits",
+          hidden, inter, shared, experts);
+  require(desc.gate_up.data == nullptr || (desc.gate.data == nullptr && desc.up.data == nullptr),
+          "weights: give gate_up, or gate and up, not both");
+
+  MoeWeights weights;
+  weights.router = matrix(desc.router, "router", 0, experts, hidden);
+  weights.selection_bias = matrix(desc.selection_bias, "selection_bias", 0, 1, experts);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    ExpertMatrices& expert = weights.experts.emplace_back();
+    if (desc.gate_up.data != nullptr) {
+      expert.gate = matrix(desc.gate_up, "gate_up", 2 * e * inter, inter, hidden);
+      expert.up = matrix(desc.gate_up, "gate_up", (2 * e + 1) * inter, inter, hidden);
+    } else {
+      expert.gate = matrix(desc.gate, "gate", e * inter, inter, hidden);
+      expert.up = matrix(desc.up, "up", e * inter, inter, hidden);
+    }
+    expert.down = matrix(desc.down, "down", e * hidden, hidden, inter);
+  }
+  weights.shared.gate = matrix(desc.shared_gate, "shared_gate", 0, shared, hidden);
+  weights.shared.up = matrix(desc.shared_up, "shared_up", 0, shared, hidden);
+  weights.shared.down = matrix(desc.shared_down, "shared_down", 0, hidden, shared);
+  weights.shared_gate = matrix(desc.shared_expert_gate, "shared_expert_gate", 0, 1, hidden);
+  require(
+      shared > 0 || !(weights.shared.gate.present() || weights.shared.up.present() || weights.shared.down.present()),
+      "weights: shared experts are given, shared_intermediate is 0");
+  return weights;
+}
+
+moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
+                        const moecl_layer_options* options) {
+  const DType stored = weights.experts.front().down.dtype;
+  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, layer_options(options, stored))};
+}
+
+}  // namespace
+}  // namespace moecl::c_api
+
+using namespace moecl;
+using namespace moecl::c_api;
+
+moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32_t layer,
+                              const moecl_layer_options* options, moecl_layer** out_layer) {
+  return guarded([&] {
+    moecl_layer*& out = required(out_layer, "out_layer");
+    const moecl_stream& on = required(stream, "stream");
+    const Checkpoint checkpoint = Checkpoint::open(&required(model_dir, "model_dir"));
+    const ModelConfig& model = checkpoint.config();
+    const MoeLayerConfig config = model.layer(layer == -1 ? model.first_moe_layer() : layer);
+    out = make_layer(on, config.shape, find_layer_weights(checkpoint, config), options);
+  });
+}
+
+moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* desc, const moecl_layer_options* options,
+                                moecl_layer** out_layer) {
+  return guarded([&] {
+    moecl_layer*& out = required(out_layer, "out_layer");
+    const moecl_stream& on = required(stream, "stream");
+    const auto given = read_struct(desc, "desc");
+    out = make_layer(on, shape_of(given), weights_of(given), options);
+  });
+}
+
+moecl_status moecl_layer_destroy(moecl_layer* layer) {
+  return guarded([&] { delete layer; });
+}
+
+moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* out_info) {
+  return guarded([&] {
+    const MoeLayer& of = required(layer, "layer").layer;
+    const MoeShape& shape = of.shape();
+    moecl_layer_info info{};
+    info.hidden = shape.hidden;
+    info.intermediate = shape.intermediate;
+    info.shared_intermediate = shape.shared_intermediate;
+    info.experts = shape.experts;
+    info.top_k = shape.router.top_k;
+    info.dtype = number_of(of.options().dtype);
+    info.expert_layout = static_cast<std::int32_t>(of.options().layout);
+    info.chunk_tokens = of.report().chunk_tokens;
+    info.weight_bytes = of.report().weight_bytes;
+    write_struct(info, out_info, "out_info");
+  });
+}
+
+moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes) {
+  return guarded([&] {
+    required(out_workspace_bytes, "out_workspace_bytes") = required(layer, "layer").layer.workspace_bytes(tokens);
+  });
+}

@@ -1,0 +1,393 @@
+#include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <functional>
+
+#include "tests/host/c_api.hpp"
+#include "tests/host/c_layer.h"
+#include "tests/host/files.hpp"
+#include "tests/runtime/blocking_calls.hpp"
+
+namespace moecl::test {
+namespace {
+
+const char* const golden_name = "deepseek-v3-e32k8-g8";  // uses every router option but weight_on_input
+
+std::string golden_dir(const std::string& name) { return data_path("goldens/" + name); }
+
+std::vector<double> golden_values(const std::string& name, const char* tensor_name) {
+  const SafetensorsFile file = SafetensorsFile::open(golden_dir(name) + "/golden.safetensors");
+  const HostTensor tensor = file.tensor(tensor_name);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+  return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
+}
+
+moecl_device_array array(const TensorView& view) { return {view.buffer.handle, view.buffer.offset_bytes}; }
+
+/// A device's queue, wrapped.
+class CApiLayerTest : public OnEveryDevice {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(moecl_context_wrap(device().context->handle(), nullptr, context_.out()));
+    ASSERT_OK(moecl_stream_wrap(context_, device().stream.view().queue, stream_.out()));
+  }
+  void load(const std::string& name, const moecl_layer_options* options = nullptr) {
+    ASSERT_OK(moecl_layer_load(stream_, golden_dir(name).c_str(), -1, options, layer_.out()));
+    ASSERT_OK(moecl_layer_describe(layer_, &info_));
+  }
+  std::uint64_t workspace_bytes(std::int64_t tokens) const {
+    std::uint64_t bytes = 0;
+    EXPECT_EQ(moecl_layer_workspace_bytes(layer_, tokens, &bytes), MOECL_OK) << moecl_last_error_message();
+    return bytes;
+  }
+  moecl_status forward(const moecl_forward_args& args) const {
+    return moecl_layer_forward(layer_, stream_, &args, 0, nullptr, nullptr);
+  }
+
+  ContextHandle context_;
+  StreamHandle stream_;
+  LayerHandle layer_;
+  moecl_layer_info info_ = sized<moecl_layer_info>();
+};
+MOECL_ON_EVERY_DEVICE(CApiLayerTest);
+
+/// What a pass of T tokens needs, at odd offsets of bigger buffers.
+struct Pass {
+  GuardedTensor x, out;
+  Buffer workspace;
+  moecl_forward_args args = sized<moecl_forward_args>();
+
+  Pass(const TestDevice& device, const std::vector<double>& input, std::int64_t hidden, std::uint64_t workspace_bytes)
+      : x(upload(device, DType::f32, {static_cast<std::int64_t>(input.size()) / hidden, hidden}, input)),
+        out(device, DType::f32, {static_cast<std::int64_t>(input.size()) / hidden, hidden}),
+        workspace(*device.context, workspace_bytes + 256) {
+    args.tokens = x.view().shape[0];
+    args.x = array(x);
+    args.out = array(out);
+    args.workspace = {workspace.handle(), 256};
+    args.workspace_bytes = workspace_bytes;
+  }
+};
+
+/// The weights of a golden layer as one array a kind.
+struct RawWeights {
+  std::vector<unsigned char> gate, up, down;
+  Checkpoint checkpoint = Checkpoint::open(golden_dir(golden_name));
+  MoeLayerConfig config = checkpoint.config().layer(0);
+  MoeWeights found = find_layer_weights(checkpoint, config);
+  moecl_layer_desc desc = sized<moecl_layer_desc>();
+
+  RawWeights() {
+    const auto append = [](std::vector<unsigned char>& to, const HostMatrix& matrix) {
+      const auto* from = static_cast<const unsigned char*>(matrix.data);
+      to.insert(to.end(), from, from + matrix.rows * matrix.columns * 4);
+    };
+    for (const ExpertMatrices& expert : found.experts) {
+      append(gate, expert.gate);
+      append(up, expert.up);
+      append(down, expert.down);
+    }
+    // Written out from config.json of the case.
+    desc.hidden = 96;
+    desc.intermediate = 20;
+    desc.shared_intermediate = static_cast<std::int64_t>(found.shared.gate.rows);
+    desc.experts = 32;
+    desc.top_k = 8;
+    desc.score = MOECL_SCORE_SIGMOID;
+    desc.groups = 8;
+    desc.kept_groups = 4;
+    desc.group_score = MOECL_GROUP_SUM_OF_TOP_2;
+    desc.renormalise = 1;
+    desc.renormalise_epsilon = 1e-20F;
+    desc.scaling_factor = 2.5F;
+    desc.router = {found.router.data, MOECL_F32};
+    desc.selection_bias = {found.selection_bias.data, MOECL_F32};
+    desc.gate = {gate.data(), MOECL_F32};
+    desc.up = {up.data(), MOECL_F32};
+    desc.down = {down.data(), MOECL_F32};
+    desc.shared_gate = {found.shared.gate.data, MOECL_F32};
+    desc.shared_up = {found.shared.up.data, MOECL_F32};
+    desc.shared_down = {found.shared.down.data, MOECL_F32};
+  }
+};
+
+TEST(CApiLayer, RunsInACProgramOnEveryDevice) {
+  int32_t count = 0, ran = 0;
+  ASSERT_OK(moecl_device_count(&count));
+  for (int32_t i = 0; i < count; ++i) {
+    auto info = sized<moecl_device_info>();
+    ASSERT_OK(moecl_device_describe(i, &info));
+    if (info.refused[0] != '\0') continue;
+    double error = -1;
+    const char* failed = c_layer_run(i, &error);
+    ASSERT_EQ(failed, nullptr) << failed;
+    EXPECT_LE(error, 1e-5) << info.platform_name;
+    ++ran;
+  }
+  EXPECT_EQ(ran, static_cast<int32_t>(devices().size()));
+}
+
+TEST_P(CApiLayerTest, LoadsACheckpoint) {
+  load(golden_name);
+  EXPECT_EQ(info_.hidden, 96);
+  EXPECT_EQ(info_.intermediate, 20);
+  EXPECT_EQ(info_.experts, 32);
+  EXPECT_EQ(info_.top_k, 8);
+  EXPECT_EQ(info_.dtype, MOECL_F32);
+  EXPECT_EQ(info_.expert_layout, MOECL_LAYOUT_STANDARD);
+  EXPECT_GE(info_.weight_bytes, 32U * 3 * 96 * 20 * 4);
+
+  Pass pass(device(), golden_values(golden_name, "hidden_states"), 96, workspace_bytes(33));
+  const GuardedTensor logits(device(), DType::f32, {33, 32}), routed(device(), DType::f32, {33, 96});
+  const GuardedTensor ids(device(), DType::i32, {33, 8}), weights(device(), DType::f32, {33, 8});
+  pass.args.router_logits = array(logits);
+  pass.args.routed_out = array(routed);
+  pass.args.topk_ids = array(ids);
+  pass.args.topk_weights = array(weights);
+  ASSERT_OK(forward(pass.args));
+  const BlockingCalls calls;
+  ASSERT_OK(forward(pass.args));  // every program is compiled now
+  EXPECT_THAT(calls.names(), testing::IsEmpty());
+  EXPECT_LE(relative_error(pass.out.values(), golden_values(golden_name, "output")), 1e-5);
+  EXPECT_LE(relative_error(routed.values(), golden_values(golden_name, "routed_output")), 1e-5);
+  EXPECT_LE(relative_error(logits.values(), golden_values(golden_name, "router_logits")), 1e-5);
+
+  // The chosen experts, given back as the caller's own, lead to the same output.
+  const std::vector<double> own = pass.out.values();
+  Pass again(device(), golden_values(golden_name, "hidden_states"), 96, workspace_bytes(33));
+  again.args.ids = array(ids);
+  again.args.weights = array(weights);
+  ASSERT_OK(forward(again.args));
+  EXPECT_EQ(again.out.values(), own);
+}
+
+TEST_P(CApiLayerTest, StoresInTheTypeAskedFor) {
+  auto options = sized<moecl_layer_options>();
+  options.dtype = MOECL_BF16;
+  options.chunk_tokens = 50;
+  load("qwen3-moe-e64k8", &options);
+  EXPECT_EQ(info_.dtype, MOECL_BF16);
+  EXPECT_EQ(info_.chunk_tokens, 50);
+  const GuardedTensor x =
+      upload(device(), DType::bf16, {128, 96}, golden_values("qwen3-moe-e64k8", "bf16.hidden_states"));
+  const GuardedTensor out(device(), DType::f32, {128, 96});
+  const Buffer workspace(*device().context, workspace_bytes(128));
+  auto args = sized<moecl_forward_args>();
+  args.tokens = 128;
+  args.x = array(x);
+  args.out = array(out);
+  args.out_dtype = MOECL_F32;
+  args.workspace.memory = workspace.handle();
+  ASSERT_OK(forward(args));
+  EXPECT_LE(relative_error(out.values(), golden_values("qwen3-moe-e64k8", "bf16.output_ref")), 1e-5);
+  load("qwen3-moe-e128k8-bf16");
+  EXPECT_EQ(info_.dtype, MOECL_BF16) << "by default, what the checkpoint stores";
+}
+
+TEST_P(CApiLayerTest, TakesRawWeights) {
+  const RawWeights raw;
+  ASSERT_OK(moecl_layer_create(stream_, &raw.desc, nullptr, layer_.out()));
+  const Pass pass(device(), golden_values(golden_name, "hidden_states"), 96, workspace_bytes(33));
+  ASSERT_OK(forward(pass.args));
+  EXPECT_LE(relative_error(pass.out.values(), golden_values(golden_name, "output")), 1e-5);
+}
+
+TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
+  RawWeights raw;
+  const auto refuses = [&](moecl_status status, const char* text, const std::function<void(moecl_layer_desc&)>& spoil) {
+    SCOPED_TRACE(text);
+    moecl_layer_desc desc = raw.desc;
+    spoil(desc);
+    EXPECT_FAILS(status, text, moecl_layer_create(stream_, &desc, nullptr, layer_.out()));
+    EXPECT_EQ(layer_, nullptr);
+  };
+  using Desc = moecl_layer_desc&;
+  const moecl_status invalid = MOECL_INVALID_ARGUMENT;
+  refuses(invalid, "size_bytes is 0", [](Desc d) { d.size_bytes = 0; });
+  refuses(invalid, "top_k 33", [](Desc d) { d.top_k = 33; });
+  refuses(invalid, "top_k 0", [](Desc d) { d.top_k = 0; });
+  refuses(invalid, "hidden 0", [](Desc d) { d.hidden = 0; });
+  refuses(invalid, "intermediate -1", [](Desc d) { d.intermediate = -1; });
+  refuses(invalid, "experts 0", [](Desc d) { d.experts = 0; });
+  refuses(invalid, "overflow", [](Desc d) { d.hidden = INT64_MAX; });
+  refuses(invalid, "groups", [](Desc d) { d.groups = 5; });
+  refuses(invalid, "score: 3", [](Desc d) { d.score = 3; });
+  refuses(invalid, "score_order: -1", [](Desc d) { d.score_order = -1; });
+  refuses(invalid, "group_score: 2", [](Desc d) { d.group_score = 2; });
+  refuses(invalid, "activation: 5", [](Desc d) { d.activation = 5; });
+  refuses(invalid, "router: dtype 0", [](Desc d) { d.router.dtype = MOECL_DEFAULT_DTYPE; });
+  refuses(invalid, "gate: dtype 9", [](Desc d) { d.gate.dtype = 9; });
+  refuses(invalid, "router", [](Desc d) { d.router.data = nullptr; });
+  refuses(invalid, "expert 0 down", [](Desc d) { d.down.data = nullptr; });
+  refuses(invalid, "not both", [](Desc d) { d.gate_up = d.gate; });
+  refuses(invalid, "shared", [](Desc d) { d.shared_down.data = nullptr; });
+  refuses(invalid, "shared", [](Desc d) { d.shared_intermediate = 0; });
+  refuses(invalid, "-2", [](Desc d) { d.shared_intermediate = -2; });
+  refuses(MOECL_UNSUPPORTED, "input", [](Desc d) { d.top_k = d.weight_on_input = 1; });
+
+  auto options = sized<moecl_layer_options>();
+  options.dtype = 4;
+  EXPECT_FAILS(invalid, "dtype 4", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  options.dtype = 0;
+  options.expert_layout = 2;
+  EXPECT_FAILS(invalid, "expert_layout: 2", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  EXPECT_FAILS(invalid, "desc: the pointer is null", moecl_layer_create(stream_, nullptr, nullptr, layer_.out()));
+  EXPECT_FAILS(invalid, "stream: the pointer is null", moecl_layer_create(nullptr, &raw.desc, nullptr, layer_.out()));
+  EXPECT_FAILS(invalid, "out_layer: the pointer is null", moecl_layer_create(stream_, &raw.desc, nullptr, nullptr));
+}
+
+TEST_P(CApiLayerTest, RefusesCheckpointsItCannotLoad) {
+  const std::string dir = golden_dir("qwen3-moe-layer1-e32k8");  // layer 0 is dense
+  moecl_layer** out = layer_.out();
+  EXPECT_FAILS(MOECL_IO_ERROR, "/no/such", moecl_layer_load(stream_, "/no/such", -1, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "0", moecl_layer_load(stream_, dir.c_str(), 0, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "7", moecl_layer_load(stream_, dir.c_str(), 7, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-2", moecl_layer_load(stream_, dir.c_str(), -2, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_load(stream_, nullptr, -1, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_load(nullptr, dir.c_str(), -1, nullptr, out));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_load(stream_, dir.c_str(), -1, nullptr, nullptr));
+  EXPECT_EQ(layer_, nullptr);
+}
+
+TEST_P(CApiLayerTest, RefusesArgumentsOfForwardThatDoNotFit) {
+  load("mixtral-e8k2");
+  const Pass pass(device(), normal(5 * 96, 1), 96, workspace_bytes(5));
+  const CallersQueue elsewhere(device());
+  cl_mem foreign = clCreateBuffer(elsewhere.context, CL_MEM_READ_WRITE, 1 << 20, nullptr, nullptr);
+  const Buffer small(*device().context, 5 * 96 * 4 - 1);
+  const auto refuses = [&](const char* text, const std::function<void(moecl_forward_args&)>& spoil) {
+    SCOPED_TRACE(text);
+    moecl_forward_args args = pass.args;
+    spoil(args);
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, text, forward(args));
+  };
+  using Args = moecl_forward_args&;
+  refuses("size_bytes is 0", [](Args a) { a.size_bytes = 0; });
+  refuses("tokens: -1", [](Args a) { a.tokens = -1; });
+  refuses("x: ", [](Args a) { a.tokens = INT64_MAX; });
+  refuses("x: the cl_mem is null", [](Args a) { a.x.memory = nullptr; });
+  refuses("out: the cl_mem is null", [](Args a) { a.out.memory = nullptr; });
+  refuses("x: byte offset 3 ", [](Args a) { a.x.offset_bytes = 3; });
+  refuses("x: byte offset 1099511627776 ", [](Args a) { a.x.offset_bytes = std::uint64_t{1} << 40; });
+  refuses("out: 5 rows of 384 bytes do not fit the 1919", [&](Args a) { a.out = {small.handle(), 0}; });
+  refuses("router_logits: the cl_mem belongs to another", [&](Args a) { a.router_logits.memory = foreign; });
+  refuses("out_dtype: dtype 17", [](Args a) { a.out_dtype = 17; });
+  refuses("ids and weights", [&](Args a) { a.ids = a.x; });
+  refuses("workspace", [](Args a) { a.workspace.memory = nullptr; });
+  refuses("workspace: byte offset 4", [](Args a) { a.workspace.offset_bytes = 4; });
+  refuses("workspace", [](Args a) { a.workspace_bytes -= 1; });
+  refuses("workspace", [](Args a) { a.workspace_bytes += 1 << 20; });
+  refuses("fault: needs 16 bytes", [&](Args a) { a.fault = {small.handle(), 5 * 96 * 4 - 8}; });
+  pass.out.check_guards();
+  for (const double value : pass.out.values()) EXPECT_TRUE(std::isnan(value)) << "a refused pass wrote its output";
+
+  cl_event event = nullptr, foreign_event = clCreateUserEvent(elsewhere.context, nullptr);
+  const auto wait = [&](std::uint32_t count, cl_event* events) {
+    return moecl_layer_forward(layer_, stream_, &pass.args, count, events, nullptr);
+  };
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "wait list: 2 events at NULL", wait(2, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "wait list: 0 events", wait(0, &foreign_event));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "event 0 of 1 is null", wait(1, &event));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "another cl_context", wait(1, &foreign_event));
+  ContextHandle other_context;
+  StreamHandle other_stream;
+  ASSERT_OK(moecl_context_wrap(elsewhere.context, nullptr, other_context.out()));
+  ASSERT_OK(moecl_stream_wrap(other_context, elsewhere.queue, other_stream.out()));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "different cl_contexts",
+               moecl_layer_forward(layer_, other_stream, &pass.args, 0, nullptr, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer",
+               moecl_layer_forward(nullptr, stream_, &pass.args, 0, nullptr, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "stream: the pointer",
+               moecl_layer_forward(layer_, nullptr, &pass.args, 0, nullptr, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "args: the pointer",
+               moecl_layer_forward(layer_, stream_, nullptr, 0, nullptr, nullptr));
+  std::uint64_t bytes = 0;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-1", moecl_layer_workspace_bytes(layer_, -1, &bytes));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_workspace_bytes(layer_, 1, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_workspace_bytes(nullptr, 1, &bytes));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(layer_, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(nullptr, &info_));
+  clReleaseEvent(foreign_event);
+  clReleaseMemObject(foreign);
+}
+
+TEST_P(CApiLayerTest, WaitsForEventsAndGivesOne) {
+  load("mixtral-e8k2");
+  const Pass pass(device(), golden_values("mixtral-e8k2", "hidden_states"), 96, workspace_bytes(33));
+  cl_event gate = clCreateUserEvent(device().context->handle(), nullptr), done = nullptr;
+  ASSERT_OK(moecl_layer_forward(layer_, stream_, &pass.args, 1, &gate, &done));
+  ASSERT_NE(done, nullptr);
+  cl_int status = CL_COMPLETE;
+  clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+  EXPECT_NE(status, CL_COMPLETE);
+  clSetUserEventStatus(gate, CL_COMPLETE);
+  EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
+  clReleaseEvent(gate);
+  clReleaseEvent(done);
+  EXPECT_LE(relative_error(pass.out.values(), golden_values("mixtral-e8k2", "output")), 1e-5);
+}
+
+TEST_P(CApiLayerTest, GivesAnEventWithoutTokens) {
+  load("mixtral-e8k2");
+  auto args = sized<moecl_forward_args>();
+  cl_event done = nullptr;
+  ASSERT_OK(moecl_layer_forward(layer_, stream_, &args, 0, nullptr, &done));
+  ASSERT_NE(done, nullptr);
+  EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
+  clReleaseEvent(done);
+}
+
+TEST_P(CApiLayerTest, OutlivesTheHandlesItWasMadeFrom) {
+  ContextHandle context;
+  StreamHandle first, second;
+  LayerHandle layer;
+  ASSERT_OK(moecl_context_wrap(device().context->handle(), nullptr, context.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, first.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, second.out()));
+  ASSERT_OK(moecl_layer_load(first, golden_dir("mixtral-e8k2").c_str(), -1, nullptr, layer.out()));
+  context.reset();
+  first.reset();
+  auto args = sized<moecl_forward_args>();
+  ASSERT_OK(moecl_layer_forward(layer, second, &args, 0, nullptr, nullptr));
+  ASSERT_OK(moecl_stream_finish(second));
+}
+
+TEST_P(CApiLayerTest, ReportsFaultsOfTheDevice) {
+  load("mixtral-e8k2");
+  Pass pass(device(), normal(2 * 96, 1), 96, workspace_bytes(2));
+  const GuardedTensor fault = upload(device(), DType::i32, {4}, {0, 0, 0, 0});
+  const GuardedTensor weights = upload(device(), DType::f32, {2, 2}, {1, 1, 1, 1});
+  const GuardedTensor good = upload(device(), DType::i32, {2, 2}, {1, 0, 7, -1});
+  const GuardedTensor bad = upload(device(), DType::i32, {2, 2}, {1, 0, 8, 3});
+  pass.args.weights = array(weights);
+  pass.args.fault = array(fault);
+  pass.args.ids = array(good);
+  ASSERT_OK(forward(pass.args));
+  EXPECT_OK(moecl_check_fault(stream_, pass.args.fault));
+  pass.args.ids = array(bad);
+  ASSERT_OK(forward(pass.args));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "expert 8", moecl_check_fault(stream_, pass.args.fault));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_check_fault(stream_, {nullptr, 0}));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_check_fault(nullptr, pass.args.fault));
+}
+
+TEST_P(CApiLayerTest, LogsToTheCaller) {
+  std::vector<std::string> lines;
+  auto options = sized<moecl_context_options>();
+  options.disk_cache = MOECL_OFF;  // so that programs are built, which is logged
+  options.log_level = MOECL_LOG_INFO;
+  options.log_user = &lines;
+  options.log = [](void* user, moecl_log_level, const char* message) {
+    static_cast<std::vector<std::string>*>(user)->emplace_back(message);
+  };
+  ContextHandle context;
+  StreamHandle stream;
+  ASSERT_OK(moecl_context_wrap(device().context->handle(), &options, context.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, stream.out()));
+  ASSERT_OK(moecl_layer_load(stream, golden_dir("mixtral-e8k2").c_str(), -1, nullptr, layer_.out()));
+  EXPECT_THAT(lines, testing::Contains(testing::HasSubstr("built ")));
+}
+
+}  // namespace
+}  // namespace moecl::test
