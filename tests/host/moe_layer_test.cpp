@@ -146,17 +146,18 @@ TEST_P(MoeLayerTest, SplitsWeightsThatExceedTheLargestAllocation) {
   EXPECT_EQ(whole.layer.report().weight_segments, 1);
   EXPECT_EQ(split.layer.report().weight_segments, 4);
   const std::vector<double> expected = forward(whole, whole.input()).out;
-  EXPECT_EQ(forward(split, split.input()).out, expected);
+  EXPECT_LE(relative_error(forward(split, split.input()).out, expected), 1e-6);  // chunks may run another variant
 }
 
-TEST_P(MoeLayerTest, ChunksGiveTheSameBits) {
+TEST_P(MoeLayerTest, ChunksGiveTheSameResult) {
   MoeLayerOptions options;
   options.chunk_tokens = 10;
   const Fixture whole(device(), "deepseek-v3-e32k8-g8"), chunked(device(), "deepseek-v3-e32k8-g8", options);
   EXPECT_EQ(chunked.layer.report().chunk_tokens, 10);
   const Outputs a = forward(whole, whole.input()), b = forward(chunked, whole.input());
   EXPECT_EQ(a.ids, b.ids);
-  EXPECT_EQ(a.weights, b.weights);
+  // Not bit for bit: shorter chunks may run the variant for few rows, which sums in another order.
+  EXPECT_LE(relative_error(b.weights, a.weights), 1e-6);
   EXPECT_LE(relative_error(b.out, a.out), 1e-6);
   EXPECT_LT(chunked.layer.workspace_bytes(1 << 20), whole.layer.workspace_bytes(1 << 20));
 }
