@@ -5,6 +5,7 @@
 # usage: install_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
 stranger=$(realpath "$(dirname "$0")/../stranger")
+golden=$(realpath "$(dirname "$0")/../data/goldens/qwen3-moe-e64k8")
 build=$1 scratch=$2
 rm -rf "$scratch"
 cmake --install "$build" --prefix "$scratch/first" >/dev/null
@@ -15,10 +16,10 @@ if grep -rIl "$scratch/first" "$scratch/prefix"; then
 fi
 
 echo "--- by find_package"
-cmake -G Ninja -S "$stranger" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$scratch/prefix" --log-level=WARNING
+cmake -G Ninja -S "$stranger" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DMOECL_GOLDEN="$golden" --log-level=WARNING
 cmake --build "$scratch/cmake" -- --quiet
 ctest --test-dir "$scratch/cmake" --output-on-failure --no-tests=error
 
 echo "--- by pkg-config"
 export PKG_CONFIG_PATH="$scratch/prefix/lib/pkgconfig"
-make -s -f "$stranger/Makefile" OUT="$scratch/make" check
+make -s -f "$stranger/Makefile" OUT="$scratch/make" GOLDEN="$golden" check
