@@ -7,7 +7,6 @@
 
 #include <CL/cl.h>
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +35,8 @@ static void check_cl(cl_int status, const char* what) {
 /// Good for files that one trusts.
 static float* read_f32(const char* path, const char* name, size_t* out_count) {
   FILE* file = fopen(path, "rb");
-  uint64_t header_bytes = 0, begin = 0, end = 0;
+  uint64_t header_bytes = 0;
+  unsigned long long begin = 0, end = 0;
   if (file == NULL || fread(&header_bytes, sizeof(header_bytes), 1, file) != 1) fail(path, "cannot be read");
   char* header = calloc(header_bytes + 1, 1);
   if (header == NULL || fread(header, 1, header_bytes, file) != header_bytes) fail(path, "is cut short");
@@ -45,7 +45,7 @@ static float* read_f32(const char* path, const char* name, size_t* out_count) {
   snprintf(key, sizeof(key), "\"%s\":{", name);
   const char* entry = strstr(header, key);
   const char* offsets = entry != NULL ? strstr(entry, "\"data_offsets\":[") : NULL;
-  if (offsets == NULL || sscanf(offsets, "\"data_offsets\":[%" SCNu64 ",%" SCNu64, &begin, &end) != 2)
+  if (offsets == NULL || sscanf(offsets, "\"data_offsets\":[%llu,%llu", &begin, &end) != 2)
     fail(path, "has no such tensor");
   float* values = malloc(end - begin);
   if (values == NULL || fseek(file, (long)(8 + header_bytes + begin), SEEK_SET) != 0 ||
@@ -130,8 +130,8 @@ int main(int argc, char** argv) {
            "clEnqueueReadBuffer");
 
   const double error = relative_error(output, expected, count);
-  printf("moecl %s from C on %s: %" PRId64 " tokens, %d experts, error %.2g\n", moecl_version(), device.name, tokens,
-         info.experts, error);
+  printf("moecl %s from C on %s: %lld tokens, %d experts, error %.2g\n", moecl_version(), device.name,
+         (long long)tokens, info.experts, error);
 
   clReleaseEvent(written);
   clReleaseEvent(done);
