@@ -8,7 +8,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
     const __global STORAGE(ROWS_DTYPE) * rows, ulong rows_first, const __global int* slot_rows, ulong slot_rows_first,
     const __global float* weights, ulong weights_first, const __global STORAGE(SHARED_DTYPE) * shared, ulong shared_first,
     const __global float* shared_gate, ulong shared_gate_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
-    long rows_stride, long weights_stride, long shared_stride, long gate_stride, long out_stride, long row_count, int top_k,
+    long rows_stride, long weights_stride, long shared_stride, long gate_stride, long out_stride, uint row_count, int top_k,
     int hidden, int skip_zero_weights) {
   const long token = get_group_id(0);
   rows += rows_first;
@@ -22,10 +22,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
     const int left = hidden - column;
     float16 sum = 0.0f;
     for (int k = 0; k < top_k; ++k) {
-      const long row = slot_rows[k];
+      const int row = slot_rows[k];  // rusticl 22.3 compares it wrongly as a long
       const float weight = weights ? weights[k] : 1.0f;
-      if (row < 0 || row >= row_count || (skip_zero_weights && weight == 0.0f)) continue;
-      sum += weight * LOAD_UPTO16(ROWS_DTYPE)(rows, row * rows_stride + column, left);
+      if (row >= 0 && (uint)row < row_count && !(skip_zero_weights && weight == 0.0f))
+        sum += weight * LOAD_UPTO16(ROWS_DTYPE)(rows, (long)row * rows_stride + column, left);
     }
     if (shared) sum += gate * LOAD_UPTO16(SHARED_DTYPE)(shared, column, left);
     STORE_UPTO16(OUT_DTYPE)(sum, out, column, left);

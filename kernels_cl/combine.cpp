@@ -1,5 +1,7 @@
 #include <moecl/combine.hpp>
 
+#include <algorithm>
+
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -41,6 +43,9 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
   const OperatorCost work = cost(args);
+  // Rows are named by int32: those past its range are out of reach.
+  const auto rows =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(args.rows.shape[0], std::numeric_limits<std::int32_t>::max()));
   // Without a shared part its type does not matter: one program less.
   const std::string options =
       fmt::format("-DLANES={}{}{}{}", lanes, dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),
@@ -49,8 +54,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {{hidden == 0 ? 0 : static_cast<std::size_t>(tokens) * local, 1, 1}, {local, 1, 1}}, submit,
          {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
          args.rows, args.slot_rows, args.weights, args.shared, args.shared_gate, args.out, args.rows.stride[0],
-         args.weights.stride[0], args.shared.stride[0], args.shared_gate.stride[0], args.out.stride[0],
-         args.rows.shape[0], static_cast<std::int32_t>(tokens == 0 ? 0 : args.slot_rows.shape[0] / tokens),
+         args.weights.stride[0], args.shared.stride[0], args.shared_gate.stride[0], args.out.stride[0], rows,
+         static_cast<std::int32_t>(tokens == 0 ? 0 : args.slot_rows.shape[0] / tokens),
          static_cast<std::int32_t>(hidden), std::int32_t{args.skip_zero_weights});
 }
 

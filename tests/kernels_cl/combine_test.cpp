@@ -1,15 +1,19 @@
 #include "tests/oracle/combine.hpp"
 
 #include <moecl/combine.hpp>
+#include <moecl/error.hpp>
 
-#include <limits>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
 
 #include "tests/devices.hpp"
+#include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
 namespace {
-
-constexpr std::int32_t lane_choices[] = {1, 64};
 
 class CombineTest : public OnEveryDevice {
  protected:
@@ -56,6 +60,95 @@ TEST_P(CombineTest, SumsWeightedRowsInEveryStorageType) {
       in.shared_gate.clear();
       check(in, from, to);
     }
+}
+
+TEST_P(CombineTest, EveryWidthAndTokenCount) {
+  for (const std::int64_t hidden : widths)
+    for (const std::int64_t tokens : row_counts) {
+      const auto h = static_cast<std::size_t>(hidden), t = static_cast<std::size_t>(tokens);
+      oracle::CombineInput in{h,  3, normal((3 * t + 1) * h, 5), std::vector<std::int32_t>(3 * t), normal(3 * t, 6),
+                              {}, {}};
+      for (std::size_t slot = 0; slot < 3 * t; ++slot)
+        in.slot_rows[slot] = static_cast<std::int32_t>(slot * 7 % (3 * t));
+      check(in, DType::f32, DType::f32);
+    }
+}
+
+TEST_P(CombineTest, SlotsWithoutARowAndUnweightedRows) {
+  // -1: the slot's expert is elsewhere; 4 and 99: its row was dropped.
+  check({20, 4, normal(4 * 20, 7), {0, -1, 3, 4, -1, -1, 99, -7}, normal(8, 8), {}, {}}, DType::f32, DType::f32);
+  check({20, 2, normal(4 * 20, 9), {0, 2, 3, -1}, {}, {}, {}}, DType::f32, DType::f32);
+}
+
+TEST_P(CombineTest, ZeroWeightRowsAreReadOrSkippedAsAsked) {
+  oracle::CombineInput in{17, 2, normal(2 * 17, 10), {0, 1}, {0, 0.5}, {}, {}};
+  std::fill_n(in.rows.begin(), 17, std::nan(""));
+  in.skip_zero_weights = true;
+  check(in, DType::f32, DType::f32);
+  const GuardedTensor rows = upload(device(), DType::f32, {2, 17}, in.rows),
+                      slot_rows(device(), DType::i32, {2}, in.slot_rows);
+  const GuardedTensor weights = upload(device(), DType::f32, {1, 2}, in.weights), out(device(), DType::f32, {1, 17});
+  combine::enqueue(device().stream, {rows, slot_rows, weights, {}, {}, false, out});
+  for (const double value : out.values()) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_P(CombineTest, ProductsAndSumsAreRoundedOneByOne) {
+  // As f32 arithmetic without a fused multiply-add gives it, to the bit, whatever the number of lanes.
+  constexpr std::size_t hidden = 65, top_k = 8;
+  const std::vector<double> rows = normal(top_k * hidden, 11), weights = normal(top_k, 12);
+  const GuardedTensor device_rows = upload(device(), DType::f32, {top_k, hidden}, rows);
+  const GuardedTensor slot_rows(device(), DType::i32, {top_k}, std::vector<std::int32_t>{7, 6, 5, 4, 3, 2, 1, 0});
+  const GuardedTensor device_weights = upload(device(), DType::f32, {1, top_k}, weights);
+  std::vector<float> expected(hidden);
+  for (std::size_t h = 0; h < hidden; ++h)
+    for (std::size_t k = 0; k < top_k; ++k) {
+      const volatile float product =
+          static_cast<float>(weights[k]) * static_cast<float>(rows[(top_k - 1 - k) * hidden + h]);
+      expected[h] += product;
+    }
+  for (const std::int32_t lanes : lane_choices) {
+    const GuardedTensor out(device(), DType::f32, {1, hidden});
+    combine::enqueue(device().stream, {device_rows, slot_rows, device_weights, {}, {}, false, out}, {lanes});
+    EXPECT_EQ(out.read<float>(), expected) << "lanes = " << lanes;
+  }
+}
+
+TEST_P(CombineTest, RandomShapes) {
+  std::mt19937_64 engine(13);
+  for (int i = 0; i < 24; ++i) {
+    const std::size_t hidden = engine() % 100 + 1, top_k = engine() % 6 + 1, tokens = engine() % 5 + 1,
+                      rows = engine() % 20 + 1;
+    oracle::CombineInput in{hidden,
+                            top_k,
+                            normal(rows * hidden, engine()),
+                            std::vector<std::int32_t>(tokens * top_k),
+                            normal(tokens * top_k, engine()),
+                            {},
+                            {}};
+    for (std::int32_t& row : in.slot_rows) row = static_cast<std::int32_t>(engine() % (rows + 2)) - 1;
+    if (engine() % 2 == 0) in.shared = normal(tokens * hidden, engine());
+    if (!in.shared.empty() && engine() % 2 == 0) in.shared_gate = normal(tokens, engine());
+    check(in, DType::f32, DType::f32);
+  }
+}
+
+TEST_P(CombineTest, RejectsWrongShapes) {
+  const GuardedTensor rows(device(), DType::f32, {6, 5}), slots(device(), DType::i32, {6}),
+      weights(device(), DType::f32, {3, 2});
+  const GuardedTensor out(device(), DType::f32, {3, 5}), narrow(device(), DType::f32, {3, 4}),
+      gate(device(), DType::f32, {3, 1});
+  const GuardedTensor five(device(), DType::i32, {5});
+  const auto reason = [&](const combine::Args& args) { return combine::reject(args, {}, device().caps()); };
+  EXPECT_EQ(reason({rows, slots, weights, out, gate, false, out}), "");
+  EXPECT_THAT(reason({narrow, slots, weights, {}, {}, false, out}), testing::HasSubstr("float [R, 5], got f32[3, 4]"));
+  EXPECT_THAT(reason({rows, five, weights, {}, {}, false, out}), testing::HasSubstr("T = 3, got i32[5]"));
+  EXPECT_THAT(reason({rows, slots, narrow, {}, {}, false, out}),
+              testing::HasSubstr("expected f32[3, 2], got f32[3, 4]"));
+  EXPECT_THAT(reason({rows, slots, weights, narrow, {}, false, out}),
+              testing::HasSubstr("float [3, 5], got f32[3, 4]"));
+  EXPECT_THAT(reason({rows, slots, weights, {}, gate, false, out}), testing::HasSubstr("needs shared"));
+  EXPECT_THAT(reason({rows, slots, weights, out, weights, false, out}), testing::HasSubstr("f32[3, 1], got f32[3, 2]"));
+  EXPECT_THROW(combine::enqueue(device().stream, {rows, five, weights, {}, {}, false, out}), Error);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/oracle/expert_sort.hpp"
 
+#include <moecl/error.hpp>
 #include <moecl/expert_sort.hpp>
 
 #include <gmock/gmock.h>
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "tests/devices.hpp"
+#include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
 namespace {
@@ -26,7 +28,7 @@ class ExpertSortTest : public OnEveryDevice {
     const oracle::SortedSlots expected = oracle::expert_sort(ids, c.first, c.end, c.total, c.rows_per_expert);
     const std::int32_t experts = c.end - c.first;
     const std::int64_t rows = c.rows_per_expert == 0 ? c.tokens * c.top_k : experts * c.rows_per_expert;
-    for (const std::int32_t lanes : {1, 64}) {
+    for (const std::int32_t lanes : lane_choices) {
       SCOPED_TRACE(testing::Message() << "T = " << c.tokens << ", K = " << c.top_k << ", experts [" << c.first << ", "
                                       << c.end << ") of " << c.total << ", " << c.rows_per_expert
                                       << " rows each, lanes = " << lanes);
@@ -64,6 +66,86 @@ TEST_P(ExpertSortTest, SortsFewAndManySlots) {
   for (const Case& c : {Case{1, 1, 0, 1, 1}, Case{1, 8, 0, 128, 128}, Case{16, 8, 0, 128, 128},
                         Case{65, 1, 0, 4096, 4096}, Case{8191, 3, 0, 60, 60}, Case{100'003, 1, 0, 256, 256}})
     check(random_ids(c, 1, 0, c.total), c);
+}
+
+TEST_P(ExpertSortTest, SharedEdgeCases) {
+  for (const Routing& routing : routings()) {
+    SCOPED_TRACE(routing.name);
+    const Case c{routing.tokens, routing.top_k, 0, routing.experts, routing.experts};
+    check(routing.ids, c);
+    // A range of the experts only, as a rank of several sees it.
+    if (routing.experts > 2) check(routing.ids, {c.tokens, c.top_k, 1, routing.experts / 2 + 1, routing.experts});
+    check(routing.ids, {c.tokens, c.top_k, 0, c.end, c.total, std::max<std::int64_t>(routing.tokens, 1)});
+  }
+}
+
+TEST_P(ExpertSortTest, NoExpertIsInactiveAndWrongIdsAreReported) {
+  check({-1, 2, -1, 0, -1, -1}, {3, 2, 0, 4, 4});
+  check({0, 4, -2, 1}, {2, 2, 0, 4, 4});
+  check({0, 1, 3, std::numeric_limits<std::int32_t>::min()}, {2, 2, 2, 4, 4});
+  check({std::numeric_limits<std::int32_t>::max(), 1, 3, 1}, {2, 2, 0, 4, 4});
+  // In the many chunks of a long input the lowest slot wins.
+  const Case c{50'000, 1, 0, 16, 16};
+  Ints ids = random_ids(c, 2, 0, 16);
+  ids[49'999] = 16;
+  check(ids, c);
+  ids[20'001] = -7;
+  check(ids, c);
+}
+
+TEST_P(ExpertSortTest, RowsOverCapacityAreDroppedAndReported) {
+  check({1, 1, 0, 1, 1}, {5, 1, 0, 2, 2, 2});
+  check({1, 5, 1, 1, 1}, {5, 1, 0, 2, 4, 1});
+  const Case c{30'000, 1, 0, 7, 7, 4290};  // about 4286 each
+  check(random_ids(c, 3, 0, 7), c);
+}
+
+TEST_P(ExpertSortTest, AnEarlierFaultStays) {
+  const Ints earlier = {2, 77, 5, 0};
+  const GuardedTensor ids(device(), DType::i32, {2, 1}, Ints{9, 0}), row_ends(device(), DType::i32, {3}),
+      sorted(device(), DType::i32, {2});
+  const GuardedTensor rows(device(), DType::i32, {2}), fault(device(), DType::i32, {4}, earlier);
+  expert_sort::enqueue(device().stream, {ids, 0, 3, 3, 0, row_ends, sorted, rows, fault, {}});
+  EXPECT_EQ(fault.read<std::int32_t>(), earlier);
+  EXPECT_EQ(rows.read<std::int32_t>(), (Ints{-1, 0}));
+}
+
+TEST_P(ExpertSortTest, RandomProblems) {
+  std::mt19937_64 engine(4);
+  for (int i = 0; i < 30; ++i) {
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(n));
+    };
+    Case c{below(60), 1 + below(9), 0, 0, 0};
+    c.total = static_cast<std::int32_t>(1 + below(300));
+    c.first = static_cast<std::int32_t>(below(c.total));
+    c.end = c.first + static_cast<std::int32_t>(1 + below(c.total - c.first));
+    c.rows_per_expert = below(2) * (1 + below(10));
+    check(random_ids(c, engine(), -1, c.total + static_cast<std::int32_t>(below(2))), c);
+  }
+}
+
+TEST_P(ExpertSortTest, RejectsWrongShapes) {
+  const GuardedTensor ids(device(), DType::i32, {3, 2}), six(device(), DType::i32, {6}),
+      four(device(), DType::i32, {4});
+  const auto reason = [&](const expert_sort::Args& args) { return expert_sort::reject(args, {}, device().caps()); };
+  EXPECT_EQ(reason({ids, 0, 4, 4, 0, four, six, six, four, {}}), "");
+  EXPECT_THAT(reason({six, 0, 4, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("i32[T, K], got i32[6]"));
+  EXPECT_THAT(reason({ids, 2, 2, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("[2, 2) is no range of the 4"));
+  EXPECT_THAT(reason({ids, 0, 5, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("[0, 5) is no range of the 4"));
+  EXPECT_THAT(reason({ids, 0, 4, 4, 0, six, six, six, {}, {}}),
+              testing::HasSubstr("row_ends: expected i32[4], got i32[6]"));
+  EXPECT_THAT(reason({ids, 0, 4, 4, 3, four, six, six, {}, {}}),
+              testing::HasSubstr("sorted_slots: expected i32[12], got i32[6]"));
+  EXPECT_THAT(reason({ids, 0, 4, 4, 0, four, six, four, {}, {}}),
+              testing::HasSubstr("slot_rows: expected i32[6], got i32[4]"));
+  EXPECT_THAT(reason({ids, 0, 4, 4, 1LL << 31, four, six, six, {}, {}}),
+              testing::HasSubstr("2147483648 for 4 experts"));
+  const std::int32_t too_many = static_cast<std::int32_t>(device().caps().local_mem_bytes / 4);
+  const GuardedTensor ends(device(), DType::i32, {too_many});
+  EXPECT_THAT(reason({ids, 0, too_many, too_many, 0, ends, six, six, {}, {}}),
+              testing::HasSubstr("bytes of local memory"));
+  EXPECT_THROW(expert_sort::enqueue(device().stream, {ids, 0, 5, 4, 0, four, six, six, {}, {}}), Error);
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 #include "tests/oracle/gating_top_k.hpp"
 
+#include <moecl/error.hpp>
 #include <moecl/gating_top_k.hpp>
+
+#include <gmock/gmock.h>
 
 #include <random>
 
 #include "tests/devices.hpp"
+#include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
 namespace {
-
-constexpr std::int32_t lane_choices[] = {1, 64};
 
 class GatingTopKTest : public OnEveryDevice {
  protected:
@@ -43,14 +45,128 @@ class GatingTopKTest : public OnEveryDevice {
 };
 MOECL_ON_EVERY_DEVICE(GatingTopKTest);
 
+const RouterSpec deepseek_v3{
+    8, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 8, 4, GroupScore::sum_of_top_2, true, 1e-20F, 2.5F};
+
 TEST_P(GatingTopKTest, RoutesAsTheFamiliesDo) {
-  RouterSpec qwen{8};
-  qwen.renormalise = true;
-  check(normal(17 * 128, 1), 128, {}, qwen);
-  RouterSpec deepseek{
-      8, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 8, 4, GroupScore::sum_of_top_2, true, 1e-20F, 2.5F};
-  check(normal(5 * 256, 2), 256, normal(256, 3), deepseek);
+  RouterSpec qwen3{8};
+  qwen3.renormalise = true;
+  check(normal(17 * 128, 1), 128, {}, qwen3);
+  check(normal(5 * 256, 2), 256, normal(256, 3), deepseek_v3);
   check(normal(3 * 60, 4), 60, {}, {4, ScoreFunction::softmax, ScoreOrder::after_top_k});
+  check(normal(3 * 16, 5), 16, {}, {1, ScoreFunction::sigmoid, ScoreOrder::after_top_k});
+  RouterSpec deepseek_v2{6};
+  deepseek_v2.groups = 8;
+  deepseek_v2.kept_groups = 3;
+  deepseek_v2.scaling_factor = 16;
+  check(normal(4 * 160, 6), 160, {}, deepseek_v2);
+}
+
+TEST_P(GatingTopKTest, NoTokensOneExpertAllExpertsManyExperts) {
+  check({}, 8, {}, {2});
+  check({-3}, 1, {}, {1});
+  check(normal(3 * 7, 7), 7, {}, {7});
+  check(normal(2 * 300, 8), 300, normal(300, 9), {300, ScoreFunction::sigmoid});
+  check(normal(4096, 10), 4096, {}, {8});
+  RouterSpec one_expert_a_group{5, ScoreFunction::sigmoid};
+  one_expert_a_group.groups = 64;
+  one_expert_a_group.kept_groups = 9;
+  for (const GroupScore score : {GroupScore::max, GroupScore::sum_of_top_2}) {
+    one_expert_a_group.group_score = score;
+    check(normal(2 * 64, 11), 64, {}, one_expert_a_group);
+  }
+}
+
+TEST_P(GatingTopKTest, TiesNaNAndInfinitiesGiveDistinctIdsAndDefinedWeights) {
+  constexpr std::int64_t experts = 20;
+  std::vector<double> logits;
+  for (const std::vector<double>& row : hard_logits(experts)) logits.insert(logits.end(), row.begin(), row.end());
+  for (const ScoreFunction function : {ScoreFunction::softmax, ScoreFunction::sigmoid})
+    for (const ScoreOrder order : {ScoreOrder::before_top_k, ScoreOrder::after_top_k})
+      for (const std::int32_t groups : {1, 5})
+        for (const GroupScore score : {GroupScore::max, GroupScore::sum_of_top_2})
+          check(logits, experts, {}, {4, function, order, groups, (groups + 1) / 2, score, true, 0, 1});
+}
+
+TEST_P(GatingTopKTest, ExpertsOfOtherGroupsLoseEvenToNegativeScores) {
+  // Every biased score is negative: counting the excluded as 0 would choose them.
+  std::vector<double> bias(16, -3);
+  for (std::size_t e = 0; e < bias.size(); ++e) bias[e] -= static_cast<double>(e) / 10;
+  check(normal(6 * 16, 12), 16, bias,
+        {4, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 4, 1, GroupScore::max, true, 0, 1});
+}
+
+TEST_P(GatingTopKTest, NegativeSumsAreNotDividedBy) {
+  RouterSpec raw{2, ScoreFunction::none};
+  raw.renormalise = true;
+  check({-1, -2, -4, -8}, 4, {}, raw);
+  check({1, 2, -4, 8}, 4, {}, raw);
+}
+
+TEST_P(GatingTopKTest, RandomSpecs) {
+  std::mt19937_64 engine(13);
+  const auto below = [&](std::int32_t n) {
+    return static_cast<std::int32_t>(engine() % static_cast<std::uint64_t>(n));
+  };
+  for (int i = 0; i < 40; ++i) {
+    RouterSpec spec;
+    spec.groups = 1 + below(9);
+    const std::int32_t experts = spec.groups * (1 + below(40));
+    spec.kept_groups = 1 + below(spec.groups);
+    spec.top_k = 1 + below(experts / spec.groups * spec.kept_groups);
+    spec.score = static_cast<ScoreFunction>(below(3));
+    spec.order = static_cast<ScoreOrder>(below(2));
+    spec.group_score = static_cast<GroupScore>(below(2));
+    spec.renormalise = below(2) == 1 && spec.score != ScoreFunction::none;  // raw scores may cancel to a sum near 0
+    spec.scaling_factor = 0.5F + static_cast<float>(below(4));
+    const auto count = static_cast<std::size_t>(experts);
+    check(normal(count * 3, engine()), experts, below(2) == 1 ? normal(count, engine()) : std::vector<double>(), spec);
+  }
+}
+
+TEST_P(GatingTopKTest, RowsMayBeStrided) {
+  const GuardedTensor wide = upload(device(), DType::f32, {3, 12}, normal(36, 14));
+  TensorView logits = wide.view();
+  logits.shape[1] = 8;
+  const GuardedTensor ids(device(), DType::i32, {3, 2}), weights(device(), DType::f32, {3, 2});
+  gating_top_k::enqueue(device().stream, {logits, {}, ids, weights}, {2});
+  const std::vector<double> stored = rounded(DType::f32, normal(36, 14));
+  std::vector<std::int32_t> expected;
+  for (auto row = stored.begin(); row != stored.end(); row += 12) {
+    const oracle::TopK chosen = oracle::gating_top_k({row, row + 8}, {}, {2});
+    expected.insert(expected.end(), chosen.ids.begin(), chosen.ids.end());
+  }
+  EXPECT_EQ(ids.read<std::int32_t>(), expected);
+}
+
+TEST_P(GatingTopKTest, RejectsWhatCannotBeRouted) {
+  const GuardedTensor logits(device(), DType::f32, {3, 8}), ids(device(), DType::i32, {3, 2}),
+      weights(device(), DType::f32, {3, 2});
+  const GuardedTensor bias(device(), DType::f32, {7});
+  const auto reason = [&](const gating_top_k::Args& args, const RouterSpec& spec) {
+    return gating_top_k::reject(args, spec, {}, device().caps());
+  };
+  const gating_top_k::Args args{logits, {}, ids, weights};
+  const auto with_groups = [](std::int32_t groups, std::int32_t kept) {
+    RouterSpec spec{2};
+    spec.groups = groups;
+    spec.kept_groups = kept;
+    return spec;
+  };
+  EXPECT_EQ(reason(args, {2}), "");
+  EXPECT_THAT(reason(args, {9}), testing::HasSubstr("9 of 8 experts"));
+  EXPECT_THAT(reason(args, {0}), testing::HasSubstr("0 of 8 experts"));
+  EXPECT_THAT(reason(args, {3}), testing::HasSubstr("expected i32[3, 3], got i32[3, 2]"));
+  EXPECT_THAT(reason(args, with_groups(3, 1)), testing::HasSubstr("8 experts do not form 3 equal groups"));
+  EXPECT_THAT(reason(args, with_groups(4, 5)), testing::HasSubstr("5 of 4 groups"));
+  EXPECT_THAT(reason(args, with_groups(8, 1)),
+              testing::HasSubstr("2 experts cannot be chosen from 1 of 8 groups of 1"));
+  EXPECT_THAT(reason({logits, bias, ids, weights}, {2}), testing::HasSubstr("expected f32[8], got f32[7]"));
+  EXPECT_THAT(reason({ids, {}, ids, weights}, {2}), testing::HasSubstr("expected f32[T, E], got i32[3, 2]"));
+  RouterSpec on_input{2};
+  on_input.weight_on_input = true;
+  EXPECT_THAT(reason(args, on_input), testing::HasSubstr("needs top_k 1, got 2"));
+  EXPECT_THROW(gating_top_k::enqueue(device().stream, args, {9}), Error);
 }
 
 }  // namespace
