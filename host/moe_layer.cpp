@@ -59,19 +59,17 @@ struct MoeLayer::State {
   MoeShape shape;
   MoeLayerOptions options;
   MoeLayerReport report;
-  WeightUpload upload;
   DenseProduct router;
   Buffer selection_bias_memory;
   TensorView selection_bias;
   Experts experts;
   SharedExperts shared;
 
-  State(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, const MoeLayerOptions& layer_options,
-        const LoadProgress& progress)
+  State(StreamView stream, WeightUpload& upload, const MoeShape& layer_shape, const MoeWeights& weights,
+        const MoeLayerOptions& layer_options, const LoadProgress& progress)
       : device(stream.device),
         shape(layer_shape),
         options(layer_options),
-        upload(stream),
         router(stream, upload, {weights.router}, layer_options.dtype),
         experts(stream, upload, shape, weights.experts, layer_options, progress),
         shared(stream, upload, shape, weights, layer_options.dtype) {}
@@ -147,15 +145,16 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
   require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
   require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
           "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
-  state_ = std::make_unique<State>(stream, shape, weights, options, progress);
+  WeightUpload upload(stream);
+  state_ = std::make_unique<State>(stream, upload, shape, weights, options, progress);
   State& state = *state_;
   if (shape.selection_bias) {
     state.selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
     const TensorView row(state.selection_bias_memory.view(), DType::f32, {1, shape.experts});
-    state.upload.copy(weights.selection_bias, row);
+    upload.copy(weights.selection_bias, row);
     state.selection_bias = TensorView(row.buffer, DType::f32, {shape.experts});
   }
-  stream.finish();
+  upload.finish();
   state.choose_chunk();
   const dense_backend::Choice dense = dense_backend::select(stream.device->caps, options.dtype);
   state.report.dense_backend = dense_backend::name(dense.backend);

@@ -3,6 +3,7 @@
 #include <moecl/gather_rows.hpp>
 
 #include <numeric>
+#include <utility>
 
 #include "runtime/check.hpp"
 
@@ -16,7 +17,19 @@ void expect_matrix(const HostMatrix& matrix, const char* what, std::int64_t rows
   require(matrix.row_stride >= 0 && matrix.column_stride >= 0, "{}: negative stride", what);
 }
 
+WeightUpload::~WeightUpload() {
+  try {
+    finish();
+  } catch (const Error&) {  // unwinding from the first failure, which is the one to report
+  }
+}
+
+void WeightUpload::finish() {
+  if (std::exchange(pending_, false)) stream_.finish();
+}
+
 TensorView WeightUpload::stage(const HostMatrix& matrix) {
+  pending_ = true;
   const std::int64_t span = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride + 1;
   const std::uint64_t bytes = static_cast<std::uint64_t>(span) * size_bytes(matrix.dtype);
   if (bytes > staging_.size_bytes()) staging_ = Buffer(*stream_.context, bytes);

@@ -9,10 +9,16 @@ namespace moecl {
 
 /// Writes host matrices to the device through one staging buffer and converts them to their place there.
 ///
-/// Async: writes are enqueued, so host matrices must live until the stream has finished.
+/// Async: writes are enqueued, so host matrices must live until `finish` or the destructor, which stop the host.
 class WeightUpload {
  public:
   explicit WeightUpload(StreamView stream) : stream_(stream) {}
+  /// Also after a failed load nothing reads the host matrices any more.
+  ~WeightUpload();
+  WeightUpload(const WeightUpload&) = delete;
+  WeightUpload& operator=(const WeightUpload&) = delete;
+  /// Errors: device_error  a write or conversion failed
+  void finish();
 
   /// Into rows [first_column, first_column + matrix.rows) of an expert's N.
   void pack(const HostMatrix& matrix, const PackedWeights& packed, std::int64_t expert, std::int64_t first_column);
@@ -23,6 +29,7 @@ class WeightUpload {
   TensorView stage(const HostMatrix& matrix);
 
   StreamView stream_;
+  bool pending_ = false;
   Buffer staging_, iota_;
   std::vector<std::int32_t> iota_values_;
 };

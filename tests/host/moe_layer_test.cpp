@@ -149,6 +149,19 @@ TEST_P(MoeLayerTest, SplitsWeightsThatExceedTheLargestAllocation) {
   EXPECT_LE(relative_error(forward(split, split.input()).out, expected), 1e-6);  // chunks may run another variant
 }
 
+TEST_P(MoeLayerTest, AFailedLoadLeavesTheWeightsToTheCaller) {
+  const Fixture whole(device(), "mixtral-e8k2");
+  Device small = device().context->devices().front();
+  small.caps.max_alloc_bytes = 64 * 96 * 4;  // room for the router, not for an expert
+  TestDevice limited{Context::create({small}), {}, "limited"};
+  limited.stream = Stream(*limited.context);
+  const MoeWeights weights = find_layer_weights(whole.checkpoint, whole.config);
+  const BlockingCalls calls;
+  const Error error = error_of([&] { MoeLayer(limited.stream, whole.config.shape, weights); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+  EXPECT_THAT(calls.names(), testing::Contains("clFinish")) << "writes of the router may be in flight";
+}
+
 TEST_P(MoeLayerTest, ChunksGiveTheSameResult) {
   MoeLayerOptions options;
   options.chunk_tokens = 10;
