@@ -32,8 +32,10 @@ struct Kernel {
 
 // clang-format off
 constexpr Kernel kernels[] = {
-    {{"t0_tile", "a CPU: one work-item a panel and row tile, 6 x 64 sums in registers"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512", 1, 96 * 64 * 4, 4},
+    {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * 64 * 4, 4},
+    {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * 64 * 4, 4},
     {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
      &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1},
     {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
@@ -93,7 +95,8 @@ const std::vector<Variant>& variants() {
 
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
-  if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4) return "t0_tile";
+  if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4)
+    return caps.preferred_float_width >= 16 ? "t0_tile" : "t0_tile16";
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
   return (config.expected_rows > 0 ? config.expected_rows : spread) <= gemv_rows ? "t0_gemv" : "t0_local";
 }
@@ -127,7 +130,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("variant {}: needs work-groups of {} and {} bytes of local memory, the device has {} and {}",
                        variant, kernel->work_items, kernel->local_mem_bytes, caps.max_work_group_size,
                        caps.local_mem_bytes);
-  // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the 24 x 16 sums.
+  // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
   if (kernel->min_float_width > caps.preferred_float_width)
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
                        kernel->min_float_width, caps.preferred_float_width);
