@@ -8,17 +8,32 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
-// ActivationFunction
-enum { SILU, GELU, GELU_TANH, SWIGLUOAI, RELU2 };
+// What -DFUNCTION names (ActivationFunction), of gate g and up u. Comparisons are false for NaN, so a NaN stays one.
+inline float16 sigmoid16(float16 x) { return 1.0f / (1.0f + exp(-x)); }
+inline float16 apply_silu(float16 g, float16 u, float alpha, float limit) { return g * sigmoid16(g) * u; }
+inline float16 apply_gelu(float16 g, float16 u, float alpha, float limit) {
+  return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u;
+}
+inline float16 apply_gelu_tanh(float16 g, float16 u, float alpha, float limit) {
+  const float sqrt_2_by_pi = M_2_SQRTPI_F * M_SQRT1_2_F;
+  return 0.5f * g * (1.0f + tanh(sqrt_2_by_pi * (g + 0.044715f * g * g * g))) * u;
+}
+inline float16 apply_swigluoai(float16 g, float16 u, float alpha, float limit) {
+  g = select(g, (float16)(limit), g > limit);
+  u = select(u, (float16)(limit), u > limit);
+  u = select(u, (float16)(-limit), u < -limit);
+  return (u + 1.0f) * (g * sigmoid16(alpha * g));
+}
+inline float16 apply_relu2(float16 g, float16 u, float alpha, float limit) {
+  g = select(g, (float16)(0.0f), g < 0.0f);
+  return g * g * u;
+}
 
 typedef struct {
-  int function, gated, interleaved;
+  int gated, interleaved;
   float alpha, limit;
 } Activation;
 
-inline float16 sigmoid16(float16 x) { return 1.0f / (1.0f + exp(-x)); }
-
-// Comparisons are false for NaN, so a NaN stays one.
 inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int column, int width) {
   const int left = width - column;
   float16 g, u = 1.0f;
@@ -33,26 +48,16 @@ inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int 
     g = LOAD_UPTO16(X_DTYPE)(x, column, left);
     u = LOAD_UPTO16(X_DTYPE)(x, (long)width + column, left);
   }
-  switch (a.function) {
-    case SILU: return g * sigmoid16(g) * u;
-    case GELU: return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u;
-    case GELU_TANH: return 0.5f * g * (1.0f + tanh(M_2_SQRTPI_F * M_SQRT1_2_F * (g + 0.044715f * g * g * g))) * u;
-    case SWIGLUOAI:
-      g = select(g, (float16)(a.limit), g > a.limit);
-      u = select(u, (float16)(a.limit), u > a.limit);
-      u = select(u, (float16)(-a.limit), u < -a.limit);
-      return (u + 1.0f) * (g * sigmoid16(a.alpha * g));
-    default: g = select(g, (float16)(0.0f), g < 0.0f); return g * g * u;
-  }
+  return JOIN(apply_, FUNCTION)(g, u, a.alpha, a.limit);
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
     __global STORAGE(OUT_DTYPE) * out, ulong out_first, __global float* scale, ulong scale_first, long x_stride, long out_stride,
-    int width, int experts, long rows_per_expert, int function, int gated, int interleaved, float alpha, float limit) {
+    int width, int experts, long rows_per_expert, int gated, int interleaved, float alpha, float limit) {
   __local int scratch[LANES];
   const long row = get_group_id(0);
-  const Activation a = {function, gated, interleaved, alpha, limit};
+  const Activation a = {gated, interleaved, alpha, limit};
   x += x_first + row * x_stride;
   out += out_first + row * out_stride;
   // An invalid row has no columns: all work-items still meet at the barriers.

@@ -9,6 +9,25 @@ extern const ProgramSource gated_activation;
 }
 
 namespace moecl::gated_activation {
+namespace {
+
+const char* name_of(ActivationFunction function) {
+  switch (function) {
+    case ActivationFunction::silu:
+      return "silu";
+    case ActivationFunction::gelu:
+      return "gelu";
+    case ActivationFunction::gelu_tanh:
+      return "gelu_tanh";
+    case ActivationFunction::swigluoai:
+      return "swigluoai";
+    case ActivationFunction::relu2:
+      break;
+  }
+  return "relu2";
+}
+
+}  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
@@ -39,16 +58,17 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
   const Activation& activation = args.activation;
   const OperatorCost work = cost(args);
-  const std::string options = fmt::format("-DLANES={} -DQUANTIZE={}{}{}", lanes, args.scale.present() ? 1 : 0,
-                                          dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
-  launch(
-      stream, {&source::gated_activation, options, "gated_activation"},
-      {{static_cast<std::size_t>(rows) * local, 1, 1}, {local, 1, 1}}, submit,
-      {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
-      args.x, args.row_ends, args.out, args.scale, args.x.stride[0], args.out.stride[0],
-      static_cast<std::int32_t>(width), static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0),
-      args.rows_per_expert, static_cast<std::int32_t>(activation.function), std::int32_t{activation.gated},
-      std::int32_t{activation.interleaved}, activation.alpha, activation.limit);
+  const std::string options =
+      fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={}{}{}", lanes, name_of(activation.function),
+                  args.scale.present() ? 1 : 0, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
+  launch(stream, {&source::gated_activation, options, "gated_activation"},
+         {{static_cast<std::size_t>(rows) * local, 1, 1}, {local, 1, 1}}, submit,
+         {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
+          fmt::format("{} {}", name_of(activation.function), args.out.describe()), work.bytes, work.flops},
+         args.x, args.row_ends, args.out, args.scale, args.x.stride[0], args.out.stride[0],
+         static_cast<std::int32_t>(width),
+         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert,
+         std::int32_t{activation.gated}, std::int32_t{activation.interleaved}, activation.alpha, activation.limit);
 }
 
 OperatorCost cost(const Args& args) {
