@@ -62,16 +62,17 @@ std::string reject(const Args& args, const DeviceCaps&) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args, stream.device->caps);
   require(reason.empty(), "pack_weights: {}", reason);
-  const std::int32_t lanes = row_lanes(0, stream.device->caps);
+  // Long blocks of k keep the memory streams of a CPU's one work-item going; a GPU wants many work-groups.
+  const bool explicit_vectors = stream.device->caps.preferred_float_width >= 4;
+  const std::int64_t lanes = explicit_vectors ? 1 : 64, k_block = explicit_vectors ? 1024 : 64;
   const TensorView packed = args.packed.view().rows(args.expert, 1);
   const std::int64_t rows = args.source.shape[0], end = args.first_column + rows;
   const std::int64_t touched =
       rows == 0 ? 0 : PackedWeights::panels(end) - args.first_column / PackedWeights::panel_columns;
-  constexpr std::int64_t k_block = 64;  // K_BLOCK of the kernel
   const OperatorCost work = cost(args);
   launch(stream,
          {&source::pack_weights,
-          fmt::format("-DLANES={}{}{}", lanes, dtype_option("SOURCE_DTYPE", args.source),
+          fmt::format("-DLANES={} -DK_BLOCK={}{}{}", lanes, k_block, dtype_option("SOURCE_DTYPE", args.source),
                       dtype_option("PACKED_DTYPE", packed)),
           "pack_weights"},
          {{static_cast<std::size_t>((args.packed.k + k_block - 1) / k_block * lanes), static_cast<std::size_t>(touched),
