@@ -308,6 +308,7 @@ TEST_P(CApiLayerTest, RefusesArgumentsOfForwardThatDoNotFit) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_workspace_bytes(nullptr, 1, &bytes));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(layer_, nullptr));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(nullptr, &info_));
+  clSetUserEventStatus(foreign_event, CL_COMPLETE);  // NVIDIA's driver waits for it when the context goes
   clReleaseEvent(foreign_event);
   clReleaseMemObject(foreign);
 }
