@@ -2,13 +2,16 @@
 
 #include <moecl/dynamic_quant.hpp>
 #include <moecl/error.hpp>
+#include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "tests/devices.hpp"
+#include "tests/host/files.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
@@ -93,6 +96,28 @@ TEST_P(DynamicQuantTest, ZerosHugeAndTinyRows) {
     row[7] = -amax;
     for (const Rounding rounding : roundings) check(DType::f32, row, 40, rounding);
   }
+}
+
+TEST_P(DynamicQuantTest, AgreesWithTheGoldenRows) {
+  const SafetensorsFile file = SafetensorsFile::open(data_path("formats/int8_per_token_per_channel.safetensors"));
+  const HostTensor input = file.tensor("weight"), golden_q = file.tensor("weight_q"),
+                   golden_scale = file.tensor("weight_scale");
+  const std::int64_t rows = input.shape[0], width = input.shape[1];
+  std::vector<float> values(static_cast<std::size_t>(rows * width)), scales(static_cast<std::size_t>(rows));
+  std::vector<std::int8_t> codes(values.size());
+  std::memcpy(values.data(), input.data, input.size_bytes);
+  std::memcpy(scales.data(), golden_scale.data, golden_scale.size_bytes);
+  std::memcpy(codes.data(), golden_q.data, golden_q.size_bytes);
+  const GuardedTensor x(device(), DType::f32, {rows, width}, values), q(device(), DType::i8, {rows, width}),
+      scale(device(), DType::f32, {rows});
+  dynamic_quant::enqueue(device().stream, {x, {}, 0, q, scale});
+  const bool exact = device().caps().correctly_rounded_divide;
+  const auto device_scales = scale.read<float>();
+  const auto device_codes = q.read<std::int8_t>();
+  for (std::size_t r = 0; r < scales.size(); ++r)
+    ASSERT_NEAR(device_scales[r], scales[r], exact ? 0 : 3e-7F * scales[r]) << "row " << r;
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    ASSERT_NEAR(device_codes[i], codes[i], exact ? 0 : 1) << "element " << i;
 }
 
 TEST_P(DynamicQuantTest, NaNAndInfinityShowInTheScale) {

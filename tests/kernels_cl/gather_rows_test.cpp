@@ -1,11 +1,17 @@
+#include <moecl/bf16.hpp>
 #include <moecl/error.hpp>
+#include <moecl/f16.hpp>
 #include <moecl/gather_rows.hpp>
+#include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tests/devices.hpp"
+#include "tests/host/files.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
@@ -76,6 +82,35 @@ TEST_P(GatherRowsTest, RowsPastTheValidOnesAndIndicesOutOfRangeAreUntouched) {
       const GuardedTensor out(device(), DType::f32, {count, 17}, std::vector<float>(expected.size(), 77.0F));
       gather_rows::enqueue(device().stream, {x, slots, 2, row_ends, rows.rows_per_expert, out}, {lanes});
       EXPECT_EQ(out.values(), expected) << count << " rows, " << rows.rows_per_expert << " each, lanes = " << lanes;
+    }
+  }
+}
+
+TEST_P(GatherRowsTest, ConvertsToAndFrom16BitsAsTheGoldenConversions) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const SafetensorsFile file =
+        SafetensorsFile::open(data_path(std::string("formats/convert_") + name(dtype) + ".safetensors"));
+    const HostTensor golden_inputs = file.tensor("input_bits"), golden_codes = file.tensor("code");
+    const std::int64_t count = golden_inputs.elements();
+    std::vector<float> inputs(static_cast<std::size_t>(count));
+    std::vector<std::uint16_t> codes(inputs.size());
+    std::memcpy(inputs.data(), golden_inputs.data, golden_inputs.size_bytes);
+    std::memcpy(codes.data(), golden_codes.data, golden_codes.size_bytes);
+    const GuardedTensor x(device(), DType::f32, {1, count}, inputs),
+        index(device(), DType::i32, {1}, std::vector<std::int32_t>{0});
+    const GuardedTensor stored(device(), dtype, {1, count}), back(device(), DType::f32, {1, count});
+    gather_rows::enqueue(device().stream, {x, index, 1, {}, 0, stored});
+    gather_rows::enqueue(device().stream, {stored, index, 1, {}, 0, back});
+    const auto stored_codes = stored.read<std::uint16_t>();
+    const auto values = back.read<float>();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const float expected = dtype == DType::bf16 ? bf16_to_f32(codes[i]) : f16_to_f32(codes[i]);
+      if (std::isnan(inputs[i])) {
+        ASSERT_TRUE(std::isnan(values[i])) << name(dtype) << " of " << inputs[i];
+      } else {
+        ASSERT_EQ(stored_codes[i], codes[i]) << name(dtype) << " of " << inputs[i];
+        ASSERT_EQ(values[i], expected) << name(dtype) << " of " << inputs[i];
+      }
     }
   }
 }
