@@ -5,7 +5,7 @@
 set -euo pipefail
 build=$1 scratch=$2
 largest_bytes=$((40 * 1024 * 1024))
-from_the_system='linux-vdso|ld-linux|/lib(c|m|stdc\+\+|gcc_s)\.so' # the latter two: see cmake/bundle.cmake
+from_the_system='linux-vdso|ld-linux|/lib(c|m|stdc\+\+|gcc_s)\.so' # the latter two: see tools/package/bundle.cmake
 rm -rf "$scratch"
 mkdir -p "$scratch/un packed"
 unset LD_LIBRARY_PATH

@@ -17,7 +17,7 @@ if(TARGET moecl_command)
 endif()
 install(EXPORT moecl FILE moeclTargets.cmake NAMESPACE moecl:: DESTINATION ${package_dir})
 
-configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/package_config.cmake.in moeclConfig.cmake
+configure_package_config_file(${PROJECT_SOURCE_DIR}/tools/package/package_config.cmake.in moeclConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
 # While the major version is 0 every minor version may break.
 write_basic_package_version_file(moeclConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -26,5 +26,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/moeclConfig.cmake ${CMAKE_CURRENT_BINA
 
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})
-configure_file(${PROJECT_SOURCE_DIR}/cmake/moecl.pc.in moecl.pc @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/tools/package/moecl.pc.in moecl.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/moecl.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
