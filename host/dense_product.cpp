@@ -2,17 +2,16 @@
 
 #include <moecl/clblast_gemm.hpp>
 #include <moecl/context.hpp>
-#include <moecl/dense_backend.hpp>
 #include <moecl/grouped_gemm.hpp>
 
 namespace moecl {
 
 DenseProduct::DenseProduct(StreamView stream, WeightUpload& upload, const std::vector<HostMatrix>& matrices,
-                           DType dtype) {
+                           DType dtype, dense_backend::Backend backend) {
   std::int64_t rows = 0;
   for (const HostMatrix& matrix : matrices) rows += matrix.rows;
   const std::int64_t k = matrices.front().columns;
-  if (dense_backend::select(stream.device->caps, dtype).backend == dense_backend::Backend::clblast) {
+  if (backend == dense_backend::Backend::clblast) {
     memory_ = Buffer(*stream.context, static_cast<std::uint64_t>(rows * k) * size_bytes(dtype));
     row_major_ = TensorView(memory_.view(), dtype, {rows, k});
   } else {

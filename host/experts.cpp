@@ -20,11 +20,9 @@ TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
 
 Experts::Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
                  const std::vector<ExpertMatrices>& experts, const MoeLayerOptions& options,
-                 const LoadProgress& progress)
+                 dense_backend::Backend batched_backend, const LoadProgress& progress)
     : shape_(shape) {
-  if (options.layout == ExpertLayout::batched)
-    batched_backend_ = dense_backend::select_batched(stream.device->caps, options.dtype);
-  if (options.layout == ExpertLayout::batched && batched_backend_.backend == dense_backend::Backend::clblast)
+  if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
     batched_ = load_batched_experts(stream, upload, shape, experts, progress);
   else
     segments_ = load_experts(stream, upload, shape, experts, options.dtype, progress);

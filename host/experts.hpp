@@ -1,7 +1,6 @@
 #pragma once
 // The routed experts of one device: gate/up product -> activation -> down product, over rows that a strategy
 // dispatched.
-#include <moecl/dense_backend.hpp>
 #include <moecl/routed_rows.hpp>
 #include <moecl/workspace.hpp>
 
@@ -12,7 +11,7 @@ namespace moecl {
 class Experts {
  public:
   Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
-          const MoeLayerOptions& options, const LoadProgress& progress);
+          const MoeLayerOptions& options, dense_backend::Backend batched_backend, const LoadProgress& progress);
 
   /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
   /// together.
@@ -27,15 +26,12 @@ class Experts {
 
   std::uint64_t weight_bytes() const noexcept;
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
-  /// Only in the batched layout.
-  const dense_backend::Choice& batched_backend() const noexcept { return batched_backend_; }
 
  private:
   void product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
                PackedWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
 
   MoeShape shape_;
-  dense_backend::Choice batched_backend_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
   BatchedExpertWeights batched_;
 };

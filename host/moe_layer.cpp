@@ -54,6 +54,23 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights) {
 
 }  // namespace
 
+namespace {
+
+/// Who computes dense products, and the experts' in the batched layout.
+struct Backends {
+  dense_backend::Choice dense, batched;
+
+  Backends(const DeviceCaps& caps, const MoeLayerOptions& options)
+      : dense(dense_backend::select(caps, options.dtype)), batched(dense_backend::select_batched(caps, options.dtype)) {
+    if (!options.dense_backend) return;
+    require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
+            "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
+    dense = batched = {*options.dense_backend, "asked for by the caller"};
+  }
+};
+
+}  // namespace
+
 struct MoeLayer::State {
   const Device* device;
   MoeShape shape;
@@ -66,13 +83,13 @@ struct MoeLayer::State {
   SharedExperts shared;
 
   State(StreamView stream, WeightUpload& upload, const MoeShape& layer_shape, const MoeWeights& weights,
-        const MoeLayerOptions& layer_options, const LoadProgress& progress)
+        const MoeLayerOptions& layer_options, const Backends& backends, const LoadProgress& progress)
       : device(stream.device),
         shape(layer_shape),
         options(layer_options),
-        router(stream, upload, {weights.router}, layer_options.dtype),
-        experts(stream, upload, shape, weights.experts, layer_options, progress),
-        shared(stream, upload, shape, weights, layer_options.dtype) {}
+        router(stream, upload, {weights.router}, layer_options.dtype, backends.dense.backend),
+        experts(stream, upload, shape, weights.experts, layer_options, backends.batched.backend, progress),
+        shared(stream, upload, shape, weights, layer_options.dtype, backends.dense.backend) {}
 
   local_strategy::Problem problem(std::int64_t tokens) const {
     local_strategy::Problem problem;
@@ -145,8 +162,9 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
   require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
   require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
           "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
+  const Backends backends(stream.device->caps, options);
   WeightUpload upload(stream);
-  state_ = std::make_unique<State>(stream, upload, shape, weights, options, progress);
+  state_ = std::make_unique<State>(stream, upload, shape, weights, options, backends, progress);
   State& state = *state_;
   if (shape.selection_bias) {
     state.selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
@@ -156,12 +174,11 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
   }
   upload.finish();
   state.choose_chunk();
-  const dense_backend::Choice dense = dense_backend::select(stream.device->caps, options.dtype);
-  state.report.dense_backend = dense_backend::name(dense.backend);
-  state.report.dense_reason = dense.reason;
+  state.report.dense_backend = dense_backend::name(backends.dense.backend);
+  state.report.dense_reason = backends.dense.reason;
   if (options.layout == ExpertLayout::batched) {
-    state.report.batched_backend = dense_backend::name(state.experts.batched_backend().backend);
-    state.report.batched_reason = state.experts.batched_backend().reason;
+    state.report.batched_backend = dense_backend::name(backends.batched.backend);
+    state.report.batched_reason = backends.batched.reason;
   }
   state.report.weight_segments = state.experts.segments();
   state.report.weight_bytes = state.experts.weight_bytes() + state.router.weight_bytes() + state.shared.weight_bytes() +

@@ -4,15 +4,15 @@
 
 namespace moecl {
 SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights,
-                             DType dtype)
+                             DType dtype, dense_backend::Backend backend)
     : shared_intermediate_(shape.shared_intermediate),
       hidden_(shape.hidden),
       activation_(shape.activation),
       gated_(shape.shared_gate) {
   if (!present()) return;
-  gate_up_ = DenseProduct(stream, upload, {weights.shared.gate, weights.shared.up}, dtype);
-  down_ = DenseProduct(stream, upload, {weights.shared.down}, dtype);
-  if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, dtype);
+  gate_up_ = DenseProduct(stream, upload, {weights.shared.gate, weights.shared.up}, dtype, backend);
+  down_ = DenseProduct(stream, upload, {weights.shared.down}, dtype, backend);
+  if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, dtype, backend);
 }
 
 SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens) {

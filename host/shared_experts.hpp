@@ -9,7 +9,8 @@ namespace moecl {
 class SharedExperts {
  public:
   SharedExperts() = default;
-  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights, DType dtype);
+  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights, DType dtype,
+                dense_backend::Backend backend);
 
   struct Layout {
     Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens);

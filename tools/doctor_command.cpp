@@ -1,7 +1,11 @@
+#include <moecl/environment.hpp>
+
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <iostream>
 
+#include "runtime/cache_folder.hpp"
 #include "tests/cases/self_test.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
@@ -9,6 +13,40 @@
 
 namespace moecl::cli {
 namespace {
+
+/// Writes a program to the cache folder, reads it back and removes it.
+struct CacheCheck {
+  std::string folder = CacheFolder::default_dir(), result;
+  bool ok = false;
+
+  CacheCheck() {
+    if (environment("MOECL_CACHE") == "off") {
+      ok = true;
+      result = "off, as MOECL_CACHE says";
+      return;
+    }
+    try {
+      const CacheFolder cache(folder);
+      const CacheKey key{0, 0};
+      const std::vector<unsigned char> probe = {'m', 'o', 'e', 'c', 'l'};
+      cache.write(key, "doctor's probe", "none", probe);
+      ok = cache.read(key) == probe;
+      std::uint64_t programs = 0, bytes = 0;
+      for (const CacheEntry& entry : cache.entries()) {
+        if (entry.program == "doctor's probe") {
+          std::filesystem::remove(entry.path);
+          continue;
+        }
+        ++programs;
+        bytes += entry.size_bytes;
+      }
+      result =
+          ok ? fmt::format("writable, {} programs, {} bytes", programs, bytes) : "reads other bytes than were written";
+    } catch (const std::exception& error) {
+      result = error.what();
+    }
+  }
+};
 
 int diagnose(const DeviceOptions& options, bool json) {
   const auto context = options.open();
@@ -28,17 +66,21 @@ int diagnose(const DeviceOptions& options, bool json) {
                     {"tolerance", result.tolerance},
                     {"ok", result.ok()}});
   }
+  const CacheCheck cache;
+  ++(cache.ok ? passed : failed);
   if (json) {
-    const nlohmann::ordered_json report = {{"platform", caps.platform_name},
-                                           {"device", caps.name},
-                                           {"driver", caps.driver_version},
-                                           {"self_tests", list},
-                                           {"passed", passed},
-                                           {"failed", failed}};
+    const nlohmann::ordered_json report = {
+        {"platform", caps.platform_name},
+        {"device", caps.name},
+        {"driver", caps.driver_version},
+        {"self_tests", list},
+        {"program_cache", {{"folder", cache.folder}, {"ok", cache.ok}, {"result", cache.result}}},
+        {"passed", passed},
+        {"failed", failed}};
     std::cout << report.dump(2) << '\n';
   } else {
-    fmt::print("{} / {} (driver {})\n{}{} passed, {} failed\n", caps.platform_name, caps.name, caps.driver_version,
-               table(rows), passed, failed);
+    fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {} failed\n", caps.platform_name, caps.name,
+               caps.driver_version, table(rows), cache.folder, cache.ok ? "" : "FAIL: ", cache.result, passed, failed);
   }
   return failed == 0 && passed > 0 ? done : check_failed;
 }

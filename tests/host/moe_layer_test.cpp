@@ -133,6 +133,20 @@ TEST_P(MoeLayerTest, BatchedLayoutAgreesWithGoldens) {
     expect_golden(device(), name, options);
 }
 
+TEST_P(MoeLayerTest, BackendsAgreeWithGoldens) {
+  for (const ExpertLayout layout : {ExpertLayout::standard, ExpertLayout::batched})
+    for (const dense_backend::Backend backend :
+         {dense_backend::Backend::grouped_gemm, dense_backend::Backend::clblast}) {
+      SCOPED_TRACE(dense_backend::name(backend));
+      MoeLayerOptions options;
+      options.layout = layout;
+      options.dense_backend = backend;
+      expect_golden(device(), "qwen2-moe-e16k4", options);
+      EXPECT_EQ(Fixture(device(), "qwen2-moe-e16k4", options).layer.report().dense_backend,
+                dense_backend::name(backend));
+    }
+}
+
 TEST_P(MoeLayerTest, SplitsWeightsThatExceedTheLargestAllocation) {
   const Fixture whole(device(), "mixtral-e8k2");
   // As if the device allocated no more than two experts' gate and up: [160, 96] f32, padded to three panels of 64.

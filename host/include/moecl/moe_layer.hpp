@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/context.hpp>
+#include <moecl/dense_backend.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/tensor_view.hpp>
 #include <moecl/workspace.hpp>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,9 @@ struct MoeLayerOptions {
   std::int64_t rows_per_expert = 0;
   /// Most tokens in flight; longer inputs run in chunks of equal workspace. 0: as many as fit 256 MiB of workspace.
   std::int64_t chunk_tokens = 0;
+  /// Who computes dense products (router, shared experts) and the batched layout's; unset: what was measured faster on
+  /// such a device. CLBlast needs dtype f32.
+  std::optional<dense_backend::Backend> dense_backend;
 };
 
 /// What was chosen for a layer, for logs and summaries.
