@@ -54,29 +54,28 @@ std::string reject(const Args& args, const DeviceCaps&) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args, stream.device->caps);
   require(reason.empty(), "clblast_gemm: {}", reason);
-  const auto [b, m, n, k] = sizes(args);
-  if (b == 0 || m == 0) return enqueue_marker(stream, submit);
+  const Sizes size = sizes(args);
+  if (size.b == 0 || size.m == 0) return enqueue_marker(stream, submit);
   // CLBlast takes no wait list; the queue is in-order, so a marker before its kernels does it.
   enqueue_marker(stream, {submit.wait, nullptr});
   const Matrix a(args.a), w(args.w), out(args.out);
-  const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const OperatorCost work = cost(args);
   submit_command(
       stream, submit,
-      {"clblast_gemm", b == 1 ? "gemm" : "gemm_strided_batched",
+      {"clblast_gemm", size.b == 1 ? "gemm" : "gemm_strided_batched",
        fmt::format("{} x {}", args.a.describe(), args.w.describe()), work.bytes, work.flops},
       [&](cl_event* event) {
         using clblast::Layout, clblast::Transpose;
         cl_command_queue queue = stream.queue;
         const clblast::StatusCode status =
             args.out.rank == 2
-                ? clblast::Gemm<float>(Layout::kRowMajor, Transpose::kNo, Transpose::kYes, size(m), size(n), size(k),
-                                       1.0F, a.buffer, a.offset, a.row_stride, w.buffer, w.offset, w.row_stride, 0.0F,
+                ? clblast::Gemm<float>(Layout::kRowMajor, Transpose::kNo, Transpose::kYes, size.m, size.n, size.k, 1.0F,
+                                       a.buffer, a.offset, a.row_stride, w.buffer, w.offset, w.row_stride, 0.0F,
                                        out.buffer, out.offset, out.row_stride, &queue, event)
                 : clblast::GemmStridedBatched<float>(
-                      Layout::kRowMajor, Transpose::kNo, Transpose::kYes, size(m), size(n), size(k), 1.0F, a.buffer,
+                      Layout::kRowMajor, Transpose::kNo, Transpose::kYes, size.m, size.n, size.k, 1.0F, a.buffer,
                       a.offset, a.row_stride, a.matrix_stride, w.buffer, w.offset, w.row_stride, w.matrix_stride, 0.0F,
-                      out.buffer, out.offset, out.row_stride, out.matrix_stride, size(b), &queue, event);
+                      out.buffer, out.offset, out.row_stride, out.matrix_stride, size.b, &queue, event);
         if (status == clblast::StatusCode::kOpenCLBuildProgramFailure)
           throw Error(ErrorCode::build_failed,
                       "clblast_gemm: CLBlast's kernels do not build on '" + stream.device->caps.name + "'",
