@@ -42,7 +42,9 @@ void add_cache(CLI::App& app, Outcome) {
   command->require_subcommand(0, 1);
   command->add_subcommand("show", "List the programs (the default)");
   CLI::App* prune = command->add_subcommand("prune", "Remove the longest unused programs");
-  prune->add_option("--max-mib", *max_mib, "until at most this much is left")->capture_default_str();
+  prune->add_option("--max-mib", *max_mib, "until at most this much is left")
+      ->check(whole_number(0))
+      ->capture_default_str();
   CLI::App* clear = command->add_subcommand("clear", "Remove every program");
   command->callback([folder, prune, clear, max_mib] {
     if (prune->parsed())

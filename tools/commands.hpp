@@ -2,6 +2,8 @@
 // The verbs of the `moecl` command. Each registers its options and what to do when it is called.
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
+
 namespace moecl::cli {
 
 /// Exit codes of the contract.
@@ -9,6 +11,9 @@ enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_inpu
 
 /// Set by the verb that ran.
 using Outcome = int&;
+
+/// Refuses other values than whole numbers of a range, and names the range.
+inline CLI::Range whole_number(std::int64_t least, std::int64_t most = INT32_MAX) { return {least, most}; }
 
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);

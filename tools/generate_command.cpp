@@ -43,15 +43,17 @@ void add_generate(CLI::App& app, Outcome) {
                      ->type_name("FILE")
                      ->excludes(shape);
   command->add_option("--layers", options->checkpoint.layers, "MoE layers to write")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command->add_option("--experts", options->checkpoint.experts, "a slice of the experts (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command->add_option("--dtype", options->dtype, "storage type")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
   command->add_option("--scheme", options->scheme, "a packed quantization");
-  command->add_option("--seed", options->checkpoint.seed, "seed of the weights")->capture_default_str();
+  command->add_option("--seed", options->checkpoint.seed, "seed of the weights")
+      ->check(whole_number(0, INT64_MAX))
+      ->capture_default_str();
   command->callback([options, shape, config] {
     if (shape->count() + config->count() != 1)
       throw Error(ErrorCode::invalid_argument, "generate: give --shape or --config");

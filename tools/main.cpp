@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "tools/commands.hpp"
 
@@ -24,14 +25,14 @@ int exit_code(ErrorCode code) {
   }
 }
 
-/// One line on stderr.
-void report(const char* what) {
+/// One line on stderr: a list becomes "head: item; item", and a file's control characters do not reach the terminal.
+void report(std::string_view what) {
   std::string line;
-  for (const char* c = what; *c != '\0'; ++c) {
-    if (*c != '\n')
-      line += *c;
-    else if (!line.empty() && line.back() != ' ')
-      line += "; ";
+  bool indent = false;
+  for (const char c : what) {
+    if (c == '\n' && !line.empty() && !indent) line += line.back() == ':' ? " " : "; ";
+    indent = c == '\n' || (indent && c == ' ');
+    if (!indent) line += (c >= 0 && c < ' ') || c == 0x7f ? '?' : c;
   }
   fmt::print(stderr, "moecl: {}\n", line);
 }
@@ -40,7 +41,7 @@ void report(const char* what) {
 
 int main(int argc, char** argv) {
   CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.set_version_flag("--version", MOECL_VERSION);
   int outcome = cli::done;
   cli::add_run(app, outcome);
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
   cli::add_env(app, outcome);
   try {
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("a command (moecl --help lists them)");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     report(error.what());

@@ -133,13 +133,16 @@ void add_run(CLI::App& app, Outcome) {
   auto* input = command->add_option("--input", options->input, "safetensors file with the hidden states [T, H]");
   command->add_option("--tensor", options->tensor, "its tensor")->capture_default_str();
   command->add_option("--tokens", options->tokens, "tokens of standard normal input instead of a file")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->excludes(input)
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "seed of that input")->excludes(input)->capture_default_str();
+  command->add_option("--seed", options->seed, "seed of that input")
+      ->check(whole_number(0, INT64_MAX))
+      ->excludes(input)
+      ->capture_default_str();
   command->add_option("--output", options->output, "write the output tensors to this safetensors file");
   command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace");
   command->add_flag("--json", options->json, "summary as JSON");

@@ -1,0 +1,86 @@
+"""What the tests of the `moecl` command stand on: running it, safetensors files, and the golden cases.
+
+A test file is started as `TEST.py MOECL DATA [unittest options]`: the built command and the folder tests/data.
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+MOECL, DATA = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "U8": "u1"}
+
+
+def main():
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+
+
+def golden(case):
+    return DATA / "goldens" / case
+
+
+def load(path):
+    """{name: (stored type, array)}; bf16 is widened to float32."""
+    raw = pathlib.Path(path).read_bytes()
+    start = 8 + struct.unpack_from("<Q", raw)[0]
+    tensors = {}
+    for name, entry in json.loads(raw[8:start]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        values = numpy.frombuffer(raw[start + begin:start + end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            values = (values.astype(numpy.uint32) << 16).view(numpy.float32)
+        tensors[name] = entry["dtype"], values
+    return tensors
+
+
+def save(path, tensors):
+    """tensors: {name: (stored type, array of that type's bits)}"""
+    header, data = {}, b""
+    for name, (dtype, values) in tensors.items():
+        raw = numpy.ascontiguousarray(values).astype(TYPES[dtype]).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    head = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(head)) + head + data)
+
+
+class CommandTest(unittest.TestCase):
+    """Each test has an empty folder of its own, `self.folder`."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+    def start(self, *arguments, **environment):
+        """Runs the command; keywords are environment variables."""
+        return subprocess.run([MOECL, *map(str, arguments)], env={**os.environ, **environment}, capture_output=True,
+                              encoding="utf-8", errors="backslashreplace", timeout=300)
+
+    def succeed(self, *arguments, **environment):
+        """What the command printed; it must end with 0 and be silent on stderr."""
+        done = self.start(*arguments, **environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return done.stdout
+
+    def run_layer(self, model, *options, **environment):
+        """JSON summary and output tensors of `moecl run`, PoCL unless the options name a platform."""
+        path = self.folder / "output.safetensors"
+        platform = () if "--platform" in options else ("--platform", "Portable")
+        summary = json.loads(self.succeed("run", model, "--json", "--output", path, *platform, *options, **environment))
+        return summary, load(path)
+
+    def assert_close(self, values, expected, tolerance):
+        """Largest difference over the largest expected value; NaN is never close."""
+        self.assertEqual(values.shape, expected.shape)
+        if values.size:
+            error = numpy.max(numpy.abs(values.astype(float) - expected)) / numpy.max(numpy.abs(expected))
+            self.assertLessEqual(error, tolerance)

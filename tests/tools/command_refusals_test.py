@@ -1,0 +1,130 @@
+"""What the `moecl` command refuses: its exit code, one line on stderr, nothing on stdout, no file left behind."""
+import json
+import random
+import shutil
+import struct
+
+import numpy
+
+from command import CommandTest, golden, main, save
+
+CASE = golden("qwen3-moe-odd129-nonorm")  # one token, 129 hidden, 16 experts
+
+
+class Refusals(CommandTest):
+    def refused(self, code, expected, *arguments, **environment):
+        """`expected` is a part of the line on stderr."""
+        before = sorted(self.folder.rglob("*"))
+        done = self.start(*arguments, **environment)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), f"{arguments}: {done}")
+        self.assertRegex(done.stderr, r"\Amoecl: [^\n]{1,1000}\n\Z", arguments)
+        self.assertIn(expected, done.stderr)
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+
+    def run_refused(self, code, expected, *options, model=CASE, **environment):
+        self.refused(code, expected, "run", model, "--output", self.folder / "output.safetensors", *options, **environment)
+
+    def copy(self, **changes):
+        """A copy of the case in self.folder, with other fields in its config.json."""
+        config = json.loads((CASE / "config.json").read_text())
+        (self.folder / "config.json").write_text(json.dumps({**config, **changes}))
+        shutil.copy(CASE / "model.safetensors", self.folder)
+        return self.folder
+
+    def test_wrong_usage(self):
+        self.refused(2, "--help")
+        self.refused(2, "frobnicate", "frobnicate")
+        self.refused(2, "--frobnicate", "devices", "--frobnicate")
+        self.refused(2, "model_dir", "run")
+        self.refused(2, "dirs", "verify")
+        self.refused(2, "dir", "generate")
+        self.refused(2, "--shape or --config", "generate", self.folder / "new")
+        self.refused(2, "qwen3-30b-a3b", "generate", self.folder / "new", "--shape", "frobnicate")
+        self.refused(2, "--max-mib", "cache", "prune", "--max-mib", "-1")
+
+    def test_wrong_values(self):
+        for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
+                              ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "2"),
+                              ("--ranks", "0"), ("--dtype", "f64"), ("--strategy", "mc2"), ("--strategy", "walk"),
+                              ("--act-quant", "int8"), ("--quantize", "int8_w8a8"), ("--tokens-per-rank", "1,x")):
+            with self.subTest(option, value=value):
+                self.run_refused(2, option, option, value)
+        self.run_refused(2, "99", "--layer", "99")
+        self.run_refused(2, "--tokens", "--input", CASE / "golden.safetensors", "--tokens", "4")
+        self.run_refused(2, "dense", "--layer", "0", model=golden("qwen3-moe-layer1-e32k8"))
+
+    def test_missing_files(self):
+        self.run_refused(3, "no/such", model="/no/such")
+        self.run_refused(3, "no/such", "--input", "/no/such.safetensors")
+        self.refused(3, "no/such", "verify", "/no/such")
+        self.refused(3, "no/such", "generate", self.folder / "new", "--config", "/no/such.json")
+        self.run_refused(3, str(self.folder), model=self.folder)
+        shutil.copy(CASE / "config.json", self.folder)
+        self.run_refused(3, "model.safetensors", model=self.folder)
+
+    def test_unwritable_outputs(self):
+        self.refused(3, "no/such", "run", CASE, "--output", "/no/such/output.safetensors")
+        self.refused(3, "no/such", "run", CASE, "--trace", "/no/such/trace.json")
+        self.refused(3, str(self.folder), "run", CASE, "--output", self.folder)
+
+    def test_configs(self):
+        self.run_refused(3, "frobnicate", model=self.copy(model_type="frobnicate"))
+        self.run_refused(3, "num_experts_per_tok", model=self.copy(num_experts_per_tok="eight"))
+        self.run_refused(3, "experts", model=self.copy(num_experts_per_tok=17))
+        self.run_refused(3, "-129", model=self.copy(hidden_size=-129))
+        self.run_refused(3, "128", model=self.copy(hidden_size=128))
+        self.run_refused(3, "gptq", model=self.copy(quantization_config={"quant_method": "gptq", "bits": 4}))
+        for text in ("", "{", "[]", "null", '{"model_type": 3}', "\0\xff"):
+            (self.folder / "config.json").write_text(text, encoding="latin-1")
+            self.run_refused(3, "config.json", model=self.folder)
+
+    def test_inputs(self):
+        path = self.folder / "in.safetensors"
+        def refused(expected, dtype, values, name="hidden_states"):
+            save(path, {name: (dtype, values)})
+            self.run_refused(3, expected, "--input", path)
+            path.unlink()
+        refused("[4, 128]", "F32", numpy.zeros((4, 128)))
+        refused("[129]", "F32", numpy.zeros(129))
+        refused("f64", "F64", numpy.zeros((4, 129)))
+        refused("i32", "I32", numpy.zeros((4, 129)))
+        refused('"hidden_states"', "F32", numpy.zeros((4, 129)), name="other")
+        self.run_refused(3, '"other"', "--input", CASE / "golden.safetensors", "--tensor", "other")
+
+    def test_damaged_weights(self):
+        model = self.copy()
+        whole = (model / "model.safetensors").read_bytes()
+        for damaged in (b"", whole[:7], whole[:8], whole[:100], whole[:-1], whole + b"\0",
+                        struct.pack("<Q", 2**63) + whole[8:], struct.pack("<Q", 2**64 - 1) + whole[8:],
+                        struct.pack("<Q", len(whole)) + whole[8:], struct.pack("<Q", 0) + whole[8:]):
+            (model / "model.safetensors").write_bytes(damaged)
+            self.run_refused(3, "model.safetensors", model=model)
+
+    def test_mutations(self):
+        """A header with a few bytes changed is read rightly or refused, and never crashes the command."""
+        model, chance = self.copy(), random.Random(2)
+        whole = (model / "model.safetensors").read_bytes()
+        header = 8 + struct.unpack_from("<Q", whole)[0]
+        outcomes = []
+        for _ in range(40):
+            mutated = bytearray(whole)
+            for _ in range(chance.randrange(1, 4)):
+                mutated[chance.randrange(header)] = chance.choice(b'0123456789[]{}":,\\F\0\xff')
+            (model / "model.safetensors").write_bytes(mutated)
+            done = self.start("run", model, "--tokens", 1)
+            outcomes.append(done.returncode)
+            self.assertIn(done.returncode, (0, 3), done.stderr)
+            self.assertEqual(done.stderr.count("\n"), done.returncode // 3, done.stderr)
+        self.assertGreater(outcomes.count(3), 20)
+
+    def test_devices(self):
+        none = self.folder / "vendors"
+        none.mkdir()
+        for verb in (("run", CASE), ("verify", CASE), ("doctor",), ("devices",)):
+            self.refused(4, "no usable OpenCL device", *verb, OCL_ICD_VENDORS=str(none))
+        for option in ("--platform", "--device"):
+            self.run_refused(4, "Portable Computing Language", option, "frobnicate")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Tries the `moecl` command as a stranger would: every verb, and the tensors of `run` against golden ones."""
+import json
+import shutil
+import time
+
+import numpy
+
+from command import CommandTest, golden, load, main, save
+
+# name: (family, layer, hidden size, intermediate size, experts, top k)
+CASES = {
+    "qwen3-moe-e64k8": ("qwen3_moe", 0, 96, 12, 64, 8),
+    "qwen2-moe-e16k4": ("qwen2_moe", 0, 64, 36, 16, 4),
+    "deepseek-v3-e32k8-g8": ("deepseek_v3", 0, 96, 20, 32, 8),
+    "qwen3-moe-layer1-e32k8": ("qwen3_moe", 1, 72, 20, 32, 8),
+}
+OPERATORS = {"combine", "dynamic_quant", "expert_sort", "gated_activation", "gather_rows", "gating_top_k", "grouped_gemm"}
+
+
+class Run(CommandTest):
+    def assert_routing(self, tensors, ids, weights):
+        """Compares the chosen experts as sets, and the weights expert by expert."""
+        found, expected = (numpy.argsort(chosen, axis=1) for chosen in (tensors["topk_ids"][1], ids))
+        sort = numpy.take_along_axis
+        numpy.testing.assert_array_equal(sort(tensors["topk_ids"][1], found, 1), sort(ids, expected, 1))
+        self.assert_close(sort(tensors["topk_weights"][1], found, 1), sort(weights, expected, 1), 5e-6)
+
+    def assert_form(self, tensors, tokens, shape):
+        _, _, hidden, _, experts, top_k = shape
+        self.assertEqual({name: (dtype, values.shape) for name, (dtype, values) in tensors.items()},
+                         {"output": ("F32", (tokens, hidden)), "routed_output": ("F32", (tokens, hidden)),
+                          "router_logits": ("F32", (tokens, experts)), "topk_ids": ("I32", (tokens, top_k)),
+                          "topk_weights": ("F32", (tokens, top_k)), "expert_counts": ("I32", (experts,))})
+        numpy.testing.assert_array_equal(tensors["expert_counts"][1],
+                                         numpy.bincount(tensors["topk_ids"][1].ravel(), minlength=experts))
+
+    def test_golden_cases(self):
+        for case, shape in CASES.items():
+            with self.subTest(case):
+                reference = {name: values for name, (_, values) in load(golden(case) / "golden.safetensors").items()}
+                _, found = self.run_layer(golden(case), "--input", golden(case) / "golden.safetensors")
+                self.assert_form(found, len(reference["hidden_states"]), shape)
+                self.assert_close(found["output"][1], reference["output"], 1e-5)
+                self.assert_close(found["routed_output"][1], reference["routed_output"], 1e-5)
+                numpy.testing.assert_allclose(found["router_logits"][1], reference["router_logits"], rtol=0, atol=1e-5)
+                self.assert_routing(found, reference["topk_ids"], reference["topk_weights"])
+                numpy.testing.assert_array_equal(found["expert_counts"][1], reference["expert_counts"])
+
+    def test_bf16(self):
+        case = golden("qwen3-moe-e128k8-bf16")
+        reference = {name: values for name, (_, values) in load(case / "golden.safetensors").items()}
+        source = "--input", case / "golden.safetensors", "--tensor", "bf16.hidden_states"
+        summary, found = self.run_layer(case, *source)
+        self.assertEqual(summary["dtype"], "bf16")  # the checkpoint's own
+        self.assert_close(found["output"][1], reference["bf16.output_ref"], 2e-5)
+        self.assert_routing(found, reference["bf16.topk_ids_ref"], reference["bf16.topk_weights_ref"])
+        summary, widened = self.run_layer(case, *source, "--dtype", "f32")
+        self.assertEqual(summary["dtype"], "f32")
+        self.assert_close(widened["output"][1], reference["bf16.output_ref"], 2e-5)
+
+    def test_f16(self):
+        """No reference was made: input and weights rounded to 11 bits move the output by some 2^-11."""
+        case = golden("qwen2-moe-e16k4")
+        reference = load(case / "golden.safetensors")
+        clear = reference["route_margin"][1] >= 1e-2
+        _, found = self.run_layer(case, "--input", case / "golden.safetensors", "--dtype", "f16")
+        self.assertGreater(clear.sum(), 20)
+        self.assert_close(found["output"][1][clear], reference["output"][1][clear], 5e-3)
+
+    def test_input_types(self):
+        """Values that all three types hold give the same output, whatever they are stored as."""
+        case, values = golden("mixtral-k-equals-e"), numpy.linspace(-2, 2, 5 * 72).reshape(5, 72)
+        values = numpy.round(values * 32) / 32
+        top_half = (values.astype("<f4").view("<u4") >> 16).astype("<u2")
+        outputs = []
+        for dtype, stored in (("F32", values), ("F16", values), ("BF16", top_half)):
+            save(self.folder / "in.safetensors", {"other": ("I32", numpy.arange(3)), "mine": (dtype, stored)})
+            _, found = self.run_layer(case, "--input", self.folder / "in.safetensors", "--tensor", "mine")
+            outputs.append(found["output"][1])
+        numpy.testing.assert_array_equal(outputs[1], outputs[0])
+        numpy.testing.assert_array_equal(outputs[2], outputs[0])
+
+    def test_token_counts(self):
+        shape = CASES["qwen2-moe-e16k4"]
+        for tokens in (0, 1):
+            summary, found = self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens)
+            self.assertEqual(summary["tokens"], tokens)
+            self.assert_form(found, tokens, shape)
+            self.assertTrue(numpy.isfinite(found["output"][1]).all())
+        _, found = self.run_layer(golden("mixtral-t0"), "--input", golden("mixtral-t0") / "golden.safetensors")
+        self.assertEqual(found["output"][1].shape, (0, 64))
+
+    def test_long_inputs(self):
+        """Golden tokens over and over: 3000, and one more than go through the layer at once."""
+        case = golden("mixtral-skew")
+        reference = load(case / "golden.safetensors")
+        tokens, chunk = 3000, None
+        while tokens:
+            rows = numpy.arange(tokens) % 128
+            save(self.folder / "long.safetensors", {"hidden_states": ("F32", reference["hidden_states"][1][rows])})
+            summary, found = self.run_layer(case, "--input", self.folder / "long.safetensors")
+            self.assertEqual(summary["host_syncs"], 0)
+            self.assert_close(found["output"][1], reference["output"][1][rows], 1e-5)
+            tokens, chunk = (summary["chunk_tokens"] + 1, tokens) if chunk is None else (0, chunk)
+
+    def test_seeds(self):
+        case = golden("mixtral-k-equals-e")
+        first, again, other = (self.run_layer(case, "--seed", seed)[1]["output"][1] for seed in (7, 7, 8))
+        self.assertEqual(len(first), 64)  # the default
+        numpy.testing.assert_array_equal(first, again)
+        self.assertTrue((first != other).any())
+
+    def test_summary(self):
+        for case, shape in CASES.items():
+            with self.subTest(case):
+                summary, _ = self.run_layer(golden(case), "--repeat", 3)
+                self.assertEqual(tuple(summary["model"].values()), shape)
+                self.assertEqual(list(summary["model"]),
+                                 ["family", "layer", "hidden_size", "intermediate_size", "experts", "top_k"])
+                self.assertEqual([sorted(device) for device in summary["devices"]], [["driver", "name", "platform"]])
+                self.assertIn("Portable", summary["devices"][0]["platform"])
+                self.assertEqual(summary["parallel"], {"ranks": 1, "tp": 1, "dp": 1, "ep": False})
+                self.assertTrue(summary["strategy"]["name"] and summary["strategy"]["reason"])
+                self.assertTrue(summary["kernels"])
+                for kernel in summary["kernels"]:
+                    self.assertTrue(kernel["name"] and kernel["variant"])
+                    self.assertGreater(kernel["count"], 0)
+                    self.assertGreater(kernel["total_us"], 0)
+                times = summary["forward_us"]
+                self.assertTrue(0 < times["min"] <= times["median"] <= times["max"], times)
+                self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (0, 0))
+                self.assertGreater(summary["workspace_bytes"], 0)
+
+    def test_table(self):
+        text = self.succeed("run", golden("mixtral-k-equals-e"), "--platform", "Portable")
+        for word in ("mixtral", "Portable", "gating_top_k", "forward", "0 host syncs"):
+            self.assertIn(word, text)
+
+    def test_trace(self):
+        summary, _ = self.run_layer(golden("qwen2-moe-e16k4"), "--trace", self.folder / "trace.json")
+        events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        complete = [event for event in events if event["ph"] == "X"]
+        for event in complete:
+            self.assertLessEqual({"name", "pid", "tid", "ts", "dur"}, set(event))
+            self.assertGreaterEqual(event["dur"], 0)
+        forward, = (event for event in complete if event["name"] == "forward")
+        inside = [event for event in complete if event["tid"] == forward["tid"] and event["pid"] == forward["pid"]]
+        for event in inside:
+            self.assertTrue(forward["ts"] <= event["ts"] and
+                            event["ts"] + event["dur"] <= forward["ts"] + forward["dur"] + 0.01, event)
+        kernels = [event["name"] for event in complete if event.get("cat") == "kernel"]
+        for kernel in summary["kernels"]:
+            self.assertEqual(kernels.count(kernel["name"]), sum(other["count"] for other in summary["kernels"]
+                                                                if other["name"] == kernel["name"]))
+
+    def test_shards(self):
+        case = golden("qwen3-moe-odd129-nonorm")
+        shutil.copy(case / "config.json", self.folder)
+        tensors, places = load(case / "model.safetensors"), {}
+        for shard in range(2):
+            part = dict(list(tensors.items())[shard::2])
+            name = f"model-{shard + 1:05}-of-00002.safetensors"
+            save(self.folder / name, part)
+            places.update(dict.fromkeys(part, name))
+        index = {"metadata": {}, "weight_map": places}
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        _, whole = self.run_layer(case)
+        _, sharded = self.run_layer(self.folder)
+        numpy.testing.assert_array_equal(sharded["output"][1], whole["output"][1])
+
+
+class ProgramCache(CommandTest):
+    def timed(self, **environment):
+        start = time.monotonic()
+        summary, _ = self.run_layer(golden("mixtral-k-equals-e"), **environment)
+        return summary["programs"]["built"], time.monotonic() - start
+
+    def test_second_start_builds_nothing(self):
+        fresh = {"XDG_CACHE_HOME": str(self.folder / "cache"), "MOECL_CACHE_DIR": ""}
+        built, cold = self.timed(**fresh)
+        self.assertGreater(built, 0)
+        again, warm = self.timed(**fresh)
+        self.assertEqual(again, 0)
+        print(f"moecl run: {cold:.2f} s with {built} programs to build, {warm:.2f} s with none")
+
+    def test_verbs(self):
+        cache = {"MOECL_CACHE_DIR": str(self.folder / "programs")}
+        self.assertIn("0 programs, 0 bytes", self.succeed("cache", "show", **cache))
+        built, _ = self.timed(**cache)
+        files = list((self.folder / "programs").glob("*.clprogram"))
+        self.assertEqual(len(files), built)
+        shown = self.succeed("cache", "show", **cache)
+        self.assertEqual(shown, self.succeed("cache", **cache))
+        self.assertIn(f"{built} programs, {sum(file.stat().st_size for file in files)} bytes", shown)
+        for file in files:
+            self.assertIn(file.name, shown)
+        self.assertEqual(self.succeed("cache", "prune", "--max-mib", "1000", **cache), "removed 0 programs\n")
+        self.assertEqual(self.succeed("cache", "prune", "--max-mib", "0", **cache), f"removed {built} programs\n")
+        self.assertEqual(self.timed(**cache)[0], built)
+        self.assertEqual(self.succeed("cache", "clear", **cache), f"removed {built} programs\n")
+        self.assertIn("0 programs, 0 bytes", self.succeed("cache", "show", **cache))
+
+    def test_works_without(self):
+        self.assertGreater(self.timed(MOECL_CACHE="off", MOECL_CACHE_DIR=str(self.folder / "unused"))[0], 0)
+        self.assertFalse((self.folder / "unused").exists())
+        blocked = self.folder / "a file"
+        blocked.write_text("in the folder's place")
+        done = self.start("run", golden("mixtral-k-equals-e"), "--platform", "Portable", "--json",
+                          MOECL_CACHE_DIR=str(blocked))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["programs"]["built"], 0)
+        self.assertEqual(blocked.read_text(), "in the folder's place")
+
+
+class OtherVerbs(CommandTest):
+    def test_verify(self):
+        sound = [golden(case) for case in ("mixtral-t0", "mixtral-k-equals-e")]
+        altered = self.folder / "altered"
+        shutil.copytree(sound[1], altered)
+        tensors = load(altered / "golden.safetensors")
+        save(altered / "golden.safetensors",
+             {name: (dtype, values * 1.001 if name == "output" else values) for name, (dtype, values) in tensors.items()
+              if dtype != "BF16"})
+        text = self.succeed("verify", *sound, "--platform", "Portable")
+        self.assertEqual(text.splitlines()[-1], "2 passed, 0 failed")
+        done = self.start("verify", *sound, altered, "--platform", "Portable")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        *_, line, total = done.stdout.splitlines()
+        self.assertEqual(total, "2 passed, 1 failed")
+        self.assertRegex(line, r"^altered +1\.0e-03 +\S+ +FAIL$")
+
+    def test_doctor(self):
+        report = json.loads(self.succeed("doctor", "--platform", "Portable", "--json"))
+        self.assertLessEqual(OPERATORS, {test["operator"] for test in report["self_tests"]})
+        self.assertTrue(all(test["ok"] for test in report["self_tests"]))
+        self.assertTrue(report["program_cache"]["ok"])
+        self.assertEqual((report["passed"], report["failed"]), (len(report["self_tests"]) + 1, 0))
+        blocked = self.folder / "a file"
+        blocked.write_text("in the folder's place")
+        done = self.start("doctor", "--platform", "Portable", MOECL_CACHE_DIR=str(blocked))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"{report['passed'] - 1} passed, 1 failed", done.stdout)
+        for word in (*OPERATORS, str(blocked)):
+            self.assertIn(word, done.stdout)
+
+    def test_devices(self):
+        devices = json.loads(self.succeed("devices", "--json"))
+        portable, = (device for device in devices if "Portable" in device["platform"])
+        self.assertTrue(portable["usable"])
+        self.assertTrue(portable["tier"] and portable["driver"] and portable["grouped_gemm"]["many_rows"])
+        self.assertTrue(all(device["usable"] or device["refused"] for device in devices))
+        text = self.succeed("devices")
+        self.assertIn(portable["name"], text)
+        for device in devices:
+            self.assertIn(device.get("refused", ""), text)
+
+    def test_env(self):
+        text = self.succeed("env", MOECL_LOG="error", MOECL_CACHE_DIR="/of/my/own")
+        self.assertRegex(text, r"(?m)^MOECL_LOG +error ")
+        self.assertRegex(text, r"(?m)^MOECL_CACHE_DIR +/of/my/own ")
+        self.assertRegex(text, r"(?m)^XDG_CACHE_HOME ")
+
+    def test_generate(self):
+        config = golden("qwen2-moe-e16k4") / "config.json"
+        def generate(name, seed):
+            self.succeed("generate", self.folder / name, "--config", config, "--experts", 5, "--dtype", "f32", "--seed", seed)
+            return {file.name: file.read_bytes() for file in (self.folder / name).iterdir()}
+        first = generate("first", 3)
+        self.assertEqual(first, generate("again", 3))
+        self.assertNotEqual(first, generate("other", 4))
+        summary, found = self.run_layer(self.folder / "first", "--tokens", 9)
+        self.assertEqual((summary["model"]["experts"], summary["model"]["top_k"], summary["dtype"]), (5, 4, "f32"))
+        self.assertTrue(numpy.isfinite(found["output"][1]).all() and found["output"][1].any())
+        done = self.start("generate", self.folder / "first", "--config", config)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done)
+        self.assertEqual(first, {file.name: file.read_bytes() for file in (self.folder / "first").iterdir()})
+
+    def test_help(self):
+        verbs = "run", "verify", "generate", "devices", "doctor", "cache", "env"
+        text = self.succeed("--help")
+        for verb in verbs:
+            self.assertIn(f"\n  {verb} ", text)
+            self.assertIn("--help", self.succeed(verb, "--help"))
+        self.assertRegex(self.succeed("--version"), r"^\d+\.\d+\.\d+\n$")
+
+
+if __name__ == "__main__":
+    main()
