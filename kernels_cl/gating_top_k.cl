@@ -29,33 +29,28 @@ inline float16 values_below(const __global float* x, int i, int end) {
   return i + 16 <= end ? values : select((float16)(NAN), values, INDEX_16 < end - i);
 }
 
+// Scores are terms / divisor.
 typedef struct {
   int function;
-  float largest, sum;  // softmax
+  float largest, divisor;  // of softmax: the largest value and the sum of the terms
 } Score;
 
-// Softmax before the division. NaN has no part; experts at +inf share alike; nothing is left of a row of -inf.
-inline float16 softmax_terms(Score score, float16 x) {
-  float16 terms = exp(x - score.largest);
-  if (score.largest == INFINITY) terms = select((float16)(0.0f), (float16)(1.0f), x == INFINITY);
-  return select(terms, (float16)(0.0f), isnan(terms));
+// NaN stays NaN. Of infinite values softmax takes the limit: those at +inf share alike, nothing is left of a row of -inf.
+inline float16 terms_of(Score score, float16 x) {
+  if (score.function == NO_FUNCTION) return x;
+  float16 exponent = -x;
+  if (score.function == SOFTMAX) exponent = x - score.largest;
+  const float16 power = exp(exponent);
+  if (score.function == SIGMOID) return 1.0f / (1.0f + power);
+  if (!isinf(score.largest)) return power;
+  return select(select((float16)(0.0f), (float16)(1.0f), x == INFINITY), x, isnan(x));
 }
-inline Score score_over(int function, const __global float* x, int count, __local float* scratch) {
-  Score score = {function, -INFINITY, 0.0f};
-  if (function != SOFTMAX) count = 0;
-  float16 largest = -INFINITY, sum = 0.0f;
+inline float16 zero_for_nan(float16 x) { return select(x, (float16)(0.0f), isnan(x)); }
+
+inline float largest_among(const __global float* x, int count, __local float* scratch) {
+  float16 largest = -INFINITY;
   for (int i = FIRST_COLUMN; i < count; i += COLUMN_STEP) largest = fmax(largest, values_below(x, i, count));
-  score.largest = max_over_lanes(max_of_16(largest), scratch);
-  for (int i = FIRST_COLUMN; i < count; i += COLUMN_STEP) sum += softmax_terms(score, values_below(x, i, count));
-  score.sum = sum_over_lanes(sum_of_16(sum), scratch);
-  return score;
-}
-inline float16 scores_of(Score score, float16 x) {
-  if (score.function == SOFTMAX) {
-    const float16 scores = softmax_terms(score, x) / (score.sum > 0.0f ? score.sum : 1.0f);
-    return select(scores, (float16)(NAN), isnan(x));
-  }
-  return score.function == SIGMOID ? 1.0f / (1.0f + exp(-x)) : x;
+  return max_over_lanes(max_of_16(largest), scratch);
 }
 
 // The key of a group's score.
@@ -66,15 +61,12 @@ inline uint group_key(const __local uint* keys, int begin, int end, int group_sc
     second = max(second, min(first, next));
     first = max(first, next);
   }
-  uint best[16], runner_up[16];
-  vstore16(first, 0, best);
-  vstore16(second, 0, runner_up);
-  for (int i = 1; i < 16; ++i) {
-    runner_up[0] = max(max(runner_up[0], runner_up[i]), min(best[0], best[i]));
-    best[0] = max(best[0], best[i]);
-  }
-  if (group_score == GROUP_MAX || end - begin == 1) return best[0];
-  return keys_of((float16)(value_of(best[0]) + value_of(runner_up[0]))).s0;
+  const uint8 second8 = max(max(second.lo, second.hi), min(first.lo, first.hi)), first8 = max(first.lo, first.hi);
+  const uint4 second4 = max(max(second8.lo, second8.hi), min(first8.lo, first8.hi)), first4 = max(first8.lo, first8.hi);
+  const uint2 second2 = max(max(second4.lo, second4.hi), min(first4.lo, first4.hi)), first2 = max(first4.lo, first4.hi);
+  const uint best = max(first2.lo, first2.hi), runner_up = max(max(second2.lo, second2.hi), min(first2.lo, first2.hi));
+  if (group_score == GROUP_MAX || end - begin == 1) return best;
+  return keys_of((float16)(value_of(best) + value_of(runner_up))).s0;
 }
 
 // Takes the experts of all but the best `kept` groups out.  groups == 0: of none.
@@ -92,26 +84,16 @@ inline void keep_best_groups(__local uint* keys, __local uint* group_keys, int e
   LANES_BARRIER();
 }
 
-// The candidate with the largest key, of equal ones the first.
-inline int best_expert(const __local uint* keys, int experts, __local ulong* scratch) {
-  uint16 best = 0, where = 0;
-  for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
-    const uint16 next = vload16(0, keys + e);
-    where = select(where, (uint16)(e), next > best);
-    best = max(best, next);
-  }
-  const ulong16 both = convert_ulong16(best) << 32 | convert_ulong16(~(where + as_uint16(INDEX_16)));
-  const ulong8 a = max(both.lo, both.hi);
-  const ulong4 b = max(a.lo, a.hi);
-  const ulong2 c = max(b.lo, b.hi);
-  return ~(uint)max_ulong_over_lanes(max(c.lo, c.hi), scratch);
+// The key and the id of the best of 16 experts in one number, in which the lower id of equal keys is the larger.
+inline ulong best_of_16(uint16 keys, int first) {
+  return max_ulong_of_16(convert_ulong16(keys) << 32 | convert_ulong16(~as_uint16(first + INDEX_16)));
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
     const __global float* logits, ulong logits_first, const __global float* bias, ulong bias_first, __global int* ids,
     ulong ids_first, __global float* weights, ulong weights_first, long logits_stride, long ids_stride, long weights_stride,
     int experts, int top_k, int function, int order, int groups, int kept_groups, int group_score, int renormalise,
-    float epsilon, float scaling_factor, __local uint* keys, __local uint* group_keys) {
+    float epsilon, float scaling_factor, __local uint* keys, __local uint* group_keys, __local ulong* bests) {
   __local float scratch[LANES];
   __local ulong best_scratch[LANES];
   const long token = get_group_id(0);
@@ -120,36 +102,55 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   ids += ids_first + token * ids_stride;
   weights += weights_first + token * weights_stride;
 
-  Score score = score_over(order == BEFORE_TOP_K ? function : NO_FUNCTION, logits, experts, scratch);
+  float16 sum = 0.0f;
+  Score score = {order == BEFORE_TOP_K ? function : NO_FUNCTION, largest_among(logits, experts, scratch), 1.0f};
   for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
-    float16 choice = scores_of(score, values_below(logits, e, experts));
+    const float16 terms = terms_of(score, values_below(logits, e, experts));
+    sum += zero_for_nan(terms);
+    vstore16(as_uint16(terms), 0, keys + e);
+  }
+  float total = sum_over_lanes(sum_of_16(sum), scratch);
+  if (score.function == SOFTMAX && total > 0.0f) score.divisor = total;
+  for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
+    float16 choice = as_float16(vload16(0, keys + e)) / score.divisor;
     if (bias) choice += values_below(bias, e, experts);
     vstore16(select((uint16)(0), keys_of(choice), INDEX_16 < experts - e), 0, keys + e);
   }
   keep_best_groups(keys, group_keys, experts, kept_groups < groups ? groups : 0, kept_groups, group_score);
 
-  // The work-item that owns a column of the result writes the chosen logit there and turns it into the weight below:
-  // nobody reads what another work-item wrote to global memory.
+  // bests[i] is the best of the 16 experts from 16 i on; only those that lost theirs look again. The work-item that owns a
+  // column of the result writes the chosen logit there and turns it into the weight below: nobody reads what another
+  // work-item wrote to global memory.
+  for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) bests[(uint)e / 16] = best_of_16(vload16(0, keys + e), e);
   for (int k = 0; k < top_k; ++k) {
-    const int expert = best_expert(keys, experts, best_scratch);
-    if (expert / 16 % LANES == get_local_id(0)) keys[expert] = 0;
-    if (k / 16 % LANES == get_local_id(0)) {
+    ulong best = 0;
+    for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) best = max(best, bests[(uint)e / 16]);
+    const uint expert = ~(uint)max_ulong_over_lanes(best, best_scratch), first = expert / 16 * 16;
+    if (expert / 16 % LANES == get_local_id(0)) {
+      const uint16 rest = select(vload16(0, keys + first), (uint16)(0), (int)(expert - first) == INDEX_16);
+      vstore16(rest, 0, keys + first);
+      bests[expert / 16] = best_of_16(rest, first);
+    }
+    if ((uint)k / 16 % LANES == get_local_id(0)) {
       ids[k] = expert;
       weights[k] = logits[expert];
     }
   }
 
-  const Score after = score_over(order == AFTER_TOP_K ? function : NO_FUNCTION, weights, top_k, scratch);
-  if (order == AFTER_TOP_K) score = after;
-  float16 sum = 0.0f;
+  const float largest_chosen = largest_among(weights, top_k, scratch);
+  if (order == AFTER_TOP_K) score = (Score){function, largest_chosen, 1.0f};
+  sum = 0.0f;
   for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) {
-    const float16 weight = scores_of(score, values_below(weights, k, top_k));
-    const float16 known = select(weight, (float16)(0.0f), isnan(weight));
-    sum += known;
-    STORE_UPTO16(f32)(known, weights, k, top_k - k);
+    const float16 terms = zero_for_nan(terms_of(score, values_below(weights, k, top_k)));
+    sum += terms;
+    STORE_UPTO16(f32)(terms, weights, k, top_k - k);
   }
-  const float total = sum_over_lanes(sum_of_16(sum), scratch) + epsilon;
-  const float divisor = renormalise && total > 0.0f ? total : 1.0f;
-  for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP)
-    STORE_UPTO16(f32)(LOAD_UPTO16(f32)(weights, k, top_k - k) / divisor * scaling_factor, weights, k, top_k - k);
+  total = sum_over_lanes(sum_of_16(sum), scratch);
+  if (order == AFTER_TOP_K && function == SOFTMAX && total > 0.0f) score.divisor = total;
+  total = total / score.divisor + epsilon;
+  const float norm = renormalise && total > 0.0f ? total : 1.0f;
+  for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) {
+    const float16 scores = LOAD_UPTO16(f32)(weights, k, top_k - k) / score.divisor;
+    STORE_UPTO16(f32)(scores / norm * scaling_factor, weights, k, top_k - k);
+  }
 }

@@ -11,16 +11,19 @@ extern const ProgramSource gating_top_k;
 namespace moecl::gating_top_k {
 namespace {
 
-bool grouped(const RouterSpec& spec) { return spec.kept_groups < spec.groups; }
+/// Local memory of the kernel. Keys are read 16 at a time, from the last expert of a group at worst.
+struct LocalBytes {
+  std::size_t keys, group_keys, bests;
 
-/// Keys are read 16 at a time, from the first expert of a group at worst.
-std::size_t key_bytes(std::int64_t experts) {
-  return static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t);
-}
+  LocalBytes(std::int64_t experts, const RouterSpec& spec)
+      : keys(static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t)),
+        group_keys(static_cast<std::size_t>(spec.kept_groups < spec.groups ? spec.groups : 1) * sizeof(std::uint32_t)),
+        bests(static_cast<std::size_t>(experts + 15) / 16 * sizeof(std::uint64_t)) {}
 
-std::size_t group_bytes(const RouterSpec& spec) {
-  return static_cast<std::size_t>(grouped(spec) ? spec.groups : 1) * sizeof(std::uint32_t);
-}
+  std::size_t total(std::int32_t lanes) const {
+    return keys + group_keys + bests + static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
+  }
+};
 
 }  // namespace
 
@@ -54,9 +57,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
                                         args.selection_bias.shape[0] != experts))
     return fmt::format("selection_bias: expected f32[{}], got {}", experts, args.selection_bias.describe());
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::size_t scratch =
-      static_cast<std::size_t>(row_lanes(config.lanes, caps)) * (sizeof(float) + sizeof(std::uint64_t));
-  const std::size_t needed = key_bytes(experts) + group_bytes(spec) + scratch;
+  const std::size_t needed = LocalBytes(experts, spec).total(row_lanes(config.lanes, caps));
   if (needed > caps.local_mem_bytes)
     return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
                        spec.groups, needed, caps.local_mem_bytes);
@@ -69,6 +70,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t experts = args.logits.shape[1];
+  const LocalBytes memory(experts, spec);
   const OperatorCost work = cost(args);
   launch(stream, {&source::gating_top_k, fmt::format("-DLANES={}", lanes), "gating_top_k"},
          {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
@@ -78,7 +80,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
          args.weights.stride[0], static_cast<std::int32_t>(experts), spec.top_k, static_cast<std::int32_t>(spec.score),
          static_cast<std::int32_t>(spec.order), spec.groups, spec.kept_groups,
          static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise}, spec.renormalise_epsilon,
-         spec.scaling_factor, LocalMemory{key_bytes(experts)}, LocalMemory{group_bytes(spec)});
+         spec.scaling_factor, LocalMemory{memory.keys}, LocalMemory{memory.group_keys}, LocalMemory{memory.bests});
 }
 
 OperatorCost cost(const Args& args) {
