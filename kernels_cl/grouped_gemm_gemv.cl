@@ -9,18 +9,22 @@
 #error "written for 8 rows"
 #endif
 
-#define BEGIN_ROW(r) \
-  Element4 acc##r = 0; \
-  const __global STORAGE(A_DTYPE)* a##r = a + max(0L, source_row(tile.first + min(r, tile.count - 1), a_index, index_divisor, a_rows)) * a_stride;
-#define STEP_ROW(r) if (r < tile.count) acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w, acc##r);
-#define STEP4_ROW(r)                                           \
-  if (r < tile.count) {                                        \
+// A row whose index is out of range computes on row 0 and is not stored.
+#define BEGIN_ROW(r)                                                                                          \
+  Element4 acc##r = 0;                                                                                        \
+  const __global STORAGE(A_DTYPE)* a##r =                                                                     \
+      a + max(0L, source_row(tile.first + min(r, tile.count - 1), a_index, index_divisor, a_rows)) * a_stride;
+#define STEP_ROW(r) \
+  if (r < tile.count) acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w, acc##r);
+#define STEP4_ROW(r)                                                 \
+  if (r < tile.count) {                                              \
     acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w0, acc##r);              \
     acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + SLICES), w1, acc##r);     \
     acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 2 * SLICES), w2, acc##r); \
     acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 3 * SLICES), w3, acc##r); \
   }
-#define END_ROW(r) if (r < tile.count) partial[slice][r][quad] = acc##r;
+#define END_ROW(r) \
+  if (r < tile.count) partial[slice][r][quad] = acc##r;
 
 __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void grouped_gemm_gemv(GROUPED_GEMM_PARAMETERS) {
   __local Element4 partial[SLICES][TILE_ROWS][QUADS];
@@ -32,30 +36,37 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   const __global STORAGE(W_DTYPE)* panel = weights + (tile.expert * panels + get_group_id(0)) * k * PANEL + quad * 4;
 
   EACH_ROW(BEGIN_ROW)
-  int i = slice;
-  for (; i + 3 * SLICES < k; i += 4 * SLICES) {
+  // Every loop has the same trip count in all work-items: PoCL 3.1 runs others wrong beside a barrier.
+  int begin = 0;
+  for (; begin + 4 * SLICES <= k; begin += 4 * SLICES) {
+    const int i = begin + slice;
     const __global STORAGE(W_DTYPE)* at = panel + (ulong)i * PANEL;
     const Element4 w0 = LOAD_W4(at, 0), w1 = LOAD_W4(at, SLICES * PANEL);
     const Element4 w2 = LOAD_W4(at, 2 * SLICES * PANEL), w3 = LOAD_W4(at, 3 * SLICES * PANEL);
     EACH_ROW(STEP4_ROW)
   }
-  for (; i < k; i += SLICES) {
-    const Element4 w = LOAD_W4(panel, (ulong)i * PANEL);
-    EACH_ROW(STEP_ROW)
+  for (; begin < k; begin += SLICES) {
+    const int i = begin + slice;
+    if (i < k) {
+      const Element4 w = LOAD_W4(panel, (ulong)i * PANEL);
+      EACH_ROW(STEP_ROW)
+    }
   }
   EACH_ROW(END_ROW)
   barrier(CLK_LOCAL_MEM_FENCE);
 
   const int first_column = get_group_id(0) * PANEL;
-  for (int item = get_local_id(0); item < tile.count * PANEL; item += QUADS * SLICES) {
-    const int row = item / PANEL, column = first_column + item % PANEL;
-    const long source = source_row(tile.first + row, a_index, index_divisor, a_rows);
-    if (source < 0 || column >= n) continue;
-    Element sum = 0;
-    for (int s = 0; s < SLICES; ++s) sum += ((const __local Element*)partial[s][row])[item % PANEL];
-    const float value = finish(sum, a_scale ? a_scale[source] : 1.0f,
-                               weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale,
-                               bias ? bias + tile.expert * bias_stride : bias, column);
-    STORE(OUT_DTYPE)(value, out, (tile.first + row) * out_stride + column);
+  const __global float* scale = weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale;
+  const __global float* shift = bias ? bias + tile.expert * bias_stride : bias;
+  for (int first_item = 0; first_item < tile.count * PANEL; first_item += QUADS * SLICES) {
+    const int item = first_item + get_local_id(0), row = item / PANEL, column = first_column + item % PANEL;
+    if (row < tile.count && column < n) {
+      const long source = source_row(tile.first + row, a_index, index_divisor, a_rows);
+      Element sum = 0;
+      for (int s = 0; s < SLICES; ++s) sum += ((const __local Element*)partial[s][row])[item % PANEL];
+      if (source >= 0)
+        STORE(OUT_DTYPE)(finish(sum, a_scale ? a_scale[source] : 1.0f, scale, shift, column), out,
+                         (tile.first + row) * out_stride + column);
+    }
   }
 }

@@ -50,13 +50,15 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   const int first_column = get_group_id(0) * PANEL + x * 4;
   const __global float* scale = weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale;
   const __global float* shift = bias ? bias + tile.expert * bias_stride : bias;
-#define STORE_ROW(r)                                                                                            \
-  if (y * 4 + r < tile.count) {                                                                                 \
-    const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows);          \
-    const float row_scale = a_scale && source >= 0 ? a_scale[source] : 1.0f;                                    \
-    const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                                       \
-    for (int j = 0; j < 4 && source >= 0 && first_column + j < n; ++j)                                          \
-      STORE(OUT_DTYPE)(finish(sums[j], row_scale, scale, shift, first_column + j), out, row * out_stride + first_column + j); \
+#define STORE_ROW(r)                                                                                   \
+  if (y * 4 + r < tile.count) {                                                                        \
+    const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows); \
+    const float row_scale = a_scale && source >= 0 ? a_scale[source] : 1.0f;                           \
+    const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                              \
+    for (int j = 0; j < 4; ++j)                                                                        \
+      if (source >= 0 && first_column + j < n)                                                         \
+        STORE(OUT_DTYPE)(finish(sums[j], row_scale, scale, shift, first_column + j), out,              \
+                         row * out_stride + first_column + j);                                         \
   }
   STORE_ROW(0) STORE_ROW(1) STORE_ROW(2) STORE_ROW(3)
 }
