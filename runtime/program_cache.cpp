@@ -31,12 +31,21 @@ ProgramCache::ProgramCache(const Context& context, const ContextOptions& options
     folder_.emplace(options.cache_dir);
 }
 
+void ProgramCache::warn(const std::string& what) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (what == last_warning_) return;
+    last_warning_ = what;
+  }
+  context_.log(LogLevel::warning, "program cache: " + what);
+}
+
 std::optional<std::vector<unsigned char>> ProgramCache::load(const ProgramKey& key) const {
   if (!folder_) return std::nullopt;
   try {
     return folder_->read(hash(key));
   } catch (const std::exception& error) {
-    context_.log(LogLevel::warning, fmt::format("program cache: {}", error.what()));
+    warn(error.what());
     return std::nullopt;
   }
 }
@@ -44,15 +53,14 @@ std::optional<std::vector<unsigned char>> ProgramCache::load(const ProgramKey& k
 void ProgramCache::store(const ProgramKey& key, const std::vector<unsigned char>& binary) const {
   if (!folder_ || binary.empty()) return;
   if (binary.size() > max_bytes_) {
-    context_.log(LogLevel::warning, fmt::format("program cache: {} has {} bytes, the whole cache at most {}", key.name,
-                                                binary.size(), max_bytes_));
+    warn(fmt::format("{} has {} bytes, the whole cache at most {}", key.name, binary.size(), max_bytes_));
     return;
   }
   try {
     folder_->write(hash(key), key.name, key.device->caps.name, binary);
     folder_->prune(max_bytes_);
   } catch (const std::exception& error) {
-    context_.log(LogLevel::warning, fmt::format("program cache: {}", error.what()));
+    warn(error.what());
   }
 }
 

@@ -2,7 +2,9 @@
 // The disk cache as a context uses it: every failure is a log line and a miss, never an error of the caller's.
 #include <moecl/context.hpp>
 
+#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,9 +26,14 @@ class ProgramCache {
   void store(const ProgramKey& key, const std::vector<unsigned char>& binary) const;
 
  private:
+  /// A folder that cannot be used fails every program alike: the same words are logged once in a row.
+  void warn(const std::string& what) const;
+
   const Context& context_;
   std::optional<CacheFolder> folder_;
   std::uint64_t max_bytes_;
+  mutable std::mutex mutex_;
+  mutable std::string last_warning_;
 };
 
 }  // namespace moecl

@@ -208,6 +208,7 @@ class ProgramCache(CommandTest):
         done = self.start("run", golden("mixtral-k-equals-e"), "--platform", "Portable", "--json",
                           MOECL_CACHE_DIR=str(blocked))
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"\A[^\n]*warning[^\n]*a file[^\n]*\n\Z")  # once, not for every program
         self.assertGreater(json.loads(done.stdout)["programs"]["built"], 0)
         self.assertEqual(blocked.read_text(), "in the folder's place")
 
