@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <exception>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -54,6 +56,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a command (moecl --help lists them)");
+    if (!std::cout.flush() || std::fflush(stdout) != 0)
+      throw Error(ErrorCode::io_error, "stdout: the results cannot be written");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     report(error.what());

@@ -3,10 +3,11 @@ import json
 import random
 import shutil
 import struct
+import subprocess
 
 import numpy
 
-from command import CommandTest, golden, main, save
+from command import MOECL, CommandTest, golden, main, save
 
 CASE = golden("qwen3-moe-odd129-nonorm")  # one token, 129 hidden, 16 experts
 
@@ -66,6 +67,9 @@ class Refusals(CommandTest):
         self.refused(3, "no/such", "run", CASE, "--output", "/no/such/output.safetensors")
         self.refused(3, "no/such", "run", CASE, "--trace", "/no/such/trace.json")
         self.refused(3, str(self.folder), "run", CASE, "--output", self.folder)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([MOECL, "env"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (3, "moecl: stdout: the results cannot be written\n"))
 
     def test_configs(self):
         self.run_refused(3, "frobnicate", model=self.copy(model_type="frobnicate"))
