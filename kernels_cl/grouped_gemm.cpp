@@ -15,8 +15,8 @@ namespace moecl::grouped_gemm {
 namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t i8_max_k =
-    (std::int64_t{1} << 31) / (128 * 128) - 1;  // longer sums of i8 products can overflow int32
+/// Longer sums of i8 products can overflow int32.
+constexpr std::int64_t i8_max_k = (std::int64_t{1} << 31) / (128 * 128) - 1;
 
 /// How a variant is compiled and launched.
 struct Kernel {
@@ -52,7 +52,7 @@ const Kernel* find(std::string_view variant) {
   return found != std::end(kernels) ? found : nullptr;
 }
 
-/// Experts of the weights' segment; row_ends may cover more.
+/// Experts of the whole layer; the weights may be a segment of them.
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
 
 std::string reject_rows(const Args& args, std::int64_t rows) {

@@ -186,6 +186,23 @@ TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
   }
 }
 
+TEST(GroupedGemmSelectTest, FitsTheDeviceAndTheRowsOfAnExpert) {
+  grouped_gemm::Args args;
+  args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
+  DeviceCaps avx512, avx2, gpu, llvmpipe;
+  avx512.type = avx2.type = llvmpipe.type = DeviceType::cpu, gpu.type = DeviceType::gpu;
+  avx512.preferred_float_width = 16, avx2.preferred_float_width = 8;
+  for (const std::int64_t rows : {8, 800}) {
+    args.out.rank = 2, args.out.shape[0] = rows;
+    EXPECT_EQ(grouped_gemm::select(args, {}, avx512), "t0_tile");
+    EXPECT_EQ(grouped_gemm::select(args, {}, avx2), "t0_tile16");
+    EXPECT_EQ(grouped_gemm::select(args, {}, gpu), rows == 8 ? "t0_gemv" : "t0_local");
+    EXPECT_EQ(grouped_gemm::select(args, {}, llvmpipe), rows == 8 ? "t0_gemv" : "t0_local");
+    EXPECT_EQ(grouped_gemm::select(args, {"", 100}, gpu), "t0_local");
+    EXPECT_EQ(grouped_gemm::select(args, {"t0_local"}, avx512), "t0_local");
+  }
+}
+
 TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   const GroupedGemmCase shape{{4, 3}, 65, 33};
   const Operands operands(device(), shape, make_product(shape, 1));
@@ -222,6 +239,14 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   EXPECT_THAT(reason([](Args& args, Config&) { args.bias = args.out; }),
               HasSubstr("bias: expected f32[2, 65], got f32[7, 65]"));
   EXPECT_THAT(reason([](Args&, Config& config) { config.variant = "t9"; }), HasSubstr("there is no 't9'"));
+  EXPECT_THAT(reason([](Args& args, Config&) {
+                args.weights.dtype = args.a.dtype = DType::i8;
+                args.weights.k = args.a.shape[1] = 1 << 17;
+                args.weights.buffer.size_bytes = std::uint64_t{1} << 40;
+                args.a_scale = args.weight_scale = args.row_ends;
+                args.a_scale.dtype = DType::f32, args.a_scale.shape[0] = args.a.shape[0];
+              }),
+              HasSubstr("K = 131072 can overflow int32; at most 131071"));
 }
 
 }  // namespace

@@ -10,14 +10,15 @@
 
 /// For each expert e, its rows times its weights: out[j] = a[index[j] / divisor] x W_e^T (* scales) (+ bias_e).
 ///
-/// Accumulates in f32, k ascending (i8 x i8: exactly, as int32), so a row's result does not depend on the other rows of
-/// the batch within one variant. Many rows run the "gemm" kernels, few rows the "gemv" ones; a dense product is one
-/// expert with every row.
+/// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
+/// does not depend on the other rows of the batch. A dense product is one expert with every row.
 namespace moecl::grouped_gemm {
 
 struct Args {
-  TensorView a;        ///< Shape: [M, K] f32, f16, bf16 or i8
-  TensorView a_index;  ///< optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j]
+  TensorView a;  ///< Shape: [M, K] f32, f16, bf16 or i8
+  /// optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j].
+  /// Range: entries outside [0, M * index_divisor) leave their row of `out` untouched
+  TensorView a_index;
   std::int32_t index_divisor = 1;  ///< K when a_index holds sorted slots and a holds tokens
   TensorView a_scale;              ///< needed when a is i8. Shape: [M] f32, per token, indexed as a
   PackedWeights weights;           ///< f32, f16, bf16; i8 exactly when a is i8
@@ -36,14 +37,13 @@ struct Variant {
 };
 
 struct Config {
-  std::string variant;  ///< empty: the choice of `select`
-  std::int64_t expected_rows =
-      0;  ///< rows an expert is expected to get, for the choice; 0: R spread evenly over the experts
+  std::string variant;             ///< empty: the choice of `select`
+  std::int64_t expected_rows = 0;  ///< rows an expert is likely to get, for the choice; 0: R spread over the experts
 };
 
-/// Every variant this library has, fastest tier first.
+/// Every variant this library has.
 const std::vector<Variant>& variants();
-/// The variant that `enqueue` runs.
+/// The variant that `enqueue` runs: `config`'s, else one for the shape of the device and the rows of an expert.
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
