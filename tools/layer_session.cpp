@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tools/commands.hpp"
 #include "tools/progress.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -21,6 +22,12 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 void refuse_unless(bool condition, const std::string& message) {
   if (!condition) throw Error(ErrorCode::invalid_argument, message);
+}
+
+/// Options first: what cannot be done is said before any file is looked at.
+Checkpoint open_checked(const LayerOptions& options) {
+  options.check();
+  return Checkpoint::open(options.model_dir);
 }
 
 /// Device memory with a shape.
@@ -57,10 +64,10 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--quantize", quantize, "quantize an unquantized checkpoint's experts while loading")
       ->type_name("SCHEME");
   command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
-  command.add_option("--tp", tp, "tensor-parallel size")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(CLI::PositiveNumber);
+  command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
+  command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
   command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks");
   command.add_option("--tokens-per-rank", tokens_per_rank, "how the tokens are dealt to the dp ranks")
       ->delimiter(',')
@@ -78,11 +85,10 @@ void LayerOptions::check() const {
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty(), "--quantize " + quantize + ": this version runs unquantized weights");
-  refuse_unless(tokens_per_rank.size() <= 1, "--tokens-per-rank: one rank takes all tokens");
+  refuse_unless(tokens_per_rank.empty(), "--tokens-per-rank: one rank takes all tokens");
 }
 
-LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(Checkpoint::open(options.model_dir)) {
-  options.check();
+LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_checked(options)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   const MoeWeights weights = find_layer_weights(checkpoint_, config_);

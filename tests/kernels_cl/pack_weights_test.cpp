@@ -1,3 +1,5 @@
+#include "tests/oracle/pack_weights.hpp"
+
 #include <moecl/error.hpp>
 #include <moecl/pack_weights.hpp>
 
@@ -25,14 +27,6 @@ class PackWeightsTest : public OnEveryDevice {
       return decode(weights.dtype, bytes);
     }
   };
-  /// [rows, K] as [ceil(rows / 64)][K][64], zero padded.
-  static std::vector<double> panels(const std::vector<double>& matrix, std::size_t k) {
-    const std::size_t rows = matrix.size() / k, count = (rows + 63) / 64;
-    std::vector<double> packed(count * k * 64);
-    for (std::size_t row = 0; row < rows; ++row)
-      for (std::size_t i = 0; i < k; ++i) packed[(row / 64 * k + i) * 64 + row % 64] = matrix[row * k + i];
-    return packed;
-  }
 };
 MOECL_ON_EVERY_DEVICE(PackWeightsTest);
 
@@ -45,7 +39,8 @@ TEST_P(PackWeightsTest, PacksPanelsInEveryStorageTypeAndPadsWithZero) {
         const GuardedTensor source = upload(device(), from, {n, k}, values);
         const Packed packed(device(), to, 1, n, k);
         pack_weights::enqueue(device().stream, {source, packed.weights});
-        EXPECT_EQ(packed.values(device()), panels(rounded(to, rounded(from, values)), static_cast<std::size_t>(k)));
+        EXPECT_EQ(packed.values(device()),
+                  oracle::pack_weights(rounded(to, rounded(from, values)), static_cast<std::size_t>(k)));
       }
     }
   }
@@ -53,7 +48,7 @@ TEST_P(PackWeightsTest, PacksPanelsInEveryStorageTypeAndPadsWithZero) {
   const GuardedTensor source = upload(device(), DType::i8, {3, 2}, values);
   const Packed packed(device(), DType::i8, 1, 3, 2);
   pack_weights::enqueue(device().stream, {source, packed.weights});
-  EXPECT_EQ(packed.values(device()), panels(values, 2));
+  EXPECT_EQ(packed.values(device()), oracle::pack_weights(values, 2));
 }
 
 TEST_P(PackWeightsTest, JoinsMatricesInsideAPanelOfOneExpert) {
@@ -68,7 +63,7 @@ TEST_P(PackWeightsTest, JoinsMatricesInsideAPanelOfOneExpert) {
   std::vector<double> both = rounded(DType::f32, gate), second = rounded(DType::f32, up);
   both.insert(both.end(), second.begin(), second.end());
   const std::vector<double> got = packed.values(device());
-  EXPECT_EQ(std::vector<double>(got.begin() + one, got.begin() + 2 * one), panels(both, k));
+  EXPECT_EQ(std::vector<double>(got.begin() + one, got.begin() + 2 * one), oracle::pack_weights(both, k));
   EXPECT_THAT(std::vector<double>(got.begin(), got.begin() + one), testing::Each(testing::IsNan()));
   EXPECT_THAT(std::vector<double>(got.begin() + 2 * one, got.end()), testing::Each(testing::IsNan()));
 }
@@ -84,7 +79,7 @@ TEST_P(PackWeightsTest, PacksATransposedMatrix) {
   std::vector<double> matrix;
   for (std::int64_t row = 0; row < n; ++row)
     for (std::int64_t i = 0; i < k; ++i) matrix.push_back(stored[static_cast<std::size_t>(i * n + row)]);
-  EXPECT_EQ(packed.values(device()), panels(matrix, static_cast<std::size_t>(k)));
+  EXPECT_EQ(packed.values(device()), oracle::pack_weights(matrix, static_cast<std::size_t>(k)));
 }
 
 TEST_P(PackWeightsTest, SaysWhyItRejects) {
