@@ -41,6 +41,7 @@ void first_product(benchmark::State& state, const Model& model, DType dtype) {
       weight_scale(stream(), DType::f32, {model.experts, model.n});
   std::vector<Buffer> weights;
   const std::uint64_t size = PackedWeights::size_bytes(dtype, model.experts, model.n, model.k);
+  if (size > stream().device->caps.max_alloc_bytes) return state.SkipWithError("more than the device's largest buffer");
   for (std::uint64_t total = 0; total < (std::uint64_t{2} << 30); total += size)
     weights.emplace_back(*stream().context, size);
   // Any finite pattern will do, as long as no value is subnormal: 0.0059 in f32 and bf16.
