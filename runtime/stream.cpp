@@ -21,7 +21,17 @@ T queue_info(cl_command_queue queue, cl_command_queue_info what) {
 
 void StreamView::finish() const {
   ++context->counters().host_syncs;
+  // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
+  Event last = record();
   check_cl(clFinish(queue), "clFinish");
+  try {
+    last.is_complete();
+  } catch (const Error&) {
+    // Kept for good: PoCL 3.1 aborts the process when a failed event's last reference goes while the thread that failed
+    // it is still in clSetUserEventStatus.
+    last.release();
+    throw;
+  }
 }
 
 void StreamView::flush() const { check_cl(clFlush(queue), "clFlush"); }

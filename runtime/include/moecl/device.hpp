@@ -25,6 +25,8 @@ struct DeviceCaps {
   bool correctly_rounded_divide = false;
   /// False where event profiling returns no usable durations (Mesa rusticl 22.3): traces then carry host times.
   bool event_times_usable = true;
+  /// False where a failed command fails only its own event, neither finish nor what follows it (Mesa rusticl 22.3).
+  bool finish_reports_failures = true;
   /// Human-readable notes on deviations that moecl works around.
   std::vector<std::string> quirks;
 };

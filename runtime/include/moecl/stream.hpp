@@ -21,7 +21,8 @@ struct StreamView {
   Trace* trace = nullptr;  ///< where commands are recorded; null: nowhere
 
   /// Stops the host until everything enqueued so far has completed.
-  /// Errors: device_error  a command failed
+  /// Errors: device_error  a command failed while this waited for it, where DeviceCaps::finish_reports_failures; a
+  ///         failure before that is known to the command's own Event alone
   void finish() const;
   /// Hands the enqueued commands to the device without waiting.
   void flush() const;
