@@ -160,7 +160,9 @@ TEST_P(TraceTest, PutsDeviceTimesOnTheHostsClock) {
   ASSERT_EQ(kernels.size(), 5u);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_GE(kernels[i].begin_ns, calls[i].begin_ns);
-    EXPECT_LE(kernels[i].end_ns, spans[i].end_ns);
+    if (device().caps().event_times_usable) {  // a driver may report an end later than it lets finish return
+      EXPECT_LE(kernels[i].end_ns, spans[i].end_ns);
+    }
   }
 }
 
