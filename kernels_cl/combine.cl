@@ -1,6 +1,7 @@
-// Weighted combine. One work-group a token: LANES = 1 on a CPU, 64 on a GPU. Each step owns 16 columns and walks the K rows
-// in order, so the sum is the same whatever the number of lanes.
+// Weighted combine. One work-item a token on a CPU (LANES = 1), 64 and more on a GPU. Each walks the K rows in order for
+// its columns, so the sums are the same whatever the number of lanes.
 #include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/columns.clh"
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -18,16 +19,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
   const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;
   out += out_first + token * out_stride;
 
-  for (int column = get_local_id(0) * 16; column < hidden; column += LANES * 16) {
-    const int left = hidden - column;
+  FOR_EACH_STEP(first, hidden) {
     float16 sum = 0.0f;
     for (int k = 0; k < top_k; ++k) {
       const int row = slot_rows[k];  // rusticl 22.3 compares it wrongly as a long
       const float weight = weights ? weights[k] : 1.0f;
       if (row >= 0 && (uint)row < row_count && !(skip_zero_weights && weight == 0.0f))
-        sum += weight * LOAD_UPTO16(ROWS_DTYPE)(rows, (long)row * rows_stride + column, left);
+        sum += weight * LOAD_STEP(ROWS_DTYPE)(rows + (long)row * rows_stride, first, hidden);
     }
-    if (shared) sum += gate * LOAD_UPTO16(SHARED_DTYPE)(shared, column, left);
-    STORE_UPTO16(OUT_DTYPE)(sum, out, column, left);
+    if (shared) sum += gate * LOAD_STEP(SHARED_DTYPE)(shared, first, hidden);
+    STORE_STEP(OUT_DTYPE)(sum, out, first, hidden);
   }
 }

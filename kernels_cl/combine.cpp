@@ -1,6 +1,7 @@
 #include <moecl/combine.hpp>
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
@@ -51,7 +52,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       fmt::format("-DLANES={}{}{}{}", lanes, dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),
                   dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out));
   launch(stream, {&source::combine, options, "combine"},
-         {{hidden == 0 ? 0 : static_cast<std::size_t>(tokens) * local, 1, 1}, {local, 1, 1}}, submit,
+         {{static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1}, {local, 1, 1}}, submit,
          {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
          args.rows, args.slot_rows, args.weights, args.shared, args.shared_gate, args.out, args.rows.stride[0],
          args.weights.stride[0], args.shared.stride[0], args.shared_gate.stride[0], args.out.stride[0], rows,

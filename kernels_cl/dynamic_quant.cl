@@ -1,5 +1,6 @@
-// Per-token dynamic int8 quantization. One work-group a row: LANES = 1 on a CPU, 64 on a GPU; each step owns 16 columns.
+// Per-token dynamic int8 quantization. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
 #include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/columns.clh"
 #include "kernels_cl/lib/lanes.clh"
 #include "kernels_cl/lib/quantize_row.clh"
 #include "kernels_cl/lib/rows.clh"
@@ -23,8 +24,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dynamic_quant(
   if (!valid) width = 0;
 
   int16 largest = 0;
-  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16)
-    largest = max(largest, magnitude_bits(LOAD_UPTO16(X_DTYPE)(x, column, width - column)));
+  FOR_EACH_STEP(first, width) largest = max(largest, magnitude_bits(LOAD_STEP(X_DTYPE)(x, first, width)));
   const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
   float row_scale = amax / 127.0f;
   if (rounding == DIVIDE_SCALED) row_scale = amax * (1.0f / 127.0f);
@@ -35,8 +35,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dynamic_quant(
   const float divisor = int8_divisor(row_scale);
   const float factor = rounding == MULTIPLY_127_BY_AMAX && row_scale > 0.0f ? 127.0f / amax : 1.0f / divisor;
   const bool divide = rounding == DIVIDE || rounding == DIVIDE_SCALED;
-  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16) {
-    const float16 value = LOAD_UPTO16(X_DTYPE)(x, column, width - column);
-    STORE_UPTO16(i8)(int8_rounded(divide ? value / divisor : value * factor), q, column, width - column);
+  FOR_EACH_STEP(first, width) {
+    const float16 value = LOAD_STEP(X_DTYPE)(x, first, width);
+    STORE_STEP(i8)(int8_rounded(divide ? value / divisor : value * factor), q, first, width);
   }
 }

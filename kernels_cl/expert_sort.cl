@@ -1,6 +1,6 @@
 // Stable counting sort of slots by expert. The slots are cut into chunks, one for each work-group. LANES = 1 on a CPU: one
 // work-item walks its chunk with a table of its own; 64 on a GPU: tiles of LANES slots, ranked by comparing within the tile.
-// Few slots are one chunk and one kernel; many take three: histogram of each chunk, scan, scatter.
+// Few slots are one chunk and one kernel; many take three: histogram of each chunk, scan over the chunks, scatter.
 #include "kernels_cl/lib/lanes.clh"
 
 enum { EXPERT_ID_OUT_OF_RANGE = 1, EXPERT_OVER_CAPACITY = 2 };
@@ -38,7 +38,7 @@ inline bool count_chunk(Problem p, int begin, int end, __local int* counts) {
   return wrong;
 }
 
-// Turns the counts of all slots into the first row of each expert, and writes row_ends. Each lane takes a run of experts.
+// Turns the counts of all slots into the first row of each expert; fills row_ends unless NULL. Each lane has a run of experts.
 inline void counts_to_first_rows(Problem p, __local int* counts, __local int* lane_sums, __global int* row_ends) {
   const int lane = get_local_id(0);
   const int run = (p.experts + LANES - 1) / LANES;
@@ -52,7 +52,7 @@ inline void counts_to_first_rows(Problem p, __local int* counts, __local int* la
   for (int e = begin; e < end; ++e) {
     const int first_row = p.capacity == 0 ? row_end : e * p.capacity;
     row_end += p.capacity == 0 ? counts[e] : min(counts[e], p.capacity);
-    row_ends[e] = row_end;
+    if (row_ends) row_ends[e] = row_end;
     counts[e] = first_row;
   }
   LANES_BARRIER();
@@ -113,59 +113,79 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one
   write_fault(p, slot, fault ? fault + fault_first : fault);
 }
 
-// table[chunk][expert] = slots of the expert in the chunk; chunk_faults[chunk] = 1 if it has a wrong id.
+// What the three kernels hand on.
+typedef struct {
+  __global int* counts;        // [chunks][experts] slots; after the scan those in earlier chunks
+  __global int* wrong_ids;     // [chunks] whether there is one
+  __global int* totals;        // [experts]
+  __global int* over_capacity; // [experts] the first chunk that goes over, or NO_CHUNK
+} Table;
+#define NO_CHUNK INT_MAX
+
+inline Table table_at(__global int* scratch, int chunks, int experts) {
+  const Table t = {scratch, scratch + (long)chunks * experts, scratch + (long)chunks * (experts + 1), scratch + (long)chunks * (experts + 1) + experts};
+  return t;
+}
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(
     const __global int* ids, ulong ids_first, __global int* table, ulong table_first, int slots, int first_expert, int experts,
     int total_experts, int capacity, int chunk_slots, __local int* counts) {
   __local int scratch[LANES];
   const Problem p = PROBLEM(ids, ids_first);
-  const int chunk = get_group_id(0), chunks = get_num_groups(0);
+  const int chunk = get_group_id(0);
+  const Table t = table_at(table + table_first, get_num_groups(0), experts);
   const int begin = chunk * chunk_slots, end = min(slots - begin, chunk_slots) + begin;
-  const int no_fault = min_int_over_lanes(count_chunk(p, begin, end, counts) ? 0 : 1, scratch);
-  table += table_first;
-  for (int e = get_local_id(0); e < experts; e += LANES) table[(long)chunk * experts + e] = counts[e];
-  if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = !no_fault;
+  const int all_right = min_int_over_lanes(count_chunk(p, begin, end, counts) ? 0 : 1, scratch);
+  for (int e = get_local_id(0); e < experts; e += LANES) t.counts[(long)chunk * experts + e] = counts[e];
+  if (get_local_id(0) == 0) t.wrong_ids[chunk] = !all_right;
 }
 
-// One work-group: table[chunk][expert] becomes the row of the chunk's first slot of the expert; the first chunk with a
-// fault of either kind goes behind the table's chunk_faults.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scan(
-    __global int* table, ulong table_first, __global int* row_ends, ulong row_ends_first, int experts, int capacity, int chunks,
-    __local int* rows) {
+// One work-group an expert; each lane has a run of chunks.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scan(__global int* table, ulong table_first,
+                                                                                 int chunks, int capacity) {
   __local int scratch[LANES], lane_sums[LANES];
-  const Problem p = {0, 0, 0, experts, 0, capacity};
-  table += table_first;
-  __global int* chunk_faults = table + (long)chunks * experts;
-  for (int e = get_local_id(0); e < experts; e += LANES) rows[e] = 0;
-  for (int chunk = 0; chunk < chunks; ++chunk)
-    for (int e = get_local_id(0); e < experts; e += LANES) rows[e] += table[(long)chunk * experts + e];
+  const int expert = get_group_id(0), experts = get_num_groups(0), lane = get_local_id(0);
+  const Table t = table_at(table + table_first, chunks, experts);
+  const int run = (chunks + LANES - 1) / LANES;
+  const int begin = min(lane * run, chunks), end = min(begin + run, chunks);
+  int sum = 0;
+  for (int chunk = begin; chunk < end; ++chunk) sum += t.counts[(long)chunk * experts + expert];
+  lane_sums[lane] = sum;
   LANES_BARRIER();
-  counts_to_first_rows(p, rows, lane_sums, row_ends + row_ends_first);
-  int fault = INT_MAX;
-  for (int chunk = get_local_id(0); chunk < chunks; chunk += LANES)
-    if (chunk_faults[chunk]) fault = min(fault, chunk);
-  for (int chunk = 0; chunk < chunks; ++chunk)
-    for (int e = get_local_id(0); e < experts; e += LANES) {
-      const int count = table[(long)chunk * experts + e];
-      table[(long)chunk * experts + e] = rows[e];
-      rows[e] += count;
-      if (count > 0 && rows[e] > row_limit(p, e)) fault = min(fault, chunk);
-    }
-  fault = min_int_over_lanes(fault, scratch);
-  if (get_local_id(0) == 0) chunk_faults[chunks] = fault;
+  int before = 0, over = NO_CHUNK;
+  for (int other = 0; other < lane; ++other) before += lane_sums[other];
+  for (int chunk = begin; chunk < end; ++chunk) {
+    const int count = t.counts[(long)chunk * experts + expert];
+    t.counts[(long)chunk * experts + expert] = before;
+    before += count;
+    if (capacity > 0 && count > 0 && before > capacity) over = min(over, chunk);
+  }
+  over = min_int_over_lanes(over, scratch);
+  if (lane == 0) t.over_capacity[expert] = over;
+  if (lane == LANES - 1) t.totals[expert] = before;
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scatter(
-    const __global int* ids, ulong ids_first, const __global int* table, ulong table_first, __global int* sorted_slots,
-    ulong sorted_first, __global int* slot_rows, ulong slot_rows_first, __global int* fault, ulong fault_first, int slots,
-    int first_expert, int experts, int total_experts, int capacity, int chunk_slots, __local int* next_rows) {
+    const __global int* ids, ulong ids_first, __global int* table, ulong table_first, __global int* row_ends,
+    ulong row_ends_first, __global int* sorted_slots, ulong sorted_first, __global int* slot_rows, ulong slot_rows_first,
+    __global int* fault, ulong fault_first, int slots, int first_expert, int experts, int total_experts, int capacity,
+    int chunk_slots, __local int* next_rows) {
   __local int scratch[LANES], tile[LANES];
   const Problem p = PROBLEM(ids, ids_first);
   const int chunk = get_group_id(0), chunks = get_num_groups(0);
+  const Table t = table_at(table + table_first, chunks, experts);
   const int begin = chunk * chunk_slots, end = min(slots - begin, chunk_slots) + begin;
-  table += table_first;
-  for (int e = get_local_id(0); e < experts; e += LANES) next_rows[e] = table[(long)chunk * experts + e];
+  // The chunk with the lowest slot in fault reports it.
+  int fault_chunk = NO_CHUNK;
+  for (int e = get_local_id(0); e < experts; e += LANES) {
+    next_rows[e] = t.totals[e];
+    fault_chunk = min(fault_chunk, t.over_capacity[e]);
+  }
+  for (int c = get_local_id(0); c < chunks; c += LANES) fault_chunk = min(fault_chunk, t.wrong_ids[c] ? c : NO_CHUNK);
+  fault_chunk = min_int_over_lanes(fault_chunk, scratch);
+  counts_to_first_rows(p, next_rows, tile, chunk == 0 ? row_ends + row_ends_first : 0);
+  for (int e = get_local_id(0); e < experts; e += LANES) next_rows[e] += t.counts[(long)chunk * experts + e];
   LANES_BARRIER();
   const int slot = scatter_chunk(p, begin, end, next_rows, tile, sorted_slots + sorted_first, slot_rows + slot_rows_first, scratch);
-  if (chunk == table[(long)chunks * experts + chunks]) write_fault(p, slot, fault ? fault + fault_first : fault);
+  if (chunk == fault_chunk) write_fault(p, slot, fault ? fault + fault_first : fault);
 }

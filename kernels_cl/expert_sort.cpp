@@ -1,6 +1,7 @@
 #include <moecl/expert_sort.hpp>
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
@@ -21,12 +22,16 @@ struct Chunks {
 Chunks chunks(std::int64_t slots, const DeviceCaps& caps) {
   // A chunk costs a table of E counters; below these sizes that and two more launches outweigh what parallel chunks
   // save.
-  const std::int64_t smallest = caps.type == DeviceType::cpu ? 8192 : 256;
-  const std::int64_t most = std::max<std::int64_t>(1, 2 * std::int64_t{caps.compute_units});
+  const bool cpu = caps.type == DeviceType::cpu;
+  const std::int64_t smallest = cpu ? 8192 : 256;
+  const std::int64_t most = std::max<std::int64_t>(1, (cpu ? 2 : 8) * std::int64_t{caps.compute_units});
   const std::int64_t wanted = std::clamp<std::int64_t>(slots / smallest, 1, most);
   const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
   return {std::max<std::int64_t>(1, (slots + slots_each - 1) / slots_each), slots_each};
 }
+
+/// Entries of the kernels' table: counts and a flag of each chunk, two numbers of each expert.
+std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return count * (experts + 1) + 2 * experts; }
 
 std::int32_t local_experts(const Args& args) { return args.end_expert - args.first_expert; }
 
@@ -35,7 +40,7 @@ std::int32_t local_experts(const Args& args) { return args.end_expert - args.fir
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
   const Chunks cut = chunks(slots, caps);
   if (cut.count == 1) return 0;
-  return static_cast<std::uint64_t>(cut.count * (experts + 1) + 1) * sizeof(std::int32_t);
+  return static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
 }
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
@@ -91,25 +96,26 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto info = [&](const char* variant, std::uint64_t bytes) {
     return WorkInfo{"expert_sort", variant, fmt::format("{} E={}", args.ids.describe(), experts), bytes, 0};
   };
-  const NdRange one{{local, 1, 1}, {local, 1, 1}};
 
   const Chunks cut = chunks(slots, caps);
   if (cut.count == 1)
-    return launch(stream, key("expert_sort_one_chunk"), one, submit, info("one_chunk", work.bytes), args.ids,
-                  args.row_ends, args.sorted_slots, args.slot_rows, args.fault, slots, args.first_expert, experts,
-                  args.total_experts, capacity, counters);
+    return launch(stream, key("expert_sort_one_chunk"), {{local, 1, 1}, {local, 1, 1}}, submit,
+                  info("one_chunk", work.bytes), args.ids, args.row_ends, args.sorted_slots, args.slot_rows, args.fault,
+                  slots, args.first_expert, experts, args.total_experts, capacity, counters);
 
-  const NdRange each{{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}};
+  const NdRange each_chunk{{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}};
+  const NdRange each_expert{{static_cast<std::size_t>(experts) * local, 1, 1}, {local, 1, 1}};
   const auto slots_each = static_cast<std::int32_t>(cut.slots_each);
-  const TensorView table(args.scratch, DType::i32, {cut.count * (experts + 1) + 1});
-  launch(stream, key("expert_sort_histogram"), each, {submit.wait, nullptr},
+  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, experts)});
+  launch(stream, key("expert_sort_histogram"), each_chunk, {submit.wait, nullptr},
          info("histogram", args.ids.size_bytes() + table.size_bytes()), args.ids, table, slots, args.first_expert,
          experts, args.total_experts, capacity, slots_each, counters);
-  launch(stream, key("expert_sort_scan"), one, {}, info("scan", 2 * table.size_bytes()), table, args.row_ends, experts,
-         capacity, static_cast<std::int32_t>(cut.count), counters);
-  launch(stream, key("expert_sort_scatter"), each, {{}, submit.done}, info("scatter", work.bytes + table.size_bytes()),
-         args.ids, table, args.sorted_slots, args.slot_rows, args.fault, slots, args.first_expert, experts,
-         args.total_experts, capacity, slots_each, counters);
+  launch(stream, key("expert_sort_scan"), each_expert, {}, info("scan", 2 * table.size_bytes()), table,
+         static_cast<std::int32_t>(cut.count), capacity);
+  launch(stream, key("expert_sort_scatter"), each_chunk, {{}, submit.done},
+         info("scatter", work.bytes + table.size_bytes()), args.ids, table, args.row_ends, args.sorted_slots,
+         args.slot_rows, args.fault, slots, args.first_expert, experts, args.total_experts, capacity, slots_each,
+         counters);
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,6 +1,7 @@
-// Activation between an expert's two products. One work-group a row: LANES = 1 on a CPU, 64 on a GPU; each step owns 16
-// columns of the result. Quantized rows are computed twice, once for the largest value and once to write.
+// Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU. Quantized
+// rows are computed twice, once for the largest value and once to write.
 #include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/columns.clh"
 #include "kernels_cl/lib/lanes.clh"
 #include "kernels_cl/lib/quantize_row.clh"
 #include "kernels_cl/lib/rows.clh"
@@ -34,19 +35,33 @@ typedef struct {
   float alpha, limit;
 } Activation;
 
-inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int column, int width) {
-  const int left = width - column;
+// Gate and up stand in neighbouring columns.
+inline void load_pairs(const __global STORAGE(X_DTYPE) * x, int first, int width, float16* g, float16* u) {
+#if LANES == 1
+  const int left = width - first;
+  const float16 low = LOAD_UPTO16(X_DTYPE)(x, 2 * first, 2 * left);
+  const float16 high = LOAD_UPTO16(X_DTYPE)(x, 2 * first + 16, 2 * left - 16);
+  *g = (float16)(low.even, high.even);
+  *u = (float16)(low.odd, high.odd);
+#else
+  float gate[16], up[16];
+  for (int j = 0; j < 16; ++j) {
+    const int column = STEP_COLUMN(first, j);
+    gate[j] = column < width ? LOAD(X_DTYPE)(x, 2 * column) : 0.0f;
+    up[j] = column < width ? LOAD(X_DTYPE)(x, 2 * column + 1) : 0.0f;
+  }
+  *g = vload16(0, gate);
+  *u = vload16(0, up);
+#endif
+}
+
+inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int first, int width) {
   float16 g, u = 1.0f;
-  if (!a.gated) {
-    g = LOAD_UPTO16(X_DTYPE)(x, column, left);
-  } else if (a.interleaved) {
-    const float16 low = LOAD_UPTO16(X_DTYPE)(x, 2 * column, 2 * left);
-    const float16 high = LOAD_UPTO16(X_DTYPE)(x, 2 * column + 16, 2 * left - 16);
-    g = (float16)(low.even, high.even);
-    u = (float16)(low.odd, high.odd);
+  if (a.interleaved) {
+    load_pairs(x, first, width, &g, &u);
   } else {
-    g = LOAD_UPTO16(X_DTYPE)(x, column, left);
-    u = LOAD_UPTO16(X_DTYPE)(x, (long)width + column, left);
+    g = LOAD_STEP(X_DTYPE)(x, first, width);
+    if (a.gated) u = LOAD_STEP(X_DTYPE)(x + width, first, width);
   }
   return JOIN(apply_, FUNCTION)(g, u, a.alpha, a.limit);
 }
@@ -66,16 +81,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
 
 #if QUANTIZE
   int16 largest = 0;
-  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16)
-    largest = max(largest, magnitude_bits(activated(a, x, column, width)));
+  FOR_EACH_STEP(first, width) largest = max(largest, magnitude_bits(activated(a, x, first, width)));
   const float row_scale = int8_scale(as_float(max_int_over_lanes(max_int_of_16(largest), scratch)) / 127.0f);
   if (get_local_id(0) == 0 && valid) scale[scale_first + row] = row_scale;
 #endif
-  for (int column = get_local_id(0) * 16; column < width; column += LANES * 16) {
-    float16 y = activated(a, x, column, width);
+  FOR_EACH_STEP(first, width) {
+    float16 y = activated(a, x, first, width);
 #if QUANTIZE
     y = int8_rounded(y / int8_divisor(row_scale));
 #endif
-    STORE_UPTO16(OUT_DTYPE)(y, out, column, width - column);
+    STORE_STEP(OUT_DTYPE)(y, out, first, width);
   }
 }

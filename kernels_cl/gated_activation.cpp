@@ -61,14 +61,16 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::string options =
       fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={}{}{}", lanes, name_of(activation.function),
                   args.scale.present() ? 1 : 0, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
-  launch(stream, {&source::gated_activation, options, "gated_activation"},
-         {{static_cast<std::size_t>(rows) * local, 1, 1}, {local, 1, 1}}, submit,
-         {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
-          fmt::format("{} {}", name_of(activation.function), args.out.describe()), work.bytes, work.flops},
-         args.x, args.row_ends, args.out, args.scale, args.x.stride[0], args.out.stride[0],
-         static_cast<std::int32_t>(width),
-         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert,
-         std::int32_t{activation.gated}, std::int32_t{activation.interleaved}, activation.alpha, activation.limit);
+  launch(
+      stream, {&source::gated_activation, options, "gated_activation"},
+      {{static_cast<std::size_t>(rows) * local, args.scale.present() ? 1 : row_groups(lanes, width), 1}, {local, 1, 1}},
+      submit,
+      {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
+       fmt::format("{} {}", name_of(activation.function), args.out.describe()), work.bytes, work.flops},
+      args.x, args.row_ends, args.out, args.scale, args.x.stride[0], args.out.stride[0],
+      static_cast<std::int32_t>(width), static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0),
+      args.rows_per_expert, std::int32_t{activation.gated}, std::int32_t{activation.interleaved}, activation.alpha,
+      activation.limit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,6 +1,6 @@
-// Row gather. One work-group a row: LANES = 1 on a CPU (one work-item copies the row in 16-wide vectors), 64 on a GPU
-// (neighbouring lanes copy neighbouring vectors).
+// Row gather. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU.
 #include "kernels_cl/lib/dtype.clh"
+#include "kernels_cl/lib/columns.clh"
 #include "kernels_cl/lib/rows.clh"
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
@@ -13,6 +13,5 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
   if (slot < 0 || slot / divisor >= rows) return;
   const __global STORAGE(X_DTYPE)* from = x + x_first + (slot / divisor) * x_row_stride;
   __global STORAGE(OUT_DTYPE)* to = out + out_first + row * out_row_stride;
-  for (int column = get_local_id(0) * 16; column < hidden; column += LANES * 16)
-    STORE_UPTO16(OUT_DTYPE)(LOAD_UPTO16(X_DTYPE)(from, column, hidden - column), to, column, hidden - column);
+  FOR_EACH_STEP(first, hidden) STORE_STEP(OUT_DTYPE)(LOAD_STEP(X_DTYPE)(from, first, hidden), to, first, hidden);
 }

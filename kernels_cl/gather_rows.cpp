@@ -38,7 +38,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {&source::gather_rows,
           fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out)),
           "gather_rows"},
-         {{args.x.shape[1] == 0 ? 0 : rows * local, 1, 1}, {local, 1, 1}}, submit,
+         {{rows * local, row_groups(lanes, args.x.shape[1]), 1}, {local, 1, 1}}, submit,
          {"gather_rows", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
          args.x, args.index, args.row_ends, args.out, args.x.stride[0], args.out.stride[0],
          static_cast<std::int32_t>(args.x.shape[0]), static_cast<std::int32_t>(args.x.shape[1]), args.divisor,

@@ -5,25 +5,21 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
 #include <string>
 
 namespace moecl {
 
 /// Work-items that share a row: a CPU runs one work-item a row with wide vectors, a GPU wants neighbouring lanes.
-inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps) {
-  if (configured > 0) return configured;
-  return caps.type == DeviceType::cpu ? 1 : 64;
+inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps, std::int32_t on_gpu = 64) {
+  if (configured != 0) return configured;
+  return caps.type == DeviceType::cpu ? 1 : on_gpu;
 }
 
 /// Why that many lanes cannot share a row there; empty when they can.
-inline std::string reject_lanes(std::int32_t configured, const DeviceCaps& caps) {
-  const std::int32_t lanes = row_lanes(configured, caps);
-  if (configured < 0 || lanes > 128 || (lanes & (lanes - 1)) != 0)
-    return fmt::format("lanes: {} is no power of two up to 128", configured);
-  if (static_cast<std::size_t>(lanes) > caps.max_work_group_size)
-    return fmt::format("lanes: {} exceed the device's work-group limit {}", lanes, caps.max_work_group_size);
-  return {};
+inline std::string reject_lanes(std::int32_t lanes, const DeviceCaps& caps) {
+  if (lanes >= 0 && static_cast<std::size_t>(lanes) <= caps.max_work_group_size) return {};
+  return fmt::format("lanes: {} are outside [0, {}], the device's work-group limit", lanes, caps.max_work_group_size);
 }
 
 /// Why `row_ends` does not say which of `rows` rows are valid; empty when it does (or is absent: all are).
@@ -39,11 +35,17 @@ inline std::string reject_row_ends(const TensorView& row_ends, std::int64_t rows
   return {};
 }
 
-/// Why that many columns cannot be counted in an int with room for a vector; empty when they can.
+/// Why a kernel cannot count that many columns and the next step's in an int; empty when it can.
 inline std::string reject_width(const char* what, std::int64_t width) {
-  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max() - 128 * 16;
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
   return width <= largest ? std::string()
                           : fmt::format("{}: {} columns, at most {} are possible", what, width, largest);
+}
+
+/// Work-groups along a row that no step needs to see whole: where lanes share rows, few rows shall still fill a GPU.
+inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
+  const std::int64_t step = std::int64_t{lanes} * 16;
+  return lanes == 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>((width + step - 1) / step, 1));
 }
 
 /// "-DX_DTYPE=bf16"
