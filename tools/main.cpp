@@ -39,9 +39,8 @@ void report(std::string_view what) {
   fmt::print(stderr, "moecl: {}\n", line);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+/// Runs the verb that the arguments name.
+int run_verb(int argc, char** argv) {
   CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", MOECL_VERSION);
@@ -73,4 +72,14 @@ int main(int argc, char** argv) {
     return cli::device_failure;
   }
   return outcome;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_verb(argc, argv);
+  } catch (const std::exception&) {  // stderr itself could not be written
+    return cli::device_failure;
+  }
 }
