@@ -22,12 +22,13 @@ struct Args {
   /// 0: standard layout, rows concatenated. Else batched: expert e's rows start at e * rows_per_expert; more rows than
   /// that set the fault word and are dropped (slot_rows = -1).
   std::int64_t rows_per_expert = 0;
-  TensorView row_ends;      ///< out. Shape: [E] i32, cumulative end offsets (equal neighbours: an empty expert)
+  TensorView
+      row_ends;  ///< out. Shape: [E] i32, cumulative end offsets (equal neighbours: an empty expert) of the kept rows
   TensorView sorted_slots;  ///< out. Shape: [S] i32 (batched: [E * rows_per_expert]): row j holds slot sorted_slots[j];
                             ///< entries past the rows are untouched
   TensorView slot_rows;     ///< out. Shape: [S] i32: the row of slot i, or -1
-  TensorView fault;    ///< optional in/out. Shape: [4] i32 {code, slot, value, -}: first fault wins by lowest slot; see
-                       ///< FaultCode
+  TensorView fault;  ///< optional in/out. Shape: [4] i32 {FaultCode, slot, id, -} of the lowest slot in fault; written
+                     ///< only while the code is 0
   BufferView scratch;  ///< at least scratch_bytes(S, E, caps)
 };
 

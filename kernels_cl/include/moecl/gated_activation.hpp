@@ -29,7 +29,8 @@ struct Activation {
 
 }  // namespace moecl
 
-/// The activation between an expert's two products, in f32, with optional per-row int8 quantization of the result.
+/// The activation between an expert's two products, in f32, with optional per-row int8 quantization of the result: that
+/// of dynamic_quant with Rounding::divide, on values not rounded in between. NaN stays NaN.
 ///
 /// Source: vLLM's fused MoE activations; gpt-oss model card for swigluoai
 namespace moecl::gated_activation {
@@ -40,8 +41,7 @@ struct Args {
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
   Activation activation;
   TensorView out;    ///< Shape: [R, I] f32, f16 or bf16; i8 when `scale` is present
-  TensorView scale;  ///< optional out. Shape: [R] f32 = amax / 127 of the row; then out = round to even of y / scale, a
-                     ///< row of zeros gives 0
+  TensorView scale;  ///< optional out. Shape: [R] f32
 };
 
 struct Config {

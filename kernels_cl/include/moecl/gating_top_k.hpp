@@ -11,6 +11,10 @@
 /// Equal scores go to the lower expert id on every device, so a plan is reproducible. The ids of a token are always
 /// distinct and in range: NaN scores lose to every number (among themselves the lowest id first) and get weight 0. Of
 /// infinite logits softmax takes the limit: experts at +inf share the weight equally; a row of -inf gets weights 0.
+/// Groups compare by the same rules, with NaN where their sum of two is; experts of the others are never chosen.
+/// ScoreFunction::none hands infinite logits on as weights.
+///
+/// Scores, sums and choice are f32. The keys of a token stand in local memory: about 5 bytes an expert, and 4 a group.
 namespace moecl::gating_top_k {
 
 struct Args {
