@@ -1,4 +1,3 @@
-#include <moecl/expert_sort.hpp>
 #include <moecl/gating_top_k.hpp>
 #include <moecl/local_strategy.hpp>
 #include <moecl/moe_layer.hpp>
@@ -265,23 +264,6 @@ void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) co
                                       &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
       part.*view = rows_or_absent(args.*view, first, count);
     state_->run_chunk(stream, part, {{}, first + count == tokens ? submit.done : nullptr});
-  }
-}
-
-void check_fault(StreamView stream, TensorView fault) {
-  std::int32_t word[4] = {};
-  read_blocking(stream, fault.buffer, word, sizeof(word));
-  switch (word[0]) {
-    case expert_sort::no_fault:
-      return;
-    case expert_sort::expert_id_out_of_range:
-      fail(ErrorCode::invalid_argument, "expert_sort: slot {} asks for expert {}, which does not exist", word[1],
-           word[2]);
-    case expert_sort::expert_over_capacity:
-      fail(ErrorCode::invalid_argument, "expert_sort: slot {} overflows expert {} of the batched layout", word[1],
-           word[2]);
-    default:
-      fail(ErrorCode::device_error, "the fault word holds an unknown code {}", word[0]);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels_cl/index_view.hpp"
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -19,11 +20,11 @@ struct Chunks {
   std::int64_t count, slots_each;
 };
 
-Chunks chunks(std::int64_t slots, const DeviceCaps& caps) {
+Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
   // A chunk costs a table of E counters; below these sizes that and two more launches outweigh what parallel chunks
   // save.
   const bool cpu = caps.type == DeviceType::cpu;
-  const std::int64_t smallest = cpu ? 8192 : 256;
+  const std::int64_t smallest = std::max<std::int64_t>(cpu ? 8192 : 256, experts);
   const std::int64_t most = std::max<std::int64_t>(1, (cpu ? 2 : 8) * std::int64_t{caps.compute_units});
   const std::int64_t wanted = std::clamp<std::int64_t>(slots / smallest, 1, most);
   const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
@@ -35,10 +36,22 @@ std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return co
 
 std::int32_t local_experts(const Args& args) { return args.end_expert - args.first_expert; }
 
+std::string reject_keys(const Args& args) {
+  if (args.key_bits < 0 || args.key_bits > 31) return fmt::format("key_bits: {} is outside [0, 31]", args.key_bits);
+  if (args.key_shift < 0 || args.key_shift > 30) return fmt::format("key_shift: {} is outside [0, 30]", args.key_shift);
+  const bool digits =
+      args.first_expert == 0 && args.total_experts == args.end_expert && (args.end_expert & (args.end_expert - 1)) == 0;
+  if (args.key_bits > 0 && !digits)
+    return fmt::format("experts: [{}, {}) of {} are no digit of a key; a power of two from 0 on is needed",
+                       args.first_expert, args.end_expert, args.total_experts);
+  if (args.key_bits == 0 && args.key_shift != 0) return fmt::format("key_shift: {} needs key_bits", args.key_shift);
+  return {};
+}
+
 }  // namespace
 
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
-  const Chunks cut = chunks(slots, caps);
+  const Chunks cut = chunks(slots, experts, caps);
   if (cut.count == 1) return 0;
   return static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
 }
@@ -56,18 +69,15 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (args.rows_per_expert < 0 || args.rows_per_expert > (largest - slots) / experts)
     return fmt::format("rows_per_expert: {} for {} experts and {} slots; their sum must be in [0, {}]",
                        args.rows_per_expert, experts, slots, largest);
-  const auto is_ints = [](const TensorView& view, std::int64_t count) {
-    return view.rank == 1 && view.dtype == DType::i32 && view.shape[0] == count;
-  };
-  if (!is_ints(args.row_ends, experts))
-    return fmt::format("row_ends: expected i32[{}], got {}", experts, args.row_ends.describe());
+  if (std::string reason = reject_keys(args); !reason.empty()) return reason;
   const std::int64_t rows = args.rows_per_expert == 0 ? slots : experts * args.rows_per_expert;
-  if (!is_ints(args.sorted_slots, rows))
-    return fmt::format("sorted_slots: expected i32[{}], got {}", rows, args.sorted_slots.describe());
-  if (!is_ints(args.slot_rows, slots))
-    return fmt::format("slot_rows: expected i32[{}], got {}", slots, args.slot_rows.describe());
-  if (args.fault.present() && !is_ints(args.fault, 4))
-    return fmt::format("fault: expected i32[4], got {}", args.fault.describe());
+  for (const std::string& reason :
+       {reject_optional_indices("row_ends", args.row_ends, experts),
+        reject_optional_indices("counts", args.counts, experts),
+        reject_indices("sorted_slots", args.sorted_slots, rows),
+        reject_optional_indices("slot_rows", args.slot_rows, slots),
+        reject_optional_indices("order", args.order, slots), reject_optional_indices("fault", args.fault, 4)})
+    if (!reason.empty()) return reason;
   if (const std::uint64_t needed = scratch_bytes(slots, local_experts(args), caps); args.scratch.size_bytes < needed)
     return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
@@ -88,34 +98,41 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto slots = static_cast<std::int32_t>(args.ids.elements());
   const std::int32_t experts = local_experts(args);
   const auto capacity = static_cast<std::int32_t>(args.rows_per_expert);
+  const std::int32_t may_drop = args.may_drop ? 1 : 0;
+  const bool keys = args.key_bits > 0;
+  const std::int32_t lowest_id = keys ? 0 : -1, mask = keys ? experts - 1 : -1;
+  const std::int32_t highest_id =
+      keys ? static_cast<std::int32_t>((std::int64_t{1} << args.key_bits) - 1) : args.total_experts - 1;
   const LocalMemory counters{static_cast<std::size_t>(experts) * sizeof(std::int32_t)};
   const OperatorCost work = cost(args);
-  const auto key = [&](const char* kernel) {
-    return KernelKey{&source::expert_sort, fmt::format("-DLANES={}", lanes), kernel};
+  // A kernel is named expert_sort_<variant>.
+  const auto run = [&](const char* kernel, std::uint64_t bytes, std::int64_t groups, const Submit& when,
+                       const auto&... rest) {
+    launch(
+        stream, {&source::expert_sort, fmt::format("-DLANES={}", lanes), kernel},
+        {{static_cast<std::size_t>(groups) * local, 1, 1}, {local, 1, 1}}, when,
+        {"expert_sort", kernel + sizeof("expert_sort"), fmt::format("{} E={}", args.ids.describe(), experts), bytes, 0},
+        rest...);
   };
-  const auto info = [&](const char* variant, std::uint64_t bytes) {
-    return WorkInfo{"expert_sort", variant, fmt::format("{} E={}", args.ids.describe(), experts), bytes, 0};
+  const auto run_on_slots = [&](const char* kernel, std::uint64_t bytes, std::int64_t groups, const Submit& when,
+                                const auto&... rest) {
+    run(kernel, bytes, groups, when, args.ids, args.order, slots, args.first_expert, experts, lowest_id, highest_id,
+        args.key_shift, mask, capacity, may_drop, rest...);
   };
 
-  const Chunks cut = chunks(slots, caps);
+  const Chunks cut = chunks(slots, experts, caps);
   if (cut.count == 1)
-    return launch(stream, key("expert_sort_one_chunk"), {{local, 1, 1}, {local, 1, 1}}, submit,
-                  info("one_chunk", work.bytes), args.ids, args.row_ends, args.sorted_slots, args.slot_rows, args.fault,
-                  slots, args.first_expert, experts, args.total_experts, capacity, counters);
+    return run_on_slots("expert_sort_one_chunk", work.bytes, 1, submit, args.row_ends, args.counts, args.sorted_slots,
+                        args.slot_rows, args.fault, counters);
 
-  const NdRange each_chunk{{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}};
-  const NdRange each_expert{{static_cast<std::size_t>(experts) * local, 1, 1}, {local, 1, 1}};
   const auto slots_each = static_cast<std::int32_t>(cut.slots_each);
   const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, experts)});
-  launch(stream, key("expert_sort_histogram"), each_chunk, {submit.wait, nullptr},
-         info("histogram", args.ids.size_bytes() + table.size_bytes()), args.ids, table, slots, args.first_expert,
-         experts, args.total_experts, capacity, slots_each, counters);
-  launch(stream, key("expert_sort_scan"), each_expert, {}, info("scan", 2 * table.size_bytes()), table,
-         static_cast<std::int32_t>(cut.count), capacity);
-  launch(stream, key("expert_sort_scatter"), each_chunk, {{}, submit.done},
-         info("scatter", work.bytes + table.size_bytes()), args.ids, table, args.row_ends, args.sorted_slots,
-         args.slot_rows, args.fault, slots, args.first_expert, experts, args.total_experts, capacity, slots_each,
-         counters);
+  run_on_slots("expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(), cut.count, {submit.wait, nullptr},
+               table, slots_each, counters);
+  run("expert_sort_scan", 2 * table.size_bytes(), experts, {}, table, static_cast<std::int32_t>(cut.count), capacity,
+      may_drop);
+  run_on_slots("expert_sort_scatter", work.bytes + table.size_bytes(), cut.count, {{}, submit.done}, table,
+               args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault, slots_each, counters);
 }
 
 OperatorCost cost(const Args& args) {

@@ -19,7 +19,13 @@ void sort_slots(benchmark::State& state) {
       row_ends(stream(), DType::i32, {experts});
   const test::DeviceTensor sorted(stream(), DType::i32, {slots}), slot_rows(stream(), DType::i32, {slots});
   const Buffer scratch(*stream().context, expert_sort::scratch_bytes(slots, experts, stream().device->caps) + 1);
-  const expert_sort::Args args{device_ids, 0, experts, experts, 0, row_ends, sorted, slot_rows, {}, scratch.view()};
+  expert_sort::Args args;
+  args.ids = device_ids;
+  args.end_expert = args.total_experts = experts;
+  args.row_ends = row_ends;
+  args.sorted_slots = sorted;
+  args.slot_rows = slot_rows;
+  args.scratch = scratch.view();
   measure(state, expert_sort::cost(args), [&] { expert_sort::enqueue(stream(), args); });
   state.counters["time/slot"] = benchmark::Counter(
       static_cast<double>(slots), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);

@@ -19,7 +19,14 @@ SelfTestResult sort_slots(StreamView stream, const char* variant, std::int64_t t
   const DeviceTensor row_ends(stream, DType::i32, {experts}), sorted(stream, DType::i32, {slots}),
       rows(stream, DType::i32, {slots});
   const Buffer scratch(*stream.context, expert_sort::scratch_bytes(slots, experts, stream.device->caps) + 1);
-  expert_sort::enqueue(stream, {device_ids, 0, experts, experts, 0, row_ends, sorted, rows, {}, scratch.view()});
+  expert_sort::Args args;
+  args.ids = device_ids;
+  args.end_expert = args.total_experts = experts;
+  args.row_ends = row_ends;
+  args.sorted_slots = sorted;
+  args.slot_rows = rows;
+  args.scratch = scratch.view();
+  expert_sort::enqueue(stream, args);
   const bool same =
       row_ends.values(stream) == std::vector<double>(expected.row_ends.begin(), expected.row_ends.end()) &&
       sorted.values(stream) == std::vector<double>(expected.sorted_slots.begin(), expected.sorted_slots.end()) &&

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/devices.hpp"
@@ -19,13 +20,31 @@ struct Case {
   std::int64_t tokens, top_k;
   std::int32_t first, end, total;
   std::int64_t rows_per_expert = 0;
+  bool may_drop = false;
 };
+
+expert_sort::Args sort_args(const TensorView& ids, std::int32_t first, std::int32_t end, std::int32_t total,
+                            std::int64_t rows_per_expert, const TensorView& row_ends, const TensorView& sorted_slots,
+                            const TensorView& slot_rows, const TensorView& fault = {}) {
+  expert_sort::Args args;
+  args.ids = ids;
+  args.first_expert = first;
+  args.end_expert = end;
+  args.total_experts = total;
+  args.rows_per_expert = rows_per_expert;
+  args.row_ends = row_ends;
+  args.sorted_slots = sorted_slots;
+  args.slot_rows = slot_rows;
+  args.fault = fault;
+  return args;
+}
 
 class ExpertSortTest : public OnEveryDevice {
  protected:
   /// Sorts `ids` with 1 and with 64 lanes and compares with the oracle.
   void check(const Ints& ids, const Case& c) {
-    const oracle::SortedSlots expected = oracle::expert_sort(ids, c.first, c.end, c.total, c.rows_per_expert);
+    const oracle::SortedSlots expected =
+        oracle::expert_sort(ids, c.first, c.end, c.total, c.rows_per_expert, c.may_drop);
     const std::int32_t experts = c.end - c.first;
     const std::int64_t rows = c.rows_per_expert == 0 ? c.tokens * c.top_k : experts * c.rows_per_expert;
     for (const std::int32_t lanes : lane_choices) {
@@ -33,23 +52,33 @@ class ExpertSortTest : public OnEveryDevice {
                                       << c.end << ") of " << c.total << ", " << c.rows_per_expert
                                       << " rows each, lanes = " << lanes);
       const GuardedTensor device_ids(device(), DType::i32, {c.tokens, c.top_k}, ids);
-      const GuardedTensor row_ends(device(), DType::i32, {experts}),
+      const GuardedTensor row_ends(device(), DType::i32, {experts}), counts(device(), DType::i32, {experts}),
           slot_rows(device(), DType::i32, {c.tokens * c.top_k});
       const GuardedTensor sorted(device(), DType::i32, {rows}, Ints(static_cast<std::size_t>(rows), -1)),
           fault(device(), DType::i32, {4}, Ints(4));
       const Buffer scratch(*device().context,
                            expert_sort::scratch_bytes(c.tokens * c.top_k, experts, device().caps()) + 1);
-      expert_sort::enqueue(
-          device().stream,
-          {device_ids, c.first, c.end, c.total, c.rows_per_expert, row_ends, sorted, slot_rows, fault, scratch.view()},
-          {lanes});
+      expert_sort::Args args =
+          sort_args(device_ids, c.first, c.end, c.total, c.rows_per_expert, row_ends, sorted, slot_rows, fault);
+      args.counts = counts;
+      args.may_drop = c.may_drop;
+      args.scratch = scratch.view();
+      expert_sort::enqueue(device().stream, args, {lanes});
       EXPECT_EQ(row_ends.read<std::int32_t>(), expected.row_ends);
+      EXPECT_EQ(counts.read<std::int32_t>(), counts_of(ids, c));
       Ints sorted_slots = expected.sorted_slots;
       sorted_slots.resize(static_cast<std::size_t>(rows), -1);
       EXPECT_EQ(sorted.read<std::int32_t>(), sorted_slots);
       EXPECT_EQ(slot_rows.read<std::int32_t>(), expected.slot_rows);
       EXPECT_EQ(fault.read<std::int32_t>(), (Ints{expected.fault_code, expected.fault_slot, expected.fault_value, 0}));
     }
+  }
+
+  static Ints counts_of(const Ints& ids, const Case& c) {
+    Ints counts;
+    for (std::int32_t expert = c.first; expert < c.end; ++expert)
+      counts.push_back(static_cast<std::int32_t>(std::count(ids.begin(), ids.end(), expert)));
+    return counts;
   }
 
   Ints random_ids(const Case& c, std::uint64_t seed, std::int32_t low, std::int32_t high) {
@@ -98,6 +127,12 @@ TEST_P(ExpertSortTest, RowsOverCapacityAreDroppedAndReported) {
   check({1, 5, 1, 1, 1}, {5, 1, 0, 2, 4, 1});
   const Case c{30'000, 1, 0, 7, 7, 4290};  // about 4286 each
   check(random_ids(c, 3, 0, 7), c);
+  // Where dropping is asked for only wrong ids are faults.
+  check({1, 1, 0, 1, 1}, {5, 1, 0, 2, 2, 2, true});
+  check({1, 1, 1, 7, 1}, {5, 1, 0, 2, 2, 2, true});
+  Ints ids = random_ids(c, 3, 0, 7);
+  ids[29'000] = 7;
+  check(ids, {30'000, 1, 0, 7, 7, 4000, true});
 }
 
 TEST_P(ExpertSortTest, AnEarlierFaultStays) {
@@ -105,7 +140,7 @@ TEST_P(ExpertSortTest, AnEarlierFaultStays) {
   const GuardedTensor ids(device(), DType::i32, {2, 1}, Ints{9, 0}), row_ends(device(), DType::i32, {3}),
       sorted(device(), DType::i32, {2});
   const GuardedTensor rows(device(), DType::i32, {2}), fault(device(), DType::i32, {4}, earlier);
-  expert_sort::enqueue(device().stream, {ids, 0, 3, 3, 0, row_ends, sorted, rows, fault, {}});
+  expert_sort::enqueue(device().stream, sort_args(ids, 0, 3, 3, 0, row_ends, sorted, rows, fault));
   EXPECT_EQ(fault.read<std::int32_t>(), earlier);
   EXPECT_EQ(rows.read<std::int32_t>(), (Ints{-1, 0}));
 }
@@ -129,23 +164,33 @@ TEST_P(ExpertSortTest, RejectsWrongShapes) {
   const GuardedTensor ids(device(), DType::i32, {3, 2}), six(device(), DType::i32, {6}),
       four(device(), DType::i32, {4});
   const auto reason = [&](const expert_sort::Args& args) { return expert_sort::reject(args, {}, device().caps()); };
-  EXPECT_EQ(reason({ids, 0, 4, 4, 0, four, six, six, four, {}}), "");
-  EXPECT_THAT(reason({six, 0, 4, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("i32[T, K], got i32[6]"));
-  EXPECT_THAT(reason({ids, 2, 2, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("[2, 2) is no range of the 4"));
-  EXPECT_THAT(reason({ids, 0, 5, 4, 0, four, six, six, {}, {}}), testing::HasSubstr("[0, 5) is no range of the 4"));
-  EXPECT_THAT(reason({ids, 0, 4, 4, 0, six, six, six, {}, {}}),
+  EXPECT_EQ(reason(sort_args(ids, 0, 4, 4, 0, four, six, six, four)), "");
+  EXPECT_THAT(reason(sort_args(six, 0, 4, 4, 0, four, six, six, {})), testing::HasSubstr("i32[T, K], got i32[6]"));
+  EXPECT_THAT(reason(sort_args(ids, 2, 2, 4, 0, four, six, six, {})),
+              testing::HasSubstr("[2, 2) is no range of the 4"));
+  EXPECT_THAT(reason(sort_args(ids, 0, 5, 4, 0, four, six, six, {})),
+              testing::HasSubstr("[0, 5) is no range of the 4"));
+  EXPECT_THAT(reason(sort_args(ids, 0, 4, 4, 0, six, six, six, {})),
               testing::HasSubstr("row_ends: expected i32[4], got i32[6]"));
-  EXPECT_THAT(reason({ids, 0, 4, 4, 3, four, six, six, {}, {}}),
+  EXPECT_THAT(reason(sort_args(ids, 0, 4, 4, 3, four, six, six, {})),
               testing::HasSubstr("sorted_slots: expected i32[12], got i32[6]"));
-  EXPECT_THAT(reason({ids, 0, 4, 4, 0, four, six, four, {}, {}}),
+  EXPECT_THAT(reason(sort_args(ids, 0, 4, 4, 0, four, six, four, {})),
               testing::HasSubstr("slot_rows: expected i32[6], got i32[4]"));
-  EXPECT_THAT(reason({ids, 0, 4, 4, 1LL << 31, four, six, six, {}, {}}),
+  EXPECT_THAT(reason(sort_args(ids, 0, 4, 4, 1LL << 31, four, six, six, {})),
               testing::HasSubstr("2147483648 for 4 experts"));
+  expert_sort::Args keys = sort_args(ids, 0, 4, 4, 0, {}, six, {});
+  keys.key_bits = 3;
+  EXPECT_EQ(reason(keys), "");
+  keys.key_shift = 31;
+  EXPECT_THAT(reason(keys), testing::HasSubstr("key_shift: 31 is outside [0, 30]"));
+  keys = sort_args(ids, 0, 3, 3, 0, {}, six, {});
+  keys.key_bits = 3;
+  EXPECT_THAT(reason(keys), testing::HasSubstr("a power of two from 0 on is needed"));
   const std::int32_t too_many = static_cast<std::int32_t>(device().caps().local_mem_bytes / 4);
   const GuardedTensor ends(device(), DType::i32, {too_many});
-  EXPECT_THAT(reason({ids, 0, too_many, too_many, 0, ends, six, six, {}, {}}),
+  EXPECT_THAT(reason(sort_args(ids, 0, too_many, too_many, 0, ends, six, six, {})),
               testing::HasSubstr("bytes of local memory"));
-  EXPECT_THROW(expert_sort::enqueue(device().stream, {ids, 0, 5, 4, 0, four, six, six, {}, {}}), Error);
+  EXPECT_THROW(expert_sort::enqueue(device().stream, sort_args(ids, 0, 5, 4, 0, four, six, six, {})), Error);
 }
 
 }  // namespace

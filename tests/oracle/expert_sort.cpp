@@ -6,7 +6,7 @@
 namespace moecl::test::oracle {
 
 SortedSlots expert_sort(const std::vector<std::int32_t>& ids, std::int32_t first, std::int32_t end, std::int32_t total,
-                        std::int64_t rows_per_expert) {
+                        std::int64_t rows_per_expert, bool may_drop) {
   std::vector<std::int32_t> order(ids.size());
   std::iota(order.begin(), order.end(), 0);
   const auto id = [&](std::int32_t slot) { return ids[static_cast<std::size_t>(slot)]; };
@@ -26,7 +26,7 @@ SortedSlots expert_sort(const std::vector<std::int32_t>& ids, std::int32_t first
     for (const std::int32_t slot : order) {
       if (id(slot) != expert) continue;
       if (rows_per_expert > 0 && in_expert == rows_per_expert) {
-        fault(2, slot);
+        if (!may_drop) fault(2, slot);
         break;
       }
       ++in_expert;

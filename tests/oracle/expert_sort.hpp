@@ -11,6 +11,6 @@ struct SortedSlots {
 
 /// Stable sort of the slots by expert, for the experts of [first, end). Unlike the device's, it is a comparison sort.
 SortedSlots expert_sort(const std::vector<std::int32_t>& ids, std::int32_t first, std::int32_t end, std::int32_t total,
-                        std::int64_t rows_per_expert);
+                        std::int64_t rows_per_expert, bool may_drop = false);
 
 }  // namespace moecl::test::oracle

@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/context.hpp>
 #include <moecl/dense_backend.hpp>
+#include <moecl/fault.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/tensor_view.hpp>
 #include <moecl/workspace.hpp>
@@ -73,7 +74,7 @@ class MoeLayer {
     TensorView topk_weights;   ///< Shape: [T, K] f32
     TensorView routed_out;     ///< Shape: [T, H], `out` without the shared experts
     BufferView workspace;      ///< at least workspace_bytes(T); of this stream alone until the command completes
-    TensorView fault;          ///< optional in/out. Shape: [4] i32, see expert_sort; zero it before, read it after
+    TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
   };
   /// out = MoE(x).
   ///
@@ -85,9 +86,5 @@ class MoeLayer {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Reads a fault word and throws what it says. Stops the host.
-/// Errors: invalid_argument  the word holds a fault, with its slot and value
-void check_fault(StreamView stream, TensorView fault);
 
 }  // namespace moecl

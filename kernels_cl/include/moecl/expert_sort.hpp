@@ -20,20 +20,24 @@ struct Args {
   std::int32_t end_expert = 0;     ///< local experts E = end_expert - first_expert
   std::int32_t total_experts = 0;  ///< ids outside [-1, total_experts) set the fault word; -1 is "no expert"
   /// 0: standard layout, rows concatenated. Else batched: expert e's rows start at e * rows_per_expert; more rows than
-  /// that set the fault word and are dropped (slot_rows = -1).
+  /// that are dropped (slot_rows = -1) and set the fault word unless `may_drop`.
   std::int64_t rows_per_expert = 0;
-  TensorView
-      row_ends;  ///< out. Shape: [E] i32, cumulative end offsets (equal neighbours: an empty expert) of the kept rows
+  bool may_drop = false;
+  /// optional out. Shape: [E] i32, cumulative end offsets (equal neighbours: an empty expert) of the kept rows
+  TensorView row_ends;
+  TensorView counts;        ///< optional out. Shape: [E] i32: slots of each expert, dropped ones included
   TensorView sorted_slots;  ///< out. Shape: [S] i32 (batched: [E * rows_per_expert]): row j holds slot sorted_slots[j];
                             ///< entries past the rows are untouched
-  TensorView slot_rows;     ///< out. Shape: [S] i32: the row of slot i, or -1
-  TensorView fault;  ///< optional in/out. Shape: [4] i32 {FaultCode, slot, id, -} of the lowest slot in fault; written
-                     ///< only while the code is 0
-  BufferView scratch;  ///< at least scratch_bytes(S, E, caps)
-};
+  TensorView slot_rows;     ///< optional out. Shape: [S] i32: the row of slot i, or -1
+  TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp: the lowest slot in fault
+  BufferView scratch;       ///< at least scratch_bytes(S, E, caps)
 
-/// Values of fault[0].
-enum FaultCode : std::int32_t { no_fault = 0, expert_id_out_of_range = 1, expert_over_capacity = 2 };
+  /// For a sort by wider keys, one digit a pass (see stable_sort). With key_bits > 0 the ids are keys of
+  /// [0, 2^key_bits), others set the fault word, and the "expert" of a key is (key >> key_shift) % end_expert.
+  std::int32_t key_bits = 0;   ///< Range: [0, 31]; with it end_expert = total_experts is a power of two, first_expert 0
+  std::int32_t key_shift = 0;  ///< Range: [0, 31)
+  TensorView order;  ///< optional. Shape: [S] i32, a permutation: the order in which slots are taken; absent: ascending
+};
 
 /// Units: bytes. 0 where few slots need no scratch.
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps);

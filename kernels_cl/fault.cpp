@@ -1,0 +1,39 @@
+#include <moecl/fault.hpp>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+std::string describe(const FaultWord& word) {
+  switch (word.code) {
+    case FaultCode::none:
+      return {};
+    case FaultCode::expert_id_out_of_range:
+      return fmt::format("slot {} asks for expert {}, which does not exist", word.index, word.value);
+    case FaultCode::expert_over_capacity:
+      return fmt::format("slot {} overflows expert {} of the batched layout", word.index, word.value);
+    case FaultCode::key_out_of_range:
+      return fmt::format("slot {} has the sort key {}, which is out of range", word.index, word.value);
+    case FaultCode::index_out_of_range:
+      return fmt::format("index {} of the list is {}, which is out of range", word.index, word.value);
+    case FaultCode::group_count_negative:
+      return fmt::format("group list: entry {} makes the negative count {}", word.index, word.value);
+    case FaultCode::group_id_out_of_order:
+      return fmt::format("group list: pair {} has expert {}; ids must ascend and exist", word.index, word.value);
+    case FaultCode::group_sum_too_large:
+      return fmt::format("group list: with expert {} the sum passes the {} rows there are", word.index, word.value);
+    case FaultCode::group_sum_too_small:
+      return fmt::format("group list: the sum is {}, expected the {} rows there are", word.index, word.value);
+  }
+  return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
+}
+
+void check_fault(StreamView stream, TensorView fault) {
+  expect_tensor(fault, "fault", DType::i32, {4});
+  FaultWord word;
+  read_blocking(stream, fault.buffer, &word, sizeof(word));
+  const std::string text = describe(word);
+  require(text.empty(), "{}", text);
+}
+
+}  // namespace moecl

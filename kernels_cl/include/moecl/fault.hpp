@@ -1,0 +1,35 @@
+#pragma once
+#include <moecl/stream.hpp>
+#include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
+
+/// Bad data that only the device sees. Operators that take a `fault` tensor, i32[4], write a FaultWord there and go on
+/// without touching memory that is not theirs. Zero the word before, read it after: the first fault stays.
+namespace moecl {
+
+enum class FaultCode : std::int32_t {
+  none = 0,
+  expert_id_out_of_range,  ///< index: slot, value: the id
+  expert_over_capacity,    ///< index: slot, value: the expert, which has more rows than its batch has room for
+  key_out_of_range,        ///< index: slot, value: the sort key
+  index_out_of_range,      ///< index: place in the list of indices, value: the index (cut to 32 bits)
+  group_count_negative,    ///< index: entry of the group list, value: the count (of a cumulative list: its step)
+  group_id_out_of_order,   ///< index: pair of the group list, value: the id, which must ascend and be an expert's
+  group_sum_too_large,     ///< index: expert with which the sum passes the rows, value: the rows
+  group_sum_too_small      ///< index: sum of the group list, value: the rows it must make
+};
+
+struct FaultWord {
+  FaultCode code = FaultCode::none;
+  std::int32_t index = 0, value = 0, reserved = 0;
+};
+
+/// What the word says, with its numbers; empty when there is no fault.
+std::string describe(const FaultWord& word);
+/// Reads a fault word and throws what it says. Stops the host.
+/// Errors: invalid_argument  the word holds a fault, or is no i32[4]
+void check_fault(StreamView stream, TensorView fault);
+
+}  // namespace moecl
