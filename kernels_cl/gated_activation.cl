@@ -82,13 +82,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
 #if QUANTIZE
   int16 largest = 0;
   FOR_EACH_STEP(first, width) largest = max(largest, magnitude_bits(activated(a, x, first, width)));
-  const float row_scale = int8_scale(as_float(max_int_over_lanes(max_int_of_16(largest), scratch)) / 127.0f);
-  if (get_local_id(0) == 0 && valid) scale[scale_first + row] = row_scale;
+  const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
+  const Quantizer quantizer = symmetric_quantizer(amax, 127.0f, DIVIDE);
+  if (get_local_id(0) == 0 && valid) scale[scale_first + row] = quantizer.scale;
 #endif
   FOR_EACH_STEP(first, width) {
     float16 y = activated(a, x, first, width);
 #if QUANTIZE
-    y = int8_rounded(y / int8_divisor(row_scale));
+    y = symmetric_codes(quantizer, y);
 #endif
     STORE_STEP(OUT_DTYPE)(y, out, first, width);
   }

@@ -35,6 +35,23 @@ inline std::string reject_row_ends(const TensorView& row_ends, std::int64_t rows
   return {};
 }
 
+/// Why an optional `view` does not give each column a value: [width] or [1, width] for all rows, [experts, width] for
+/// the rows of each expert; empty when it does.
+inline std::string reject_column_values(const char* what, const TensorView& view, std::int64_t width,
+                                        std::int64_t experts) {
+  if (!view.present()) return {};
+  const bool for_all = view.rank == 1 || (view.rank == 2 && view.shape[0] == 1);
+  if ((for_all || (view.rank == 2 && view.shape[0] == experts)) && view.shape[view.rank == 1 ? 0 : 1] == width)
+    return {};
+  return fmt::format("{}: expected [{}] or [{}, {}] for the experts of row_ends, got {}", what, width, experts, width,
+                     view.describe());
+}
+
+/// From an expert's values to the next one's; 0 where all rows share them.
+inline std::int64_t expert_stride(const TensorView& values) {
+  return values.rank == 2 && values.shape[0] > 1 ? values.stride[0] : 0;
+}
+
 /// Why a kernel cannot count that many columns and the next step's in an int; empty when it can.
 inline std::string reject_width(const char* what, std::int64_t width) {
   constexpr std::int64_t largest = std::int64_t{1} << 30;

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "tests/devices.hpp"
-#include "tests/oracle/dynamic_quant.hpp"
+#include "tests/oracle/quantize_rows.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
@@ -104,7 +104,7 @@ TEST_P(GatedActivationTest, QuantizesRowsInTheSameKernel) {
     const std::vector<double> scales = scale.values(), values = q.values();
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto expected =
-          oracle::dynamic_quant({y.begin() + r * width, y.begin() + (r + 1) * width}, dynamic_quant::Rounding::divide);
+          oracle::quantize_row({y.begin() + r * width, y.begin() + (r + 1) * width}, quantize_rows::Rounding::divide);
       EXPECT_NEAR(scales[static_cast<std::size_t>(r)], expected.scale, 2e-6 * expected.scale);
       // The activation's own error moves a quotient by less than 1e-3: only next to a tie may it round the other way.
       for (std::int64_t i = 0; i < width && expected.scale > 0; ++i)

@@ -30,7 +30,7 @@ struct Activation {
 }  // namespace moecl
 
 /// The activation between an expert's two products, in f32, with optional per-row int8 quantization of the result: that
-/// of dynamic_quant with Rounding::divide, on values not rounded in between. NaN stays NaN.
+/// of quantize_rows with Rounding::divide, on values not rounded in between. NaN stays NaN.
 ///
 /// Source: vLLM's fused MoE activations; gpt-oss model card for swigluoai
 namespace moecl::gated_activation {

@@ -1,0 +1,64 @@
+#pragma once
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
+
+/// Quantizes rows to int8 or int4: q = x * scale^-1, rounded, with a scale for each row from what is in it, or one that
+/// is given.
+///
+/// Rows may be gathered on the way, as in gather_rows, and multiplied by a smooth vector first. All arithmetic is f32
+/// unless a scheme or rounding says f16. A symmetric row of zeros, or with a scale below the smallest normal number
+/// (2^-126), gives scale 0 and zeros; NaN or infinity in a row shows in its scale, and its q are undefined. Where the
+/// device does not round division correctly (DeviceCaps), a quotient next to a tie may go to the other side.
+/// Source: npu_dynamic_quant, npu_dynamic_quant_asymmetric and npu_moe_init_routing_v2 of the Ascend operators
+namespace moecl::quantize_rows {
+
+enum class Scheme : std::uint8_t {
+  symmetric,   ///< scale = amax(|x|) / 127, q in [-127, 127]
+  asymmetric,  ///< scale = max((max - min) / 255, 1e-12), offset = 127 - max / scale, q = round(x / scale + offset)
+  static_f16,  ///< q = round(f16(x) * f16(scale) + f16(offset)), product and sum rounded to f16 too
+};
+
+/// The legal orders of rounding of symmetric rows; they differ by at most one unit. For int4 read 7 instead of 127.
+/// Halves go to the even number except where it says otherwise.
+enum class Rounding : std::uint8_t {
+  divide,                       ///< x / (amax / 127)
+  divide_scaled,                ///< x / (amax * (1 / 127)), and that is the scale
+  multiply_reciprocal,          ///< x * (1 / (amax / 127))
+  multiply_127_by_amax,         ///< x * (127 / amax); the scale is 1 / (127 / amax)
+  multiply_127_by_amax_scaled,  ///< x * (127 / amax); the scale is amax * (1 / 127)
+  divide_ties_away,             ///< x / (amax / 127), halves away from zero
+  multiply_reciprocal_f16,      ///< x * (1 / (amax / 127)), rounded to f16 before it is rounded to an integer
+};
+
+struct Args {
+  TensorView x;         ///< Shape: [N, H] f32, f16 or bf16
+  TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
+  TensorView q;                      ///< out. Shape: [R, H] i8, or [R, H / 8] i32: int4, element 0 in the lowest bits
+  TensorView scale;                  ///< out. Shape: [R] f32; of Scheme::static_f16 in, [1]
+  Rounding rounding = Rounding::divide;
+  Scheme scheme = Scheme::symmetric;
+  TensorView offset = {};  ///< out, of Scheme::asymmetric. Shape: [R] f32; of Scheme::static_f16 in, [1]; else absent
+  TensorView smooth = {};  ///< optional. Shape: [H], [1, H], or [E, H] for the experts of row_ends; f32, f16 or bf16
+  /// optional. Shape: [R] i32: row j is that of x[index[j] / divisor]. Absent: R = N, row j is that of x[j].
+  /// Range: entries outside [0, N * divisor) leave their row untouched
+  TensorView index = {};
+  std::int32_t divisor = 1;  ///< `divisor` consecutive index values share a row of x
+};
+
+struct Config {
+  std::int32_t lanes = 0;  ///< work-items a row; 0 picks 1 on a CPU and 64 elsewhere
+};
+
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel. Empty: R == 0 enqueues nothing
+void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::quantize_rows

@@ -1,0 +1,309 @@
+#include "tests/oracle/quantize_rows.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/quantize_rows.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "tests/devices.hpp"
+#include "tests/host/files.hpp"
+#include "tests/oracle/edge_cases.hpp"
+
+namespace moecl::test {
+namespace {
+
+using quantize_rows::Rounding;
+using quantize_rows::Scheme;
+
+constexpr Rounding roundings[] = {Rounding::divide,
+                                  Rounding::divide_scaled,
+                                  Rounding::multiply_reciprocal,
+                                  Rounding::multiply_127_by_amax,
+                                  Rounding::multiply_127_by_amax_scaled,
+                                  Rounding::divide_ties_away,
+                                  Rounding::multiply_reciprocal_f16};
+
+/// Inputs of one call; what is empty is absent.
+struct Case {
+  std::int64_t hidden = 0;
+  std::vector<double> x = {};  ///< [N, hidden]
+  Rounding rounding = Rounding::divide;
+  Scheme scheme = Scheme::symmetric;
+  DType dtype = DType::f32;
+  bool int4 = false;
+  std::vector<double> smooth = {};  ///< [1 or E, hidden]
+  DType smooth_dtype = DType::f32;
+  std::vector<std::int32_t> index = {};
+  std::int32_t divisor = 1;
+  ValidRows rows = {};
+};
+
+/// int4 codes of words of eight.
+std::vector<std::int8_t> unpacked(const std::vector<std::int32_t>& words) {
+  std::vector<std::int8_t> codes;
+  for (const std::int32_t word : words)
+    for (int i = 0; i < 8; ++i)
+      codes.push_back(
+          static_cast<std::int8_t>(static_cast<std::int32_t>(static_cast<std::uint32_t>(word) << (28 - 4 * i)) >> 28));
+  return codes;
+}
+
+class QuantizeRowsTest : public OnEveryDevice {
+ protected:
+  static constexpr std::int32_t untouched = 0x77777777;
+
+  /// The row that the oracle makes of output row r; untouched memory where none is to be written.
+  static oracle::QuantizedRow expected_row(const Case& c, std::size_t r, const oracle::QuantizedRow& given) {
+    float poison = 0;
+    std::memcpy(&poison, &untouched, sizeof(poison));
+    const auto hidden = static_cast<std::size_t>(c.hidden), count = c.x.size() / hidden;
+    oracle::QuantizedRow out{poison, std::vector<std::int8_t>(hidden, c.int4 ? 7 : 0x77), poison};
+    const std::int64_t from = c.index.empty() ? static_cast<std::int64_t>(r) : c.index[r] / c.divisor;
+    const bool in_range = c.index.empty() || (c.index[r] >= 0 && from < static_cast<std::int64_t>(count));
+    if (!in_range || (!c.rows.valid.empty() && !c.rows.valid[r])) return out;
+    std::vector<double> x = rounded(c.dtype, {c.x.begin() + from * c.hidden, c.x.begin() + (from + 1) * c.hidden});
+    std::size_t expert = 0;
+    if (c.smooth.size() > hidden && c.rows.rows_per_expert != 0)
+      expert = r / static_cast<std::size_t>(c.rows.rows_per_expert);
+    else if (c.smooth.size() > hidden)
+      while (c.rows.row_ends[expert] <= static_cast<std::int32_t>(r)) ++expert;
+    const std::vector<double> smooth = rounded(c.smooth_dtype, c.smooth);
+    for (std::size_t h = 0; h < hidden && !smooth.empty(); ++h)
+      x[h] = static_cast<float>(x[h]) * static_cast<float>(smooth[expert * hidden + h]);
+    return oracle::quantize_row(x, c.rounding, c.scheme, c.int4 ? 7 : 127, given);
+  }
+
+  /// Quantizes with 1 and with 64 lanes and compares every bit of every row with the oracle.
+  void check(const Case& c) {
+    const bool is_static = c.scheme == Scheme::static_f16,
+               exact = device().caps().correctly_rounded_divide || is_static;
+    const auto count = static_cast<std::int64_t>(c.x.size()) / c.hidden;
+    const auto rows = c.index.empty() ? count : static_cast<std::int64_t>(c.index.size());
+    const GuardedTensor x = upload(device(), c.dtype, {count, c.hidden}, c.x);
+    const GuardedTensor index(device(), DType::i32, {static_cast<std::int64_t>(c.index.size())}, c.index);
+    const GuardedTensor row_ends(device(), DType::i32, {static_cast<std::int64_t>(c.rows.row_ends.size())},
+                                 c.rows.row_ends);
+    const GuardedTensor smooth =
+        upload(device(), c.smooth_dtype, {static_cast<std::int64_t>(c.smooth.size()) / c.hidden, c.hidden}, c.smooth);
+    const oracle::QuantizedRow given{37.3F, {}, -3.3F};
+    for (const std::int32_t lanes : lane_choices) {
+      SCOPED_TRACE(testing::Message() << name(c.dtype) << "[" << count << ", " << c.hidden << "], rounding "
+                                      << static_cast<int>(c.rounding) << ", scheme " << static_cast<int>(c.scheme)
+                                      << ", int4 " << c.int4 << ", lanes = " << lanes);
+      const std::int64_t parameters = is_static ? 1 : rows, width = c.int4 ? c.hidden / 8 : c.hidden;
+      const GuardedTensor q(device(), c.int4 ? DType::i32 : DType::i8, {rows, width},
+                            std::vector<std::uint8_t>(static_cast<std::size_t>(rows * width * (c.int4 ? 4 : 1)), 0x77));
+      const std::vector<std::int32_t> poison(static_cast<std::size_t>(parameters), untouched);
+      const GuardedTensor scale = is_static ? upload(device(), DType::f32, {1}, {given.scale})
+                                            : GuardedTensor(device(), DType::f32, {parameters}, poison);
+      const GuardedTensor offset = is_static ? upload(device(), DType::f32, {1}, {given.offset})
+                                             : GuardedTensor(device(), DType::f32, {parameters}, poison);
+      quantize_rows::enqueue(
+          device().stream,
+          {x, c.rows.row_ends.empty() ? TensorView() : row_ends.view(), c.rows.rows_per_expert, q, scale, c.rounding,
+           c.scheme, c.scheme == Scheme::symmetric ? TensorView() : offset.view(),
+           c.smooth.empty() ? TensorView() : smooth.view(), c.index.empty() ? TensorView() : index.view(), c.divisor},
+          {lanes});
+      const auto all_q = c.int4 ? unpacked(q.read<std::int32_t>()) : q.read<std::int8_t>();
+      const auto scales = scale.read<float>(), offsets = offset.read<float>();
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto i = static_cast<std::size_t>(r);
+        const oracle::QuantizedRow expected = expected_row(c, i, given);
+        const std::vector<std::int8_t> row(all_q.begin() + r * c.hidden, all_q.begin() + (r + 1) * c.hidden);
+        if (exact) {
+          ASSERT_EQ(row, expected.q) << "row " << r;
+        } else {
+          for (std::size_t h = 0; h < row.size(); ++h)
+            ASSERT_LE(std::abs(row[h] - expected.q[h]), 1) << "row " << r << ", column " << h;
+        }
+        if (is_static) continue;
+        ASSERT_NEAR(scales[i], expected.scale, exact ? 0 : 3e-7F * expected.scale) << "row " << r;
+        if (c.scheme == Scheme::asymmetric) {
+          ASSERT_NEAR(offsets[i], expected.offset, exact ? 0 : 3e-5F + 3e-6F * std::abs(expected.offset))
+              << "row " << r;
+        }
+      }
+    }
+  }
+};
+MOECL_ON_EVERY_DEVICE(QuantizeRowsTest);
+
+TEST_P(QuantizeRowsTest, EveryRoundingOrderIsExact) {
+  for (const Rounding rounding : roundings) check({33, normal(200 * 33, 1), rounding});
+  for (const Rounding rounding : roundings)
+    check({32, normal(40 * 32, 1), rounding, Scheme::symmetric, DType::f32, true});
+}
+
+TEST_P(QuantizeRowsTest, TiesGoToEvenOrAway) {
+  // amax = 127: the scale is 1 and halves stay halves.
+  std::vector<double> row = {127};
+  for (double tie = -126.5; tie < 127; tie += 1) row.push_back(tie);
+  const auto width = static_cast<std::int64_t>(row.size());
+  for (const Rounding rounding : {Rounding::divide, Rounding::divide_ties_away}) check({width, row, rounding});
+}
+
+TEST_P(QuantizeRowsTest, RoundsTwiceThroughF16WhereTheRuleSaysSo) {
+  // 64.51 becomes 64.5 in f16 and then 64.
+  check({4, {127, 64.51, -64.51, 33.49}, Rounding::multiply_reciprocal_f16});
+}
+
+TEST_P(QuantizeRowsTest, EveryStorageTypeAndWidth) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t width : widths)
+      for (const std::int64_t rows : row_counts)
+        check({width, normal(static_cast<std::size_t>(rows * width), 2), Rounding::divide, Scheme::symmetric, dtype});
+}
+
+TEST_P(QuantizeRowsTest, AsymmetricRowsUseTheWholeRange) {
+  for (const std::int64_t width : {8, 16, 40, 1048}) {
+    std::vector<double> x = normal(static_cast<std::size_t>(5 * width), 7);
+    for (std::int64_t i = 0; i < 2 * width; ++i) {  // a row above and one below zero
+      double& value = x[static_cast<std::size_t>(i)];
+      value = i < width ? std::abs(value) + 1 : -std::abs(value) - 1;
+    }
+    for (const bool int4 : {false, true}) check({width, x, Rounding::divide, Scheme::asymmetric, DType::f32, int4});
+  }
+  check({3, {0, 0, 0, 5, 5, 5}, Rounding::divide, Scheme::asymmetric});
+}
+
+TEST_P(QuantizeRowsTest, StaticCodesRoundToF16AfterEachStep) {
+  std::vector<double> x = normal(7 * 77, 8);
+  x[5] = 1e6;  // infinite in f16
+  x[6] = -1e6;
+  for (const DType dtype : {DType::f32, DType::bf16}) check({77, x, Rounding::divide, Scheme::static_f16, dtype});
+}
+
+TEST_P(QuantizeRowsTest, SmoothVectorsAreForAllRowsOrForAnExperts) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    check({19, normal(3 * 19, 9), Rounding::divide, Scheme::symmetric, dtype, false, normal(19, 10), dtype});
+  for (const ValidRows& rows : valid_rows()) {
+    const std::size_t experts = rows.row_ends.size();
+    Case c{24, normal(rows.valid.size() * 24, 11)};
+    c.smooth = normal(experts * 24, 12);
+    c.rows = rows;
+    check(c);
+    c.scheme = Scheme::asymmetric;
+    check(c);
+  }
+}
+
+TEST_P(QuantizeRowsTest, GathersRowsAndLeavesThoseOutOfRange) {
+  Case c{21, normal(4 * 21, 13)};
+  c.index = {3, 11, -1, 0, 12, 7, 7, -3, 24, 5, 2147483647, 9, -2147483647 - 1};
+  for (const std::int32_t divisor : {1, 3}) {
+    c.divisor = divisor;
+    check(c);
+  }
+  c.rows = {{4, 4, 9}, 0, {true, true, true, true, true, true, true, true, true, false, false, false, false}};
+  c.smooth = normal(3 * 21, 14);
+  check(c);
+}
+
+TEST_P(QuantizeRowsTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
+  for (const ValidRows& rows : valid_rows()) {
+    Case c{33, normal(rows.valid.size() * 33, 3)};
+    for (std::size_t i = 0; i < c.x.size(); ++i)
+      if (!rows.valid[i / 33]) c.x[i] = std::nan("");
+    c.rows = rows;
+    check(c);
+  }
+}
+
+TEST_P(QuantizeRowsTest, ZerosHugeAndTinyRows) {
+  for (const double amax : {0.0, 1e-45, 1.4e-36, 1.5e-36, 3e-36, 3e38}) {
+    std::vector<double> row = normal(40, 4);
+    for (double& value : row) value = std::clamp(value, -1.0, 1.0) * amax;
+    row[7] = -amax;
+    for (const Rounding rounding : roundings) check({40, row, rounding});
+  }
+}
+
+TEST_P(QuantizeRowsTest, AgreesWithTheGoldenRows) {
+  const SafetensorsFile file = SafetensorsFile::open(data_path("formats/int8_per_token_per_channel.safetensors"));
+  const HostTensor input = file.tensor("weight"), golden_q = file.tensor("weight_q"),
+                   golden_scale = file.tensor("weight_scale");
+  const std::int64_t rows = input.shape[0], width = input.shape[1];
+  std::vector<float> values(static_cast<std::size_t>(rows * width)), scales(static_cast<std::size_t>(rows));
+  std::vector<std::int8_t> codes(values.size());
+  std::memcpy(values.data(), input.data, input.size_bytes);
+  std::memcpy(scales.data(), golden_scale.data, golden_scale.size_bytes);
+  std::memcpy(codes.data(), golden_q.data, golden_q.size_bytes);
+  const GuardedTensor x(device(), DType::f32, {rows, width}, values), q(device(), DType::i8, {rows, width}),
+      scale(device(), DType::f32, {rows});
+  quantize_rows::enqueue(device().stream, {x, {}, 0, q, scale});
+  const bool exact = device().caps().correctly_rounded_divide;
+  const auto device_scales = scale.read<float>();
+  const auto device_codes = q.read<std::int8_t>();
+  for (std::size_t r = 0; r < scales.size(); ++r)
+    ASSERT_NEAR(device_scales[r], scales[r], exact ? 0 : 3e-7F * scales[r]) << "row " << r;
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    ASSERT_NEAR(device_codes[i], codes[i], exact ? 0 : 1) << "element " << i;
+}
+
+TEST_P(QuantizeRowsTest, NaNAndInfinityShowInTheScale) {
+  for (const double bad :
+       {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+    std::vector<double> values = normal(40, 5);
+    values[21] = bad;
+    const GuardedTensor x = upload(device(), DType::f32, {1, 40}, values), q(device(), DType::i8, {1, 40}),
+                        scale(device(), DType::f32, {1});
+    quantize_rows::enqueue(device().stream, {x, {}, 0, q, scale});
+    EXPECT_FALSE(std::isfinite(scale.values()[0])) << bad;
+    q.check_guards();
+  }
+}
+
+TEST_P(QuantizeRowsTest, RandomShapes) {
+  std::mt19937_64 engine(6);
+  for (int i = 0; i < 24; ++i) {
+    const auto width = static_cast<std::int64_t>(engine() % 200 + 1), rows = static_cast<std::int64_t>(engine() % 20);
+    Case c{width, normal(static_cast<std::size_t>(rows * width), engine()), roundings[engine() % std::size(roundings)]};
+    c.int4 = width % 8 == 0 && engine() % 2 == 0;
+    if (engine() % 2 == 0) c.smooth = normal(static_cast<std::size_t>(width), engine());
+    check(c);
+  }
+}
+
+TEST_P(QuantizeRowsTest, RejectsWrongShapes) {
+  const GuardedTensor x(device(), DType::f32, {3, 5}), q(device(), DType::i8, {3, 4}),
+      right_q(device(), DType::i8, {3, 5});
+  const GuardedTensor scale(device(), DType::f32, {3}), row_ends(device(), DType::i32, {2});
+  const auto reason = [&](const quantize_rows::Args& args, std::int32_t lanes = 0) {
+    return quantize_rows::reject(args, {lanes}, device().caps());
+  };
+  EXPECT_EQ(reason({x, {}, 0, right_q, scale}), "");
+  EXPECT_THAT(reason({x, {}, 0, q, scale}), testing::HasSubstr("expected i8[3, 5] or i32[3, 0], got i8[3, 4]"));
+  EXPECT_THAT(reason({right_q, {}, 0, right_q, scale}), testing::HasSubstr("got i8[3, 5]"));
+  EXPECT_THAT(reason({x, {}, 0, right_q, row_ends}), testing::HasSubstr("expected f32[3], got i32[2]"));
+  EXPECT_THAT(reason({x, row_ends, 2, right_q, scale}), testing::HasSubstr("2 x 2 experts does not give 3 rows"));
+  EXPECT_THAT(reason({x, {}, 1, right_q, scale}), testing::HasSubstr("needs row_ends"));
+  const quantize_rows::Args fine{x, {}, 0, right_q, scale};
+  const auto reason_with = [&](const auto& change) {
+    quantize_rows::Args args = fine;
+    change(args);
+    return reason(args);
+  };
+  EXPECT_THAT(reason_with([&](auto& args) { args.offset = scale; }), testing::HasSubstr("symmetric row has none"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.scheme = Scheme::asymmetric; }),
+              testing::HasSubstr("offset: expected f32[3]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.scheme = Scheme::static_f16; }),
+              testing::HasSubstr("scale: expected f32[1], got f32[3]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.smooth = scale; }),
+              testing::HasSubstr("expected [5] or [0, 5] for the experts of row_ends, got f32[3]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.index = scale; }), testing::HasSubstr("expected i32[R], got f32[3]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.divisor = 0; }), testing::HasSubstr("0 is not positive"));
+  EXPECT_THAT(reason_with([&](auto& args) {
+                args.q = GuardedTensor(device(), DType::i32, {3, 1});
+              }),
+              testing::HasSubstr("packed by eight, but rows have 5 columns"));
+  EXPECT_THAT(reason({x, {}, 0, right_q, scale}, 1 << 20), testing::HasSubstr("1048576 are outside [0, "));
+  EXPECT_THROW(quantize_rows::enqueue(device().stream, {x, {}, 0, q, scale}), Error);
+}
+
+}  // namespace
+}  // namespace moecl::test
