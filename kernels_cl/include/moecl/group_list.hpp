@@ -1,0 +1,56 @@
+#pragma once
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
+
+/// The group lists of the Ascend operators, read into row_ends and written from them.
+///
+/// Source: group_list and group_list_type of npu_grouped_matmul, expert_tokens of npu_moe_init_routing_v2
+namespace moecl::group_list {
+
+/// With the operators' numbers.
+enum class Kind : std::int32_t {
+  cumsum = 0,  ///< [E]: rows up to and with each expert
+  counts = 1,  ///< [E]: rows of each expert
+  pairs = 2    ///< [n, 2]: (expert, count), experts ascending, others empty; a pair (0, 0) ends the list
+};
+
+/// row_ends from a list. On a fault they are cut so that none leads outside [0, rows] or descends.
+struct Read {
+  TensorView list;  ///< i32 or i64, contiguous, shaped as `kind` says
+  Kind kind = Kind::cumsum;
+  std::int64_t rows = 0;  ///< rows there are: a larger sum sets the fault word. Range: [0, 2^31 - 1)
+  bool all_rows = false;  ///< a smaller sum sets it too
+  TensorView row_ends;    ///< out. Shape: [E] i32
+  TensorView fault;       ///< optional in/out. Shape: [4] i32, see fault.hpp: the first entry in fault
+};
+
+/// A list from row_ends or counts.
+struct Write {
+  TensorView row_ends;  ///< this or `counts`. Shape: [E] i32
+  TensorView counts;    ///< Shape: [E] i32
+  Kind kind = Kind::cumsum;
+  std::int32_t first_expert = 0;  ///< pairs name expert e of this list first_expert + e
+  /// out. i32 or i64, contiguous, shaped as `kind` says; n >= E. Of pairs only those of experts with rows are written
+  /// and one (0, 0) after them if there is room.
+  TensorView list;
+};
+
+struct Config {
+  std::int32_t lanes = 0;  ///< work-items of the one work-group; 0 picks 1 on a CPU and 64 elsewhere
+};
+
+/// Why this cannot run there; empty when it can.
+std::string reject(const Read& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Write& args, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel
+void enqueue(StreamView stream, const Read& args, const Config& config = {}, Submit submit = {});
+void enqueue(StreamView stream, const Write& args, const Config& config = {}, Submit submit = {});
+OperatorCost cost(const Read& args);
+OperatorCost cost(const Write& args);
+
+}  // namespace moecl::group_list
