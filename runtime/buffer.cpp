@@ -105,11 +105,16 @@ void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit subm
 }
 
 void enqueue_fill(StreamView stream, BufferView to, std::uint32_t pattern, Submit submit) {
-  require(to.size_bytes % 4 == 0 && to.offset_bytes % 4 == 0, "fill: {} bytes at {} are no multiples of 4",
-          to.size_bytes, to.offset_bytes);
   if (to.size_bytes == 0) return enqueue_marker(stream, submit);
+  // OpenCL wants offset and size to be multiples of the pattern's size.
+  const std::uint64_t odd = to.size_bytes | to.offset_bytes;
+  const std::size_t pattern_bytes = odd % 4 == 0 ? 4 : odd % 2 == 0 ? 2 : 1;
+  require(pattern_bytes == 4 || pattern % 65536 == pattern / 65536, "fill: pattern {:#x} for {} bytes at {}", pattern,
+          to.size_bytes, to.offset_bytes);
+  require(pattern_bytes >= 2 || pattern % 256 == pattern / 256 % 256, "fill: pattern {:#x} for {} bytes at {}", pattern,
+          to.size_bytes, to.offset_bytes);
   transfer(stream, "fill", to.size_bytes, submit, [&](cl_event* event) {
-    return clEnqueueFillBuffer(stream.queue, to.handle, &pattern, sizeof(pattern), to.offset_bytes, to.size_bytes,
+    return clEnqueueFillBuffer(stream.queue, to.handle, &pattern, pattern_bytes, to.offset_bytes, to.size_bytes,
                                submit.wait.count, submit.wait.events, event);
   });
 }

@@ -17,6 +17,7 @@ inline CLI::Range whole_number(std::int64_t least, std::int64_t most = INT32_MAX
 
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);
+void add_op(CLI::App& app, Outcome outcome);
 void add_generate(CLI::App& app, Outcome outcome);
 void add_devices(CLI::App& app, Outcome outcome);
 void add_doctor(CLI::App& app, Outcome outcome);

@@ -47,6 +47,7 @@ int run_verb(int argc, char** argv) {
   int outcome = cli::done;
   cli::add_run(app, outcome);
   cli::add_verify(app, outcome);
+  cli::add_op(app, outcome);
   cli::add_generate(app, outcome);
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);

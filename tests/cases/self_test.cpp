@@ -6,9 +6,19 @@ namespace moecl::test {
 
 std::vector<SelfTestResult> run_self_tests(StreamView stream) {
   std::vector<SelfTestResult> results;
-  for (const auto self_test :
-       {self_test_gating_top_k, self_test_expert_sort, self_test_gather_rows, self_test_quantize_rows,
-        self_test_pack_weights, self_test_grouped_gemm, self_test_gated_activation, self_test_combine}) {
+  // clang-format off
+  for (const auto self_test : {
+           self_test_gating_top_k,
+           self_test_expert_sort,
+           self_test_gather_rows,
+           self_test_quantize_rows,
+           self_test_pack_weights,
+           self_test_grouped_gemm,
+           self_test_gated_activation,
+           self_test_combine,
+           self_test_npu_activation,
+       }) {
+    // clang-format on
     std::vector<SelfTestResult> some = self_test(stream);
     results.insert(results.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
   }

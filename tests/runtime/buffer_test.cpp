@@ -65,7 +65,10 @@ TEST_P(BufferTest, RefusesRangesThatLeaveAView) {
   EXPECT_THAT(error_of([&] { read_blocking(stream(), view, host.data(), 17); }).what(), HasSubstr("17 bytes asked"));
   EXPECT_THAT(error_of([&] { enqueue_copy(stream(), view, view.slice(0, 8)); }).what(),
               HasSubstr("16 bytes to a view of 8"));
-  EXPECT_THAT(error_of([&] { enqueue_fill(stream(), view.slice(0, 6), 0); }).what(), HasSubstr("multiples of 4"));
+  EXPECT_THAT(error_of([&] { enqueue_fill(stream(), view.slice(0, 6), 0x00010002); }).what(),
+              HasSubstr("0x10002 for 6 bytes"));
+  EXPECT_THAT(error_of([&] { enqueue_fill(stream(), view.slice(1, 4), 0x01020102); }).what(),
+              HasSubstr("4 bytes at 1"));
 }
 
 TEST_P(BufferTest, WorkspaceGrowsAndNeverShrinks) {

@@ -56,7 +56,8 @@ void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint
 void enqueue_read(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes, Submit submit = {});
 /// Both views must have the same size and must not overlap.
 void enqueue_copy(StreamView stream, BufferView from, BufferView to, Submit submit = {});
-/// Fills the view with a repeated 32-bit pattern. Range: size a multiple of 4 bytes.
+/// Fills the view with a repeated 32-bit pattern; where size or offset are no multiples of 4, its halves or bytes must
+/// be alike.
 void enqueue_fill(StreamView stream, BufferView to, std::uint32_t pattern, Submit submit = {});
 
 }  // namespace moecl

@@ -1,0 +1,49 @@
+#pragma once
+#include <moecl/device.hpp>
+#include <moecl/operator_cost.hpp>
+#include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <vector>
+
+/// The operators that an Ascend NPU offers for Mixture-of-Experts, by their names without npu_, on any OpenCL device.
+///
+/// Every operator X has an XArgs with the operator's parameters by name, at the operator's defaults, and three
+/// functions:
+///   infer(args)                  sets dtype and shape of every output; one that stays absent is not written
+///   workspace_bytes(args, caps)  device memory that the call needs as scratch, after `infer`
+///   x(stream, args, call)        checks everything, then enqueues; never waits for the device
+/// Tensors are contiguous unless a field says otherwise; an absent optional tensor is the operator's None.
+///
+/// Rows outside the part that an operator defines are neither read nor written.
+/// Errors: invalid_argument  before anything is enqueued, with what was expected and what came
+///         unsupported       what the operator has and this library has not; OPERATORS.md lists it
+/// Source: op-plugin and vllm-ascend; the goldens of the tests say where each number comes from
+namespace moecl::npu {
+
+enum class Validation : std::uint8_t {
+  strict,     ///< data for which the device's behaviour is undefined sets the fault word
+  compatible  ///< such data does what it does on the device where that is known, and never leaves the tensors
+};
+
+/// What happens to output elements outside the defined part.
+enum class Tail : std::uint8_t {
+  untouched,  ///< old memory, as on the device
+  poison,     ///< NaN, or bytes of 0x5A in integers: a consumer that reads them shows
+  zero
+};
+
+/// How an operator is called.
+struct Call {
+  BufferView workspace;  ///< at least workspace_bytes; the stream's alone until the operator completes
+  Validation validation = Validation::strict;
+  Tail tail = Tail::untouched;
+  /// optional in/out. Shape: [4] i32 {FaultCode, where, value, -}: the first fault found, written while the code is 0.
+  /// Without it, and when compatible, the data on the device is not checked.
+  TensorView fault;
+  Submit submit;
+};
+
+using TensorList = std::vector<TensorView>;
+
+}  // namespace moecl::npu

@@ -1,0 +1,69 @@
+#pragma once
+// How every operator is run: outputs checked against `infer`, the composition checked, tails filled, steps enqueued.
+#include <moecl/error.hpp>
+
+#include "host/npu/describe.hpp"
+#include "host/npu/steps.hpp"
+
+namespace moecl::npu {
+
+/// Whose output is not what `infer` says. Errors: invalid_argument
+void expect_output(const char* name, const TensorView& given, const TensorView& inferred);
+/// Errors: invalid_argument  a tensor reaches past the end of its memory
+void expect_memory(const char* name, const TensorView& view);
+void fill_tail(StreamView stream, const TensorView& output, Tail tail);
+
+template <class Args>
+void expect_tensors(const Args& args) {
+  Args inferred = args;
+  infer(inferred);
+  std::vector<TensorView> expected;
+  for_each_output(inferred, [&](const char*, TensorView& view) { expected.push_back(view); });
+  std::size_t next = 0, given = 0;
+  for_each_output(args, [&](const char*, const TensorView&) { ++given; });
+  require(given == expected.size(), "outputs: expected {} tensors, got {}", expected.size(), given);
+  for_each_output(args, [&](const char* name, const TensorView& view) { expect_output(name, view, expected[next++]); });
+}
+
+/// Runs `body` with the operator's name in front of what it throws.
+template <class Body>
+auto named(const char* name, Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+template <class Args, class Compose>
+std::uint64_t measure(const Args& args, const DeviceCaps& caps, Compose compose) {
+  return named(Describe<Args>::name, [&] {
+    Steps checking(caps, Validation::strict, {});
+    compose(checking, args);
+    return checking.workspace_bytes();
+  });
+}
+
+template <class Args, class Compose>
+void call(StreamView stream, const Args& args, const Call& how, Compose compose) {
+  named(Describe<Args>::name, [&] {
+    expect_tensors(args);
+    for_each_input(args, expect_memory);
+    for_each_output(args, expect_memory);
+    if (how.fault.present()) expect_tensor(how.fault, "fault", DType::i32, {4});
+    Steps checking(stream.device->caps, how.validation, how.fault);
+    compose(checking, args);
+    require(how.workspace.size_bytes >= checking.workspace_bytes(), "workspace: {} bytes are needed, got {}",
+            checking.workspace_bytes(), how.workspace.size_bytes);
+    require(how.workspace.offset_bytes % WorkspaceLayout::alignment_bytes == 0,
+            "workspace: byte offset {} is no multiple of {}", how.workspace.offset_bytes,
+            WorkspaceLayout::alignment_bytes);
+    if (how.submit.wait.count != 0) enqueue_marker(stream, {how.submit.wait, nullptr});
+    for_each_output(args, [&](const char*, const TensorView& view) { fill_tail(stream, view, how.tail); });
+    Steps enqueuing(stream, how);
+    compose(enqueuing, args);
+    if (how.submit.done != nullptr) enqueue_marker(stream, {{}, how.submit.done});
+  });
+}
+
+}  // namespace moecl::npu

@@ -1,0 +1,198 @@
+#include "host/npu/operator.hpp"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "host/npu/describe_activation.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::npu {
+namespace {
+
+/// What a parameter's value is written as.
+template <class T>
+std::string text_of(const T& value) {
+  if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+    std::string text;
+    for (const std::int64_t item : value) text += fmt::format("{}{}", text.empty() ? "" : ", ", item);
+    return "[" + text + "]";
+  } else if constexpr (std::is_same_v<T, std::optional<DType>>) {
+    return value ? name(*value) : "none";
+  } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
+    return value ? std::to_string(*value) : "none";
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
+struct Lister {
+  std::vector<FieldInfo>& list;
+
+  template <class T>
+  void input(const char* field, T&, const char* text) {
+    list.push_back({FieldKind::input, field, text, "", std::is_same_v<std::remove_const_t<T>, TensorList>});
+  }
+  template <class T>
+  void parameter(const char* field, T& value, const char* text) {
+    list.push_back({FieldKind::parameter, field, text, text_of(value)});
+  }
+  template <class T, std::size_t N>
+  void choice(const char* field, T& value, const char* text, const std::array<const char*, N>& names) {
+    std::string choices;
+    for (const char* choice : names) choices += fmt::format("{}{}", choices.empty() ? "" : ", ", choice);
+    list.push_back(
+        {FieldKind::parameter, field, fmt::format("{}: {}", text, choices), names[static_cast<std::size_t>(value)]});
+  }
+  template <class T>
+  void output(const char* field, T&, const char* text) {
+    list.push_back({FieldKind::output, field, text, "", std::is_same_v<std::remove_const_t<T>, TensorList>});
+  }
+};
+
+struct SetInput {
+  std::string_view wanted;
+  const TensorView& view;
+  bool& found;
+
+  void input(const char* field, TensorView& to, const char*) {
+    if (wanted == field) to = view, found = true;
+  }
+  void input(const char* field, TensorList& to, const char*) {
+    if (wanted == field) to.push_back(view), found = true;
+  }
+  template <class... Rest>
+  void parameter(const Rest&...) {}
+  template <class... Rest>
+  void choice(const Rest&...) {}
+  template <class... Rest>
+  void output(const Rest&...) {}
+};
+
+struct SetParameter {
+  std::string_view wanted;
+  const Value& value;
+  bool& found;
+
+  template <class... Rest>
+  void input(const Rest&...) {}
+  template <class... Rest>
+  void output(const Rest&...) {}
+
+  template <class T>
+  void parameter(const char* field, T& to, const char*) {
+    if (wanted != field) return;
+    found = true;
+    if constexpr (std::is_same_v<T, double>) {
+      if (const auto* number = std::get_if<std::int64_t>(&value)) return void(to = static_cast<double>(*number));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (const auto* number = std::get_if<std::int64_t>(&value); number != nullptr && (*number == 0 || *number == 1))
+        return void(to = *number == 1);
+    } else if constexpr (std::is_same_v<T, std::optional<DType>>) {
+      const auto* text = std::get_if<std::string>(&value);
+      require(text != nullptr && dtype_from_name(*text), "{}: no dtype", field);
+      return void(to = dtype_from_name(*text));
+    } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
+      const auto* number = std::get_if<std::int64_t>(&value);
+      require(number != nullptr, "{}: expected a whole number", field);
+      return void(to = *number);
+    }
+    if constexpr (std::is_constructible_v<Value, T>) {
+      const T* same = std::get_if<T>(&value);
+      require(same != nullptr, "{}: expected {}", field,
+              std::is_same_v<T, bool>           ? "true or false"
+              : std::is_same_v<T, std::int64_t> ? "a whole number"
+              : std::is_same_v<T, double>       ? "a number"
+                                                : "a list of whole numbers");
+      to = *same;
+    }
+  }
+  template <class T, std::size_t N>
+  void choice(const char* field, T& to, const char* what, const std::array<const char*, N>& names) {
+    if (wanted != field) return;
+    found = true;
+    const auto* text = std::get_if<std::string>(&value);
+    const auto* same = text == nullptr ? names.end() : std::find(names.begin(), names.end(), *text);
+    require(same != names.end(), "{}: '{}' is none of the choices ({})", field, text == nullptr ? "" : *text, what);
+    to = static_cast<T>(same - names.begin());
+  }
+};
+
+struct CollectOutputs {
+  std::vector<BoundCall::Output>& list;
+
+  template <class... Rest>
+  void input(const Rest&...) {}
+  template <class... Rest>
+  void parameter(const Rest&...) {}
+  template <class... Rest>
+  void choice(const Rest&...) {}
+  void output(const char* field, TensorView& view, const char*) {
+    if (view.present()) list.push_back({field, &view, false});
+  }
+  void output(const char* field, TensorList& views, const char*) {
+    for (TensorView& view : views) list.push_back({field, &view, true});
+  }
+};
+
+template <class Args>
+class Bound final : public BoundCall {
+ public:
+  void set_input(std::string_view input, const TensorView& view) override {
+    bool found = false;
+    visit_fields(args_, SetInput{input, view, found});
+    require(found, "{}: no input '{}'", Describe<Args>::name, input);
+  }
+  void set_parameter(std::string_view parameter, const Value& value) override {
+    bool found = false;
+    visit_fields(args_, SetParameter{parameter, value, found});
+    require(found, "{}: no parameter '{}'", Describe<Args>::name, parameter);
+  }
+  void infer() override {
+    try {
+      npu::infer(args_);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", Describe<Args>::name, error.what()));
+    }
+  }
+  std::vector<Output> outputs() override {
+    std::vector<Output> list;
+    visit_fields(args_, CollectOutputs{list});
+    return list;
+  }
+  std::uint64_t workspace_bytes(const DeviceCaps& caps) const override { return npu::workspace_bytes(args_, caps); }
+  OperatorCost cost() const override { return npu::cost(args_); }
+  void enqueue(StreamView stream, const Call& how) const override { Describe<Args>::run(stream, args_, how); }
+
+ private:
+  Args args_;
+};
+
+template <class Args>
+Operator described() {
+  using About = Describe<Args>;
+  Operator about{About::name, About::summary, About::rounding, {About::refused.begin(), About::refused.end()}, {}, [] {
+                   return std::unique_ptr<BoundCall>(std::make_unique<Bound<Args>>());
+                 }};
+  Args defaults;
+  visit_fields(defaults, Lister{about.fields});
+  return about;
+}
+
+template <class... Args>
+std::vector<Operator> list_of() {
+  return {described<Args>()...};
+}
+
+}  // namespace
+
+std::vector<Operator> operators() { return list_of<SwigluArgs>(); }
+
+Operator find_operator(std::string_view name) {
+  std::vector<Operator> all = operators();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Operator& about) { return name == about.name; });
+  if (found == all.end())
+    fail(ErrorCode::unsupported, "operator '{}' is none of the {} that `moecl op --list` names", name, all.size());
+  return std::move(*found);
+}
+
+}  // namespace moecl::npu

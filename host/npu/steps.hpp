@@ -1,0 +1,65 @@
+#pragma once
+// How an operator is composed of kernels. A composition is a function of (Steps&, args) that runs twice: once to check
+// every step and to size the workspace, once to enqueue. Both passes see the same code, so they cannot disagree.
+#include <moecl/npu.hpp>
+#include <moecl/workspace.hpp>
+
+#include <initializer_list>
+#include <utility>
+
+#include "runtime/check.hpp"
+
+namespace moecl::npu {
+
+class Steps {
+ public:
+  /// The checking pass.
+  Steps(const DeviceCaps& caps, Validation validation, TensorView fault)
+      : caps_(caps), validation_(validation), fault_(fault) {}
+  /// The enqueuing pass.
+  Steps(StreamView stream, const Call& call);
+
+  const DeviceCaps& caps() const { return caps_; }
+  bool strict() const { return validation_ == Validation::strict; }
+  /// Where kernels report bad data; absent when nobody asked or nobody cares.
+  TensorView fault() const { return strict() ? fault_ : TensorView(); }
+  std::uint64_t workspace_bytes() const { return layout_.total_bytes(); }
+
+  /// Memory of the workspace, the operator's own until its last step. Contents are undefined.
+  BufferView scratch_bytes(std::uint64_t size_bytes);
+  TensorView scratch(DType dtype, std::initializer_list<std::int64_t> dims);
+
+  /// One kernel operator: `rest` is what its `enqueue` takes after the arguments.
+  template <class KernelArgs, class... Rest>
+  void run(const KernelArgs& args, const Rest&... rest) {
+    if (enqueuing_) return enqueue(stream_, args, rest...);
+    if constexpr (requires { reject(args, rest..., caps_); })
+      expect_accepted(reject(args, rest..., caps_));
+    else
+      expect_accepted(reject(args, rest..., {}, caps_));
+  }
+  void copy(const TensorView& from, const TensorView& to);
+  /// Whole elements of 0 in every storage type.
+  void zero(const TensorView& view);
+
+ private:
+  static void expect_accepted(const std::string& reason) { require(reason.empty(), "{}", reason); }
+
+  const DeviceCaps& caps_;
+  Validation validation_;
+  TensorView fault_;
+  bool enqueuing_ = false;
+  StreamView stream_;
+  BufferView workspace_;
+  WorkspaceLayout layout_;
+};
+
+/// [first dims..., last] as a matrix of rows of the last dimension.
+TensorView as_rows(const TensorView& view);
+/// The same elements under another shape. Errors: invalid_argument  the view is not contiguous or has other elements
+TensorView reshaped(const TensorView& view, std::initializer_list<std::int64_t> dims);
+/// A contiguous tensor of that shape in the same memory, for `infer`.
+void set_shape(TensorView& view, DType dtype, const std::vector<std::int64_t>& dims);
+std::vector<std::int64_t> shape_of(const TensorView& view);
+
+}  // namespace moecl::npu
