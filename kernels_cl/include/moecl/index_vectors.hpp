@@ -1,0 +1,71 @@
+#pragma once
+#include <moecl/operator_cost.hpp>
+#include <moecl/stream.hpp>
+#include <moecl/tensor_view.hpp>
+
+#include <cstdint>
+#include <string>
+
+/// Small steps on vectors of indices, between the sorts and the kernels that move rows. All tensors are contiguous.
+namespace moecl::index_vectors {
+
+/// to[i] = from[i] where that is in [low, high), else `otherwise` and the fault word is set.
+struct Narrow {
+  TensorView from;  ///< Shape: any of n elements, i32 or i64
+  std::int32_t low = 0, high = 0;
+  std::int32_t otherwise = -1;
+  TensorView
+      row_ends;      ///< optional. Shape: [E] i32: entries from row_ends[E - 1] on are not read: `otherwise`, no fault
+  TensorView to;     ///< out. Shape: [n] i32
+  TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the entries in fault
+};
+
+/// out[i, k] = k * N + i: the slots of N tokens in the column-major order of npu_moe_init_routing.
+/// Source: row_idx of npu_moe_gating_top_k_softmax
+struct ColumnOrder {
+  TensorView out;  ///< Shape: [N, K] i32
+};
+
+/// What npu_moe_init_routing returns beside the rows. For each j, with slot = sorted_slots[j] and v = row_idx[slot]:
+/// source_row[j] = v % tokens, expanded_row_idx[v] = j, expanded_expert_idx[j] = ids[slot].
+struct SortedRouting {
+  TensorView sorted_slots;         ///< Shape: [S] i32, a permutation: stable_sort of ids
+  TensorView ids;                  ///< Shape: S elements, i32
+  TensorView row_idx;              ///< Shape: S elements, i32. Range: [0, S), others set the fault word: source_row -1
+  std::int64_t tokens = 0;         ///< N; S = N * K
+  TensorView source_row;           ///< out. Shape: [S] i32
+  TensorView expanded_row_idx;     ///< out. Shape: [S] i32
+  TensorView expanded_expert_idx;  ///< out. Shape: [S] i32
+  TensorView fault;                ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the slots in fault
+};
+
+/// groups[row] = g % modulus for the rows of group g, -1 for rows past the last. With the [R, E] blocks of R ranks as
+/// groups and modulus E these are ids whose expert_sort is npu_moe_re_routing.
+struct GroupOfRow {
+  TensorView row_ends;       ///< Shape: [G] i32, cumulative
+  std::int32_t modulus = 0;  ///< Range: [1, 2^31)
+  TensorView groups;         ///< out. Shape: [rows] i32
+};
+
+/// ends[key] = how many keys are <= key: cumulative counts. Source: npu_moe_compute_expert_tokens
+struct KeyEnds {
+  TensorView keys;   ///< Shape: [S] i32
+  TensorView order;  ///< optional. Shape: [S] i32, sorts the keys (sorted_slots of a sort); absent: they are sorted
+  TensorView ends;   ///< out. Shape: [T] i32
+};
+
+/// Why this cannot run; empty when it can.
+std::string reject(const Narrow& args);
+std::string reject(const ColumnOrder& args);
+std::string reject(const SortedRouting& args);
+std::string reject(const GroupOfRow& args);
+std::string reject(const KeyEnds& args);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel. Empty: no elements enqueue nothing
+void enqueue(StreamView stream, const Narrow& args, Submit submit = {});
+void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
+void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});
+void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
+void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
+
+}  // namespace moecl::index_vectors

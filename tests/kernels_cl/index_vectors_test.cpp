@@ -1,0 +1,140 @@
+#include <moecl/error.hpp>
+#include <moecl/fault.hpp>
+#include <moecl/index_vectors.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+constexpr auto out_of_range = static_cast<std::int32_t>(FaultCode::index_out_of_range);
+
+class IndexVectorsTest : public OnEveryDevice {
+ protected:
+  GuardedTensor ints(const Ints& values) const {
+    return {device(), DType::i32, {static_cast<std::int64_t>(values.size())}, values};
+  }
+  GuardedTensor out(std::size_t count) const { return {device(), DType::i32, {static_cast<std::int64_t>(count)}}; }
+  /// 0 to below the number of elements, in some order.
+  static Ints shuffled(std::size_t count, std::uint64_t seed) {
+    Ints values(count);
+    std::iota(values.begin(), values.end(), 0);
+    std::shuffle(values.begin(), values.end(), std::mt19937_64(seed));
+    return values;
+  }
+};
+MOECL_ON_EVERY_DEVICE(IndexVectorsTest);
+
+TEST_P(IndexVectorsTest, NarrowChecksTheRange) {
+  const std::vector<double> values = {3, 0, -1, 9, 10, 7};
+  for (const DType dtype : {DType::i32, DType::i64}) {
+    const GuardedTensor from = upload(device(), dtype, {2, 3}, values), to = out(6), fault = ints({0, 0, 0, 0});
+    index_vectors::enqueue(device().stream, index_vectors::Narrow{from, 0, 10, -1, {}, to, fault});
+    EXPECT_EQ(to.read<std::int32_t>(), (Ints{3, 0, -1, 9, -1, 7}));
+    EXPECT_THAT(fault.read<std::int32_t>(), testing::AnyOf(Ints{out_of_range, 2, -1, 0}, Ints{out_of_range, 4, 10, 0}));
+    index_vectors::enqueue(device().stream, index_vectors::Narrow{from, -1, 11, 99, {}, to, {}});
+    EXPECT_EQ(to.read<std::int32_t>(), (Ints{3, 0, -1, 9, 10, 7}));
+  }
+  const GuardedTensor huge = upload(device(), DType::i64, {2}, {4294967296.0 + 5, 5}), to = out(2),
+                      fault = ints({0, 0, 0, 0});
+  index_vectors::enqueue(device().stream, index_vectors::Narrow{huge, 0, 10, -1, {}, to, fault});
+  EXPECT_EQ(to.read<std::int32_t>(), (Ints{-1, 5}));
+  EXPECT_EQ(fault.read<std::int32_t>(), (Ints{out_of_range, 0, 2147483647, 0}));
+}
+
+TEST_P(IndexVectorsTest, NarrowLeavesOutWhatIsPastTheRows) {
+  const GuardedTensor from = ints({3, 0, 77, 5}), ends = ints({1, 2}), to = out(4), fault = ints({0, 0, 0, 0});
+  index_vectors::enqueue(device().stream, index_vectors::Narrow{from, 0, 10, 10, ends, to, fault});
+  EXPECT_EQ(to.read<std::int32_t>(), (Ints{3, 0, 10, 10}));
+  EXPECT_EQ(fault.read<std::int32_t>(), Ints(4));
+}
+
+TEST_P(IndexVectorsTest, ColumnOrder) {
+  for (const std::int64_t tokens : {0, 1, 65})
+    for (const std::int64_t top_k : {1, 3}) {
+      const GuardedTensor out(device(), DType::i32, {tokens, top_k});
+      index_vectors::enqueue(device().stream, index_vectors::ColumnOrder{out});
+      Ints expected;
+      for (std::int64_t i = 0; i < tokens; ++i)
+        for (std::int64_t k = 0; k < top_k; ++k) expected.push_back(static_cast<std::int32_t>(k * tokens + i));
+      EXPECT_EQ(out.read<std::int32_t>(), expected);
+    }
+}
+
+TEST_P(IndexVectorsTest, SortedRouting) {
+  constexpr std::size_t tokens = 37, slots = tokens * 3;
+  const Ints sorted = shuffled(slots, 1), row_idx = shuffled(slots, 2), ids = shuffled(slots, 3);
+  const GuardedTensor source_row = out(slots), expanded_row_idx = out(slots), expanded_expert_idx = out(slots);
+  index_vectors::enqueue(
+      device().stream,
+      index_vectors::SortedRouting{
+          ints(sorted), ints(ids), ints(row_idx), tokens, source_row, expanded_row_idx, expanded_expert_idx, {}});
+  Ints sources, places(slots), experts;
+  for (std::size_t j = 0; j < slots; ++j) {
+    const auto slot = static_cast<std::size_t>(sorted[j]);
+    sources.push_back(row_idx[slot] % static_cast<std::int32_t>(tokens));
+    places[static_cast<std::size_t>(row_idx[slot])] = static_cast<std::int32_t>(j);
+    experts.push_back(ids[slot]);
+  }
+  EXPECT_EQ(source_row.read<std::int32_t>(), sources);
+  EXPECT_EQ(expanded_row_idx.read<std::int32_t>(), places);
+  EXPECT_EQ(expanded_expert_idx.read<std::int32_t>(), experts);
+}
+
+TEST_P(IndexVectorsTest, SortedRoutingLeavesOutPlacesThatDoNotExist) {
+  const GuardedTensor source_row = out(3), expanded_row_idx = ints({-7, -7, -7}), expanded_expert_idx = out(3),
+                      fault = ints({0, 0, 0, 0});
+  index_vectors::enqueue(device().stream,
+                         index_vectors::SortedRouting{ints({2, 0, 1}), ints({5, 6, 4}), ints({1, 3, 0}), 3, source_row,
+                                                      expanded_row_idx, expanded_expert_idx, fault});
+  EXPECT_EQ(source_row.read<std::int32_t>(), (Ints{0, 1, -1}));
+  EXPECT_EQ(expanded_row_idx.read<std::int32_t>(), (Ints{0, 1, -7}));
+  EXPECT_EQ(expanded_expert_idx.read<std::int32_t>(), (Ints{4, 5, 6}));
+  EXPECT_EQ(fault.read<std::int32_t>(), (Ints{out_of_range, 1, 3, 0}));
+}
+
+TEST_P(IndexVectorsTest, GroupOfRow) {
+  const GuardedTensor groups = out(9);
+  index_vectors::enqueue(device().stream, index_vectors::GroupOfRow{ints({0, 2, 2, 5, 6, 6}), 4, groups});
+  EXPECT_EQ(groups.read<std::int32_t>(), (Ints{1, 1, 3, 3, 3, 0, -1, -1, -1}));
+}
+
+TEST_P(IndexVectorsTest, KeyEnds) {
+  const GuardedTensor sorted = ints({0, 0, 2, 3, 3, 3, 9}), ends = out(6);
+  index_vectors::enqueue(device().stream, index_vectors::KeyEnds{sorted, {}, ends});
+  EXPECT_EQ(ends.read<std::int32_t>(), (Ints{2, 2, 3, 6, 6, 6}));
+  const GuardedTensor keys = ints({3, 0, 3, 1, 0}), order = ints({1, 4, 3, 0, 2}), four = out(4);
+  index_vectors::enqueue(device().stream, index_vectors::KeyEnds{keys, order, four});
+  EXPECT_EQ(four.read<std::int32_t>(), (Ints{2, 3, 3, 5}));
+  const GuardedTensor none = ints({}), two = out(2);
+  index_vectors::enqueue(device().stream, index_vectors::KeyEnds{none, {}, two});
+  EXPECT_EQ(two.read<std::int32_t>(), (Ints{0, 0}));
+}
+
+TEST_P(IndexVectorsTest, RejectsWrongShapes) {
+  const GuardedTensor four = ints({0, 1, 2, 3}), three = ints({0, 1, 2}), reals(device(), DType::f32, {4});
+  const auto reason = [](const auto& args) { return index_vectors::reject(args); };
+  EXPECT_EQ(reason(index_vectors::Narrow{four, 0, 4, -1, three, four, four}), "");
+  EXPECT_THAT(reason(index_vectors::Narrow{reals, 0, 4, -1, {}, four, {}}), testing::HasSubstr("got f32[4]"));
+  EXPECT_THAT(reason(index_vectors::Narrow{four, 0, 4, -1, {}, three, {}}),
+              testing::HasSubstr("to: expected i32[4], got i32[3]"));
+  EXPECT_THAT(reason(index_vectors::ColumnOrder{four}), testing::HasSubstr("i32[N, K], got i32[4]"));
+  EXPECT_EQ(reason(index_vectors::SortedRouting{four, four, four, 2, four, four, four, {}}), "");
+  EXPECT_THAT(reason(index_vectors::SortedRouting{four, four, four, 3, four, four, four, {}}),
+              testing::HasSubstr("4 slots are not so many for each of 3"));
+  EXPECT_THAT(reason(index_vectors::SortedRouting{four, three, four, 2, four, four, four, {}}),
+              testing::HasSubstr("ids: expected 4 elements of i32, got i32[3]"));
+  EXPECT_THAT(reason(index_vectors::GroupOfRow{four, 0, four}), testing::HasSubstr("modulus: 0 is not positive"));
+  EXPECT_THAT(reason(index_vectors::KeyEnds{four, three, four}), testing::HasSubstr("order: expected i32[4]"));
+  EXPECT_THROW(index_vectors::enqueue(device().stream, index_vectors::ColumnOrder{four}), Error);
+}
+
+}  // namespace
+}  // namespace moecl::test
