@@ -69,6 +69,12 @@ T or_default(T given, T by_default) {
 /// Errors: invalid_argument  the number is none of moecl_dtype's types; `what` names it
 DType dtype_of(std::int32_t number, const char* what);
 
+/// The caller's memory from the offset to the end of the cl_mem.
+/// Errors: invalid_argument  no buffer of the context, or an offset past its end or of another alignment
+BufferView memory_of(const Context& context, moecl_device_array array, std::uint64_t alignment, const char* what);
+/// Errors: invalid_argument  a null event, or one of another cl_context
+WaitList wait_list(const Context& context, std::uint32_t count, _cl_event* const* events);
+
 /// `size_bytes` of a caller's struct, checked: a whole number of fields, and not what an unset variable would hold.
 std::size_t checked_size(std::uint64_t size_bytes, std::size_t alignment, const char* what);
 /// Fails when a byte past the fields known here is set.

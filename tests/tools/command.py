@@ -14,7 +14,7 @@ import unittest
 import numpy
 
 MOECL, DATA = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "U8": "u1"}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1", "BOOL": "u1"}
 
 
 def main():
@@ -25,17 +25,17 @@ def golden(case):
     return DATA / "goldens" / case
 
 
-def load(path):
-    """{name: (stored type, array)}; bf16 is widened to float32."""
-    raw = pathlib.Path(path).read_bytes()
-    start = 8 + struct.unpack_from("<Q", raw)[0]
+def load(path, raw=False):
+    """{name: (stored type, array)}; bf16 is widened to float32, unless `raw`."""
+    data = pathlib.Path(path).read_bytes()
+    start = 8 + struct.unpack_from("<Q", data)[0]
     tensors = {}
-    for name, entry in json.loads(raw[8:start]).items():
+    for name, entry in json.loads(data[8:start]).items():
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        values = numpy.frombuffer(raw[start + begin:start + end], TYPES[entry["dtype"]]).reshape(entry["shape"])
-        if entry["dtype"] == "BF16":
+        values = numpy.frombuffer(data[start + begin:start + end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16" and not raw:
             values = (values.astype(numpy.uint32) << 16).view(numpy.float32)
         tensors[name] = entry["dtype"], values
     return tensors

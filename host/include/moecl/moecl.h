@@ -150,7 +150,18 @@ moecl_status moecl_stream_finish(moecl_stream* stream);
 /// One MoE layer with its weights on one device.
 typedef struct moecl_layer moecl_layer;
 
-typedef enum moecl_dtype { MOECL_DEFAULT_DTYPE = 0, MOECL_F32 = 1, MOECL_F16 = 2, MOECL_BF16 = 3 } moecl_dtype;
+/// Of layers f32, f16 and bf16; the others of operators (npu.h).
+typedef enum moecl_dtype {
+  MOECL_DEFAULT_DTYPE = 0,
+  MOECL_F32 = 1,
+  MOECL_F16 = 2,
+  MOECL_BF16 = 3,
+  MOECL_I8 = 4,
+  MOECL_U8 = 5,
+  MOECL_BOOL = 6,
+  MOECL_I32 = 7,
+  MOECL_I64 = 8
+} moecl_dtype;
 
 /// Where scores come from: over all experts before the choice, or over the chosen logits after it.
 typedef enum moecl_score_order { MOECL_SCORE_BEFORE_TOP_K = 0, MOECL_SCORE_AFTER_TOP_K = 1 } moecl_score_order;

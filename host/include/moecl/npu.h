@@ -1,0 +1,68 @@
+#ifndef MOECL_NPU_H
+#define MOECL_NPU_H
+// Operators by the names of the Ascend NPU's, without npu_; this header has what they share, npu_<family>.h the
+// operators.
+//
+// Every operator X has
+//   moecl_X_args      its tensors and parameters by the operator's names
+//   moecl_X_defaults  sets every parameter to the operator's default; set size_bytes before and tensors after. In these
+//                     structs zero is a value like others, not the default.
+//   moecl_X_plan      checks, fills dtype, rank and shape of every output (its memory stays) and says how much
+//   workspace
+//                     the call needs. An output that it leaves at rank 0 is not written.
+//   moecl_X           checks, enqueues and returns; never waits for the device. Compiles its kernels at the first use.
+// OPERATORS.md lists tensors, shapes, defaults, roundings and what is refused. A tensor at rank 0 is the operator's
+// None. Rows outside the part that an operator defines are neither read nor written.
+#include <moecl/moecl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// A tensor in the caller's cl_mem. All zero: absent.
+typedef struct moecl_tensor {
+  struct _cl_mem* memory;  ///< may be NULL where the tensor has no elements
+  uint64_t offset_bytes;   ///< a multiple of the element's size
+  int32_t dtype;           ///< moecl_dtype
+  int32_t rank;            ///< Range: [1, 4]; 0: absent
+  int64_t shape[4];
+  int64_t stride[4];  ///< in elements; all zero: contiguous
+} moecl_tensor;
+
+typedef struct moecl_tensor_list {
+  moecl_tensor* items;
+  int64_t count;
+} moecl_tensor_list;
+
+typedef struct moecl_int_list {
+  const int64_t* items;
+  int64_t count;
+} moecl_int_list;
+
+typedef enum moecl_validation {
+  MOECL_STRICT = 0,     ///< data for which the device's behaviour is undefined sets the fault word
+  MOECL_COMPATIBLE = 1  ///< such data does what it does on the device where that is known
+} moecl_validation;
+
+/// What happens to output elements outside the defined part.
+typedef enum moecl_tail {
+  MOECL_TAIL_UNTOUCHED = 0,
+  MOECL_TAIL_POISON = 1,  ///< NaN, or bytes of 0x5A in integers
+  MOECL_TAIL_ZERO = 2
+} moecl_tail;
+
+/// How an operator is called.
+typedef struct moecl_call {
+  uint64_t size_bytes;
+  moecl_device_array workspace;  ///< offset a multiple of 256; this stream's alone until the operator completes
+  uint64_t workspace_bytes;      ///< at least what the plan says; 0: up to the end of the cl_mem
+  int32_t validation;            ///< moecl_validation
+  int32_t tail;                  ///< moecl_tail
+  /// optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after. Without it data is not checked.
+  moecl_device_array fault;
+} moecl_call;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

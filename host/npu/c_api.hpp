@@ -1,0 +1,196 @@
+#pragma once
+// Converts the C structs of the operators by the same descriptions that the command line uses: a C struct and its C++
+// Args have the same members, so one walk over the fields of each, in the same order, pairs them.
+#include <moecl/npu.h>
+
+#include <variant>
+
+#include "host/c_api.hpp"
+#include "host/npu/describe.hpp"
+#include "host/npu/operator.hpp"
+
+namespace moecl::c_api {
+
+/// A member of a C struct.
+using CField = std::variant<moecl_tensor*, moecl_tensor_list*, std::int64_t*, double*, std::int32_t*, moecl_int_list*>;
+
+struct CFields {
+  std::vector<CField>& list;
+
+  template <class T>
+  void input(const char*, T& field, const char*) {
+    list.emplace_back(&field);
+  }
+  template <class T>
+  void parameter(const char*, T& field, const char*) {
+    list.emplace_back(&field);
+  }
+  template <class T, class Names>
+  void choice(const char*, T& field, const char*, const Names&) {
+    list.emplace_back(&field);
+  }
+  template <class T>
+  void output(const char*, T& field, const char*) {
+    list.emplace_back(&field);
+  }
+};
+
+/// Walks the C++ fields and takes the C field of each.
+struct FieldPairs {
+  std::vector<CField> fields;
+  std::size_t next = 0;
+
+  template <class T>
+  T& take() {
+    return *std::get<T*>(fields.at(next++));
+  }
+};
+
+TensorView to_view(const Context& context, const moecl_tensor& from, const char* what);
+npu::TensorList to_list(const Context& context, const moecl_tensor_list& from, const char* what);
+std::vector<std::int64_t> to_ints(const moecl_int_list& from, const char* what);
+std::optional<DType> to_dtype(std::int32_t number, const char* what);
+std::int32_t number_of(DType dtype);
+/// dtype, rank and shape; memory stays.
+void describe_output(const TensorView& from, moecl_tensor& to);
+void describe_outputs(const npu::TensorList& from, moecl_tensor_list& to, const char* what);
+
+struct ReadC {
+  const Context& context;
+  FieldPairs& c;
+
+  void input(const char* name, TensorView& to, const char*) { to = to_view(context, c.take<moecl_tensor>(), name); }
+  void input(const char* name, npu::TensorList& to, const char*) {
+    to = to_list(context, c.take<moecl_tensor_list>(), name);
+  }
+  void parameter(const char*, std::int64_t& to, const char*) { to = c.take<std::int64_t>(); }
+  void parameter(const char*, double& to, const char*) { to = c.take<double>(); }
+  void parameter(const char* name, bool& to, const char*) {
+    const std::int32_t value = c.take<std::int32_t>();
+    require(value == 0 || value == 1, "{}: {} is neither 0 nor 1", name, value);
+    to = value == 1;
+  }
+  void parameter(const char* name, std::optional<DType>& to, const char*) {
+    to = to_dtype(c.take<std::int32_t>(), name);
+  }
+  void parameter(const char* name, std::vector<std::int64_t>& to, const char*) {
+    to = to_ints(c.take<moecl_int_list>(), name);
+  }
+  template <class T, std::size_t N>
+  void choice(const char* name, T& to, const char*, const std::array<const char*, N>&) {
+    const std::int32_t value = c.take<std::int32_t>();
+    require(value >= 0 && value < static_cast<std::int32_t>(N), "{}: {} is not in [0, {})", name, value, N);
+    to = static_cast<T>(value);
+  }
+  void output(const char* name, TensorView& to, const char* text) { input(name, to, text); }
+  void output(const char* name, npu::TensorList& to, const char* text) { input(name, to, text); }
+};
+
+struct WriteDefaults {
+  FieldPairs& c;
+
+  template <class T>
+  void input(const char*, T&, const char*) {
+    ++c.next;
+  }
+  void parameter(const char*, std::int64_t& from, const char*) { c.take<std::int64_t>() = from; }
+  void parameter(const char*, double& from, const char*) { c.take<double>() = from; }
+  void parameter(const char*, bool& from, const char*) { c.take<std::int32_t>() = from ? 1 : 0; }
+  void parameter(const char*, std::optional<DType>& from, const char*) {
+    c.take<std::int32_t>() = from ? number_of(*from) : 0;
+  }
+  void parameter(const char*, std::vector<std::int64_t>&, const char*) { c.take<moecl_int_list>() = {}; }
+  template <class T, std::size_t N>
+  void choice(const char*, T& from, const char*, const std::array<const char*, N>&) {
+    c.take<std::int32_t>() = static_cast<std::int32_t>(from);
+  }
+  template <class T>
+  void output(const char*, T&, const char*) {
+    ++c.next;
+  }
+};
+
+struct WriteOutputs {
+  FieldPairs& c;
+
+  template <class... Rest>
+  void input(const Rest&...) {
+    ++c.next;
+  }
+  template <class... Rest>
+  void parameter(const Rest&...) {
+    ++c.next;
+  }
+  template <class... Rest>
+  void choice(const Rest&...) {
+    ++c.next;
+  }
+  void output(const char*, TensorView& from, const char*) { describe_output(from, c.take<moecl_tensor>()); }
+  void output(const char* name, npu::TensorList& from, const char*) {
+    describe_outputs(from, c.take<moecl_tensor_list>(), name);
+  }
+};
+
+template <class Args, class CArgs>
+FieldPairs pair_fields(CArgs& from) {
+  FieldPairs pairs;
+  CFields collect{pairs.fields};
+  npu::Describe<Args>::fields(from, collect);
+  return pairs;
+}
+
+template <class Args, class CArgs>
+moecl_status operator_defaults(CArgs* to) noexcept {
+  return guarded([&] {
+    CArgs c{};
+    Args args;
+    FieldPairs pairs = pair_fields<Args>(c);
+    npu::visit_fields(args, WriteDefaults{pairs});
+    write_struct(c, to, "args");
+  });
+}
+
+template <class Args, class CArgs>
+Args read_args(const Context& context, CArgs& from) {
+  Args args;
+  FieldPairs pairs = pair_fields<Args>(from);
+  npu::visit_fields(args, ReadC{context, pairs});
+  return args;
+}
+
+template <class Args, class CArgs>
+moecl_status operator_plan(moecl_stream* stream, CArgs* c_args, std::uint64_t* out_workspace_bytes) noexcept {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    std::uint64_t& workspace = required(out_workspace_bytes, "out_workspace_bytes");
+    CArgs c = read_struct(c_args, "args");
+    Args args = read_args<Args>(*on.context, c);
+    infer(args);
+    const std::uint64_t needed = workspace_bytes(args, on.device->caps);
+    FieldPairs pairs = pair_fields<Args>(c);
+    npu::visit_fields(args, WriteOutputs{pairs});
+    write_struct(c, c_args, "args");
+    workspace = needed;
+  });
+}
+
+/// Events of the caller around the operator's commands.
+npu::Call to_call(const Context& context, const moecl_call* from);
+
+template <class Args, class CArgs>
+moecl_status operator_call(moecl_stream* stream, const CArgs* c_args, const moecl_call* how,
+                           std::uint32_t num_wait_events, _cl_event* const* wait_events,
+                           _cl_event** out_event) noexcept {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    CArgs c = read_struct(c_args, "args");
+    const Args args = read_args<Args>(*on.context, c);
+    npu::Call call = to_call(*on.context, how);
+    Event done;
+    call.submit = {wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
+    npu::Describe<Args>::run(on, args, call);
+    if (out_event != nullptr) *out_event = done.release();
+  });
+}
+
+}  // namespace moecl::c_api
