@@ -16,7 +16,10 @@ namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 /// Longer sums of i8 products can overflow int32.
-constexpr std::int64_t i8_max_k = (std::int64_t{1} << 31) / (128 * 128) - 1;
+std::int64_t i8_max_k(std::int32_t a_zero_point) {
+  const std::int64_t largest_product = std::max(127 - a_zero_point, 128 + a_zero_point) * 128;
+  return (std::int64_t{1} << 31) / largest_product - 1;
+}
 
 /// How a variant is compiled and launched.
 struct Kernel {
@@ -55,6 +58,11 @@ const Kernel* find(std::string_view variant) {
 /// Experts of the whole layer; the weights may be a segment of them.
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
 
+/// Products with rows, scales and a bias of their own: one for each packed matrix, or for each window of k.
+std::int64_t products_of(const Args& args) {
+  return args.k_ends.present() ? args.k_ends.shape[0] : args.weights.experts;
+}
+
 std::string reject_rows(const Args& args, std::int64_t rows) {
   if (args.a_index.present() &&
       (args.a_index.rank != 1 || args.a_index.dtype != DType::i32 || args.a_index.shape[0] != rows))
@@ -75,10 +83,39 @@ std::string reject_rows(const Args& args, std::int64_t rows) {
   return {};
 }
 
-std::string reject_vector(const TensorView& view, const char* what, std::int64_t experts, std::int64_t n) {
-  if (!view.present() || (view.rank == 2 && view.dtype == DType::f32 && view.shape[0] == experts && view.shape[1] == n))
-    return {};
-  return fmt::format("{}: expected f32[{}, {}], got {}", what, experts, n, view.describe());
+std::string reject_k_windows(const Args& args) {
+  if (args.k_ends.rank != 1 || args.k_ends.dtype != DType::i32 || args.k_ends.shape[0] < 1)
+    return fmt::format("k_ends: expected i32[E], got {}", args.k_ends.describe());
+  if (args.row_ends.present() || args.a_index.present() || args.rows_per_expert != 0 || args.first_expert != 0 ||
+      args.weights.experts != 1)
+    return fmt::format(
+        "k_ends: expected one matrix and neither row_ends nor a_index, got {}, {} and {} experts from {}",
+        args.row_ends.describe(), args.a_index.describe(), args.weights.experts, args.first_expert);
+  if (args.out.shape[0] % args.k_ends.shape[0] != 0 || args.out.shape[0] / args.k_ends.shape[0] != args.a.shape[0])
+    return fmt::format("out: expected {} x {} rows, one set for each window of k, got {}", args.k_ends.shape[0],
+                       args.a.shape[0], args.out.describe());
+  return {};
+}
+
+std::string reject_epilogue(const Args& args) {
+  const bool i8 = args.weights.dtype == DType::i8;
+  const std::int64_t products = products_of(args), n = args.weights.n;
+  const TensorView &scale = args.weight_scale, &bias = args.bias;
+  if (args.a_scale.present() &&
+      (args.a_scale.rank != 1 || args.a_scale.dtype != DType::f32 || args.a_scale.shape[0] != args.a.shape[0]))
+    return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], args.a_scale.describe());
+  if (scale.present() && (scale.rank != 2 || !is_activation_dtype(scale.dtype) || scale.shape[0] != products ||
+                          (scale.shape[1] != n && scale.shape[1] != 1)))
+    return fmt::format("weight_scale: expected f32, f16 or bf16 [{}, {} or 1], got {}", products, n, scale.describe());
+  if (bias.present() && (bias.rank != 2 || (!is_activation_dtype(bias.dtype) && !(i8 && bias.dtype == DType::i32)) ||
+                         bias.shape[0] != products || bias.shape[1] != n))
+    return fmt::format("bias: expected f32, f16, bf16 {}[{}, {}], got {}", i8 ? "or i32 " : "", products, n,
+                       bias.describe());
+  if (args.out.dtype == DType::i32 &&
+      (args.a_scale.present() || scale.present() || (bias.present() && bias.dtype != DType::i32)))
+    return fmt::format("out: i32 takes the bare sums, got a_scale {}, weight_scale {}, bias {}",
+                       args.a_scale.describe(), scale.describe(), bias.describe());
+  return {};
 }
 
 }  // namespace
@@ -106,23 +143,21 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   const bool i8 = args.weights.dtype == DType::i8;
   const std::int64_t n = args.weights.n, k = args.weights.k;
   if (args.a.rank != 2 || args.a.shape[1] != k || args.a.shape[0] > int32_max ||
-      !(i8 ? args.a.dtype == DType::i8 : is_activation_dtype(args.a.dtype)))
-    return fmt::format("a: expected {} [M, {}] as the weights are {}, got {}", i8 ? "i8" : "f32, f16 or bf16", k,
+      (args.a.dtype != DType::i8 && (i8 || !is_activation_dtype(args.a.dtype))))
+    return fmt::format("a: expected {}i8 [M, {}] as the weights are {}, got {}", i8 ? "" : "f32, f16, bf16 or ", k,
                        name(args.weights.dtype), args.a.describe());
+  if (args.a_zero_point < -128 || args.a_zero_point > 127 || (args.a_zero_point != 0 && args.a.dtype != DType::i8))
+    return fmt::format("a_zero_point: {} is not in [-128, 127] or `a` is not i8 but {}", args.a_zero_point,
+                       name(args.a.dtype));
   if (args.out.rank != 2 || args.out.shape[1] != n || args.out.shape[0] > int32_max ||
-      !is_activation_dtype(args.out.dtype))
-    return fmt::format("out: expected f32, f16 or bf16 [R, {}], got {}", n, args.out.describe());
-  if (std::string reason = reject_rows(args, args.out.shape[0]); !reason.empty()) return reason;
-  if (args.a_scale.present() != i8 || args.weight_scale.present() != i8)
-    return fmt::format("a_scale, weight_scale: expected {} with {} weights, got {}, {}", i8 ? "both" : "neither",
-                       name(args.weights.dtype), args.a_scale.describe(), args.weight_scale.describe());
-  if (i8 && (args.a_scale.rank != 1 || args.a_scale.dtype != DType::f32 || args.a_scale.shape[0] != args.a.shape[0]))
-    return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], args.a_scale.describe());
-  if (i8 && k > i8_max_k)
-    return fmt::format("weights: i8 sums over K = {} can overflow int32; at most {}", k, i8_max_k);
-  if (std::string reason = reject_vector(args.weight_scale, "weight_scale", args.weights.experts, n); !reason.empty())
+      (!is_activation_dtype(args.out.dtype) && !(i8 && args.out.dtype == DType::i32)))
+    return fmt::format("out: expected f32, f16, bf16 {}[R, {}], got {}", i8 ? "or i32 " : "", n, args.out.describe());
+  if (std::string reason = args.k_ends.present() ? reject_k_windows(args) : reject_rows(args, args.out.shape[0]);
+      !reason.empty())
     return reason;
-  if (std::string reason = reject_vector(args.bias, "bias", args.weights.experts, n); !reason.empty()) return reason;
+  if (i8 && k > i8_max_k(args.a_zero_point))
+    return fmt::format("weights: i8 sums over K = {} can overflow int32; at most {}", k, i8_max_k(args.a_zero_point));
+  if (std::string reason = reject_epilogue(args); !reason.empty()) return reason;
   const std::string variant = select(args, config, caps);
   const Kernel* kernel = find(variant);
   if (kernel == nullptr) return fmt::format("variant: there is no '{}'", variant);
@@ -142,7 +177,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   require(reason.empty(), "grouped_gemm: {}", reason);
   const Kernel& kernel = *find(select(args, config, stream.device->caps));
   const TensorView weights = args.weights.view();
-  const std::int64_t rows = args.out.shape[0], experts = args.weights.experts;
+  const std::int64_t rows = args.out.shape[0], experts = products_of(args);
   const std::int64_t tiles =
       rows / kernel.tile_rows + std::min(experts, rows);  // at most: each expert has one partial tile
   const bool runs = rows != 0 && args.a.shape[0] != 0;
@@ -151,18 +186,21 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   launch(stream,
          {kernel.source,
-          fmt::format("-DTILE_ROWS={}{}{}{}{}", kernel.tile_rows, kernel.options, dtype_option("A_DTYPE", args.a),
-                      dtype_option("W_DTYPE", weights), dtype_option("OUT_DTYPE", args.out)),
+          fmt::format("-DTILE_ROWS={}{}{}{}{}{}", kernel.tile_rows, kernel.options, dtype_option("A_DTYPE", args.a),
+                      dtype_option("W_DTYPE", weights), dtype_option("OUT_DTYPE", args.out),
+                      args.a_zero_point != 0 ? fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point) : ""),
           kernel.name},
          {{runs ? size(weights.shape[1]) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
          {"grouped_gemm", kernel.variant.name,
           fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(weights.dtype), experts, args.weights.n,
                       args.weights.k),
           work.bytes, work.flops},
-         args.a, args.a_index, args.a_scale, weights, args.weight_scale, args.bias, args.row_ends, args.out,
-         args.a.stride[0], args.weight_scale.stride[0], args.bias.stride[0], args.out.stride[0], width(args.a.shape[0]),
-         width(rows), width(args.weights.n), width(args.weights.k), args.index_divisor, args.first_expert,
-         width(experts), args.rows_per_expert);
+         args.a, args.a_index, args.a_scale, weights, args.weight_scale, args.bias, args.row_ends, args.k_ends,
+         args.out, args.a.stride[0], args.weight_scale.stride[0],
+         std::int32_t{args.weight_scale.shape[1] == args.weights.n}, any_dtype(args.weight_scale.dtype),
+         args.bias.stride[0], any_dtype(args.bias.dtype), std::int32_t{args.a_scale_bias}, args.out.stride[0],
+         width(args.a.shape[0]), width(rows), width(args.weights.n), width(args.weights.k), args.index_divisor,
+         args.first_expert, width(experts), args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert);
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {
@@ -173,9 +211,11 @@ OperatorCost cost(const Args& args, std::int64_t active_experts) {
   const auto bytes = [](std::int64_t elements, DType dtype) {
     return static_cast<std::uint64_t>(elements) * size_bytes(dtype);
   };
+  // Windows of k share out the products of each row of `a`.
+  const std::int64_t products = args.k_ends.present() ? args.a.shape[0] : rows;
   return {
       bytes(read_rows * k, args.a.dtype) + bytes(active * n * k, args.weights.dtype) + bytes(rows * n, args.out.dtype),
-      2 * static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
+      2 * static_cast<std::uint64_t>(products) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
 }
 
 }  // namespace moecl::grouped_gemm

@@ -31,9 +31,9 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   OFFSET_POINTERS;
   const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
   if (tile.count == 0) return;
-  const ulong panels = get_num_groups(0);
   const int quad = get_local_id(0) % QUADS, slice = get_local_id(0) / QUADS;
-  const __global STORAGE(W_DTYPE)* panel = weights + (tile.expert * panels + get_group_id(0)) * k * PANEL + quad * 4;
+  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert) + quad * 4;
+  ENTER_K_WINDOW(panel, tile.expert)
 
   EACH_ROW(BEGIN_ROW)
   // Every loop has the same trip count in all work-items: PoCL 3.1 runs others wrong beside a barrier.
@@ -56,8 +56,7 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   barrier(CLK_LOCAL_MEM_FENCE);
 
   const int first_column = get_group_id(0) * PANEL;
-  const __global float* scale = weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale;
-  const __global float* shift = bias ? bias + tile.expert * bias_stride : bias;
+  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
   for (int first_item = 0; first_item < tile.count * PANEL; first_item += QUADS * SLICES) {
     const int item = first_item + get_local_id(0), row = item / PANEL, column = first_column + item % PANEL;
     if (row < tile.count && column < n) {
@@ -65,8 +64,8 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
       Element sum = 0;
       for (int s = 0; s < SLICES; ++s) sum += ((const __local Element*)partial[s][row])[item % PANEL];
       if (source >= 0)
-        STORE(OUT_DTYPE)(finish(sum, a_scale ? a_scale[source] : 1.0f, scale, shift, column), out,
-                         (tile.first + row) * out_stride + column);
+        store_sum(sum, a_scale ? a_scale[source] : 1.0f, &epilogue, a_scale_bias, column, out,
+                  (tile.first + row) * out_stride + column);
     }
   }
 }

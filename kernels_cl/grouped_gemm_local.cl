@@ -17,8 +17,8 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
   if (tile.count == 0) return;
   const int item = get_local_id(0);
-  const ulong panels = get_num_groups(0);
-  const __global STORAGE(W_DTYPE)* panel = weights + (tile.expert * panels + get_group_id(0)) * k * PANEL;
+  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert);
+  ENTER_K_WINDOW(panel, tile.expert)
 
   // What this work-item brings in: 4 k of one row of a, and 4 columns of one k of the panel.
   const int load_row = item / 4, load_k = item % 4 * 4;
@@ -48,17 +48,16 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   }
 
   const int first_column = get_group_id(0) * PANEL + x * 4;
-  const __global float* scale = weight_scale ? weight_scale + tile.expert * weight_scale_stride : weight_scale;
-  const __global float* shift = bias ? bias + tile.expert * bias_stride : bias;
-#define STORE_ROW(r)                                                                                   \
-  if (y * 4 + r < tile.count) {                                                                        \
-    const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows); \
-    const float row_scale = a_scale && source >= 0 ? a_scale[source] : 1.0f;                           \
-    const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                              \
-    for (int j = 0; j < 4; ++j)                                                                        \
-      if (source >= 0 && first_column + j < n)                                                         \
-        STORE(OUT_DTYPE)(finish(sums[j], row_scale, scale, shift, first_column + j), out,              \
-                         row * out_stride + first_column + j);                                         \
+  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+#define STORE_ROW(r)                                                                                          \
+  if (y * 4 + r < tile.count) {                                                                               \
+    const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows);        \
+    const float row_scale = a_scale && source >= 0 ? a_scale[source] : 1.0f;                                  \
+    const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                                     \
+    for (int j = 0; j < 4; ++j)                                                                               \
+      if (source >= 0 && first_column + j < n)                                                                \
+        store_sum(sums[j], row_scale, &epilogue, a_scale_bias, first_column + j, out,                         \
+                  row * out_stride + first_column + j);                                                       \
   }
   STORE_ROW(0) STORE_ROW(1) STORE_ROW(2) STORE_ROW(3)
 }

@@ -8,16 +8,19 @@
 #define PARTS (PANEL / 16)
 
 #if IS_I8
-// Products of i8 are at most 2^14, so f32 sums of K_BLOCK <= 1024 of them are exact; int32 holds the sum of the blocks.
+// Products of i8 less a zero point are below 2^15, so f32 sums of K_BLOCK <= 512 of them are exact; int32 holds the sum
+// of the blocks.
 typedef int16 Sum;
 #define RESUME(sum) ((float16)(0.0f))
 #define KEEP(sum, acc) (sum) += convert_int16(acc)
 #define STREAM_K K_BLOCK
+#define TO_FLOAT(sum) convert_float16(sum)
 #else
 typedef float16 Sum;
 #define RESUME(sum) (sum)
 #define KEEP(sum, acc) (sum) = (acc)
 #define STREAM_K k
+#define TO_FLOAT(sum) (sum)
 #endif
 
 // Parts of 16 lanes in a row of the register tile.
@@ -33,10 +36,10 @@ typedef float16 Sum;
 #define END_PART(r, p) KEEP(sums[r * PARTS + p], acc##r##p);
 
 #define BEGIN_ROW(r) EACH_PART(BEGIN_PART, r)
-#define STEP_ROW(r)                                      \
-  {                                                      \
-    const float16 x = (float16)(LOAD(A_DTYPE)(a##r, i)); \
-    EACH_PART(STEP_PART, r)                              \
+#define STEP_ROW(r)                                                            \
+  {                                                                            \
+    const float16 x = (float16)(LOAD(A_DTYPE)(a##r, i) - (float)A_ZERO_POINT); \
+    EACH_PART(STEP_PART, r)                                                    \
   }
 #define END_ROW(r) EACH_PART(END_PART, r)
 
@@ -72,10 +75,19 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
   const RowTile tile = find_row_tile(get_num_groups(1) - 1 - get_group_id(1), TILE_ROWS, row_ends, rows, first_expert,
                                      experts, rows_per_expert);
   if (tile.count == 0) return;
-  const ulong panels = get_num_groups(0);
-  const __global STORAGE(W_DTYPE)* panel = weights + (tile.expert * panels + get_group_id(0)) * k * PANEL;
+  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert);
+  ENTER_K_WINDOW(panel, tile.expert)
 
-  for (int i = 0; i < tile.count * PARTS; ++i) tile_sums[i] = (Sum)(0);
+  const int first_column = get_group_id(0) * PANEL, columns = min(PANEL, n - first_column);
+  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+  float scale[PANEL], shift[PANEL];
+  Element start[PANEL];
+  for (int column = 0; column < PANEL; ++column) {
+    const int from = first_column + min(column, columns - 1);
+    scale[column] = column_scale(&epilogue, from), shift[column] = column_bias(&epilogue, from);
+    start[column] = integer_bias(&epilogue, from);
+  }
+  for (int i = 0; i < tile.count * PARTS; ++i) tile_sums[i] = vload16(i % PARTS, start);
 
   const int block = tile.count > REGISTER_ROWS ? K_BLOCK : STREAM_K;
   for (int k_begin = 0; k_begin < k; k_begin += block) {
@@ -100,16 +112,19 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
     }
   }
 
-  const int first_column = get_group_id(0) * PANEL, columns = min(PANEL, n - first_column);
-  if (weight_scale) weight_scale += tile.expert * weight_scale_stride + first_column;
-  if (bias) bias += tile.expert * bias_stride + first_column;
   for (int row = 0; row < tile.count; ++row) {
     const long source = source_row(tile.first + row, a_index, index_divisor, a_rows);
     if (source < 0) continue;
-    const __local Element* sum = (const __local Element*)(tile_sums + row * PARTS);
     const float row_scale = a_scale ? a_scale[source] : 1.0f;
     const ulong to = (tile.first + row) * out_stride + first_column;
-    for (int column = 0; column < columns; ++column)
-      STORE(OUT_DTYPE)(finish(sum[column], row_scale, weight_scale, bias, column), out, to + column);
+    const __local Sum* sums = tile_sums + row * PARTS;
+#if OUT_IS_I32
+    for (int column = 0; column < columns; ++column) out[to + column] = ((const __local int*)sums)[column];
+#else
+    for (int part = 0; part * 16 < columns; ++part)
+      STORE_UPTO16(OUT_DTYPE)
+    (FINISH(TO_FLOAT(sums[part]), vload16(part, scale), vload16(part, shift), row_scale), out, to + part * 16,
+     columns - part * 16);
+#endif
   }
 }

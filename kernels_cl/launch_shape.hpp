@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 namespace moecl {
@@ -68,6 +69,13 @@ inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
 /// "-DX_DTYPE=bf16"
 inline std::string dtype_option(const char* macro, const TensorView& view) {
   return fmt::format(" -D{}={}", macro, name(view.dtype));
+}
+
+/// The code by which lib/any_dtype.clh knows a storage type while a kernel runs; -1 for those it cannot load.
+inline std::int32_t any_dtype(DType dtype) {
+  constexpr DType codes[] = {DType::f32, DType::f16, DType::bf16, DType::i32};
+  const auto* found = std::find(std::begin(codes), std::end(codes), dtype);
+  return found != std::end(codes) ? static_cast<std::int32_t>(found - std::begin(codes)) : -1;
 }
 
 }  // namespace moecl

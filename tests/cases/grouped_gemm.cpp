@@ -62,17 +62,20 @@ GroupedProduct make_product(const GroupedGemmCase& shape, std::uint64_t seed) {
   }
   if (shape.a == DType::i8) {
     product.a_scale = rounded(DType::f32, normal(size(sources), seed + 3));
-    product.weight_scale = rounded(DType::f32, normal(size(product.experts() * shape.n), seed + 4));
+    product.weight_scale = normal(size(product.experts() * shape.n), seed + 4);
     for (double& scale : product.weight_scale) scale /= 1024;  // results fit in f16
+    product.weight_scale = rounded(shape.vectors, product.weight_scale);
   }
-  if (shape.bias) product.bias = rounded(DType::f32, normal(size(product.experts() * shape.n), seed + 5));
+  if (shape.bias) product.bias = rounded(shape.vectors, normal(size(product.experts() * shape.n), seed + 5));
   return product;
 }
 
 double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& product, const std::vector<double>& got) {
   const GroupedResult expected = grouped_gemm_oracle(product);
   if (got.size() != expected.values.size()) return std::numeric_limits<double>::infinity();
-  const double roundings = shape.a == DType::i8 ? 4 : static_cast<double>(shape.k) + 1;
+  const bool exact_sums = shape.a == DType::i8 && shape.weights == DType::i8;
+  const double epilogue = (product.a_scale.empty() ? 0 : 1) + (product.weight_scale.empty() ? 0 : 1) + 1;
+  const double roundings = shape.out == DType::i32 ? 0 : epilogue + (exact_sums ? 1 : static_cast<double>(shape.k));
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(got[i]) != std::isnan(expected.values[i])) return std::numeric_limits<double>::infinity();
@@ -80,8 +83,8 @@ double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& pr
     const double arithmetic = roundings * 0x1p-24 * expected.magnitudes[i];
     const double storage = unit_roundoff(shape.out) * (std::abs(expected.values[i]) + arithmetic) +
                            0x1p-25;  // f16 is subnormal below 2^-14
-    worst = std::max(
-        worst, std::abs(got[i] - expected.values[i]) / (arithmetic + (shape.out == DType::f32 ? 0x1p-149 : storage)));
+    const bool narrow = shape.out == DType::f16 || shape.out == DType::bf16;
+    worst = std::max(worst, std::abs(got[i] - expected.values[i]) / (arithmetic + (narrow ? storage : 0x1p-149)));
   }
   return worst;
 }

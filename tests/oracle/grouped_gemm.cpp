@@ -22,18 +22,23 @@ GroupedResult grouped_gemm_oracle(const GroupedProduct& product) {
   for (std::int64_t expert = 0; expert < product.experts(); ++expert) {
     if (product.rows_per_expert != 0) row = expert * product.rows_per_expert;
     for (const std::int64_t end = row + product.rows_of_expert[static_cast<std::size_t>(expert)]; row < end; ++row) {
-      const auto source = static_cast<std::int64_t>(at(product.index, row, static_cast<double>(row))) / product.divisor;
+      const std::int64_t first_k = expert == 0 ? 0 : static_cast<std::int64_t>(at(product.k_ends, expert - 1, 0));
+      const auto last_k = static_cast<std::int64_t>(at(product.k_ends, expert, static_cast<double>(product.k)));
+      const std::int64_t sources = static_cast<std::int64_t>(product.a.size()) / product.k;
+      const auto source =
+          static_cast<std::int64_t>(at(product.index, row, static_cast<double>(row % sources))) / product.divisor;
       for (std::int64_t column = 0; column < product.n; ++column) {
-        const std::int64_t channel = expert * product.n + column;
-        double sum = 0, magnitude = 0;
-        for (std::int64_t i = 0; i < product.k; ++i) {
-          const double term =
-              at(product.a, source * product.k + i, 0) * at(product.weights, channel * product.k + i, 0);
+        const std::int64_t channel = expert * product.n + column, matrix = product.k_ends.empty() ? channel : column;
+        double sum = at(product.integer_bias, channel, 0), magnitude = std::abs(sum);
+        for (std::int64_t i = first_k; i < last_k; ++i) {
+          const double term = (at(product.a, source * product.k + i, 0) - product.a_zero_point) *
+                              at(product.weights, matrix * product.k + i, 0);
           sum += term;
           magnitude += std::abs(term);
         }
-        const double scale = at(product.weight_scale, channel, 1) * at(product.a_scale, source, 1),
-                     bias = at(product.bias, channel, 0);
+        const double row_scale = at(product.a_scale, source, 1),
+                     scale = at(product.weight_scale, channel, 1) * row_scale,
+                     bias = at(product.bias, channel, 0) * (product.a_scale_bias ? row_scale : 1);
         const auto out = static_cast<std::size_t>(row * product.n + column);
         result.values[out] = sum * scale + bias;
         result.magnitudes[out] = magnitude * std::abs(scale) + std::abs(bias);

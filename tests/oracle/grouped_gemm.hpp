@@ -1,5 +1,6 @@
 #pragma once
-// out[j] = a[index[j] / divisor] x W_e^T * scales + bias_e for each row j of each expert e, in double precision.
+// out[j] = ((a[index[j] / divisor] - zero point) x W_e^T + integer bias) * scales + bias_e for each row j of each
+// expert e, in double precision.
 #include <cstdint>
 #include <vector>
 
@@ -14,10 +15,14 @@ struct GroupedProduct {
   std::vector<double> a;             ///< [M, K]
   std::vector<double> index;         ///< [rows]
   std::int64_t divisor = 1;
-  std::vector<double> weights;       ///< [E, N, K]
+  double a_zero_point = 0;
+  std::vector<double> weights;       ///< [E, N, K]; one [N, K] where the experts have windows of k
+  std::vector<double> k_ends;        ///< [E]: expert e multiplies with k in [k_ends[e - 1], k_ends[e])
   std::vector<double> a_scale;       ///< [M]
   std::vector<double> weight_scale;  ///< [E, N]
+  std::vector<double> integer_bias;  ///< [E, N]
   std::vector<double> bias;          ///< [E, N]
+  bool a_scale_bias = false;         ///< a_scale multiplies the bias too
 
   std::int64_t experts() const { return static_cast<std::int64_t>(rows_of_expert.size()); }
   std::vector<double> row_ends() const;

@@ -1,0 +1,117 @@
+// What the operators of an NPU ask of the grouped product beyond a layer: other scales, biases and outputs, and windows
+// of k.
+#include "tests/kernels_cl/grouped_gemm_operands.hpp"
+
+#include <gmock/gmock.h>
+
+namespace moecl::test {
+namespace {
+
+class GroupedGemmOperandsTest : public OnEveryDevice {
+ protected:
+  void check(const GroupedGemmCase& shape, const GroupedProduct& product) const {
+    check_product(device(), shape, product);
+  }
+};
+MOECL_ON_EVERY_DEVICE(GroupedGemmOperandsTest);
+
+std::vector<double> whole_numbers(std::size_t count, double range, std::uint64_t seed) {
+  std::vector<double> values = normal(count, seed);
+  for (double& value : values) value = std::round(value * range);
+  return values;
+}
+
+constexpr std::size_t channels = 3 * 67;
+const GroupedGemmCase i8{{3, 0, 8}, 67, 35, DType::i8, DType::i8, DType::f32, 0, 2};
+
+TEST_P(GroupedGemmOperandsTest, GivesTheBareSumsOfInt8) {
+  GroupedGemmCase shape = i8;
+  shape.out = DType::i32, shape.k = 1400;
+  GroupedProduct product = make_product(shape, 3);
+  product.a_scale.clear(), product.weight_scale.clear();
+  // Sums of this size are no f32: an output that went through one would show.
+  std::fill_n(product.a.begin(), shape.k, -128);
+  std::fill(product.weights.begin(), product.weights.end(), -128);
+  for (std::size_t i = 0; i < product.weights.size(); i += 3) product.weights[i] = 127;
+  check(shape, product);
+  product.integer_bias = whole_numbers(channels, 1e6, 4);
+  check(shape, product);
+}
+
+TEST_P(GroupedGemmOperandsTest, AddsAnIntegerBiasBeforeTheScales) {
+  for (const DType vectors : {DType::f32, DType::bf16}) {
+    GroupedGemmCase shape = i8;
+    shape.vectors = vectors;
+    GroupedProduct product = make_product(shape, 5);
+    product.integer_bias = whole_numbers(channels, 1e5, 6);
+    check(shape, product);
+  }
+}
+
+TEST_P(GroupedGemmOperandsTest, TakesEachScaleAlone) {
+  GroupedProduct product = make_product(i8, 7);
+  product.a_scale.clear();
+  check(i8, product);
+  product.weight_scale.clear();
+  check(i8, product);
+  product.a_scale = rounded(DType::f32, normal(13, 8));
+  check(i8, product);
+  GroupedGemmCase shape{{3, 0, 8}, 67, 35, DType::f32, DType::f32, DType::f32, 0, 2, 0, true, DType::f16};
+  product = make_product(shape, 9);
+  product.a_scale = rounded(DType::f32, normal(13, 10));
+  check(shape, product);
+  product.weight_scale = rounded(DType::f16, normal(channels, 11));
+  check(shape, product);
+}
+
+TEST_P(GroupedGemmOperandsTest, TakesOneScaleForAnExpert) {
+  GroupedProduct product = make_product(i8, 12);
+  for (std::size_t i = 0; i < channels; ++i) product.weight_scale[i] = product.weight_scale[i / 67 * 67];
+  const GuardedTensor scales = upload(device(), DType::f32, {3, 1},
+                                      {product.weight_scale[0], product.weight_scale[67], product.weight_scale[134]});
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+    Operands operands(device(), i8, product);
+    operands.args.weight_scale = scales;
+    if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+    grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+    EXPECT_LE(grouped_gemm_error(i8, product, operands.out()), 1) << variant.name;
+  }
+}
+
+TEST_P(GroupedGemmOperandsTest, CountsInt8FromAZeroPointAndScalesTheBias) {
+  for (const DType weights : {DType::i8, DType::f32}) {
+    GroupedGemmCase shape = i8;
+    shape.weights = weights, shape.bias = true, shape.k = 1100;
+    GroupedProduct product = make_product(shape, 13);
+    product.a_zero_point = weights == DType::i8 ? 127 : 8;
+    product.a_scale_bias = true;
+    check(shape, product);
+  }
+}
+
+TEST_P(GroupedGemmOperandsTest, MultipliesInt8WithFloatWeights) {
+  GroupedGemmCase shape = i8;
+  shape.weights = DType::f32;
+  check(shape, make_product(shape, 14));
+}
+
+TEST_P(GroupedGemmOperandsTest, TakesWindowsOfK) {
+  for (const DType dtype : {DType::f32, DType::i8}) {
+    for (const std::int64_t rows : {1, 7, 70}) {
+      // Empty windows first, in the middle and last; the last k belong to none.
+      GroupedGemmCase shape{{rows, rows, rows, rows, rows}, 67, 70, dtype, dtype, DType::f32, 0, 0, 0, true};
+      GroupedProduct product = make_product(shape, 15);
+      product.k_ends = {0, 33, 33, 67, 67};
+      product.a.resize(static_cast<std::size_t>(rows * 70)), product.weights.resize(67 * 70);
+      if (!product.a_scale.empty()) product.a_scale.resize(static_cast<std::size_t>(rows));
+      for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t i = 67; i < 70; ++i)
+          product.a[static_cast<std::size_t>(row * 70 + i)] =
+              dtype == DType::i8 ? 127 : std::numeric_limits<double>::quiet_NaN();
+      check(shape, product);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moecl::test
