@@ -1,33 +1,64 @@
-// Weighted combine. One work-item a token on a CPU (LANES = 1), 64 and more on a GPU. Each walks the K rows in order for
+// Weighted combine. One work-item a token on a CPU (LANES = 1), 64 and more on a GPU. Each walks the token's rows in order for
 // its columns, so the sums are the same whatever the number of lanes.
 #include "kernels_cl/lib/dtype.clh"
 #include "kernels_cl/lib/columns.clh"
 
 #pragma OPENCL FP_CONTRACT OFF
 
+#define AT(p, first) ((p) ? (p) + (first) : (p))
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
     const __global STORAGE(ROWS_DTYPE) * rows, ulong rows_first, const __global int* slot_rows, ulong slot_rows_first,
-    const __global float* weights, ulong weights_first, const __global STORAGE(SHARED_DTYPE) * shared, ulong shared_first,
-    const __global float* shared_gate, ulong shared_gate_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
-    long rows_stride, long weights_stride, long shared_stride, long gate_stride, long out_stride, uint row_count, int top_k,
-    int hidden, int skip_zero_weights) {
+    const __global int* slot_ends, ulong slot_ends_first, const __global STORAGE(WEIGHTS_DTYPE) * weights,
+    ulong weights_first, const __global STORAGE(ROWS_DTYPE) * bias, ulong bias_first, const __global int* bias_ids,
+    ulong bias_ids_first, const __global STORAGE(SHARED_DTYPE) * shared, ulong shared_first,
+    const __global float* shared_gate, ulong shared_gate_first, const __global STORAGE(SHARED_DTYPE) * residual,
+    ulong residual_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first, long rows_stride, long weights_stride,
+    long bias_stride, long ids_stride, long shared_stride, long gate_stride, long residual_stride, long out_stride,
+    long token_slots, long k_slots, uint row_count, int slot_count, int top_k, int hidden, int bias_count, int shared_token,
+    int shared_count, float shared_scale, int skip_zero_weights) {
   const long token = get_group_id(0);
   rows += rows_first;
-  slot_rows += slot_rows_first + token * top_k;
-  if (weights) weights += weights_first + token * weights_stride;
-  if (shared) shared += shared_first + token * shared_stride;
-  const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;
+  slot_rows += slot_rows_first;
+  weights = AT(weights, weights_first);
+  int begin = 0, end = top_k;
+  if (slot_ends) {
+    slot_ends += slot_ends_first;
+    begin = token == 0 ? 0 : max(slot_ends[token - 1], 0);
+    end = min(slot_ends[token], slot_count);
+  } else {
+    slot_rows += token * token_slots;
+    if (weights) weights += token * weights_stride;
+  }
+  bias = AT(bias, bias_first);
+  if (bias_ids) bias_ids += bias_ids_first + token * ids_stride;
+  const long shared_row = token - shared_token;
+  shared = shared && shared_row >= 0 && shared_row < shared_count ? shared + shared_first + shared_row * shared_stride : 0;
+  const float gate =
+      shared_scale * (shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f);
+  if (residual) residual += residual_first + token * residual_stride;
   out += out_first + token * out_stride;
 
   FOR_EACH_STEP(first, hidden) {
     float16 sum = 0.0f;
-    for (int k = 0; k < top_k; ++k) {
-      const int row = slot_rows[k];  // rusticl 22.3 compares it wrongly as a long
-      const float weight = weights ? weights[k] : 1.0f;
-      if (row >= 0 && (uint)row < row_count && !(skip_zero_weights && weight == 0.0f))
+    for (int k = begin; k < end; ++k) {
+      const int row = slot_rows[k * k_slots];  // rusticl 22.3 compares it wrongly as a long
+      const bool exists = row >= 0 && (uint)row < row_count;
+#if BIAS
+      const int expert = bias_ids[k];
+      float16 x = 0.0f;
+      if (exists) x = LOAD_STEP(ROWS_DTYPE)(rows + (long)row * rows_stride, first, hidden);
+      if (expert >= 0 && expert < bias_count) x += LOAD_STEP(ROWS_DTYPE)(bias + (long)expert * bias_stride, first, hidden);
+      sum += (weights ? LOAD(WEIGHTS_DTYPE)(weights, k) : 1.0f) * x;
+#else
+      if (!exists) continue;
+      const float weight = weights ? LOAD(WEIGHTS_DTYPE)(weights, slot_ends ? row : k) : 1.0f;
+      if (!(skip_zero_weights && weight == 0.0f))
         sum += weight * LOAD_STEP(ROWS_DTYPE)(rows + (long)row * rows_stride, first, hidden);
+#endif
     }
     if (shared) sum += gate * LOAD_STEP(SHARED_DTYPE)(shared, first, hidden);
+    if (residual) sum += LOAD_STEP(SHARED_DTYPE)(residual, first, hidden);
     STORE_STEP(OUT_DTYPE)(sum, out, first, hidden);
   }
 }

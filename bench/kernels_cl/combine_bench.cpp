@@ -18,7 +18,11 @@ void combine_tokens(benchmark::State& state) {
       out(stream(), DType::bf16, {tokens, hidden});
   const test::DeviceTensor weights(stream(), DType::f32, {tokens, top_k},
                                    test::normal(static_cast<std::size_t>(slots), 2));
-  const combine::Args args{rows, order, weights, {}, {}, false, out};
+  combine::Args args;
+  args.rows = rows;
+  args.slot_rows = order;
+  args.weights = weights;
+  args.out = out;
   measure(state, combine::cost(args), [&] { combine::enqueue(stream(), args); });
 }
 BENCHMARK(combine_tokens)

@@ -15,7 +15,14 @@ std::vector<SelfTestResult> self_test_combine(StreamView stream) {
   const DeviceTensor slot_rows(stream, DType::i32, {6}, {in.slot_rows.begin(), in.slot_rows.end()});
   const DeviceTensor shared(stream, DType::f32, {3, 33}, in.shared), gate(stream, DType::f32, {3, 1}, in.shared_gate);
   const DeviceTensor out(stream, DType::f32, {3, 33});
-  combine::enqueue(stream, {rows, slot_rows, weights, shared, gate, false, out});
+  combine::Args args;
+  args.rows = rows;
+  args.slot_rows = slot_rows;
+  args.weights = weights;
+  args.shared = shared;
+  args.shared_gate = gate;
+  args.out = out;
+  combine::enqueue(stream, args);
   return {
       {"combine", "", "f32[6, 33] top 2 -> f32[3, 33]", relative_error(out.values(stream), oracle::combine(in)), 1e-6}};
 }

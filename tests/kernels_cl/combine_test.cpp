@@ -15,22 +15,43 @@
 namespace moecl::test {
 namespace {
 
+combine::Args combine_args(const TensorView& rows, const TensorView& slot_rows, const TensorView& weights,
+                           const TensorView& shared, const TensorView& shared_gate, bool skip_zero_weights,
+                           const TensorView& out) {
+  combine::Args args;
+  args.rows = rows;
+  args.slot_rows = slot_rows;
+  args.weights = weights;
+  args.shared = shared;
+  args.shared_gate = shared_gate;
+  args.skip_zero_weights = skip_zero_weights;
+  args.out = out;
+  return args;
+}
+
 class CombineTest : public OnEveryDevice {
  protected:
   /// Combines with 1 and with 64 lanes; compares with the oracle on the values as stored.
-  void check(oracle::CombineInput in, DType rows_dtype, DType out_dtype) {
+  void check(oracle::CombineInput in, DType rows_dtype, DType out_dtype, DType weights_dtype = DType::f32) {
     const auto hidden = static_cast<std::int64_t>(in.hidden), top_k = static_cast<std::int64_t>(in.top_k);
     const auto slots = static_cast<std::int64_t>(in.slot_rows.size()), tokens = slots / top_k;
     const auto row_count = static_cast<std::int64_t>(in.rows.size()) / hidden;
     in.rows = rounded(rows_dtype, in.rows);
-    in.weights = rounded(DType::f32, in.weights);
+    in.weights = rounded(weights_dtype, in.weights);
+    in.bias = rounded(rows_dtype, in.bias);
+    in.residual = rounded(rows_dtype, in.residual);
     in.shared = rounded(rows_dtype, in.shared);
     in.shared_gate = rounded(DType::f32, in.shared_gate);
     const GuardedTensor rows = upload(device(), rows_dtype, {row_count, hidden}, in.rows);
     const GuardedTensor slot_rows(device(), DType::i32, {slots}, in.slot_rows);
-    const GuardedTensor weights = upload(device(), DType::f32, {in.weights.empty() ? 0 : tokens, top_k}, in.weights);
+    const GuardedTensor weights = upload(device(), weights_dtype, {in.weights.empty() ? 0 : tokens, top_k}, in.weights);
     const GuardedTensor shared = upload(device(), rows_dtype, {in.shared.empty() ? 0 : tokens, hidden}, in.shared);
     const GuardedTensor gate = upload(device(), DType::f32, {in.shared_gate.empty() ? 0 : tokens, 1}, in.shared_gate);
+    const GuardedTensor bias =
+        upload(device(), rows_dtype, {static_cast<std::int64_t>(in.bias.size()) / hidden, hidden}, in.bias);
+    const GuardedTensor bias_ids(device(), DType::i32, {in.bias.empty() ? 0 : tokens, top_k}, in.bias_ids);
+    const GuardedTensor residual =
+        upload(device(), rows_dtype, {in.residual.empty() ? 0 : tokens, hidden}, in.residual);
     const auto optional = [](const std::vector<double>& values, const TensorView& view) {
       return values.empty() ? TensorView() : view;
     };
@@ -38,10 +59,13 @@ class CombineTest : public OnEveryDevice {
       SCOPED_TRACE(testing::Message() << name(rows_dtype) << " to " << name(out_dtype) << ", T = " << tokens
                                       << ", K = " << top_k << ", H = " << hidden << ", lanes = " << lanes);
       const GuardedTensor out(device(), out_dtype, {tokens, hidden});
-      combine::enqueue(device().stream,
-                       {rows, slot_rows, optional(in.weights, weights), optional(in.shared, shared),
-                        optional(in.shared_gate, gate), in.skip_zero_weights, out},
-                       {lanes});
+      combine::Args args = combine_args(rows, slot_rows, optional(in.weights, weights), optional(in.shared, shared),
+                                        optional(in.shared_gate, gate), in.skip_zero_weights, out);
+      args.column_slots = in.column_slots;
+      args.bias = optional(in.bias, bias);
+      args.bias_ids = optional(in.bias, bias_ids);
+      args.residual = optional(in.residual, residual);
+      combine::enqueue(device().stream, args, {lanes});
       // One rounding for each product and each sum, then half a step of the storage type.
       const double storage = out_dtype == DType::bf16 ? 4e-3 : out_dtype == DType::f16 ? 5e-4 : 0;
       EXPECT_LE(relative_error(out.values(), oracle::combine(in)), 1e-6 + storage);
@@ -88,7 +112,7 @@ TEST_P(CombineTest, ZeroWeightRowsAreReadOrSkippedAsAsked) {
   const GuardedTensor rows = upload(device(), DType::f32, {2, 17}, in.rows),
                       slot_rows(device(), DType::i32, {2}, in.slot_rows);
   const GuardedTensor weights = upload(device(), DType::f32, {1, 2}, in.weights), out(device(), DType::f32, {1, 17});
-  combine::enqueue(device().stream, {rows, slot_rows, weights, {}, {}, false, out});
+  combine::enqueue(device().stream, combine_args(rows, slot_rows, weights, {}, {}, false, out));
   for (const double value : out.values()) EXPECT_TRUE(std::isnan(value));
 }
 
@@ -108,7 +132,8 @@ TEST_P(CombineTest, ProductsAndSumsAreRoundedOneByOne) {
     }
   for (const std::int32_t lanes : lane_choices) {
     const GuardedTensor out(device(), DType::f32, {1, hidden});
-    combine::enqueue(device().stream, {device_rows, slot_rows, device_weights, {}, {}, false, out}, {lanes});
+    combine::enqueue(device().stream, combine_args(device_rows, slot_rows, device_weights, {}, {}, false, out),
+                     {lanes});
     EXPECT_EQ(out.read<float>(), expected) << "lanes = " << lanes;
   }
 }
@@ -132,6 +157,40 @@ TEST_P(CombineTest, RandomShapes) {
   }
 }
 
+TEST_P(CombineTest, WeightsOfEveryType) {
+  for (const DType weights : {DType::f16, DType::bf16})
+    check({33, 2, normal(7 * 33, 20), {6, 0, 3, -1, 5, 1}, normal(6, 21), {}, {}}, DType::f32, DType::f32, weights);
+}
+
+TEST_P(CombineTest, ColumnSlotsBiasAndResidual) {
+  oracle::CombineInput in{33, 2, normal(4 * 33, 30), {1, -1, 3, 0, 2, 9}, normal(6, 31), normal(3 * 33, 32), {}};
+  in.column_slots = true;
+  check(in, DType::f32, DType::f32);
+  in.residual = normal(3 * 33, 33);
+  check(in, DType::f32, DType::f32);
+  in.bias = normal(5 * 33, 34);
+  in.bias_ids = {4, 0, 1, 1, 2, 3};
+  check(in, DType::f32, DType::f32);
+  in.column_slots = false;
+  in.weights.clear();
+  check(in, DType::f32, DType::f32);
+}
+
+TEST_P(CombineTest, ABiasIdThatDoesNotExistAddsNone) {
+  const GuardedTensor rows = upload(device(), DType::f32, {2, 1}, {3, 5}),
+                      bias = upload(device(), DType::f32, {2, 1}, {10, 20});
+  const GuardedTensor slot_rows = upload(device(), DType::i32, {3}, {0, 1, -1}),
+                      ids = upload(device(), DType::i32, {1, 3}, {-1, 2, 1});
+  for (const std::int32_t lanes : lane_choices) {
+    const GuardedTensor out(device(), DType::f32, {1, 1});
+    combine::Args args = combine_args(rows, slot_rows, {}, {}, {}, false, out);
+    args.bias = bias;
+    args.bias_ids = ids;
+    combine::enqueue(device().stream, args, {lanes});
+    EXPECT_EQ(out.values(), std::vector<double>{28});
+  }
+}
+
 TEST_P(CombineTest, RejectsWrongShapes) {
   const GuardedTensor rows(device(), DType::f32, {6, 5}), slots(device(), DType::i32, {6}),
       weights(device(), DType::f32, {3, 2});
@@ -139,16 +198,31 @@ TEST_P(CombineTest, RejectsWrongShapes) {
       gate(device(), DType::f32, {3, 1});
   const GuardedTensor five(device(), DType::i32, {5});
   const auto reason = [&](const combine::Args& args) { return combine::reject(args, {}, device().caps()); };
-  EXPECT_EQ(reason({rows, slots, weights, out, gate, false, out}), "");
-  EXPECT_THAT(reason({narrow, slots, weights, {}, {}, false, out}), testing::HasSubstr("float [R, 5], got f32[3, 4]"));
-  EXPECT_THAT(reason({rows, five, weights, {}, {}, false, out}), testing::HasSubstr("T = 3, got i32[5]"));
-  EXPECT_THAT(reason({rows, slots, narrow, {}, {}, false, out}),
-              testing::HasSubstr("expected f32[3, 2], got f32[3, 4]"));
-  EXPECT_THAT(reason({rows, slots, weights, narrow, {}, false, out}),
+  EXPECT_EQ(reason(combine_args(rows, slots, weights, out, gate, false, out)), "");
+  EXPECT_THAT(reason(combine_args(narrow, slots, weights, {}, {}, false, out)),
+              testing::HasSubstr("float [R, 5], got f32[3, 4]"));
+  EXPECT_THAT(reason(combine_args(rows, five, weights, {}, {}, false, out)), testing::HasSubstr("T = 3, got i32[5]"));
+  EXPECT_THAT(reason(combine_args(rows, slots, narrow, {}, {}, false, out)),
+              testing::HasSubstr("expected float [3, 2], got f32[3, 4]"));
+  EXPECT_THAT(reason(combine_args(rows, slots, weights, narrow, {}, false, out)),
               testing::HasSubstr("float [3, 5], got f32[3, 4]"));
-  EXPECT_THAT(reason({rows, slots, weights, {}, gate, false, out}), testing::HasSubstr("needs shared"));
-  EXPECT_THAT(reason({rows, slots, weights, out, weights, false, out}), testing::HasSubstr("f32[3, 1], got f32[3, 2]"));
-  EXPECT_THROW(combine::enqueue(device().stream, {rows, five, weights, {}, {}, false, out}), Error);
+  EXPECT_THAT(reason(combine_args(rows, slots, weights, {}, gate, false, out)), testing::HasSubstr("needs shared"));
+  EXPECT_THAT(reason(combine_args(rows, slots, weights, out, weights, false, out)),
+              testing::HasSubstr("f32[3, 1], got f32[3, 2]"));
+  combine::Args args = combine_args(rows, slots, weights, {}, {}, false, out);
+  args.residual = out;
+  EXPECT_THAT(reason(args), testing::HasSubstr("residual: needs shared"));
+  args.residual = {};
+  args.bias = rows;
+  EXPECT_THAT(reason(args), testing::HasSubstr("bias, bias_ids: expected both or neither"));
+  args.bias_ids = slots;
+  EXPECT_THAT(reason(args), testing::HasSubstr("bias_ids: expected i32[3, 2], got i32[6]"));
+  args = combine_args(rows, slots, {}, out, {}, false, out);
+  args.shared_token = 1;
+  EXPECT_THAT(reason(args), testing::HasSubstr("shared_token: 1 needs slot_ends"));
+  args.slot_ends = slots;
+  EXPECT_THAT(reason(args), testing::HasSubstr("slot_ends: expected i32[3], got i32[6]"));
+  EXPECT_THROW(combine::enqueue(device().stream, combine_args(rows, five, weights, {}, {}, false, out)), Error);
 }
 
 }  // namespace

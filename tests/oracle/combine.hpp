@@ -12,6 +12,10 @@ struct CombineInput {
   std::vector<double> shared;           ///< [T, H], or empty
   std::vector<double> shared_gate;      ///< [T], or empty
   bool skip_zero_weights = false;
+  bool column_slots = false;                ///< the slot of (t, k) is k * T + t
+  std::vector<double> bias = {};            ///< [E, H], or empty
+  std::vector<std::int32_t> bias_ids = {};  ///< [T, K]
+  std::vector<double> residual = {};        ///< [T, H], or empty
 };
 
 /// [T, H]

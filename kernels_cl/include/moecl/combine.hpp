@@ -3,23 +3,33 @@
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <cstdint>
 #include <string>
 
 /// Weighted sum of each token's expert rows, in token order:
-/// out[t] = sum over k of weights[t, k] * rows[slot_rows[t * K + k]]  (+ shared[t], times sigmoid(shared_gate[t]) if
-/// given).
+/// out[t] = sum over k of weights[t, k] * (rows[slot_rows[t * K + k]] + bias[bias_ids[t, k]])  (+ shared, + residual).
 ///
-/// Sums in f32, k ascending, multiply and add rounded separately, the shared part last: bitwise reproducible. A slot
-/// whose row is negative or past the rows contributes nothing (its row is not read).
-/// Source: npu_moe_token_unpermute and npu_moe_distribute_combine of the Ascend operators
+/// Sums in f32, k ascending, multiply and add rounded separately, shared and residual last, one rounding to the type of
+/// `out`: bitwise reproducible. A row that is negative or past the rows is not read: it contributes nothing, or with
+/// `bias` that of 0.
+/// Source: npu_moe_token_unpermute, npu_moe_distribute_combine and npu_moe_finalize_routing of the Ascend operators
 namespace moecl::combine {
 
 struct Args {
-  TensorView rows;         ///< Shape: [R, H] f32, f16 or bf16
-  TensorView slot_rows;    ///< Shape: [T * K] i32
-  TensorView weights;      ///< optional. Shape: [T, K] f32; absent means 1
-  TensorView shared;       ///< optional. Shape: [T, H] f32, f16 or bf16: the shared experts' part
-  TensorView shared_gate;  ///< optional, needs `shared`. Shape: [T, 1] f32: logits of the shared experts' sigmoid gate
+  TensorView rows;            ///< Shape: [R, H] f32, f16 or bf16
+  TensorView slot_rows;       ///< Shape: [T * K] i32
+  bool column_slots = false;  ///< the slot of (t, k) is k * T + t rather than t * K + k
+  /// optional. Shape: [T] i32, cumulative: token t has the slots [slot_ends[t - 1], slot_ends[t]) of slot_rows [S]
+  /// instead of K each, and weights are [R], one a row. See scatter_add.
+  TensorView slot_ends;
+  TensorView weights;              ///< optional. Shape: [T, K] f32, f16 or bf16; absent means 1
+  TensorView bias;                 ///< optional. Shape: [E, H] of the type of `rows`
+  TensorView bias_ids;             ///< of `bias`. Shape: [T, K] i32. Range: outside [0, E) adds no bias
+  TensorView shared;               ///< optional. Shape: [T, H] f32, f16 or bf16: the shared experts' part
+  TensorView shared_gate;          ///< optional, needs `shared`. Shape: [T, 1] f32: logits of its sigmoid gate
+  float shared_scale = 1;          ///< multiplies `shared`
+  std::int64_t shared_token = 0;   ///< with slot_ends: `shared` may have fewer rows, of the tokens from this one on
+  TensorView residual;             ///< optional, needs `shared`. Shape: [T, H] of the type of `shared`
   bool skip_zero_weights = false;  ///< do not read rows of weight 0 (unpermute); false multiplies them (MC2 combine)
   TensorView out;                  ///< Shape: [T, H] f32, f16 or bf16
 };
