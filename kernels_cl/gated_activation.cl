@@ -9,87 +9,153 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
+typedef struct {
+  int gated, gate_is_right;
+  float alpha, limit, bias;
+} Activation;
+
 // What -DFUNCTION names (ActivationFunction), of gate g and up u. Comparisons are false for NaN, so a NaN stays one.
 inline float16 sigmoid16(float16 x) { return 1.0f / (1.0f + exp(-x)); }
-inline float16 apply_silu(float16 g, float16 u, float alpha, float limit) { return g * sigmoid16(g) * u; }
-inline float16 apply_gelu(float16 g, float16 u, float alpha, float limit) {
-  return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u;
-}
-inline float16 apply_gelu_tanh(float16 g, float16 u, float alpha, float limit) {
+inline float16 apply_silu(float16 g, float16 u, Activation a) { return g * sigmoid16(g) * u; }
+inline float16 apply_gelu(float16 g, float16 u, Activation a) { return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u; }
+inline float16 apply_gelu_tanh(float16 g, float16 u, Activation a) {
   const float sqrt_2_by_pi = M_2_SQRTPI_F * M_SQRT1_2_F;
   return 0.5f * g * (1.0f + tanh(sqrt_2_by_pi * (g + 0.044715f * g * g * g))) * u;
 }
-inline float16 apply_swigluoai(float16 g, float16 u, float alpha, float limit) {
-  g = select(g, (float16)(limit), g > limit);
-  u = select(u, (float16)(limit), u > limit);
-  u = select(u, (float16)(-limit), u < -limit);
-  return (u + 1.0f) * (g * sigmoid16(alpha * g));
+inline float16 apply_fast_gelu(float16 g, float16 u, Activation a) {
+  return g * exp(0.851f * (g - fabs(g))) / (1.0f + exp(-1.702f * fabs(g))) * u;
 }
-inline float16 apply_relu2(float16 g, float16 u, float alpha, float limit) {
+inline float16 apply_swigluoai(float16 g, float16 u, Activation a) {
+  g = select(g, (float16)(a.limit), g > a.limit);
+  u = select(u, (float16)(a.limit), u > a.limit);
+  u = select(u, (float16)(-a.limit), u < -a.limit);
+  return (u + a.bias) * (g * sigmoid16(a.alpha * g));
+}
+inline float16 apply_relu(float16 g, float16 u, Activation a) { return select(g, (float16)(0.0f), g < 0.0f) * u; }
+inline float16 apply_relu2(float16 g, float16 u, Activation a) {
   g = select(g, (float16)(0.0f), g < 0.0f);
   return g * g * u;
 }
 
-typedef struct {
-  int gated, interleaved;
-  float alpha, limit;
-} Activation;
-
-// Gate and up stand in neighbouring columns.
-inline void load_pairs(const __global STORAGE(X_DTYPE) * x, int first, int width, float16* g, float16* u) {
-#if LANES == 1
-  const int left = width - first;
-  const float16 low = LOAD_UPTO16(X_DTYPE)(x, 2 * first, 2 * left);
-  const float16 high = LOAD_UPTO16(X_DTYPE)(x, 2 * first + 16, 2 * left - 16);
-  *g = (float16)(low.even, high.even);
-  *u = (float16)(low.odd, high.odd);
-#else
-  float gate[16], up[16];
-  for (int j = 0; j < 16; ++j) {
-    const int column = STEP_COLUMN(first, j);
-    gate[j] = column < width ? LOAD(X_DTYPE)(x, 2 * column) : 0.0f;
-    up[j] = column < width ? LOAD(X_DTYPE)(x, 2 * column + 1) : 0.0f;
+// A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
+#if !INTERLEAVED
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    return load_step_##dtype(x + right * width, first, width);                                                   \
   }
-  *g = vload16(0, gate);
-  *u = vload16(0, up);
+#elif LANES == 1
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    const type##16 low = load_upto16_##dtype(x, 2 * first, 2 * (width - first));                                 \
+    const type##16 high = load_upto16_##dtype(x, 2 * first + 16, 2 * (width - first) - 16);                      \
+    return right ? (type##16)(low.odd, high.odd) : (type##16)(low.even, high.even);                              \
+  }
+#else
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    type part[16];                                                                                               \
+    for (int j = 0; j < 16; ++j)                                                                                 \
+      part[j] = STEP_COLUMN(first, j) < width ? load_##dtype(x, 2 * STEP_COLUMN(first, j) + right) : 0;          \
+    return vload16(0, part);                                                                                     \
+  }
+#endif
+HALF_OF(f32, float)
+HALF_OF(f16, float)
+HALF_OF(bf16, float)
+HALF_OF(i32, int)
+#define HALF(dtype) JOIN(half_, dtype)
+
+// A row, and what dequantizes its columns; NULL where absent.
+typedef struct {
+  const __global STORAGE(X_DTYPE)* x;
+  const __global float* column_scale;
+  const __global STORAGE(BIAS_DTYPE)* bias;
+  float scale;
+  int width;
+} Row;
+
+inline float16 dequantized(Row row, int right, int first) {
+#if !DEQUANTIZE
+  return convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+#else
+  // An i32 bias has i32 rows: their sum is exact.
+#if BIAS_IS_I32
+  const int16 sum = HALF(X_DTYPE)(row.x, right, first, row.width) + HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+  float16 y = convert_float16(sum);
+#else
+  float16 y = convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+#endif
+  if (row.column_scale) y *= half_f32(row.column_scale, right, first, row.width);
+  y *= row.scale;
+#if !BIAS_IS_I32
+  if (row.bias) y += HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+#endif
+  return y;
 #endif
 }
 
-inline float16 activated(Activation a, const __global STORAGE(X_DTYPE) * x, int first, int width) {
-  float16 g, u = 1.0f;
-  if (a.interleaved) {
-    load_pairs(x, first, width, &g, &u);
-  } else {
-    g = LOAD_STEP(X_DTYPE)(x, first, width);
-    if (a.gated) u = LOAD_STEP(X_DTYPE)(x + width, first, width);
-  }
-  return JOIN(apply_, FUNCTION)(g, u, a.alpha, a.limit);
+inline float16 activated(Activation a, Row row, int first) {
+  const int right = a.gate_is_right;
+  const float16 g = dequantized(row, right, first);
+  return JOIN(apply_, FUNCTION)(g, a.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
 }
+
+// One value for all columns, or one for each.
+inline float16 quant_values(const __global float* values, int scalar, int first, int width) {
+  return scalar ? (float16)(values[0]) : LOAD_STEP(f32)(values, first, width);
+}
+
+// QUANTIZE
+#define NO_CODES 0
+#define DYNAMIC 1
+#define STATIC 2
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
-    __global STORAGE(OUT_DTYPE) * out, ulong out_first, __global float* scale, ulong scale_first, long x_stride, long out_stride,
-    int width, int experts, long rows_per_expert, int gated, int interleaved, float alpha, float limit) {
+    const __global float* column_scale, ulong column_scale_first, const __global float* row_scale, ulong row_scale_first,
+    const __global STORAGE(BIAS_DTYPE) * bias, ulong bias_first, const __global float* quant_scale, ulong quant_scale_first,
+    const __global float* quant_offset, ulong quant_offset_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
+    __global float* scale, ulong scale_first, long x_stride, long column_scale_stride, long bias_stride,
+    long quant_scale_stride, long quant_offset_stride, long out_stride, int width, int experts, long rows_per_expert, int gated,
+    int gate_is_right, float alpha, float limit, float up_bias, int scalar_quant,
+    int rounding) {
   __local int scratch[LANES];
   const long row = get_group_id(0);
-  const Activation a = {gated, interleaved, alpha, limit};
-  x += x_first + row * x_stride;
+  const Activation a = {gated, gate_is_right, alpha, limit, up_bias};
   out += out_first + row * out_stride;
+  row_ends += row_ends ? row_ends_first : 0;
   // An invalid row has no columns: all work-items still meet at the barriers.
-  const bool valid = !row_ends || row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert);
+  const bool valid = !row_ends || row_is_valid(row, row_ends, experts, rows_per_expert);
   if (!valid) width = 0;
+  const long expert = valid && row_ends ? expert_of_row(row, row_ends, experts, rows_per_expert) : 0;
+  const Row from = {x + x_first + row * x_stride,
+                    column_scale ? column_scale + column_scale_first + expert * column_scale_stride : 0,
+                    bias ? bias + bias_first + expert * bias_stride : 0,
+                    valid && row_scale ? row_scale[row_scale_first + row] : 1.0f, width};
+  quant_scale += quant_scale ? quant_scale_first + expert * quant_scale_stride : 0;
+  quant_offset += quant_offset ? quant_offset_first + expert * quant_offset_stride : 0;
 
-#if QUANTIZE
+#if QUANTIZE == DYNAMIC
   int16 largest = 0;
-  FOR_EACH_STEP(first, width) largest = max(largest, magnitude_bits(activated(a, x, first, width)));
+  FOR_EACH_STEP(first, width) {
+    float16 y = activated(a, from, first);
+    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
+    largest = max(largest, magnitude_bits(y));
+  }
   const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
-  const Quantizer quantizer = symmetric_quantizer(amax, 127.0f, DIVIDE);
+  const Quantizer quantizer = symmetric_quantizer(amax, 127.0f, rounding);
   if (get_local_id(0) == 0 && valid) scale[scale_first + row] = quantizer.scale;
 #endif
   FOR_EACH_STEP(first, width) {
-    float16 y = activated(a, x, first, width);
-#if QUANTIZE
+    float16 y = activated(a, from, first);
+#if QUANTIZE == DYNAMIC
+    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
     y = symmetric_codes(quantizer, y);
+#elif QUANTIZE == STATIC
+    const float16 divisor = quant_values(quant_scale, scalar_quant, first, width);
+    y = scalar_quant ? y * (1.0f / divisor) : y / divisor;
+    if (quant_offset) y += quant_values(quant_offset, scalar_quant, first, width);
+    y = offset_codes(127.0f, y);
 #endif
     STORE_STEP(OUT_DTYPE)(y, out, first, width);
   }

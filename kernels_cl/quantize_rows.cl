@@ -45,11 +45,11 @@ inline Quantizer quantizer_of_asymmetric(Row row, float levels, int rounding, __
   q.offset = levels - high / q.scale;
   return q;
 }
-inline float16 codes_asymmetric(Quantizer q, float16 x) { return offset_codes(q, x / q.scale + q.offset); }
+inline float16 codes_asymmetric(Quantizer q, float16 x) { return offset_codes(q.levels, x / q.scale + q.offset); }
 
 inline float16 codes_static_f16(Quantizer q, float16 x) {
   const float16 scaled = rounded_to_f16(rounded_to_f16(x) * q.scale);
-  return offset_codes(q, rounded_to_f16(scaled + q.offset));
+  return offset_codes(q.levels, rounded_to_f16(scaled + q.offset));
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(

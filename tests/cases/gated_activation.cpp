@@ -15,7 +15,9 @@ std::vector<SelfTestResult> self_test_gated_activation(StreamView stream) {
                                           {ActivationFunction::gelu, "gelu"},
                                           {ActivationFunction::gelu_tanh, "gelu_tanh"},
                                           {ActivationFunction::swigluoai, "swigluoai"},
-                                          {ActivationFunction::relu2, "relu2"}}) {
+                                          {ActivationFunction::relu2, "relu2"},
+                                          {ActivationFunction::relu, "relu"},
+                                          {ActivationFunction::fast_gelu, "fast_gelu"}}) {
     const Activation activation{function};
     gated_activation::enqueue(stream, {device_x, {}, 0, activation, out, {}});
     results.push_back({"gated_activation", variant, "f32[1, 66]",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace moecl::test::oracle {
 namespace {
@@ -18,11 +20,16 @@ double activated(const Activation& a, double g, double u) {
       return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
     case ActivationFunction::relu2:
       return g > 0 ? g * g * u : 0;
+    case ActivationFunction::relu:
+      return g > 0 ? g * u : 0;
+    case ActivationFunction::fast_gelu:
+      return g * sigmoid(1.702 * g) * u;
     case ActivationFunction::swigluoai:
       break;
   }
-  const double limit = a.limit, gate = std::min(g, limit), up = std::clamp(u, -limit, limit);
-  return (up + 1) * gate * sigmoid(a.alpha * gate);
+  const double limit = a.limit > 0 ? a.limit : std::numeric_limits<double>::infinity();
+  const double gate = std::min(g, limit), up = std::clamp(u, -limit, limit);
+  return (up + a.bias) * gate * sigmoid(a.alpha * gate);
 }
 
 }  // namespace
@@ -35,9 +42,11 @@ std::vector<double> gated_activation(const std::vector<double>& x, const Activat
   }
   const std::size_t width = x.size() / 2;
   std::vector<double> out(width);
-  for (std::size_t i = 0; i < width; ++i)
-    out[i] = activation.interleaved ? activated(activation, x[2 * i], x[2 * i + 1])
-                                    : activated(activation, x[i], x[width + i]);
+  for (std::size_t i = 0; i < width; ++i) {
+    double left = x[activation.interleaved ? 2 * i : i], right = x[activation.interleaved ? 2 * i + 1 : width + i];
+    if (activation.gate_is_right) std::swap(left, right);
+    out[i] = activated(activation, left, right);
+  }
   return out;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
+#include <moecl/quantize_rows.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
@@ -15,8 +16,10 @@ enum class ActivationFunction : std::uint8_t {
   silu,       ///< silu(g) * u
   gelu,       ///< 0.5 g (1 + erf(g / sqrt 2)) * u
   gelu_tanh,  ///< the tanh approximation of gelu(g) * u
-  swigluoai,  ///< g = min(g, limit), u = clamp(u, -limit, limit): (u + 1) * g * sigmoid(alpha * g)
+  swigluoai,  ///< g = min(g, limit), u = clamp(u, -limit, limit): (u + bias) * g * sigmoid(alpha * g)
   relu2,      ///< max(g, 0)^2 * u
+  relu,       ///< max(g, 0) * u
+  fast_gelu,  ///< g * sigmoid(1.702 g) * u, computed as g exp(0.851 (g - |g|)) / (1 + exp(-1.702 |g|)) * u
 };
 
 struct Activation {
@@ -24,24 +27,39 @@ struct Activation {
   bool gated = true;         ///< false: the function of x alone, without `u`; width kept (swigluoai is always gated)
   bool interleaved = false;  ///< gate and up columns alternate (g = x[2i], u = x[2i + 1]) instead of standing in halves
   float alpha = 1.702F;      ///< swigluoai
-  float limit = 7.0F;        ///< swigluoai
+  float limit = 7.0F;        ///< swigluoai; 0 or less: none
+  float bias = 1.0F;         ///< swigluoai; with alpha 1, bias 0 and no limit it is silu
+  bool gate_is_right = false;  ///< x = [up | gate]; interleaved: g = x[2i + 1]
 };
 
 }  // namespace moecl
 
-/// The activation between an expert's two products, in f32, with optional per-row int8 quantization of the result: that
-/// of quantize_rows with Rounding::divide, on values not rounded in between. NaN stays NaN.
+/// The activation between an expert's two products, in f32, with optional dequantization of its input and per-row int8
+/// quantization of its result: that of quantize_rows, on values not rounded in between. NaN stays NaN.
 ///
-/// Source: vLLM's fused MoE activations; gpt-oss model card for swigluoai
+/// Input: x * column_scale * row_scale + bias; an i32 bias counts as part of x.
+/// Codes: with `scale` those of a symmetric row, of y * quant_scale; without it round(y / quant_scale + quant_offset)
+/// in
+/// [-128, 127], where a single quant_scale multiplies as its reciprocal.
+/// Source: vLLM's fused MoE activations; gpt-oss model card for swigluoai; npu_dequant_swiglu_quant and
+/// npu_grouped_matmul (fast_gelu) of the Ascend operators
 namespace moecl::gated_activation {
 
 struct Args {
-  TensorView x;         ///< Shape: [R, 2I] (gated) or [R, I]; f32, f16 or bf16
+  TensorView x;         ///< Shape: [R, 2I] (gated) or [R, I]; f32, f16, bf16 or i32
   TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
   Activation activation;
-  TensorView out;    ///< Shape: [R, I] f32, f16 or bf16; i8 when `scale` is present
+  TensorView out;    ///< Shape: [R, I] f32, f16 or bf16; i8 when `scale` or `quant_scale` is present
   TensorView scale;  ///< optional out. Shape: [R] f32
+
+  // Optional, with a value for each column: [width] or [1, width] for all rows, [E, width] for the experts of row_ends.
+  TensorView column_scale = {};  ///< f32, width as x
+  TensorView row_scale = {};     ///< Shape: [R] f32
+  TensorView bias = {};          ///< f32, f16, bf16, or i32 beside i32 rows; width as x
+  TensorView quant_scale = {};   ///< f32, width I; or [1]
+  TensorView quant_offset = {};  ///< f32, shape as quant_scale; only without `scale`
+  quantize_rows::Rounding rounding = quantize_rows::Rounding::divide;  ///< with `scale`
 };
 
 struct Config {
