@@ -1,0 +1,125 @@
+#pragma once
+#include <moecl/buffer.hpp>
+#include <moecl/tensor_view.hpp>
+#include <moecl/workspace.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moecl {
+
+/// How bytes move between two ranks.
+enum class TransportKind : std::uint8_t {
+  shared_context,  ///< the receiver copies out of the sender's cl_mem, on its own queue
+  staged           ///< through pinned host memory, in chunks, by a thread of the receiver
+};
+const char* name(TransportKind kind) noexcept;
+
+struct TransportChoice {
+  TransportKind kind = TransportKind::shared_context;
+  std::string reason;  ///< "same context, 5.1 GB/s against 3.0 GB/s staged"
+};
+
+struct GroupOptions {
+  /// How long a rank waits for its peers in any call.
+  std::chrono::milliseconds deadline{30000};
+  /// For every pair of ranks; staged is possible everywhere. Unset: the faster one in a probe that also checks the
+  /// data.
+  std::optional<TransportKind> transport;
+};
+
+class Communicator;
+
+/// The ranks of one process that exchange buffers, one stream each; streams may be of different contexts and platforms.
+///
+/// The first failure of any rank (an exception, a peer that does not come within the deadline, arguments that disagree)
+/// ends the group: every call of every rank then fails with that cause, and nothing waits any longer. A new group can
+/// be made of the same streams.
+class RankGroup {
+ public:
+  /// Probes transports. Lifetime: the streams outlive the group.
+  /// Errors: invalid_argument  no stream, or a transport that a pair cannot have; device_error
+  explicit RankGroup(std::vector<StreamView> streams, const GroupOptions& options = {});
+  RankGroup(RankGroup&&) noexcept;
+  RankGroup& operator=(RankGroup&&) noexcept;
+  ~RankGroup();
+
+  std::int32_t size() const noexcept;
+  /// The face of all ranks that this rank uses, in its own host thread.
+  Communicator communicator(std::int32_t rank);
+  /// How `to` receives from `from`.
+  const TransportChoice& transport(std::int32_t from, std::int32_t to) const;
+  /// Ends the group for everyone. A group that ended keeps its first cause.
+  void abort(const std::string& cause) noexcept;
+  /// Empty while the group is whole.
+  std::string failure() const;
+  /// Runs `body` for every rank in a host thread of its own and joins them.
+  /// Errors: the first that a rank threw, with the rank's number in front
+  void run(const std::function<void(Communicator&)>& body);
+
+ private:
+  friend class Communicator;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// One rank's end of the exchanges within a group or a part of it. Every member calls the same functions in the same
+/// order with arguments that agree, as with NCCL or MPI.
+///
+/// Async: enqueued on the rank's stream; the host thread waits for its peers' host threads, never for a device.
+/// Errors: invalid_argument   arguments disagree between ranks: on every rank, naming the first that differs
+///         deadline_exceeded  a peer did not come in time, or the first cause of a group that ended
+/// Threads: one host thread a rank.
+class Communicator {
+ public:
+  std::int32_t rank() const noexcept { return rank_; }
+  std::int32_t size() const noexcept { return static_cast<std::int32_t>(members_.size()); }
+  StreamView stream() const;
+  const TransportChoice& transport(std::int32_t peer) const;
+  /// Bytes that this rank has received from others so far, over all its communicators.
+  std::uint64_t bytes_received() const;
+
+  /// The communicator of those members (by their rank here), of which this rank is one; they all call it with the same
+  /// list. Ranks count in the order of the list.
+  Communicator part(const std::vector<std::int32_t>& members) const;
+
+  /// Numbers of every rank, on the host. No device work.
+  std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine);
+  /// No rank's stream goes on before every rank has come.
+  void barrier();
+  /// recv = sends of rank 0, 1, ... one after the other; every send has the same size.
+  void all_gather(BufferView send, BufferView recv);
+  /// The same for sends of different sizes; `bytes[r]` is rank r's, the same on every rank.
+  void all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes);
+  /// `data` of `root` to everyone.
+  void broadcast(BufferView data, std::int32_t root);
+  /// Block r of `send`, at send_offsets[r] and of send_bytes[r], to rank r; what rank r sends here goes to
+  /// recv_offsets[r].
+  struct Blocks {
+    std::vector<std::uint64_t> offsets, bytes;  ///< one each a rank
+  };
+  void all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives);
+  /// out = this rank's rows of the sum over ranks of `data`; rank r owns rows[r] rows, in order of rank. f32 sums in
+  /// order of rank, so every run gives the same bits.
+  /// @param data  Shape: [sum of rows, H] f32, f16 or bf16. @param out  Shape: [rows[rank], H] f32, f16 or bf16
+  void reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows);
+  /// data = sum over ranks of data, the same bits everywhere: reduce_scatter, then all_gather_v.
+  void all_reduce(TensorView data);
+
+ private:
+  friend class RankGroup;
+  struct Exchange;
+
+  Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members, std::int32_t rank);
+
+  std::shared_ptr<RankGroup::State> group_;
+  std::vector<std::int32_t> members_;  ///< ranks of the group
+  std::int32_t rank_ = 0;              ///< among the members
+};
+
+}  // namespace moecl

@@ -1,0 +1,102 @@
+#include "dispatch/rank_group.hpp"
+
+#include <moecl/context.hpp>
+#include <moecl/error.hpp>
+
+#include <exception>
+#include <numeric>
+#include <thread>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Meeting>& place = meetings_[members];
+  if (place == nullptr) place = std::make_unique<Meeting>(fate, members);
+  return *place;
+}
+
+RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
+  require(!streams.empty(), "group: no ranks");
+  require(options.deadline.count() > 0, "group: a deadline of {} ms", options.deadline.count());
+  state_->options = options;
+  for (const StreamView& stream : streams) {
+    require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
+    state_->ranks.push_back(std::make_unique<State::Rank>());
+    state_->ranks.back()->stream = stream;
+  }
+  // Pairs of the same two devices and contexts are alike.
+  std::map<std::pair<std::pair<const Context*, const Device*>, std::pair<const Context*, const Device*>>,
+           TransportChoice>
+      known;
+  for (const StreamView& to : streams)
+    for (const StreamView& from : streams) {
+      const auto pair = std::pair(std::pair<const Context*, const Device*>(from.context, from.device),
+                                  std::pair<const Context*, const Device*>(to.context, to.device));
+      auto found = known.find(pair);
+      if (found == known.end()) found = known.emplace(pair, choose_transport(from, to, options.transport)).first;
+      state_->transports.push_back(found->second);
+    }
+  for (std::size_t to = 0; to < streams.size(); ++to)
+    for (std::size_t from = 0; from < streams.size(); ++from)
+      if (from != to && state_->ranks[to]->copier == nullptr &&
+          state_->transports[to * streams.size() + from].kind == TransportKind::staged)
+        state_->ranks[to]->copier = std::make_unique<StagedCopier>(streams[to], state_->fate);
+}
+
+RankGroup::RankGroup(RankGroup&&) noexcept = default;
+RankGroup& RankGroup::operator=(RankGroup&&) noexcept = default;
+RankGroup::~RankGroup() = default;
+
+std::int32_t RankGroup::size() const noexcept { return static_cast<std::int32_t>(state_->ranks.size()); }
+
+Communicator RankGroup::communicator(std::int32_t rank) {
+  require(rank >= 0 && rank < size(), "group: rank {} is not in [0, {})", rank, size());
+  std::vector<std::int32_t> everyone(state_->ranks.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return {state_, std::move(everyone), rank};
+}
+
+const TransportChoice& RankGroup::transport(std::int32_t from, std::int32_t to) const {
+  require(from >= 0 && from < size() && to >= 0 && to < size(), "group: no pair {} -> {} of {} ranks", from, to,
+          size());
+  return state_->transport(from, to);
+}
+
+void RankGroup::abort(const std::string& cause) noexcept { state_->fate.end(cause); }
+
+std::string RankGroup::failure() const { return state_->fate.cause(); }
+
+void RankGroup::run(const std::function<void(Communicator&)>& body) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator communicator = this->communicator(rank);
+        body(communicator);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        std::exception_ptr mine = std::current_exception();
+        try {
+          std::rethrow_exception(mine);
+        } catch (const Error& error) {
+          if (failure().empty())
+            mine = std::make_exception_ptr(Error(error.code(), fmt::format("rank {}: {}", rank, error.what())));
+          abort(fmt::format("rank {}: {}", rank, error.what()));
+        } catch (const std::exception& error) {
+          abort(fmt::format("rank {}: {}", rank, error.what()));
+        } catch (...) {
+          abort(fmt::format("rank {}: an exception of a foreign type", rank));
+        }
+        if (first == nullptr) first = mine;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+}  // namespace moecl

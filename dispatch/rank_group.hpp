@@ -1,0 +1,43 @@
+#pragma once
+// What the ranks of a group share.
+#include <moecl/communicator.hpp>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "dispatch/meeting.hpp"
+#include "dispatch/staged_copy.hpp"
+
+namespace moecl {
+
+struct RankGroup::State {
+  struct Rank {
+    StreamView stream;
+    Workspace scratch;                     ///< of reductions
+    std::unique_ptr<StagedCopier> copier;  ///< where some peer needs it
+    std::atomic<std::uint64_t> bytes_received{0};
+  };
+
+  GroupOptions options;
+  GroupFate fate;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<TransportChoice> transports;  ///< [to][from]
+
+  const TransportChoice& transport(std::int32_t from, std::int32_t to) const {
+    return transports[static_cast<std::size_t>(to) * ranks.size() + static_cast<std::size_t>(from)];
+  }
+  Rank& rank(std::int32_t rank) const { return *ranks[static_cast<std::size_t>(rank)]; }
+  /// The one meeting place of those members.
+  Meeting& meeting(const std::vector<std::int32_t>& members);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<std::int32_t>, std::unique_ptr<Meeting>> meetings_;
+};
+
+/// Measures and checks what a pair can do. Both streams must be idle.
+/// Errors: invalid_argument  `wanted` is not possible; device_error  the only transport gives wrong data
+TransportChoice choose_transport(StreamView from, StreamView to, std::optional<TransportKind> wanted);
+
+}  // namespace moecl

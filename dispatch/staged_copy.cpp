@@ -1,0 +1,104 @@
+#include "dispatch/staged_copy.hpp"
+
+#include <moecl/context.hpp>
+#include <moecl/error.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+std::size_t index_of(StreamView stream) {
+  return static_cast<std::size_t>(stream.device - stream.context->devices().data());
+}
+
+WaitList wait_for(_cl_event* const& event) { return {&event, event != nullptr ? 1U : 0U}; }
+
+}  // namespace
+
+StagedCopier::StagedCopier(StreamView to, GroupFate& fate)
+    : fate_(fate), to_queue_(*to.context, index_of(to), false), thread_([this] { work(); }) {}
+
+StagedCopier::~StagedCopier() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StagedCopier::enqueue(StagedJob job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+}
+
+void StagedCopier::work() {
+  for (;;) {
+    StagedJob job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    try {
+      if (fate_.cause().empty()) copy(job);
+    } catch (const std::exception& error) {
+      fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, error.what()));
+    }
+    if (job.left != nullptr) job.left->complete();
+    job.arrived->complete();
+  }
+}
+
+StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
+  Source& source = sources_[job.from_stream.device];
+  if (source.queue.view().queue == nullptr)
+    source.queue = Stream(*job.from_stream.context, index_of(job.from_stream), false);
+  // One small message needs no room for a pipeline.
+  const std::uint64_t wanted =
+      job.from.size_bytes <= chunk_bytes ? (job.from.size_bytes + 4095) / 4096 * 4096 : chunk_bytes * slots;
+  if (source.pinned == nullptr || source.pinned->size_bytes() < wanted) {
+    source.pinned.reset();
+    source.pinned = std::make_unique<PinnedMemory>(source.queue.view(), wanted);
+  }
+  return source;
+}
+
+/// Reads of later chunks run beside writes of earlier ones.
+void StagedCopier::copy(const StagedJob& job) {
+  Source& source = source_of(job);
+  const std::uint64_t total = job.from.size_bytes, count = (total + chunk_bytes - 1) / chunk_bytes;
+  std::array<Event, slots> read, written;
+  const auto bytes_of = [&](std::uint64_t chunk) { return std::min(chunk_bytes, total - chunk * chunk_bytes); };
+  const auto write = [&](std::uint64_t chunk) {
+    const std::size_t slot = chunk % slots;
+    read[slot].wait();
+    _cl_event* const ready = job.to_ready->handle();
+    enqueue_write(to_queue_, job.to.slice(chunk * chunk_bytes, bytes_of(chunk)),
+                  source.pinned->data() + slot * chunk_bytes, bytes_of(chunk), {wait_for(ready), &written[slot]});
+    to_queue_.view().flush();
+  };
+  for (std::uint64_t chunk = 0; chunk < count; ++chunk) {
+    const std::size_t slot = chunk % slots;
+    if (chunk >= slots) written[slot].wait();
+    _cl_event* const ready = job.from_ready->handle();
+    enqueue_read(source.queue, job.from.slice(chunk * chunk_bytes, bytes_of(chunk)),
+                 source.pinned->data() + slot * chunk_bytes, bytes_of(chunk), {wait_for(ready), &read[slot]});
+    source.queue.view().flush();
+    if (chunk > 0) write(chunk - 1);
+  }
+  write(count - 1);
+  if (job.left != nullptr) job.left->complete();
+  for (const Event& event : written) event.wait();
+}
+
+}  // namespace moecl

@@ -1,0 +1,68 @@
+#pragma once
+// The transport that works between any two contexts: device -> pinned host memory -> device, in chunks, by a thread.
+#include <moecl/buffer.hpp>
+#include <moecl/event.hpp>
+#include <moecl/stream.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "dispatch/meeting.hpp"
+#include "runtime/pinned_memory.hpp"
+#include "runtime/user_event.hpp"
+
+namespace moecl {
+
+/// One copy between contexts.
+struct StagedJob {
+  StreamView from_stream;                   ///< of the sender; its queue is not used
+  BufferView from, to;                      ///< of the same size
+  std::shared_ptr<const Event> from_ready;  ///< in the sender's context: the bytes are there
+  std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
+  std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
+  std::shared_ptr<UserEvent> arrived;       ///< completed when `to` holds the bytes
+};
+
+/// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.
+///
+/// A copy that fails ends the group, and completes its events so that no queue hangs.
+class StagedCopier {
+ public:
+  StagedCopier(StreamView to, GroupFate& fate);
+  /// Ends after the jobs that were given. Stops the host.
+  ~StagedCopier();
+  StagedCopier(const StagedCopier&) = delete;
+  StagedCopier& operator=(const StagedCopier&) = delete;
+
+  /// Async.
+  void enqueue(StagedJob job);
+
+  static constexpr std::uint64_t chunk_bytes = 8 << 20;
+  static constexpr std::size_t slots = 4;
+
+ private:
+  /// What reads one sender's device.
+  struct Source {
+    Stream queue;
+    std::unique_ptr<PinnedMemory> pinned;
+  };
+
+  void work();
+  void copy(const StagedJob& job);
+  Source& source_of(const StagedJob& job);
+
+  GroupFate& fate_;
+  Stream to_queue_;
+  std::map<const Device*, Source> sources_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<StagedJob> jobs_;
+  bool closing_ = false;
+  std::thread thread_;  ///< last: it uses everything above
+};
+
+}  // namespace moecl

@@ -1,0 +1,27 @@
+#pragma once
+// Host memory that a device copies to and from at full speed.
+#include <moecl/buffer.hpp>
+
+namespace moecl {
+
+/// Allocated by the driver (CL_MEM_ALLOC_HOST_PTR) and mapped for as long as it lives. Other contexts may use it as
+/// plain host memory; on NVIDIA it is pinned for them too.
+class PinnedMemory {
+ public:
+  /// Stops the host while it is mapped. Errors: out_of_memory, device_error
+  PinnedMemory(StreamView stream, std::uint64_t size_bytes);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  unsigned char* data() const noexcept { return data_; }
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+ private:
+  StreamView stream_;
+  Buffer buffer_;
+  unsigned char* data_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace moecl

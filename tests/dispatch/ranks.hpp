@@ -1,0 +1,39 @@
+#pragma once
+// Groups of ranks to test on: on each device, forced through the staged transport, and over all platforms at once.
+#include <moecl/communicator.hpp>
+
+#include <string>
+#include <vector>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+
+/// Streams of R ranks. Ranks of one device share its context.
+class Ranks {
+ public:
+  enum Places { first_device, last_device, all_platforms };
+
+  Ranks(std::int32_t count, Places places, GroupOptions options = {}) {
+    for (std::int32_t rank = 0; rank < count; ++rank) {
+      const std::size_t last = devices().size() - 1;
+      const std::size_t place = places == first_device  ? 0
+                                : places == last_device ? last
+                                                        : static_cast<std::size_t>(rank) % (last + 1);
+      streams_.emplace_back(*devices()[place]->context);
+      views_.push_back(streams_.back().view());
+    }
+    group = RankGroup(views_, options);
+  }
+
+  const std::vector<StreamView>& streams() const { return views_; }
+
+ private:
+  std::vector<Stream> streams_;
+  std::vector<StreamView> views_;
+
+ public:
+  RankGroup group{std::vector<StreamView>{devices()[0]->stream.view()}};
+};
+
+}  // namespace moecl::test
