@@ -24,10 +24,8 @@ inline float value_of(uint key) { return key == 1 ? NAN : as_float(key >> 31 ? k
 // The keys of [i, i + 16) below `end`, 0 for the others.
 inline uint16 keys_below(const __local uint* keys, int i, int end) { return select((uint16)(0), vload16(0, keys + i), INDEX_16 < end - i); }
 // The same of values, NaN for the others.
-inline float16 values_below(const __global float* x, int i, int end) {
-  const float16 values = LOAD_UPTO16(f32)(x, i, end - i);
-  return i + 16 <= end ? values : select((float16)(NAN), values, INDEX_16 < end - i);
-}
+inline float16 nan_from(float16 values, int left) { return left >= 16 ? values : select((float16)(NAN), values, INDEX_16 < left); }
+#define VALUES_BELOW(dtype, x, i, end) nan_from(LOAD_UPTO16(dtype)(x, i, (end) - (i)), (end) - (i))
 
 // Scores are terms / divisor.
 typedef struct {
@@ -46,12 +44,6 @@ inline float16 terms_of(Score score, float16 x) {
   return select(select((float16)(0.0f), (float16)(1.0f), x == INFINITY), x, isnan(x));
 }
 inline float16 zero_for_nan(float16 x) { return select(x, (float16)(0.0f), isnan(x)); }
-
-inline float largest_among(const __global float* x, int count, __local float* scratch) {
-  float16 largest = -INFINITY;
-  for (int i = FIRST_COLUMN; i < count; i += COLUMN_STEP) largest = fmax(largest, values_below(x, i, count));
-  return max_over_lanes(max_of_16(largest), scratch);
-}
 
 // The key of a group's score.
 inline uint group_key(const __local uint* keys, int begin, int end, int group_score) {
@@ -90,10 +82,12 @@ inline ulong best_of_16(uint16 keys, int first) {
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
-    const __global float* logits, ulong logits_first, const __global float* bias, ulong bias_first, __global int* ids,
-    ulong ids_first, __global float* weights, ulong weights_first, long logits_stride, long ids_stride, long weights_stride,
-    int experts, int top_k, int function, int order, int groups, int kept_groups, int group_score, int renormalise,
-    float epsilon, float scaling_factor, __local uint* keys, __local uint* group_keys, __local ulong* bests) {
+    const __global STORAGE(X_DTYPE) * logits, ulong logits_first, const __global STORAGE(BIAS_DTYPE) * bias, ulong bias_first,
+    const __global uchar* finished, ulong finished_first, __global int* ids, ulong ids_first,
+    __global STORAGE(WEIGHT_DTYPE) * weights, ulong weights_first, __global float* scores, ulong scores_first,
+    long logits_stride, long ids_stride, long weights_stride, long scores_stride, int experts, int top_k, int function,
+    int order, int groups, int kept_groups, int group_score, int renormalise, float epsilon, float scaling_factor,
+    __local uint* keys, __local uint* group_keys, __local ulong* bests, __local float* chosen) {
   __local float scratch[LANES];
   __local ulong best_scratch[LANES];
   const long token = get_group_id(0);
@@ -101,11 +95,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   bias += bias ? bias_first : 0;
   ids += ids_first + token * ids_stride;
   weights += weights_first + token * weights_stride;
+  scores += scores ? scores_first + token * scores_stride : 0;
+  const bool is_finished = finished && finished[finished_first + token];
 
-  float16 sum = 0.0f;
-  Score score = {order == BEFORE_TOP_K ? function : NO_FUNCTION, largest_among(logits, experts, scratch), 1.0f};
+  float16 sum = 0.0f, largest = -INFINITY;
+  for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) largest = fmax(largest, VALUES_BELOW(X_DTYPE, logits, e, experts));
+  Score score = {order == BEFORE_TOP_K ? function : NO_FUNCTION, max_over_lanes(max_of_16(largest), scratch), 1.0f};
   for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
-    const float16 terms = terms_of(score, values_below(logits, e, experts));
+    const float16 terms = terms_of(score, VALUES_BELOW(X_DTYPE, logits, e, experts));
     sum += zero_for_nan(terms);
     vstore16(as_uint16(terms), 0, keys + e);
   }
@@ -113,14 +110,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   if (score.function == SOFTMAX && total > 0.0f) score.divisor = total;
   for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
     float16 choice = as_float16(vload16(0, keys + e)) / score.divisor;
-    if (bias) choice += values_below(bias, e, experts);
+    if (scores) STORE_UPTO16(f32)(choice, scores, e, experts - e);
+    if (bias) choice += VALUES_BELOW(BIAS_DTYPE, bias, e, experts);
     vstore16(select((uint16)(0), keys_of(choice), INDEX_16 < experts - e), 0, keys + e);
   }
   keep_best_groups(keys, group_keys, experts, kept_groups < groups ? groups : 0, kept_groups, group_score);
 
   // bests[i] is the best of the 16 experts from 16 i on; only those that lost theirs look again. The work-item that owns a
-  // column of the result writes the chosen logit there and turns it into the weight below: nobody reads what another
-  // work-item wrote to global memory.
+  // column of the result notes the chosen logit and turns it into the weight below: `chosen` needs no barrier.
   for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) bests[(uint)e / 16] = best_of_16(vload16(0, keys + e), e);
   for (int k = 0; k < top_k; ++k) {
     ulong best = 0;
@@ -132,25 +129,27 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
       bests[expert / 16] = best_of_16(rest, first);
     }
     if ((uint)k / 16 % LANES == get_local_id(0)) {
-      ids[k] = expert;
-      weights[k] = logits[expert];
+      ids[k] = is_finished ? experts : (int)expert;
+      chosen[k] = LOAD(X_DTYPE)(logits, expert);
     }
   }
 
-  const float largest_chosen = largest_among(weights, top_k, scratch);
+  largest = -INFINITY;
+  for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) largest = fmax(largest, nan_from(vload16(0, chosen + k), top_k - k));
+  const float largest_chosen = max_over_lanes(max_of_16(largest), scratch);
   if (order == AFTER_TOP_K) score = (Score){function, largest_chosen, 1.0f};
   sum = 0.0f;
   for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) {
-    const float16 terms = zero_for_nan(terms_of(score, values_below(weights, k, top_k)));
+    const float16 terms = zero_for_nan(terms_of(score, nan_from(vload16(0, chosen + k), top_k - k)));
     sum += terms;
-    STORE_UPTO16(f32)(terms, weights, k, top_k - k);
+    vstore16(terms, 0, chosen + k);
   }
   total = sum_over_lanes(sum_of_16(sum), scratch);
   if (order == AFTER_TOP_K && function == SOFTMAX && total > 0.0f) score.divisor = total;
   total = total / score.divisor + epsilon;
   const float norm = renormalise && total > 0.0f ? total : 1.0f;
   for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) {
-    const float16 scores = LOAD_UPTO16(f32)(weights, k, top_k - k) / score.divisor;
-    STORE_UPTO16(f32)(scores / norm * scaling_factor, weights, k, top_k - k);
+    const float16 chosen_scores = vload16(0, chosen + k) / score.divisor;
+    STORE_UPTO16(WEIGHT_DTYPE)(chosen_scores / norm * scaling_factor, weights, k, top_k - k);
   }
 }

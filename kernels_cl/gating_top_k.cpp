@@ -16,15 +16,17 @@ constexpr std::int32_t lanes_on_gpu = 32;
 
 /// Local memory of the kernel. Keys are read 16 at a time, from the last expert of a group at worst.
 struct LocalBytes {
-  std::size_t keys, group_keys, bests;
+  std::size_t keys, group_keys, bests, chosen;
 
   LocalBytes(std::int64_t experts, const RouterSpec& spec)
       : keys(static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t)),
         group_keys(static_cast<std::size_t>(spec.kept_groups < spec.groups ? spec.groups : 1) * sizeof(std::uint32_t)),
-        bests(static_cast<std::size_t>(experts + 15) / 16 * sizeof(std::uint64_t)) {}
+        bests(static_cast<std::size_t>(experts + 15) / 16 * sizeof(std::uint64_t)),
+        chosen(static_cast<std::size_t>(spec.top_k + 15) / 16 * 16 * sizeof(float)) {}
 
   std::size_t total(std::int32_t lanes) const {
-    return keys + group_keys + bests + static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
+    return keys + group_keys + bests + chosen +
+           static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
   }
 };
 
@@ -45,20 +47,29 @@ std::string reject(const RouterSpec& spec, std::int64_t experts) {
 }
 
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
-  if (args.logits.rank != 2 || args.logits.dtype != DType::f32)
-    return fmt::format("logits: expected f32[T, E], got {}", args.logits.describe());
+  if (args.logits.rank != 2 || !is_activation_dtype(args.logits.dtype))
+    return fmt::format("logits: expected float [T, E], got {}", args.logits.describe());
   const std::int64_t tokens = args.logits.shape[0], experts = args.logits.shape[1];
   if (std::string reason = reject(spec, experts); !reason.empty()) return reason;
-  const auto is_output = [&](const TensorView& view, DType dtype) {
-    return view.rank == 2 && view.dtype == dtype && view.shape[0] == tokens && view.shape[1] == spec.top_k;
+  const auto is_output = [&](const TensorView& view) {
+    return view.rank == 2 && view.shape[0] == tokens && view.shape[1] == spec.top_k;
   };
-  if (!is_output(args.ids, DType::i32))
+  if (!is_output(args.ids) || args.ids.dtype != DType::i32)
     return fmt::format("ids: expected i32[{}, {}], got {}", tokens, spec.top_k, args.ids.describe());
-  if (!is_output(args.weights, DType::f32))
-    return fmt::format("weights: expected f32[{}, {}], got {}", tokens, spec.top_k, args.weights.describe());
-  if (args.selection_bias.present() && (args.selection_bias.rank != 1 || args.selection_bias.dtype != DType::f32 ||
-                                        args.selection_bias.shape[0] != experts))
-    return fmt::format("selection_bias: expected f32[{}], got {}", experts, args.selection_bias.describe());
+  if (!is_output(args.weights) || !is_activation_dtype(args.weights.dtype))
+    return fmt::format("weights: expected float [{}, {}], got {}", tokens, spec.top_k, args.weights.describe());
+  if (args.selection_bias.present() &&
+      (args.selection_bias.rank != 1 || !is_activation_dtype(args.selection_bias.dtype) ||
+       args.selection_bias.shape[0] != experts))
+    return fmt::format("selection_bias: expected float [{}], got {}", experts, args.selection_bias.describe());
+  if (args.scores.present() && (args.scores.rank != 2 || args.scores.dtype != DType::f32 ||
+                                args.scores.shape[0] != tokens || args.scores.shape[1] != experts))
+    return fmt::format("scores: expected f32[{}, {}], got {}", tokens, experts, args.scores.describe());
+  if (args.scores.present() && spec.order == ScoreOrder::after_top_k)
+    return "scores: with ScoreOrder::after_top_k only the chosen experts have one";
+  if (args.finished.present() &&
+      (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
+    return fmt::format("finished: expected u8[{}] or boolean[{}], got {}", tokens, tokens, args.finished.describe());
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
   const std::size_t needed = LocalBytes(experts, spec).total(row_lanes(config.lanes, caps, lanes_on_gpu));
   if (needed > caps.local_mem_bytes)
@@ -75,23 +86,29 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   const std::int64_t experts = args.logits.shape[1];
   const LocalBytes memory(experts, spec);
   const OperatorCost work = cost(args);
-  launch(stream, {&source::gating_top_k, fmt::format("-DLANES={}", lanes), "gating_top_k"},
+  launch(stream,
+         {&source::gating_top_k,
+          fmt::format("-DLANES={}{}{}{}", lanes, dtype_option("X_DTYPE", args.logits),
+                      dtype_option("BIAS_DTYPE", args.selection_bias), dtype_option("WEIGHT_DTYPE", args.weights)),
+          "gating_top_k"},
          {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
          {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
           fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
-         args.logits, args.selection_bias, args.ids, args.weights, args.logits.stride[0], args.ids.stride[0],
-         args.weights.stride[0], static_cast<std::int32_t>(experts), spec.top_k, static_cast<std::int32_t>(spec.score),
-         static_cast<std::int32_t>(spec.order), spec.groups, spec.kept_groups,
-         static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise}, spec.renormalise_epsilon,
-         spec.scaling_factor, LocalMemory{memory.keys}, LocalMemory{memory.group_keys}, LocalMemory{memory.bests});
+         args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores, args.logits.stride[0],
+         args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], static_cast<std::int32_t>(experts),
+         spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order), spec.groups,
+         spec.kept_groups, static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise},
+         spec.renormalise_epsilon, spec.scaling_factor, LocalMemory{memory.keys}, LocalMemory{memory.group_keys},
+         LocalMemory{memory.bests}, LocalMemory{memory.chosen});
 }
 
 OperatorCost cost(const Args& args) {
-  const std::uint64_t bias = args.selection_bias.present() ? args.selection_bias.size_bytes() : 0;
+  std::uint64_t bytes = args.logits.size_bytes() + args.ids.size_bytes() + args.weights.size_bytes();
+  for (const TensorView& view : {args.selection_bias, args.finished, args.scores})
+    if (view.present()) bytes += view.size_bytes();
   // An exponential counts one; the choice compares every expert once for each of the K.
   const auto logits = static_cast<std::uint64_t>(args.logits.elements());
-  return {args.logits.size_bytes() + bias + args.ids.size_bytes() + args.weights.size_bytes(),
-          logits * (3 + static_cast<std::uint64_t>(args.ids.shape[1]))};
+  return {bytes, logits * (3 + static_cast<std::uint64_t>(args.ids.shape[1]))};
 }
 
 }  // namespace moecl::gating_top_k

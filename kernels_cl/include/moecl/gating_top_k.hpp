@@ -14,14 +14,17 @@
 /// Groups compare by the same rules, with NaN where their sum of two is; experts of the others are never chosen.
 /// ScoreFunction::none hands infinite logits on as weights.
 ///
-/// Scores, sums and choice are f32. The keys of a token stand in local memory: about 5 bytes an expert, and 4 a group.
+/// Scores, sums and choice are f32, rounded once to the type of the weights. The keys of a token stand in local memory:
+/// about 5 bytes an expert, 4 a group and 4 for each of the K.
 namespace moecl::gating_top_k {
 
 struct Args {
-  TensorView logits;          ///< Shape: [T, E] f32, rows may be strided
-  TensorView selection_bias;  ///< optional. Shape: [E] f32; added to the score for the choice only
+  TensorView logits;          ///< Shape: [T, E] f32, f16 or bf16, rows may be strided
+  TensorView selection_bias;  ///< optional. Shape: [E] f32, f16 or bf16; added to the score for the choice only
   TensorView ids;             ///< out. Shape: [T, K] i32, by falling choice score
-  TensorView weights;         ///< out. Shape: [T, K] f32
+  TensorView weights;         ///< out. Shape: [T, K] f32, f16 or bf16
+  TensorView scores = {};  ///< optional out. Shape: [T, E] f32: scores of all experts, without bias; before_top_k only
+  TensorView finished = {};  ///< optional. Shape: [T] u8 or boolean: not 0 makes the ids of that token E, "no expert"
 };
 
 struct Config {
