@@ -30,16 +30,21 @@ struct PackedWeights {
 
 }  // namespace moecl
 
-/// Repacks a row-major matrix into (part of) one expert of a PackedWeights, once, when a model is loaded.
+/// Repacks row-major matrices into (part of) experts of a PackedWeights: once when a model is loaded, or for one call.
 namespace moecl::pack_weights {
 
 struct Args {
-  /// Shape: [rows, K]; element (n, k) at n * stride[0] + k * stride[1]: swap both to pack a transposed matrix.
-  /// f32, f16, bf16 or i8; converted to the packed dtype (i8 only to i8).
+  /// Shape: [rows, K] for one expert, [E', rows, K] for several; element (n, k) at n * stride + k * stride: swap both
+  /// to pack transposed matrices. f32, f16, bf16 or i8, converted to the packed dtype (to i8 only from i8 and int4).
+  /// i32 has eight int4 in a word, element 0 in the lowest bits, along rows or along K: that dimension counts words.
   TensorView source;
   PackedWeights packed;
-  std::int64_t expert = 0;        ///< Range: [0, packed.experts)
+  std::int64_t expert = 0;        ///< the (first) expert that is filled. Range: [0, packed.experts)
   std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
+  /// optional, i8 and int4 to a float type. Shape: [E', G, rows] f32, f16 or bf16, contiguous; G divides K. Packed is
+  /// (source + offset) * scale of the group of K / G values of k, rounded once, to the packed dtype
+  TensorView scale = {};
+  TensorView offset = {};  ///< optional, with scale, of its shape
 };
 
 /// Why this cannot run there; empty when it can.
