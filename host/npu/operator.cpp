@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "host/npu/describe_activation.hpp"
+#include "host/npu/describe_routing.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::npu {
@@ -185,7 +186,10 @@ std::vector<Operator> list_of() {
 
 }  // namespace
 
-std::vector<Operator> operators() { return list_of<SwigluArgs>(); }
+std::vector<Operator> operators() {
+  return list_of<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs,
+                 MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, SwigluArgs>();
+}
 
 Operator find_operator(std::string_view name) {
   std::vector<Operator> all = operators();

@@ -33,7 +33,9 @@ class Steps {
   template <class KernelArgs, class... Rest>
   void run(const KernelArgs& args, const Rest&... rest) {
     if (enqueuing_) return enqueue(stream_, args, rest...);
-    if constexpr (requires { reject(args, rest..., caps_); })
+    if constexpr (requires { reject(args); })
+      expect_accepted(reject(args));
+    else if constexpr (requires { reject(args, rest..., caps_); })
       expect_accepted(reject(args, rest..., caps_));
     else
       expect_accepted(reject(args, rest..., {}, caps_));
