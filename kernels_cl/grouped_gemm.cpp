@@ -97,26 +97,35 @@ std::string reject_k_windows(const Args& args) {
   return {};
 }
 
+std::string reject_vector(const char* what, const TensorView& vector, std::int64_t products, std::int64_t n) {
+  if (!vector.present() || (vector.rank == 2 && is_activation_dtype(vector.dtype) && vector.shape[0] == products &&
+                            (vector.shape[1] == n || vector.shape[1] == 1)))
+    return {};
+  return fmt::format("{}: expected f32, f16 or bf16 [{}, {} or 1], got {}", what, products, n, vector.describe());
+}
+
 std::string reject_epilogue(const Args& args) {
-  const bool i8 = args.weights.dtype == DType::i8;
+  const bool integer_sums = args.a.dtype == DType::i8 && args.weights.dtype == DType::i8;
   const std::int64_t products = products_of(args), n = args.weights.n;
-  const TensorView &scale = args.weight_scale, &bias = args.bias;
   if (args.a_scale.present() &&
       (args.a_scale.rank != 1 || args.a_scale.dtype != DType::f32 || args.a_scale.shape[0] != args.a.shape[0]))
     return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], args.a_scale.describe());
-  if (scale.present() && (scale.rank != 2 || !is_activation_dtype(scale.dtype) || scale.shape[0] != products ||
-                          (scale.shape[1] != n && scale.shape[1] != 1)))
-    return fmt::format("weight_scale: expected f32, f16 or bf16 [{}, {} or 1], got {}", products, n, scale.describe());
-  if (bias.present() && (bias.rank != 2 || (!is_activation_dtype(bias.dtype) && !(i8 && bias.dtype == DType::i32)) ||
-                         bias.shape[0] != products || bias.shape[1] != n))
-    return fmt::format("bias: expected f32, f16, bf16 {}[{}, {}], got {}", i8 ? "or i32 " : "", products, n,
-                       bias.describe());
-  if (args.out.dtype == DType::i32 &&
-      (args.a_scale.present() || scale.present() || (bias.present() && bias.dtype != DType::i32)))
+  const TensorView& sum_bias = args.sum_bias;
+  if (sum_bias.present() && (!integer_sums || sum_bias.rank != 2 || sum_bias.dtype != DType::i32 ||
+                             sum_bias.shape[0] != products || sum_bias.shape[1] != n || sum_bias.stride[1] != 1))
+    return fmt::format("sum_bias: expected i32[{}, {}] beside i8 x i8, got {} beside {} x {}", products, n,
+                       sum_bias.describe(), name(args.a.dtype), name(args.weights.dtype));
+  if (std::string reason = reject_vector("weight_scale", args.weight_scale, products, n); !reason.empty())
+    return reason;
+  if (std::string reason = reject_vector("bias", args.bias, products, n); !reason.empty()) return reason;
+  if (args.out.dtype == DType::i32 && (args.a_scale.present() || args.weight_scale.present() || args.bias.present()))
     return fmt::format("out: i32 takes the bare sums, got a_scale {}, weight_scale {}, bias {}",
-                       args.a_scale.describe(), scale.describe(), bias.describe());
+                       args.a_scale.describe(), args.weight_scale.describe(), args.bias.describe());
   return {};
 }
+
+/// From one column's value to the next one's; 0 where all columns share it.
+std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
 
 }  // namespace
 
@@ -150,8 +159,9 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("a_zero_point: {} is not in [-128, 127] or `a` is not i8 but {}", args.a_zero_point,
                        name(args.a.dtype));
   if (args.out.rank != 2 || args.out.shape[1] != n || args.out.shape[0] > int32_max ||
-      (!is_activation_dtype(args.out.dtype) && !(i8 && args.out.dtype == DType::i32)))
-    return fmt::format("out: expected f32, f16, bf16 {}[R, {}], got {}", i8 ? "or i32 " : "", n, args.out.describe());
+      (!is_activation_dtype(args.out.dtype) && args.out.dtype != DType::i8 && !(i8 && args.out.dtype == DType::i32)))
+    return fmt::format("out: expected f32, f16, bf16 or i8 [R, {}]{}, got {}", n, i8 ? ", or i32" : "",
+                       args.out.describe());
   if (std::string reason = args.k_ends.present() ? reject_k_windows(args) : reject_rows(args, args.out.shape[0]);
       !reason.empty())
     return reason;
@@ -195,10 +205,10 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
           fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(weights.dtype), experts, args.weights.n,
                       args.weights.k),
           work.bytes, work.flops},
-         args.a, args.a_index, args.a_scale, weights, args.weight_scale, args.bias, args.row_ends, args.k_ends,
-         args.out, args.a.stride[0], args.weight_scale.stride[0],
-         std::int32_t{args.weight_scale.shape[1] == args.weights.n}, any_dtype(args.weight_scale.dtype),
-         args.bias.stride[0], any_dtype(args.bias.dtype), std::int32_t{args.a_scale_bias}, args.out.stride[0],
+         args.a, args.a_index, args.a_scale, weights, args.sum_bias, args.weight_scale, args.bias, args.row_ends,
+         args.k_ends, args.out, args.a.stride[0], args.sum_bias.stride[0], args.weight_scale.stride[0],
+         column_stride(args.weight_scale), any_dtype(args.weight_scale.dtype), args.bias.stride[0],
+         column_stride(args.bias), any_dtype(args.bias.dtype), std::int32_t{args.a_scale_bias}, args.out.stride[0],
          width(args.a.shape[0]), width(rows), width(args.weights.n), width(args.weights.k), args.index_divisor,
          args.first_expert, width(experts), args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert);
 }

@@ -85,7 +85,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
   for (int column = 0; column < PANEL; ++column) {
     const int from = first_column + min(column, columns - 1);
     scale[column] = column_scale(&epilogue, from), shift[column] = column_bias(&epilogue, from);
-    start[column] = integer_bias(&epilogue, from);
+    start[column] = column_sum_bias(&epilogue, from);
   }
   for (int i = 0; i < tile.count * PARTS; ++i) tile_sums[i] = vload16(i % PARTS, start);
 
@@ -121,10 +121,10 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
 #if OUT_IS_I32
     for (int column = 0; column < columns; ++column) out[to + column] = ((const __local int*)sums)[column];
 #else
-    for (int part = 0; part * 16 < columns; ++part)
-      STORE_UPTO16(OUT_DTYPE)
-    (FINISH(TO_FLOAT(sums[part]), vload16(part, scale), vload16(part, shift), row_scale), out, to + part * 16,
-     columns - part * 16);
+    for (int part = 0; part * 16 < columns; ++part) {
+      const float16 x = FINISH(TO_FLOAT(sums[part]), vload16(part, scale), vload16(part, shift), row_scale);
+      STORE_UPTO16(OUT_DTYPE)(TO_OUT(x), out, to + part * 16, columns - part * 16);
+    }
 #endif
   }
 }

@@ -31,8 +31,8 @@ class Operands {
     args.weights = packed_.weights;
     args.a_zero_point = static_cast<std::int32_t>(product.a_zero_point);
     args.weight_scale = put_optional(shape.vectors, {product.experts(), shape.n}, product.weight_scale);
-    args.bias = product.integer_bias.empty() ? put_optional(shape.vectors, {product.experts(), shape.n}, product.bias)
-                                             : put(DType::i32, {product.experts(), shape.n}, product.integer_bias);
+    args.sum_bias = put_optional(DType::i32, {product.experts(), shape.n}, product.sum_bias);
+    args.bias = put_optional(shape.vectors, {product.experts(), shape.n}, product.bias);
     args.a_scale_bias = product.a_scale_bias;
     args.k_ends = put_optional(DType::i32, {product.experts()}, product.k_ends);
     if (product.k_ends.empty()) args.row_ends = put(DType::i32, {product.experts()}, product.row_ends());

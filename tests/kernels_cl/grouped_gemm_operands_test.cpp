@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 namespace moecl::test {
 namespace {
 
@@ -34,7 +38,7 @@ TEST_P(GroupedGemmOperandsTest, GivesTheBareSumsOfInt8) {
   std::fill(product.weights.begin(), product.weights.end(), -128);
   for (std::size_t i = 0; i < product.weights.size(); i += 3) product.weights[i] = 127;
   check(shape, product);
-  product.integer_bias = whole_numbers(channels, 1e6, 4);
+  product.sum_bias = whole_numbers(channels, 1e6, 4);
   check(shape, product);
 }
 
@@ -43,7 +47,9 @@ TEST_P(GroupedGemmOperandsTest, AddsAnIntegerBiasBeforeTheScales) {
     GroupedGemmCase shape = i8;
     shape.vectors = vectors;
     GroupedProduct product = make_product(shape, 5);
-    product.integer_bias = whole_numbers(channels, 1e5, 6);
+    product.sum_bias = whole_numbers(channels, 1e5, 6);
+    check(shape, product);
+    product.bias = rounded(vectors, normal(channels, 16));
     check(shape, product);
   }
 }
@@ -64,17 +70,49 @@ TEST_P(GroupedGemmOperandsTest, TakesEachScaleAlone) {
   check(shape, product);
 }
 
-TEST_P(GroupedGemmOperandsTest, TakesOneScaleForAnExpert) {
-  GroupedProduct product = make_product(i8, 12);
-  for (std::size_t i = 0; i < channels; ++i) product.weight_scale[i] = product.weight_scale[i / 67 * 67];
-  const GuardedTensor scales = upload(device(), DType::f32, {3, 1},
-                                      {product.weight_scale[0], product.weight_scale[67], product.weight_scale[134]});
+TEST_P(GroupedGemmOperandsTest, TakesOneScaleAndBiasForAnExpertOrStridedOnes) {
+  GroupedGemmCase shape = i8;
+  shape.bias = true;
+  GroupedProduct product = make_product(shape, 12), single = product;
+  std::vector<double> apart(2 * channels), scale, bias;
+  for (std::size_t i = 0; i < channels; ++i) {
+    apart[2 * i] = product.weight_scale[i];
+    single.weight_scale[i] = product.weight_scale[i / 67 * 67], single.bias[i] = product.bias[i / 67 * 67];
+    if (i % 67 == 0) scale.push_back(product.weight_scale[i]), bias.push_back(product.bias[i]);
+  }
+  const GuardedTensor scales = upload(device(), DType::f32, {3, 1}, scale),
+                      biases = upload(device(), DType::f32, {3, 1}, bias),
+                      every_other = upload(device(), DType::f32, {3, 134}, apart);
+  TensorView strided = every_other;
+  strided.shape[1] = 67, strided.stride[1] = 2;
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-    Operands operands(device(), i8, product);
-    operands.args.weight_scale = scales;
+    for (const bool one : {true, false}) {
+      Operands operands(device(), shape, one ? single : product);
+      operands.args.weight_scale = one ? scales : strided;
+      if (one) operands.args.bias = biases;
+      if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
+      grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+      EXPECT_LE(grouped_gemm_error(shape, one ? single : product, operands.out()), 1) << variant.name << one;
+    }
+  }
+}
+
+TEST_P(GroupedGemmOperandsTest, RoundsToInt8) {
+  // Powers of two keep everything exact: halves and values out of range are frequent.
+  GroupedGemmCase shape = i8;
+  shape.out = DType::i8, shape.invalid_rows = 0;
+  GroupedProduct product = make_product(shape, 17);
+  product.a_scale.clear();
+  product.weight_scale.assign(channels, 0x1p-9);
+  product.bias = whole_numbers(channels, 20, 18);
+  for (std::size_t i = 0; i < product.a.size(); ++i) product.a[i] = i % 3 == 0 ? 64 : -32;
+  std::vector<double> expected = grouped_gemm_oracle(product).values;
+  for (double& value : expected) value = std::clamp(std::nearbyint(value), -128.0, 127.0);
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+    const Operands operands(device(), shape, product);
     if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
     grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
-    EXPECT_LE(grouped_gemm_error(i8, product, operands.out()), 1) << variant.name;
+    EXPECT_EQ(operands.out(), expected) << variant.name;
   }
 }
 

@@ -174,7 +174,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
               HasSubstr("a: expected f32, f16, bf16 or i8 [M, 33]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a = args.a.rows(0, 6); }), HasSubstr("a: expected 7 rows"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.out.dtype = DType::i32; }),
-              HasSubstr("out: expected f32, f16, bf16 [R, 65], got i32"));
+              HasSubstr("out: expected f32, f16, bf16 or i8 [R, 65], got i32"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.row_ends.dtype = DType::f32; }),
               HasSubstr("row_ends: expected i32[E]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.row_ends = {}; }), HasSubstr("experts [0, 2) leave the 1"));
@@ -190,12 +190,12 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   EXPECT_THAT(reason([](Args& args, Config&) { args.a_scale = args.row_ends; }),
               HasSubstr("a_scale: expected f32[7], got i32[2]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.bias = args.out; }),
-              HasSubstr("bias: expected f32, f16, bf16 [2, 65], got f32[7, 65]"));
+              HasSubstr("bias: expected f32, f16 or bf16 [2, 65 or 1], got f32[7, 65]"));
   EXPECT_THAT(reason([](Args& args, Config&) {
-                args.bias = args.out.rows(0, 2);
-                args.bias.dtype = DType::i32;
+                args.sum_bias = args.out.rows(0, 2);
+                args.sum_bias.dtype = DType::i32;
               }),
-              HasSubstr("bias: expected f32, f16, bf16 [2, 65], got i32[2, 65]"));
+              HasSubstr("sum_bias: expected i32[2, 65] beside i8 x i8, got i32[2, 65] beside f32 x f32"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a_zero_point = 8; }),
               HasSubstr("a_zero_point: 8 is not in [-128, 127] or `a` is not i8 but f32"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.k_ends = args.row_ends; }),

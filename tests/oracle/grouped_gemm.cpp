@@ -29,7 +29,7 @@ GroupedResult grouped_gemm_oracle(const GroupedProduct& product) {
           static_cast<std::int64_t>(at(product.index, row, static_cast<double>(row % sources))) / product.divisor;
       for (std::int64_t column = 0; column < product.n; ++column) {
         const std::int64_t channel = expert * product.n + column, matrix = product.k_ends.empty() ? channel : column;
-        double sum = at(product.integer_bias, channel, 0), magnitude = std::abs(sum);
+        double sum = at(product.sum_bias, channel, 0), magnitude = std::abs(sum);
         for (std::int64_t i = first_k; i < last_k; ++i) {
           const double term = (at(product.a, source * product.k + i, 0) - product.a_zero_point) *
                               at(product.weights, matrix * product.k + i, 0);

@@ -1,5 +1,5 @@
 #pragma once
-// out[j] = ((a[index[j] / divisor] - zero point) x W_e^T + integer bias) * scales + bias_e for each row j of each
+// out[j] = ((a[index[j] / divisor] - zero point) x W_e^T + sum bias) * scales + bias_e for each row j of each
 // expert e, in double precision.
 #include <cstdint>
 #include <vector>
@@ -20,7 +20,7 @@ struct GroupedProduct {
   std::vector<double> k_ends;        ///< [E]: expert e multiplies with k in [k_ends[e - 1], k_ends[e])
   std::vector<double> a_scale;       ///< [M]
   std::vector<double> weight_scale;  ///< [E, N]
-  std::vector<double> integer_bias;  ///< [E, N]
+  std::vector<double> sum_bias;      ///< [E, N]
   std::vector<double> bias;          ///< [E, N]
   bool a_scale_bias = false;         ///< a_scale multiplies the bias too
 

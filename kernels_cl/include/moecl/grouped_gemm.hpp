@@ -10,7 +10,7 @@
 
 /// For each expert e, its rows times its weights:
 ///
-///     out[j] = (a[index[j] / divisor] - a_zero_point) x W_e^T * weight_scale_e * a_scale + bias_e
+///     out[j] = ((a[index[j] / divisor] - a_zero_point) x W_e^T + sum_bias_e) * weight_scale_e * a_scale + bias_e
 ///
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
 /// does not depend on the other rows of the batch. A dense product is one expert with every row.
@@ -25,19 +25,19 @@ struct Args {
   TensorView a_scale;              ///< optional. Shape: [M] f32, per token, indexed as a
   std::int32_t a_zero_point = 0;   ///< what an element of an i8 `a` counts from. Range: [-128, 127], 0 for other types
   PackedWeights weights;           ///< f32, f16, bf16; i8 only when a is i8
-  TensorView weight_scale;         ///< optional. Shape: [E', N], per channel, or [E', 1]. f32, f16 or bf16
-  /// optional. Shape: [E', N]. f32, f16 or bf16: added after the scales; i32: added to the sums of i8 x i8
-  TensorView bias;
-  bool a_scale_bias = false;  ///< a_scale multiplies the bias as well: (sum * weight_scale + bias) * a_scale
-  TensorView row_ends;        ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
+  TensorView sum_bias;             ///< optional, i8 x i8. Shape: [E', N] i32: added to the sums
+  TensorView weight_scale;         ///< optional. Shape: [E', N], per channel, or [E', 1]. f32, f16 or bf16, any strides
+  TensorView bias;                 ///< optional. Shape: [E', N] or [E', 1]. f32, f16 or bf16, any strides
+  bool a_scale_bias = false;       ///< a_scale multiplies the bias as well: (sum * weight_scale + bias) * a_scale
+  TensorView row_ends;  ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
   std::int32_t first_expert = 0;     ///< weights hold E' of the E experts, from this one
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched: expert e's rows start at e * rows_per_expert
   /// optional, instead of row_ends. Shape: [E'] i32 cumulative, on the device: all experts share the one matrix of
   /// `weights` and all rows of `a`, and expert e multiplies only with k in [k_ends[e - 1], k_ends[e]), cut to [0, K).
   /// Then R = E' * M, expert by expert; an empty window gives the bias.
   TensorView k_ends;
-  /// Shape: [R, N] f32, f16, bf16; i32: the sums of i8 x i8, without scales. Rows of other experts and past the valid
-  /// ones are untouched
+  /// Shape: [R, N] f32, f16, bf16; i8: rounded to the nearest, halves to even, in [-128, 127]; i32: the sums of
+  /// i8 x i8, without scales. Rows of other experts and past the valid ones are untouched
   TensorView out;
 };
 
