@@ -4,6 +4,8 @@
 #include <type_traits>
 
 #include "host/npu/describe_activation.hpp"
+#include "host/npu/describe_gating.hpp"
+#include "host/npu/describe_quant.hpp"
 #include "host/npu/describe_routing.hpp"
 #include "runtime/check.hpp"
 
@@ -188,7 +190,9 @@ std::vector<Operator> list_of() {
 
 std::vector<Operator> operators() {
   return list_of<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs,
-                 MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, SwigluArgs>();
+                 MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs,
+                 MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args, DynamicQuantArgs, DynamicQuantAsymmetricArgs,
+                 SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs>();
 }
 
 Operator find_operator(std::string_view name) {

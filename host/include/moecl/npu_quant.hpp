@@ -1,0 +1,53 @@
+#pragma once
+#include <moecl/npu.hpp>
+
+namespace moecl::npu {
+
+/// What codes are: int8, or int4 packed by eight in an i32, element 0 in the lowest nibble.
+enum class QuantType : std::uint8_t { int8, quint4x2, float8_e4m3fn, float8_e5m2 };
+
+/// The templates of the operator; they differ by at most one unit. For quint4x2 read 7 instead of 127.
+enum class DynamicQuantRounding : std::uint8_t {
+  divide,              ///< x / (amax / 127)
+  divide_by_mulscale,  ///< x / scale, scale = amax * (1 / 127)
+  plain_template,      ///< x * (127 / amax), scale = 1 / (127 / amax)
+  multirow_template    ///< x * (127 / amax), scale = amax * (1 / 127)
+};
+
+/// Each row of x, times its smooth vector, to integers with a scale: amax of the row over 127.
+///
+/// f32 inside, halves to even. A row of zeros gives scale 0 and zeros.
+/// Source: npu_dynamic_quant
+struct DynamicQuantArgs {
+  TensorView x;              ///< Shape: [..., H], two or more dimensions; f16 or bf16, or beyond the operator f32
+  TensorView smooth_scales;  ///< optional. Shape: [H], with group_index [G, H]; a float type
+  TensorView group_index;    ///< optional. Shape: [G] i32 or i64: cumulative row ends, the last one the number of rows
+  QuantType dst_type = QuantType::int8;
+  TensorView y;      ///< out. Shape: [..., H] i8, or [..., H / 8] i32
+  TensorView scale;  ///< out. Shape: x's without the last dimension, f32
+  DynamicQuantRounding rounding = DynamicQuantRounding::divide;
+};
+void infer(DynamicQuantArgs& args);
+std::uint64_t workspace_bytes(const DynamicQuantArgs& args, const DeviceCaps& caps);
+OperatorCost cost(const DynamicQuantArgs& args);
+void dynamic_quant(StreamView stream, const DynamicQuantArgs& args, const Call& how = {});
+
+/// The same with an offset: scale = max((max - min) / 255, 1e-12), offset = 127 - max / scale, y = round(x / scale +
+/// offset); for quint4x2 15 and 7.
+///
+/// Source: npu_dynamic_quant_asymmetric
+struct DynamicQuantAsymmetricArgs {
+  TensorView x;              ///< Shape: [..., H], two or more dimensions; f16 or bf16, or beyond the operator f32
+  TensorView smooth_scales;  ///< optional. Shape: [H], with group_index [G, H]; a float type
+  TensorView group_index;    ///< optional. Shape: [G] i32 or i64: cumulative row ends, the last one the number of rows
+  QuantType dst_type = QuantType::int8;
+  TensorView y;       ///< out. Shape: [..., H] i8, or [..., H / 8] i32
+  TensorView scale;   ///< out. Shape: x's without the last dimension, f32
+  TensorView offset;  ///< out. Shape: as scale, f32
+};
+void infer(DynamicQuantAsymmetricArgs& args);
+std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const DeviceCaps& caps);
+OperatorCost cost(const DynamicQuantAsymmetricArgs& args);
+void dynamic_quant_asymmetric(StreamView stream, const DynamicQuantAsymmetricArgs& args, const Call& how = {});
+
+}  // namespace moecl::npu
