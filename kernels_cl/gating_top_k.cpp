@@ -69,7 +69,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
     return "scores: with ScoreOrder::after_top_k only the chosen experts have one";
   if (args.finished.present() &&
       (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
-    return fmt::format("finished: expected u8[{}] or boolean[{}], got {}", tokens, tokens, args.finished.describe());
+    return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
   const std::size_t needed = LocalBytes(experts, spec).total(row_lanes(config.lanes, caps, lanes_on_gpu));
   if (needed > caps.local_mem_bytes)

@@ -211,7 +211,7 @@ TEST_P(GatingTopKTest, RejectsWhatCannotBeRouted) {
               testing::HasSubstr("expected f32[3, 8], got f32[3, 2]"));
   EXPECT_THAT(reason({logits, {}, ids, weights, logits}, {2, ScoreFunction::softmax, ScoreOrder::after_top_k}),
               testing::HasSubstr("only the chosen experts have one"));
-  EXPECT_THAT(reason({logits, {}, ids, weights, {}, bias}, {2}), testing::HasSubstr("expected u8[3] or boolean[3]"));
+  EXPECT_THAT(reason({logits, {}, ids, weights, {}, bias}, {2}), testing::HasSubstr("expected u8[3] or bool[3]"));
   RouterSpec on_input{2};
   on_input.weight_on_input = true;
   EXPECT_THAT(reason(args, on_input), testing::HasSubstr("needs top_k 1, got 2"));
