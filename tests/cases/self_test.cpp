@@ -17,6 +17,8 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_gated_activation,
            self_test_combine,
            self_test_npu_routing,
+           self_test_npu_gating,
+           self_test_npu_quant,
            self_test_npu_activation,
        }) {
     // clang-format on

@@ -26,6 +26,8 @@ std::vector<SelfTestResult> self_test_gated_activation(StreamView stream);
 std::vector<SelfTestResult> self_test_combine(StreamView stream);
 // Operators of moecl::npu, a file a family.
 std::vector<SelfTestResult> self_test_npu_routing(StreamView stream);
+std::vector<SelfTestResult> self_test_npu_gating(StreamView stream);
+std::vector<SelfTestResult> self_test_npu_quant(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_activation(StreamView stream);
 
 }  // namespace moecl::test
