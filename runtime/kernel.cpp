@@ -2,6 +2,8 @@
 
 #include <CL/cl.h>
 
+#include <vector>
+
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
 #include "runtime/kernel_library.hpp"
@@ -19,13 +21,29 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
     const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
     if (status != CL_SUCCESS) fail_cl(status, "clSetKernelArg of argument {} of kernel {}", i, key.kernel);
   }
-  submit_command(stream, submit, std::move(info), [&](cl_event* event) {
-    const cl_int status = clEnqueueNDRangeKernel(stream.queue, kernel.handle(), 3, nullptr, range.global.data(),
-                                                 range.local.data(), submit.wait.count, submit.wait.events, event);
-    if (status != CL_SUCCESS)
-      fail_cl(status, "clEnqueueNDRangeKernel of {} over [{}, {}, {}] by [{}, {}, {}]", key.kernel, range.global[0],
-              range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
-  });
+  const auto enqueue = [&](const Submit& when) {
+    submit_command(stream, when, std::move(info), [&](cl_event* event) {
+      const cl_int status = clEnqueueNDRangeKernel(stream.queue, kernel.handle(), 3, nullptr, range.global.data(),
+                                                   range.local.data(), when.wait.count, when.wait.events, event);
+      if (status != CL_SUCCESS)
+        fail_cl(status, "clEnqueueNDRangeKernel of {} over [{}, {}, {}] by [{}, {}, {}]", key.kernel, range.global[0],
+                range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
+    });
+  };
+  if (KernelLibrary::Lease::Turn* const turn = kernel.turn(); turn != nullptr) {
+    const std::lock_guard lock(turn->mutex);
+    std::vector<cl_event> wait(submit.wait.events, submit.wait.events + submit.wait.count);
+    if (turn->last.handle() != nullptr) wait.push_back(turn->last.handle());
+    Event launched;
+    enqueue({wait, &launched});
+    if (submit.done != nullptr) {
+      check_cl(clRetainEvent(launched.handle()), "clRetainEvent");
+      *submit.done = Event(launched.handle());
+    }
+    turn->last = std::move(launched);
+  } else {
+    enqueue(submit);
+  }
   ++stream.context->counters().kernels_launched;
 }
 

@@ -29,6 +29,7 @@ struct KernelLibrary::Pool {
   std::string options, kernel;
   cl_uint arity = 0;
   std::vector<cl_kernel> idle;
+  Lease::Turn turn;
 };
 
 namespace {
@@ -188,7 +189,7 @@ void KernelLibrary::save() noexcept {
 KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
   const Program& built = program(device, key);
   cl_kernel kernel = create_kernel(built.handle, key);
-  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
+  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}, {}});
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
@@ -221,5 +222,15 @@ KernelLibrary::Lease::~Lease() {
 }
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }
+
+KernelLibrary::Lease::Turn* KernelLibrary::Lease::turn() const noexcept {
+  return library_.take_turns_ ? &pool_->turn : nullptr;
+}
+
+void KernelLibrary::share_between_queues(const Device& device) noexcept {
+  // PoCL (3.1 to 5.0 read) finds the compiled code of a finished launch by its address alone; entries for two widths of
+  // grid share one, and with both in flight it counts down the wrong entry and aborts.
+  if (device.caps.platform_name.find("Portable Computing Language") != std::string::npos) take_turns_ = true;
+}
 
 }  // namespace moecl

@@ -1,5 +1,6 @@
 #pragma once
 // The compiled programs of one context, and a pool of cl_kernel objects for each kernel.
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -21,6 +22,10 @@ class KernelLibrary {
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
+  /// From now on several queues launch. Where the driver does not survive launches of one kernel with different grids
+  /// at the same time, each waits for the one before.
+  void share_between_queues(const Device& device) noexcept;
+
   /// Writes programs that were built from source to the disk cache, each once.
   void save() noexcept;
 
@@ -34,6 +39,9 @@ class KernelLibrary {
     Lease& operator=(const Lease&) = delete;
     _cl_kernel* handle() const noexcept { return handle_; }
     std::uint32_t arity() const noexcept;
+    /// The last launch of this kernel, on whatever queue, and who may change it; null where launches may overlap.
+    struct Turn;
+    Turn* turn() const noexcept;
 
    private:
     KernelLibrary& library_;
@@ -58,10 +66,16 @@ class KernelLibrary {
   Program& program(const Device& device, const KernelKey& key);
 
   Context& context_;
+  std::atomic<bool> take_turns_{false};
   ProgramCache cache_;
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;
   std::unordered_map<Id, std::unique_ptr<Pool>, IdHash> pools_;
+};
+
+struct KernelLibrary::Lease::Turn {
+  std::mutex mutex;
+  Event last;
 };
 
 }  // namespace moecl
