@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/check.hpp"
+#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 
@@ -27,6 +28,8 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
     state_->ranks.push_back(std::make_unique<State::Rank>());
     state_->ranks.back()->stream = stream;
   }
+  for (const StreamView& stream : streams)
+    if (streams.size() > 1) stream.context->kernels().share_between_queues(*stream.device);
   // Pairs of the same two devices and contexts are alike.
   std::map<std::pair<std::pair<const Context*, const Device*>, std::pair<const Context*, const Device*>>,
            TransportChoice>

@@ -35,7 +35,7 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::
 void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
                       PackedWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
                       TensorView out) const {
-  if (segments_.empty()) {
+  if (batched_.gate_up.present()) {
     // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
     clblast_gemm::enqueue(
         stream, {by_expert(a, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});

@@ -10,6 +10,7 @@ namespace moecl {
 
 class Experts {
  public:
+  Experts() = default;
   Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
           const MoeLayerOptions& options, dense_backend::Backend batched_backend, const LoadProgress& progress);
 

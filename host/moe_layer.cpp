@@ -1,12 +1,10 @@
-#include <moecl/gating_top_k.hpp>
 #include <moecl/local_strategy.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/trace.hpp>
 
 #include <algorithm>
 
-#include "host/experts.hpp"
-#include "host/shared_experts.hpp"
+#include "host/layer_parts.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -14,81 +12,10 @@ namespace {
 
 constexpr std::uint64_t default_workspace_bytes = 256ULL << 20;
 
-void expect_shape(const MoeShape& shape) {
-  require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.experts >= 1,
-          "layer: hidden {}, intermediate {}, experts {} must be positive", shape.hidden, shape.intermediate,
-          shape.experts);
-  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.experts, "layer: top_k {} is not in [1, {} experts]",
-          shape.router.top_k, shape.experts);
-  const std::string unroutable = gating_top_k::reject(shape.router, shape.experts);
-  require(unroutable.empty(), "layer: {}", unroutable);
-  require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
-  require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
-  if (shape.router.weight_on_input)
-    fail(ErrorCode::unsupported, "layer: router weights on the input are not supported yet");
-  if (!shape.activation.gated)
-    fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
-}
-
-void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
-  expect_matrix(expert.gate, (what + " gate").c_str(), inter, hidden);
-  expect_matrix(expert.up, (what + " up").c_str(), inter, hidden);
-  expect_matrix(expert.down, (what + " down").c_str(), hidden, inter);
-}
-
-void expect_weights(const MoeShape& shape, const MoeWeights& weights) {
-  expect_matrix(weights.router, "router", shape.experts, shape.hidden);
-  require(weights.selection_bias.present() == shape.selection_bias,
-          "selection bias: the shape says {}, the weights have {}", shape.selection_bias ? "one" : "none",
-          weights.selection_bias.present() ? "one" : "none");
-  if (shape.selection_bias) expect_matrix(weights.selection_bias, "selection bias", 1, shape.experts);
-  require(weights.experts.size() == static_cast<std::size_t>(shape.experts),
-          "experts: the shape says {}, the weights have {}", shape.experts, weights.experts.size());
-  for (std::size_t i = 0; i < weights.experts.size(); ++i)
-    expect_expert(weights.experts[i], fmt::format("expert {}", i), shape.hidden, shape.intermediate);
-  if (shape.shared_intermediate > 0)
-    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate);
-  if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
-}
-
 }  // namespace
 
-namespace {
-
-/// Who computes dense products, and the experts' in the batched layout.
-struct Backends {
-  dense_backend::Choice dense, batched;
-
-  Backends(const DeviceCaps& caps, const MoeLayerOptions& options)
-      : dense(dense_backend::select(caps, options.dtype)), batched(dense_backend::select_batched(caps, options.dtype)) {
-    if (!options.dense_backend) return;
-    require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
-            "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
-    dense = batched = {*options.dense_backend, "asked for by the caller"};
-  }
-};
-
-}  // namespace
-
-struct MoeLayer::State {
-  const Device* device;
-  MoeShape shape;
-  MoeLayerOptions options;
-  MoeLayerReport report;
-  DenseProduct router;
-  Buffer selection_bias_memory;
-  TensorView selection_bias;
-  Experts experts;
-  SharedExperts shared;
-
-  State(StreamView stream, WeightUpload& upload, const MoeShape& layer_shape, const MoeWeights& weights,
-        const MoeLayerOptions& layer_options, const Backends& backends, const LoadProgress& progress)
-      : device(stream.device),
-        shape(layer_shape),
-        options(layer_options),
-        router(stream, upload, {weights.router}, layer_options.dtype, backends.dense.backend),
-        experts(stream, upload, shape, weights.experts, layer_options, backends.batched.backend, progress),
-        shared(stream, upload, shape, weights, layer_options.dtype, backends.dense.backend) {}
+struct MoeLayer::State : LayerParts {
+  using LayerParts::LayerParts;
 
   local_strategy::Problem problem(std::int64_t tokens) const {
     local_strategy::Problem problem;
@@ -156,32 +83,8 @@ void MoeLayer::State::choose_chunk() {
 MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
                    const LoadProgress& progress) {
   const Trace::Span span(stream.trace, "load layer");
-  expect_shape(shape);
-  expect_weights(shape, weights);
-  require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
-  require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
-          "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
-  const Backends backends(stream.device->caps, options);
-  WeightUpload upload(stream);
-  state_ = std::make_unique<State>(stream, upload, shape, weights, options, backends, progress);
-  State& state = *state_;
-  if (shape.selection_bias) {
-    state.selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
-    const TensorView row(state.selection_bias_memory.view(), DType::f32, {1, shape.experts});
-    upload.copy(weights.selection_bias, row);
-    state.selection_bias = TensorView(row.buffer, DType::f32, {shape.experts});
-  }
-  upload.finish();
-  state.choose_chunk();
-  state.report.dense_backend = dense_backend::name(backends.dense.backend);
-  state.report.dense_reason = backends.dense.reason;
-  if (options.layout == ExpertLayout::batched) {
-    state.report.batched_backend = dense_backend::name(backends.batched.backend);
-    state.report.batched_reason = backends.batched.reason;
-  }
-  state.report.weight_segments = state.experts.segments();
-  state.report.weight_bytes = state.experts.weight_bytes() + state.router.weight_bytes() + state.shared.weight_bytes() +
-                              state.selection_bias_memory.size_bytes();
+  state_ = std::make_unique<State>(stream, shape, weights, shape.experts, options, progress);
+  state_->choose_chunk();
 }
 
 MoeLayer::~MoeLayer() = default;
@@ -211,7 +114,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
     if (!ids.present()) {
       ids = given_or(args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k);
       weights = given_or(args.topk_weights, workspace, layout.weights, DType::f32, tokens, top_k);
-      gating_top_k::enqueue(stream, {logits, selection_bias, ids, weights}, shape.router);
+      choose_experts(stream, logits, ids, weights);
     }
   }
   const local_strategy::Dispatched dispatched =

@@ -16,6 +16,10 @@ struct DeviceOptions {
   void add_to(CLI::App& command);
   /// A context that can trace, on the first usable device that matches. Errors: no_device
   std::unique_ptr<Context> open() const;
+  /// All usable devices that match, of every platform named. Errors: no_device
+  std::vector<Device> select() const;
+  /// A context that can trace, of these devices.
+  std::unique_ptr<Context> open(std::vector<Device> devices) const;
 };
 
 }  // namespace moecl::cli

@@ -1,8 +1,12 @@
 #pragma once
-// One MoE layer of a checkpoint on a device, and what a forward pass of it gave: shared by `run` and `verify`.
+// One MoE layer of a checkpoint on its device or devices, and what a forward pass of it gave: shared by `run` and
+// `verify`.
 #include <moecl/checkpoint.hpp>
 #include <moecl/moe_layer.hpp>
+#include <moecl/trace.hpp>
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,13 +20,15 @@ struct LayerOptions {
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", strategy = "auto", quantize;
-  int ranks = 1, tp = 1, dp = 1;
+  int ranks = 1, tp = 1;
+  std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   std::vector<std::int64_t> tokens_per_rank;
   DeviceOptions device;
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
+  int dp_size() const { return dp.value_or(ranks / tp); }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };
@@ -35,32 +41,81 @@ struct LayerOutputs {
 };
 
 struct ForwardTimes {
-  std::vector<double> us;        ///< one a timed pass, sorted
-  std::uint64_t host_syncs = 0;  ///< blocking calls in one forward
+  std::vector<double> us;             ///< one a timed pass, sorted; of several ranks the slowest's
+  std::uint64_t host_syncs = 0;       ///< blocking calls of one rank in one forward
+  std::uint64_t bytes_exchanged = 0;  ///< received by ranks from each other in one forward, summed
 };
 
+/// What was chosen and what it took, for the summary.
+struct SessionReport {
+  std::vector<DeviceCaps> devices;  ///< one a rank
+  std::string rank_places;          ///< how ranks share devices
+  std::string strategy, strategy_reason;
+  std::vector<std::string> transports;  ///< "0 -> 1: staged: different contexts, ..."
+  MoeLayerReport layer;                 ///< of rank 0; weight_bytes of all ranks
+  std::uint64_t workspace_bytes = 0, programs_built = 0, programs_from_disk = 0;
+  std::vector<WorkSummary> kernels;  ///< of the traced pass, all ranks
+};
+
+/// A layer of a checkpoint on one device, or one rank of it on each of several.
 class LayerSession {
  public:
-  explicit LayerSession(const LayerOptions& options);
+  /// Errors: as LayerOptions::check, Checkpoint, MoeLayer and ParallelLayer
+  static std::unique_ptr<LayerSession> open(const LayerOptions& options);
+  virtual ~LayerSession() = default;
 
   /// A pass that also tells what the router did, `repeat` timed ones, and a traced one for the kernels' times.
   /// @param hidden_states  T * H values, rounded to the session's dtype on the way in
-  LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times);
+  virtual LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) = 0;
+  virtual SessionReport report() = 0;
+  /// Of all contexts; with several, the number of the context goes before the file's suffix. Errors: io_error
+  virtual void write_trace(const std::string& path) = 0;
 
   const MoeLayerConfig& config() const { return config_; }
-  const MoeLayer& layer() const { return *layer_; }
-  Context& context() { return *context_; }
   DType dtype() const { return dtype_; }
   double load_ms() const { return load_ms_; }
 
- private:
+ protected:
+  /// Reads the config and decides the dtype; `experts` of the layer are found, not loaded.
+  explicit LayerSession(const LayerOptions& options);
+
   Checkpoint checkpoint_;
   MoeLayerConfig config_;
   DType dtype_ = DType::f32;
-  std::unique_ptr<Context> context_;
-  Stream stream_;
-  std::optional<MoeLayer> layer_;
   double load_ms_ = 0;
 };
+
+/// One device. And ranks: a thread, a queue and a ParallelLayer each.
+std::unique_ptr<LayerSession> open_single_session(const LayerOptions& options);
+std::unique_ptr<LayerSession> open_parallel_session(const LayerOptions& options);
+
+/// Device memory with a shape.
+struct DeviceTensor {
+  Buffer memory;
+  TensorView view;
+
+  DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape);
+  /// Appends the values to `to`. Stops the host.
+  template <class T>
+  void read(StreamView stream, std::vector<T>& to) const {
+    const std::size_t first = to.size();
+    to.resize(first + static_cast<std::size_t>(view.elements()));
+    read_blocking(stream, view.buffer, to.data() + first, view.size_bytes());
+  }
+};
+
+/// What a forward pass may tell, in device memory.
+struct ObservedTensors {
+  DeviceTensor out, routed, logits, ids, weights;
+
+  ObservedTensors(Context& context, const MoeShape& shape, std::int64_t tokens);
+  /// Appends to every tensor of `to`. Stops the host.
+  void read(StreamView stream, LayerOutputs& to) const;
+};
+
+/// Milliseconds on the host's clock.
+double milliseconds_since(std::chrono::steady_clock::time_point start);
+/// Tokens of each expert from the chosen ids.
+void count_experts(const MoeShape& shape, LayerOutputs& outputs);
 
 }  // namespace moecl::cli

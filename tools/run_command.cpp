@@ -47,35 +47,40 @@ void write_outputs(const std::string& path, const LayerOutputs& out, const MoeSh
                            named("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
 }
 
-nlohmann::ordered_json summarise(LayerSession& session, const LayerOutputs& outputs, const ForwardTimes& times) {
+nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& options, const LayerOutputs& outputs,
+                                 const ForwardTimes& times) {
   const MoeShape& shape = session.config().shape;
-  const DeviceCaps& caps = session.context().devices().front().caps;
-  const MoeLayerReport& report = session.layer().report();
+  const SessionReport report = session.report();
   nlohmann::ordered_json summary;
   summary["model"] = {{"family", session.config().family}, {"layer", session.config().layer},
                       {"hidden_size", shape.hidden},       {"intermediate_size", shape.intermediate},
                       {"experts", shape.experts},          {"top_k", shape.router.top_k}};
   summary["tokens"] = outputs.tokens;
   summary["dtype"] = name(session.dtype());
-  summary["devices"] = {{{"platform", caps.platform_name}, {"name", caps.name}, {"driver", caps.driver_version}}};
-  summary["parallel"] = {{"ranks", 1}, {"tp", 1}, {"dp", 1}, {"ep", false}};
-  summary["strategy"] = {{"name", "local"}, {"reason", "one rank holds every expert"}};
-  summary["dense_backend"] = {{"name", report.dense_backend}, {"reason", report.dense_reason}};
+  summary["devices"] = nlohmann::ordered_json::array();
+  for (const DeviceCaps& caps : report.devices)
+    summary["devices"].push_back(
+        {{"platform", caps.platform_name}, {"name", caps.name}, {"driver", caps.driver_version}});
+  summary["rank_places"] = report.rank_places;
+  summary["parallel"] = {
+      {"ranks", options.ranks}, {"tp", options.tp}, {"dp", options.dp_size()}, {"ep", options.ranks > 1}};
+  summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
+  summary["transports"] = report.transports;
+  summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
   summary["kernels"] = nlohmann::ordered_json::array();
-  for (const WorkSummary& row : session.context().trace()->summary())
+  for (const WorkSummary& row : report.kernels)
     summary["kernels"].push_back(
         {{"name", row.name}, {"variant", row.variant}, {"count", row.count}, {"total_us", row.total_us}});
   summary["forward_us"] = {
       {"min", times.us.front()}, {"median", times.us[times.us.size() / 2]}, {"max", times.us.back()}};
   summary["host_syncs"] = times.host_syncs;
-  summary["bytes_exchanged"] = 0;
-  summary["workspace_bytes"] = session.layer().workspace_bytes(outputs.tokens);
-  summary["weight_bytes"] = report.weight_bytes;
-  summary["weight_segments"] = report.weight_segments;
-  summary["chunk_tokens"] = report.chunk_tokens;
+  summary["bytes_exchanged"] = times.bytes_exchanged;
+  summary["workspace_bytes"] = report.workspace_bytes;
+  summary["weight_bytes"] = report.layer.weight_bytes;
+  summary["weight_segments"] = report.layer.weight_segments;
+  summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["load_ms"] = session.load_ms();
-  summary["programs"] = {{"built", session.context().counters().programs_built.load()},
-                         {"from_cache", session.context().counters().programs_from_disk.load()}};
+  summary["programs"] = {{"built", report.programs_built}, {"from_cache", report.programs_from_disk}};
   return summary;
 }
 
@@ -88,22 +93,25 @@ void print(const nlohmann::ordered_json& s) {
              s["model"]["intermediate_size"].get<std::int64_t>(), s["model"]["top_k"].get<int>(), text(s["dtype"]));
   fmt::print("on {} / {} (driver {})\n", text(s["devices"][0]["platform"]), text(s["devices"][0]["name"]),
              text(s["devices"][0]["driver"]));
-  fmt::print("strategy {}: {}\ndense products by {}: {}\n\n", text(s["strategy"]["name"]),
+  for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
+  fmt::print("{}; strategy {}: {}\ndense products by {}: {}\n\n", text(s["rank_places"]), text(s["strategy"]["name"]),
              text(s["strategy"]["reason"]), text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),
                     us(kernel["total_us"])});
-  fmt::print("{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes of workspace\n", table(rows),
-             us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
-             s["host_syncs"].get<std::uint64_t>(), s["workspace_bytes"].get<std::uint64_t>());
+  fmt::print("{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes exchanged, {} bytes of workspace\n",
+             table(rows), us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
+             s["host_syncs"].get<std::uint64_t>(), s["bytes_exchanged"].get<std::uint64_t>(),
+             s["workspace_bytes"].get<std::uint64_t>());
   fmt::print("loaded in {:.0f} ms, {} bytes of weights; {} programs built, {} from the cache\n",
              s["load_ms"].get<double>(), s["weight_bytes"].get<std::uint64_t>(), s["programs"]["built"].get<int>(),
              s["programs"]["from_cache"].get<int>());
 }
 
 void run(const RunOptions& options) {
-  LayerSession session(options.layer);
+  const std::unique_ptr<LayerSession> opened = LayerSession::open(options.layer);
+  LayerSession& session = *opened;
   const std::int64_t hidden = session.config().shape.hidden;
   const std::vector<float> input = options.input.empty()
                                        ? random_normal(static_cast<std::size_t>(options.tokens * hidden), options.seed)
@@ -111,8 +119,8 @@ void run(const RunOptions& options) {
   ForwardTimes times;
   const LayerOutputs outputs = session.run(input, options.repeat, times);
   if (!options.output.empty()) write_outputs(options.output, outputs, session.config().shape);
-  if (!options.trace.empty()) session.context().trace()->write_chrome_json(options.trace);
-  const nlohmann::ordered_json summary = summarise(session, outputs, times);
+  if (!options.trace.empty()) session.write_trace(options.trace);
+  const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
   if (options.json)
     std::cout << summary.dump(2) << '\n';
   else

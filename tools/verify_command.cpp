@@ -34,7 +34,8 @@ struct Verdict {
 Verdict verify(LayerOptions options, const std::string& dir) {
   options.model_dir = dir;
   const SafetensorsFile golden = SafetensorsFile::open(dir + "/golden.safetensors");
-  LayerSession session(options);
+  const std::unique_ptr<LayerSession> opened = LayerSession::open(options);
+  LayerSession& session = *opened;
   const auto hidden = static_cast<std::size_t>(session.config().shape.hidden);
   GoldenTensors names = golden_tensors(session.dtype());
   if (!golden.has(names.output)) names = golden_tensors(DType::f32);  // a case of no tokens has only these

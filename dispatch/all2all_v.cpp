@@ -1,0 +1,153 @@
+// All2AllV: exactly the rows that each rank needs. The sizes depend on the routing, so the host reads them once.
+#include <moecl/combine.hpp>
+#include <moecl/context.hpp>
+#include <moecl/gather_rows.hpp>
+#include <moecl/index_vectors.hpp>
+
+#include <numeric>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+class All2AllV final : public Strategy {
+ public:
+  All2AllV(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+
+  RoutedRows dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.stream();
+    const DeviceCaps& caps = stream.device->caps;
+    agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
+    share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
+    const std::int64_t slots = share_.count * top_k;
+
+    WorkspaceLayout layout;
+    const SortedSlots::Layout own(layout, slots, rank_.experts, caps);
+    const std::uint64_t ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts)),
+                        permuted = layout.add(bytes_of(problem_.dtype, slots, problem_.hidden));
+    const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
+    const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
+    weights_ = tokens.weights.rows(share_.begin, share_.count);
+    const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
+    slot_rows_ = sorted.slot_rows;
+    const TensorView rows = tensor_at(memory, permuted, problem_.dtype, slots, problem_.hidden);
+    // Slots without an expert stand past the last row end.
+    gather_rows::enqueue(stream, {x, sorted.sorted_slots, top_k, sorted.row_ends, 0, rows});
+    const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
+
+    // The one host read: how many rows each rank has for each.
+    std::vector<std::int32_t> all(static_cast<std::size_t>(ranks * rank_.experts));
+    read_blocking(stream, all_ends.buffer, all.data(), all.size() * sizeof(std::int32_t));
+    const auto rows_before = [&](std::int32_t source, std::int32_t expert) -> std::int64_t {
+      return expert == 0 ? 0 : all[static_cast<std::size_t>(source * rank_.experts + expert - 1)];
+    };
+    sends_ = receives_ = {};
+    block_ends_.clear();
+    received_ = 0;
+    for (std::int32_t r = 0; r < ranks; ++r) {
+      const Share theirs = share_of(rank_.experts, ranks, r);
+      const auto first = static_cast<std::int32_t>(theirs.begin),
+                 end = static_cast<std::int32_t>(theirs.begin + theirs.count);
+      const std::int64_t mine = rows_before(rank_.ep.rank(), first);
+      sends_.rows.push_back(rows_before(rank_.ep.rank(), end) - mine);
+      sends_.first.push_back(mine);
+      receives_.first.push_back(received_);
+      const std::int32_t begin = rank_.first_expert;
+      for (std::int32_t e = 0; e < rank_.local_experts; ++e)
+        block_ends_.push_back(
+            static_cast<std::int32_t>(received_ + rows_before(r, begin + e + 1) - rows_before(r, begin)));
+      receives_.rows.push_back(rows_before(r, begin + rank_.local_experts) - rows_before(r, begin));
+      received_ += receives_.rows.back();
+    }
+    if (block_ends_.empty()) block_ends_.assign(static_cast<std::size_t>(ranks), 0);  // a rank without experts
+
+    WorkspaceLayout receiving;
+    const std::int32_t experts = std::max(rank_.local_experts, 1);
+    const std::uint64_t window = receiving.add(bytes_of(problem_.dtype, received_, problem_.hidden)),
+                        blocks = receiving.add(block_ends_.size() * sizeof(std::int32_t)),
+                        groups = receiving.add(bytes_of(DType::i32, received_));
+    const SortedSlots::Layout by_expert(receiving, received_, experts, caps);
+    const BufferView into = receive_memory_.reserve(*stream.context, receiving.total_bytes());
+    const TensorView recv = tensor_at(into, window, problem_.dtype, received_, problem_.hidden);
+    exchange(rows, sends_, recv, receives_);
+    // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
+    const TensorView ends_of_blocks =
+        tensor_at(into, blocks, DType::i32, static_cast<std::int64_t>(block_ends_.size()));
+    enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes());
+    const TensorView expert_of_row = tensor_at(into, groups, DType::i32, received_, 1);
+    index_vectors::enqueue(
+        stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into, groups, DType::i32, received_)});
+    const SortedSlots in_order = SortedSlots::sort(stream, by_expert, into, expert_of_row, 0, experts, TensorView());
+    received_rows_ = in_order.slot_rows;
+    RoutedRows routed;
+    routed.x = recv;
+    routed.index = in_order.sorted_slots;
+    routed.row_ends = in_order.row_ends;
+    routed.rows = received_;
+    return routed;
+  }
+
+  void combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.stream();
+    const std::int64_t slots = share_.count * problem_.top_k;
+    WorkspaceLayout layout;
+    const std::uint64_t back = layout.add(bytes_of(DType::f32, received_, problem_.hidden)),
+                        home = layout.add(bytes_of(DType::f32, slots, problem_.hidden)),
+                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
+    const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden),
+                     recv = tensor_at(memory, home, DType::f32, slots, problem_.hidden);
+    gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
+    exchange(send, receives_, recv, sends_);
+    combine::Args args;
+    args.rows = recv;
+    args.slot_rows = slot_rows_;
+    args.weights = weights_;
+    args.out = rank_.tp.size() == 1 ? out : tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
+    combine::enqueue(stream, args);
+    if (rank_.tp.size() > 1) gather_shares(rank_.tp, args.out, out);
+  }
+
+  std::uint64_t workspace_bytes() const noexcept override {
+    return send_memory_.capacity_bytes() + receive_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
+  }
+
+ private:
+  /// Runs of rows, one for each rank.
+  struct Runs {
+    std::vector<std::int64_t> first, rows;
+  };
+
+  static Communicator::Blocks blocks_of(const Runs& runs, const TensorView& rows) {
+    Communicator::Blocks blocks;
+    for (std::size_t r = 0; r < runs.rows.size(); ++r) {
+      blocks.offsets.push_back(bytes_of(rows.dtype, runs.first[r], rows.shape[1]));
+      blocks.bytes.push_back(bytes_of(rows.dtype, runs.rows[r], rows.shape[1]));
+    }
+    return blocks;
+  }
+  void exchange(const TensorView& from, const Runs& sends, const TensorView& to, const Runs& receives) {
+    rank_.ep.all_to_all_v(from.buffer.slice(0, from.size_bytes()), blocks_of(sends, from),
+                          to.buffer.slice(0, to.size_bytes()), blocks_of(receives, to));
+  }
+
+  ExpertRank rank_;
+  ExpertProblem problem_;
+  Workspace send_memory_, receive_memory_, combine_memory_;
+  Share share_{};
+  Runs sends_, receives_;
+  std::vector<std::int32_t> block_ends_;  ///< lives until the device has read it: the next dispatch waits for more
+  std::int64_t received_ = 0;
+  TensorView weights_, slot_rows_, received_rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem) {
+  return std::make_unique<All2AllV>(rank, problem);
+}
+
+}  // namespace moecl

@@ -1,0 +1,111 @@
+// AllGather and multicast: every rank sees the tokens of all dp ranks and computes those that chose one of its experts;
+// the partial sums are added up.
+#include <moecl/combine.hpp>
+#include <moecl/context.hpp>
+
+#include <numeric>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+class AllGather final : public Strategy {
+ public:
+  AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast)
+      : rank_(rank), problem_(problem), by_broadcast_(by_broadcast) {}
+
+  RoutedRows dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.stream();
+    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    tokens_.clear();
+    for (std::int32_t d = 0; d < rank_.dp.size(); ++d)
+      tokens_.push_back(counts[static_cast<std::size_t>(d * rank_.tp.size())]);
+    total_ = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
+    const std::int32_t top_k = problem_.top_k;
+    const std::int64_t slots = total_ * top_k;
+
+    WorkspaceLayout layout;
+    const std::uint64_t x = layout.add(bytes_of(problem_.dtype, total_, problem_.hidden)),
+                        ids = layout.add(bytes_of(DType::i32, total_, top_k)),
+                        weights = layout.add(bytes_of(DType::f32, total_, top_k));
+    const SortedSlots::Layout sort(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
+    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+    const TensorView all_x = tensor_at(memory, x, problem_.dtype, total_, problem_.hidden),
+                     all_ids = tensor_at(memory, ids, DType::i32, total_, top_k);
+    all_weights_ = tensor_at(memory, weights, DType::f32, total_, top_k);
+    collect(tokens.x, all_x);
+    collect(tokens.ids, all_ids);
+    collect(tokens.weights, all_weights_);
+
+    // A rank without experts sorts by one that nobody chose.
+    const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
+    const SortedSlots sorted = SortedSlots::sort(stream, sort, memory, all_ids, first,
+                                                 std::max(rank_.experts, first + sort.experts), tokens.fault);
+    slot_rows_ = sorted.slot_rows;
+    RoutedRows routed;
+    routed.x = all_x;
+    routed.index = sorted.sorted_slots;
+    routed.index_divisor = top_k;
+    routed.row_ends = sorted.row_ends;
+    routed.rows = slots;
+    return routed;
+  }
+
+  void combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.stream();
+    WorkspaceLayout layout;
+    const std::uint64_t partial = layout.add(bytes_of(DType::f32, total_, problem_.hidden));
+    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
+    combine::Args args;
+    args.rows = expert_rows;
+    args.slot_rows = slot_rows_;
+    args.weights = all_weights_;
+    args.out = tensor_at(memory, partial, DType::f32, total_, problem_.hidden);
+    combine::enqueue(stream, args);
+    if (!by_broadcast_) {
+      rank_.dp.reduce_scatter(args.out, out, tokens_);
+      if (rank_.tp.size() > 1) rank_.tp.all_reduce(out);
+      return;
+    }
+    rank_.ep.all_reduce(args.out);
+    const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
+    const TensorView own = args.out.rows(first, out.shape[0]);
+    enqueue_copy(stream, own.buffer.slice(0, own.size_bytes()), out.buffer.slice(0, out.size_bytes()));
+  }
+
+  std::uint64_t workspace_bytes() const noexcept override {
+    return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
+  }
+
+ private:
+  /// Every dp rank's rows, one after the other.
+  void collect(const TensorView& mine, const TensorView& all) {
+    std::vector<std::uint64_t> bytes;
+    for (const std::int64_t count : tokens_) bytes.push_back(bytes_of(all.dtype, count, all.shape[1]));
+    const BufferView own = mine.buffer.slice(0, mine.size_bytes());
+    if (!by_broadcast_) return rank_.dp.all_gather_v(own, all.buffer.slice(0, all.size_bytes()), bytes);
+    std::uint64_t offset = 0;
+    for (std::int32_t d = 0; d < rank_.dp.size(); offset += bytes[static_cast<std::size_t>(d++)]) {
+      const BufferView slice = all.buffer.slice(offset, bytes[static_cast<std::size_t>(d)]);
+      if (d == rank_.dp.rank()) enqueue_copy(rank_.ep.stream(), own, slice);
+      rank_.dp.broadcast(slice, d);
+    }
+  }
+
+  ExpertRank rank_;
+  ExpertProblem problem_;
+  bool by_broadcast_;
+  Workspace dispatch_memory_, combine_memory_;
+  std::vector<std::int64_t> tokens_;  ///< of each dp rank
+  std::int64_t total_ = 0;
+  TensorView all_weights_, slot_rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast) {
+  return std::make_unique<AllGather>(rank, problem, by_broadcast);
+}
+
+}  // namespace moecl

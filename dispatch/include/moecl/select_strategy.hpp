@@ -1,0 +1,27 @@
+#pragma once
+#include <moecl/strategy.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace moecl {
+
+/// What the choice of a strategy depends on; every rank must give the same.
+struct SelectStrategy {
+  std::int32_t ep_size = 1, tp_size = 1;
+  std::int64_t max_tokens = 0;         ///< of the dp rank that has most
+  std::int64_t tokens_per_rank = 512;  ///< that an MC2 window is meant for
+};
+
+struct StrategyChoice {
+  StrategyKind kind = StrategyKind::all_gather;
+  std::string reason;
+};
+
+/// MC2 while the tokens fit its windows, all_gather for one rank, else all2all_v.
+/// Source: vllm-ascend's choice for the A3 (910C)
+StrategyChoice select_strategy(const SelectStrategy& problem);
+/// Errors: invalid_argument  no strategy of that name
+StrategyKind strategy_from_name(std::string_view text);
+
+}  // namespace moecl

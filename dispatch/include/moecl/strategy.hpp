@@ -1,0 +1,71 @@
+#pragma once
+#include <moecl/communicator.hpp>
+#include <moecl/expert_map.hpp>
+#include <moecl/parallel_config.hpp>
+#include <moecl/routed_rows.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moecl {
+
+/// How tokens travel to the ranks that own their experts, and back.
+enum class StrategyKind : std::uint8_t {
+  mc2,         ///< windows of fixed capacity; the host never learns a count
+  all_gather,  ///< every rank gets all tokens of the dp ranks; partial sums are reduced and scattered
+  all2all_v,   ///< exactly the rows that each rank needs; one host read of the split sizes
+  multicast    ///< as all_gather, by broadcasts at cumulative offsets and one all-reduce
+};
+const char* name(StrategyKind kind) noexcept;
+
+/// One rank of an expert-parallel layer: its place in the dp x tp grid, its experts and its peers.
+struct ExpertRank {
+  /// @param world  All ranks of the grid; rank = dp_rank * tp + tp_rank. @param tp  Divides the world's size
+  /// Errors: invalid_argument
+  ExpertRank(Communicator world, std::int32_t tp, std::int32_t experts);
+
+  ParallelConfig parallel;
+  Communicator ep;  ///< everyone: each owns some experts
+  Communicator dp;  ///< those with other tokens at this tp rank
+  Communicator tp;  ///< those with the same tokens
+  std::int32_t experts;
+  std::int32_t first_expert, local_experts;  ///< a linear run
+};
+
+/// The same for every rank of a layer; disagreement is an error on all of them.
+struct ExpertProblem {
+  std::int64_t hidden = 0;
+  std::int32_t top_k = 0;
+  DType dtype = DType::f32;  ///< of the hidden states
+};
+
+/// The tokens of one call. Ranks of one tp group bring the same ones.
+struct TokensIn {
+  TensorView x;        ///< Shape: [T, H]
+  TensorView ids;      ///< Shape: [T, K] i32, global experts
+  TensorView weights;  ///< Shape: [T, K] f32
+  TensorView fault;    ///< optional in/out. Shape: [4] i32, see fault.hpp
+};
+
+/// One strategy of one rank: both halves, with the memory that goes between them. Every rank calls both halves of the
+/// same call, with or without tokens.
+///
+/// Two micro-batches in flight need two objects. Errors, Async, Threads: as Communicator; all2all_v stops the host
+/// once, in dispatch, to read the split sizes. Source: vllm-ascend's token dispatchers and prepare/finalize classes
+class Strategy {
+ public:
+  static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
+  virtual ~Strategy() = default;
+
+  /// Brings rows to this rank's experts, in the order expert, source rank, token, k.
+  virtual RoutedRows dispatch(const TokensIn& tokens) = 0;
+  /// Brings the weighted sums back. @param expert_rows  Shape: [R, H] f32, as dispatched. @param out  Shape: [T, H]
+  /// f32: for all tokens that were brought to `dispatch`
+  virtual void combine(TensorView expert_rows, TensorView out) = 0;
+  /// Device memory held; grows with the tokens seen.
+  virtual std::uint64_t workspace_bytes() const noexcept = 0;
+};
+
+}  // namespace moecl

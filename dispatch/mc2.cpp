@@ -1,0 +1,122 @@
+// MC2: windows of fixed capacity. Every rank sends every rank a slab of as many rows as it could need at most, so sizes
+// are known before any token is routed, and the counts stay on the devices.
+#include <moecl/combine.hpp>
+#include <moecl/context.hpp>
+#include <moecl/gather_rows.hpp>
+#include <moecl/window_slots.hpp>
+
+#include <algorithm>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+class Mc2 final : public Strategy {
+ public:
+  Mc2(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+
+  RoutedRows dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.stream();
+    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
+    share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
+    const std::int64_t most = *std::max_element(counts.begin(), counts.end());
+    // No token has more rows for a rank than the rank has experts.
+    const std::int64_t rows_each = std::min<std::int64_t>(top_k, share_of(rank_.experts, ranks, 0).count);
+    capacity_ = share_of(most, rank_.tp.size(), 0).count * rows_each;
+    const std::int64_t slots = share_.count * top_k, rows = ranks * capacity_;
+    const DeviceCaps& caps = stream.device->caps;
+
+    WorkspaceLayout layout;
+    const SortedSlots::Layout own(layout, slots, rank_.experts, caps),
+        received(layout, rows, std::max(rank_.local_experts, 1), caps);
+    const std::uint64_t outgoing = layout.add(bytes_of(DType::i32, rows)),
+                        ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts)),
+                        incoming = layout.add(bytes_of(DType::i32, rows)),
+                        home = layout.add(bytes_of(DType::i32, slots)),
+                        sent = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden)),
+                        window = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden));
+    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+
+    const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
+    weights_ = tokens.weights.rows(share_.begin, share_.count);
+    const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
+    const TensorView to_send = tensor_at(memory, outgoing, DType::i32, rows);
+    window_slots::enqueue(stream, window_slots::Outgoing{sorted.row_ends, sorted.sorted_slots, ranks, to_send});
+    const TensorView send = tensor_at(memory, sent, problem_.dtype, rows, problem_.hidden);
+    gather_rows::enqueue(stream, {x, to_send, top_k, {}, 0, send});
+    home_ = tensor_at(memory, home, DType::i32, slots);
+    window_slots::enqueue(stream, window_slots::Home{sorted.row_ends, sorted.slot_rows, ranks, capacity_, home_});
+
+    const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
+    const TensorView recv = tensor_at(memory, window, problem_.dtype, rows, problem_.hidden);
+    exchange_slabs(send, recv);
+
+    const TensorView local_ids = tensor_at(memory, incoming, DType::i32, rows, 1);
+    window_slots::enqueue(stream, window_slots::Incoming{all_ends, rank_.ep.rank(), local_ids});
+    const SortedSlots in_order =
+        SortedSlots::sort(stream, received, memory, local_ids, 0, received.experts, TensorView());
+    window_rows_ = in_order.slot_rows;
+    RoutedRows routed;
+    routed.x = recv;
+    routed.index = in_order.sorted_slots;
+    routed.row_ends = in_order.row_ends;
+    routed.rows = rows;
+    return routed;
+  }
+
+  void combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.stream();
+    const std::int64_t rows = rank_.ep.size() * capacity_;
+    WorkspaceLayout layout;
+    const std::uint64_t sent = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
+                        window = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
+                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
+    const TensorView send = tensor_at(memory, sent, DType::f32, rows, problem_.hidden),
+                     recv = tensor_at(memory, window, DType::f32, rows, problem_.hidden);
+    // Back to where each row stood in the window.
+    gather_rows::enqueue(stream, {expert_rows, window_rows_, 1, {}, 0, send});
+    exchange_slabs(send, recv);
+    combine::Args args;
+    args.rows = recv;
+    args.slot_rows = home_;
+    args.weights = weights_;
+    args.out = rank_.tp.size() == 1 ? out : tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
+    combine::enqueue(stream, args);
+    if (rank_.tp.size() > 1) gather_shares(rank_.tp, args.out, out);
+  }
+
+  std::uint64_t workspace_bytes() const noexcept override {
+    return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
+  }
+
+ private:
+  void exchange_slabs(const TensorView& send, const TensorView& recv) {
+    const std::uint64_t slab = bytes_of(send.dtype, capacity_, problem_.hidden);
+    Communicator::Blocks blocks;
+    for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
+      blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
+      blocks.bytes.push_back(slab);
+    }
+    rank_.ep.all_to_all_v(send.buffer.slice(0, send.size_bytes()), blocks, recv.buffer.slice(0, recv.size_bytes()),
+                          blocks);
+  }
+
+  ExpertRank rank_;
+  ExpertProblem problem_;
+  Workspace dispatch_memory_, combine_memory_;
+  Share share_{};
+  std::int64_t capacity_ = 0;
+  TensorView weights_, home_, window_rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem) {
+  return std::make_unique<Mc2>(rank, problem);
+}
+
+}  // namespace moecl

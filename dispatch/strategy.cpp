@@ -1,0 +1,128 @@
+#include <moecl/context.hpp>
+#include <moecl/expert_sort.hpp>
+#include <moecl/strategy.hpp>
+
+#include <algorithm>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+std::vector<std::int32_t> column_of(std::int32_t world, std::int32_t tp, std::int32_t tp_rank) {
+  std::vector<std::int32_t> members;
+  for (std::int32_t rank = tp_rank; rank < world; rank += tp) members.push_back(rank);
+  return members;
+}
+
+std::vector<std::int32_t> row_of(std::int32_t tp, std::int32_t dp_rank) {
+  std::vector<std::int32_t> members;
+  for (std::int32_t rank = 0; rank < tp; ++rank) members.push_back(dp_rank * tp + rank);
+  return members;
+}
+
+std::int32_t checked_tp(const Communicator& world, std::int32_t tp) {
+  require(tp >= 1 && world.size() % tp == 0, "parallel: tp {} does not divide {} ranks", tp, world.size());
+  return tp;
+}
+
+}  // namespace
+
+const char* name(StrategyKind kind) noexcept {
+  switch (kind) {
+    case StrategyKind::mc2:
+      return "mc2";
+    case StrategyKind::all_gather:
+      return "allgather";
+    case StrategyKind::all2all_v:
+      return "all2allv";
+    case StrategyKind::multicast:
+      break;
+  }
+  return "multicast";
+}
+
+ExpertRank::ExpertRank(Communicator world, std::int32_t tp_size, std::int32_t expert_count)
+    : parallel(ParallelConfig::make({checked_tp(world, tp_size), world.rank() % tp_size},
+                                    {world.size() / tp_size, world.rank() / tp_size}, true)),
+      ep(world),
+      dp(world.part(column_of(world.size(), tp_size, world.rank() % tp_size))),
+      tp(world.part(row_of(tp_size, world.rank() / tp_size))),
+      experts(expert_count) {
+  const ExpertMap map = ExpertMap::make(experts, world.size(), world.rank(), ExpertPlacement::linear);
+  local_experts = static_cast<std::int32_t>(map.global_of.size());
+  const Share owned = share_of(experts, world.size(), world.rank());
+  first_expert = static_cast<std::int32_t>(owned.begin);
+}
+
+std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
+  require(
+      problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
+      "strategy: hidden {}, top_k {} of {} experts, dtype {}", problem.hidden, problem.top_k, rank.experts,
+      name(problem.dtype));
+  switch (kind) {
+    case StrategyKind::mc2:
+      return make_mc2(rank, problem);
+    case StrategyKind::all2all_v:
+      return make_all2all_v(rank, problem);
+    default:
+      return make_all_gather(rank, problem, kind == StrategyKind::multicast);
+  }
+}
+
+std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, std::int64_t tokens) {
+  Communicator ep = rank.ep;
+  const auto all = ep.share(
+      "dispatch", {tokens, problem.hidden, problem.top_k, static_cast<std::int64_t>(problem.dtype), rank.experts});
+  std::vector<std::int64_t> counts;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    for (std::size_t i = 1; i < all[r].size(); ++i)
+      require(all[r][i] == all[0][i],
+              "dispatch: rank {} has hidden {}, top_k {}, dtype {} and {} experts, rank 0 has {}, {}, {} and {}", r,
+              all[r][1], all[r][2], name(static_cast<DType>(all[r][3])), all[r][4], all[0][1], all[0][2],
+              name(static_cast<DType>(all[0][3])), all[0][4]);
+    const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
+    require(all[r][0] == all[first][0], "dispatch: ranks {} and {} are one tp group but have {} and {} tokens", first,
+            r, all[first][0], all[r][0]);
+    counts.push_back(all[r][0]);
+  }
+  return counts;
+}
+
+SortedSlots::Layout::Layout(WorkspaceLayout& workspace, std::int64_t slot_count, std::int32_t expert_count,
+                            const DeviceCaps& caps)
+    : row_ends(workspace.add(bytes_of(DType::i32, expert_count))),
+      sorted_slots(workspace.add(bytes_of(DType::i32, slot_count))),
+      slot_rows(workspace.add(bytes_of(DType::i32, slot_count))),
+      scratch(workspace.add(expert_sort::scratch_bytes(slot_count, expert_count, caps))),
+      slots(slot_count),
+      experts(expert_count) {}
+
+SortedSlots SortedSlots::sort(StreamView stream, const Layout& layout, BufferView workspace, TensorView ids,
+                              std::int32_t first, std::int32_t total, TensorView fault) {
+  SortedSlots sorted{tensor_at(workspace, layout.row_ends, DType::i32, layout.experts),
+                     tensor_at(workspace, layout.sorted_slots, DType::i32, layout.slots),
+                     tensor_at(workspace, layout.slot_rows, DType::i32, layout.slots)};
+  expert_sort::Args args;
+  args.ids = ids;
+  args.first_expert = first;
+  args.end_expert = first + layout.experts;
+  args.total_experts = total;
+  args.row_ends = sorted.row_ends;
+  args.sorted_slots = sorted.sorted_slots;
+  args.slot_rows = sorted.slot_rows;
+  args.fault = fault;
+  args.scratch =
+      workspace.slice(layout.scratch, expert_sort::scratch_bytes(layout.slots, layout.experts, stream.device->caps));
+  expert_sort::enqueue(stream, args);
+  return sorted;
+}
+
+void gather_shares(Communicator& tp, TensorView mine, TensorView all) {
+  std::vector<std::uint64_t> bytes;
+  for (std::int32_t r = 0; r < tp.size(); ++r)
+    bytes.push_back(bytes_of(all.dtype, share_of(all.shape[0], tp.size(), r).count, all.shape[1]));
+  tp.all_gather_v(mine.buffer.slice(0, mine.size_bytes()), all.buffer.slice(0, all.size_bytes()), bytes);
+}
+
+}  // namespace moecl

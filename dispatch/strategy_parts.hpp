@@ -1,0 +1,57 @@
+#pragma once
+// What the strategies have in common.
+#include <moecl/strategy.hpp>
+#include <moecl/workspace.hpp>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+/// Equal shares of `total`, the remainder to the first ones: rows [begin, end) of share `index`.
+struct Share {
+  std::int64_t begin, count;
+};
+inline Share share_of(std::int64_t total, std::int32_t shares, std::int32_t index) {
+  const std::int64_t base = total / shares, more = total % shares;
+  return {index * base + std::min<std::int64_t>(index, more), base + (index < more ? 1 : 0)};
+}
+
+/// Tokens of every ep rank's tp group. Everyone must agree about the problem, and a tp group about its tokens.
+/// Errors: invalid_argument  on every rank
+std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, std::int64_t tokens);
+
+/// A range of memory as a tensor of one or two dimensions.
+inline TensorView tensor_at(BufferView memory, std::uint64_t offset, DType dtype, std::int64_t rows) {
+  return {memory.slice(offset, static_cast<std::uint64_t>(rows) * size_bytes(dtype)), dtype, {rows}};
+}
+inline TensorView tensor_at(BufferView memory, std::uint64_t offset, DType dtype, std::int64_t rows,
+                            std::int64_t columns) {
+  return {memory.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype, {rows, columns}};
+}
+inline std::uint64_t bytes_of(DType dtype, std::int64_t rows, std::int64_t columns = 1) {
+  return static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
+}
+
+/// Row ends, order and its inverse of slots sorted by expert, in memory of a workspace.
+struct SortedSlots {
+  TensorView row_ends, sorted_slots, slot_rows;
+
+  struct Layout {
+    Layout(WorkspaceLayout& workspace, std::int64_t slots, std::int32_t experts, const DeviceCaps& caps);
+    std::uint64_t row_ends, sorted_slots, slot_rows, scratch;
+    std::int64_t slots;
+    std::int32_t experts;
+  };
+  /// Experts [first, first + layout.experts) of `total`. @param ids  Shape: [T, K] i32
+  static SortedSlots sort(StreamView stream, const Layout& layout, BufferView workspace, TensorView ids,
+                          std::int32_t first, std::int32_t total, TensorView fault);
+};
+
+/// Rows of every tp rank's share of the tokens, back to all tokens: an all-gather over tp.
+void gather_shares(Communicator& tp, TensorView mine, TensorView all);
+
+std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem);
+std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast);
+std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem);
+
+}  // namespace moecl

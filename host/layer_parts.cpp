@@ -1,0 +1,106 @@
+#include "host/layer_parts.hpp"
+
+#include <moecl/gating_top_k.hpp>
+
+#include "host/weight_upload.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+void expect_shape(const MoeShape& shape) {
+  require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.experts >= 1,
+          "layer: hidden {}, intermediate {}, experts {} must be positive", shape.hidden, shape.intermediate,
+          shape.experts);
+  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.experts, "layer: top_k {} is not in [1, {} experts]",
+          shape.router.top_k, shape.experts);
+  const std::string unroutable = gating_top_k::reject(shape.router, shape.experts);
+  require(unroutable.empty(), "layer: {}", unroutable);
+  require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
+  require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
+  if (shape.router.weight_on_input)
+    fail(ErrorCode::unsupported, "layer: router weights on the input are not supported yet");
+  if (!shape.activation.gated)
+    fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
+}
+
+void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
+  expect_matrix(expert.gate, (what + " gate").c_str(), inter, hidden);
+  expect_matrix(expert.up, (what + " up").c_str(), inter, hidden);
+  expect_matrix(expert.down, (what + " down").c_str(), hidden, inter);
+}
+
+void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
+  expect_matrix(weights.router, "router", shape.experts, shape.hidden);
+  require(weights.selection_bias.present() == shape.selection_bias,
+          "selection bias: the shape says {}, the weights have {}", shape.selection_bias ? "one" : "none",
+          weights.selection_bias.present() ? "one" : "none");
+  if (shape.selection_bias) expect_matrix(weights.selection_bias, "selection bias", 1, shape.experts);
+  require(weights.experts.size() == static_cast<std::size_t>(local_experts),
+          "experts: the shape says {}, the weights have {}", local_experts, weights.experts.size());
+  for (std::size_t i = 0; i < weights.experts.size(); ++i)
+    expect_expert(weights.experts[i], fmt::format("expert {}", i), shape.hidden, shape.intermediate);
+  if (shape.shared_intermediate > 0)
+    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate);
+  if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
+}
+
+/// Who computes dense products, and the experts' in the batched layout.
+struct Backends {
+  dense_backend::Choice dense, batched;
+
+  Backends(const DeviceCaps& caps, const MoeLayerOptions& options)
+      : dense(dense_backend::select(caps, options.dtype)), batched(dense_backend::select_batched(caps, options.dtype)) {
+    if (!options.dense_backend) return;
+    require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
+            "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
+    dense = batched = {*options.dense_backend, "asked for by the caller"};
+  }
+};
+
+/// Before anything is uploaded.
+const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts,
+                        const MoeLayerOptions& options) {
+  expect_shape(shape);
+  expect_weights(shape, weights, local_experts);
+  require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
+  require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
+          "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
+  return shape;
+}
+
+}  // namespace
+
+LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights,
+                       std::int64_t local_experts, const MoeLayerOptions& layer_options, const LoadProgress& progress)
+    : device(stream.device),
+      shape(checked(layer_shape, weights, local_experts, layer_options)),
+      options(layer_options) {
+  const Backends backends(stream.device->caps, options);
+  WeightUpload upload(stream);
+  router = DenseProduct(stream, upload, {weights.router}, options.dtype, backends.dense.backend);
+  experts = Experts(stream, upload, shape, weights.experts, options, backends.batched.backend, progress);
+  shared = SharedExperts(stream, upload, shape, weights, options.dtype, backends.dense.backend);
+  if (shape.selection_bias) {
+    selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
+    const TensorView row(selection_bias_memory.view(), DType::f32, {1, shape.experts});
+    upload.copy(weights.selection_bias, row);
+    selection_bias = TensorView(row.buffer, DType::f32, {shape.experts});
+  }
+  upload.finish();
+  report.dense_backend = dense_backend::name(backends.dense.backend);
+  report.dense_reason = backends.dense.reason;
+  if (options.layout == ExpertLayout::batched) {
+    report.batched_backend = dense_backend::name(backends.batched.backend);
+    report.batched_reason = backends.batched.reason;
+  }
+  report.weight_segments = experts.segments();
+  report.weight_bytes =
+      experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();
+}
+
+void LayerParts::choose_experts(StreamView stream, TensorView logits, TensorView ids, TensorView weights) const {
+  gating_top_k::enqueue(stream, {logits, selection_bias, ids, weights}, shape.router);
+}
+
+}  // namespace moecl

@@ -1,0 +1,30 @@
+#pragma once
+// What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
+#include <moecl/moe_layer.hpp>
+
+#include "host/experts.hpp"
+#include "host/shared_experts.hpp"
+
+namespace moecl {
+
+struct LayerParts {
+  const Device* device;
+  MoeShape shape;
+  MoeLayerOptions options;
+  MoeLayerReport report;
+  DenseProduct router;
+  Buffer selection_bias_memory;
+  TensorView selection_bias;
+  Experts experts;
+  SharedExperts shared;
+
+  /// Checks, uploads and repacks `weights`, of which `local_experts` are the routed experts here. Stops the host.
+  /// Errors: as MoeLayer
+  LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
+             const MoeLayerOptions& layer_options, const LoadProgress& progress);
+
+  /// Async: one kernel. @param logits  Shape: [T, E] f32
+  void choose_experts(StreamView stream, TensorView logits, TensorView ids, TensorView weights) const;
+};
+
+}  // namespace moecl

@@ -1,0 +1,138 @@
+#include <moecl/combine.hpp>
+#include <moecl/index_vectors.hpp>
+#include <moecl/parallel_layer.hpp>
+#include <moecl/trace.hpp>
+
+#include <algorithm>
+
+#include "host/layer_parts.hpp"
+#include "host/scratch.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+struct ParallelLayer::State {
+  ExpertRank rank;
+  LayerParts parts;
+  std::unique_ptr<Strategy> strategy;
+  Workspace token_memory, row_memory;
+
+  State(const ExpertRank& of, StrategyKind kind, const MoeShape& shape, const MoeWeights& weights,
+        const MoeLayerOptions& options, const LoadProgress& progress)
+      : rank(of),
+        parts(of.ep.stream(), shape, weights, of.local_experts, options, progress),
+        strategy(Strategy::make(kind, of, {shape.hidden, shape.router.top_k, options.dtype})) {}
+
+  TensorView run_experts(StreamView stream, const RoutedRows& rows);
+  void finish(StreamView stream, TensorView routed, TensorView index, const SharedExperts::Output& shared,
+              TensorView out);
+};
+
+namespace {
+
+/// Scratch that grows with this rank's tokens.
+struct TokenLayout {
+  WorkspaceLayout workspace;
+  std::uint64_t logits, ids, weights, routed, index;
+  SharedExperts::Layout shared;
+
+  TokenLayout(const MoeShape& shape, std::int64_t tokens)
+      : logits(workspace.add(f32_bytes(tokens, shape.experts))),
+        ids(workspace.add(f32_bytes(tokens, shape.router.top_k))),
+        weights(workspace.add(f32_bytes(tokens, shape.router.top_k))),
+        routed(workspace.add(f32_bytes(tokens, shape.hidden))),
+        index(workspace.add(f32_bytes(tokens, 1))),
+        shared(workspace, shape, tokens) {}
+};
+
+const MoeLayerOptions& standard_only(const MoeLayerOptions& options) {
+  if (options.layout != ExpertLayout::standard)
+    fail(ErrorCode::unsupported, "parallel layer: the batched layout is for one rank");
+  return options;
+}
+
+TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows,
+                    std::int64_t columns) {
+  return given.present() ? given
+                         : TensorView(workspace.slice(offset, f32_bytes(rows, columns)), dtype, {rows, columns});
+}
+
+}  // namespace
+
+ParallelLayer::ParallelLayer(const ExpertRank& rank, StrategyKind strategy, const MoeShape& shape,
+                             const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress)
+    : state_(std::make_unique<State>(rank, strategy, shape, weights, standard_only(options), progress)) {
+  require(rank.experts == shape.experts, "parallel layer: the rank shards {} experts, the shape has {}", rank.experts,
+          shape.experts);
+}
+ParallelLayer::~ParallelLayer() = default;
+ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
+ParallelLayer& ParallelLayer::operator=(ParallelLayer&&) noexcept = default;
+const MoeShape& ParallelLayer::shape() const noexcept { return state_->parts.shape; }
+const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
+const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
+  return state_->token_memory.capacity_bytes() + state_->row_memory.capacity_bytes() +
+         state_->strategy->workspace_bytes();
+}
+
+TensorView ParallelLayer::State::run_experts(StreamView stream, const RoutedRows& rows) {
+  WorkspaceLayout layout;
+  const Experts::Layout of_rows(layout, parts.shape, rows.rows);
+  const BufferView memory = row_memory.reserve(*stream.context, layout.total_bytes());
+  return parts.experts.run(stream, rows, of_rows, memory);
+}
+
+/// out = routed + shared part: a combine of one row a token.
+void ParallelLayer::State::finish(StreamView stream, TensorView routed, TensorView index,
+                                  const SharedExperts::Output& shared, TensorView out) {
+  combine::Args args;
+  args.rows = routed;
+  args.slot_rows = index;
+  args.shared = shared.rows;
+  args.shared_gate = shared.gate_logits;
+  args.out = out;
+  combine::enqueue(stream, args);
+}
+
+void ParallelLayer::forward(const Forward& args) {
+  State& state = *state_;
+  const MoeShape& shape = state.parts.shape;
+  const StreamView stream = state.rank.ep.stream();
+  const Trace::Span span(stream.trace, "forward");
+  require(args.x.rank == 2, "x: expected [T, {}], got {}", shape.hidden, args.x.describe());
+  const std::int64_t tokens = args.x.shape[0];
+  const std::int32_t top_k = shape.router.top_k;
+  expect_tensor(args.x, "x", state.parts.options.dtype, {tokens, shape.hidden});
+  for (const auto& [view, what] : {std::pair(&args.out, "out"), std::pair(&args.routed_out, "routed_out")}) {
+    if (view == &args.routed_out && !view->present()) continue;
+    require(is_activation_dtype(view->dtype), "{}: expected f32, f16 or bf16, got {}", what, view->describe());
+    expect_tensor(*view, what, view->dtype, {tokens, shape.hidden});
+  }
+  if (args.router_logits.present())
+    expect_tensor(args.router_logits, "router_logits", DType::f32, {tokens, shape.experts});
+  if (args.topk_ids.present()) expect_tensor(args.topk_ids, "topk_ids", DType::i32, {tokens, top_k});
+  if (args.topk_weights.present()) expect_tensor(args.topk_weights, "topk_weights", DType::f32, {tokens, top_k});
+  if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
+
+  const TokenLayout layout(shape, tokens);
+  const BufferView memory = state.token_memory.reserve(*stream.context, layout.workspace.total_bytes());
+  const TensorView logits = given_or(args.router_logits, memory, layout.logits, DType::f32, tokens, shape.experts),
+                   ids = given_or(args.topk_ids, memory, layout.ids, DType::i32, tokens, top_k),
+                   weights = given_or(args.topk_weights, memory, layout.weights, DType::f32, tokens, top_k),
+                   routed = f32_rows(memory, layout.routed, tokens, shape.hidden);
+  state.parts.router.enqueue(stream, args.x, logits);
+  state.parts.choose_experts(stream, logits, ids, weights);
+  const RoutedRows rows = state.strategy->dispatch({args.x, ids, weights, args.fault});
+  const SharedExperts::Output shared = state.parts.shared.run(stream, args.x, layout.shared, memory);
+  const TensorView expert_rows = state.run_experts(stream, rows);
+  state.strategy->combine(expert_rows, routed);
+
+  const TensorView index(memory.slice(layout.index, f32_bytes(tokens, 1)), DType::i32, {tokens, 1});
+  const TensorView identity(index.buffer, DType::i32, {tokens});
+  index_vectors::enqueue(stream, index_vectors::ColumnOrder{index});
+  if (args.routed_out.present()) state.finish(stream, routed, identity, {}, args.routed_out);
+  state.finish(stream, routed, identity, shared, args.out);
+}
+
+}  // namespace moecl

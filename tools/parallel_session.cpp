@@ -1,0 +1,191 @@
+#include <moecl/error.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/parallel_layer.hpp>
+#include <moecl/select_strategy.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "tools/layer_session.hpp"
+#include "tools/rank_devices.hpp"
+#include "tools/tensor_values.hpp"
+
+namespace moecl::cli {
+namespace {
+
+class ParallelSession final : public LayerSession {
+ public:
+  explicit ParallelSession(const LayerOptions& options)
+      : LayerSession(options), options_(options), devices_(options.device, options.ranks), group_(devices_.views()) {}
+
+  LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
+  SessionReport report() override;
+  void write_trace(const std::string& path) override {
+    for (std::size_t i = 0; i < devices_.contexts.size(); ++i) {
+      const std::size_t dot = path.rfind('.');
+      devices_.contexts[i]->trace()->write_chrome_json(
+          i == 0 ? path
+                 : fmt::format("{}.{}{}", path.substr(0, dot), i, dot == std::string::npos ? "" : path.substr(dot)));
+    }
+  }
+
+ private:
+  std::vector<std::int64_t> deal(std::int64_t tokens) const;
+  void load(std::int64_t most_tokens);
+  std::uint64_t host_syncs() const {
+    std::uint64_t sum = 0;
+    for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
+    return sum;
+  }
+  static std::uint64_t bytes_received(RankGroup& group) {
+    std::uint64_t sum = 0;
+    for (std::int32_t rank = 0; rank < group.size(); ++rank) sum += group.communicator(rank).bytes_received();
+    return sum;
+  }
+
+  LayerOptions options_;
+  RankDevices devices_;
+  RankGroup group_;
+  StrategyChoice strategy_;
+  std::vector<std::unique_ptr<ParallelLayer>> layers_;
+};
+
+/// Tokens of each dp rank.
+std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
+  std::vector<std::int64_t> counts = options_.tokens_per_rank;
+  const int dp = options_.dp_size();
+  if (counts.empty())
+    for (int d = 0; d < dp; ++d) counts.push_back(tokens / dp + (d < tokens % dp ? 1 : 0));
+  if (const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); sum != tokens)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--tokens-per-rank: {} tokens in all, the input has {}", sum, tokens));
+  return counts;
+}
+
+void ParallelSession::load(std::int64_t most_tokens) {
+  SelectStrategy problem;
+  problem.ep_size = options_.ranks;
+  problem.tp_size = options_.tp;
+  problem.max_tokens = most_tokens;
+  strategy_ = options_.strategy == "auto" ? select_strategy(problem)
+                                          : StrategyChoice{strategy_from_name(options_.strategy), "asked for"};
+  const auto start = std::chrono::steady_clock::now();
+  layers_.resize(static_cast<std::size_t>(options_.ranks));
+  group_.run([&](Communicator& world) {
+    const ExpertRank rank(world, options_.tp, config_.shape.experts);
+    std::vector<std::int64_t> mine(static_cast<std::size_t>(rank.local_experts));
+    std::iota(mine.begin(), mine.end(), rank.first_expert);
+    MoeLayerOptions layer_options;
+    layer_options.dtype = dtype_;
+    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
+        rank, strategy_.kind, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options);
+  });
+  load_ms_ = milliseconds_since(start);
+}
+
+LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) {
+  const MoeShape& shape = config_.shape;
+  LayerOutputs outputs;
+  outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
+  const std::vector<std::int64_t> counts = deal(outputs.tokens);
+  load(*std::max_element(counts.begin(), counts.end()));
+  std::vector<LayerOutputs> of_dp(counts.size());
+  std::vector<double> us(static_cast<std::size_t>(repeat));
+  std::mutex mutex;
+
+  const auto tensors_of = [&](const ExpertRank& rank, StreamView stream) {
+    const auto d = static_cast<std::size_t>(rank.parallel.dp.rank);
+    const std::int64_t first =
+        std::accumulate(counts.begin(), counts.begin() + rank.parallel.dp.rank, std::int64_t{0}) * shape.hidden;
+    const std::vector<std::byte> bytes =
+        encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[d] * shape.hidden}, dtype_);
+    DeviceTensor x(*stream.context, dtype_, {counts[d], shape.hidden});
+    write_blocking(stream, x.view.buffer, bytes.data(), bytes.size());
+    return x;
+  };
+  group_.run([&](Communicator& world) {
+    const ExpertRank rank(world, options_.tp, shape.experts);
+    const StreamView stream = world.stream();
+    ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
+    const auto d = static_cast<std::size_t>(rank.parallel.dp.rank);
+    const DeviceTensor x = tensors_of(rank, stream);
+    const ObservedTensors observed(*stream.context, shape, counts[d]);
+    ParallelLayer::Forward forward;
+    forward.x = x.view;
+    forward.out = observed.out.view;
+    ParallelLayer::Forward telling = forward;
+    telling.routed_out = observed.routed.view;
+    telling.router_logits = observed.logits.view;
+    telling.topk_ids = observed.ids.view;
+    telling.topk_weights = observed.weights.view;
+    layer.forward(telling);
+    stream.finish();
+    for (int i = 0; i < repeat; ++i) {
+      world.share("start", {});
+      const std::uint64_t syncs = host_syncs(), bytes = bytes_received(group_);
+      world.share("go", {});
+      const auto start = std::chrono::steady_clock::now();
+      layer.forward(forward);
+      world.share("enqueued", {});
+      if (world.rank() == 0) {
+        times.host_syncs = (host_syncs() - syncs) / static_cast<std::uint64_t>(world.size());
+        times.bytes_exchanged = bytes_received(group_) - bytes;
+      }
+      world.share("counted", {});
+      stream.finish();
+      const double mine = milliseconds_since(start) * 1e3;
+      const std::lock_guard lock(mutex);
+      us[static_cast<std::size_t>(i)] = std::max(us[static_cast<std::size_t>(i)], mine);
+    }
+    if (rank.parallel.tp.rank == 0) observed.read(stream, of_dp[d]);
+  });
+  std::sort(us.begin(), us.end());
+  times.us = us;
+  for (const LayerOutputs& part : of_dp) {
+    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    append(outputs.output, part.output);
+    append(outputs.routed_output, part.routed_output);
+    append(outputs.router_logits, part.router_logits);
+    append(outputs.topk_weights, part.topk_weights);
+    append(outputs.topk_ids, part.topk_ids);
+  }
+  count_experts(shape, outputs);
+  return outputs;
+}
+
+SessionReport ParallelSession::report() {
+  SessionReport report;
+  for (const StreamView& stream : devices_.views()) report.devices.push_back(stream.device->caps);
+  report.rank_places = devices_.places;
+  report.strategy = name(strategy_.kind);
+  report.strategy_reason = strategy_.reason;
+  for (std::int32_t to = 0; to < group_.size(); ++to)
+    for (std::int32_t from = 0; from < group_.size(); ++from)
+      if (from != to) {
+        const TransportChoice& choice = group_.transport(from, to);
+        report.transports.push_back(fmt::format("{} -> {}: {}: {}", from, to, name(choice.kind), choice.reason));
+      }
+  report.layer = layers_.front()->report();
+  report.layer.weight_bytes = 0;
+  for (const auto& layer : layers_) {
+    report.layer.weight_bytes += layer->report().weight_bytes;
+    report.workspace_bytes += layer->workspace_bytes();
+  }
+  for (const auto& context : devices_.contexts) {
+    report.programs_built += context->counters().programs_built;
+    report.programs_from_disk += context->counters().programs_from_disk;
+    for (const WorkSummary& row : context->trace()->summary()) report.kernels.push_back(row);
+  }
+  return report;
+}
+
+}  // namespace
+
+std::unique_ptr<LayerSession> open_parallel_session(const LayerOptions& options) {
+  return std::make_unique<ParallelSession>(options);
+}
+
+}  // namespace moecl::cli

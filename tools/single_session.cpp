@@ -1,0 +1,93 @@
+#include <moecl/layer_weights.hpp>
+
+#include <algorithm>
+
+#include "tools/layer_session.hpp"
+#include "tools/progress.hpp"
+#include "tools/tensor_values.hpp"
+
+namespace moecl::cli {
+namespace {
+
+class SingleSession final : public LayerSession {
+ public:
+  explicit SingleSession(const LayerOptions& options)
+      : LayerSession(options), context_(options.device.open()), stream_(*context_, 0, false) {
+    const MoeWeights weights = find_layer_weights(checkpoint_, config_);
+    const auto start = std::chrono::steady_clock::now();
+    Progress progress("loading experts");
+    MoeLayerOptions layer_options;
+    layer_options.dtype = dtype_;
+    layer_.emplace(stream_, config_.shape, weights, layer_options, std::ref(progress));
+    load_ms_ = milliseconds_since(start);
+  }
+
+  LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override {
+    const MoeShape& shape = config_.shape;
+    LayerOutputs outputs;
+    outputs.tokens = tokens_ = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
+    Context& context = *context_;
+    const DeviceTensor x(context, dtype_, {tokens_, shape.hidden});
+    const ObservedTensors observed(context, shape, tokens_);
+    const Buffer workspace(context, layer_->workspace_bytes(tokens_));
+    const std::vector<std::byte> bytes = encode(hidden_states, dtype_);
+    write_blocking(stream_, x.view.buffer, bytes.data(), bytes.size());
+
+    MoeLayer::Forward forward;
+    forward.x = x.view;
+    forward.out = observed.out.view;
+    forward.workspace = workspace.view();
+    MoeLayer::Forward telling = forward;  // the first pass also tells what the router did
+    telling.routed_out = observed.routed.view;
+    telling.router_logits = observed.logits.view;
+    telling.topk_ids = observed.ids.view;
+    telling.topk_weights = observed.weights.view;
+    layer_->forward(stream_, telling);
+    stream_.finish();
+    for (int i = 0; i < repeat; ++i) {
+      const std::uint64_t syncs_before = context.counters().host_syncs;
+      const auto start = std::chrono::steady_clock::now();
+      layer_->forward(stream_, forward);
+      times.host_syncs = context.counters().host_syncs - syncs_before;
+      stream_.finish();
+      times.us.push_back(milliseconds_since(start) * 1e3);
+    }
+    std::sort(times.us.begin(), times.us.end());
+    const Stream traced(context);
+    layer_->forward(traced, forward);
+    traced.finish();
+    observed.read(stream_, outputs);
+    count_experts(shape, outputs);
+    return outputs;
+  }
+
+  SessionReport report() override {
+    SessionReport report;
+    report.devices = {context_->devices().front().caps};
+    report.rank_places = "one device";
+    report.strategy = "local";
+    report.strategy_reason = "one rank holds every expert";
+    report.layer = layer_->report();
+    report.workspace_bytes = layer_->workspace_bytes(tokens_);
+    report.programs_built = context_->counters().programs_built;
+    report.programs_from_disk = context_->counters().programs_from_disk;
+    report.kernels = context_->trace()->summary();
+    return report;
+  }
+
+  void write_trace(const std::string& path) override { context_->trace()->write_chrome_json(path); }
+
+ private:
+  std::unique_ptr<Context> context_;
+  Stream stream_;
+  std::optional<MoeLayer> layer_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<LayerSession> open_single_session(const LayerOptions& options) {
+  return std::make_unique<SingleSession>(options);
+}
+
+}  // namespace moecl::cli
