@@ -111,6 +111,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const Activation& activation = args.activation;
   const char* const codes = args.scale.present() ? "DYNAMIC" : args.quant_scale.present() ? "STATIC" : "NO_CODES";
   const bool dequantize = args.column_scale.present() || args.row_scale.present() || args.bias.present();
+  const float limit = activation.limit > 0.0F ? activation.limit : std::numeric_limits<float>::infinity();
   const OperatorCost work = cost(args);
   const std::string options =
       fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={} -DINTERLEAVED={} -DDEQUANTIZE={} -DBIAS_IS_I32={}{}{}{}",
@@ -127,8 +128,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       args.out, args.scale, args.x.stride[0], expert_stride(args.column_scale), expert_stride(args.bias),
       expert_stride(args.quant_scale), expert_stride(args.quant_offset), args.out.stride[0],
       static_cast<std::int32_t>(width), static_cast<std::int32_t>(experts_of(args)), args.rows_per_expert,
-      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha,
-      activation.limit > 0 ? activation.limit : std::numeric_limits<float>::infinity(), activation.bias,
+      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha, limit, activation.bias,
       std::int32_t{is_scalar(args.quant_scale)}, static_cast<std::int32_t>(args.rounding));
 }
 
