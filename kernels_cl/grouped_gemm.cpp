@@ -97,11 +97,12 @@ std::string reject_k_windows(const Args& args) {
   return {};
 }
 
-std::string reject_vector(const char* what, const TensorView& vector, std::int64_t products, std::int64_t n) {
-  if (!vector.present() || (vector.rank == 2 && is_activation_dtype(vector.dtype) && vector.shape[0] == products &&
-                            (vector.shape[1] == n || vector.shape[1] == 1)))
+std::string reject_vector(const TensorView& vector, const char* what, bool stored, const char* types,
+                          std::int64_t products, std::int64_t n) {
+  if (!vector.present() ||
+      (stored && vector.rank == 2 && vector.shape[0] == products && (vector.shape[1] == n || vector.shape[1] == 1)))
     return {};
-  return fmt::format("{}: expected f32, f16 or bf16 [{}, {} or 1], got {}", what, products, n, vector.describe());
+  return fmt::format("{}: expected {} [{}, {} or 1], got {}", what, types, products, n, vector.describe());
 }
 
 std::string reject_epilogue(const Args& args) {
@@ -115,9 +116,14 @@ std::string reject_epilogue(const Args& args) {
                              sum_bias.shape[0] != products || sum_bias.shape[1] != n || sum_bias.stride[1] != 1))
     return fmt::format("sum_bias: expected i32[{}, {}] beside i8 x i8, got {} beside {} x {}", products, n,
                        sum_bias.describe(), name(args.a.dtype), name(args.weights.dtype));
-  if (std::string reason = reject_vector("weight_scale", args.weight_scale, products, n); !reason.empty())
+  if (std::string reason = reject_vector(args.weight_scale, "weight_scale", is_scale_dtype(args.weight_scale.dtype),
+                                         "f32, f16, bf16 or 64-bit", products, n);
+      !reason.empty())
     return reason;
-  if (std::string reason = reject_vector("bias", args.bias, products, n); !reason.empty()) return reason;
+  if (std::string reason =
+          reject_vector(args.bias, "bias", is_activation_dtype(args.bias.dtype), "f32, f16 or bf16", products, n);
+      !reason.empty())
+    return reason;
   if (args.out.dtype == DType::i32 && (args.a_scale.present() || args.weight_scale.present() || args.bias.present()))
     return fmt::format("out: i32 takes the bare sums, got a_scale {}, weight_scale {}, bias {}",
                        args.a_scale.describe(), args.weight_scale.describe(), args.bias.describe());

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 namespace moecl {
@@ -71,11 +70,14 @@ inline std::string dtype_option(const char* macro, const TensorView& view) {
   return fmt::format(" -D{}={}", macro, name(view.dtype));
 }
 
-/// The code by which lib/any_dtype.clh knows a storage type while a kernel runs; -1 for those it cannot load.
+/// A scale's storage type: f32, f16, bf16, or 64 bits with f32 in the low half, as the Ascend operators pack them.
+inline bool is_scale_dtype(DType dtype) {
+  return is_activation_dtype(dtype) || dtype == DType::i64 || dtype == DType::u64;
+}
+
+/// The code by which lib/any_dtype.clh knows a storage type while a kernel runs.
 inline std::int32_t any_dtype(DType dtype) {
-  constexpr DType codes[] = {DType::f32, DType::f16, DType::bf16, DType::i32};
-  const auto* found = std::find(std::begin(codes), std::end(codes), dtype);
-  return found != std::end(codes) ? static_cast<std::int32_t>(found - std::begin(codes)) : -1;
+  return dtype == DType::f32 ? 0 : dtype == DType::f16 ? 1 : dtype == DType::bf16 ? 2 : 3;
 }
 
 }  // namespace moecl

@@ -70,12 +70,12 @@ bool converts(DType from, DType to) {
   return (from == DType::i8 || from == DType::i32) && (is_activation_dtype(to) || to == DType::i8);
 }
 
-std::string reject_vector(const char* what, const TensorView& vector, const Matrices& m) {
+std::string reject_vector(const char* what, const TensorView& vector, bool stored, const Matrices& m) {
   if (!vector.present()) return {};
-  if (vector.rank == 3 && is_activation_dtype(vector.dtype) && vector.contiguous() && vector.shape[0] == m.experts &&
-      vector.shape[1] > 0 && m.k % vector.shape[1] == 0 && vector.shape[2] == m.rows)
+  if (vector.rank == 3 && stored && vector.contiguous() && vector.shape[0] == m.experts && vector.shape[1] > 0 &&
+      m.k % vector.shape[1] == 0 && vector.shape[2] == m.rows)
     return {};
-  return fmt::format("{}: expected f32, f16 or bf16 [{}, G, {}] with G a divisor of {}, got {}", what, m.experts,
+  return fmt::format("{}: expected a float type and [{}, G, {}] with G a divisor of {}, got {}", what, m.experts,
                      m.rows, m.k, vector.describe());
 }
 
@@ -104,8 +104,11 @@ std::string reject(const Args& args, const DeviceCaps&) {
       (args.offset.present() && !args.scale.present()))
     return fmt::format("scale, offset: expected for integers that become floats, offset with scale; got {}, {}",
                        args.scale.describe(), args.offset.describe());
-  if (std::string reason = reject_vector("scale", args.scale, m); !reason.empty()) return reason;
-  if (std::string reason = reject_vector("offset", args.offset, m); !reason.empty()) return reason;
+  if (std::string reason = reject_vector("scale", args.scale, is_scale_dtype(args.scale.dtype), m); !reason.empty())
+    return reason;
+  if (std::string reason = reject_vector("offset", args.offset, is_activation_dtype(args.offset.dtype), m);
+      !reason.empty())
+    return reason;
   if (args.offset.present() && args.offset.shape[1] != args.scale.shape[1])
     return fmt::format("offset: expected the groups of scale {}, got {}", args.scale.describe(),
                        args.offset.describe());

@@ -104,7 +104,9 @@ class CaseOnDevice {
     return workspace_bytes;
   }
 
-  std::vector<OutputTensor> read(StreamView stream) {
+  /// A list's tensors are numbered, unless the case stores the only one plainly.
+  std::vector<OutputTensor> read(StreamView stream, const OperatorCase& from) {
+    const std::vector<std::string> stored = from.tensors.names();
     std::vector<OutputTensor> outputs;
     std::string last;
     int index = 0;
@@ -112,7 +114,9 @@ class CaseOnDevice {
       index = output.name == last ? index + 1 : 0;
       last = output.name;
       const TensorView& view = *output.view;
-      outputs.push_back({output.list ? fmt::format("out.{}.{}", output.name, index) : "out." + output.name,
+      const std::string plain = "out." + output.name;
+      const bool numbered = output.list && std::find(stored.begin(), stored.end(), plain) == stored.end();
+      outputs.push_back({numbered ? fmt::format("{}.{}", plain, index) : plain,
                          view.dtype,
                          {view.shape.begin(), view.shape.begin() + view.rank},
                          std::vector<std::byte>(view.size_bytes())});
@@ -158,7 +162,7 @@ int run_case(const OpOptions& options) {
       if (row.kind == WorkKind::kernel)
         summary["kernels"].push_back(
             {{"name", row.name}, {"variant", row.variant}, {"count", row.count}, {"total_us", row.total_us}});
-    outputs = on_device.read(stream);
+    outputs = on_device.read(stream, from);
   } catch (const Error& error) {
     // What the operator refuses came out of the case file.
     if (error.code() != ErrorCode::invalid_argument) throw;

@@ -5,6 +5,7 @@
 
 #include "host/npu/describe_activation.hpp"
 #include "host/npu/describe_gating.hpp"
+#include "host/npu/describe_matmul.hpp"
 #include "host/npu/describe_quant.hpp"
 #include "host/npu/describe_routing.hpp"
 #include "runtime/check.hpp"
@@ -192,7 +193,9 @@ std::vector<Operator> operators() {
   return list_of<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs,
                  MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs,
                  MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args, DynamicQuantArgs, DynamicQuantAsymmetricArgs,
-                 SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs>();
+                 SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs, QuantMatmulArgs, GroupedMatmulArgs,
+                 GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args, CAscendGroupedMatmulSwigluQuantArgs,
+                 GroupedMatmulFinalizeRoutingArgs>();
 }
 
 Operator find_operator(std::string_view name) {

@@ -70,25 +70,24 @@ TEST_P(GroupedGemmOperandsTest, TakesEachScaleAlone) {
   check(shape, product);
 }
 
-TEST_P(GroupedGemmOperandsTest, TakesOneScaleAndBiasForAnExpertOrStridedOnes) {
+TEST_P(GroupedGemmOperandsTest, TakesOneScaleAndBiasForAnExpertAndPackedScales) {
   GroupedGemmCase shape = i8;
   shape.bias = true;
   GroupedProduct product = make_product(shape, 12), single = product;
-  std::vector<double> apart(2 * channels), scale, bias;
+  std::vector<double> apart(2 * channels, std::nan("")), scale, bias;
   for (std::size_t i = 0; i < channels; ++i) {
     apart[2 * i] = product.weight_scale[i];
     single.weight_scale[i] = product.weight_scale[i / 67 * 67], single.bias[i] = product.bias[i / 67 * 67];
     if (i % 67 == 0) scale.push_back(product.weight_scale[i]), bias.push_back(product.bias[i]);
   }
   const GuardedTensor scales = upload(device(), DType::f32, {3, 1}, scale),
-                      biases = upload(device(), DType::f32, {3, 1}, bias),
-                      every_other = upload(device(), DType::f32, {3, 134}, apart);
-  TensorView strided = every_other;
-  strided.shape[1] = 67, strided.stride[1] = 2;
+                      biases = upload(device(), DType::f32, {3, 1}, bias);
+  const DeviceTensor halves(device().stream, DType::f32, {3, 134}, apart);
+  const TensorView packed(halves.buffer.view(), DType::i64, {3, 67});
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
     for (const bool one : {true, false}) {
       Operands operands(device(), shape, one ? single : product);
-      operands.args.weight_scale = one ? scales : strided;
+      operands.args.weight_scale = one ? scales.view() : packed;
       if (one) operands.args.bias = biases;
       if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
       grouped_gemm::enqueue(device().stream, operands.args, {variant.name});

@@ -186,7 +186,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   EXPECT_THAT(reason([](Args& args, Config&) { args.weights.buffer.offset_bytes = 4; }), HasSubstr("byte offset 4"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.weights.dtype = DType::i8; }), HasSubstr("a: expected i8"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.weight_scale = args.out; }),
-              HasSubstr("weight_scale: expected f32, f16 or bf16 [2, 65 or 1], got f32[7, 65]"));
+              HasSubstr("weight_scale: expected f32, f16, bf16 or 64-bit [2, 65 or 1], got f32[7, 65]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a_scale = args.row_ends; }),
               HasSubstr("a_scale: expected f32[7], got i32[2]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.bias = args.out; }),

@@ -26,10 +26,11 @@ struct Args {
   std::int32_t a_zero_point = 0;   ///< what an element of an i8 `a` counts from. Range: [-128, 127], 0 for other types
   PackedWeights weights;           ///< f32, f16, bf16; i8 only when a is i8
   TensorView sum_bias;             ///< optional, i8 x i8. Shape: [E', N] i32: added to the sums
-  TensorView weight_scale;         ///< optional. Shape: [E', N], per channel, or [E', 1]. f32, f16 or bf16, any strides
-  TensorView bias;                 ///< optional. Shape: [E', N] or [E', 1]. f32, f16 or bf16, any strides
-  bool a_scale_bias = false;       ///< a_scale multiplies the bias as well: (sum * weight_scale + bias) * a_scale
-  TensorView row_ends;  ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
+  /// optional. Shape: [E', N], per channel, or [E', 1]. f32, f16, bf16, or i64 and u64 with f32 in the low half
+  TensorView weight_scale;
+  TensorView bias;            ///< optional. Shape: [E', N] or [E', 1]. f32, f16 or bf16
+  bool a_scale_bias = false;  ///< a_scale multiplies the bias as well: (sum * weight_scale + bias) * a_scale
+  TensorView row_ends;        ///< optional. Shape: [E] i32 cumulative, on the device; absent: one expert, all R rows
   std::int32_t first_expert = 0;     ///< weights hold E' of the E experts, from this one
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched: expert e's rows start at e * rows_per_expert
   /// optional, instead of row_ends. Shape: [E'] i32 cumulative, on the device: all experts share the one matrix of

@@ -41,7 +41,8 @@ struct Args {
   PackedWeights packed;
   std::int64_t expert = 0;        ///< the (first) expert that is filled. Range: [0, packed.experts)
   std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
-  /// optional, i8 and int4 to a float type. Shape: [E', G, rows] f32, f16 or bf16, contiguous; G divides K. Packed is
+  /// optional, i8 and int4 to a float type. Shape: [E', G, rows] f32, f16, bf16, or i64 and u64 with f32
+  /// in the low half, contiguous; G divides K. Packed is
   /// (source + offset) * scale of the group of K / G values of k, rounded once, to the packed dtype
   TensorView scale = {};
   TensorView offset = {};  ///< optional, with scale, of its shape
