@@ -32,6 +32,7 @@ std::uint64_t TensorView::size_bytes() const noexcept {
 }
 
 bool TensorView::contiguous() const noexcept {
+  if (elements() == 0) return true;
   std::int64_t expected = 1;
   for (int i = rank - 1; i >= 0; --i) {
     if (shape[i] > 1 && stride[i] != expected) return false;

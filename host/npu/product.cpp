@@ -105,7 +105,7 @@ void integer_product(Steps& steps, const Product& product, const WeightShape& we
     args.weights = pack(steps, product.weight, weights, DType::i8, {}, {});
     args.weight_scale = without_groups("scale", scale);
   }
-  if (weights.dtype == DType::i32 && args.bias.present()) {
+  if (product.assist && weights.dtype == DType::i32 && args.bias.present()) {
     // The device multiplies the high nibble of x and the low nibble less 8; the assist matrix makes up for the 8.
     args.a_zero_point = 8;
     args.a_scale_bias = true;

@@ -22,6 +22,7 @@ struct Product {
   TensorView x;  ///< [M, K]
   TensorList weight;
   TensorList scale, offset, antiquant_scale, antiquant_offset, bias;
+  bool assist = true;   ///< a float bias of int4 weights beside i8 x is the assist matrix
   TensorView x_scale;   ///< [M] f32
   TensorView row_ends;  ///< [E] i32; absent: one expert
   TensorView k_ends;    ///< instead of row_ends

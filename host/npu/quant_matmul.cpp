@@ -14,6 +14,7 @@ void compose(Steps& steps, const QuantMatmulArgs& args) {
   product.scale = list_of(args.scale);
   product.offset = list_of(args.offset);
   product.bias = list_of(args.bias);
+  product.assist = false;
   product.x_scale = args.pertoken_scale;
   run_product(steps, product, as_rows(args.y));
 }

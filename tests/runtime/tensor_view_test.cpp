@@ -17,6 +17,7 @@ TEST(TensorViewTest, KnowsItsShape) {
   EXPECT_EQ(view.elements(), 24);
   EXPECT_EQ(view.size_bytes(), 48u);
   EXPECT_TRUE(view.contiguous());
+  EXPECT_TRUE(TensorView(BufferView(), DType::f32, {2, 0, 3}).contiguous());
   EXPECT_EQ(view.stride[0], 12);
   EXPECT_FALSE(TensorView().present());
   EXPECT_EQ(TensorView().describe(), "absent");
