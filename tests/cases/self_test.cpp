@@ -20,6 +20,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_npu_gating,
            self_test_npu_quant,
            self_test_npu_activation,
+           self_test_npu_matmul,
        }) {
     // clang-format on
     std::vector<SelfTestResult> some = self_test(stream);

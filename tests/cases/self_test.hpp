@@ -29,5 +29,6 @@ std::vector<SelfTestResult> self_test_npu_routing(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_gating(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_quant(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_activation(StreamView stream);
+std::vector<SelfTestResult> self_test_npu_matmul(StreamView stream);
 
 }  // namespace moecl::test
