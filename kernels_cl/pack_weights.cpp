@@ -84,8 +84,8 @@ std::string reject_vector(const char* what, const TensorView& vector, bool store
 std::string reject(const Args& args, const DeviceCaps&) {
   if (std::string reason = args.packed.reject(); !reason.empty()) return reason;
   const DType from = args.source.dtype, to = args.packed.dtype;
-  const std::string text = fmt::format("source: expected [rows, {}] of a type that converts to {}, got {}",
-                                       args.packed.k, name(to), args.source.describe());
+  std::string text = fmt::format("source: expected [rows, {}] of a type that converts to {}, got {}", args.packed.k,
+                                 name(to), args.source.describe());
   if ((args.source.rank != 2 && args.source.rank != 3) || !converts(from, to)) return text;
   const Matrices m = matrices_of(args);
   if (m.k != args.packed.k) return text;

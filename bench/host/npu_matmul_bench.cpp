@@ -19,7 +19,7 @@ struct Operands {
         scale(stream(), DType::f32, {experts, gate_up}),
         x_scale(stream(), DType::f32, {rows}),
         counts(stream(), DType::i64, {experts},
-               std::vector<double>(static_cast<std::size_t>(experts), static_cast<double>(rows / experts))) {
+               std::vector<double>(static_cast<std::size_t>(experts), static_cast<double>(rows) / experts)) {
     for (const test::DeviceTensor* tensor : {&x, &weight, &scale, &x_scale})
       enqueue_fill(stream(), tensor->view.buffer, 0x3bc23bc2);
   }
