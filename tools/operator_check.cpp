@@ -146,7 +146,8 @@ std::string verdict(const std::string& name, const Json& rule, const HostTensor&
       compare(rule["fallback"], where, got, with.tensors.tensor(name), with).empty())
     return {};
   const std::size_t leaf = name.rfind("out.");
-  for (const auto& variant : with.rules.value("variants", Json::object()).items()) {
+  const Json variants = with.rules.value("variants", Json::object());
+  for (const auto& variant : variants.items()) {
     const std::string other = name.substr(0, leaf) + "variant." + variant.key() + "." + name.substr(leaf + 4);
     if (difference.empty() || !with.tensors.has(other)) continue;
     const Json other_rule = with.rules["compare"].value(other, Json{{"kind", "exact"}});
