@@ -3,6 +3,7 @@
 // Args have the same members, so one walk over the fields of each, in the same order, pairs them.
 #include <moecl/npu.h>
 
+#include <optional>
 #include <variant>
 
 #include "host/c_api.hpp"
@@ -73,6 +74,10 @@ struct ReadC {
   void parameter(const char* name, std::optional<DType>& to, const char*) {
     to = to_dtype(c.take<std::int32_t>(), name);
   }
+  void parameter(const char*, std::optional<std::int64_t>& to, const char*) {
+    const std::int64_t value = c.take<std::int64_t>();
+    to = value == MOECL_NONE ? std::nullopt : std::optional(value);
+  }
   void parameter(const char* name, std::vector<std::int64_t>& to, const char*) {
     to = to_ints(c.take<moecl_int_list>(), name);
   }
@@ -98,6 +103,9 @@ struct WriteDefaults {
   void parameter(const char*, bool& from, const char*) { c.take<std::int32_t>() = from ? 1 : 0; }
   void parameter(const char*, std::optional<DType>& from, const char*) {
     c.take<std::int32_t>() = from ? number_of(*from) : 0;
+  }
+  void parameter(const char*, std::optional<std::int64_t>& from, const char*) {
+    c.take<std::int64_t>() = from.value_or(MOECL_NONE);
   }
   void parameter(const char*, std::vector<std::int64_t>&, const char*) { c.take<moecl_int_list>() = {}; }
   template <class T, std::size_t N>
@@ -194,3 +202,16 @@ moecl_status operator_call(moecl_stream* stream, const CArgs* c_args, const moec
 }
 
 }  // namespace moecl::c_api
+
+/// The three C functions of an operator.
+#define MOECL_C_OPERATOR(function, Args)                                                                               \
+  moecl_status function##_defaults(function##_args* args) {                                                            \
+    return moecl::c_api::operator_defaults<moecl::npu::Args>(args);                                                    \
+  }                                                                                                                    \
+  moecl_status function##_plan(moecl_stream* stream, function##_args* args, std::uint64_t* out_workspace_bytes) {      \
+    return moecl::c_api::operator_plan<moecl::npu::Args>(stream, args, out_workspace_bytes);                           \
+  }                                                                                                                    \
+  moecl_status function(moecl_stream* stream, const function##_args* args, const moecl_call* call,                     \
+                        std::uint32_t num_wait_events, _cl_event* const* wait_events, _cl_event** out_event) {         \
+    return moecl::c_api::operator_call<moecl::npu::Args>(stream, args, call, num_wait_events, wait_events, out_event); \
+  }

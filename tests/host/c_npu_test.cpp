@@ -1,225 +1,221 @@
-// The operators through the C interface: recorded cases, with the caller's own cl_context, queue and cl_mem.
-#include <moecl/npu_activation.h>
-#include <moecl/safetensors.hpp>
+// The operators through the C interface: a recorded case of each, defaults, refusals.
+#include "tests/host/c_npu.h"
 
-#include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
+#include <moecl/npu_activation.h>
+#include <moecl/npu_gating.h>
+#include <moecl/npu_matmul.h>
+#include <moecl/npu_quant.h>
+#include <moecl/npu_routing.h>
 
 #include <cstring>
-#include <list>
+#include <set>
 
 #include "host/npu/describe_activation.hpp"
-#include "tests/host/c_api.hpp"
-#include "tests/host/files.hpp"
+#include "host/npu/describe_gating.hpp"
+#include "host/npu/describe_matmul.hpp"
+#include "host/npu/describe_quant.hpp"
+#include "host/npu/describe_routing.hpp"
+#include "host/npu/operator.hpp"
+#include "tests/host/c_npu_case.hpp"
 
 namespace moecl::test {
 namespace {
 
-std::int32_t c_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return MOECL_F32;
-    case DType::f16:
-      return MOECL_F16;
-    case DType::bf16:
-      return MOECL_BF16;
-    case DType::i8:
-      return MOECL_I8;
-    case DType::i32:
-      return MOECL_I32;
-    case DType::i64:
-      return MOECL_I64;
-    default:
-      return MOECL_BOOL;
-  }
+/// Calls with(Args{}, COperator, case) for every operator.
+template <class With>
+void for_each_operator(With with) {
+#define WITH(Args, function, name) \
+  with(npu::Args(), COperator<function##_args>{function##_defaults, function##_plan, function}, name)
+  WITH(MoeInitRoutingArgs, moecl_moe_init_routing, "npu_moe_init_routing/base_f16");
+  WITH(MoeInitRoutingV2Args, moecl_moe_init_routing_v2, "npu_moe_init_routing_v2/dynamic_active_less");
+  WITH(MoeComputeExpertTokensArgs, moecl_moe_compute_expert_tokens, "npu_moe_compute_expert_tokens/gaps");
+  WITH(MoeTokenPermuteArgs, moecl_moe_token_permute, "npu_moe_token_permute/num_out_negative");
+  WITH(MoeTokenUnpermuteArgs, moecl_moe_token_unpermute, "npu_moe_token_unpermute/probs_f32_on_bf16");
+  WITH(MoeReRoutingArgs, moecl_moe_re_routing, "npu_moe_re_routing/int8_scales_i64_empty_blocks");
+  WITH(MoeFinalizeRoutingArgs, moecl_moe_finalize_routing, "npu_moe_finalize_routing/mode1_droppad");
+  WITH(MoeGatingTopKArgs, moecl_moe_gating_top_k, "npu_moe_gating_top_k/out_flag_eps");
+  WITH(MoeGatingTopKSoftmaxArgs, moecl_moe_gating_top_k_softmax, "npu_moe_gating_top_k_softmax/finished_bf16");
+  WITH(MoeGatingTopKSoftmaxV2Args, moecl_moe_gating_top_k_softmax_v2,
+       "npu_moe_gating_top_k_softmax_v2/plain_output_softmax");
+  WITH(DynamicQuantArgs, moecl_dynamic_quant, "npu_dynamic_quant/int4_bf16_smooth_group");
+  WITH(DynamicQuantAsymmetricArgs, moecl_dynamic_quant_asymmetric,
+       "npu_dynamic_quant_asymmetric/int8_smooth_group_f16");
+  WITH(SwigluArgs, moecl_swiglu, "npu_swiglu/last_bf16");
+  WITH(DequantSwigluQuantArgs, moecl_dequant_swiglu_quant, "npu_dequant_swiglu_quant/int32_groups_quant_scale");
+  WITH(CAscendDequantSwigluQuantArgs, moecl_c_ascend_dequant_swiglu_quant, "_C_ascend.npu_dequant_swiglu_quant/limit");
+  WITH(QuantMatmulArgs, moecl_quant_matmul, "npu_quant_matmul/bf16_bias_int32");
+  WITH(GroupedMatmulArgs, moecl_grouped_matmul, "npu_grouped_matmul/lists_group_type_minus1");
+  WITH(GroupedMatmulArgs, moecl_grouped_matmul, "npu_grouped_matmul/int8_pertoken_bf16");
+  WITH(GroupedMatmulSwigluQuantArgs, moecl_grouped_matmul_swiglu_quant, "npu_grouped_matmul_swiglu_quant/cumsum_base");
+  WITH(GroupedMatmulSwigluQuantV2Args, moecl_grouped_matmul_swiglu_quant_v2,
+       "npu_grouped_matmul_swiglu_quant_v2/count_base");
+  WITH(CAscendGroupedMatmulSwigluQuantArgs, moecl_c_ascend_grouped_matmul_swiglu_quant,
+       "_C_ascend.grouped_matmul_swiglu_quant/swiglu_limit");
+  WITH(GroupedMatmulFinalizeRoutingArgs, moecl_grouped_matmul_finalize_routing,
+       "npu_grouped_matmul_finalize_routing/base");
+#undef WITH
 }
 
-/// Tensors of a recorded case in cl_mem objects of the caller.
-struct CallersTensors {
-  CallersQueue caller;
-  SafetensorsFile file;
-  nlohmann::json parameters;
-  std::list<cl_mem> memory;
-  std::list<std::vector<moecl_tensor>> lists;
+/// Every parameter as a number, of the C++ Args or of the C struct.
+struct ParameterNumbers {
+  std::vector<double> numbers;
 
-  CallersTensors(const TestDevice& device, const std::string& name)
-      : caller(device), file(SafetensorsFile::open(data_path("operators/" + name + ".safetensors"))) {
-    parameters = nlohmann::json::parse(read_text(data_path("operators/" + name + ".json"))).at("parameters");
-  }
-  ~CallersTensors() {
-    for (cl_mem held : memory) clReleaseMemObject(held);
-  }
-
-  cl_mem allocate(std::size_t size_bytes) {
-    memory.push_back(
-        clCreateBuffer(caller.context, CL_MEM_READ_WRITE, std::max<std::size_t>(size_bytes, 1), nullptr, nullptr));
-    EXPECT_NE(memory.back(), nullptr);
-    return memory.back();
-  }
-  moecl_tensor upload(const HostTensor& tensor) {
-    moecl_tensor to{
-        allocate(tensor.size_bytes), 0, c_dtype(tensor.dtype), static_cast<std::int32_t>(tensor.shape.size()), {}, {}};
-    std::copy(tensor.shape.begin(), tensor.shape.end(), to.shape);
-    if (tensor.size_bytes != 0) {
-      EXPECT_EQ(clEnqueueWriteBuffer(caller.queue, to.memory, CL_TRUE, 0, tensor.size_bytes, tensor.data, 0, nullptr,
-                                     nullptr),
-                CL_SUCCESS);
-    }
-    return to;
-  }
-};
-
-/// Sets inputs and parameters of a C struct by the names of the case.
-struct SetFromCase {
-  CallersTensors& from;
-
-  void input(const char* name, moecl_tensor& to, const char*) {
-    if (from.file.has(std::string("in.") + name)) to = from.upload(from.file.tensor(std::string("in.") + name));
-  }
-  void input(const char* name, moecl_tensor_list& to, const char*) {
-    std::vector<moecl_tensor>& list = from.lists.emplace_back();
-    if (from.file.has(std::string("in.") + name))
-      list.push_back(from.upload(from.file.tensor(std::string("in.") + name)));
-    to = {list.data(), static_cast<std::int64_t>(list.size())};
-  }
-  template <class T>
-  void parameter(const char* name, T& to, const char*) {
-    if (!from.parameters.contains(name) || from.parameters[name].is_null()) return;
-    const nlohmann::json& value = from.parameters[name];
-    if constexpr (std::is_same_v<T, moecl_int_list>)
-      ints = value.get<std::vector<std::int64_t>>(), to = {ints.data(), static_cast<std::int64_t>(ints.size())};
-    else if (value.is_string())
-      to = static_cast<T>(c_dtype(*dtype_from_name(value.get<std::string>())));
-    else
-      to = value.get<T>();
-  }
-  template <class T, class Names>
-  void choice(const char* name, T& to, const char*, const Names& names) {
-    if (!from.parameters.contains(name)) return;
-    const auto text = from.parameters[name].get<std::string>();
-    to = static_cast<T>(std::find(names.begin(), names.end(), text) - names.begin());
-  }
-  template <class T>
-  void output(const char*, T& to, const char*) {
-    if constexpr (std::is_same_v<T, moecl_tensor_list>) to = {room.data(), static_cast<std::int64_t>(room.size())};
-  }
-
-  std::vector<std::int64_t> ints;
-  std::vector<moecl_tensor> room = std::vector<moecl_tensor>(4);
-};
-
-/// Gives the planned outputs memory, and afterwards compares every bit with the case.
-struct Outputs {
-  CallersTensors& from;
-  bool compare;
+  static double number(std::int64_t value) { return static_cast<double>(value); }
+  static double number(std::int32_t value) { return value; }
+  static double number(double value) { return value; }
+  static double number(bool value) { return value ? 1 : 0; }
+  static double number(const std::optional<std::int64_t>& value) { return number(value.value_or(MOECL_NONE)); }
+  static double number(const std::optional<DType>& value) { return value ? c_dtype(*value) : MOECL_DEFAULT_DTYPE; }
+  static double number(const std::vector<std::int64_t>& value) { return static_cast<double>(value.size()); }
+  static double number(const moecl_int_list& value) { return static_cast<double>(value.count); }
 
   template <class... Rest>
   void input(const Rest&...) {}
   template <class... Rest>
-  void parameter(const Rest&...) {}
-  template <class... Rest>
-  void choice(const Rest&...) {}
-  void output(const char* name, moecl_tensor_list& list, const char* text) {
-    ASSERT_EQ(list.count, 1);
-    output(name, list.items[0], text);
+  void output(const Rest&...) {}
+  template <class T>
+  void parameter(const char*, const T& value, const char*) {
+    numbers.push_back(number(value));
   }
-  void output(const char* name, moecl_tensor& to, const char*) {
-    const std::string key = std::string("out.") + name;
-    ASSERT_EQ(from.file.has(key), to.rank != 0) << key;
-    if (to.rank == 0) return;
-    const HostTensor expected = from.file.tensor(key);
-    if (!compare) return void(to.memory = from.allocate(expected.size_bytes));
-    EXPECT_EQ(to.dtype, c_dtype(expected.dtype)) << key;
-    EXPECT_EQ(std::vector<std::int64_t>(to.shape, to.shape + to.rank), expected.shape) << key;
-    std::vector<unsigned char> bytes(expected.size_bytes), wanted(expected.size_bytes);
-    ASSERT_EQ(
-        clEnqueueReadBuffer(from.caller.queue, to.memory, CL_TRUE, 0, bytes.size(), bytes.data(), 0, nullptr, nullptr),
-        CL_SUCCESS);
-    std::memcpy(wanted.data(), expected.data, wanted.size());
-    const std::vector<double> got = decode(expected.dtype, bytes), reference = decode(expected.dtype, wanted);
-    for (std::size_t i = 0; i < got.size(); ++i)
-      ASSERT_NEAR(got[i], reference[i], 0x1p-7 * std::abs(reference[i]) + (expected.dtype == DType::i8 ? 1 : 1e-30))
-          << key << "[" << i << "]";
+  template <class T, class Names>
+  void choice(const char*, const T& value, const char*, const Names&) {
+    numbers.push_back(number(static_cast<std::int64_t>(value)));
   }
 };
+
+template <class Args, class From>
+std::vector<double> parameter_numbers(From& from) {
+  ParameterNumbers visit;
+  npu::Describe<Args>::fields(from, visit);
+  return visit.numbers;
+}
+
+TEST(CNpu, HasEveryOperatorWithItsDefaults) {
+  std::set<std::string> here, all;
+  for_each_operator([&]<class Args, class CArgs>(Args cpp, const COperator<CArgs>& with, const char*) {
+    here.insert(npu::Describe<Args>::name);
+    CArgs c;
+    std::memset(static_cast<void*>(&c), 0x5a, sizeof(c));
+    c.size_bytes = sizeof(c);
+    ASSERT_OK(with.defaults(&c));
+    EXPECT_EQ(parameter_numbers<Args>(c), parameter_numbers<Args>(cpp)) << npu::Describe<Args>::name;
+  });
+  for (const npu::Operator& about : npu::operators())
+    if (std::string_view(about.name).find("distribute") == std::string_view::npos)  // needs a communicator: C has none
+      all.insert(about.name);
+  EXPECT_EQ(here, all);
+}
+
+TEST(CNpu, RunsInACProgramOnEveryDevice) {
+  std::int32_t count = 0, ran = 0;
+  ASSERT_OK(moecl_device_count(&count));
+  for (std::int32_t i = 0; i < count; ++i) {
+    auto info = sized<moecl_device_info>();
+    ASSERT_OK(moecl_device_describe(i, &info));
+    if (info.refused[0] != '\0') continue;
+    std::int32_t wrong = -1;
+    const char* failed = c_npu_run(i, &wrong);
+    ASSERT_EQ(failed, nullptr) << failed;
+    EXPECT_EQ(wrong, 0) << info.platform_name;
+    ++ran;
+  }
+  EXPECT_EQ(ran, static_cast<std::int32_t>(devices().size()));
+}
 
 class CNpuTest : public OnEveryDevice {
  protected:
-  template <class Args, class CArgs>
-  void run_case(const char* name, moecl_status (*defaults)(CArgs*),
-                moecl_status (*plan)(moecl_stream*, CArgs*, std::uint64_t*),
-                moecl_status (*call)(moecl_stream*, const CArgs*, const moecl_call*, std::uint32_t, cl_event const*,
-                                     cl_event*)) {
-    SCOPED_TRACE(name);
-    CallersTensors tensors(device(), name);
-    ContextHandle context;
-    StreamHandle stream;
-    ASSERT_OK(moecl_context_wrap(tensors.caller.context, nullptr, context.out()));
-    ASSERT_OK(moecl_stream_wrap(context, tensors.caller.queue, stream.out()));
-    CArgs args = sized<CArgs>();
-    ASSERT_OK(defaults(&args));
-    SetFromCase set{tensors, {}};
-    npu::Describe<Args>::fields(args, set);
-    std::uint64_t workspace_bytes = 0;
-    ASSERT_OK(plan(stream, &args, &workspace_bytes));
-    Outputs give{tensors, false};
-    npu::Describe<Args>::fields(args, give);
-
-    moecl_call how = sized<moecl_call>();
-    how.workspace.memory = workspace_bytes == 0 ? nullptr : tensors.allocate(workspace_bytes);
-    how.fault.memory = tensors.allocate(16);
-    const std::int32_t no_fault[4] = {};
-    ASSERT_EQ(
-        clEnqueueWriteBuffer(tensors.caller.queue, how.fault.memory, CL_TRUE, 0, 16, no_fault, 0, nullptr, nullptr),
-        CL_SUCCESS);
-    cl_event start = clCreateUserEvent(tensors.caller.context, nullptr), done = nullptr;
-    ASSERT_OK(call(stream, &args, &how, 1, &start, &done));
-    ASSERT_EQ(clSetUserEventStatus(start, CL_COMPLETE), CL_SUCCESS);
-    ASSERT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
-    clReleaseEvent(start);
-    clReleaseEvent(done);
-    EXPECT_OK(moecl_check_fault(stream, how.fault));
-    Outputs compare{tensors, true};
-    npu::Describe<Args>::fields(args, compare);
+  void SetUp() override {
+    ASSERT_OK(moecl_context_wrap(caller_.context, nullptr, context_.out()));
+    ASSERT_OK(moecl_stream_wrap(context_, caller_.queue, stream_.out()));
   }
+
+  CallersQueue caller_{device()};
+  ContextHandle context_;
+  StreamHandle stream_;
+  std::uint64_t workspace_bytes_ = 0;
 };
 MOECL_ON_EVERY_DEVICE(CNpuTest);
 
-#define RUN_CASE(Args, function, name) run_case<npu::Args>(name, function##_defaults, function##_plan, function)
+TEST_P(CNpuTest, RecordedCases) {
+  for_each_operator([&]<class Args, class CArgs>(const Args&, const COperator<CArgs>& with, const char* name) {
+    run_case<Args>(device(), name, with);
+  });
+}
 
-TEST_P(CNpuTest, RecordedCases) { RUN_CASE(SwigluArgs, moecl_swiglu, "npu_swiglu/last_bf16"); }
-
-TEST_P(CNpuTest, RefusesWhatIsWrong) {
-  CallersQueue caller(device());
-  ContextHandle context;
-  StreamHandle stream;
-  ASSERT_OK(moecl_context_wrap(caller.context, nullptr, context.out()));
-  ASSERT_OK(moecl_stream_wrap(context, caller.queue, stream.out()));
+TEST_P(CNpuTest, RefusesWrongTensors) {
   moecl_swiglu_args args{};
-  std::uint64_t workspace_bytes = 0;
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "size_bytes is 0", moecl_swiglu_defaults(&args));
   args = sized<moecl_swiglu_args>();
   ASSERT_OK(moecl_swiglu_defaults(&args));
-  EXPECT_EQ(args.dim, -1);
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: expected f32, f16 or bf16",
-               moecl_swiglu_plan(stream, &args, &workspace_bytes));
+  const auto plan = [&] { return moecl_swiglu_plan(stream_, &args, &workspace_bytes_); };
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: expected f32, f16 or bf16", plan());
   args.x = {nullptr, 0, MOECL_F32, 2, {3, 4}, {}};
-  ASSERT_OK(moecl_swiglu_plan(stream, &args, &workspace_bytes));
+  ASSERT_OK(plan());
   EXPECT_EQ(args.y.rank, 2);
   EXPECT_EQ(args.y.shape[1], 2);
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "npu_swiglu: x: f32[3, 4] needs 12 elements, its memory has 0 bytes",
-               moecl_swiglu(stream, &args, nullptr, 0, nullptr, nullptr));
+               moecl_swiglu(stream_, &args, nullptr, 0, nullptr, nullptr));
   args.x.dtype = 77;
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: 77 is no moecl_dtype", moecl_swiglu_plan(stream, &args, &workspace_bytes));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: 77 is no moecl_dtype", plan());
+  args.x.dtype = MOECL_DEFAULT_DTYPE;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: dtype is not set", plan());
   args.x.rank = 5;
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: rank 5 is not in [0, 4]",
-               moecl_swiglu_plan(stream, &args, &workspace_bytes));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: rank 5 is not in [0, 4]", plan());
   moecl_call how = sized<moecl_call>();
   how.tail = 9;
   args.x = {nullptr, 0, MOECL_F32, 2, {0, 4}, {}};
-  ASSERT_OK(moecl_swiglu_plan(stream, &args, &workspace_bytes));
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "call.tail: 9", moecl_swiglu(stream, &args, &how, 0, nullptr, nullptr));
-  EXPECT_OK(moecl_swiglu(stream, &args, nullptr, 0, nullptr, nullptr));
+  ASSERT_OK(plan());
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "call.tail: 9", moecl_swiglu(stream_, &args, &how, 0, nullptr, nullptr));
+  how.tail = MOECL_TAIL_ZERO, how.validation = 2;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "call.validation: 2", moecl_swiglu(stream_, &args, &how, 0, nullptr, nullptr));
+  EXPECT_OK(moecl_swiglu(stream_, &args, nullptr, 0, nullptr, nullptr));
+}
+
+TEST_P(CNpuTest, RefusesWrongLists) {
+  moecl_grouped_matmul_args args = sized<moecl_grouped_matmul_args>();
+  ASSERT_OK(moecl_grouped_matmul_defaults(&args));
+  const auto plan = [&] { return moecl_grouped_matmul_plan(stream_, &args, &workspace_bytes_); };
+  moecl_tensor x[2] = {{nullptr, 0, MOECL_F32, 2, {3, 4}, {}}, {nullptr, 0, MOECL_F32, 2, {5, 6}, {}}},
+               weight[2] = {{nullptr, 0, MOECL_F32, 2, {4, 7}, {}}, {nullptr, 0, MOECL_F32, 2, {6, 8}, {}}}, y[2] = {};
+  args.x = {nullptr, 2};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: 2 tensors at NULL", plan());
+  args.x = {x, -1};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: -1 tensors at an array", plan());
+  args.x = {x, 2}, args.weight = {weight, 2}, args.y = {y, 1};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "y: room for 2 tensors is needed, got 1", plan());
+  args.y = {y, 2};
+  ASSERT_OK(plan());
+  EXPECT_EQ(y[1].shape[0], 5);
+  EXPECT_EQ(y[1].shape[1], 8);
+}
+
+TEST_P(CNpuTest, RefusesWrongParameters) {
+  moecl_dynamic_quant_args quant = sized<moecl_dynamic_quant_args>();
+  ASSERT_OK(moecl_dynamic_quant_defaults(&quant));
+  quant.x = {nullptr, 0, MOECL_F16, 2, {3, 8}, {}};
+  quant.dst_type = MOECL_QUANT_FLOAT8_E5M2 + 1;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "dst_type: 4 is not in [0, 4)",
+               moecl_dynamic_quant_plan(stream_, &quant, &workspace_bytes_));
+  quant.dst_type = MOECL_QUANT_FLOAT8_E4M3FN;
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "dst_type", moecl_dynamic_quant_plan(stream_, &quant, &workspace_bytes_));
+
+  moecl_moe_gating_top_k_args gating = sized<moecl_moe_gating_top_k_args>();
+  ASSERT_OK(moecl_moe_gating_top_k_defaults(&gating));
+  gating.out_flag = 2;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "out_flag: 2 is neither 0 nor 1",
+               moecl_moe_gating_top_k_plan(stream_, &gating, &workspace_bytes_));
+
+  moecl_moe_init_routing_v2_args routing = sized<moecl_moe_init_routing_v2_args>();
+  ASSERT_OK(moecl_moe_init_routing_v2_defaults(&routing));
+  routing.active_expert_range.count = 2;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "active_expert_range: 2 numbers at NULL",
+               moecl_moe_init_routing_v2_plan(stream_, &routing, &workspace_bytes_));
+
+  moecl_quant_matmul_args product = sized<moecl_quant_matmul_args>();
+  ASSERT_OK(moecl_quant_matmul_defaults(&product));
+  product.output_dtype = 77;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "output_dtype: 77 is no moecl_dtype",
+               moecl_quant_matmul_plan(stream_, &product, &workspace_bytes_));
 }
 
 }  // namespace

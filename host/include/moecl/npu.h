@@ -29,6 +29,7 @@ typedef struct moecl_tensor {
   int64_t stride[4];  ///< in elements; all zero: contiguous
 } moecl_tensor;
 
+/// Of outputs: room for `count` tensors; the plan sets how many there are.
 typedef struct moecl_tensor_list {
   moecl_tensor* items;
   int64_t count;
@@ -38,6 +39,9 @@ typedef struct moecl_int_list {
   const int64_t* items;
   int64_t count;
 } moecl_int_list;
+
+/// A whole number that is the operator's None.
+#define MOECL_NONE INT64_MIN
 
 typedef enum moecl_validation {
   MOECL_STRICT = 0,     ///< data for which the device's behaviour is undefined sets the fault word

@@ -1,0 +1,11 @@
+#include <moecl/npu_matmul.h>
+
+#include "host/npu/c_api.hpp"
+#include "host/npu/describe_matmul.hpp"
+
+MOECL_C_OPERATOR(moecl_quant_matmul, QuantMatmulArgs)
+MOECL_C_OPERATOR(moecl_grouped_matmul, GroupedMatmulArgs)
+MOECL_C_OPERATOR(moecl_grouped_matmul_swiglu_quant, GroupedMatmulSwigluQuantArgs)
+MOECL_C_OPERATOR(moecl_grouped_matmul_swiglu_quant_v2, GroupedMatmulSwigluQuantV2Args)
+MOECL_C_OPERATOR(moecl_c_ascend_grouped_matmul_swiglu_quant, CAscendGroupedMatmulSwigluQuantArgs)
+MOECL_C_OPERATOR(moecl_grouped_matmul_finalize_routing, GroupedMatmulFinalizeRoutingArgs)
