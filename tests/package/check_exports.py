@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 
-# A function or object of moecl::, its const members, and its classes' vtables and type information.
-OURS = re.compile(r"moecl_\w+|_ZN[KVR]*5moecl\w+|_Z(TV|TI|TS)N5moecl\w+")
+# A function or object of moecl::, its const members, what is local to them (_ZZ), and its classes' vtables and type
+# information.
+OURS = re.compile(r"moecl_\w+|_ZZ?N[KVR]*5moecl\w+|_Z(TV|TI|TS)N5moecl\w+")
 
 
 def main():
