@@ -41,14 +41,12 @@ void StagedCopier::enqueue(StagedJob job) {
 
 void StagedCopier::work() {
   for (;;) {
-    StagedJob job;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const StagedJob job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
     try {
       if (fate_.cause().empty()) copy(job);
     } catch (const std::exception& error) {

@@ -25,6 +25,8 @@ struct StagedJob {
   std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
   std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
   std::shared_ptr<UserEvent> arrived;       ///< completed when `to` holds the bytes
+  /// References: the owners may let go of their memory before the copy begins.
+  Buffer keep_from = Buffer::borrow(from.handle), keep_to = Buffer::borrow(to.handle);
 };
 
 /// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.

@@ -13,16 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct Setting {
-  Ranks::Places places;
-  std::optional<TransportKind> transport;
-  const char* name;
-};
-constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "first_device"},
-                                {Ranks::first_device, TransportKind::staged, "first_device_staged"},
-                                {Ranks::last_device, std::nullopt, "last_device"},
-                                {Ranks::all_platforms, std::nullopt, "all_platforms"}};
-
 class CommunicatorTest : public testing::TestWithParam<Setting> {
  protected:
   Ranks make(std::int32_t count, milliseconds deadline = milliseconds(60000)) {
@@ -173,6 +163,24 @@ TEST_P(CommunicatorTest, LargeMessagesGoInChunks) {
     const Memory data(comm.stream(), bytes_of(comm.rank(), size));
     comm.broadcast(data.view(), 1);
     EXPECT_TRUE(data.read() == bytes_of(1, size));
+  });
+}
+
+TEST_P(CommunicatorTest, MemoryMayBeReleasedBeforeItsBytesHaveLeft) {
+  Ranks on = make(3);
+  constexpr std::int32_t messages = 20;
+  constexpr std::size_t size = 300000;
+  on.group.run([&](Communicator& comm) {
+    std::vector<Memory> waiting, received;
+    for (std::int32_t i = 0; i < messages; ++i)
+      waiting.emplace_back(comm.stream(), bytes_of(comm.rank() == 0 ? i : 99, size));
+    for (std::int32_t i = messages - 1; i >= 0; --i) {
+      comm.broadcast(waiting.back().view(), 0);
+      if (comm.rank() != 0) received.push_back(std::move(waiting.back()));
+      waiting.pop_back();
+    }
+    for (std::size_t i = 0; i < received.size(); ++i)
+      EXPECT_EQ(received[i].read(), bytes_of(messages - 1 - static_cast<std::int32_t>(i), size));
   });
 }
 

@@ -2,7 +2,7 @@
 // Groups of ranks to test on: on each device, forced through the staged transport, and over all platforms at once.
 #include <moecl/communicator.hpp>
 
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "tests/devices.hpp"
@@ -35,5 +35,16 @@ class Ranks {
  public:
   RankGroup group{std::vector<StreamView>{devices()[0]->stream.view()}};
 };
+
+/// Where a test of several ranks runs.
+struct Setting {
+  Ranks::Places places;
+  std::optional<TransportKind> transport;
+  const char* name;
+};
+inline constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "first_device"},
+                                       {Ranks::first_device, TransportKind::staged, "first_device_staged"},
+                                       {Ranks::last_device, std::nullopt, "last_device"},
+                                       {Ranks::all_platforms, std::nullopt, "all_platforms"}};
 
 }  // namespace moecl::test

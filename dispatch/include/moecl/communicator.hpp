@@ -75,6 +75,7 @@ class RankGroup {
 /// Errors: invalid_argument   arguments disagree between ranks: on every rank, naming the first that differs
 ///         deadline_exceeded  a peer did not come in time, or the first cause of a group that ended
 /// Threads: one host thread a rank.
+/// Lifetime: memory may be released once the call has returned, as with a command of OpenCL.
 class Communicator {
  public:
   std::int32_t rank() const noexcept { return rank_; }
