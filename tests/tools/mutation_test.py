@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Breaks kernels on purpose and expects the property tests to notice.
+
+usage: mutation_test.py TESTS LIBRARY SONAME
+
+The kernels' OpenCL C stands in the library as text: a mutant is a copy of the library in which a piece of that text is
+replaced by another of the same length. The drivers compile the mutant as they compile the original.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TESTS, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+SONAME = sys.argv[3]
+# What breaks, the test file that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
+MUTANTS = {
+    "tie rule: of equal scores the higher expert id wins":
+        ("host/npu_gating_test.cpp", ("~as_uint16(first + INDEX_16)", "as_uint16(first + INDEX_16)"),
+         ("~(uint)max_ulong_over_lanes(", "(uint)max_ulong_over_lanes(")),
+    "tie rule: of equal groups the later one wins":
+        ("host/npu_gating_test.cpp", ("group_keys[g] && other < g)", "group_keys[g] && other > g)")),
+    "tie rule: quantization rounds ties away from zero":
+        ("host/npu_quant_test.cpp", ("round(quotient) : rint(quotient)", "round(quotient) :round(quotient)")),
+    "order: the sort takes slots from the last":
+        ("host/npu_routing_test.cpp", ("const int place = first + get_local_id(0);", "const int place = end - 1 - first + begin;")),
+    "order: sums start at the last expert of a token":
+        ("host/npu_routing_test.cpp", ("for (int k = begin; k < end; ++k)", "for (int k = end; k-- > begin;)")),
+    "tail: the last element of a row is not stored":
+        ("host/npu_activation_test.cpp", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
+    "tail: the last k of a product is not added":
+        ("host/npu_matmul_test.cpp", ("i < k_end; ++i)", "i<k_end-1;++i)")),
+}
+
+
+class MutationTest(unittest.TestCase):
+    def mutant(self, pieces):
+        library = LIBRARY.read_bytes()
+        for before, after in pieces:
+            self.assertTrue(before.encode() in library, f"no kernel has the text {before!r}")
+            library = library.replace(before.encode(), after.ljust(len(before)).encode())
+        self.assertEqual(len(library), LIBRARY.stat().st_size)
+        return library
+
+    def test_every_mutant_is_noticed(self):
+        for what, (source, *pieces) in MUTANTS.items():
+            with self.subTest(mutant=what), tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, SONAME).write_bytes(self.mutant(pieces))
+                done = subprocess.run([TESTS, f"--source={source}", "--gtest_brief=1", "--gtest_fail_fast"],
+                                      env={**os.environ, "LD_LIBRARY_PATH": folder, "MOECL_CACHE": "off", "RUSTICL_ENABLE": ""},
+                                      capture_output=True, encoding="utf-8", errors="replace", timeout=600)
+                self.assertEqual(done.returncode, 1, f"{source} does not notice this mutant\n{done.stdout}{done.stderr}")
+                self.assertIn("[  FAILED  ]", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

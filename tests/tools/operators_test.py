@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Every recorded operator case through `moecl op`, and what the verb promises beside it.
+
+usage: operators_test.py MOECL DATA PLATFORM [unittest options]
+"""
+import json
+import shutil
+import sys
+import unittest
+
+import numpy
+
+PLATFORM = sys.argv.pop(3)
+
+import command  # noqa: E402: reads the arguments that are left
+from command import DATA, load, save  # noqa: E402
+
+CASES = DATA / "operators"
+NAN_POISON = {"F32": 0x7FFF7FFF, "F16": 0x7FFF, "BF16": 0x7FFF}
+
+
+class OperatorsTest(command.CommandTest):
+    def op(self, case, *options):
+        return self.start("op", case, "--platform", PLATFORM, *options)
+
+    def copy(self, case):
+        """The case in this test's own folder, to be changed."""
+        for suffix in (".json", ".safetensors"):
+            shutil.copy(CASES / f"{case}{suffix}", self.folder)
+        return self.folder / f"{case.split('/')[1]}.json"
+
+    def change(self, path, name, **fields):
+        """Another parameter (by keyword) in the copied case, or, with `values`, another tensor."""
+        if "values" in fields:
+            file = path.with_suffix(".safetensors")
+            tensors = load(file, raw=True)
+            tensors[name] = (tensors[name][0], numpy.asarray(fields["values"], tensors[name][1].dtype))
+            save(file, tensors)
+        else:
+            rules = json.loads(path.read_text())
+            rules[name].update(fields)
+            path.write_text(json.dumps(rules))
+        return path
+
+    def test_recorded_cases(self):
+        cases = sorted(CASES.glob("*/*.json"))
+        self.assertGreater(len(cases), 190)
+        for case in cases:
+            with self.subTest(case=f"{case.parent.name}/{case.stem}"):
+                done = self.op(case, "--check")
+                self.assertEqual(done.returncode, 0, done.stderr or done.stdout)
+
+    def test_every_recorded_operator_is_listed_with_its_parameters(self):
+        listed = {about["operator"]: {field["name"] for field in about["fields"]}
+                  for about in json.loads(self.succeed("op", "--list", "--json"))}
+        remarks = {"active_pairs", "x_is_list", "weight_is_list"}
+        for case in sorted(CASES.glob("*/*.json")):
+            rules = json.loads(case.read_text())
+            tensors = {name.split(".")[1] for name in load(case.with_suffix(".safetensors"), raw=True) if name[:3] in ("in.", "out")}
+            self.assertLessEqual((set(rules["parameters"]) | tensors) - remarks, listed[rules["operator"]], case)
+        text = self.succeed("op", "--list")
+        for name in listed:
+            self.assertIn(f"\n{name}: ", "\n" + text)
+
+    def test_check_notices_a_wrong_value_under_every_rule(self):
+        rules = {}
+        for case in sorted(CASES.glob("*/*.json")):
+            for output, rule in json.loads(case.read_text())["compare"].items():
+                tensors = load(case.with_suffix(".safetensors"), raw=True)
+                if output.startswith("out.") and tensors[output][1].size and "variants" not in json.loads(case.read_text()):
+                    rules.setdefault(rule["kind"], (f"{case.parent.name}/{case.stem}", output))
+        self.assertGreaterEqual(set(rules), {"exact", "abs", "abs_masked_exact", "rel", "rel_abs", "ulp"})
+        for kind, (case, output) in rules.items():
+            with self.subTest(rule=kind, case=case):
+                path = self.copy(case)
+                dtype, values = load(path.with_suffix(".safetensors"), raw=True)[output]
+                wrong = values.copy()
+                # Bits of the upper half of the first element, of each of two packed values.
+                wrong.view(numpy.uint8).reshape(-1)[wrong.itemsize - 1] ^= 0x66
+                self.change(path, output, values=wrong)
+                done = self.op(path, "--check")
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(f"check {output}: FAIL", done.stdout)
+
+    def test_output_has_full_length_and_poison_where_the_operator_writes_nothing(self):
+        case = CASES / "npu_grouped_matmul/rows_past_sum_untouched"
+        for tail, expected in (("poison", 0x7FFF), ("zero", 0)):
+            path = self.folder / f"{tail}.safetensors"
+            self.assertEqual(self.op(f"{case}.json", "--output", path, "--tail", tail).returncode, 0)
+            dtype, y = load(path, raw=True)["out.y"]
+            self.assertEqual((dtype, y.shape), ("BF16", (12, 8)))
+            self.assertTrue((y[9:] == expected).all())
+            self.assertTrue((y[:9] == load(f"{case}.safetensors", raw=True)["out.y"][1][:9]).all())
+
+    def test_json_names_device_and_kernels(self):
+        done = self.op(CASES / "npu_swiglu/last_bf16.json", "--check", "--json")
+        summary = json.loads(done.stdout)
+        self.assertIn(PLATFORM, summary["device"]["platform"])
+        self.assertEqual([kernel["name"] for kernel in summary["kernels"]], ["gated_activation"])
+
+    def refused(self, case, text, *options):
+        path = self.folder / "output.safetensors"
+        done = self.op(case, "--output", path, *options)
+        self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+        # Before it there may be warnings about the device.
+        self.assertIn(text, done.stderr.splitlines()[-1])
+        self.assertFalse(path.exists())
+
+    def test_refuses_unusable_cases(self):
+        self.refused(self.folder / "none.json", "none.json: cannot be read")
+        self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", dim=5), "npu_swiglu: dim: 5 is not in [-2, 2)")
+        self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", colour=5), "no parameter 'colour'")
+        path = self.copy("npu_swiglu/last_bf16")
+        path.write_text("{}")
+        self.refused(path, "expected a JSON object with 'operator' and 'parameters'")
+        path.write_text('{"operator": "npu_fly", "parameters": {}}')
+        self.refused(path, "operator 'npu_fly'")
+
+    def test_strict_mode_reports_data_that_the_device_leaves_undefined(self):
+        path = self.change(self.copy("npu_grouped_matmul/bf16_cumsum_exact"), "in.group_list", values=[4, 3, 8, 10])
+        self.refused(path, "group list: entry 1 makes the negative count -1")
+        self.assertEqual(self.op(path, "--compatible").returncode, 0)
+
+    def test_page_is_up_to_date(self):
+        page = DATA.parent.parent / "host/npu/OPERATORS.md"
+        self.assertEqual(page.read_text(), self.succeed("op", "--page"), f"write it anew: moecl op --page > {page.name}")
+
+
+if __name__ == "__main__":
+    command.main()
