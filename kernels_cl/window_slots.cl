@@ -53,7 +53,8 @@ __kernel void window_slots_home(const __global int* row_ends, ulong row_ends_fir
   if (row >= 0) {
     const int expert = expert_of_row(row_ends, experts, row), more = experts % ranks, base = experts / ranks;
     const int rank = expert < more * (base + 1) ? expert / (base + 1) : more + (expert - more * (base + 1)) / base;
-    home = rank * capacity + row - rows_before(row_ends, first_expert_of(rank, experts, ranks));
+    const int in_slab = row - rows_before(row_ends, first_expert_of(rank, experts, ranks));
+    if (in_slab < capacity) home = rank * capacity + in_slab;
   }
   rows[rows_first + slot] = home;
 }

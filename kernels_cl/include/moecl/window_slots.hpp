@@ -7,7 +7,7 @@
 #include <string>
 
 /// Where rows stand in windows of fixed capacity: one slab of `capacity` rows for each of the R ranks, filled from the
-/// front. Indices only, from row ends on the device, so that no host ever needs the counts.
+/// front; rows past the capacity are left out. Indices only, from row ends on the device, so that no host ever needs the counts.
 ///
 /// Rank r owns the experts of one linear run; the E % R first ranks have one more (ExpertMap). Row ends are those of a
 /// sort by global expert, so the rows of a rank's experts are neighbours.
@@ -48,5 +48,8 @@ std::string reject(const Home& args);
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
 void enqueue(StreamView stream, const Home& args, Submit submit = {});
+OperatorCost cost(const Outgoing& args);
+OperatorCost cost(const Incoming& args);
+OperatorCost cost(const Home& args);
 
 }  // namespace moecl::window_slots

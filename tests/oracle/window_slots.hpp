@@ -1,0 +1,20 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace moecl::test::oracle {
+
+/// A sender's window: the slots that go to each rank, one slab of `capacity` a rank, and where each slot stands.
+struct SentWindow {
+  std::vector<std::int32_t> slots;  ///< [R * capacity], -1 where no row is
+  std::vector<std::int32_t> rows;   ///< [S], -1 for slots without an expert or past the capacity
+};
+/// Filled slot by slot, expert by expert. @param ids  [S] global experts, or -1
+SentWindow sent_window(const std::vector<std::int32_t>& ids, std::int32_t experts, std::int32_t ranks,
+                       std::int64_t capacity);
+
+/// What `rank` finds in its window: the local expert of each row, or -1. @param ids  of every sender
+std::vector<std::int32_t> received_experts(const std::vector<std::vector<std::int32_t>>& ids, std::int32_t experts,
+                                           std::int32_t rank, std::int64_t capacity);
+
+}  // namespace moecl::test::oracle
