@@ -43,8 +43,6 @@ TensorView to_view(const Context& context, const moecl_tensor& from, const char*
   npu::set_shape(view, *dtype, {from.shape, from.shape + from.rank});
   if (std::any_of(from.stride, from.stride + from.rank, [](std::int64_t stride) { return stride != 0; }))
     std::copy(from.stride, from.stride + from.rank, view.stride.begin());
-  require(view.stride[view.rank - 1] == 1 || view.shape[view.rank - 1] <= 1, "{}: the last dimension has stride {}",
-          what, view.stride[view.rank - 1]);
   if (from.memory != nullptr)
     view.buffer = memory_of(context, {from.memory, from.offset_bytes}, size_bytes(*dtype), what);
   return view;

@@ -2,10 +2,15 @@
 
 #include <moecl/buffer.hpp>
 
+#include <string_view>
+
 namespace moecl::npu {
 namespace {
 
 bool is_float(DType dtype) { return dtype == DType::f64 || is_activation_dtype(dtype); }
+
+/// By the operators' own names.
+bool is_weights(std::string_view name) { return name == "weight" || name == "x2"; }
 
 }  // namespace
 
@@ -29,6 +34,8 @@ void expect_memory(const char* name, const TensorView& view) {
                 !__builtin_add_overflow(last, reach, &last),
             "{}: strides of {} overflow", name, view.describe());
   }
+  require(is_weights(name) || view.stride[view.rank - 1] == 1 || view.shape[view.rank - 1] == 1,
+          "{}: the last dimension of {} has stride {}, expected 1", name, view.describe(), view.stride[view.rank - 1]);
   require(view.buffer.handle != nullptr && last < view.buffer.size_bytes / size_bytes(view.dtype),
           "{}: {} needs {} elements, its memory has {} bytes", name, view.describe(), last + 1, view.buffer.size_bytes);
 }

@@ -9,7 +9,8 @@ namespace moecl::npu {
 
 /// Whose output is not what `infer` says. Errors: invalid_argument
 void expect_output(const char* name, const TensorView& given, const TensorView& inferred);
-/// Errors: invalid_argument  a tensor reaches past the end of its memory
+/// Errors: invalid_argument  a tensor reaches past the end of its memory, or has gaps in its last dimension and is no
+///         weights: of those a transposed matrix needs no copy
 void expect_memory(const char* name, const TensorView& view);
 void fill_tail(StreamView stream, const TensorView& output, Tail tail);
 

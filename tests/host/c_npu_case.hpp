@@ -2,7 +2,11 @@
 // A recorded case of an operator through the C interface, in cl_mem objects of the caller.
 #include <moecl/npu.h>
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
 #include <list>
+#include <numeric>
 
 #include "host/npu/describe.hpp"
 #include "tests/host/c_api.hpp"
@@ -29,15 +33,46 @@ inline DType dtype_of(std::int32_t wanted) {
   return DType::f32;
 }
 
+inline std::int64_t elements_of(const moecl_tensor& tensor) {
+  return std::accumulate(tensor.shape, tensor.shape + tensor.rank, std::int64_t{1}, std::multiplies<>());
+}
+
+/// Where elements stand that a caller keeps apart: so many within a row, and so many more between rows.
+struct Gaps {
+  int tensor = -1;  ///< which one, in the order of the fields
+  std::int64_t apart = 1, more = 0;
+};
+
+inline void set_strides(moecl_tensor& tensor, const Gaps& gaps) {
+  std::int64_t stride = gaps.apart;
+  for (int d = tensor.rank; d-- > 0; stride = stride * tensor.shape[d] + (d + 1 == tensor.rank ? gaps.more : 0))
+    tensor.stride[d] = stride;
+}
+
+/// Where each element stands. All strides zero: contiguous.
+inline std::vector<std::size_t> places_of(moecl_tensor tensor) {
+  if (std::all_of(tensor.stride, tensor.stride + tensor.rank, [](std::int64_t s) { return s == 0; }))
+    set_strides(tensor, {});
+  std::vector<std::size_t> places;
+  for (std::int64_t i = 0; i < elements_of(tensor); ++i) {
+    std::int64_t place = 0, rest = i;
+    for (int d = tensor.rank; d-- > 0; rest /= tensor.shape[d]) place += rest % tensor.shape[d] * tensor.stride[d];
+    places.push_back(static_cast<std::size_t>(place));
+  }
+  return places;
+}
+
 struct CallersCase {
   CallersQueue caller;
   cli::OperatorCase recorded;
+  Gaps gaps;
+  std::vector<std::string> tensors;  ///< the inputs, then the outputs
   std::list<cl_mem> memory;
   std::list<std::vector<moecl_tensor>> lists;
   std::list<std::vector<std::int64_t>> ints;
 
-  CallersCase(const TestDevice& device, const std::string& name)
-      : caller(device), recorded(cli::OperatorCase::open(data_path("operators/" + name + ".json"))) {}
+  CallersCase(const TestDevice& device, const std::string& name, const Gaps& with_gaps)
+      : caller(device), recorded(cli::OperatorCase::open(data_path("operators/" + name + ".json"))), gaps(with_gaps) {}
   CallersCase(const CallersCase&) = delete;
   CallersCase& operator=(const CallersCase&) = delete;
   ~CallersCase() {
@@ -47,27 +82,51 @@ struct CallersCase {
   static constexpr std::uint64_t offset_bytes = 64;  ///< where each tensor stands in its cl_mem
 
   /// Memory with those bytes at the offset.
-  cl_mem allocate(std::vector<std::byte> bytes) {
+  moecl_device_array allocate(std::vector<std::byte> bytes) {
     bytes.insert(bytes.begin(), offset_bytes, std::byte{0x5a});
     memory.push_back(
         clCreateBuffer(caller.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes.size(), bytes.data(), nullptr));
     EXPECT_NE(memory.back(), nullptr);
-    return memory.back();
+    return {memory.back(), offset_bytes};
+  }
+  /// Gives the tensor of that name memory with those elements, or without any, bytes of 0x5A, and strides if it has
+  /// gaps.
+  void place(const std::string& name, moecl_tensor& tensor, const std::byte* elements) {
+    if (static_cast<int>(tensors.size()) == gaps.tensor) set_strides(tensor, gaps);
+    tensors.push_back(name);
+    const std::size_t size = size_bytes(dtype_of(tensor.dtype));
+    const std::vector<std::size_t> places = places_of(tensor);
+    std::vector<std::byte> bytes(places.empty() ? 0 : (places.back() + 1) * size, std::byte{0x5a});
+    for (std::size_t i = 0; i < places.size() && elements != nullptr; ++i)
+      std::memcpy(&bytes[places[i] * size], elements + i * size, size);
+    const moecl_device_array at = allocate(std::move(bytes));
+    tensor.memory = at.memory, tensor.offset_bytes = at.offset_bytes;
   }
   moecl_tensor upload(const std::string& name) {
-    const HostTensor tensor = recorded.tensors.tensor(name);
-    moecl_tensor to{allocate({tensor.data, tensor.data + tensor.size_bytes}), offset_bytes, c_dtype(tensor.dtype),
-                    static_cast<std::int32_t>(tensor.shape.size()),           {},           {}};
-    std::copy(tensor.shape.begin(), tensor.shape.end(), to.shape);
+    const HostTensor from = recorded.tensors.tensor(name);
+    moecl_tensor to{nullptr, 0, c_dtype(from.dtype), static_cast<std::int32_t>(from.shape.size()), {}, {}};
+    std::copy(from.shape.begin(), from.shape.end(), to.shape);
+    place(name, to, from.data);
     return to;
   }
+  /// Its elements; what stands between them is still as it was.
+  std::vector<std::byte> download(const moecl_tensor& tensor) {
+    const std::size_t size = size_bytes(dtype_of(tensor.dtype));
+    const std::vector<std::size_t> places = places_of(tensor);
+    std::vector<std::byte> elements;
+    if (places.empty()) return elements;
+    std::vector<std::byte> bytes((places.back() + 1) * size);
+    EXPECT_EQ(clEnqueueReadBuffer(caller.queue, tensor.memory, CL_TRUE, tensor.offset_bytes, bytes.size(), bytes.data(),
+                                  0, nullptr, nullptr),
+              CL_SUCCESS);
+    for (const std::size_t place : places) {
+      elements.insert(elements.end(), &bytes[place * size], &bytes[place * size] + size);
+      std::fill_n(&bytes[place * size], size, std::byte{0x5a});
+    }
+    EXPECT_THAT(bytes, ::testing::Each(std::byte{0x5a}));
+    return elements;
+  }
 };
-
-inline std::size_t bytes_of(const moecl_tensor& tensor) {
-  std::size_t bytes = size_bytes(dtype_of(tensor.dtype));
-  for (int d = 0; d < tensor.rank; ++d) bytes *= static_cast<std::size_t>(tensor.shape[d]);
-  return bytes;
-}
 
 /// Sets inputs and parameters of a C struct by the names of the case, and gives lists of outputs room.
 struct SetFromCase {
@@ -147,13 +206,7 @@ void expect_outputs(CallersCase& of, CArgs& args) {
   std::vector<cli::OutputTensor> outputs;
   for_each_planned<Args>(of, args, [&](const std::string& name, const moecl_tensor& tensor) {
     EXPECT_TRUE(of.recorded.tensors.has(name)) << name;
-    std::vector<std::byte> bytes(bytes_of(tensor));
-    if (!bytes.empty()) {
-      ASSERT_EQ(clEnqueueReadBuffer(of.caller.queue, tensor.memory, CL_TRUE, tensor.offset_bytes, bytes.size(),
-                                    bytes.data(), 0, nullptr, nullptr),
-                CL_SUCCESS);
-    }
-    outputs.push_back({name, dtype_of(tensor.dtype), {tensor.shape, tensor.shape + tensor.rank}, std::move(bytes)});
+    outputs.push_back({name, dtype_of(tensor.dtype), {tensor.shape, tensor.shape + tensor.rank}, of.download(tensor)});
   });
   const std::vector<cli::OutputVerdict> verdicts = cli::check_outputs(of.recorded, outputs);
   EXPECT_EQ(verdicts.size(), outputs.size());
@@ -168,37 +221,36 @@ struct COperator {
   moecl_status (*call)(moecl_stream*, const CArgs*, const moecl_call*, std::uint32_t, cl_event const*, cl_event*);
 };
 
-/// Plans and calls the operator between two events, and compares what it gives.
+/// Plans and calls the operator between two events, and compares what it gives unless it refuses.
 template <class Args, class CArgs>
-void run_case(const TestDevice& device, const char* name, const COperator<CArgs>& with) {
-  SCOPED_TRACE(name);
-  CallersCase of(device, name);
+moecl_status run_case(CallersCase& of, const COperator<CArgs>& with) {
   ContextHandle context;
   StreamHandle stream;
-  ASSERT_OK(moecl_context_wrap(of.caller.context, nullptr, context.out()));
-  ASSERT_OK(moecl_stream_wrap(context, of.caller.queue, stream.out()));
+  EXPECT_OK(moecl_context_wrap(of.caller.context, nullptr, context.out()));
+  EXPECT_OK(moecl_stream_wrap(context, of.caller.queue, stream.out()));
   CArgs args = sized<CArgs>();
-  ASSERT_OK(with.defaults(&args));
+  EXPECT_OK(with.defaults(&args));
   SetFromCase set{of};
   npu::Describe<Args>::fields(args, set);
   std::uint64_t workspace_bytes = 0;
-  ASSERT_OK(with.plan(stream, &args, &workspace_bytes));
-  for_each_planned<Args>(of, args, [&](const std::string&, moecl_tensor& tensor) {
-    tensor.memory = of.allocate(std::vector<std::byte>(bytes_of(tensor), std::byte{0x5a}));
-    tensor.offset_bytes = CallersCase::offset_bytes;
-  });
+  if (const moecl_status refused = with.plan(stream, &args, &workspace_bytes); refused != MOECL_OK) return refused;
+  for_each_planned<Args>(of, args,
+                         [&](const std::string& name, moecl_tensor& tensor) { of.place(name, tensor, nullptr); });
 
   moecl_call how = sized<moecl_call>();
-  how.workspace.memory = of.allocate(std::vector<std::byte>(workspace_bytes));
-  how.fault = {of.allocate(std::vector<std::byte>(16)), CallersCase::offset_bytes};
+  // The workspace begins at a multiple of 256: not at the offset.
+  how.workspace.memory = of.allocate(std::vector<std::byte>(workspace_bytes)).memory;
+  how.fault = of.allocate(std::vector<std::byte>(16));
   cl_event start = clCreateUserEvent(of.caller.context, nullptr), done = nullptr;
-  ASSERT_OK(with.call(stream, &args, &how, 1, &start, &done));
-  ASSERT_EQ(clSetUserEventStatus(start, CL_COMPLETE), CL_SUCCESS);
-  ASSERT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
+  const moecl_status status = with.call(stream, &args, &how, 1, &start, &done);
+  EXPECT_EQ(clSetUserEventStatus(start, CL_COMPLETE), CL_SUCCESS);
   clReleaseEvent(start);
+  if (status != MOECL_OK) return status;
+  EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
   clReleaseEvent(done);
   EXPECT_OK(moecl_check_fault(stream, how.fault));
   expect_outputs<Args>(of, args);
+  return MOECL_OK;
 }
 
 }  // namespace moecl::test

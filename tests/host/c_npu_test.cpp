@@ -138,7 +138,28 @@ MOECL_ON_EVERY_DEVICE(CNpuTest);
 
 TEST_P(CNpuTest, RecordedCases) {
   for_each_operator([&]<class Args, class CArgs>(const Args&, const COperator<CArgs>& with, const char* name) {
-    run_case<Args>(device(), name, with);
+    SCOPED_TRACE(name);
+    CallersCase of(device(), name, {});
+    EXPECT_OK(run_case<Args>(of, with));
+  });
+}
+
+// A tensor of any strides is read and written right or refused; weights are read.
+TEST_P(CNpuTest, ReadsGapsOrRefusesThem) {
+  for_each_operator([&]<class Args, class CArgs>(const Args&, const COperator<CArgs>& with, const char* name) {
+    for (int tensor = 0, count = 1; tensor < count; ++tensor)
+      for (const Gaps& gaps : {Gaps{tensor, 2, 0}, Gaps{tensor, 1, 3}}) {
+        CallersCase of(device(), name, gaps);
+        SCOPED_TRACE(std::string(name) + " tensor " + std::to_string(tensor) +
+                     (gaps.apart > 1 ? " elements" : " rows"));
+        const moecl_status status = run_case<Args>(of, with);
+        count = std::max(count, static_cast<int>(of.tensors.size()));
+        ASSERT_LT(tensor, count);
+        const std::string& which = of.tensors[static_cast<std::size_t>(tensor)];
+        const bool weight = which.rfind("in.weight.", 0) == 0 || which == "in.weight" || which == "in.x2";
+        EXPECT_TRUE(status == MOECL_OK || (status == MOECL_INVALID_ARGUMENT && !weight))
+            << which << ": " << moecl_last_error_message();
+      }
   });
 }
 

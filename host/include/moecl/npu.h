@@ -26,7 +26,7 @@ typedef struct moecl_tensor {
   int32_t dtype;           ///< moecl_dtype
   int32_t rank;            ///< Range: [1, 4]; 0: absent
   int64_t shape[4];
-  int64_t stride[4];  ///< in elements; all zero: contiguous
+  int64_t stride[4];  ///< in elements; all zero: contiguous. 1 in the last dimension, except of weights
 } moecl_tensor;
 
 /// Of outputs: room for `count` tensors; the plan sets how many there are.
