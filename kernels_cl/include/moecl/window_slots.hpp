@@ -7,7 +7,8 @@
 #include <string>
 
 /// Where rows stand in windows of fixed capacity: one slab of `capacity` rows for each of the R ranks, filled from the
-/// front; rows past the capacity are left out. Indices only, from row ends on the device, so that no host ever needs the counts.
+/// front; rows past the capacity are left out. Indices only, from row ends on the device, so that no host ever needs
+/// the counts.
 ///
 /// Rank r owns the experts of one linear run; the E % R first ranks have one more (ExpertMap). Row ends are those of a
 /// sort by global expert, so the rows of a rank's experts are neighbours.
