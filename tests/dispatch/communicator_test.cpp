@@ -184,23 +184,6 @@ TEST_P(CommunicatorTest, MemoryMayBeReleasedBeforeItsBytesHaveLeft) {
   });
 }
 
-/// What each rank of a failing group got.
-std::vector<std::string> failures(Ranks& on, const std::function<void(Communicator&)>& body) {
-  std::vector<std::string> texts(static_cast<std::size_t>(on.group.size()));
-  EXPECT_THROW(on.group.run([&](Communicator& comm) {
-    try {
-      body(comm);
-      for (;;) comm.barrier();
-    } catch (const std::exception& error) {
-      texts[static_cast<std::size_t>(comm.rank())] = error.what();
-      comm.stream().finish();  // nothing may be left hanging on the queue
-      throw;
-    }
-  }),
-               std::exception);
-  return texts;
-}
-
 TEST_P(CommunicatorTest, ARankThatThrowsEndsTheGroupWithItsCause) {
   Ranks on = make(4);
   const auto texts = failures(on, [&](Communicator& comm) {

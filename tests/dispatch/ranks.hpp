@@ -2,7 +2,9 @@
 // Groups of ranks to test on: on each device, forced through the staged transport, and over all platforms at once.
 #include <moecl/communicator.hpp>
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/devices.hpp"
@@ -35,6 +37,23 @@ class Ranks {
  public:
   RankGroup group{std::vector<StreamView>{devices()[0]->stream.view()}};
 };
+
+/// What each rank of a failing group got: `body`, then barriers for ever.
+inline std::vector<std::string> failures(Ranks& on, const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> texts(static_cast<std::size_t>(on.group.size()));
+  EXPECT_THROW(on.group.run([&](Communicator& comm) {
+    try {
+      body(comm);
+      for (;;) comm.barrier();
+    } catch (const std::exception& error) {
+      texts[static_cast<std::size_t>(comm.rank())] = error.what();
+      comm.stream().finish();  // nothing may be left hanging on the queue
+      throw;
+    }
+  }),
+               std::exception);
+  return texts;
+}
 
 /// Where a test of several ranks runs.
 struct Setting {
