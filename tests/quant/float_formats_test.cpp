@@ -1,5 +1,8 @@
 #include <moecl/bf16.hpp>
+#include <moecl/e8m0.hpp>
 #include <moecl/f16.hpp>
+#include <moecl/fp4.hpp>
+#include <moecl/fp8.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <gtest/gtest.h>
@@ -71,6 +74,83 @@ TEST(FloatFormatsTest, EveryCodeSurvivesTheRoundTrip) {
     ASSERT_TRUE(std::isnan(f16_to_f32(code)) || f16_from_f32(f16_to_f32(code)) == code) << std::hex << i;
     ASSERT_TRUE(std::isnan(bf16_to_f32(code)) || bf16_from_f32(bf16_to_f32(code)) == code) << std::hex << i;
   }
+}
+
+struct NamedMinifloat {
+  const char* path;
+  Minifloat format;
+  bool has_nan;
+};
+
+const NamedMinifloat minifloats[] = {{"formats/convert_fp8_e4m3fn.safetensors", fp8_e4m3fn, true},
+                                     {"formats/convert_fp8_e5m2.safetensors", fp8_e5m2, true},
+                                     {"formats/convert_fp4_e2m1.safetensors", fp4_e2m1, false}};
+
+TEST(FloatFormatsTest, MinifloatsRoundAsTheGoldenConversionsAndSaturate) {
+  for (const auto& [path, format, has_nan] : minifloats) {
+    SCOPED_TRACE(path);
+    const SafetensorsFile file = SafetensorsFile::open(data_path(path));
+    const auto inputs = values<std::uint32_t>(file, "input_bits");
+    const auto codes = values<std::uint8_t>(file, "code_saturated");
+    ASSERT_EQ(inputs.size(), codes.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const float input = from_bits(inputs[i]);
+      const std::uint8_t code = format.encode(input);
+      if (!std::isnan(input))
+        ASSERT_EQ(code, codes[i]) << std::hex << inputs[i];
+      else if (has_nan)
+        ASSERT_TRUE(std::isnan(format.decode(code))) << std::hex << inputs[i];
+      else
+        ASSERT_EQ(format.decode(code), 0) << std::hex << inputs[i];
+    }
+  }
+}
+
+TEST(FloatFormatsTest, MinifloatsDecodeEveryCode) {
+  for (const auto& [path, format, has_nan] : minifloats) {
+    SCOPED_TRACE(path);
+    const auto table = values<float>(SafetensorsFile::open(data_path(path)), "decode_table");
+    ASSERT_EQ(table.size(), std::size_t{1} << format.bits());
+    for (std::size_t code = 0; code < table.size(); ++code) {
+      const float value = format.decode(static_cast<std::uint8_t>(code));
+      if (std::isnan(table[code])) {
+        ASSERT_TRUE(std::isnan(value)) << code;
+        continue;
+      }
+      ASSERT_EQ(value, table[code]) << code;
+      ASSERT_EQ(std::signbit(value), std::signbit(table[code])) << code;
+    }
+  }
+}
+
+TEST(FloatFormatsTest, E1M2HasStepsOfAQuarter) {
+  for (int code = 0; code < 8; ++code) {
+    EXPECT_EQ(fp4_e1m2.decode(static_cast<std::uint8_t>(code)), 0.25F * static_cast<float>(code));
+    EXPECT_EQ(fp4_e1m2.encode(-0.25F * static_cast<float>(code)), 8 + code);
+  }
+  EXPECT_EQ(fp4_e1m2.encode(0.375F), 2);
+  EXPECT_EQ(fp4_e1m2.encode(0.625F), 2);
+  EXPECT_EQ(fp4_e1m2.encode(9.0F), 7);
+}
+
+TEST(FloatFormatsTest, LargestExponents) {
+  EXPECT_EQ(fp8_e4m3fn.max_exponent(), 8);
+  EXPECT_EQ(fp8_e5m2.max_exponent(), 15);
+  EXPECT_EQ(fp4_e2m1.max_exponent(), 2);
+  EXPECT_EQ(fp4_e1m2.max_exponent(), 0);
+}
+
+TEST(FloatFormatsTest, E8M0RoundsDownAndUpAsTheGoldenConversions) {
+  const SafetensorsFile file = SafetensorsFile::open(data_path("formats/convert_e8m0.safetensors"));
+  const auto inputs = values<float>(file, "input");
+  const auto floors = values<std::uint8_t>(file, "code_floor"), ceils = values<std::uint8_t>(file, "code_ceil");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    ASSERT_EQ(e8m0_floor(inputs[i]), floors[i]) << inputs[i];
+    ASSERT_EQ(e8m0_ceil(inputs[i]), ceils[i]) << inputs[i];
+  }
+  EXPECT_EQ(e8m0_to_f32(0), 0x1p-127F);
+  EXPECT_EQ(e8m0_to_f32(254), 0x1p127F);
+  EXPECT_TRUE(std::isnan(e8m0_to_f32(255)));
 }
 
 }  // namespace
