@@ -42,7 +42,7 @@ const char* name(StrategyKind kind) noexcept {
   return "multicast";
 }
 
-ExpertRank::ExpertRank(Communicator world, std::int32_t tp_size, std::int32_t expert_count)
+ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count)
     : parallel(ParallelConfig::make({checked_tp(world, tp_size), world.rank() % tp_size},
                                     {world.size() / tp_size, world.rank() / tp_size}, true)),
       ep(world),

@@ -97,9 +97,9 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   std::mutex mutex;
 
   const auto tensors_of = [&](const ExpertRank& rank, StreamView stream) {
-    const auto d = static_cast<std::size_t>(rank.parallel.dp.rank);
+    const auto d = static_cast<std::size_t>(rank.dp.rank());
     const std::int64_t first =
-        std::accumulate(counts.begin(), counts.begin() + rank.parallel.dp.rank, std::int64_t{0}) * shape.hidden;
+        std::accumulate(counts.begin(), counts.begin() + rank.dp.rank(), std::int64_t{0}) * shape.hidden;
     const std::vector<std::byte> bytes =
         encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[d] * shape.hidden}, dtype_);
     DeviceTensor x(*stream.context, dtype_, {counts[d], shape.hidden});
@@ -110,7 +110,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const ExpertRank rank(world, options_.tp, shape.experts);
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
-    const auto d = static_cast<std::size_t>(rank.parallel.dp.rank);
+    const auto d = static_cast<std::size_t>(rank.dp.rank());
     const DeviceTensor x = tensors_of(rank, stream);
     const ObservedTensors observed(*stream.context, shape, counts[d]);
     ParallelLayer::Forward forward;
@@ -140,7 +140,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       const std::lock_guard lock(mutex);
       us[static_cast<std::size_t>(i)] = std::max(us[static_cast<std::size_t>(i)], mine);
     }
-    if (rank.parallel.tp.rank == 0) observed.read(stream, of_dp[d]);
+    if (rank.tp.rank() == 0) observed.read(stream, of_dp[d]);
   });
   std::sort(us.begin(), us.end());
   times.us = us;

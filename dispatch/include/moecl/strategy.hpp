@@ -24,7 +24,7 @@ const char* name(StrategyKind kind) noexcept;
 struct ExpertRank {
   /// @param world  All ranks of the grid; rank = dp_rank * tp + tp_rank. @param tp  Divides the world's size
   /// Errors: invalid_argument
-  ExpertRank(Communicator world, std::int32_t tp, std::int32_t experts);
+  ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts);
 
   ParallelConfig parallel;
   Communicator ep;  ///< everyone: each owns some experts
