@@ -1,0 +1,228 @@
+#include "tests/oracle/mx_quantize.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/fp4.hpp>
+#include <moecl/fp8.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "tests/devices.hpp"
+#include "tests/host/files.hpp"
+#include "tests/oracle/edge_cases.hpp"
+
+namespace moecl::test {
+namespace {
+
+using mx_quantize::Rounding;
+using mx_quantize::ScaleRule;
+
+constexpr Minifloat formats[] = {fp8_e4m3fn, fp8_e5m2, fp4_e2m1, fp4_e1m2};
+constexpr Rounding roundings[] = {Rounding::halves_to_even, Rounding::halves_away, Rounding::downward};
+
+/// Numbers of every size, half of them ties of a format with `mantissa_bits`, among them both zeros.
+std::vector<double> mixed(std::size_t count, int mantissa_bits, std::mt19937_64& engine) {
+  std::vector<double> x = normal(count, engine());
+  for (double& value : x) {
+    const auto choice = engine() % 8;
+    if (choice == 0) value = std::copysign(0.0, value);
+    if (choice == 1) value = std::ldexp(value, -static_cast<int>(engine() % 20));
+    if (choice > 3) value = std::copysign(static_cast<double>(engine() % 256) / (4 << mantissa_bits), value);
+  }
+  return x;
+}
+
+class MxQuantizeTest : public OnEveryDevice {
+ protected:
+  /// Quantizes [x.size() / (length * inner), length, inner] with 1 and with 64 lanes; every byte is the oracle's.
+  void check(mx_quantize::Args args, DType dtype, std::int64_t length, std::int64_t inner, std::vector<double> x) {
+    x = rounded(dtype, x);
+    const auto rows = static_cast<std::int64_t>(x.size()) / (length * inner);
+    const GuardedTensor device_x = upload(device(), dtype, {rows, length, inner}, x);
+    const oracle::MxTensor expected = oracle::mx_quantize(x, length, inner, args);
+    const bool packed = args.format.bits() == 4;
+    for (const std::int32_t lanes : lane_choices) {
+      SCOPED_TRACE(testing::Message() << device_x.view().describe() << ", format of " << args.format.exponent_bits
+                                      << " + " << args.format.mantissa_bits << " bits, rounding "
+                                      << static_cast<int>(args.rounding) << ", scale rule "
+                                      << static_cast<int>(args.scale_rule) << ", lanes = " << lanes);
+      const GuardedTensor y(
+          device(), DType::u8,
+          {rows, packed && inner == 1 ? length / 2 : length, packed && inner > 1 ? inner / 2 : inner}),
+          scale(device(), DType::u8, {rows, (length + 63) / 64, inner, 2});
+      args.x = device_x;
+      args.y = y;
+      args.scale = scale;
+      mx_quantize::enqueue(device().stream, args, {lanes});
+      ASSERT_EQ(scale.read<std::uint8_t>(), expected.scale);
+      ASSERT_EQ(y.read<std::uint8_t>(), expected.y);
+    }
+  }
+};
+MOECL_ON_EVERY_DEVICE(MxQuantizeTest);
+
+TEST_P(MxQuantizeTest, RandomShapesFormatsAndRules) {
+  std::mt19937_64 engine(1);
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    mx_quantize::Args args;
+    args.format = formats[engine() % 4];
+    args.rounding = roundings[engine() % 3];
+    args.scale_rule = engine() % 2 == 0 ? ScaleRule::floor_amax : ScaleRule::ceil_ratio;
+    if (engine() % 4 == 0) args.least_amax = 0.75F;
+    if (engine() % 4 == 0) args.least_scale = 126;
+    std::int64_t length = static_cast<std::int64_t>(engine() % 140) + 1, inner = 1;
+    if (engine() % 2 == 0) inner = static_cast<std::int64_t>(engine() % 40) + 1;
+    if (args.format.bits() == 4) (inner == 1 ? length : inner) *= 2;
+    const auto count = static_cast<std::size_t>(length * inner) * (engine() % 4);
+    const DType dtypes[] = {DType::bf16, DType::f16, DType::f32};
+    check(args, dtypes[engine() % 3], length, inner, mixed(count, args.format.mantissa_bits, engine));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(MxQuantizeTest, RowsOfManyBlocks) {
+  std::mt19937_64 engine(2);
+  for (const std::int64_t length : {2048, 2080, 4128}) {
+    mx_quantize::Args args;
+    args.format = fp8_e4m3fn;
+    check(args, DType::bf16, length, 1, mixed(static_cast<std::size_t>(3 * length), 3, engine));
+    args.format = fp4_e2m1;
+    check(args, DType::bf16, length / 32, 66, mixed(static_cast<std::size_t>(length / 32 * 66), 1, engine));
+  }
+}
+
+TEST_P(MxQuantizeTest, EveryMagnitudeThatF32Has) {
+  // Subnormal and the largest numbers too, whatever a device does with them in f32 arithmetic.
+  std::mt19937_64 engine(3);
+  std::vector<double> x;
+  for (int exponent = -149; exponent < 128; ++exponent)
+    for (const double value : mixed(32, 3, engine)) x.push_back(std::ldexp(std::fmod(value, 2.0), exponent));
+  for (const Minifloat& format : formats)
+    for (const Rounding rounding : roundings)
+      for (const ScaleRule rule : {ScaleRule::floor_amax, ScaleRule::ceil_ratio}) {
+        mx_quantize::Args args;
+        args.format = format;
+        args.rounding = rounding;
+        args.scale_rule = rule;
+        check(args, DType::f32, static_cast<std::int64_t>(x.size()), 1, x);
+      }
+}
+
+TEST_P(MxQuantizeTest, ScalesAroundTheLargestNumberOfTheFormat) {
+  std::vector<double> x;
+  for (const double amax : {447.0, 448.0, 449.0, 511.0, 512.0, 57344.0, 57345.0}) {
+    x.push_back(-amax);
+    for (int i = 1; i < 32; ++i) x.push_back(amax * i / 32);
+  }
+  for (const Minifloat& format : {fp8_e4m3fn, fp8_e5m2})
+    for (const ScaleRule rule : {ScaleRule::floor_amax, ScaleRule::ceil_ratio}) {
+      mx_quantize::Args args;
+      args.format = format;
+      args.scale_rule = rule;
+      check(args, DType::f32, static_cast<std::int64_t>(x.size()), 1, x);
+    }
+}
+
+TEST_P(MxQuantizeTest, NaNAndInfinityMakeTheScaleNaN) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(), -HUGE_VAL})
+    for (const Minifloat& format : {fp8_e4m3fn, fp4_e2m1}) {
+      std::vector<double> x = normal(96, 4);
+      x[40] = bad;
+      mx_quantize::Args args;
+      args.format = format;
+      check(args, DType::bf16, 96, 1, x);
+    }
+}
+
+TEST_P(MxQuantizeTest, GathersRowsAndLeavesThoseOutOfRange) {
+  const std::vector<double> x = rounded(DType::bf16, normal(4 * 40, 5));
+  const std::vector<std::int32_t> entries = {3, 11, -1, 0, 12, 7, -2147483647 - 1, 2147483647};
+  const auto rows = static_cast<std::int64_t>(entries.size());
+  const GuardedTensor device_x = upload(device(), DType::bf16, {4, 40, 1}, x),
+                      index = GuardedTensor(device(), DType::i32, {rows}, entries);
+  mx_quantize::Args args;
+  args.format = fp8_e5m2;
+  args.x = device_x;
+  args.index = index;
+  args.divisor = 3;
+  const oracle::MxTensor quantized = oracle::mx_quantize(x, 40, 1, args);
+  for (const std::int32_t lanes : lane_choices) {
+    const std::vector<std::uint8_t> poison(entries.size() * 40, 0x77);
+    const GuardedTensor y(device(), DType::u8, {rows, 40, 1}, poison),
+        scale(device(), DType::u8, {rows, 1, 1, 2},
+              std::vector<std::uint8_t>(poison.begin(), poison.begin() + 2 * rows));
+    args.y = y;
+    args.scale = scale;
+    mx_quantize::enqueue(device().stream, args, {lanes});
+    const auto codes = y.read<std::uint8_t>(), scales = scale.read<std::uint8_t>();
+    for (std::size_t r = 0; r < entries.size(); ++r) {
+      const bool moved = entries[r] >= 0 && entries[r] < 12;
+      const std::size_t from = moved ? static_cast<std::size_t>(entries[r] / 3) : 0;
+      for (std::size_t i = 0; i < 40; ++i)
+        ASSERT_EQ(codes[r * 40 + i], moved ? quantized.y[from * 40 + i] : 0x77) << "row " << r;
+      for (std::size_t i = 0; i < 2; ++i)
+        ASSERT_EQ(scales[r * 2 + i], moved ? quantized.scale[from * 2 + i] : 0x77) << "row " << r;
+    }
+  }
+}
+
+TEST_P(MxQuantizeTest, AgreesWithTheGoldenBlocks) {
+  const SafetensorsFile file = SafetensorsFile::open(data_path("formats/mx_block32.safetensors"));
+  const auto bytes = [&](const std::string& name) {
+    const HostTensor tensor = file.tensor(name);
+    std::vector<std::uint8_t> out(tensor.size_bytes);
+    std::memcpy(out.data(), tensor.data, out.size());
+    return out;
+  };
+  const GuardedTensor x(device(), DType::f32, {9, 192, 1}, bytes("input")), scale(device(), DType::u8, {9, 3, 1, 2});
+  const std::vector<std::pair<std::string, Minifloat>> kinds = {
+      {"mxfp8_e4m3", fp8_e4m3fn}, {"mxfp8_e5m2", fp8_e5m2}, {"mxfp4_e2m1", fp4_e2m1}};
+  for (const auto& [kind, format] : kinds) {
+    SCOPED_TRACE(kind);
+    const bool packed = format.bits() == 4;
+    const GuardedTensor y(device(), DType::u8, {9, packed ? 96 : 192, 1});
+    mx_quantize::Args args;
+    args.format = format;
+    args.x = x;
+    args.y = y;
+    args.scale = scale;
+    mx_quantize::enqueue(device().stream, args);
+    EXPECT_EQ(scale.read<std::uint8_t>(), bytes(kind + ".scale_e8m0"));
+    EXPECT_EQ(y.read<std::uint8_t>(), bytes(kind + (packed ? ".packed" : ".code")));
+  }
+}
+
+TEST_P(MxQuantizeTest, RejectsWrongShapes) {
+  const GuardedTensor x(device(), DType::f32, {3, 33, 2}), y(device(), DType::u8, {3, 33, 2}),
+      packed(device(), DType::u8, {3, 33, 1}), odd(device(), DType::f32, {3, 33, 1}),
+      scale(device(), DType::u8, {3, 1, 2, 2});
+  const auto reason = [&](const auto& change) {
+    mx_quantize::Args args{x, fp8_e4m3fn, y, scale};
+    change(args);
+    return mx_quantize::reject(args, {}, device().caps());
+  };
+  EXPECT_EQ(reason([](auto&) {}), "");
+  EXPECT_EQ(reason([&](auto& args) { args.format = fp4_e2m1, args.y = packed; }), "");
+  EXPECT_THAT(reason([&](auto& args) { args.format = fp4_e2m1; }),
+              testing::HasSubstr("y: expected u8[3, 33, 1], got u8[3, 33, 2]"));
+  EXPECT_THAT(reason([&](auto& args) { args.format = fp4_e2m1, args.x = odd; }),
+              testing::HasSubstr("packed by two, but the last axis has 33 elements"));
+  EXPECT_THAT(reason([&](auto& args) { args.format = {}; }), testing::HasSubstr("1 bits with 0 of mantissa"));
+  EXPECT_THAT(reason([&](auto& args) { args.x = scale; }), testing::HasSubstr("expected float [N, L, I]"));
+  EXPECT_THAT(reason([&](auto& args) { args.scale = y; }),
+              testing::HasSubstr("expected u8[3, 1, 2, 2], got u8[3, 33, 2]"));
+  EXPECT_THAT(reason([&](auto& args) { args.index = y; }), testing::HasSubstr("expected i32[R]"));
+  EXPECT_THAT(reason([&](auto& args) { args.divisor = 0; }), testing::HasSubstr("0 is not positive"));
+  EXPECT_THAT(reason([&](auto& args) { args.least_scale = 255; }), testing::HasSubstr("255 is outside [0, 254]"));
+  EXPECT_THAT(reason([&](auto& args) { args.least_amax = std::nanf(""); }), testing::HasSubstr("not finite"));
+  EXPECT_THROW(mx_quantize::enqueue(device().stream, {x, fp8_e4m3fn, scale, scale}), Error);
+}
+
+}  // namespace
+}  // namespace moecl::test

@@ -1,0 +1,24 @@
+#pragma once
+#include <moecl/mx_quantize.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace moecl::test::oracle {
+
+struct MxBlock {
+  std::uint8_t scale = 0;
+  std::vector<std::uint8_t> codes;
+};
+
+/// One block by its definition: a search among all numbers of the format. Exact, not a tolerance.
+MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args& rules);
+
+/// Outputs of a whole tensor [rows, length, inner]: bytes of y and scale as mx_quantize::Args lays them out.
+struct MxTensor {
+  std::vector<std::uint8_t> y, scale;
+};
+MxTensor mx_quantize(const std::vector<double>& x, std::int64_t length, std::int64_t inner,
+                     const mx_quantize::Args& rules);
+
+}  // namespace moecl::test::oracle
