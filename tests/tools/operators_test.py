@@ -16,7 +16,30 @@ import command  # noqa: E402: reads the arguments that are left
 from command import DATA, load, save  # noqa: E402
 
 CASES = DATA / "operators"
-NAN_POISON = {"F32": 0x7FFF7FFF, "F16": 0x7FFF, "BF16": 0x7FFF}
+# What each operator is composed of, over all its cases: one sort, one gather, one quantizer, one product, one sum.
+COMPOSITIONS = {
+    "npu_moe_init_routing": "expert_sort gather_rows index_vectors",
+    "npu_moe_init_routing_v2": "expert_sort gather_rows group_list quantize_rows",
+    "npu_moe_compute_expert_tokens": "index_vectors",
+    "npu_moe_token_permute": "expert_sort gather_rows index_vectors",
+    "npu_moe_token_unpermute": "combine",
+    "npu_moe_re_routing": "expert_sort gather_rows group_list index_vectors",
+    "npu_moe_finalize_routing": "combine index_vectors",
+    "npu_moe_gating_top_k": "gating_top_k",
+    "npu_moe_gating_top_k_softmax": "gating_top_k index_vectors",
+    "npu_moe_gating_top_k_softmax_v2": "gating_top_k",
+    "npu_dynamic_quant": "group_list quantize_rows",
+    "npu_dynamic_quant_asymmetric": "group_list quantize_rows",
+    "npu_swiglu": "gated_activation",
+    "npu_dequant_swiglu_quant": "gated_activation group_list",
+    "_C_ascend.npu_dequant_swiglu_quant": "gated_activation",
+    "npu_quant_matmul": "grouped_gemm pack_weights",
+    "npu_grouped_matmul": "gated_activation group_list grouped_gemm pack_weights",
+    "npu_grouped_matmul_swiglu_quant": "gated_activation group_list grouped_gemm pack_weights",
+    "npu_grouped_matmul_swiglu_quant_v2": "gated_activation group_list grouped_gemm pack_weights",
+    "_C_ascend.grouped_matmul_swiglu_quant": "gated_activation group_list grouped_gemm pack_weights",
+    "npu_grouped_matmul_finalize_routing": "combine expert_sort group_list grouped_gemm index_vectors pack_weights",
+}
 
 
 class OperatorsTest(command.CommandTest):
@@ -45,10 +68,15 @@ class OperatorsTest(command.CommandTest):
     def test_recorded_cases(self):
         cases = sorted(CASES.glob("*/*.json"))
         self.assertGreater(len(cases), 190)
+        kernels = {}
         for case in cases:
             with self.subTest(case=f"{case.parent.name}/{case.stem}"):
-                done = self.op(case, "--check")
+                done = self.op(case, "--check", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr or done.stdout)
+                kernels.setdefault(case.parent.name, set()).update(row["name"] for row in json.loads(done.stdout)["kernels"])
+        for operator, composition in COMPOSITIONS.items():
+            with self.subTest(operator=operator):
+                self.assertEqual(" ".join(sorted(kernels.get(operator, ()))), composition)
 
     def test_every_recorded_operator_is_listed_with_its_parameters(self):
         listed = {about["operator"]: {field["name"] for field in about["fields"]}
