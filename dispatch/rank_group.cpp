@@ -55,6 +55,17 @@ RankGroup::~RankGroup() = default;
 
 std::int32_t RankGroup::size() const noexcept { return static_cast<std::int32_t>(state_->ranks.size()); }
 
+void RankGroup::set_streams(const std::vector<StreamView>& streams) {
+  require(streams.size() == state_->ranks.size(), "group: {} streams for {} ranks", streams.size(), size());
+  for (std::size_t rank = 0; rank < streams.size(); ++rank) {
+    const StreamView old = state_->ranks[rank]->stream;
+    require(
+        streams[rank].queue != nullptr && streams[rank].context == old.context && streams[rank].device == old.device,
+        "group: the new stream of rank {} is not of its context and device", rank);
+  }
+  for (std::size_t rank = 0; rank < streams.size(); ++rank) state_->ranks[rank]->stream = streams[rank];
+}
+
 Communicator RankGroup::communicator(std::int32_t rank) {
   require(rank >= 0 && rank < size(), "group: rank {} is not in [0, {})", rank, size());
   std::vector<std::int32_t> everyone(state_->ranks.size());

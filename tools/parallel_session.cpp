@@ -96,7 +96,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   std::vector<double> us(static_cast<std::size_t>(repeat));
   std::mutex mutex;
 
-  const auto tensors_of = [&](const ExpertRank& rank, StreamView stream) {
+  const auto upload_tokens = [&](const ExpertRank& rank, StreamView stream) {
     const auto d = static_cast<std::size_t>(rank.dp.rank());
     const std::int64_t first =
         std::accumulate(counts.begin(), counts.begin() + rank.dp.rank(), std::int64_t{0}) * shape.hidden;
@@ -111,7 +111,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
     const auto d = static_cast<std::size_t>(rank.dp.rank());
-    const DeviceTensor x = tensors_of(rank, stream);
+    const DeviceTensor x = upload_tokens(rank, stream);
     const ObservedTensors observed(*stream.context, shape, counts[d]);
     ParallelLayer::Forward forward;
     forward.x = x.view;
@@ -142,6 +142,20 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     }
     if (rank.tp.rank() == 0) observed.read(stream, of_dp[d]);
   });
+  const std::vector<Stream> recording = devices_.traced();
+  group_.set_streams({recording.begin(), recording.end()});
+  group_.run([&](Communicator& world) {
+    const ExpertRank rank(world, options_.tp, shape.experts);
+    const DeviceTensor x = upload_tokens(rank, world.stream());
+    const DeviceTensor out(*world.stream().context, DType::f32, {x.view.shape[0], shape.hidden});
+    ParallelLayer::Forward forward;
+    forward.x = x.view;
+    forward.out = out.view;
+    layers_[static_cast<std::size_t>(world.rank())]->forward(forward);
+    world.stream().finish();
+  });
+  group_.set_streams(devices_.views());
+
   std::sort(us.begin(), us.end());
   times.us = us;
   for (const LayerOutputs& part : of_dp) {

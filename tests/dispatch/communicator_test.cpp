@@ -229,6 +229,27 @@ TEST_P(CommunicatorTest, ArgumentsThatDisagreeFailOnEveryRank) {
   for (const std::string& text : texts) EXPECT_THAT(text, testing::HasSubstr("broadcast"));
 }
 
+TEST_P(CommunicatorTest, GoesOnWithOtherStreams) {
+  Ranks on = make(3);
+  const Ranks others = make(3);
+  const auto exchange = [](Communicator& comm) {
+    const Memory data(comm.stream(), bytes_of(comm.rank(), 1000));
+    comm.broadcast(data.view(), 1);
+    EXPECT_EQ(data.read(), bytes_of(1, 1000));
+  };
+  on.group.run(exchange);
+  on.group.set_streams(others.streams());
+  on.group.run([&](Communicator& comm) {
+    EXPECT_EQ(comm.stream().queue, others.streams()[static_cast<std::size_t>(comm.rank())].queue);
+    exchange(comm);
+  });
+  on.group.set_streams(on.streams());
+  on.group.run(exchange);
+  EXPECT_THROW(on.group.set_streams({others.streams()[0]}), Error);
+  if (GetParam().places != Ranks::all_platforms || devices().size() < 2) return;
+  EXPECT_THROW(on.group.set_streams({others.streams()[1], others.streams()[0], others.streams()[2]}), Error);
+}
+
 TEST(CommunicatorArguments, AreChecked) {
   EXPECT_THROW(RankGroup({}), Error);
   Ranks on(2, Ranks::first_device);

@@ -51,6 +51,14 @@ class Refusals(CommandTest):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)
         self.run_refused(2, "99", "--layer", "99")
+        for expected, *options in (("--ranks 4 without --ep",), ("--tp 3: does not divide 4", "--tp", 3),
+                                   ("--ranks 4 is not --tp 2 times --dp 3", "--tp", 2, "--dp", 3),
+                                   ("3 numbers for 4 dp ranks", "--tokens-per-rank", "1,2,3"),
+                                   ("3 numbers for 2 dp ranks", "--tp", 2, "--tokens-per-rank", "1,2,3"),
+                                   ("-1 is negative", "--tokens-per-rank", "1,2,-1,4"),
+                                   ("6 tokens in all, the input has 5", "--tokens-per-rank", "1,2,0,3", "--tokens", 5)):
+            with self.subTest(expected):
+                self.run_refused(2, expected, "--ranks", 4, *(() if "without" in expected else ("--ep",)), *options)
         self.run_refused(2, "--tokens", "--input", CASE / "golden.safetensors", "--tokens", "4")
         self.run_refused(2, "dense", "--layer", "0", model=golden("qwen3-moe-layer1-e32k8"))
 

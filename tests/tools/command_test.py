@@ -132,6 +132,52 @@ class Run(CommandTest):
                 self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (0, 0))
                 self.assertGreater(summary["workspace_bytes"], 0)
 
+    def test_ranks(self):
+        """The tensors of one rank, whoever has which tokens; and what the exchange took."""
+        case, tokens = golden("qwen2-moe-e16k4"), 9
+        _, alone = self.run_layer(case, "--tokens", tokens)
+        hidden, experts, top_k, ranks = 64, 16, 4, 4
+        for strategy, syncs in {"mc2": 0, "allgather": 0, "all2allv": 1, "multicast": 0}.items():
+            with self.subTest(strategy):
+                summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", strategy,
+                                                "--tokens-per-rank", "5,0,3,1", "--repeat", 2)
+                self.assert_form(found, tokens, CASES["qwen2-moe-e16k4"])
+                for name, (_, values) in alone.items():
+                    self.assert_close(found[name][1], values, 1e-6)
+                self.assertEqual(summary["parallel"], {"ranks": ranks, "tp": 1, "dp": ranks, "ep": True})
+                self.assertEqual(summary["strategy"], {"name": strategy, "reason": "asked for"})
+                self.assertIn("4 ranks share 1 device", summary["rank_places"])
+                self.assertEqual(len(summary["devices"]), ranks)
+                self.assertEqual(len(summary["transports"]), ranks * (ranks - 1))
+                for transport in summary["transports"]:
+                    self.assertRegex(transport, r"^\d -> \d: shared_context: same device, ")
+                self.assertEqual(summary["host_syncs"], syncs)
+                names = {kernel["name"] for kernel in summary["kernels"]}
+                self.assertLessEqual({"gating_top_k", "expert_sort", "grouped_gemm", "combine"}, names)
+                exchanged = summary["bytes_exchanged"]
+                if strategy == "mc2":  # row ends, then slabs of 5 tokens of up to 4 rows there and back
+                    self.assertEqual(exchanged, ranks * (ranks - 1) * 4 * (experts + 5 * top_k * 2 * hidden))
+                if strategy == "allgather":  # everyone's tokens; everyone's partial sums of one's own
+                    self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + 2 * top_k + hidden))
+        summary, _ = self.run_layer(case, "--tokens", 600, "--ranks", 2, "--ep")
+        self.assertEqual(summary["strategy"]["name"], "mc2")
+        self.assertIn("300 tokens", summary["strategy"]["reason"])
+
+    def test_ranks_on_both_platforms(self):
+        case = golden("mixtral-skew")
+        trace = self.folder / "trace.json"
+        summary, found = self.run_layer(case, "--input", case / "golden.safetensors", "--ranks", 2, "--ep", "--platform",
+                                        "Portable,rusticl", "--strategy", "all2allv", "--trace", trace,
+                                        MOECL_LOG="error")  # not that rusticl has no durations
+        self.assert_close(found["output"][1], load(case / "golden.safetensors")["output"][1], 1e-5)
+        self.assertEqual(len({device["platform"] for device in summary["devices"]}), 2)
+        for transport in summary["transports"]:
+            self.assertRegex(transport, r"^\d -> \d: staged: different contexts, ")
+        for path in (trace, self.folder / "trace.1.json"):  # a context each
+            names = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
+            self.assertIn("grouped_gemm", names)
+            self.assertEqual(names.count("forward"), 1)
+
     def test_table(self):
         text = self.succeed("run", golden("mixtral-k-equals-e"), "--platform", "Portable")
         for word in ("mixtral", "Portable", "gating_top_k", "forward", "0 host syncs"):

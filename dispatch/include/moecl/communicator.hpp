@@ -50,6 +50,10 @@ class RankGroup {
   ~RankGroup();
 
   std::int32_t size() const noexcept;
+  /// Lets the ranks go on with other streams, such as ones that record. No rank may be in a call, and the old streams
+  /// must be idle. Lifetime: as the constructor's.
+  /// Errors: invalid_argument  another number of them, or a rank's would change its context or device
+  void set_streams(const std::vector<StreamView>& streams);
   /// The face of all ranks that this rank uses, in its own host thread.
   Communicator communicator(std::int32_t rank);
   /// How `to` receives from `from`.
