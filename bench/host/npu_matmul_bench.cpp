@@ -43,11 +43,25 @@ void grouped_matmul(benchmark::State& state, DType dtype) {
   measure_operator(state, args);
 }
 
-void swiglu_quant(benchmark::State& state) {
+void swiglu_quant_v2(benchmark::State& state) {
   const Operands of(state.range(0), DType::i8);
   npu::GroupedMatmulSwigluQuantV2Args args;
   args.x = of.x, args.weight = {of.weight}, args.weight_scale = {of.scale}, args.x_scale = of.x_scale;
   args.group_list = of.counts, args.group_list_type = 1;
+  measure_operator(state, args);
+}
+
+/// Those that take a cumulative list.
+template <class Args>
+void swiglu_quant(benchmark::State& state) {
+  const std::int64_t rows = state.range(0);
+  const Operands of(rows, DType::i8);
+  std::vector<double> ends;
+  for (std::int64_t e = 1; e <= experts; ++e) ends.push_back(static_cast<double>(e * rows / experts));
+  const test::DeviceTensor group_list(stream(), DType::i64, {experts}, ends);
+  Args args;
+  args.x = of.x, args.weight = of.weight, args.weight_scale = of.scale, args.x_scale = of.x_scale;
+  args.group_list = group_list;
   measure_operator(state, args);
 }
 
@@ -69,7 +83,13 @@ void rows(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(quant_matmul)->Name("npu_quant_matmul/i8/qwen3_30b")->Apply(rows);
 BENCHMARK_CAPTURE(grouped_matmul, bf16, DType::bf16)->Name("npu_grouped_matmul/bf16/qwen3_30b/E:16")->Apply(rows);
 BENCHMARK_CAPTURE(grouped_matmul, i8, DType::i8)->Name("npu_grouped_matmul/i8/qwen3_30b/E:16")->Apply(rows);
-BENCHMARK(swiglu_quant)->Name("npu_grouped_matmul_swiglu_quant_v2/i8/qwen3_30b/E:16")->Apply(rows);
+BENCHMARK(swiglu_quant<npu::GroupedMatmulSwigluQuantArgs>)
+    ->Name("npu_grouped_matmul_swiglu_quant/i8/qwen3_30b/E:16")
+    ->Apply(rows);
+BENCHMARK(swiglu_quant<npu::CAscendGroupedMatmulSwigluQuantArgs>)
+    ->Name("_C_ascend.grouped_matmul_swiglu_quant/i8/qwen3_30b/E:16")
+    ->Apply(rows);
+BENCHMARK(swiglu_quant_v2)->Name("npu_grouped_matmul_swiglu_quant_v2/i8/qwen3_30b/E:16")->Apply(rows);
 BENCHMARK(finalize_routing)->Name("npu_grouped_matmul_finalize_routing/i8/qwen3_30b/E:16")->Apply(rows);
 
 }  // namespace
