@@ -4,16 +4,16 @@
 usage: check_docs.py [ROOT]
        check_docs.py [ROOT] --extract FOLDER     writes readme_1.cpp, readme_2.c, ... and prints their names
 
-In README.md and DESIGN.md every backticked path, name and option, every link, and every command of a block is looked
-up: paths in the tree (build/ is made, and what a bundle holds is not in the tree), names as words in the sources, options
-in the program or script that the line runs.
+In each of the documents every backticked path, name and option, every link, and every command of a block is looked up:
+paths in the tree (build/ is made, and what a bundle holds is not in the tree), names as words in the sources, options in
+the program or script that the line runs.
 """
 import argparse
 import pathlib
 import re
 import sys
 
-DOCUMENTS = ("README.md", "DESIGN.md")
+DOCUMENTS = ("README.md", "DESIGN.md", "dispatch/STRATEGIES.md")
 FLOORS = ("runtime", "quant", "kernels_cl", "dispatch", "host", "tools", "bench", "tests", "cmake")
 MADE = ("build/", "bin/", "lib/", "~", "$", "/")
 PATH = re.compile(r"(\./)?[\w.~$-]*[\w-]+(/[\w.*-]+)+/?|[\w-]+\.(md|py|txt|json|cmake|sh|cpp|hpp|cl|clh|h|c)")
@@ -84,6 +84,7 @@ class Checker:
 
     def check_document(self, name):
         text = (self.root / name).read_text(encoding="utf-8")
+        folder = pathlib.PurePath(name).parent  # links start there, backticked paths at the root
         problems = []
         for language, first, body in blocks(text):
             if language == "sh":
@@ -93,7 +94,7 @@ class Checker:
         prose = re.sub(r"^```.*?^```$", lambda m: "\n" * m.group().count("\n"), text, flags=re.MULTILINE | re.DOTALL)
         for number, line in enumerate(prose.splitlines(), 1):
             problems += [(number, self.check_span(span)) for span in re.findall(r"`([^`]+)`", line)]
-            problems += [(number, self.check_path(link)) for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line)]
+            problems += [(number, self.check_path((folder / link).as_posix())) for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line)]
         return [f"{name}:{number}: {wrong}" for number, wrong in problems if wrong]
 
 
