@@ -25,6 +25,7 @@ static int32_t count_wrong(const float* expanded, const int32_t* row_of_slot, co
     wrong += row_of_slot[slot] != expected;
     for (int h = 0; h < H && expected >= 0; ++h) wrong += expanded[expected * H + h] != x[slot / K][h];
   }
+  for (int i = sizeof(rows) / sizeof(rows[0]) * H; i < S * H; ++i) wrong += expanded[i] != 0;
   for (int e = 0; e < END - FIRST; ++e) wrong += counts[e] != expected_counts[e];
   return wrong;
 }
@@ -70,6 +71,7 @@ static const char* run(moecl_context* context, moecl_stream* stream, int32_t* ou
   moecl_call call;
   memset(&call, 0, sizeof(call));
   call.size_bytes = sizeof(call);
+  call.tail = MOECL_TAIL_ZERO;
   cl_mem memory[] = {clCreateBuffer(cl_context, copy, sizeof(x), (void*)x, NULL),
                      clCreateBuffer(cl_context, copy, sizeof(expert_idx), (void*)expert_idx, NULL),
                      clCreateBuffer(cl_context, CL_MEM_READ_WRITE, sizeof(expanded), NULL, NULL),

@@ -30,6 +30,7 @@ void for_each_operator(With with) {
   WITH(MoeInitRoutingV2Args, moecl_moe_init_routing_v2, "npu_moe_init_routing_v2/dynamic_active_less");
   WITH(MoeComputeExpertTokensArgs, moecl_moe_compute_expert_tokens, "npu_moe_compute_expert_tokens/gaps");
   WITH(MoeTokenPermuteArgs, moecl_moe_token_permute, "npu_moe_token_permute/num_out_negative");
+  WITH(MoeTokenPermuteArgs, moecl_moe_token_permute, "npu_moe_token_permute/int8");  // num_out_tokens: MOECL_NONE
   WITH(MoeTokenUnpermuteArgs, moecl_moe_token_unpermute, "npu_moe_token_unpermute/probs_f32_on_bf16");
   WITH(MoeReRoutingArgs, moecl_moe_re_routing, "npu_moe_re_routing/int8_scales_i64_empty_blocks");
   WITH(MoeFinalizeRoutingArgs, moecl_moe_finalize_routing, "npu_moe_finalize_routing/mode1_droppad");
@@ -55,6 +56,34 @@ void for_each_operator(With with) {
        "npu_grouped_matmul_finalize_routing/base");
 #undef WITH
 }
+
+template <class... Values>
+constexpr bool same(Values... pairs) {
+  const int numbers[] = {static_cast<int>(pairs)...};
+  for (std::size_t i = 0; i < sizeof...(pairs); i += 2)
+    if (numbers[i] != numbers[i + 1]) return false;
+  return true;
+}
+static_assert(same(MOECL_STRICT, npu::Validation::strict, MOECL_COMPATIBLE, npu::Validation::compatible));
+static_assert(same(MOECL_TAIL_UNTOUCHED, npu::Tail::untouched, MOECL_TAIL_POISON, npu::Tail::poison, MOECL_TAIL_ZERO,
+                   npu::Tail::zero));
+static_assert(same(MOECL_ROUTING_TIES_EVEN, npu::RoutingRounding::ties_even, MOECL_ROUTING_GENERAL_TEMPLATE,
+                   npu::RoutingRounding::general_template));
+static_assert(same(MOECL_QUANT_INT8, npu::QuantType::int8, MOECL_QUANT_QUINT4X2, npu::QuantType::quint4x2,
+                   MOECL_QUANT_FLOAT8_E4M3FN, npu::QuantType::float8_e4m3fn, MOECL_QUANT_FLOAT8_E5M2,
+                   npu::QuantType::float8_e5m2));
+static_assert(same(MOECL_DYNAMIC_QUANT_DIVIDE, npu::DynamicQuantRounding::divide,
+                   MOECL_DYNAMIC_QUANT_DIVIDE_BY_MULSCALE, npu::DynamicQuantRounding::divide_by_mulscale,
+                   MOECL_DYNAMIC_QUANT_PLAIN_TEMPLATE, npu::DynamicQuantRounding::plain_template,
+                   MOECL_DYNAMIC_QUANT_MULTIROW_TEMPLATE, npu::DynamicQuantRounding::multirow_template));
+static_assert(same(MOECL_DEQUANT_SWIGLU_INT8, npu::DequantSwigluType::int8, MOECL_DEQUANT_SWIGLU_FLOAT8_E4M3FN,
+                   npu::DequantSwigluType::float8_e4m3fn, MOECL_DEQUANT_SWIGLU_FLOAT8_E5M2,
+                   npu::DequantSwigluType::float8_e5m2));
+static_assert(same(MOECL_ROUND_MODE_RINT, npu::RoundMode::rint, MOECL_ROUND_MODE_ROUND, npu::RoundMode::round,
+                   MOECL_ROUND_MODE_FLOOR, npu::RoundMode::floor, MOECL_ROUND_MODE_CEIL, npu::RoundMode::ceil,
+                   MOECL_ROUND_MODE_TRUNC, npu::RoundMode::trunc));
+static_assert(same(MOECL_SWIGLU_QUANT_RECIPROCAL, npu::SwigluQuantRounding::reciprocal,
+                   MOECL_SWIGLU_QUANT_DOUBLE_ROUNDING, npu::SwigluQuantRounding::double_rounding));
 
 /// Every parameter as a number, of the C++ Args or of the C struct.
 struct ParameterNumbers {
@@ -140,7 +169,9 @@ TEST_P(CNpuTest, RecordedCases) {
   for_each_operator([&]<class Args, class CArgs>(const Args&, const COperator<CArgs>& with, const char* name) {
     SCOPED_TRACE(name);
     CallersCase of(device(), name, {});
-    EXPECT_OK(run_case<Args>(of, with));
+    const Outcome outcome = run_case<Args>(of, with);
+    EXPECT_OK(outcome.call);
+    EXPECT_OK(outcome.fault);
   });
 }
 
@@ -152,7 +183,8 @@ TEST_P(CNpuTest, ReadsGapsOrRefusesThem) {
         CallersCase of(device(), name, gaps);
         SCOPED_TRACE(std::string(name) + " tensor " + std::to_string(tensor) +
                      (gaps.apart > 1 ? " elements" : " rows"));
-        const moecl_status status = run_case<Args>(of, with);
+        const auto [status, fault] = run_case<Args>(of, with);
+        EXPECT_OK(fault);
         count = std::max(count, static_cast<int>(of.tensors.size()));
         ASSERT_LT(tensor, count);
         const std::string& which = of.tensors[static_cast<std::size_t>(tensor)];
@@ -161,6 +193,22 @@ TEST_P(CNpuTest, ReadsGapsOrRefusesThem) {
             << which << ": " << moecl_last_error_message();
       }
   });
+}
+
+TEST_P(CNpuTest, ReportsFaultsInData) {
+  using Args = moecl_moe_token_permute_args;
+  const COperator<Args> permute{moecl_moe_token_permute_defaults, moecl_moe_token_permute_plan,
+                                moecl_moe_token_permute};
+  CallersCase of(device(), "npu_moe_token_permute/int8", {});
+  const auto outcome = [&] {
+    return run_case<npu::MoeTokenPermuteArgs, Args>(of, permute, [&](Args& args, moecl_call&) {
+      const std::int32_t index = -7;
+      EXPECT_EQ(clEnqueueWriteBuffer(of.caller.queue, args.indices.memory, CL_TRUE, args.indices.offset_bytes,
+                                     sizeof(index), &index, 0, nullptr, nullptr),
+                CL_SUCCESS);
+    });
+  };
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-7", outcome().fault);
 }
 
 TEST_P(CNpuTest, RefusesWrongTensors) {
