@@ -29,6 +29,13 @@ BENCHMARK(quantize<npu::DynamicQuantAsymmetricArgs>)
     ->Arg(256)
     ->Arg(4096)
     ->UseManualTime();
+BENCHMARK(quantize<npu::DynamicMxQuantArgs>)
+    ->Name("npu_dynamic_mx_quant/bf16/H:2048")
+    ->ArgName("rows")
+    ->Arg(1)
+    ->Arg(256)
+    ->Arg(4096)
+    ->UseManualTime();
 
 }  // namespace
 }  // namespace moecl::bench

@@ -5,3 +5,4 @@
 
 MOECL_C_OPERATOR(moecl_dynamic_quant, DynamicQuantArgs)
 MOECL_C_OPERATOR(moecl_dynamic_quant_asymmetric, DynamicQuantAsymmetricArgs)
+MOECL_C_OPERATOR(moecl_dynamic_mx_quant, DynamicMxQuantArgs)

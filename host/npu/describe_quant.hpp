@@ -50,4 +50,28 @@ struct Describe<DynamicQuantAsymmetricArgs> {
   }
 };
 
+template <>
+struct Describe<DynamicMxQuantArgs> {
+  static constexpr const char *name = "npu_dynamic_mx_quant",
+                              *summary = "blocks of 32 to fp8 or fp4, a power of two as the scale of each",
+                              *rounding = "round_mode; codes saturate";
+  static constexpr std::array<Refusal, 2> refused = {
+      {{"block_size other than 32", "no kernel has other blocks"},
+       {"x of more than three dimensions", "a tensor has at most four, and mxscale has one more than x"}}};
+  static constexpr auto run = &dynamic_mx_quant;
+  template <class A, class V>
+  static void fields(A& a, V& visit) {
+    visit.input("x", a.x, "one to three dimensions; f16 or bf16, or beyond the operator f32");
+    visit.parameter("axis", a.axis, "along which blocks run");
+    visit.choice("round_mode", a.round_mode, "to even, down or away from zero (fp8: rint)",
+                 std::array{"rint", "floor", "round"});
+    visit.choice("dst_type", a.dst_type, "what codes are",
+                 std::array{"float4_e2m1fn_x2", "float4_e1m2fn_x2", "float8_e4m3fn", "float8_e5m2"});
+    visit.parameter("block_size", a.block_size, "elements that share a scale: 32");
+    visit.parameter("scale_alg", a.scale_alg, "0: 2^(floor(log2(amax)) - emax), 1 (fp8): 2^ceil(log2(amax / largest))");
+    visit.output("y", a.y, "x's shape, with half the last dimension for fp4; u8");
+    visit.output("mxscale", a.mxscale, "x's shape with ceil(blocks / 2) at the axis, and 2; u8: e8m0");
+  }
+};
+
 }  // namespace moecl::npu

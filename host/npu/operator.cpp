@@ -193,9 +193,9 @@ std::vector<Operator> operators() {
   return list_of<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs,
                  MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs,
                  MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args, DynamicQuantArgs, DynamicQuantAsymmetricArgs,
-                 SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs, QuantMatmulArgs, GroupedMatmulArgs,
-                 GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args, CAscendGroupedMatmulSwigluQuantArgs,
-                 GroupedMatmulFinalizeRoutingArgs>();
+                 DynamicMxQuantArgs, SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs, QuantMatmulArgs,
+                 GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args,
+                 CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs>();
 }
 
 Operator find_operator(std::string_view name) {

@@ -1,6 +1,9 @@
+#include <moecl/fp4.hpp>
+
 #include "host/npu/describe_quant.hpp"
 #include "tests/cases/npu_call.hpp"
 #include "tests/cases/self_test.hpp"
+#include "tests/oracle/mx_quantize.hpp"
 #include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
@@ -28,12 +31,30 @@ void test_operator(StreamView stream, quantize_rows::Scheme scheme, std::vector<
   results.push_back({name, "scale", "bf16[4, 33]", relative_error(outputs[1], scales), exact ? 0 : 3e-7});
 }
 
+void test_mx_quant(StreamView stream, std::vector<SelfTestResult>& results) {
+  constexpr std::int64_t columns = 6;
+  const std::vector<double> x = rounded(DType::bf16, normal(width * columns, 1));
+  const DeviceTensor device_x(stream, DType::bf16, {width, columns}, x);
+  npu::DynamicMxQuantArgs args;
+  args.x = device_x;
+  args.axis = 0;
+  const std::vector<std::vector<double>> outputs = call_operator(stream, args);
+  mx_quantize::Args rules;
+  rules.format = fp4_e2m1;
+  const oracle::MxTensor expected = oracle::mx_quantize(x, width, columns, rules);
+  const char* const name = npu::Describe<npu::DynamicMxQuantArgs>::name;
+  results.push_back({name, "y", "bf16[33, 6]", relative_error(outputs[0], {expected.y.begin(), expected.y.end()})});
+  results.push_back(
+      {name, "mxscale", "bf16[33, 6]", relative_error(outputs[1], {expected.scale.begin(), expected.scale.end()})});
+}
+
 }  // namespace
 
 std::vector<SelfTestResult> self_test_npu_quant(StreamView stream) {
   std::vector<SelfTestResult> results;
   test_operator<npu::DynamicQuantArgs>(stream, quantize_rows::Scheme::symmetric, results);
   test_operator<npu::DynamicQuantAsymmetricArgs>(stream, quantize_rows::Scheme::asymmetric, results);
+  test_mx_quant(stream, results);
   return results;
 }
 

@@ -41,6 +41,7 @@ void for_each_operator(With with) {
   WITH(DynamicQuantArgs, moecl_dynamic_quant, "npu_dynamic_quant/int4_bf16_smooth_group");
   WITH(DynamicQuantAsymmetricArgs, moecl_dynamic_quant_asymmetric,
        "npu_dynamic_quant_asymmetric/int8_smooth_group_f16");
+  WITH(DynamicMxQuantArgs, moecl_dynamic_mx_quant, "npu_dynamic_mx_quant/e4m3_axis0");
   WITH(SwigluArgs, moecl_swiglu, "npu_swiglu/last_bf16");
   WITH(DequantSwigluQuantArgs, moecl_dequant_swiglu_quant, "npu_dequant_swiglu_quant/int32_groups_quant_scale");
   WITH(CAscendDequantSwigluQuantArgs, moecl_c_ascend_dequant_swiglu_quant, "_C_ascend.npu_dequant_swiglu_quant/limit");

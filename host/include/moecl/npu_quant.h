@@ -58,6 +58,40 @@ moecl_status moecl_dynamic_quant_asymmetric(moecl_stream* stream, const moecl_dy
                                             const moecl_call* call, uint32_t num_wait_events,
                                             struct _cl_event* const* wait_events, struct _cl_event** out_event);
 
+/// What a block's numbers become; fp4 codes lie two to a byte, element 0 in the low bits.
+typedef enum moecl_mx_type {
+  MOECL_MX_FLOAT4_E2M1FN_X2 = 0,
+  MOECL_MX_FLOAT4_E1M2FN_X2 = 1,
+  MOECL_MX_FLOAT8_E4M3FN = 2,
+  MOECL_MX_FLOAT8_E5M2 = 3
+} moecl_mx_type;
+
+/// How fp4 codes are rounded; fp8 codes only to the nearest, halves to even.
+typedef enum moecl_mx_round_mode {
+  MOECL_MX_RINT = 0,   ///< to the nearest, halves to even
+  MOECL_MX_FLOOR = 1,  ///< down
+  MOECL_MX_ROUND = 2   ///< to the nearest, halves away from zero
+} moecl_mx_round_mode;
+
+/// npu_dynamic_mx_quant: blocks of 32 to fp8 or fp4, a power of two as the scale of each
+typedef struct moecl_dynamic_mx_quant_args {
+  uint64_t size_bytes;
+  moecl_tensor x;
+  int64_t axis;
+  int32_t round_mode;  ///< moecl_mx_round_mode
+  int32_t dst_type;    ///< moecl_mx_type
+  int64_t block_size;
+  int64_t scale_alg;
+  moecl_tensor y;        ///< out
+  moecl_tensor mxscale;  ///< out
+} moecl_dynamic_mx_quant_args;
+moecl_status moecl_dynamic_mx_quant_defaults(moecl_dynamic_mx_quant_args* args);
+moecl_status moecl_dynamic_mx_quant_plan(moecl_stream* stream, moecl_dynamic_mx_quant_args* args,
+                                         uint64_t* out_workspace_bytes);
+moecl_status moecl_dynamic_mx_quant(moecl_stream* stream, const moecl_dynamic_mx_quant_args* args,
+                                    const moecl_call* call, uint32_t num_wait_events,
+                                    struct _cl_event* const* wait_events, struct _cl_event** out_event);
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,4 +50,33 @@ std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const Devi
 OperatorCost cost(const DynamicQuantAsymmetricArgs& args);
 void dynamic_quant_asymmetric(StreamView stream, const DynamicQuantAsymmetricArgs& args, const Call& how = {});
 
+/// What a block's numbers become; fp4 codes lie two to a byte, element 0 in the low nibble.
+enum class MxType : std::uint8_t { float4_e2m1fn_x2, float4_e1m2fn_x2, float8_e4m3fn, float8_e5m2 };
+
+/// Which of the two codes around a number it gets: the nearest, halves to even; the lower; the nearest, halves away
+/// from zero.
+enum class MxRoundMode : std::uint8_t { rint, floor, round };
+
+/// Each block of 32 elements along an axis, a last one filled up with zeros, to fp8 or fp4 codes of x / scale.
+///
+/// Exact. Codes saturate. A block of zeros has scale byte 0 (2^-127); one with NaN or infinity has 255 (NaN) and codes
+/// 0. Source: npu_dynamic_mx_quant
+struct DynamicMxQuantArgs {
+  TensorView x;            ///< Shape: one to three dimensions; f16 or bf16, or beyond the operator f32
+  std::int64_t axis = -1;  ///< along which blocks run. Range: [-rank, rank)
+  MxRoundMode round_mode = MxRoundMode::rint;  ///< only rint for fp8
+  MxType dst_type = MxType::float4_e2m1fn_x2;
+  std::int64_t block_size = 32;  ///< only 32
+  /// 0: scale 2^(floor(log2(amax)) - emax), emax the exponent of dst_type's largest number; 1, of fp8: 2^ceil(log2(amax
+  /// / that number))
+  std::int64_t scale_alg = 0;
+  TensorView y;  ///< out. Shape: x's, with half the last dimension for fp4; u8
+  TensorView
+      mxscale;  ///< out. Shape: x's with ceil(blocks / 2) in the place of the axis, and 2; u8: e8m0, padded with 0
+};
+void infer(DynamicMxQuantArgs& args);
+std::uint64_t workspace_bytes(const DynamicMxQuantArgs& args, const DeviceCaps& caps);
+OperatorCost cost(const DynamicMxQuantArgs& args);
+void dynamic_mx_quant(StreamView stream, const DynamicMxQuantArgs& args, const Call& how = {});
+
 }  // namespace moecl::npu
