@@ -5,19 +5,39 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
+#if ROWS_SCALED
+#include "kernels_cl/lib/quantize_row.clh"
+
+inline float16 rounded_to_bf16(float16 x) { return as_float16(convert_uint16(bf16_bits16(x)) << 16); }
+
+inline float16 load_scaled(const __global STORAGE(ROWS_DTYPE) * row, const __global STORAGE(SCALE_DTYPE) * scale, int first,
+                           int hidden) {
+  float each[16];
+  for (int j = 0; j < 16; ++j)
+    each[j] = STEP_COLUMN(first, j) < hidden ? LOAD(SCALE_DTYPE)(scale, STEP_COLUMN(first, j) / 8) : 0.0f;
+  return JOIN(rounded_to_, SCALE_DTYPE)(LOAD_STEP(ROWS_DTYPE)(row, first, hidden) * vload16(0, each));
+}
+#define LOAD_ROW(row, first, hidden) \
+  load_scaled(rows + (long)(row) * rows_stride, rows_scale + rows_scale_first + (long)(row) * (hidden / 8), first, hidden)
+#else
+#define LOAD_ROW(row, first, hidden) LOAD_STEP(ROWS_DTYPE)(rows + (long)(row) * rows_stride, first, hidden)
+#endif
+
 #define AT(p, first) ((p) ? (p) + (first) : (p))
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
-    const __global STORAGE(ROWS_DTYPE) * rows, ulong rows_first, const __global int* slot_rows, ulong slot_rows_first,
+    const __global STORAGE(ROWS_DTYPE) * rows, ulong rows_first, const __global STORAGE(SCALE_DTYPE) * rows_scale,
+    ulong rows_scale_first, const __global int* slot_rows, ulong slot_rows_first,
     const __global int* slot_ends, ulong slot_ends_first, const __global STORAGE(WEIGHTS_DTYPE) * weights,
-    ulong weights_first, const __global STORAGE(ROWS_DTYPE) * bias, ulong bias_first, const __global int* bias_ids,
+    ulong weights_first, const __global STORAGE(BIAS_DTYPE) * bias, ulong bias_first, const __global int* bias_ids,
     ulong bias_ids_first, const __global STORAGE(SHARED_DTYPE) * shared, ulong shared_first,
     const __global float* shared_gate, ulong shared_gate_first, const __global STORAGE(SHARED_DTYPE) * residual,
-    ulong residual_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first, long rows_stride, long weights_stride,
+    ulong residual_first, const __global int* active, ulong active_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first, long rows_stride, long weights_stride,
     long bias_stride, long ids_stride, long shared_stride, long gate_stride, long residual_stride, long out_stride,
     long token_slots, long k_slots, uint row_count, int slot_count, int top_k, int hidden, int bias_count, int shared_token,
     int shared_count, float shared_scale, int skip_zero_weights) {
   const long token = get_group_id(0);
+  if (active && active[active_first + token] == 0) return;
   rows += rows_first;
   slot_rows += slot_rows_first;
   weights = AT(weights, weights_first);
@@ -47,14 +67,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
 #if BIAS
       const int expert = bias_ids[k];
       float16 x = 0.0f;
-      if (exists) x = LOAD_STEP(ROWS_DTYPE)(rows + (long)row * rows_stride, first, hidden);
-      if (expert >= 0 && expert < bias_count) x += LOAD_STEP(ROWS_DTYPE)(bias + (long)expert * bias_stride, first, hidden);
+      if (exists) x = LOAD_ROW(row, first, hidden);
+      if (expert >= 0 && expert < bias_count) x += LOAD_STEP(BIAS_DTYPE)(bias + (long)expert * bias_stride, first, hidden);
       sum += (weights ? LOAD(WEIGHTS_DTYPE)(weights, k) : 1.0f) * x;
 #else
       if (!exists) continue;
       const float weight = weights ? LOAD(WEIGHTS_DTYPE)(weights, slot_ends ? row : k) : 1.0f;
       if (!(skip_zero_weights && weight == 0.0f))
-        sum += weight * LOAD_STEP(ROWS_DTYPE)(rows + (long)row * rows_stride, first, hidden);
+        sum += weight * LOAD_ROW(row, first, hidden);
 #endif
     }
     if (shared) sum += gate * LOAD_STEP(SHARED_DTYPE)(shared, first, hidden);

@@ -46,8 +46,8 @@ std::string reject_slots(const Args& args, std::int64_t tokens) {
 std::string reject_bias(const Args& args, std::int64_t tokens, std::int64_t hidden) {
   if (args.bias.present() != args.bias_ids.present()) return "bias, bias_ids: expected both or neither";
   if (!args.bias.present()) return {};
-  if (!is_float_matrix(args.bias, args.bias.shape[0], hidden) || args.bias.dtype != args.rows.dtype)
-    return fmt::format("bias: expected {}[E, {}], got {}", name(args.rows.dtype), hidden, args.bias.describe());
+  if (!is_float_matrix(args.bias, args.bias.shape[0], hidden))
+    return fmt::format("bias: expected float [E, {}], got {}", hidden, args.bias.describe());
   if (args.bias_ids.rank != 2 || args.bias_ids.dtype != DType::i32 || args.bias_ids.shape[0] != tokens ||
       (tokens != 0 && args.bias_ids.shape[1] != slots_each(args)))
     return fmt::format("bias_ids: expected i32[{}, {}], got {}", tokens, slots_each(args), args.bias_ids.describe());
@@ -75,16 +75,30 @@ std::string reject_shared(const Args& args, std::int64_t tokens, std::int64_t hi
   return {};
 }
 
+std::string reject_rows(const Args& args, std::int64_t hidden) {
+  const TensorView &rows = args.rows, &scale = args.rows_scale;
+  if (!scale.present())
+    return is_float_matrix(rows, rows.shape[0], hidden)
+               ? std::string()
+               : fmt::format("rows: expected float [R, {}], got {}", hidden, rows.describe());
+  if (rows.rank != 2 || rows.dtype != DType::i8 || rows.shape[1] != hidden || hidden % 8 != 0)
+    return fmt::format("rows: expected i8[R, {}] of whole groups of 8 beside rows_scale, got {}", hidden,
+                       rows.describe());
+  if (!is_float_matrix(scale, rows.shape[0], hidden / 8) || scale.dtype == DType::f32 || !scale.contiguous())
+    return fmt::format("rows_scale: expected f16 or bf16 [{}, {}], got {}", rows.shape[0], hidden / 8,
+                       scale.describe());
+  return {};
+}
+
 }  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (args.out.rank != 2 || !is_activation_dtype(args.out.dtype))
     return fmt::format("out: expected float [T, H], got {}", args.out.describe());
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
-  if (!is_float_matrix(args.rows, args.rows.shape[0], hidden))
-    return fmt::format("rows: expected float [R, {}], got {}", hidden, args.rows.describe());
-  for (const std::string& reason : {reject_slots(args, tokens), reject_bias(args, tokens, hidden),
-                                    reject_shared(args, tokens, hidden), reject_width("out", hidden)})
+  for (const std::string& reason :
+       {reject_rows(args, hidden), reject_optional_indices("active", args.active, tokens), reject_slots(args, tokens),
+        reject_bias(args, tokens, hidden), reject_shared(args, tokens, hidden), reject_width("out", hidden)})
     if (!reason.empty()) return reason;
   return reject_lanes(config.lanes, caps);
 }
@@ -101,18 +115,22 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       static_cast<std::uint32_t>(std::min<std::int64_t>(args.rows.shape[0], std::numeric_limits<std::int32_t>::max()));
   // The type of what is absent does not matter: one program less.
   const std::string options = fmt::format(
-      "-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={}", lanes, dtype_option("ROWS_DTYPE", args.rows),
-      dtype_option("OUT_DTYPE", args.out), name(args.weights.present() ? args.weights.dtype : DType::f32),
-      dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0);
+      "-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}", lanes,
+      dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),
+      name(args.weights.present() ? args.weights.dtype : DType::f32),
+      dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0,
+      name(args.bias.present() ? args.bias.dtype : DType::f32), args.rows_scale.present() ? 1 : 0,
+      name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32));
   const auto int_of = [](std::int64_t count) { return static_cast<std::int32_t>(count); };
   launch(stream, {&source::combine, options, "combine"},
          {{static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1}, {local, 1, 1}}, submit,
          {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
-         args.rows, args.slot_rows, args.slot_ends, args.weights, args.bias, args.bias_ids, args.shared,
-         args.shared_gate, args.residual, args.out, args.rows.stride[0], args.weights.stride[0], args.bias.stride[0],
-         args.bias_ids.stride[0], args.shared.stride[0], args.shared_gate.stride[0], args.residual.stride[0],
-         args.out.stride[0], args.column_slots ? std::int64_t{1} : top_k, args.column_slots ? tokens : std::int64_t{1},
-         rows, int_of(args.slot_rows.shape[0]), int_of(top_k), int_of(hidden), int_of(args.bias.shape[0]),
+         args.rows, args.rows_scale, args.slot_rows, args.slot_ends, args.weights, args.bias, args.bias_ids,
+         args.shared, args.shared_gate, args.residual, args.active, args.out, args.rows.stride[0],
+         args.weights.stride[0], args.bias.stride[0], args.bias_ids.stride[0], args.shared.stride[0],
+         args.shared_gate.stride[0], args.residual.stride[0], args.out.stride[0],
+         args.column_slots ? std::int64_t{1} : top_k, args.column_slots ? tokens : std::int64_t{1}, rows,
+         int_of(args.slot_rows.shape[0]), int_of(top_k), int_of(hidden), int_of(args.bias.shape[0]),
          int_of(args.shared_token), int_of(args.shared.shape[0]), args.shared_scale,
          std::int32_t{args.skip_zero_weights});
 }

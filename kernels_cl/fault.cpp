@@ -24,6 +24,13 @@ std::string describe(const FaultWord& word) {
       return fmt::format("group list: with expert {} the sum passes the {} rows there are", word.index, word.value);
     case FaultCode::group_sum_too_small:
       return fmt::format("group list: the sum is {}, expected the {} rows there are", word.index, word.value);
+    case FaultCode::expert_repeated:
+      return fmt::format("slot {} asks for expert {}, as an earlier slot of its token does", word.index, word.value);
+    case FaultCode::mask_not_a_prefix:
+      return fmt::format("the mask is {} at token {}: active tokens must come first", word.value, word.index);
+    case FaultCode::other_call:
+      return fmt::format("place {} holds {}: the row information is not of the dispatch with these expert ids and mask",
+                         word.index, word.value);
   }
   return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
 }

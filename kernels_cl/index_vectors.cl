@@ -74,3 +74,10 @@ __kernel void index_vectors_key_ends(const __global int* keys, ulong keys_first,
   }
   ends[ends_first + key] = low;
 }
+
+__kernel void index_vectors_expect(const __global int* got, ulong got_first, const __global int* expected,
+                                   ulong expected_first, __global int* fault, ulong fault_first, int count) {
+  const int i = get_global_id(0);
+  if (i < count && got[got_first + i] != expected[expected_first + i])
+    set_fault(fault + fault_first, OTHER_CALL, i, got[got_first + i]);
+}

@@ -96,6 +96,12 @@ std::string reject(const KeyEnds& args) {
                    reject_indices("ends", args.ends, length(args.ends))});
 }
 
+std::string reject(const Expect& args) {
+  const std::int64_t count = length(args.got);
+  return first_of({reject_count("got", count), reject_indices("got", args.got, count),
+                   reject_indices("expected", args.expected, count), reject_indices("fault", args.fault, 4)});
+}
+
 void enqueue(StreamView stream, const Narrow& args, Submit submit) {
   require_no(reject(args));
   run(stream, "index_vectors_narrow", submit, args.from, args.from.size_bytes() + args.to.size_bytes(),
@@ -128,6 +134,13 @@ void enqueue(StreamView stream, const KeyEnds& args, Submit submit) {
   require_no(reject(args));
   run(stream, "index_vectors_key_ends", submit, args.ends, args.keys.size_bytes() + args.ends.size_bytes(),
       args.ends.shape[0], args.keys, args.order, args.ends, int_of(args.ends.shape[0]), int_of(args.keys.shape[0]));
+}
+
+void enqueue(StreamView stream, const Expect& args, Submit submit) {
+  require_no(reject(args));
+  const std::int64_t count = args.got.shape[0];
+  run(stream, "index_vectors_expect", submit, args.got, 2 * args.got.size_bytes(), count, args.got, args.expected,
+      args.fault, int_of(count));
 }
 
 }  // namespace moecl::index_vectors

@@ -55,8 +55,8 @@ inline float16 codes_static_f16(Quantizer q, float16 x) {
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, const __global STORAGE(SMOOTH_DTYPE) * smooth, ulong smooth_first,
-    __global STORAGE(Q_DTYPE) * q, ulong q_first, __global float* scale, ulong scale_first, __global float* offset,
-    ulong offset_first, long x_stride, long smooth_stride, long q_stride, int rows, int width, int divisor, int experts,
+    const __global int* smooth_rows, ulong smooth_rows_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
+    __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global float* offset, ulong offset_first, long x_stride, long smooth_stride, long q_stride, int rows, int width, int divisor, int experts,
     long rows_per_expert, float levels, int rounding) {
   __local int scratch[LANES];
   const long row = get_group_id(0);
@@ -65,13 +65,28 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   const long source = index ? slot / divisor : row;
   // A row to leave alone has no columns: all work-items still meet at the barriers.
   const bool valid = slot >= 0 && source < rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
-  const long expert = valid && smooth_stride != 0 ? expert_of_row(row, row_ends, experts, rows_per_expert) : 0;
+  const long expert = !valid || smooth_stride == 0 ? 0
+                      : smooth_rows ? smooth_rows[smooth_rows_first + slot]
+                                    : expert_of_row(row, row_ends, experts, rows_per_expert);
   const Row from = {x + x_first + (valid ? source : 0) * x_stride, smooth ? smooth + smooth_first + expert * smooth_stride : 0,
                     valid ? width : 0};
   q += q_first + row * q_stride;
   scale += scale_first;
   offset += offset ? offset_first : 0;
 
+#if GROUPED
+  scale += row * (width / 8);
+  FOR_EACH_STEP(first, from.width) {
+    const float16 x = values(from, first);
+    const int16 bits = magnitude_bits(x);
+    const int column = STEP_COLUMN(first, 0);
+    const Quantizer low = symmetric_quantizer(as_float(max_int_of_16((int16)(bits.lo, (int8)(0)))), levels, rounding);
+    const Quantizer high = symmetric_quantizer(as_float(max_int_of_16((int16)((int8)(0), bits.hi))), levels, rounding);
+    STORE_STEP(Q_DTYPE)((float16)(symmetric_codes(low, x).lo, symmetric_codes(high, x).hi), q, first, from.width);
+    if (column < width) STORE(SCALE_DTYPE)(low.scale, scale, column / 8);
+    if (column + 8 < width) STORE(SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
+  }
+#else
 #if STATIC
   const Quantizer quantizer = {rounded_to_f16(scale[0]).s0, rounded_to_f16(offset[0]).s0, levels, rounding, 0.0f, 0.0f};
 #else
@@ -83,4 +98,5 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
 #endif
   FOR_EACH_STEP(first, from.width)
   STORE_STEP(Q_DTYPE)(JOIN(codes_, SCHEME)(quantizer, values(from, first)), q, first, from.width);
+#endif
 }

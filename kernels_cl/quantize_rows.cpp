@@ -26,6 +26,15 @@ const char* name_of(Scheme scheme) {
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
 
 std::string reject_parameters(const Args& args, std::int64_t rows) {
+  if (args.group != 0) {
+    if (args.group != 8 || args.scheme != Scheme::symmetric || args.q.dtype != DType::i8 || args.x.shape[1] % 8 != 0)
+      return fmt::format("group: expected 0, or 8 for symmetric int8 rows of whole groups, got {} for {}", args.group,
+                         args.x.describe());
+    if (args.scale.rank != 2 || !is_activation_dtype(args.scale.dtype) || !args.scale.contiguous() ||
+        args.scale.shape[0] != rows || args.scale.shape[1] != args.x.shape[1] / 8)
+      return fmt::format("scale: expected float [{}, {}], got {}", rows, args.x.shape[1] / 8, args.scale.describe());
+    return args.offset.present() ? fmt::format("offset: a symmetric row has none, got {}", args.offset.describe()) : "";
+  }
   const bool is_static = args.scheme == Scheme::static_f16;
   const std::int64_t count = is_static ? 1 : rows;
   const auto is_vector = [&](const TensorView& view) {
@@ -55,8 +64,14 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
                        args.q.describe());
   if (std::string reason = reject_parameters(args, rows); !reason.empty()) return reason;
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
-  if (std::string reason = reject_column_values("smooth", args.smooth, hidden, experts_of(args)); !reason.empty())
+  const std::int64_t smooth_experts = args.smooth_rows.present() ? args.smooth.shape[0] : experts_of(args);
+  if (std::string reason = reject_column_values("smooth", args.smooth, hidden, smooth_experts); !reason.empty())
     return reason;
+  if (args.smooth_rows.present() &&
+      (!args.index.present() || args.smooth_rows.rank != 1 || args.smooth_rows.dtype != DType::i32 ||
+       args.smooth_rows.shape[0] != args.x.shape[0] * args.divisor))
+    return fmt::format("smooth_rows: expected i32[{}] beside index, got {}", args.x.shape[0] * args.divisor,
+                       args.smooth_rows.describe());
   if (args.smooth.present() && !is_activation_dtype(args.smooth.dtype))
     return fmt::format("smooth: expected float, got {}", args.smooth.describe());
   if (std::string reason = reject_width("x", hidden); !reason.empty()) return reason;
@@ -70,21 +85,22 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto local = static_cast<std::size_t>(lanes);
   const bool packed = args.q.dtype == DType::i32;
   const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::quantize_rows,
-          fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={}{}{}{}", lanes, name_of(args.scheme),
-                      args.scheme == Scheme::static_f16 ? 1 : 0, dtype_option("X_DTYPE", args.x),
-                      dtype_option("SMOOTH_DTYPE", args.smooth),
-                      packed ? " -DQ_DTYPE=i4x8 -DNEIGHBOURS=1" : " -DQ_DTYPE=i8"),
-          "quantize_rows"},
-         {{static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-         {"quantize_rows", lanes == 1 ? "row_per_item" : "row_per_group",
-          fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed ? "int4" : "int8"), work.bytes,
-          work.flops},
-         args.x, args.index, args.row_ends, args.smooth, args.q, args.scale, args.offset, args.x.stride[0],
-         expert_stride(args.smooth), args.q.stride[0], static_cast<std::int32_t>(args.x.shape[0]),
-         static_cast<std::int32_t>(args.x.shape[1]), args.divisor, static_cast<std::int32_t>(experts_of(args)),
-         args.rows_per_expert, packed ? 7.0F : 127.0F, static_cast<std::int32_t>(args.rounding));
+  launch(
+      stream,
+      {&source::quantize_rows,
+       fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DGROUPED={}{}{}{}{}{}", lanes, name_of(args.scheme),
+                   args.scheme == Scheme::static_f16 ? 1 : 0, args.group == 0 ? 0 : 1, dtype_option("X_DTYPE", args.x),
+                   dtype_option("SMOOTH_DTYPE", args.smooth), dtype_option("SCALE_DTYPE", args.scale),
+                   packed ? " -DQ_DTYPE=i4x8" : " -DQ_DTYPE=i8", packed || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
+       "quantize_rows"},
+      {{static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
+      {"quantize_rows", lanes == 1 ? "row_per_item" : "row_per_group",
+       fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed ? "int4" : "int8"), work.bytes,
+       work.flops},
+      args.x, args.index, args.row_ends, args.smooth, args.smooth_rows, args.q, args.scale, args.offset,
+      args.x.stride[0], expert_stride(args.smooth), args.q.stride[0], static_cast<std::int32_t>(args.x.shape[0]),
+      static_cast<std::int32_t>(args.x.shape[1]), args.divisor, static_cast<std::int32_t>(experts_of(args)),
+      args.rows_per_expert, packed ? 7.0F : 127.0F, static_cast<std::int32_t>(args.rounding));
 }
 
 OperatorCost cost(const Args& args) {

@@ -45,25 +45,37 @@ std::uint64_t measure(const Args& args, const DeviceCaps& caps, Compose compose)
   });
 }
 
+/// All that can be said against a call before anything is enqueued.
+template <class Args, class Compose>
+void check_call(const DeviceCaps& caps, const Args& args, const Call& how, Compose compose) {
+  expect_tensors(args);
+  for_each_input(args, expect_memory);
+  for_each_output(args, expect_memory);
+  if (how.fault.present()) expect_tensor(how.fault, "fault", DType::i32, {4});
+  Steps checking(caps, how.validation, how.fault);
+  compose(checking, args);
+  require(how.workspace.size_bytes >= checking.workspace_bytes(), "workspace: {} bytes are needed, got {}",
+          checking.workspace_bytes(), how.workspace.size_bytes);
+  require(how.workspace.offset_bytes % WorkspaceLayout::alignment_bytes == 0,
+          "workspace: byte offset {} is no multiple of {}", how.workspace.offset_bytes,
+          WorkspaceLayout::alignment_bytes);
+}
+
+/// Of a call that was checked.
+template <class Args, class Compose>
+void enqueue_call(StreamView stream, const Args& args, const Call& how, Compose compose) {
+  if (how.submit.wait.count != 0) enqueue_marker(stream, {how.submit.wait, nullptr});
+  for_each_output(args, [&](const char*, const TensorView& view) { fill_tail(stream, view, how.tail); });
+  Steps enqueuing(stream, how);
+  compose(enqueuing, args);
+  if (how.submit.done != nullptr) enqueue_marker(stream, {{}, how.submit.done});
+}
+
 template <class Args, class Compose>
 void call(StreamView stream, const Args& args, const Call& how, Compose compose) {
   named(Describe<Args>::name, [&] {
-    expect_tensors(args);
-    for_each_input(args, expect_memory);
-    for_each_output(args, expect_memory);
-    if (how.fault.present()) expect_tensor(how.fault, "fault", DType::i32, {4});
-    Steps checking(stream.device->caps, how.validation, how.fault);
-    compose(checking, args);
-    require(how.workspace.size_bytes >= checking.workspace_bytes(), "workspace: {} bytes are needed, got {}",
-            checking.workspace_bytes(), how.workspace.size_bytes);
-    require(how.workspace.offset_bytes % WorkspaceLayout::alignment_bytes == 0,
-            "workspace: byte offset {} is no multiple of {}", how.workspace.offset_bytes,
-            WorkspaceLayout::alignment_bytes);
-    if (how.submit.wait.count != 0) enqueue_marker(stream, {how.submit.wait, nullptr});
-    for_each_output(args, [&](const char*, const TensorView& view) { fill_tail(stream, view, how.tail); });
-    Steps enqueuing(stream, how);
-    compose(enqueuing, args);
-    if (how.submit.done != nullptr) enqueue_marker(stream, {{}, how.submit.done});
+    check_call(stream.device->caps, args, how, compose);
+    enqueue_call(stream, args, how, compose);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "host/npu/describe_activation.hpp"
+#include "host/npu/describe_distribute.hpp"
 #include "host/npu/describe_gating.hpp"
 #include "host/npu/describe_matmul.hpp"
 #include "host/npu/describe_quant.hpp"
@@ -106,6 +107,7 @@ struct SetParameter {
               std::is_same_v<T, bool>           ? "true or false"
               : std::is_same_v<T, std::int64_t> ? "a whole number"
               : std::is_same_v<T, double>       ? "a number"
+              : std::is_same_v<T, std::string>  ? "text"
                                                 : "a list of whole numbers");
       to = *same;
     }
@@ -139,6 +141,10 @@ struct CollectOutputs {
 };
 
 template <class Args>
+constexpr bool is_collective =
+    std::is_invocable_v<decltype(Describe<Args>::run), Communicator&, const Args&, const Call&>;
+
+template <class Args>
 class Bound final : public BoundCall {
  public:
   void set_input(std::string_view input, const TensorView& view) override {
@@ -165,7 +171,18 @@ class Bound final : public BoundCall {
   }
   std::uint64_t workspace_bytes(const DeviceCaps& caps) const override { return npu::workspace_bytes(args_, caps); }
   OperatorCost cost() const override { return npu::cost(args_); }
-  void enqueue(StreamView stream, const Call& how) const override { Describe<Args>::run(stream, args_, how); }
+  void enqueue([[maybe_unused]] StreamView stream, [[maybe_unused]] const Call& how) const override {
+    if constexpr (is_collective<Args>)
+      fail(ErrorCode::invalid_argument, "{}: called by one rank alone", Describe<Args>::name);
+    else
+      Describe<Args>::run(stream, args_, how);
+  }
+  void enqueue([[maybe_unused]] Communicator& ranks, [[maybe_unused]] const Call& how) const override {
+    if constexpr (is_collective<Args>)
+      Describe<Args>::run(ranks, args_, how);
+    else
+      fail(ErrorCode::invalid_argument, "{}: not called by ranks together", Describe<Args>::name);
+  }
 
  private:
   Args args_;
@@ -174,9 +191,13 @@ class Bound final : public BoundCall {
 template <class Args>
 Operator described() {
   using About = Describe<Args>;
-  Operator about{About::name, About::summary, About::rounding, {About::refused.begin(), About::refused.end()}, {}, [] {
-                   return std::unique_ptr<BoundCall>(std::make_unique<Bound<Args>>());
-                 }};
+  Operator about{About::name,
+                 About::summary,
+                 About::rounding,
+                 {About::refused.begin(), About::refused.end()},
+                 {},
+                 is_collective<Args>,
+                 [] { return std::unique_ptr<BoundCall>(std::make_unique<Bound<Args>>()); }};
   Args defaults;
   visit_fields(defaults, Lister{about.fields});
   return about;
@@ -195,7 +216,8 @@ std::vector<Operator> operators() {
                  MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args, DynamicQuantArgs, DynamicQuantAsymmetricArgs,
                  DynamicMxQuantArgs, SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs, QuantMatmulArgs,
                  GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args,
-                 CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs>();
+                 CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs, MoeDistributeDispatchArgs,
+                 MoeDistributeDispatchV2Args, MoeDistributeCombineArgs, MoeDistributeCombineV2Args>();
 }
 
 Operator find_operator(std::string_view name) {

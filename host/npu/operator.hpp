@@ -1,5 +1,6 @@
 #pragma once
 // Operators by name, for programs that do not know them at compile time: the command line, the page, doctor.
+#include <moecl/communicator.hpp>
 #include <moecl/npu.hpp>
 
 #include <memory>
@@ -42,13 +43,17 @@ class BoundCall {
   virtual std::vector<Output> outputs() = 0;
   virtual std::uint64_t workspace_bytes(const DeviceCaps& caps) const = 0;
   virtual OperatorCost cost() const = 0;
+  /// Errors: invalid_argument  the operator is collective
   virtual void enqueue(StreamView stream, const Call& how) const = 0;
+  /// Errors: invalid_argument  the operator is not
+  virtual void enqueue(Communicator& ranks, const Call& how) const = 0;
 };
 
 struct Operator {
   const char *name, *summary, *rounding;
   std::vector<Refusal> refused;
   std::vector<FieldInfo> fields;
+  bool collective;  ///< called by all ranks of a group
   std::unique_ptr<BoundCall> (*bind)();
 };
 

@@ -24,7 +24,8 @@ QuantizedRow symmetric(const std::vector<double>& x, Rounding rounding, float le
   QuantizedRow out{0, std::vector<std::int8_t>(x.size())};
   if (amax / levels < std::numeric_limits<float>::min()) return out;
   out.scale = amax / levels;
-  if (rounding == Rounding::divide_scaled || rounding == Rounding::multiply_127_by_amax_scaled)
+  if (rounding == Rounding::divide_scaled || rounding == Rounding::divide_scaled_f16 ||
+      rounding == Rounding::multiply_127_by_amax_scaled)
     out.scale = amax * (1.0F / levels);
   if (rounding == Rounding::multiply_127_by_amax) out.scale = 1.0F / (levels / amax);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -43,6 +44,9 @@ QuantizedRow symmetric(const std::vector<double>& x, Rounding rounding, float le
         break;
       case Rounding::multiply_reciprocal_f16:
         code = std::nearbyint(f16(value * (1.0F / out.scale)));
+        break;
+      case Rounding::divide_scaled_f16:
+        code = std::nearbyint(f16(value / out.scale));
         break;
       case Rounding::multiply_127_by_amax:
       case Rounding::multiply_127_by_amax_scaled:

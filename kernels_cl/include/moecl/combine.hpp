@@ -16,14 +16,17 @@
 namespace moecl::combine {
 
 struct Args {
-  TensorView rows;            ///< Shape: [R, H] f32, f16 or bf16
+  TensorView rows;  ///< Shape: [R, H] f32, f16 or bf16; or i8 with rows_scale
+  /// of i8 rows. Shape: [R, H / 8] f16 or bf16: each 8 columns' scale; the products are rounded to its type first. See
+  /// quantize_rows::Args::group
+  TensorView rows_scale;
   TensorView slot_rows;       ///< Shape: [T * K] i32
   bool column_slots = false;  ///< the slot of (t, k) is k * T + t rather than t * K + k
   /// optional. Shape: [T] i32, cumulative: token t has the slots [slot_ends[t - 1], slot_ends[t]) of slot_rows [S]
   /// instead of K each, and weights are [R], one a row. See scatter_add.
   TensorView slot_ends;
   TensorView weights;              ///< optional. Shape: [T, K] f32, f16 or bf16; absent means 1
-  TensorView bias;                 ///< optional. Shape: [E, H] of the type of `rows`
+  TensorView bias;                 ///< optional. Shape: [E, H] f32, f16 or bf16
   TensorView bias_ids;             ///< of `bias`. Shape: [T, K] i32. Range: outside [0, E) adds no bias
   TensorView shared;               ///< optional. Shape: [T, H] f32, f16 or bf16: the shared experts' part
   TensorView shared_gate;          ///< optional, needs `shared`. Shape: [T, 1] f32: logits of its sigmoid gate
@@ -31,6 +34,7 @@ struct Args {
   std::int64_t shared_token = 0;   ///< with slot_ends: `shared` may have fewer rows, of the tokens from this one on
   TensorView residual;             ///< optional, needs `shared`. Shape: [T, H] of the type of `shared`
   bool skip_zero_weights = false;  ///< do not read rows of weight 0 (unpermute); false multiplies them (MC2 combine)
+  TensorView active;               ///< optional. Shape: [T] i32: tokens with 0 are not written
   TensorView out;                  ///< Shape: [T, H] f32, f16 or bf16
 };
 

@@ -18,7 +18,10 @@ enum class FaultCode : std::int32_t {
   group_count_negative,    ///< index: entry of the group list, value: the count (of a cumulative list: its step)
   group_id_out_of_order,   ///< index: pair of the group list, value: the id, which must ascend and be an expert's
   group_sum_too_large,     ///< index: expert with which the sum passes the rows, value: the rows
-  group_sum_too_small      ///< index: sum of the group list, value: the rows it must make
+  group_sum_too_small,     ///< index: sum of the group list, value: the rows it must make
+  expert_repeated,         ///< index: slot, value: the id, which the token has in an earlier column too
+  mask_not_a_prefix,       ///< index: token, value: its mask; active tokens must come first
+  other_call               ///< index: place in a window, value: what came there; a combine got another dispatch's info
 };
 
 struct FaultWord {

@@ -54,12 +54,21 @@ struct KeyEnds {
   TensorView ends;   ///< out. Shape: [T] i32
 };
 
+/// Sets the fault word to FaultCode::other_call with place and value of an element of `got` that is not the expected
+/// one.
+struct Expect {
+  TensorView got;       ///< Shape: [n] i32
+  TensorView expected;  ///< Shape: [n] i32
+  TensorView fault;     ///< in/out. Shape: [4] i32, see fault.hpp
+};
+
 /// Why this cannot run; empty when it can.
 std::string reject(const Narrow& args);
 std::string reject(const ColumnOrder& args);
 std::string reject(const SortedRouting& args);
 std::string reject(const GroupOfRow& args);
 std::string reject(const KeyEnds& args);
+std::string reject(const Expect& args);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no elements enqueue nothing
 void enqueue(StreamView stream, const Narrow& args, Submit submit = {});
@@ -67,5 +76,6 @@ void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
+void enqueue(StreamView stream, const Expect& args, Submit submit = {});
 
 }  // namespace moecl::index_vectors

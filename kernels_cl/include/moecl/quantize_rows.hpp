@@ -32,6 +32,7 @@ enum class Rounding : std::uint8_t {
   multiply_127_by_amax_scaled,  ///< x * (127 / amax); the scale is amax * (1 / 127)
   divide_ties_away,             ///< x / (amax / 127), halves away from zero
   multiply_reciprocal_f16,      ///< x * (1 / (amax / 127)), rounded to f16 before it is rounded to an integer
+  divide_scaled_f16,            ///< as divide_scaled, rounded to f16 before it is rounded to an integer
 };
 
 struct Args {
@@ -43,11 +44,17 @@ struct Args {
   Rounding rounding = Rounding::divide;
   Scheme scheme = Scheme::symmetric;
   TensorView offset = {};  ///< out, of Scheme::asymmetric. Shape: [R] f32; of Scheme::static_f16 in, [1]; else absent
-  TensorView smooth = {};  ///< optional. Shape: [H], [1, H], or [E, H] for the experts of row_ends; f32, f16 or bf16
+  /// optional. Shape: [H], [1, H], or [E, H] for the experts of row_ends or smooth_rows; f32, f16 or bf16
+  TensorView smooth = {};
   /// optional. Shape: [R] i32: row j is that of x[index[j] / divisor]. Absent: R = N, row j is that of x[j].
   /// Range: entries outside [0, N * divisor) leave their row untouched
   TensorView index = {};
   std::int32_t divisor = 1;  ///< `divisor` consecutive index values share a row of x
+  /// optional, needs index. Shape: [N * divisor] i32: row j uses smooth[smooth_rows[index[j]]]. Range: [0, E)
+  TensorView smooth_rows = {};
+  /// 8: each 8 columns have a scale of their own; symmetric int8 only. `scale` is [R, H / 8] f32, f16 or bf16, to which
+  /// it is rounded after use. 0: one scale a row. Source: comm_quant_mode 2 of npu_moe_distribute_combine_v2
+  std::int32_t group = 0;
 };
 
 struct Config {

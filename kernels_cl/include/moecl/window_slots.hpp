@@ -10,9 +10,10 @@
 /// front; rows past the capacity are left out. Indices only, from row ends on the device, so that no host ever needs
 /// the counts.
 ///
-/// Rank r owns the experts of one linear run; the E % R first ranks have one more (ExpertMap). Row ends are those of a
-/// sort by global expert, so the rows of a rank's experts are neighbours.
-/// Source: the exchange windows of npu_moe_distribute_dispatch
+/// Rank r owns the experts of one linear run; the E % R first ranks have one more (ExpertMap). With `singles` that many
+/// first ranks own one expert each, the others share the rest so. Row ends are those of a sort by global expert, so the
+/// rows of a rank's experts are neighbours.
+/// Source: the exchange windows and counts of npu_moe_distribute_dispatch
 namespace moecl::window_slots {
 
 /// What goes into the sender's window: slots[d * capacity + i] is the slot of the i-th row for rank d, or -1.
@@ -21,6 +22,7 @@ struct Outgoing {
   TensorView sorted_slots;  ///< Shape: [S] i32
   std::int32_t ranks = 1;   ///< R
   TensorView slots;         ///< out. Shape: [R * capacity] i32
+  std::int32_t singles = 0;
 };
 
 /// What a window that was received holds: ids[r * capacity + i] is the local expert of the i-th row from rank r, or -1.
@@ -29,6 +31,7 @@ struct Incoming {
   TensorView row_ends;    ///< Shape: [R, E] i32: every rank's
   std::int32_t rank = 0;  ///< who received
   TensorView ids;         ///< out. Shape: [R * capacity, 1] i32
+  std::int32_t singles = 0;
 };
 
 /// Where the rows of this rank's own slots come back to: rows[slot] = d * capacity + i as in Outgoing, or -1.
@@ -38,17 +41,79 @@ struct Home {
   std::int32_t ranks = 1;
   std::int64_t capacity = 0;
   TensorView rows;  ///< out. Shape: [S] i32
+  std::int32_t singles = 0;
+};
+
+/// How many rows came: cumulative over (local expert, source rank), and for each local expert.
+struct Counts {
+  TensorView row_ends;  ///< Shape: [R, E] i32: every rank's
+  std::int32_t rank = 0;
+  TensorView recv_ends;     ///< out. Shape: [local experts * R] i32
+  TensorView token_nums;    ///< out. Shape: [local experts] i64
+  bool cumulative = false;  ///< of token_nums
+  std::int32_t singles = 0;
+};
+
+/// Where each received row comes from: triples[3 * row] = {source rank, token, column}, row in the order of the sort of
+/// Incoming's ids. Triples past the rows are untouched.
+struct Sources {
+  TensorView row_ends;       ///< Shape: [local experts] i32, of that sort
+  TensorView sorted_slots;   ///< Shape: [rows] i32: row j stands at that place of the window
+  TensorView slots;          ///< Shape: [R * capacity] i32: what every rank's Outgoing says about this one
+  std::int32_t ranks = 1;    ///< R
+  std::int32_t columns = 1;  ///< slots of a token
+  TensorView triples;        ///< out. Shape: [n] i32, n >= 3 * rows
+};
+
+/// The inverse: the slot that a row going back to its rank is of, for a window filled by `rows`; -1 at empty places,
+/// -2 where the triple is missing or names another rank.
+struct Claims {
+  TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
+  TensorView triples;  ///< Shape: [n] i32
+  std::int32_t ranks = 1;
+  std::int32_t columns = 1;
+  TensorView slots;  ///< out. Shape: [R * capacity] i32
+};
+
+/// For sums over the rows of a server: tokens[i] = server * tokens_each + token of the rank (server, index) that the
+/// row at place i goes to; -1 at empty places and where the triple is missing or names another rank.
+struct Homes {
+  TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
+  TensorView triples;  ///< Shape: [n] i32
+  std::int32_t ranks = 1;
+  std::int32_t ranks_per_server = 1;  ///< rank = server * ranks_per_server + index
+  std::int64_t tokens_each = 0;
+  TensorView tokens;  ///< out. Shape: [R * capacity] i32
+};
+
+/// ordinals[t, k] = how many earlier slots of this rank have the same expert; 0 where the slot has none.
+/// Source: expand_idx of npu_moe_distribute_dispatch (v1)
+struct Ordinals {
+  TensorView row_ends;       ///< Shape: [E] i32
+  TensorView slot_rows;      ///< Shape: [T * columns] i32, of the same sort
+  std::int32_t columns = 1;  ///< slots of a token, of which the first K count
+  TensorView ordinals;       ///< out. Shape: [T, K] i32
 };
 
 /// Why this cannot run; empty when it can.
 std::string reject(const Outgoing& args);
 std::string reject(const Incoming& args);
 std::string reject(const Home& args);
+std::string reject(const Counts& args);
+std::string reject(const Sources& args);
+std::string reject(const Claims& args);
+std::string reject(const Homes& args);
+std::string reject(const Ordinals& args);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no elements enqueue nothing
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
 void enqueue(StreamView stream, const Home& args, Submit submit = {});
+void enqueue(StreamView stream, const Counts& args, Submit submit = {});
+void enqueue(StreamView stream, const Sources& args, Submit submit = {});
+void enqueue(StreamView stream, const Claims& args, Submit submit = {});
+void enqueue(StreamView stream, const Homes& args, Submit submit = {});
+void enqueue(StreamView stream, const Ordinals& args, Submit submit = {});
 OperatorCost cost(const Outgoing& args);
 OperatorCost cost(const Incoming& args);
 OperatorCost cost(const Home& args);

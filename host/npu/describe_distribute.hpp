@@ -1,0 +1,176 @@
+#pragma once
+#include <moecl/npu_distribute.hpp>
+
+#include "host/npu/describe.hpp"
+
+namespace moecl::npu {
+
+template <class A, class V>
+void visit_group_parameters(A& a, V& visit) {
+  visit.parameter("group_ep", a.group_ep, "name only: the communicator is the group");
+  visit.parameter("ep_world_size", a.ep_world_size, "R, the communicator's size");
+  visit.parameter("ep_rank_id", a.ep_rank_id, "the communicator's rank");
+  visit.parameter("moe_expert_num", a.moe_expert_num, "E");
+  visit.parameter("group_tp", a.group_tp, "name only");
+  visit.parameter("tp_world_size", a.tp_world_size, "0 or 1");
+  visit.parameter("tp_rank_id", a.tp_rank_id, "0");
+  visit.parameter("expert_shard_type", a.expert_shard_type, "0: shared expert ranks come first");
+  visit.parameter("shared_expert_num", a.shared_expert_num, "divides shared_expert_rank_num");
+  visit.parameter("shared_expert_rank_num", a.shared_expert_rank_num, "S, ranks of shared experts");
+  visit.parameter("global_bs", a.global_bs, "G, a multiple of R; 0: BS * R, the same BS everywhere");
+}
+template <class A, class V>
+void visit_v2_parameters(A& a, V& visit) {
+  visit.choice("comm_alg", a.comm_alg, "hierarchy: server by server",
+               std::array{"", "fullmesh", "fullmesh_v1", "fullmesh_v2", "hierarchy"});
+  visit.parameter("zero_expert_num", a.zero_expert_num, "their ids come after the E experts");
+  visit.parameter("copy_expert_num", a.copy_expert_num, "their ids come next");
+  visit.parameter("const_expert_num", a.const_expert_num, "their ids come last");
+  visit.parameter("ranks_per_server", a.ranks_per_server, "of hierarchy; 0: all of them");
+}
+template <class A, class V>
+void visit_dispatch_inputs(A& a, V& visit) {
+  visit.input("x", a.x, "[BS, H] bf16, f16 or f32");
+  visit.input("expert_ids", a.expert_ids, "[BS, K] i32");
+  visit.input("scales", a.scales, "optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth");
+}
+template <class A, class V>
+void visit_dispatch_outputs(A& a, V& visit) {
+  visit.output("expert_token_nums", a.expert_token_nums, "[nl] i64");
+  visit.output("ep_recv_counts", a.ep_recv_counts, "[nl * R] i32, cumulative over expert, source rank");
+  visit.output("tp_recv_counts", a.tp_recv_counts, "[1] i32, never written; with tp_world_size 1");
+}
+
+template <>
+struct Describe<MoeDistributeDispatchV2Args> {
+  static constexpr const char *name = "npu_moe_distribute_dispatch_v2",
+                              *summary =
+                                  "tokens to the ranks of their experts, in the order expert, source rank, token",
+                              *rounding =
+                                  "quant_mode 2: round(x * (127 / amax)), scale 1 / (127 / amax), halves to even";
+  static constexpr std::array<Refusal, 5> refused = {
+      {{"quant_mode 1, 3, 4, 5", "per-token int8 is what A2 and A3 document; MX comes with the quantization formats"},
+       {"x of packed int4", "nothing calls it"},
+       {"tp_world_size above 1", "reserved upstream"},
+       {"elastic_info, performance_info", "groups do not shrink; a trace tells the times"},
+       {"hierarchy with shared or special experts", "the operator has neither there"}}};
+  static constexpr auto run = &moe_distribute_dispatch_v2;
+  template <class A, class V>
+  static void fields(A& a, V& visit) {
+    visit_dispatch_inputs(a, visit);
+    visit.input("x_active_mask", a.x_active_mask, "optional [BS] bool, true first, or [BS, K]");
+    visit.input("expert_scales", a.expert_scales, "optional [BS, K] f32, for comm_alg hierarchy");
+    visit.input("elastic_info", a.elastic_info, "optional, refused");
+    visit.input("performance_info", a.performance_info, "optional, refused");
+    visit_group_parameters(a, visit);
+    visit.parameter("quant_mode", a.quant_mode, "0 none, 2 int8 for each token");
+    visit.parameter("expert_token_nums_type", a.expert_token_nums_type, "0 cumulative, 1 counts");
+    visit_v2_parameters(a, visit);
+    visit.parameter("y_dtype", a.y_dtype, "that of expand_x");
+    visit.parameter("x_dtype", a.x_dtype, "refused");
+    visit.parameter("scales_dtype", a.scales_dtype, "refused");
+    visit.output("expand_x", a.expand_x, "[A, H], x's dtype or i8");
+    visit.output("dynamic_scales", a.dynamic_scales, "[A] f32; with quant_mode 2");
+    visit.output("assist_info_for_combine", a.assist_info_for_combine,
+                 "[max(BS * K, 128 * A)] i32: source rank, token, column of each row");
+    visit_dispatch_outputs(a, visit);
+    visit.output("expand_scales", a.expand_scales, "[A] f32; with hierarchy");
+  }
+};
+
+template <>
+struct Describe<MoeDistributeDispatchArgs> {
+  static constexpr const char *name = "npu_moe_distribute_dispatch",
+                              *summary = "the first version of npu_moe_distribute_dispatch_v2",
+                              *rounding = Describe<MoeDistributeDispatchV2Args>::rounding;
+  static constexpr std::array<Refusal, 2> refused = {
+      {{"quant_mode 1, 3, 4, 5", "as in the second version"}, {"tp_world_size above 1", "reserved upstream"}}};
+  static constexpr auto run = &moe_distribute_dispatch;
+  template <class A, class V>
+  static void fields(A& a, V& visit) {
+    visit_dispatch_inputs(a, visit);
+    visit.input("x_active_mask", a.x_active_mask, "optional, reserved: not read");
+    visit.input("expert_scales", a.expert_scales, "optional, reserved: not read");
+    visit_group_parameters(a, visit);
+    visit.parameter("quant_mode", a.quant_mode, "0 none, 2 int8 for each token");
+    visit.parameter("expert_token_nums_type", a.expert_token_nums_type, "0 cumulative, 1 counts");
+    visit.output("expand_x", a.expand_x, "[A, H], x's dtype or i8");
+    visit.output("dynamic_scales", a.dynamic_scales, "[A] f32; with quant_mode 2");
+    visit.output("expand_idx", a.expand_idx, "[BS * K] i32: earlier pairs of this rank with the same expert");
+    visit_dispatch_outputs(a, visit);
+  }
+};
+
+template <>
+struct Describe<MoeDistributeCombineV2Args> {
+  static constexpr const char
+      *name = "npu_moe_distribute_combine_v2",
+      *summary = "expert rows back to their tokens, weighted and summed in column order",
+      *rounding =
+          "f32, multiply then add, once to the rows' dtype; comm_quant_mode 2: amax * (1 / 127) "
+          "for 8 elements, through f16; hierarchy: each server's sum is rounded too, experts in "
+          "ascending order";
+  static constexpr std::array<Refusal, 4> refused = {
+      {{"comm_quant_mode 4", "MX comes with the quantization formats"},
+       {"comm_quant_mode 2 with hierarchy or f32 rows", "nothing calls it"},
+       {"tp_world_size above 1", "reserved upstream"},
+       {"elastic_info, performance_info", "groups do not shrink; a trace tells the times"}}};
+  static constexpr auto run = &moe_distribute_combine_v2;
+  template <class A, class V>
+  static void fields(A& a, V& visit) {
+    visit.input("expand_x", a.expand_x, "[A, H] bf16, f16 or f32");
+    visit.input("expert_ids", a.expert_ids, "[BS, K] i32, as given to dispatch");
+    visit.input("assist_info_for_combine", a.assist_info_for_combine, "[3 * rows or more] i32, of dispatch");
+    visit.input("ep_send_counts", a.ep_send_counts, "[nl * R] i32: ep_recv_counts of dispatch");
+    visit.input("expert_scales", a.expert_scales, "[BS, K] f32: the router's weights");
+    visit.input("tp_send_counts", a.tp_send_counts, "optional, reserved: not read");
+    visit.input("x_active_mask", a.x_active_mask, "optional, as given to dispatch");
+    visit.input("expand_scales", a.expand_scales, "optional [A] f32, for comm_alg hierarchy");
+    visit.input("shared_expert_x", a.shared_expert_x, "optional [BS, H] or [a, b, H], added with weight 1");
+    visit.input("elastic_info", a.elastic_info, "optional, refused");
+    visit.input("ori_x", a.ori_x, "optional [BS, H], for copy and constant experts");
+    visit.input("const_expert_alpha_1", a.const_expert_alpha_1, "optional [const_expert_num, H] or [const_expert_num]");
+    visit.input("const_expert_alpha_2", a.const_expert_alpha_2, "optional [const_expert_num, H] or [const_expert_num]");
+    visit.input("const_expert_v", a.const_expert_v, "optional [const_expert_num, H]");
+    visit.input("performance_info", a.performance_info, "optional, refused");
+    visit_group_parameters(a, visit);
+    visit.parameter("comm_quant_mode", a.comm_quant_mode, "0 none, 2 int8");
+    visit_v2_parameters(a, visit);
+    visit.output("out", a.out, "[BS, H], the rows' dtype; inactive tokens are not written");
+  }
+};
+
+template <>
+struct Describe<MoeDistributeCombineArgs> {
+  static constexpr const char
+      *name = "npu_moe_distribute_combine",
+      *summary = "the first version of npu_moe_distribute_combine_v2",
+      *rounding =
+          "f32, multiply then add, once to the rows' dtype; comm_quant_mode 2: amax * (1 / 127) "
+          "for 8 elements, through f16";
+  static constexpr std::array<Refusal, 2> refused = {
+      {{"comm_quant_mode 4", "as in the second version"}, {"tp_world_size above 1", "reserved upstream"}}};
+  static constexpr auto run = &moe_distribute_combine;
+  template <class A, class V>
+  static void fields(A& a, V& visit) {
+    visit.input("expand_x", a.expand_x, "[A, H] bf16, f16 or f32");
+    visit.input("expert_ids", a.expert_ids, "[BS, K] i32, as given to dispatch");
+    visit.input("expand_idx", a.expand_idx, "[BS * K] i32, of dispatch");
+    visit.input("ep_send_counts", a.ep_send_counts, "[nl * R] i32: ep_recv_counts of dispatch");
+    visit.input("expert_scales", a.expert_scales, "[BS, K] f32: the router's weights");
+    visit.input("tp_send_counts", a.tp_send_counts, "optional, reserved: not read");
+    visit.input("x_active_mask", a.x_active_mask, "optional, reserved: not read");
+    visit.input("activation_scale", a.activation_scale, "optional, reserved: not read");
+    visit.input("weight_scale", a.weight_scale, "optional, reserved: not read");
+    visit.input("group_list", a.group_list, "optional, reserved: not read");
+    visit.input("expand_scales", a.expand_scales, "optional, reserved: not read");
+    visit.input("shared_expert_x", a.shared_expert_x, "optional [BS, H] or [a, b, H], added with weight 1");
+    visit_group_parameters(a, visit);
+    visit.parameter("out_dtype", a.out_dtype, "reserved");
+    visit.parameter("comm_quant_mode", a.comm_quant_mode, "0 none, 2 int8");
+    visit.parameter("group_list_type", a.group_list_type, "reserved");
+    visit.output("out", a.out, "[BS, H], the rows' dtype");
+  }
+};
+
+}  // namespace moecl::npu

@@ -1,0 +1,142 @@
+#pragma once
+// What dispatch and combine have in common: who owns what, how large the windows are, and how the ranks come to agree.
+#include <moecl/communicator.hpp>
+#include <moecl/npu_distribute.hpp>
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "host/npu/call.hpp"
+
+namespace moecl::npu {
+
+/// A number that all ranks must agree about, and what it is called.
+using Agreed = std::pair<const char*, std::int64_t>;
+
+/// Where everything goes, from the parameters alone; see npu_distribute.hpp for the letters.
+struct Distribution {
+  std::int32_t ranks = 0, rank = 0;
+  std::int32_t experts = 0, zero_experts = 0, copy_experts = 0, const_experts = 0;
+  std::int32_t shared_experts = 0, shared_ranks = 0;  ///< both 0 without ranks for them
+  std::int64_t tokens = 0, most_tokens = 0;           ///< BS, Bmax
+  std::int64_t top_k = 0, hidden = 0;
+  DType dtype = DType::f32;
+  std::int64_t global_bs = 0;
+  bool hierarchy = false;
+  std::int32_t ranks_per_server = 0;
+
+  std::int32_t owners() const { return shared_ranks + experts; }  ///< experts in order of rank, shared ones first
+  std::int32_t columns() const { return static_cast<std::int32_t>(top_k) + shared_experts; }  ///< slots of a token
+  std::int64_t experts_each() const { return experts / (ranks - shared_ranks); }              ///< nl of other ranks
+  std::int64_t local_experts() const { return rank < shared_ranks ? 1 : experts_each(); }
+  /// The most rows from one rank to another.
+  std::int64_t capacity() const { return most_tokens * std::min(experts_each(), top_k); }
+  std::int64_t window_rows() const { return ranks * capacity(); }
+  std::int64_t expand_rows() const;  ///< A
+
+  /// Errors: invalid_argument, unsupported
+  void check() const;
+  std::vector<Agreed> agreed() const;
+};
+
+/// Tokens or expert rows. Shape: [?, H]
+inline const TensorView& rows_of(const MoeDistributeDispatchArgs& args) { return args.x; }
+inline const TensorView& rows_of(const MoeDistributeDispatchV2Args& args) { return args.x; }
+inline const TensorView& rows_of(const MoeDistributeCombineArgs& args) { return args.expand_x; }
+inline const TensorView& rows_of(const MoeDistributeCombineV2Args& args) { return args.expand_x; }
+
+/// Checks the parameters that mean the same in all four operators.
+template <class Args>
+Distribution distribution_of(const Args& args) {
+  const TensorView& rows = rows_of(args);
+  require(rows.rank == 2 && is_activation_dtype(rows.dtype), "expected rows of f32, f16 or bf16 [?, H], got {}",
+          rows.describe());
+  require(args.expert_ids.rank == 2 && args.expert_ids.dtype == DType::i32 && args.expert_ids.shape[1] >= 1,
+          "expert_ids: expected i32[BS, K], got {}", args.expert_ids.describe());
+  static constexpr std::int64_t most = std::int64_t{1} << 20;  // of anything that is counted; products stay in range
+  const auto number = [](const char* name, std::int64_t value) {
+    require(value >= 0 && value <= most, "{}: {} is not in [0, {}]", name, value, most);
+    return static_cast<std::int32_t>(value);
+  };
+  Distribution d;
+  d.ranks = number("ep_world_size", args.ep_world_size);
+  d.rank = number("ep_rank_id", args.ep_rank_id);
+  d.experts = number("moe_expert_num", args.moe_expert_num);
+  d.shared_ranks = number("shared_expert_rank_num", args.shared_expert_rank_num);
+  d.shared_experts = number("shared_expert_num", args.shared_expert_num);
+  d.global_bs = number("global_bs", args.global_bs);
+  require(d.shared_ranks != 0 || d.shared_experts <= 1, "shared_expert_num: {} of them need ranks", d.shared_experts);
+  if (d.shared_ranks == 0) d.shared_experts = 0;
+  if constexpr (requires { args.comm_alg; }) {
+    d.zero_experts = number("zero_expert_num", args.zero_expert_num);
+    d.copy_experts = number("copy_expert_num", args.copy_expert_num);
+    d.const_experts = number("const_expert_num", args.const_expert_num);
+    d.hierarchy = args.comm_alg == CommAlg::hierarchy;
+    d.ranks_per_server = args.ranks_per_server == 0 ? d.ranks : number("ranks_per_server", args.ranks_per_server);
+    if (args.elastic_info.present()) fail(ErrorCode::unsupported, "elastic_info: groups do not shrink");
+    if (args.performance_info.present()) fail(ErrorCode::unsupported, "performance_info: a trace tells");
+  }
+  if (args.tp_world_size > 1) fail(ErrorCode::unsupported, "tp_world_size: {}, only 0 and 1", args.tp_world_size);
+  require(args.tp_world_size >= 0 && args.tp_rank_id == 0, "tp_rank_id: {} of {}", args.tp_rank_id, args.tp_world_size);
+  require(args.expert_shard_type == 0, "expert_shard_type: {}, only 0 exists", args.expert_shard_type);
+  d.tokens = args.expert_ids.shape[0];
+  d.top_k = args.expert_ids.shape[1];
+  d.hidden = rows.shape[1];
+  d.dtype = rows.dtype;
+  d.check();
+  d.most_tokens = d.global_bs == 0 ? d.tokens : d.global_bs / d.ranks;
+  require(d.tokens <= d.most_tokens, "global_bs: {} allows {} ranks {} tokens each, this one has {}", d.global_bs,
+          d.ranks, d.most_tokens, d.tokens);
+  return d;
+}
+
+/// Rows sorted by something.
+struct SortedIds {
+  TensorView row_ends, sorted_slots, slot_rows;
+};
+/// @param ids  Shape: [?, ?] i32; -1: none
+SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts);
+
+/// Slab r of `send` to rank r, for all r; what came, the slab of rank 0 first. Nothing moves while `ranks` is null.
+TensorView exchange_slabs(Steps& steps, Communicator* ranks, const TensorView& send);
+
+/// A vector as a matrix of one column.
+inline TensorView as_column(const TensorView& view) { return reshaped(view, {view.elements(), 1}); }
+
+/// Tells the others whether this rank refuses its arguments, and hears the same from them.
+/// Errors: invalid_argument  somebody refuses, or the numbers disagree
+void agree(Communicator& ranks, const char* name, bool accepted, const Distribution& mine,
+           const std::vector<Agreed>& more);
+
+/// As `call`, by all ranks. `compose` takes the communicator too: null while checking.
+template <class Args, class Compose>
+void call_together(Communicator& ranks, const Args& args, const Call& how, Compose compose,
+                   const std::vector<Agreed>& more) {
+  named(Describe<Args>::name, [&] {
+    std::exception_ptr refusal;
+    Distribution mine;
+    try {
+      mine = distribution_of(args);
+      require(mine.ranks == ranks.size() && mine.rank == ranks.rank(),
+              "ep_world_size, ep_rank_id: rank {} of {}, but the communicator is rank {} of {}", mine.rank, mine.ranks,
+              ranks.rank(), ranks.size());
+      check_call(ranks.stream().device->caps, args, how,
+                 [&](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+    } catch (const Error&) {
+      refusal = std::current_exception();
+    }
+    std::vector<Agreed> all = more;
+    all.emplace_back("strict validation with a fault word",
+                     how.validation == Validation::strict && how.fault.present() ? 1 : 0);
+    try {
+      agree(ranks, Describe<Args>::name, refusal == nullptr, mine, all);
+    } catch (const Error&) {
+      if (refusal == nullptr) throw;
+    }
+    if (refusal != nullptr) std::rethrow_exception(refusal);
+    enqueue_call(ranks.stream(), args, how, [&](Steps& steps, const Args& a) { compose(steps, a, &ranks); });
+  });
+}
+
+}  // namespace moecl::npu
