@@ -2,6 +2,7 @@
 // run along `length`. A group takes 64 neighbouring blocks: one work-item all of them on a CPU (LANES = 1), one each on a GPU.
 #include "kernels_cl/lib/dtype.clh"
 #include "kernels_cl/lib/minifloat.clh"
+#include "kernels_cl/lib/rows.clh"
 
 enum { BLOCK = 32, GROUP_BLOCKS = 64, SCALE_LARGEST = 254, SCALE_NAN = 255 };
 enum { FLOOR_AMAX, CEIL_RATIO };
@@ -62,9 +63,9 @@ inline int quantize_block(Quantizer q, Block block, uchar* codes) {
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first, __global uchar* y,
-    ulong y_first, __global uchar* scale, ulong scale_first, long x_stride, long y_stride, long scale_stride, int rows,
-    int divisor, int length, long inner, int bits, int mantissa_bits, int min_exponent, int largest, int scale_rule,
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first, const __global int* row_ends,
+    ulong row_ends_first, __global uchar* y, ulong y_first, __global uchar* scale, ulong scale_first, long x_stride,
+    long y_stride, long scale_stride, int rows, int divisor, int experts, long rows_per_expert, int length, long inner, int bits, int mantissa_bits, int min_exponent, int largest, int scale_rule,
     int rounding, int least_scale, float least_amax) {
   const Quantizer q = {{bits, mantissa_bits, min_exponent, largest}, scale_rule, rounding, least_scale, as_int(least_amax)};
   const int packed = bits == 4, blocks = (length - 1) / BLOCK + 1;
@@ -75,6 +76,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
   const int slot = index ? index[index_first + row] : 0;
   const long source = index ? slot / divisor : row;
   if (slot < 0 || source >= rows) return;
+  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
   x += x_first + source * x_stride;
   y += y_first + row * y_stride;
   scale += scale_first + row * scale_stride;

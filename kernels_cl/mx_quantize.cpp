@@ -53,6 +53,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("least_scale: {} is outside [0, 254]", args.least_scale);
   if (!(args.least_amax >= 0) || std::isinf(args.least_amax))
     return fmt::format("least_amax: {} is negative or not finite", args.least_amax);
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
   if (std::string reason = reject_width("x", length); !reason.empty()) return reason;
   return reject_lanes(config.lanes, caps);
 }
@@ -72,12 +73,13 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {{groups * local, 1, 1}, {local, 1, 1}}, submit,
          {"mx_quantize", lanes == 1 ? "blocks_per_item" : "block_per_item",
           fmt::format("{} to {} bits", args.x.describe(), format.bits()), work.bytes, work.flops},
-         args.x, args.index, args.y, args.scale, args.x.stride[0], args.y.stride[0], args.scale.stride[0],
-         static_cast<std::int32_t>(args.x.shape[0]), args.divisor, static_cast<std::int32_t>(length), inner,
-         static_cast<std::int32_t>(format.bits()), static_cast<std::int32_t>(format.mantissa_bits),
-         static_cast<std::int32_t>(format.min_exponent), static_cast<std::int32_t>(format.largest),
-         static_cast<std::int32_t>(args.scale_rule), static_cast<std::int32_t>(args.rounding), args.least_scale,
-         args.least_amax);
+         args.x, args.index, args.row_ends, args.y, args.scale, args.x.stride[0], args.y.stride[0],
+         args.scale.stride[0], static_cast<std::int32_t>(args.x.shape[0]), args.divisor,
+         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert,
+         static_cast<std::int32_t>(length), inner, static_cast<std::int32_t>(format.bits()),
+         static_cast<std::int32_t>(format.mantissa_bits), static_cast<std::int32_t>(format.min_exponent),
+         static_cast<std::int32_t>(format.largest), static_cast<std::int32_t>(args.scale_rule),
+         static_cast<std::int32_t>(args.rounding), args.least_scale, args.least_amax);
 }
 
 OperatorCost cost(const Args& args) {

@@ -43,10 +43,12 @@ struct Describe<MoeInitRoutingV2Args> {
                               *summary = "rows of a range of experts in expert order, quantized on the way",
                               *rounding =
                                   "quant_mode 1: scale amax / 127, x / scale, halves to even; quant_mode 0: "
-                                  "product and sum in f16, halves to even";
+                                  "product and sum in f16, halves to even; MX: scale 2^ceil(log2(amax / largest)), "
+                                  "of fp4 2^(floor(log2(amax)) - 2), halves to even";
   static constexpr std::array<Refusal, 2> refused = {{
-      {"quant_mode 2 to 17", "fp8, MX, HiF8 and fp4 rows come with the quantization of weights to those types"},
-      {"scale of e8m0 and x of fp8", "as quant_mode 2 to 17"},
+      {"quant_mode 4 to 8 and 10 to 15",
+       "grouped MXFP8, HiF8, fp8 by blocks of 128 and int4 come with the quantization of weights to those types"},
+      {"scale of e8m0 and x of fp8", "as quant_mode 4 to 15"},
   }};
   static constexpr auto run = &moe_init_routing_v2;
   template <class A, class V>
@@ -62,15 +64,18 @@ struct Describe<MoeInitRoutingV2Args> {
     visit.parameter("expert_tokens_num_type", a.expert_tokens_num_type,
                     "0 cumulative, 1 counts, 2 (expert, count) pairs; always counts with drop_pad_mode 1");
     visit.parameter("expert_tokens_num_flag", a.expert_tokens_num_flag, "whether expert_tokens is written");
-    visit.parameter("quant_mode", a.quant_mode, "-1 none, 0 static int8, 1 dynamic int8");
+    visit.parameter("quant_mode", a.quant_mode,
+                    "-1 none, 0 static int8, 1 dynamic int8; MX: 2 e5m2, 3 e4m3, 9 fp4 e2m1, 16 and 17 as 2 and 3 with "
+                    "amax at least 1e-4");
     visit.parameter("active_expert_range", a.active_expert_range, "[first, end) of the experts; empty: all");
     visit.parameter("row_idx_type", a.row_idx_type, "0 row of each slot, 1 slot of each row (dropless only)");
     visit.choice("rounding", a.rounding, "how quant_mode 1 rounds halves",
                  std::array<const char*, 2>{"ties_even", "general_template"});
-    visit.output("expanded_x", a.expanded_x, "[rows, H] or [E, capacity, H], x's dtype or i8");
+    visit.output("expanded_x", a.expanded_x,
+                 "[rows, H] or [E, capacity, H], x's dtype or i8; MX: u8, of fp4 half of H");
     visit.output("expanded_row_idx", a.expanded_row_idx, "[N * K] i32");
     visit.output("expert_tokens", a.expert_tokens, "[range] or [expert_num, 2] i64");
-    visit.output("expanded_scale", a.expanded_scale, "[rows] f32");
+    visit.output("expanded_scale", a.expanded_scale, "[rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0");
   }
 };
 

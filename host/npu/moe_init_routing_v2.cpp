@@ -1,6 +1,9 @@
 #include <moecl/expert_sort.hpp>
+#include <moecl/fp4.hpp>
+#include <moecl/fp8.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/group_list.hpp>
+#include <moecl/mx_quantize.hpp>
 #include <moecl/quantize_rows.hpp>
 
 #include <algorithm>
@@ -23,10 +26,39 @@ struct Sizes {
   std::int64_t experts() const { return end - first; }
 };
 
+/// The rules of a quant_mode that gives MX rows; none for another.
+std::optional<mx_quantize::Args> mx_rules(std::int64_t quant_mode) {
+  mx_quantize::Args rules;
+  switch (quant_mode) {
+    case 9:
+      rules.format = fp4_e2m1;
+      return rules;
+    case 2:
+    case 16:
+      rules.format = fp8_e5m2;
+      break;
+    case 3:
+    case 17:
+      rules.format = fp8_e4m3fn;
+      break;
+    default:
+      return std::nullopt;
+  }
+  rules.scale_rule = mx_quantize::ScaleRule::ceil_ratio;
+  rules.least_scale = 1;  // 2^-126
+  if (quant_mode >= 16) rules.least_amax = 1e-4F;
+  return rules;
+}
+
 void expect_quantization(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
-  if (args.quant_mode >= 2 && args.quant_mode <= 17)
-    fail(ErrorCode::unsupported, "quant_mode: {} is not offered, only -1, 0 and 1", args.quant_mode);
-  require(args.quant_mode >= -1 && args.quant_mode <= 1, "quant_mode: {} is none of -1, 0 and 1", args.quant_mode);
+  const bool mx = mx_rules(args.quant_mode).has_value();
+  if (args.quant_mode >= 4 && args.quant_mode <= 15 && !mx)
+    fail(ErrorCode::unsupported, "quant_mode: {} is not offered, only -1 to 3, 9, 16 and 17", args.quant_mode);
+  require((args.quant_mode >= -1 && args.quant_mode <= 1) || mx, "quant_mode: {} is not in [-1, 17]", args.quant_mode);
+  require(!mx || !args.scale.present(), "scale: quant_mode {} takes none, got {}", args.quant_mode,
+          args.scale.describe());
+  require(args.quant_mode != 9 || sizes.hidden % 2 == 0, "x: fp4 codes are packed by two, but rows have {} columns",
+          sizes.hidden);
   require(args.quant_mode == -1 || is_activation_dtype(args.x.dtype), "x: quant_mode {} takes floats, got {}",
           args.quant_mode, args.x.describe());
   require(args.quant_mode == 0 || !args.offset.present(), "offset: only quant_mode 0 takes one, got {}",
@@ -78,8 +110,31 @@ Sizes sizes_of(const MoeInitRoutingV2Args& args) {
   return sizes;
 }
 
+std::int64_t codes_per_byte(const mx_quantize::Args& rules) { return rules.format.bits() == 4 ? 2 : 1; }
+
+/// [R, n] as [R, n, 1]: rows may be apart.
+TensorView with_inner(TensorView view) {
+  view.shape[2] = view.stride[2] = 1;
+  view.rank = 3;
+  return view;
+}
+
+void quantize_mx(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& sizes, const TensorView& index,
+                 const TensorView& row_ends, mx_quantize::Args rules) {
+  rules.x = with_inner(args.x);
+  rules.y = reshaped(args.expanded_x, {sizes.rows, sizes.hidden / codes_per_byte(rules), 1});
+  rules.scale = reshaped(args.expanded_scale, {sizes.rows, args.expanded_scale.shape[1] / 2, 1, 2});
+  rules.index = index;
+  rules.divisor = static_cast<std::int32_t>(std::max<std::int64_t>(sizes.top_k, 1));
+  rules.row_ends = row_ends;
+  rules.rows_per_expert = sizes.capacity;
+  steps.run(rules);
+}
+
 void move_rows(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& sizes, const TensorView& index,
                const TensorView& row_ends) {
+  if (const std::optional<mx_quantize::Args> rules = mx_rules(args.quant_mode))
+    return quantize_mx(steps, args, sizes, index, row_ends, *rules);
   const auto divisor = static_cast<std::int32_t>(std::max<std::int64_t>(sizes.top_k, 1));
   const TensorView out = reshaped(args.expanded_x, {sizes.rows, sizes.hidden});
   if (args.quant_mode == -1) {
@@ -141,11 +196,13 @@ void compose(Steps& steps, const MoeInitRoutingV2Args& args) {
 
 void infer(MoeInitRoutingV2Args& args) {
   const Sizes sizes = sizes_of(args);
-  const DType dtype = args.quant_mode == -1 ? args.x.dtype : DType::i8;
+  const std::optional<mx_quantize::Args> mx = mx_rules(args.quant_mode);
+  const DType dtype = mx ? DType::u8 : args.quant_mode == -1 ? args.x.dtype : DType::i8;
+  const std::int64_t width = mx ? sizes.hidden / codes_per_byte(*mx) : sizes.hidden;
   if (sizes.capacity == 0)
-    set_shape(args.expanded_x, dtype, {sizes.rows, sizes.hidden});
+    set_shape(args.expanded_x, dtype, {sizes.rows, width});
   else
-    set_shape(args.expanded_x, dtype, {args.expert_num, sizes.capacity, sizes.hidden});
+    set_shape(args.expanded_x, dtype, {args.expert_num, sizes.capacity, width});
   set_shape(args.expanded_row_idx, DType::i32, {sizes.slots()});
   args.expert_tokens.rank = 0;
   args.expanded_scale.rank = 0;
@@ -155,6 +212,7 @@ void infer(MoeInitRoutingV2Args& args) {
     set_shape(args.expert_tokens, DType::i64, {sizes.experts()});
   if (args.quant_mode == 1 || (args.quant_mode == -1 && args.scale.present()))
     set_shape(args.expanded_scale, DType::f32, {sizes.rows});
+  if (mx) set_shape(args.expanded_scale, DType::u8, {sizes.rows, (sizes.hidden + 63) / 64 * 2});
 }
 
 std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const DeviceCaps& caps) {

@@ -1,3 +1,6 @@
+#include <moecl/fp4.hpp>
+#include <moecl/fp8.hpp>
+
 #include "host/npu/describe_routing.hpp"
 #include "tests/host/npu_routing_case.hpp"
 
@@ -50,11 +53,48 @@ Matrix rows_with_ties(RoutingCase& c) {
   return x;
 }
 
+/// A quant_mode that gives MX rows, by its rules.
+struct MxMode {
+  std::int64_t quant_mode;
+  Minifloat format;
+  bool ceil;
+  float least_amax;
+};
+const std::vector<MxMode> mx_modes = {{2, fp8_e5m2, true, 0},
+                                      {3, fp8_e4m3fn, true, 0},
+                                      {9, fp4_e2m1, false, 0},
+                                      {16, fp8_e5m2, true, 1e-4F},
+                                      {17, fp8_e4m3fn, true, 1e-4F}};
+
+/// Rows of halves, tiny ones and zeros.
+Matrix rows_for_mx(RoutingCase& c) {
+  Matrix x = c.matrix(c.tokens);
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(c.hidden);
+    x.values[i] *= row % 4 == 3 ? 0 : row % 4 == 2 ? 0x1p-24 : 0.5;
+  }
+  return x;
+}
+
+/// Sometimes turns a case into one of MX rows.
+void maybe_mx(RoutingCase& c, npu::MoeInitRoutingV2Args& args, oracle::InitRoutingV2& in) {
+  if (c.pick(0, 2) != 0) return;
+  const MxMode& mode = one_of(c.engine, mx_modes);
+  if (mode.format.bits() == 4) c.hidden = 2 * c.hidden;
+  args.quant_mode = in.quant_mode = mode.quant_mode;
+  in.mx.emplace();
+  in.mx->format = mode.format;
+  if (mode.ceil) in.mx->scale_rule = mx_quantize::ScaleRule::ceil_ratio;
+  in.mx->least_scale = mode.ceil ? 1 : 0;
+  in.mx->least_amax = mode.least_amax;
+}
+
 TEST_P(NpuInitRoutingTest, InitRoutingV2AgreesWithTheOracle) {
   for_each_case([&](RoutingCase& c) {
     npu::MoeInitRoutingV2Args args;
     oracle::InitRoutingV2 in;
     args.quant_mode = in.quant_mode = c.pick(-1, 1);
+    maybe_mx(c, args, in);
     const DType dtype = one_of(c.engine, in.quant_mode == -1 ? movable : floats);
     args.expert_num = in.expert_num = in.end = c.pick(1, 12);
     in.drop_pad = c.pick(0, 3) == 0;
@@ -73,7 +113,7 @@ TEST_P(NpuInitRoutingTest, InitRoutingV2AgreesWithTheOracle) {
     in.ties_away = c.coin();
     args.rounding = in.ties_away ? npu::RoutingRounding::general_template : npu::RoutingRounding::ties_even;
     in.top_k = static_cast<std::size_t>(c.top_k);
-    in.x = in.quant_mode == 1 ? rows_with_ties(c) : c.matrix(c.tokens);
+    in.x = in.mx ? rows_for_mx(c) : in.quant_mode == 1 ? rows_with_ties(c) : c.matrix(c.tokens);
     in.expert_idx = c.ints(c.slots(), -2, in.expert_num + 1);
 
     const std::int64_t smooth_rows = c.coin() ? in.end - in.first : 1;

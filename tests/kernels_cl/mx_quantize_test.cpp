@@ -172,6 +172,37 @@ TEST_P(MxQuantizeTest, GathersRowsAndLeavesThoseOutOfRange) {
   }
 }
 
+TEST_P(MxQuantizeTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
+  for (const ValidRows& valid : valid_rows()) {
+    const std::size_t width = 33, count = valid.valid.size();
+    const auto rows = static_cast<std::int64_t>(count);
+    std::vector<double> x = rounded(DType::bf16, normal(count * width, 6));
+    const GuardedTensor device_x = upload(device(), DType::bf16, {rows, 33, 1}, x),
+                        row_ends(device(), DType::i32, {static_cast<std::int64_t>(valid.row_ends.size())},
+                                 valid.row_ends);
+    mx_quantize::Args args;
+    args.format = fp8_e4m3fn;
+    args.x = device_x;
+    args.row_ends = row_ends;
+    args.rows_per_expert = valid.rows_per_expert;
+    oracle::MxTensor expected = oracle::mx_quantize(x, 33, 1, args);
+    for (std::size_t r = 0; r < count; ++r) {
+      if (valid.valid[r]) continue;
+      std::fill_n(expected.y.begin() + static_cast<std::ptrdiff_t>(r * width), width, 0x77);
+      std::fill_n(expected.scale.begin() + static_cast<std::ptrdiff_t>(r * 2), 2, 0x77);
+    }
+    for (const std::int32_t lanes : lane_choices) {
+      const GuardedTensor y(device(), DType::u8, {rows, 33, 1}, std::vector<std::uint8_t>(count * width, 0x77)),
+          scale(device(), DType::u8, {rows, 1, 1, 2}, std::vector<std::uint8_t>(count * 2, 0x77));
+      args.y = y;
+      args.scale = scale;
+      mx_quantize::enqueue(device().stream, args, {lanes});
+      ASSERT_EQ(y.read<std::uint8_t>(), expected.y) << "lanes = " << lanes;
+      ASSERT_EQ(scale.read<std::uint8_t>(), expected.scale) << "lanes = " << lanes;
+    }
+  }
+}
+
 TEST_P(MxQuantizeTest, AgreesWithTheGoldenBlocks) {
   const SafetensorsFile file = SafetensorsFile::open(data_path("formats/mx_block32.safetensors"));
   const auto bytes = [&](const std::string& name) {
@@ -218,6 +249,7 @@ TEST_P(MxQuantizeTest, RejectsWrongShapes) {
   EXPECT_THAT(reason([&](auto& args) { args.scale = y; }),
               testing::HasSubstr("expected u8[3, 1, 2, 2], got u8[3, 33, 2]"));
   EXPECT_THAT(reason([&](auto& args) { args.index = y; }), testing::HasSubstr("expected i32[R]"));
+  EXPECT_THAT(reason([&](auto& args) { args.rows_per_expert = 3; }), testing::HasSubstr("3 needs row_ends"));
   EXPECT_THAT(reason([&](auto& args) { args.divisor = 0; }), testing::HasSubstr("0 is not positive"));
   EXPECT_THAT(reason([&](auto& args) { args.least_scale = 255; }), testing::HasSubstr("255 is outside [0, 254]"));
   EXPECT_THAT(reason([&](auto& args) { args.least_amax = std::nanf(""); }), testing::HasSubstr("not finite"));

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/oracle/mx_quantize.hpp"
+
 namespace moecl::oracle {
 namespace {
 
@@ -103,12 +105,14 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in) {
   const std::size_t rows = in.drop_pad          ? at(in.expert_num * in.expert_capacity)
                            : in.active_num <= 0 ? slots
                                                 : std::min(at(in.active_num), slots);
-  Tensor x = undefined(rows * width), row_idx = undefined(slots), scale = undefined(rows);
+  const std::size_t out_width = in.mx && in.mx->format.bits() == 4 ? width / 2 : width,
+                    scale_width = in.mx ? (width + 63) / 64 * 2 : 1;
+  Tensor x = undefined(rows * out_width), row_idx = undefined(slots), scale = undefined(rows * scale_width);
   std::vector<std::int64_t> counts(at(in.end - in.first));
   std::size_t active = 0;
   if (in.drop_pad) {  // the rows that are missing are 0
     x.defined.assign(x.values.size(), true);
-    scale.defined.assign(rows, true);
+    scale.defined.assign(scale.values.size(), true);
   }
   if (!in.slots_of_rows)
     for (std::size_t i = 0; i < slots; ++i) set(row_idx, i, -1);
@@ -123,13 +127,19 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in) {
     if (row >= rows) continue;
     std::vector<double> values;
     append_row(values, in.x, slot / in.top_k);
-    if (in.quant_mode == -1)
+    if (in.mx) {
+      const test::oracle::MxTensor bytes =
+          test::oracle::mx_quantize(values, static_cast<std::int64_t>(width), 1, *in.mx);
+      values.assign(bytes.y.begin(), bytes.y.end());
+      for (std::size_t i = 0; i < scale_width; ++i) set(scale, row * scale_width + i, bytes.scale[i]);
+    } else if (in.quant_mode == -1) {
       set(scale, row, in.scale.empty() ? 0 : in.scale[slot / in.top_k]);
-    else
+    } else {
       set(scale, row, quantize(in, values, expert));
-    for (std::size_t h = 0; h < width; ++h) set(x, row * width + h, values[h]);
+    }
+    for (std::size_t h = 0; h < out_width; ++h) set(x, row * out_width + h, values[h]);
   }
-  const bool scaled = in.quant_mode == 1 || (in.quant_mode == -1 && !in.scale.empty());
+  const bool scaled = in.mx || in.quant_mode == 1 || (in.quant_mode == -1 && !in.scale.empty());
   return {x, row_idx, expert_tokens(in, counts), scaled ? scale : Tensor{}};
 }
 

@@ -1,5 +1,8 @@
 #pragma once
+#include <moecl/mx_quantize.hpp>
+
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 /// The routing operators in plain C++: rows are moved by a comparison sort, sums are f32 as the operators promise.
@@ -34,6 +37,7 @@ struct InitRoutingV2 {
   std::int64_t active_num = -1, expert_capacity = 0, expert_num = 1, first = 0, end = 1;
   bool drop_pad = false, slots_of_rows = false, ties_away = false;
   std::int64_t tokens_num_type = 0, quant_mode = -1;
+  std::optional<mx_quantize::Args> mx = {};  ///< rules of the quant_modes that give MX rows
 };
 /// {expanded_x, expanded_row_idx, expert_tokens, expanded_scale}, the last empty where there is none.
 std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in);

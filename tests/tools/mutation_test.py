@@ -24,6 +24,10 @@ MUTANTS = {
         ("host/npu_gating_test.cpp", ("group_keys[g] && other < g)", "group_keys[g] && other > g)")),
     "tie rule: quantization rounds ties away from zero":
         ("host/npu_quant_test.cpp", ("round(quotient) : rint(quotient)", "round(quotient) :round(quotient)")),
+    "tie rule: fp8 and fp4 codes round ties away from zero":
+        ("host/npu_mx_quant_test.cpp", ("half_step - 1 + ((significand >> dropped) & 1)", "half_step")),
+    "tail: the last element of a block is not stored":
+        ("host/npu_mx_quant_test.cpp", ("if (j < count) y[begin", "if (j+1<count) y[begin")),
     "order: the sort takes slots from the last":
         ("host/npu_routing_test.cpp", ("const int place = first + get_local_id(0);", "const int place = end - 1 - first + begin;")),
     "order: sums start at the last expert of a token":

@@ -43,14 +43,14 @@ typedef struct moecl_moe_init_routing_v2_args {
   int64_t drop_pad_mode;               ///< 0 dropless, 1 drop and pad (range of all experts)
   int64_t expert_tokens_num_type;      ///< 0 cumulative, 1 counts, 2 (expert, count) pairs; drop_pad_mode 1: counts
   int32_t expert_tokens_num_flag;      ///< 1: expert_tokens is wanted
-  int64_t quant_mode;                  ///< -1 none, 0 static int8, 1 dynamic int8
+  int64_t quant_mode;                  ///< -1 none, 0 static int8, 1 dynamic int8, 2, 3, 9, 16, 17 MX
   moecl_int_list active_expert_range;  ///< [first, end) of the experts; empty: all
   int64_t row_idx_type;                ///< 0 row of each slot, 1 slot of each row (dropless only)
   int32_t rounding;                    ///< moecl_routing_rounding
   moecl_tensor expanded_x;             ///< out
   moecl_tensor expanded_row_idx;       ///< out
   moecl_tensor expert_tokens;          ///< out, with expert_tokens_num_flag
-  moecl_tensor expanded_scale;         ///< out, of quant_mode 1, or of -1 with scale
+  moecl_tensor expanded_scale;         ///< out, of quant_mode 1, MX, or of -1 with scale
 } moecl_moe_init_routing_v2_args;
 moecl_status moecl_moe_init_routing_v2_defaults(moecl_moe_init_routing_v2_args* args);
 moecl_status moecl_moe_init_routing_v2_plan(moecl_stream* stream, moecl_moe_init_routing_v2_args* args,

@@ -47,6 +47,11 @@ enum class RoutingRounding : std::uint8_t {
 /// Slots whose expert is outside active_expert_range are inactive. M active slots give rows [0, M) in expert order, by
 /// slot within an expert; rows from min(M, active_num) on are not written. With drop_pad_mode 1 each expert has
 /// expert_capacity rows: what is over is dropped, what is missing is 0.
+///
+/// MX rows (of f32, f16 or bf16, without scale) are those of mx_quantize: quant_mode 2 e5m2, 3 e4m3, 16 and 17 the same
+/// with amax at least 1e-4, all with scale 2^ceil(log2(amax / largest)), at least 2^-126; 9 e2m1 with
+/// 2^(floor(log2(amax))
+/// - 2). A block of zeros has scale byte 0 except in 16 and 17.
 /// Source: npu_moe_init_routing_v2
 struct MoeInitRoutingV2Args {
   TensorView x;           ///< Shape: [N, H] f32, f16, bf16 or i8
@@ -59,15 +64,17 @@ struct MoeInitRoutingV2Args {
   std::int64_t drop_pad_mode = 0;                 ///< 0 dropless, 1 drop and pad (all experts)
   std::int64_t expert_tokens_num_type = 0;        ///< 0 cumulative, 1 counts, 2 pairs; counts with drop_pad_mode 1
   bool expert_tokens_num_flag = false;            ///< whether expert_tokens is written
-  std::int64_t quant_mode = -1;                   ///< -1 none, 0 static int8, 1 dynamic int8
+  std::int64_t quant_mode = -1;                   ///< -1 none, 0 static int8, 1 dynamic int8, or MX
   std::vector<std::int64_t> active_expert_range;  ///< [first, end); empty: [0, expert_num)
   std::int64_t row_idx_type = 0;                  ///< 0: row of each slot, -1 without; 1: slot of each row
   RoutingRounding rounding = RoutingRounding::ties_even;
-  TensorView expanded_x;        ///< out. Shape: [rows, H], or [E, expert_capacity, H]; x's dtype, i8 when quantized
+  TensorView expanded_x;  ///< out. Shape: [rows, H], or [E, expert_capacity, H]; x's dtype, i8 when quantized; MX:
+                          ///< u8, with H / 2 for e2m1
   TensorView expanded_row_idx;  ///< out. Shape: [S] i32
   TensorView expert_tokens;   ///< out, if asked for. Shape: [range] i64, of pairs [expert_num, 2] up to a (0, 0); slots
                               ///< before any is dropped
-  TensorView expanded_scale;  ///< out, of quant_mode 1, or of -1 with `scale`. Shape: [rows] f32
+  TensorView expanded_scale;  ///< out, of quant_mode 1, or of -1 with `scale`. Shape: [rows] f32; MX:
+                              ///< [rows, 2 * ceil(H / 64)] u8: e8m0, padded with 0
 };
 void infer(MoeInitRoutingV2Args& args);
 std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const DeviceCaps& caps);

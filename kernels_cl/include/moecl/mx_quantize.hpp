@@ -37,6 +37,9 @@ struct Args {
   /// Range: entries outside [0, N * divisor) leave their row untouched
   TensorView index = {};
   std::int32_t divisor = 1;  ///< `divisor` consecutive index values share a row of x
+  TensorView row_ends =
+      {};  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
 };
 
 struct Config {
