@@ -10,6 +10,7 @@ inline constexpr const char* weight_scale_text = "[E, N], [E, 1, N] or [E, G, N]
 inline constexpr const char* assist_text = "optional assist matrix of int4 weights, [E, N] f32, f16 or bf16";
 inline constexpr Refusal refused_types = {"fp8, fp4 and MX types",
                                           "they come with the quantization of weights to those types"};
+inline constexpr std::array<const char*, 5> code_types = {"none", "e4m3", "e5m2", "e2m1", "float8_e8m0fnu"};
 inline constexpr std::array<const char*, 2> swiglu_quant_roundings = {"reciprocal", "double_rounding"};
 inline constexpr const char* swiglu_quant_rounding =
     "f32 arithmetic; x * (127 / amax), halves to even, scale 1 / (127 / amax)";
@@ -43,8 +44,9 @@ struct Describe<GroupedMatmulArgs> {
                               *rounding =
                                   "f32 sums (i8: exact in int32), one rounding to the output's type; integer weights "
                                   "beside float x are rounded to x's dtype first";
-  static constexpr std::array<Refusal, 4> refused = {{
+  static constexpr std::array<Refusal, 5> refused = {{
       refused_types,
+      {"x_dtype, weight_dtype, scale_dtype and per_token_scale_dtype other than none", "as fp8, fp4 and MX types"},
       {"split_item 0 and 1 with one x and group_type 0", "only the device knows the lengths of the outputs"},
       {"activation_input, activation_quant_scale, activation_quant_offset, tuning_config",
        "the device reserves or ignores them"},
@@ -67,6 +69,10 @@ struct Describe<GroupedMatmulArgs> {
     visit.parameter("group_list_type", a.group_list_type, "0 cumulative, 1 counts, 2 (group, count) pairs");
     visit.parameter("act_type", a.act_type, "0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu");
     visit.parameter("output_dtype", a.output_dtype, "x's if none; of i8 x also f16, bf16, f32 and i32");
+    visit.choice("x_dtype", a.x_dtype, "what codes of x mean", code_types);
+    visit.choice("weight_dtype", a.weight_dtype, "what codes of weight mean", code_types);
+    visit.choice("scale_dtype", a.scale_dtype, "what codes of scale mean", code_types);
+    visit.choice("per_token_scale_dtype", a.per_token_scale_dtype, "what codes of per_token_scale mean", code_types);
     visit.output("y", a.y, "[M, N] each; [E, M, N] with group_type 2");
   }
 };

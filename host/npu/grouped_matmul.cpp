@@ -15,6 +15,12 @@ constexpr std::int64_t most_experts = 1024, most_listed_experts = 128;
 bool pairs_up(const GroupedMatmulArgs& args) { return args.group_type == -1 || args.x.size() > 1; }
 bool gives_list(const GroupedMatmulArgs& args) { return args.split_item < 2; }
 
+void expect_no_codes(const char* parameter, CodeType type) {
+  if (type != CodeType::none)
+    fail(ErrorCode::unsupported, "{}: {} is not supported: {}, {}", parameter,
+         code_types[static_cast<std::size_t>(type)], refused_types.what, refused_types.why);
+}
+
 DType output_dtype(const GroupedMatmulArgs& args) { return args.output_dtype.value_or(args.x.front().dtype); }
 
 std::optional<ActivationFunction> activation_of(const GroupedMatmulArgs& args) {
@@ -112,6 +118,10 @@ void infer_k_groups(GroupedMatmulArgs& args, const WeightShape& weights) {
 }  // namespace
 
 void infer(GroupedMatmulArgs& args) {
+  expect_no_codes("x_dtype", args.x_dtype);
+  expect_no_codes("weight_dtype", args.weight_dtype);
+  expect_no_codes("scale_dtype", args.scale_dtype);
+  expect_no_codes("per_token_scale_dtype", args.per_token_scale_dtype);
   require(!args.x.empty(), "x: is needed");
   require(args.group_type == -1 || args.group_type == 0 || args.group_type == 2, "group_type: {} is none of -1, 0, 2",
           args.group_type);

@@ -31,6 +31,15 @@ moecl_status moecl_quant_matmul(moecl_stream* stream, const moecl_quant_matmul_a
                                 uint32_t num_wait_events, struct _cl_event* const* wait_events,
                                 struct _cl_event** out_event);
 
+/// What u8 codes mean, on devices that multiply them.
+typedef enum moecl_code_type {
+  MOECL_CODE_NONE = 0,
+  MOECL_CODE_E4M3 = 1,
+  MOECL_CODE_E5M2 = 2,
+  MOECL_CODE_E2M1 = 3,
+  MOECL_CODE_FLOAT8_E8M0FNU = 4
+} moecl_code_type;
+
 /// npu_grouped_matmul: for each group its rows times its weights
 typedef struct moecl_grouped_matmul_args {
   uint64_t size_bytes;
@@ -48,7 +57,11 @@ typedef struct moecl_grouped_matmul_args {
   int64_t group_list_type;             ///< 0 cumulative, 1 counts, 2 (group, count) pairs
   int64_t act_type;                    ///< 0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu
   int32_t output_dtype;                ///< moecl_dtype, of i8 x also f16, bf16, f32 and i32; 0: x's
-  moecl_tensor_list y;                 ///< out
+  int32_t x_dtype;                     ///< moecl_code_type: only MOECL_CODE_NONE, as of the next three
+  int32_t weight_dtype;
+  int32_t scale_dtype;
+  int32_t per_token_scale_dtype;
+  moecl_tensor_list y;  ///< out
 } moecl_grouped_matmul_args;
 moecl_status moecl_grouped_matmul_defaults(moecl_grouped_matmul_args* args);
 moecl_status moecl_grouped_matmul_plan(moecl_stream* stream, moecl_grouped_matmul_args* args,

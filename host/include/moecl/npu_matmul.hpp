@@ -28,6 +28,9 @@ std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const DeviceCaps& cap
 OperatorCost cost(const QuantMatmulArgs& args);
 void quant_matmul(StreamView stream, const QuantMatmulArgs& args, const Call& how = {});
 
+/// What u8 codes mean, on devices that multiply them.
+enum class CodeType : std::uint8_t { none, e4m3, e5m2, e2m1, float8_e8m0fnu };
+
 /// For each group, its rows (or its part of K) times its weights.
 ///
 /// x and weight are of one float type; or x is float and weight i8 or int4, which becomes
@@ -50,6 +53,10 @@ struct GroupedMatmulArgs {
   std::int64_t group_list_type = 0;   ///< 0 cumulative [E], 1 counts [E], 2 pairs (group, count) [n, 2]
   std::int64_t act_type = 0;          ///< 0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu; needs per_token_scale
   std::optional<DType> output_dtype;  ///< of integers: i8, f16, bf16, f32, or i32: the bare sums. Default: x's
+  CodeType x_dtype = CodeType::none;  ///< only none, as of the next three
+  CodeType weight_dtype = CodeType::none;
+  CodeType scale_dtype = CodeType::none;
+  CodeType per_token_scale_dtype = CodeType::none;
   TensorList y;  ///< out. [M, N] each; group_type 2: [E, M, N]. Rows past the groups' sum are not written
 };
 void infer(GroupedMatmulArgs& args);
