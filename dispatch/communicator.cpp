@@ -57,7 +57,7 @@ struct Communicator::Exchange {
 
   std::shared_ptr<const Notes> meet(MeetingNote note) {
     const std::string what = note.what;
-    const auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note), group.options.deadline);
+    auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note), group.options.deadline);
     for (std::int32_t peer = 0; peer < self.size(); ++peer)
       require((*notes)[static_cast<std::size_t>(peer)].what == notes->front().what, "{}: rank {} is in {}",
               notes->front().what, self.members_[static_cast<std::size_t>(peer)],
