@@ -1,0 +1,48 @@
+#pragma once
+// The distributed operators by their definition: every row is looked for among all pairs of all ranks.
+#include <cstdint>
+#include <vector>
+
+namespace moecl::test::oracle {
+
+/// What one rank brings.
+struct DistributeRank {
+  std::int64_t tokens = 0;
+  std::vector<std::int32_t> ids;  ///< [T, K]
+  std::vector<bool> pair_active;  ///< [T, K]
+  std::vector<bool> active;       ///< [T]
+  std::vector<double> x;          ///< [T, H]
+  std::vector<double> weights;    ///< [T, K]
+};
+
+struct DistributeGroup {
+  std::int32_t experts = 0, zero = 0, copy = 0, consts = 0, shared = 0, shared_ranks = 0, top_k = 1;
+  std::int64_t hidden = 0;
+  std::vector<DistributeRank> ranks;
+
+  std::int32_t size() const { return static_cast<std::int32_t>(ranks.size()); }
+  std::int32_t local_experts(std::int32_t rank) const {
+    return rank < shared_ranks ? 1 : experts / (size() - shared_ranks);
+  }
+};
+
+/// A row that arrives somewhere: token and column of a source rank, for a local expert there.
+struct DistributedRow {
+  std::int32_t expert, source, column;
+  std::int64_t token;
+};
+/// All rows of a rank in the order expert, source rank, token.
+std::vector<DistributedRow> dispatched_rows(const DistributeGroup& group, std::int32_t rank);
+/// The rank that the pair's row goes to; -1 if to none.
+std::int32_t destination(const DistributeGroup& group, std::int32_t source, std::int64_t token, std::int32_t column);
+
+/// Rows of a token that its experts computed, in column order, with weights.
+struct CombineTerm {
+  double weight;
+  std::vector<double> row;
+};
+/// f32 sums in order, products rounded too; not rounded to a storage type. @param last  [H] with weight 1, or empty
+std::vector<double> combined(const std::vector<CombineTerm>& terms, const std::vector<double>& last,
+                             std::int64_t hidden);
+
+}  // namespace moecl::test::oracle
