@@ -19,8 +19,8 @@ class AllGather final : public Strategy {
     const StreamView stream = rank_.ep.stream();
     const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
     tokens_.clear();
-    for (std::int32_t d = 0; d < rank_.dp.size(); ++d)
-      tokens_.push_back(counts[static_cast<std::size_t>(d * rank_.tp.size())]);
+    for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
+      tokens_.push_back(counts[first]);
     total_ = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
     const std::int32_t top_k = problem_.top_k;
     const std::int64_t slots = total_ * top_k;
