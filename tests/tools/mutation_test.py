@@ -36,6 +36,12 @@ MUTANTS = {
         ("host/npu_activation_test.cpp", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
     "tail: the last k of a product is not added":
         ("host/npu_matmul_test.cpp", ("i < k_end; ++i)", "i<k_end-1;++i)")),
+    "ranks: a token goes to another rank's shared expert":
+        ("host/npu_distribute_test.cpp", ("rank % each + shared", "rank / each + shared")),
+    "ranks: rows are counted from the wrong source":
+        ("host/npu_distribute_test.cpp", ("if (r <= source) mine", "if (r >= source) mine")),
+    "rounding: the int8 wire does not go through f16":
+        ("host/npu_distribute_test.cpp", ("|| q.rounding == DIVIDE_SCALED_F16) quotient", ") quotient")),
 }
 
 
