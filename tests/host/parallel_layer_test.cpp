@@ -91,6 +91,7 @@ Outputs of_ranks(Ranks& on, const Model& model, StrategyKind kind, std::int32_t 
     parts[static_cast<std::size_t>(world.rank())] =
         forward<ParallelLayer::Forward>(world.stream(), model, std::accumulate(tokens.begin(), mine, std::int64_t{0}),
                                         *mine, [&](const ParallelLayer::Forward& args) { layer.forward(args); });
+    world.stream().finish();  // without tokens there was nothing to wait for; the layer outlives its commands
   });
   Outputs all;
   for (std::size_t r = 0; r < parts.size(); ++r) {
