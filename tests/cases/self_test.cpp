@@ -23,6 +23,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_npu_quant,
            self_test_npu_activation,
            self_test_npu_matmul,
+           self_test_npu_distribute,
        }) {
     // clang-format on
     std::vector<SelfTestResult> some = self_test(stream);

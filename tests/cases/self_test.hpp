@@ -32,5 +32,6 @@ std::vector<SelfTestResult> self_test_npu_gating(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_quant(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_activation(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_matmul(StreamView stream);
+std::vector<SelfTestResult> self_test_npu_distribute(StreamView stream);
 
 }  // namespace moecl::test
