@@ -20,7 +20,7 @@ CASES = DATA / "operators"
 # What each operator is composed of, over all its cases: one sort, one gather, one quantizer, one product, one sum.
 COMPOSITIONS = {
     "npu_moe_init_routing": "expert_sort gather_rows index_vectors",
-    "npu_moe_init_routing_v2": "expert_sort gather_rows group_list quantize_rows",
+    "npu_moe_init_routing_v2": "expert_sort gather_rows group_list mx_quantize quantize_rows",
     "npu_moe_compute_expert_tokens": "index_vectors",
     "npu_moe_token_permute": "expert_sort gather_rows index_vectors",
     "npu_moe_token_unpermute": "combine",
