@@ -1,5 +1,4 @@
 // All2AllV: exactly the rows that each rank needs. The sizes depend on the routing, so the host reads them once.
-#include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/index_vectors.hpp>
@@ -102,13 +101,8 @@ class All2AllV final : public Strategy {
                      recv = tensor_at(memory, home, DType::f32, slots, problem_.hidden);
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     exchange(send, receives_, recv, sends_);
-    combine::Args args;
-    args.rows = recv;
-    args.slot_rows = slot_rows_;
-    args.weights = weights_;
-    args.out = rank_.tp.size() == 1 ? out : tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
-    combine::enqueue(stream, args);
-    if (rank_.tp.size() > 1) gather_shares(rank_.tp, args.out, out);
+    combine_home(rank_, recv, slot_rows_, weights_, tensor_at(memory, share, DType::f32, share_.count, problem_.hidden),
+                 out);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {

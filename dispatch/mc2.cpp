@@ -1,6 +1,5 @@
 // MC2: windows of fixed capacity. Every rank sends every rank a slab of as many rows as it could need at most, so sizes
 // are known before any token is routed, and the counts stay on the devices.
-#include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/window_slots.hpp>
@@ -80,13 +79,8 @@ class Mc2 final : public Strategy {
     // Back to where each row stood in the window.
     gather_rows::enqueue(stream, {expert_rows, window_rows_, 1, {}, 0, send});
     exchange_slabs(send, recv);
-    combine::Args args;
-    args.rows = recv;
-    args.slot_rows = home_;
-    args.weights = weights_;
-    args.out = rank_.tp.size() == 1 ? out : tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
-    combine::enqueue(stream, args);
-    if (rank_.tp.size() > 1) gather_shares(rank_.tp, args.out, out);
+    combine_home(rank_, recv, home_, weights_, tensor_at(memory, share, DType::f32, share_.count, problem_.hidden),
+                 out);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {

@@ -1,3 +1,4 @@
+#include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/expert_sort.hpp>
 #include <moecl/strategy.hpp>
@@ -43,16 +44,13 @@ const char* name(StrategyKind kind) noexcept {
 }
 
 ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count)
-    : parallel(ParallelConfig::make({checked_tp(world, tp_size), world.rank() % tp_size},
-                                    {world.size() / tp_size, world.rank() / tp_size}, true)),
-      ep(world),
-      dp(world.part(column_of(world.size(), tp_size, world.rank() % tp_size))),
+    : ep(world),
+      dp(world.part(column_of(world.size(), checked_tp(world, tp_size), world.rank() % tp_size))),
       tp(world.part(row_of(tp_size, world.rank() / tp_size))),
       experts(expert_count) {
   const ExpertMap map = ExpertMap::make(experts, world.size(), world.rank(), ExpertPlacement::linear);
   local_experts = static_cast<std::int32_t>(map.global_of.size());
-  const Share owned = share_of(experts, world.size(), world.rank());
-  first_expert = static_cast<std::int32_t>(owned.begin);
+  first_expert = map.global_of.empty() ? 0 : map.global_of.front();
 }
 
 std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
@@ -118,11 +116,21 @@ SortedSlots SortedSlots::sort(StreamView stream, const Layout& layout, BufferVie
   return sorted;
 }
 
-void gather_shares(Communicator& tp, TensorView mine, TensorView all) {
+void combine_home(const ExpertRank& rank, TensorView rows, TensorView slot_rows, TensorView weights, TensorView share,
+                  TensorView out) {
+  combine::Args args;
+  args.rows = rows;
+  args.slot_rows = slot_rows;
+  args.weights = weights;
+  args.out = rank.tp.size() == 1 ? out : share;
+  combine::enqueue(rank.ep.stream(), args);
+  if (rank.tp.size() == 1) return;
+  // Every tp rank's share of the tokens, back to all of them.
+  Communicator tp = rank.tp;
   std::vector<std::uint64_t> bytes;
   for (std::int32_t r = 0; r < tp.size(); ++r)
-    bytes.push_back(bytes_of(all.dtype, share_of(all.shape[0], tp.size(), r).count, all.shape[1]));
-  tp.all_gather_v(mine.buffer.slice(0, mine.size_bytes()), all.buffer.slice(0, all.size_bytes()), bytes);
+    bytes.push_back(bytes_of(out.dtype, share_of(out.shape[0], tp.size(), r).count, out.shape[1]));
+  tp.all_gather_v(share.buffer.slice(0, share.size_bytes()), out.buffer.slice(0, out.size_bytes()), bytes);
 }
 
 }  // namespace moecl

@@ -47,8 +47,10 @@ struct SortedSlots {
                           std::int32_t first, std::int32_t total, TensorView fault);
 };
 
-/// Rows of every tp rank's share of the tokens, back to all tokens: an all-gather over tp.
-void gather_shares(Communicator& tp, TensorView mine, TensorView all);
+/// The weighted sums of this rank's share of the tokens, then those of the whole tp group.
+/// @param rows  Expert rows that came home. @param share  Scratch, [share, H] f32. @param out  Shape: [T, H] f32
+void combine_home(const ExpertRank& rank, TensorView rows, TensorView slot_rows, TensorView weights, TensorView share,
+                  TensorView out);
 
 std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem);
 std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast);

@@ -1,7 +1,6 @@
 #pragma once
 #include <moecl/communicator.hpp>
 #include <moecl/expert_map.hpp>
-#include <moecl/parallel_config.hpp>
 #include <moecl/routed_rows.hpp>
 
 #include <cstdint>
@@ -26,7 +25,6 @@ struct ExpertRank {
   /// Errors: invalid_argument
   ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts);
 
-  ParallelConfig parallel;
   Communicator ep;  ///< everyone: each owns some experts
   Communicator dp;  ///< those with other tokens at this tp rank
   Communicator tp;  ///< those with the same tokens
