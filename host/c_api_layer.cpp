@@ -118,7 +118,7 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
 
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
                         const moecl_layer_options* options) {
-  const DType stored = weights.experts.front().down.dtype;
+  const DType stored = weights.experts.front().down.plain.dtype;
   return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, layer_options(options, stored))};
 }
 

@@ -30,9 +30,9 @@ std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload,
     segment.first_expert = static_cast<std::int32_t>(first);
     for (std::int64_t i = 0; i < count; ++i) {
       const ExpertMatrices& expert = experts[static_cast<std::size_t>(first + i)];
-      upload.pack(expert.gate, segment.gate_up, i, 0);
-      upload.pack(expert.up, segment.gate_up, i, inter);
-      upload.pack(expert.down, segment.down, i, 0);
+      upload.pack(expert.gate.plain, segment.gate_up, i, 0);
+      upload.pack(expert.up.plain, segment.gate_up, i, inter);
+      upload.pack(expert.down.plain, segment.down, i, 0);
       if (progress) progress(first + i + 1, total);
     }
   }
@@ -52,9 +52,9 @@ BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& uploa
   const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
   for (std::int64_t i = 0; i < count; ++i) {
     const ExpertMatrices& expert = experts[static_cast<std::size_t>(i)];
-    upload.copy(expert.gate, gate_up_rows.rows(2 * i * inter, inter));
-    upload.copy(expert.up, gate_up_rows.rows((2 * i + 1) * inter, inter));
-    upload.copy(expert.down, down_rows.rows(i * hidden, hidden));
+    upload.copy(expert.gate.plain, gate_up_rows.rows(2 * i * inter, inter));
+    upload.copy(expert.up.plain, gate_up_rows.rows((2 * i + 1) * inter, inter));
+    upload.copy(expert.down.plain, down_rows.rows(i * hidden, hidden));
     if (progress) progress(i + 1, count);
   }
   return weights;

@@ -25,9 +25,9 @@ void expect_shape(const MoeShape& shape) {
 }
 
 void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
-  expect_matrix(expert.gate, (what + " gate").c_str(), inter, hidden);
-  expect_matrix(expert.up, (what + " up").c_str(), inter, hidden);
-  expect_matrix(expert.down, (what + " down").c_str(), hidden, inter);
+  expect_matrix(expert.gate.plain, (what + " gate").c_str(), inter, hidden);
+  expect_matrix(expert.up.plain, (what + " up").c_str(), inter, hidden);
+  expect_matrix(expert.down.plain, (what + " down").c_str(), hidden, inter);
 }
 
 void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {

@@ -69,7 +69,7 @@ void LayerOptions::check() const {
 LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_checked(options)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
-  dtype_ = options.dtype.value_or(find_layer_weights(checkpoint_, config_).experts.front().gate.dtype);
+  dtype_ = options.dtype.value_or(find_layer_weights(checkpoint_, config_).experts.front().gate.plain.dtype);
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {

@@ -84,14 +84,14 @@ struct RawWeights {
       to.insert(to.end(), from, from + matrix.rows * matrix.columns * 4);
     };
     for (const ExpertMatrices& expert : found.experts) {
-      append(gate, expert.gate);
-      append(up, expert.up);
-      append(down, expert.down);
+      append(gate, expert.gate.plain);
+      append(up, expert.up.plain);
+      append(down, expert.down.plain);
     }
     // Written out from config.json of the case.
     desc.hidden = 96;
     desc.intermediate = 20;
-    desc.shared_intermediate = static_cast<std::int64_t>(found.shared.gate.rows);
+    desc.shared_intermediate = static_cast<std::int64_t>(found.shared.gate.rows());
     desc.experts = 32;
     desc.top_k = 8;
     desc.score = MOECL_SCORE_SIGMOID;
@@ -106,9 +106,9 @@ struct RawWeights {
     desc.gate = {gate.data(), MOECL_F32};
     desc.up = {up.data(), MOECL_F32};
     desc.down = {down.data(), MOECL_F32};
-    desc.shared_gate = {found.shared.gate.data, MOECL_F32};
-    desc.shared_up = {found.shared.up.data, MOECL_F32};
-    desc.shared_down = {found.shared.down.data, MOECL_F32};
+    desc.shared_gate = {found.shared.gate.plain.data, MOECL_F32};
+    desc.shared_up = {found.shared.up.plain.data, MOECL_F32};
+    desc.shared_down = {found.shared.down.plain.data, MOECL_F32};
   }
 };
 

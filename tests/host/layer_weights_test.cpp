@@ -37,10 +37,10 @@ std::vector<double> product(const HostMatrix& matrix, const std::vector<double>&
 }
 
 void add_expert(const ExpertMatrices& expert, double weight, const std::vector<double>& x, std::vector<double>& out) {
-  const std::vector<double> gate = product(expert.gate, x);
-  std::vector<double> inner = product(expert.up, x);
+  const std::vector<double> gate = product(expert.gate.plain, x);
+  std::vector<double> inner = product(expert.up.plain, x);
   for (std::size_t i = 0; i < inner.size(); ++i) inner[i] *= gate[i] / (1 + std::exp(-gate[i]));
-  const std::vector<double> y = product(expert.down, inner);
+  const std::vector<double> y = product(expert.down.plain, inner);
   for (std::size_t h = 0; h < out.size(); ++h) out[h] += weight * y[h];
 }
 
@@ -127,9 +127,9 @@ TEST_F(LayerWeightsOfTest, SomeExpertsInTheOrderAsked) {
   const MoeWeights all = find_layer_weights(checkpoint, config);
   const MoeWeights some = find_layer_weights(checkpoint, config, {5, 0, 5});
   ASSERT_EQ(some.experts.size(), 3U);
-  EXPECT_EQ(some.experts[0].down.data, all.experts[5].down.data);
-  EXPECT_EQ(some.experts[1].up.data, all.experts[0].up.data);
-  EXPECT_EQ(some.experts[2].gate.data, all.experts[5].gate.data);
+  EXPECT_EQ(some.experts[0].down.plain.data, all.experts[5].down.plain.data);
+  EXPECT_EQ(some.experts[1].up.plain.data, all.experts[0].up.plain.data);
+  EXPECT_EQ(some.experts[2].gate.plain.data, all.experts[5].gate.plain.data);
   EXPECT_EQ(some.router.rows, 8);
   EXPECT_TRUE(find_layer_weights(checkpoint, config, {}).experts.empty());
   for (const std::int64_t id : {-1, 8})

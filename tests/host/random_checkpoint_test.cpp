@@ -97,7 +97,7 @@ TEST(RandomCheckpointTest, EveryShapeCanBeWrittenAndRead) {
     EXPECT_EQ(checkpoint.config().num_layers, checkpoint.config().first_moe_layer() + 1);
     const MoeWeights weights = weights_of(checkpoint);
     EXPECT_EQ(weights.experts.size(), static_cast<std::size_t>(checkpoint.config().moe.shape.experts));
-    EXPECT_EQ(weights.experts[0].down.dtype, DType::f16);
+    EXPECT_EQ(weights.experts[0].down.plain.dtype, DType::f16);
   }
   EXPECT_EQ(dir.entries(), model_shapes().size()) << "temporary directories left";
 }
@@ -108,7 +108,7 @@ TEST(RandomCheckpointTest, ValuesAreNormalWithDeviationOneOverRootOfFanIn) {
     write_random_checkpoint(dir.file(name(dtype)), {small("qwen3-30b-a3b", 512), 1, 8, dtype});
     const Checkpoint checkpoint = Checkpoint::open(dir.file(name(dtype)));
     const MoeWeights weights = weights_of(checkpoint);
-    for (const HostMatrix& matrix : {weights.experts[3].gate, weights.experts[3].down}) {
+    for (const HostMatrix& matrix : {weights.experts[3].gate.plain, weights.experts[3].down.plain}) {
       const double root = std::sqrt(static_cast<double>(matrix.columns));
       double mean = 0, square = 0, fourth = 0, beyond_two = 0;
       const std::vector<double> all = values(matrix);
@@ -141,9 +141,9 @@ TEST(RandomCheckpointTest, ATensorDependsOnSeedAndNameAlone) {
   EXPECT_EQ(whole.config().first_moe_layer(), 3);
   EXPECT_EQ(whole.config().num_layers, 5);
   EXPECT_EQ(slice.config().moe.shape.experts, 16);
-  EXPECT_EQ(values(weights_of(whole).experts[15].up), values(weights_of(slice).experts[15].up));
-  EXPECT_NE(values(weights_of(whole).experts[15].up), values(weights_of(whole).experts[14].up));
-  EXPECT_NE(values(weights_of(other).experts[15].up), values(weights_of(slice).experts[15].up));
+  EXPECT_EQ(values(weights_of(whole).experts[15].up.plain), values(weights_of(slice).experts[15].up.plain));
+  EXPECT_NE(values(weights_of(whole).experts[15].up.plain), values(weights_of(whole).experts[14].up.plain));
+  EXPECT_NE(values(weights_of(other).experts[15].up.plain), values(weights_of(slice).experts[15].up.plain));
   EXPECT_EQ(weights_of(slice).selection_bias.dtype, DType::f32);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
+#include <moecl/code_type.hpp>
 #include <moecl/dtype.hpp>
 #include <moecl/gated_activation.hpp>
+#include <moecl/quant_scheme.hpp>
 #include <moecl/router_spec.hpp>
 
 #include <cstdint>
@@ -34,14 +36,54 @@ struct HostMatrix {
   bool present() const noexcept { return data != nullptr; }
 };
 
-/// One gated expert: down(activation(gate x) * up x).
-struct ExpertMatrices {
-  HostMatrix gate;  ///< Shape: [I, H] ("w1")
-  HostMatrix up;    ///< Shape: [I, H] ("w3")
-  HostMatrix down;  ///< Shape: [H, I] ("w2")
+/// Codes of a quantized matrix in host memory, as a checkpoint stores them: one or several to a unit, which is a
+/// little-endian number. Owns nothing.
+///
+/// Element (n, k) stands at position p = i % unit_codes, `bits(type)` each from the lowest, of the unit i / unit_codes
+/// along the packed axis, where i is n or k.
+struct CodeMatrix {
+  const void* data = nullptr;
+  CodeType type = CodeType::i8;
+  std::int64_t rows = 0, columns = 0;              ///< N and K, in elements
+  std::int64_t row_stride = 0, column_stride = 1;  ///< from a unit to the next one, in units
+  std::int64_t first_row = 0, first_column = 0;    ///< elements before this part of the stored matrix
+  std::int32_t unit_bytes = 1, unit_codes = 1;     ///< 4 and 8: int4 in words; 1 and 2: in bytes; 3 and 4: fp6
+  bool packed_along_rows = false;                  ///< a unit's codes are neighbours in n instead of in k
+  bool interleaved = false;  ///< the element at i % 8 stands at position [0, 4, 1, 5, 2, 6, 3, 7]. Source: AWQ
+
+  bool present() const noexcept { return data != nullptr; }
 };
 
-/// The weights of one MoE layer in host memory: f32, f16 or bf16, each matrix its own type.
+/// A weight matrix [N, K] in host memory, plain or quantized. Owns nothing.
+///
+/// Quantized: (code(n, k) - zero(n, k)) * scale(n, k) * global_scale, the scale and the zero point being those of
+/// group (n / group.rows, g), g = group_index[k] if there is one, else k / group.columns.
+struct WeightMatrix {
+  HostMatrix plain;  ///< absent when quantized
+  CodeMatrix codes;
+  HostMatrix scale;  ///< Shape: [groups of n, groups of k] f32, f16, bf16, f8_e4m3, or u8: e8m0
+  ScaleGroup group;
+  CodeMatrix zero;                            ///< optional, of integer codes. Shape: as scale
+  std::int32_t zero_add = 0;                  ///< added to what `zero` stores. Source: GPTQ stores zero - 1
+  const std::int32_t* group_index = nullptr;  ///< optional. Shape: [K]. Source: GPTQ's act-order, g_idx
+  float global_scale = 1;
+
+  WeightMatrix() = default;
+  WeightMatrix(const HostMatrix& matrix) : plain(matrix) {}  // NOLINT(google-explicit-constructor): a matrix is one
+  bool quantized() const noexcept { return codes.present(); }
+  bool present() const noexcept { return plain.present() || quantized(); }
+  std::int64_t rows() const noexcept { return quantized() ? codes.rows : plain.rows; }
+  std::int64_t columns() const noexcept { return quantized() ? codes.columns : plain.columns; }
+};
+
+/// One gated expert: down(activation(gate x) * up x).
+struct ExpertMatrices {
+  WeightMatrix gate;  ///< Shape: [I, H] ("w1")
+  WeightMatrix up;    ///< Shape: [I, H] ("w3")
+  WeightMatrix down;  ///< Shape: [H, I] ("w2")
+};
+
+/// The weights of one MoE layer in host memory. Plain matrices are f32, f16 or bf16, each its own type.
 struct MoeWeights {
   HostMatrix router;          ///< Shape: [E, H]
   HostMatrix selection_bias;  ///< optional. Shape: [1, E]

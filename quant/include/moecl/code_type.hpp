@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+
+namespace moecl {
+
+/// What an element of a weight matrix is stored as: a number of storage, or the code of a quantized one.
+enum class CodeType : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  i8,
+  u8,  ///< an integer that counts from its zero point, 128 if none is given
+  i4,  ///< two's complement
+  u4,  ///< counts from its zero point, 8 if none is given
+  f8_e4m3,
+  f8_e5m2,
+  f6_e2m3,
+  f6_e3m2,
+  f4_e2m1,
+};
+
+/// Units: bits of one element.
+constexpr int bits(CodeType type) noexcept {
+  switch (type) {
+    case CodeType::f32:
+      return 32;
+    case CodeType::f16:
+    case CodeType::bf16:
+      return 16;
+    case CodeType::i4:
+    case CodeType::u4:
+    case CodeType::f4_e2m1:
+      return 4;
+    case CodeType::f6_e2m3:
+    case CodeType::f6_e3m2:
+      return 6;
+    default:
+      return 8;
+  }
+}
+/// What an integer code counts from when its matrix has no zero points; 0 for the others.
+constexpr int implicit_zero(CodeType type) noexcept {
+  return type == CodeType::u8 ? 128 : type == CodeType::u4 ? 8 : 0;
+}
+
+}  // namespace moecl
