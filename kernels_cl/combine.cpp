@@ -121,7 +121,6 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0,
       name(args.bias.present() ? args.bias.dtype : DType::f32), args.rows_scale.present() ? 1 : 0,
       name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32));
-  const auto int_of = [](std::int64_t count) { return static_cast<std::int32_t>(count); };
   launch(stream, {&source::combine, options, "combine"},
          {{static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1}, {local, 1, 1}}, submit,
          {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},

@@ -17,13 +17,13 @@ inline int count_true(const __global uchar* mask, int n) {
   return sum;
 }
 
-__kernel void expert_routes(const __global int* expert_ids, ulong ids_first, const __global uchar* mask, ulong mask_first,
-                            const __global float* weights, ulong weights_first, __global int* owners, ulong owners_first,
-                            __global int* smooth_rows, ulong smooth_first, __global float* row_weights,
-                            ulong row_weights_first, __global int* special_rows, ulong special_first,
-                            __global int* active, ulong active_first, __global int* fault, ulong fault_first, int tokens,
-                            int top_k, int pair_mask, int experts, int zero_experts, int copy_experts, int const_experts,
-                            int shared_experts, int shared_ranks, int rank) {
+__kernel void expert_routes_t0(const __global int* expert_ids, ulong ids_first, const __global uchar* mask,
+                               ulong mask_first, const __global float* weights, ulong weights_first,
+                               __global int* owners, ulong owners_first, __global int* smooth_rows, ulong smooth_first,
+                               __global float* row_weights, ulong row_weights_first, __global int* special_rows,
+                               ulong special_first, __global int* active, ulong active_first, __global int* fault,
+                               ulong fault_first, int tokens, int top_k, int pair_mask, int experts, int zero_experts,
+                               int copy_experts, int const_experts, int shared_experts, int shared_ranks, int rank) {
   const int token = get_global_id(0);
   if (token >= tokens) return;
   const long slot = (long)token * (top_k + shared_experts);

@@ -4,7 +4,6 @@
 
 #include "kernels_cl/index_view.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource expert_routes;
@@ -12,8 +11,6 @@ extern const ProgramSource expert_routes;
 
 namespace moecl::expert_routes {
 namespace {
-
-constexpr std::size_t group_size = 64;
 
 std::string reject_matrix(const char* what, const TensorView& view, DType dtype, std::int64_t rows,
                           std::int64_t columns) {
@@ -62,8 +59,8 @@ std::string reject(const Args& args) {
     if (std::string reason = reject_matrix("weights", args.weights, DType::f32, tokens, top_k); !reason.empty())
       return reason;
   if (std::string reason = reject_experts(args); !reason.empty()) return reason;
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - std::int64_t{group_size};
-  if (tokens * (top_k + args.shared_experts) > most || tokens * (std::int64_t{1} + args.const_experts) > most)
+  if (tokens * (top_k + args.shared_experts) > most_indices ||
+      tokens * (std::int64_t{1} + args.const_experts) > most_indices)
     return fmt::format("expert_ids: the slots of {} pass int32", args.expert_ids.describe());
   return reject_outputs(args, tokens, top_k + args.shared_experts);
 }
@@ -72,14 +69,12 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_routes: {}", reason);
   const std::int64_t tokens = args.expert_ids.shape[0];
-  const std::size_t groups = (static_cast<std::size_t>(tokens) + group_size - 1) / group_size;
-  launch(
-      stream, {&source::expert_routes, "", "expert_routes"}, {{groups * group_size, 1, 1}, {group_size, 1, 1}}, submit,
-      {"expert_routes", "t0", args.expert_ids.describe(), args.expert_ids.size_bytes() + args.owners.size_bytes(), 0},
-      args.expert_ids, args.mask, args.weights, args.owners, args.smooth_rows, args.row_weights, args.special_rows,
-      args.active, args.fault, static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(args.expert_ids.shape[1]),
-      std::int32_t{args.mask.rank == 2}, args.experts, args.zero_experts, args.copy_experts, args.const_experts,
-      args.shared_experts, args.shared_ranks, args.rank);
+  launch_indices(stream, source::expert_routes, "expert_routes_t0", submit, args.expert_ids,
+                 args.expert_ids.size_bytes() + args.owners.size_bytes(), tokens, args.expert_ids, args.mask,
+                 args.weights, args.owners, args.smooth_rows, args.row_weights, args.special_rows, args.active,
+                 args.fault, int_of(tokens), int_of(args.expert_ids.shape[1]), std::int32_t{args.mask.rank == 2},
+                 args.experts, args.zero_experts, args.copy_experts, args.const_experts, args.shared_experts,
+                 args.shared_ranks, args.rank);
 }
 
 }  // namespace moecl::expert_routes

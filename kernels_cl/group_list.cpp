@@ -40,7 +40,6 @@ void run(StreamView stream, const Config& config, const char* kernel, const Subm
 }
 
 std::int32_t is_wide(const TensorView& list) { return list.dtype == DType::i64 ? 1 : 0; }
-std::int32_t int_of(std::int64_t count) { return static_cast<std::int32_t>(count); }
 
 }  // namespace
 

@@ -1,10 +1,7 @@
 #include <moecl/index_vectors.hpp>
 
-#include <limits>
-
 #include "kernels_cl/index_view.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource index_vectors;
@@ -13,17 +10,6 @@ extern const ProgramSource index_vectors;
 namespace moecl::index_vectors {
 namespace {
 
-constexpr std::size_t group_size = 64;
-
-/// Launches one work-item for each of `count` elements; the kernels take that count first after their tensors.
-void run(StreamView stream, const char* kernel, const Submit& submit, const TensorView& shaped_as, std::uint64_t bytes,
-         std::int64_t count, const auto&... args) {
-  const std::size_t groups = (static_cast<std::size_t>(count) + group_size - 1) / group_size;
-  launch(stream, {&source::index_vectors, "", kernel}, {{groups * group_size, 1, 1}, {group_size, 1, 1}}, submit,
-         {"index_vectors", kernel + sizeof("index_vectors"), shaped_as.describe(), bytes, 0}, args...);
-}
-
-std::int32_t int_of(std::int64_t count) { return static_cast<std::int32_t>(count); }
 std::int64_t length(const TensorView& view) { return view.rank == 1 ? view.shape[0] : -1; }
 
 /// Why `view` does not hold `count` indices in whatever shape; empty when it does.
@@ -33,15 +19,8 @@ std::string reject_shaped(const char* what, const TensorView& view, std::int64_t
 }
 
 std::string reject_count(const char* what, std::int64_t count) {
-  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max() - std::int64_t{group_size};
-  return count <= largest ? std::string()
-                          : fmt::format("{}: {} elements, at most {} are possible", what, count, largest);
-}
-
-std::string first_of(std::initializer_list<std::string> reasons) {
-  for (const std::string& reason : reasons)
-    if (!reason.empty()) return reason;
-  return {};
+  return count <= most_indices ? std::string()
+                               : fmt::format("{}: {} elements, at most {} are possible", what, count, most_indices);
 }
 
 void require_no(const std::string& reason) { require(reason.empty(), "index_vectors: {}", reason); }
@@ -104,43 +83,46 @@ std::string reject(const Expect& args) {
 
 void enqueue(StreamView stream, const Narrow& args, Submit submit) {
   require_no(reject(args));
-  run(stream, "index_vectors_narrow", submit, args.from, args.from.size_bytes() + args.to.size_bytes(),
-      args.to.shape[0], args.from, args.row_ends, args.to, args.fault, int_of(args.to.shape[0]),
-      std::int32_t{args.from.dtype == DType::i64}, int_of(args.row_ends.shape[0]), args.low, args.high, args.otherwise);
+  launch_indices(stream, source::index_vectors, "index_vectors_narrow", submit, args.from,
+                 args.from.size_bytes() + args.to.size_bytes(), args.to.shape[0], args.from, args.row_ends, args.to,
+                 args.fault, int_of(args.to.shape[0]), std::int32_t{args.from.dtype == DType::i64},
+                 int_of(args.row_ends.shape[0]), args.low, args.high, args.otherwise);
 }
 
 void enqueue(StreamView stream, const ColumnOrder& args, Submit submit) {
   require_no(reject(args));
-  run(stream, "index_vectors_column_order", submit, args.out, args.out.size_bytes(), args.out.elements(), args.out,
-      int_of(args.out.elements()), int_of(args.out.shape[0]), int_of(args.out.shape[1]));
+  launch_indices(stream, source::index_vectors, "index_vectors_column_order", submit, args.out, args.out.size_bytes(),
+                 args.out.elements(), args.out, int_of(args.out.elements()), int_of(args.out.shape[0]),
+                 int_of(args.out.shape[1]));
 }
 
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t slots = args.sorted_slots.shape[0];
-  run(stream, "index_vectors_sorted_routing", submit, args.ids, 6 * args.sorted_slots.size_bytes(), slots,
-      args.sorted_slots, args.ids, args.row_idx, args.source_row, args.expanded_row_idx, args.expanded_expert_idx,
-      args.fault, int_of(slots), int_of(args.tokens));
+  launch_indices(stream, source::index_vectors, "index_vectors_sorted_routing", submit, args.ids,
+                 6 * args.sorted_slots.size_bytes(), slots, args.sorted_slots, args.ids, args.row_idx, args.source_row,
+                 args.expanded_row_idx, args.expanded_expert_idx, args.fault, int_of(slots), int_of(args.tokens));
 }
 
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit) {
   require_no(reject(args));
-  run(stream, "index_vectors_group_of_row", submit, args.groups, args.row_ends.size_bytes() + args.groups.size_bytes(),
-      args.groups.shape[0], args.row_ends, args.groups, int_of(args.groups.shape[0]), int_of(args.row_ends.shape[0]),
-      args.modulus);
+  launch_indices(stream, source::index_vectors, "index_vectors_group_of_row", submit, args.groups,
+                 args.row_ends.size_bytes() + args.groups.size_bytes(), args.groups.shape[0], args.row_ends,
+                 args.groups, int_of(args.groups.shape[0]), int_of(args.row_ends.shape[0]), args.modulus);
 }
 
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit) {
   require_no(reject(args));
-  run(stream, "index_vectors_key_ends", submit, args.ends, args.keys.size_bytes() + args.ends.size_bytes(),
-      args.ends.shape[0], args.keys, args.order, args.ends, int_of(args.ends.shape[0]), int_of(args.keys.shape[0]));
+  launch_indices(stream, source::index_vectors, "index_vectors_key_ends", submit, args.ends,
+                 args.keys.size_bytes() + args.ends.size_bytes(), args.ends.shape[0], args.keys, args.order, args.ends,
+                 int_of(args.ends.shape[0]), int_of(args.keys.shape[0]));
 }
 
 void enqueue(StreamView stream, const Expect& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.got.shape[0];
-  run(stream, "index_vectors_expect", submit, args.got, 2 * args.got.size_bytes(), count, args.got, args.expected,
-      args.fault, int_of(count));
+  launch_indices(stream, source::index_vectors, "index_vectors_expect", submit, args.got, 2 * args.got.size_bytes(),
+                 count, args.got, args.expected, args.fault, int_of(count));
 }
 
 }  // namespace moecl::index_vectors

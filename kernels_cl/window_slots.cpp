@@ -1,11 +1,9 @@
 #include <moecl/window_slots.hpp>
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels_cl/index_view.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource window_slots;
@@ -14,26 +12,13 @@ extern const ProgramSource window_slots;
 namespace moecl::window_slots {
 namespace {
 
-constexpr std::size_t group_size = 64;
-constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max() - std::int64_t{group_size};
-
-/// Launches one work-item for each of `count` elements; the kernels take that count first after their tensors.
-void run(StreamView stream, const char* kernel, const Submit& submit, const TensorView& shaped_as,
-         const OperatorCost& cost, std::int64_t count, const auto&... args) {
-  const std::size_t groups = (static_cast<std::size_t>(count) + group_size - 1) / group_size;
-  launch(stream, {&source::window_slots, "", kernel}, {{groups * group_size, 1, 1}, {group_size, 1, 1}}, submit,
-         {"window_slots", kernel + sizeof("window_slots"), shaped_as.describe(), cost.bytes, cost.flops}, args...);
-}
-
-std::int32_t int_of(std::int64_t value) { return static_cast<std::int32_t>(value); }
-
 std::string reject_ends(const TensorView& row_ends) {
   if (row_ends.rank == 1 && row_ends.dtype == DType::i32 && row_ends.contiguous() && row_ends.shape[0] >= 1) return {};
   return fmt::format("row_ends: expected contiguous i32[E], got {}", row_ends.describe());
 }
 
 std::string reject_ints(const char* what, const TensorView& view, int rank) {
-  if (view.rank == rank && view.dtype == DType::i32 && view.contiguous() && view.elements() <= int32_max) return {};
+  if (view.rank == rank && view.dtype == DType::i32 && view.contiguous() && view.elements() <= most_indices) return {};
   return fmt::format("{}: expected contiguous i32 of {} dimensions, got {}", what, rank, view.describe());
 }
 
@@ -50,12 +35,6 @@ std::string reject_singles(std::int32_t singles, std::int64_t ranks, std::int64_
 
 std::string reject_columns(std::int32_t columns) {
   return columns >= 1 ? std::string() : fmt::format("columns: {} is not positive", columns);
-}
-
-std::string first_of(std::initializer_list<std::string> reasons) {
-  for (const std::string& reason : reasons)
-    if (!reason.empty()) return reason;
-  return {};
 }
 
 void require_no(const std::string& reason) { require(reason.empty(), "window_slots: {}", reason); }
@@ -85,7 +64,7 @@ std::string reject(const Home& args) {
   if (std::string reason = reject_ints("rows", args.rows, 1); !reason.empty()) return reason;
   if (args.rows.shape[0] != args.slot_rows.shape[0])
     return fmt::format("rows: expected {} elements, got {}", args.slot_rows.shape[0], args.rows.describe());
-  if (args.ranks < 1 || args.capacity < 0 || args.capacity > int32_max / args.ranks)
+  if (args.ranks < 1 || args.capacity < 0 || args.capacity > most_indices / args.ranks)
     return fmt::format("capacity: {} rows for each of {} ranks cannot be counted in int32", args.capacity, args.ranks);
   return reject_singles(args.singles, args.ranks, args.row_ends.shape[0]);
 }
@@ -119,7 +98,7 @@ std::string reject(const Claims& args) {
 }
 
 std::string reject(const Homes& args) {
-  if (args.ranks_per_server < 1 || args.tokens_each < 0 || args.tokens_each > int32_max / std::max(args.ranks, 1))
+  if (args.ranks_per_server < 1 || args.tokens_each < 0 || args.tokens_each > most_indices / std::max(args.ranks, 1))
     return fmt::format("tokens_each: {} tokens of {} ranks, {} a server", args.tokens_each, args.ranks,
                        args.ranks_per_server);
   return first_of({reject_ints("rows", args.rows, 1), reject_ints("triples", args.triples, 1),
@@ -144,62 +123,66 @@ OperatorCost cost(const Home& args) { return {2 * args.rows.size_bytes(), 0}; }
 void enqueue(StreamView stream, const Outgoing& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.slots.shape[0];
-  run(stream, "window_slots_outgoing", submit, args.slots, cost(args), count, args.row_ends, args.sorted_slots,
-      args.slots, int_of(count), int_of(args.row_ends.shape[0]), args.ranks, args.singles, int_of(count / args.ranks));
+  launch_indices(stream, source::window_slots, "window_slots_outgoing", submit, args.slots, cost(args).bytes, count,
+                 args.row_ends, args.sorted_slots, args.slots, int_of(count), int_of(args.row_ends.shape[0]),
+                 args.ranks, args.singles, int_of(count / args.ranks));
 }
 
 void enqueue(StreamView stream, const Incoming& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.ids.elements(), ranks = args.row_ends.shape[0];
-  run(stream, "window_slots_incoming", submit, args.ids, cost(args), count, args.row_ends, args.ids, int_of(count),
-      int_of(args.row_ends.shape[1]), int_of(ranks), args.singles, int_of(count / ranks), args.rank);
+  launch_indices(stream, source::window_slots, "window_slots_incoming", submit, args.ids, cost(args).bytes, count,
+                 args.row_ends, args.ids, int_of(count), int_of(args.row_ends.shape[1]), int_of(ranks), args.singles,
+                 int_of(count / ranks), args.rank);
 }
 
 void enqueue(StreamView stream, const Home& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.rows.shape[0];
-  run(stream, "window_slots_home", submit, args.rows, cost(args), count, args.row_ends, args.slot_rows, args.rows,
-      int_of(count), int_of(args.row_ends.shape[0]), args.ranks, args.singles, int_of(args.capacity));
+  launch_indices(stream, source::window_slots, "window_slots_home", submit, args.rows, cost(args).bytes, count,
+                 args.row_ends, args.slot_rows, args.rows, int_of(count), int_of(args.row_ends.shape[0]), args.ranks,
+                 args.singles, int_of(args.capacity));
 }
 
 void enqueue(StreamView stream, const Counts& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.recv_ends.shape[0];
-  run(stream, "window_slots_counts", submit, args.recv_ends, {2 * args.recv_ends.size_bytes(), 0}, count, args.row_ends,
-      args.recv_ends, args.token_nums, int_of(count), int_of(args.row_ends.shape[1]), int_of(args.row_ends.shape[0]),
-      args.singles, args.rank, std::int32_t{args.cumulative});
+  launch_indices(stream, source::window_slots, "window_slots_counts", submit, args.recv_ends,
+                 2 * args.recv_ends.size_bytes(), count, args.row_ends, args.recv_ends, args.token_nums, int_of(count),
+                 int_of(args.row_ends.shape[1]), int_of(args.row_ends.shape[0]), args.singles, args.rank,
+                 std::int32_t{args.cumulative});
 }
 
 void enqueue(StreamView stream, const Sources& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.sorted_slots.shape[0];
-  run(stream, "window_slots_sources", submit, args.triples, {2 * args.triples.size_bytes(), 0}, count, args.row_ends,
-      args.sorted_slots, args.slots, args.triples, int_of(count), int_of(args.row_ends.shape[0]),
-      int_of(args.slots.shape[0] / args.ranks), args.columns);
+  launch_indices(stream, source::window_slots, "window_slots_sources", submit, args.triples,
+                 2 * args.triples.size_bytes(), count, args.row_ends, args.sorted_slots, args.slots, args.triples,
+                 int_of(count), int_of(args.row_ends.shape[0]), int_of(args.slots.shape[0] / args.ranks), args.columns);
 }
 
 void enqueue(StreamView stream, const Claims& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.slots.shape[0];
-  run(stream, "window_slots_claims", submit, args.slots, {2 * args.slots.size_bytes(), 0}, count, args.rows,
-      args.triples, args.slots, int_of(count), int_of(args.triples.shape[0] / 3), int_of(count / args.ranks),
-      args.columns);
+  launch_indices(stream, source::window_slots, "window_slots_claims", submit, args.slots, 2 * args.slots.size_bytes(),
+                 count, args.rows, args.triples, args.slots, int_of(count), int_of(args.triples.shape[0] / 3),
+                 int_of(count / args.ranks), args.columns);
 }
 
 void enqueue(StreamView stream, const Homes& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.tokens.shape[0];
-  run(stream, "window_slots_homes", submit, args.tokens, {2 * args.tokens.size_bytes(), 0}, count, args.rows,
-      args.triples, args.tokens, int_of(count), int_of(args.triples.shape[0] / 3), int_of(count / args.ranks),
-      args.ranks_per_server, int_of(args.tokens_each));
+  launch_indices(stream, source::window_slots, "window_slots_homes", submit, args.tokens, 2 * args.tokens.size_bytes(),
+                 count, args.rows, args.triples, args.tokens, int_of(count), int_of(args.triples.shape[0] / 3),
+                 int_of(count / args.ranks), args.ranks_per_server, int_of(args.tokens_each));
 }
 
 void enqueue(StreamView stream, const Ordinals& args, Submit submit) {
   require_no(reject(args));
   const std::int64_t count = args.ordinals.elements();
-  run(stream, "window_slots_ordinals", submit, args.ordinals, {2 * args.ordinals.size_bytes(), 0}, count, args.row_ends,
-      args.slot_rows, args.ordinals, int_of(count), int_of(args.row_ends.shape[0]), args.columns,
-      int_of(args.ordinals.shape[1]));
+  launch_indices(stream, source::window_slots, "window_slots_ordinals", submit, args.ordinals,
+                 2 * args.ordinals.size_bytes(), count, args.row_ends, args.slot_rows, args.ordinals, int_of(count),
+                 int_of(args.row_ends.shape[0]), args.columns, int_of(args.ordinals.shape[1]));
 }
 
 }  // namespace moecl::window_slots
