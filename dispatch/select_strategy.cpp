@@ -9,6 +9,8 @@ StrategyChoice select_strategy(const SelectStrategy& problem) {
           "select_strategy: ep {}, tp {}, {} tokens, {} a rank", problem.ep_size, problem.tp_size, problem.max_tokens,
           problem.tokens_per_rank);
   if (problem.ep_size == 1) return {StrategyKind::all_gather, "one rank: nothing to exchange"};
+  if (problem.sharding == ExpertSharding::intermediate)
+    return {StrategyKind::all_gather, "every rank has a part of every expert, so all need all tokens"};
   const std::int64_t capacity = problem.tokens_per_rank * problem.tp_size;
   if (problem.max_tokens <= capacity)
     return {StrategyKind::mc2,

@@ -43,11 +43,16 @@ const char* name(StrategyKind kind) noexcept {
   return "multicast";
 }
 
-ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count)
+ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count,
+                       ExpertSharding shard_by)
     : ep(world),
       dp(world.part(column_of(world.size(), checked_tp(world, tp_size), world.rank() % tp_size))),
       tp(world.part(row_of(tp_size, world.rank() / tp_size))),
-      experts(expert_count) {
+      sharding(shard_by),
+      experts(expert_count),
+      first_expert(0),
+      local_experts(expert_count) {
+  if (sharding == ExpertSharding::intermediate) return;
   const ExpertMap map = ExpertMap::make(experts, world.size(), world.rank(), ExpertPlacement::linear);
   local_experts = static_cast<std::int32_t>(map.global_of.size());
   first_expert = map.global_of.empty() ? 0 : map.global_of.front();
@@ -58,6 +63,11 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
       problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
       "strategy: hidden {}, top_k {} of {} experts, dtype {}", problem.hidden, problem.top_k, rank.experts,
       name(problem.dtype));
+  if (rank.sharding == ExpertSharding::intermediate && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v))
+    fail(ErrorCode::unsupported,
+         "strategy {}: sends tokens to whole experts; where each rank has a part of every "
+         "expert, all need all tokens: allgather or multicast",
+         name(kind));
   switch (kind) {
     case StrategyKind::mc2:
       return make_mc2(rank, problem);

@@ -3,18 +3,10 @@
 #include <moecl/strategy.hpp>
 #include <moecl/workspace.hpp>
 
+#include "dispatch/share.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
-
-/// Equal shares of `total`, the remainder to the first ones: rows [begin, end) of share `index`.
-struct Share {
-  std::int64_t begin, count;
-};
-inline Share share_of(std::int64_t total, std::int32_t shares, std::int32_t index) {
-  const std::int64_t base = total / shares, more = total % shares;
-  return {index * base + std::min<std::int64_t>(index, more), base + (index < more ? 1 : 0)};
-}
 
 /// Tokens of every ep rank's tp group. Everyone must agree about the problem, and a tp group about its tokens.
 /// Errors: invalid_argument  on every rank

@@ -7,20 +7,48 @@
 
 #include "host/layer_parts.hpp"
 #include "host/scratch.hpp"
+#include "host/weight_shard.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 
+namespace {
+
+/// The rank's part of every expert's intermediate size.
+Share part_of(const ExpertRank& rank, const MoeShape& shape) {
+  if (rank.sharding == ExpertSharding::experts) return {0, shape.intermediate};
+  require(shape.intermediate >= rank.ep.size(), "parallel layer: an intermediate size of {} is too small for {} ranks",
+          shape.intermediate, rank.ep.size());
+  return share_of(shape.intermediate, rank.ep.size(), rank.ep.rank());
+}
+
+MoeShape shape_here(const ExpertRank& rank, MoeShape shape) {
+  shape.intermediate = part_of(rank, shape).count;
+  return shape;
+}
+
+MoeWeights weights_here(const ExpertRank& rank, const MoeShape& shape, MoeWeights weights) {
+  if (rank.sharding == ExpertSharding::intermediate)
+    for (ExpertMatrices& expert : weights.experts)
+      expert = intermediate_part(expert, shape.intermediate, part_of(rank, shape));
+  return weights;
+}
+
+}  // namespace
+
 struct ParallelLayer::State {
   ExpertRank rank;
-  LayerParts parts;
+  MoeShape shape;
+  LayerParts parts;  ///< whose shape is that of the rank's experts
   std::unique_ptr<Strategy> strategy;
   Workspace token_memory, row_memory;
 
-  State(const ExpertRank& of, StrategyKind kind, const MoeShape& shape, const MoeWeights& weights,
+  State(const ExpertRank& of, StrategyKind kind, const MoeShape& whole, const MoeWeights& weights,
         const MoeLayerOptions& options, const LoadProgress& progress)
       : rank(of),
-        parts(of.ep.stream(), shape, weights, of.local_experts, options, progress),
+        shape(whole),
+        parts(of.ep.stream(), shape_here(of, whole), weights_here(of, whole, weights), of.local_experts, options,
+              progress),
         strategy(Strategy::make(kind, of, {shape.hidden, shape.router.top_k, options.dtype})) {}
 
   TensorView run_experts(StreamView stream, const RoutedRows& rows);
@@ -68,7 +96,7 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, StrategyKind strategy, cons
 ParallelLayer::~ParallelLayer() = default;
 ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
 ParallelLayer& ParallelLayer::operator=(ParallelLayer&&) noexcept = default;
-const MoeShape& ParallelLayer::shape() const noexcept { return state_->parts.shape; }
+const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
@@ -97,7 +125,7 @@ void ParallelLayer::State::finish(StreamView stream, TensorView routed, TensorVi
 
 void ParallelLayer::forward(const Forward& args) {
   State& state = *state_;
-  const MoeShape& shape = state.parts.shape;
+  const MoeShape& shape = state.shape;
   const StreamView stream = state.rank.ep.stream();
   const Trace::Span span(stream.trace, "forward");
   require(args.x.rank == 2, "x: expected [T, {}], got {}", shape.hidden, args.x.describe());

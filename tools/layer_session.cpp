@@ -41,7 +41,7 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
   command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
-  command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks");
+  command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks; else each has a part of every expert");
   command.add_option("--tokens-per-rank", tokens_per_rank, "how the tokens are dealt to the dp ranks")
       ->delimiter(',')
       ->type_name("A,B,...");
@@ -54,8 +54,8 @@ void LayerOptions::add_to(CLI::App& command) {
 void LayerOptions::check() const {
   refuse_unless(ranks % tp == 0, fmt::format("--tp {}: does not divide {} ranks", tp, ranks));
   refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
-  refuse_unless(ranks == 1 || expert_parallel,
-                fmt::format("--ranks {} without --ep: this version shards whole experts only", ranks));
+  refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
+                "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
   refuse_unless(ranks > 1 || strategy == "auto", "--strategy " + strategy + ": strategies need --ranks above 1");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");

@@ -3,6 +3,7 @@
 // `verify`.
 #include <moecl/checkpoint.hpp>
 #include <moecl/moe_layer.hpp>
+#include <moecl/strategy.hpp>
 #include <moecl/trace.hpp>
 
 #include <chrono>
@@ -29,6 +30,7 @@ struct LayerOptions {
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
   int dp_size() const { return dp.value_or(ranks / tp); }
+  ExpertSharding sharding() const { return expert_parallel ? ExpertSharding::experts : ExpertSharding::intermediate; }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };

@@ -70,12 +70,13 @@ void ParallelSession::load(std::int64_t most_tokens) {
   problem.ep_size = options_.ranks;
   problem.tp_size = options_.tp;
   problem.max_tokens = most_tokens;
+  problem.sharding = options_.sharding();
   strategy_ = options_.strategy == "auto" ? select_strategy(problem)
                                           : StrategyChoice{strategy_from_name(options_.strategy), "asked for"};
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, config_.shape.experts);
+    const ExpertRank rank(world, options_.tp, config_.shape.experts, options_.sharding());
     std::vector<std::int64_t> mine(static_cast<std::size_t>(rank.local_experts));
     std::iota(mine.begin(), mine.end(), rank.first_expert);
     MoeLayerOptions layer_options;
@@ -107,7 +108,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     return x;
   };
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, shape.experts);
+    const ExpertRank rank(world, options_.tp, shape.experts, options_.sharding());
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
     const auto d = static_cast<std::size_t>(rank.dp.rank());
@@ -145,7 +146,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, shape.experts);
+    const ExpertRank rank(world, options_.tp, shape.experts, options_.sharding());
     const DeviceTensor x = upload_tokens(rank, world.stream());
     const DeviceTensor out(*world.stream().context, DType::f32, {x.view.shape[0], shape.hidden});
     ParallelLayer::Forward forward;

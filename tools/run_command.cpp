@@ -62,8 +62,10 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
     summary["devices"].push_back(
         {{"platform", caps.platform_name}, {"name", caps.name}, {"driver", caps.driver_version}});
   summary["rank_places"] = report.rank_places;
-  summary["parallel"] = {
-      {"ranks", options.ranks}, {"tp", options.tp}, {"dp", options.dp_size()}, {"ep", options.ranks > 1}};
+  summary["parallel"] = {{"ranks", options.ranks},
+                         {"tp", options.tp},
+                         {"dp", options.dp_size()},
+                         {"ep", options.ranks > 1 && options.expert_parallel}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};

@@ -31,6 +31,12 @@ TEST(SelectStrategyTest, Mc2WhileTheTokensFitItsWindows) {
   }
 }
 
+TEST(SelectStrategyTest, PartsOfExpertsNeedEveryToken) {
+  const StrategyChoice choice = select_strategy({4, 2, 16, 512, ExpertSharding::intermediate});
+  EXPECT_EQ(choice.kind, StrategyKind::all_gather);
+  EXPECT_THAT(choice.reason, testing::HasSubstr("a part of every expert"));
+}
+
 TEST(SelectStrategyTest, RefusesImpossibleProblems) {
   for (const SelectStrategy& problem : {SelectStrategy{0, 1, 1, 1}, SelectStrategy{1, 0, 1, 1},
                                         SelectStrategy{1, 1, -1, 1}, SelectStrategy{1, 1, 1, 0}})

@@ -81,10 +81,11 @@ Outputs of_one_rank(TestDevice& device, const Model& model) {
 
 /// @param tokens  of each dp rank
 Outputs of_ranks(Ranks& on, const Model& model, StrategyKind kind, std::int32_t tp,
-                 const std::vector<std::int64_t>& tokens, bool one_platform) {
+                 const std::vector<std::int64_t>& tokens, bool one_platform,
+                 ExpertSharding sharding = ExpertSharding::experts) {
   std::vector<Outputs> parts(static_cast<std::size_t>(on.group.size()));
   on.group.run([&](Communicator& world) {
-    const ExpertRank rank(world, tp, model.config.shape.experts);
+    const ExpertRank rank(world, tp, model.config.shape.experts, sharding);
     ParallelLayer layer(rank, kind, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
                         model.options);
     const auto mine = tokens.begin() + rank.dp.rank();
@@ -147,6 +148,34 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
         EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
         EXPECT_LE(relative_error(got.routed, expected.routed), 1e-6);
       }
+    }
+  }
+}
+
+TEST_P(ParallelLayerTest, PartsOfEveryExpertAreTheLayerOfOneRank) {
+  struct Case {
+    const char* model;
+    std::int32_t ranks, tp;
+    std::vector<std::int64_t> shares;
+  };
+  const Case cases[] = {{"qwen3-moe-e64k8", 2, 1, {5}},
+                        {"qwen2-moe-e16k4", 3, 1, {0, 7}},  // I is not divisible by 3
+                        {"deepseek-v3-e32k8-g8", 4, 2, {9}},
+                        {"mixtral-skew", 4, 4, {}}};
+  TestDevice& first = *devices()[GetParam().places == Ranks::last_device ? devices().size() - 1 : 0];
+  for (const Case& c : cases) {
+    const Model model(c.model);
+    std::vector<std::int64_t> tokens = c.shares;
+    tokens.push_back(model.tokens() - std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
+    const Outputs expected = of_one_rank(first, model);
+    Ranks on = make(c.ranks);
+    for (const StrategyKind kind : {StrategyKind::all_gather, StrategyKind::multicast}) {
+      SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks, tp " << c.tp);
+      const Outputs got = of_ranks(on, model, kind, c.tp, tokens, GetParam().places != Ranks::all_platforms,
+                                   ExpertSharding::intermediate);
+      EXPECT_EQ(got.ids, expected.ids);
+      EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+      EXPECT_LE(relative_error(got.routed, expected.routed), 1e-6);
     }
   }
 }
@@ -225,6 +254,14 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
                 testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
     MoeLayerOptions batched;
     batched.layout = ExpertLayout::batched;
+    const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
+    EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
+    MoeShape narrow = shape;
+    narrow.intermediate = 1;
+    EXPECT_THAT(std::string(error_of([&] {
+                              ParallelLayer(parts, StrategyKind::all_gather, narrow, model.weights(0, shape.experts));
+                            }).what()),
+                testing::HasSubstr("an intermediate size of 1 is too small for 2 ranks"));
     EXPECT_THAT(refused(rank, 8, batched), testing::HasSubstr("the batched layout is for one rank"));
   });
 }

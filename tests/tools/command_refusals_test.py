@@ -45,13 +45,13 @@ class Refusals(CommandTest):
 
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
-                              ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "2"),
-                              ("--ranks", "0"), ("--dtype", "f64"), ("--strategy", "mc2"), ("--strategy", "walk"),
+                              ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
+                              ("--dtype", "f64"), ("--strategy", "mc2"), ("--strategy", "walk"),
                               ("--act-quant", "int8"), ("--quantize", "int8_w8a8"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)
         self.run_refused(2, "99", "--layer", "99")
-        for expected, *options in (("--ranks 4 without --ep",), ("--tp 3: does not divide 4", "--tp", 3),
+        for expected, *options in (("mc2 without --ep", "--strategy", "mc2"), ("--tp 3: does not divide 4", "--tp", 3),
                                    ("--ranks 4 is not --tp 2 times --dp 3", "--tp", 2, "--dp", 3),
                                    ("3 numbers for 4 dp ranks", "--tokens-per-rank", "1,2,3"),
                                    ("3 numbers for 2 dp ranks", "--tp", 2, "--tokens-per-rank", "1,2,3"),

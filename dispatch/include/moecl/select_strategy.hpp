@@ -11,6 +11,7 @@ struct SelectStrategy {
   std::int32_t ep_size = 1, tp_size = 1;
   std::int64_t max_tokens = 0;         ///< of the dp rank that has most
   std::int64_t tokens_per_rank = 512;  ///< that an MC2 window is meant for
+  ExpertSharding sharding = ExpertSharding::experts;
 };
 
 struct StrategyChoice {
@@ -18,7 +19,7 @@ struct StrategyChoice {
   std::string reason;
 };
 
-/// MC2 while the tokens fit its windows, all_gather for one rank, else all2all_v.
+/// MC2 while the tokens fit its windows, all_gather for one rank or where experts are not whole, else all2all_v.
 /// Source: vllm-ascend's choice for the A3 (910C)
 StrategyChoice select_strategy(const SelectStrategy& problem);
 /// Errors: invalid_argument  no strategy of that name

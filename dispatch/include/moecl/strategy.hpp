@@ -19,15 +19,23 @@ enum class StrategyKind : std::uint8_t {
 };
 const char* name(StrategyKind kind) noexcept;
 
-/// One rank of an expert-parallel layer: its place in the dp x tp grid, its experts and its peers.
+/// What the ranks of a grid divide among themselves: never both, as in vLLM's FusedMoEParallelConfig.
+enum class ExpertSharding : std::uint8_t {
+  experts,      ///< expert-parallel: each rank has some experts, whole
+  intermediate  ///< tensor-parallel: each rank has a part of every expert's intermediate size; needs every token
+};
+
+/// One rank of a layer over a dp x tp grid: its place there, its experts and its peers.
 struct ExpertRank {
   /// @param world  All ranks of the grid; rank = dp_rank * tp + tp_rank. @param tp  Divides the world's size
   /// Errors: invalid_argument
-  ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts);
+  ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts,
+             ExpertSharding sharding = ExpertSharding::experts);
 
-  Communicator ep;  ///< everyone: each owns some experts
+  Communicator ep;  ///< everyone, who together have all experts
   Communicator dp;  ///< those with other tokens at this tp rank
   Communicator tp;  ///< those with the same tokens
+  ExpertSharding sharding;
   std::int32_t experts;
   std::int32_t first_expert, local_experts;  ///< a linear run
 };
@@ -54,6 +62,7 @@ struct TokensIn {
 /// once, in dispatch, to read the split sizes. Source: vllm-ascend's token dispatchers and prepare/finalize classes
 class Strategy {
  public:
+  /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole
   static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
   virtual ~Strategy() = default;
 

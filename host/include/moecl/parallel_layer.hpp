@@ -6,15 +6,17 @@
 
 namespace moecl {
 
-/// One rank of an expert-parallel MoE layer: the rank's experts, the router and the shared experts on its device.
+/// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
+/// device.
 ///
 /// Every rank has an object of its own and calls the same functions with its own tokens, in a host thread of its own.
 /// Threads: one thread an object. Lifetime: group and context outlive the layer; the layer outlives its commands.
 class ParallelLayer {
  public:
   /// @param weights  The routed experts [rank.first_expert, rank.first_expert + rank.local_experts); router and shared
-  ///                 experts whole. Stops the host.
-  /// Errors: as MoeLayer; unsupported  the batched layout
+  ///                 experts whole. Where ranks have parts of experts, the layer takes its part of I, the remainder of
+  ///                 uneven parts going to the first ranks. Stops the host.
+  /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it; unsupported  the batched layout
   ParallelLayer(const ExpertRank& rank, StrategyKind strategy, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
   ~ParallelLayer();

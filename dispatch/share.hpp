@@ -1,0 +1,17 @@
+#pragma once
+// How ranks share out rows.
+#include <algorithm>
+#include <cstdint>
+
+namespace moecl {
+
+/// Equal shares of `total`, the remainder to the first ones: rows [begin, begin + count) of share `index`.
+struct Share {
+  std::int64_t begin, count;
+};
+inline Share share_of(std::int64_t total, std::int32_t shares, std::int32_t index) {
+  const std::int64_t base = total / shares, more = total % shares;
+  return {index * base + std::min<std::int64_t>(index, more), base + (index < more ? 1 : 0)};
+}
+
+}  // namespace moecl
