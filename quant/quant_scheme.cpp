@@ -1,5 +1,7 @@
 #include <moecl/quant_scheme.hpp>
 
+#include <fmt/format.h>
+
 namespace moecl {
 namespace {
 
@@ -7,7 +9,104 @@ std::int64_t groups(std::int64_t extent, std::int64_t group) {
   return group == ScaleGroup::whole ? 1 : (extent + group - 1) / group;
 }
 
+std::string describe(const OperandQuant& operand) {
+  if (!operand.quantized()) return "plain";
+  const auto [rows, columns] = operand.group;
+  std::string text = name(*operand.type);
+  if (rows == ScaleGroup::whole && columns == ScaleGroup::whole)
+    text += " per tensor";
+  else if (rows == 1 && columns == ScaleGroup::whole)
+    text += " per row";
+  else if (rows == 1)
+    text += fmt::format(" in groups of {}", columns);
+  else
+    text += fmt::format(" in blocks of {} x {}", rows, columns);
+  if (operand.scale == ScaleFormat::e8m0) text += " with e8m0 scales";
+  if (operand.scale == ScaleFormat::e4m3) text += " with e4m3 scales";
+  if (operand.zero_points) text += " with zero points";
+  if (operand.static_scale) text += ", static";
+  return text;
+}
+
+/// What holds for weights and activations alike.
+std::string reject(const OperandQuant& operand) {
+  const CodeType type = *operand.type;
+  const ScaleGroup group = operand.group;
+  for (const std::int64_t extent : {group.rows, group.columns})
+    if (extent < 1 && extent != ScaleGroup::whole)
+      return fmt::format("a group of {} x {}: extents are at least 1, or -1 for the whole", group.rows, group.columns);
+  if (bits(type) > 8) return fmt::format("{} is not a quantized type", name(type));
+  if (operand.zero_points && !is_integer(type)) return fmt::format("{} codes have no zero points", name(type));
+  if (operand.scale == ScaleFormat::e8m0 && (is_integer(type) || !(group == ScaleGroup::per_group(32))))
+    return fmt::format("e8m0 scales need floating-point codes in groups of 32, got {}", describe(operand));
+  if (operand.scale == ScaleFormat::e4m3 && (type != CodeType::f4_e2m1 || !(group == ScaleGroup::per_group(16))))
+    return fmt::format("e4m3 scales need f4_e2m1 codes in groups of 16, got {}", describe(operand));
+  if (operand.scale == ScaleFormat::real && !is_integer(type) && bits(type) < 8)
+    return fmt::format("{} codes need e8m0 or e4m3 scales", name(type));
+  return {};
+}
+
+std::string reject_activations(const OperandQuant& activations, const OperandQuant& weights) {
+  const CodeType a = *activations.type, w = *weights.type;
+  const ScaleGroup group = activations.group;
+  if (group.rows != 1 && group.rows != ScaleGroup::whole)
+    return fmt::format("scales of activations for {} rows together", group.rows);
+  if (group.rows == ScaleGroup::whole && group.columns != ScaleGroup::whole)
+    return "scales of activations for each column: a product could not apply them";
+  if (activations.static_scale && !(group == ScaleGroup::per_tensor()) && activations.scale != ScaleFormat::e4m3)
+    return fmt::format("static scales of activations are per tensor, got {}", describe(activations));
+  if (is_integer(a) != is_integer(w))
+    return fmt::format("{} activations with {} weights: no product mixes integers and floating-point codes", name(a),
+                       name(w));
+  if (bits(a) < bits(w)) return fmt::format("{} activations are narrower than {} weights", name(a), name(w));
+  if (weights.group.rows > 1 && weights.group.columns != group.columns)
+    return fmt::format("weights in blocks of {} x {} need activations in groups of {}, got {}", weights.group.rows,
+                       weights.group.columns, weights.group.columns, describe(activations));
+  return {};
+}
+
 }  // namespace
+
+std::vector<NamedScheme> named_schemes() {
+  return {
+      {"int8_w8a8", QuantScheme::int8_w8a8()},
+      {"int8_w8a16", QuantScheme::int8_w8a16()},
+      {"int4_w4a16", QuantScheme::int4_w4a16()},
+      {"int4_w4a8", QuantScheme::int4_w4a8()},
+      {"fp8_w8a8", QuantScheme::fp8_w8a8()},
+      {"fp8_w8a8_block", QuantScheme::fp8_w8a8_block()},
+      {"fp8_w8a16", QuantScheme::fp8_w8a16()},
+      {"mxfp4_w4a16", QuantScheme::mxfp4_w4a16()},
+      {"mxfp4_w4a8", QuantScheme::mxfp4_w4a8()},
+      {"mxfp4_w4a4", QuantScheme::mxfp4_w4a4()},
+      {"mxfp6_e2m3_w6a16", QuantScheme::mxfp6_e2m3_w6a16()},
+      {"mxfp6_e3m2_w6a16", QuantScheme::mxfp6_e3m2_w6a16()},
+      {"mxfp8_w8a16", QuantScheme::mxfp8_w8a16()},
+      {"mxfp8_w8a8", QuantScheme::mxfp8_w8a8()},
+      {"nvfp4_w4a16", QuantScheme::nvfp4_w4a16()},
+      {"nvfp4_w4a4", QuantScheme::nvfp4_w4a4()},
+  };
+}
+
+std::optional<QuantScheme> scheme_named(std::string_view name) {
+  for (const NamedScheme& row : named_schemes())
+    if (name == row.name) return row.scheme;
+  return std::nullopt;
+}
+
+std::string describe(const QuantScheme& scheme) {
+  return fmt::format("weights {}, activations {}", describe(scheme.weights), describe(scheme.activations));
+}
+
+std::string reject(const QuantScheme& scheme) {
+  if (!scheme.quantized()) return {};
+  if (!scheme.weights.quantized()) return "quantized activations need quantized weights";
+  if (std::string text = reject(scheme.weights); !text.empty()) return "weights: " + text;
+  if (scheme.weights.static_scale) return "weights: a static scale is one of activations";
+  if (!scheme.activations.quantized()) return {};
+  if (std::string text = reject(scheme.activations); !text.empty()) return "activations: " + text;
+  return reject_activations(scheme.activations, scheme.weights);
+}
 
 std::vector<std::int64_t> scale_shape(const OperandQuant& operand, std::int64_t rows, std::int64_t columns) {
   if (!operand.quantized()) return {};

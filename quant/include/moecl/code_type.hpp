@@ -38,6 +38,39 @@ constexpr int bits(CodeType type) noexcept {
       return 8;
   }
 }
+constexpr bool is_integer(CodeType type) noexcept {
+  return type == CodeType::i8 || type == CodeType::u8 || type == CodeType::i4 || type == CodeType::u4;
+}
+/// Lower-case name, as the enumerator's.
+constexpr const char* name(CodeType type) noexcept {
+  switch (type) {
+    case CodeType::f32:
+      return "f32";
+    case CodeType::f16:
+      return "f16";
+    case CodeType::bf16:
+      return "bf16";
+    case CodeType::i8:
+      return "i8";
+    case CodeType::u8:
+      return "u8";
+    case CodeType::i4:
+      return "i4";
+    case CodeType::u4:
+      return "u4";
+    case CodeType::f8_e4m3:
+      return "f8_e4m3";
+    case CodeType::f8_e5m2:
+      return "f8_e5m2";
+    case CodeType::f6_e2m3:
+      return "f6_e2m3";
+    case CodeType::f6_e3m2:
+      return "f6_e3m2";
+    case CodeType::f4_e2m1:
+      return "f4_e2m1";
+  }
+  return "?";
+}
 /// What an integer code counts from when its matrix has no zero points; 0 for the others.
 constexpr int implicit_zero(CodeType type) noexcept {
   return type == CodeType::u8 ? 128 : type == CodeType::u4 ? 8 : 0;

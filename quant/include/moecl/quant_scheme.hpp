@@ -1,8 +1,10 @@
 #pragma once
-#include <moecl/dtype.hpp>
+#include <moecl/code_type.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace moecl {
@@ -19,14 +21,26 @@ struct ScaleGroup {
   /// Runs of `columns` within a row.
   static constexpr ScaleGroup per_group(std::int64_t columns) { return {1, columns}; }
   static constexpr ScaleGroup per_block(std::int64_t rows, std::int64_t columns) { return {rows, columns}; }
+
+  bool operator==(const ScaleGroup& other) const noexcept { return rows == other.rows && columns == other.columns; }
+};
+
+/// What the scales of an operand are.
+enum class ScaleFormat : std::uint8_t {
+  real,  ///< f32, f16 or bf16
+  e8m0,  ///< powers of two, a byte each. Source: OCP Microscaling Formats 1.0
+  e4m3,  ///< fp8, times one real number for the whole matrix. Source: NVFP4
 };
 
 /// How one operand of a product is quantized.
 struct OperandQuant {
-  std::optional<DType> dtype;  ///< element type of the codes; none: not quantized
+  std::optional<CodeType> type;  ///< of the codes; none: not quantized
   ScaleGroup group;
+  ScaleFormat scale = ScaleFormat::real;
+  bool zero_points = false;   ///< integer codes count from a zero point of their group
+  bool static_scale = false;  ///< activations: the checkpoint has the scale; else it comes from the numbers themselves
 
-  bool quantized() const noexcept { return dtype.has_value(); }
+  bool quantized() const noexcept { return type.has_value(); }
 };
 
 /// How the experts' products are quantized, as plain data. Both products of an expert share it.
@@ -35,12 +49,57 @@ struct OperandQuant {
 struct QuantScheme {
   OperandQuant activations, weights;
 
+  bool quantized() const noexcept { return weights.quantized() || activations.quantized(); }
+
   static QuantScheme none() { return {}; }
   /// int8 weights with a scale for each output channel; int8 activations, scaled token by token when they come.
   static QuantScheme int8_w8a8() {
-    return {{DType::i8, ScaleGroup::per_token()}, {DType::i8, ScaleGroup::per_channel()}};
+    return {{CodeType::i8, ScaleGroup::per_token()}, {CodeType::i8, ScaleGroup::per_channel()}};
   }
+  static QuantScheme int8_w8a16() { return {{}, {CodeType::i8, ScaleGroup::per_channel()}}; }
+  /// int4 weights in groups along K.
+  static QuantScheme int4_w4a16(std::int64_t group = 128, bool zero_points = false) {
+    return {{}, {CodeType::u4, ScaleGroup::per_group(group), ScaleFormat::real, zero_points}};
+  }
+  static QuantScheme int4_w4a8(std::int64_t group = 128) {
+    return {{CodeType::i8, ScaleGroup::per_token()}, int4_w4a16(group).weights};
+  }
+  static QuantScheme fp8_w8a16() { return {{}, {CodeType::f8_e4m3, ScaleGroup::per_channel()}}; }
+  static QuantScheme fp8_w8a8() {
+    return {{CodeType::f8_e4m3, ScaleGroup::per_token()}, {CodeType::f8_e4m3, ScaleGroup::per_channel()}};
+  }
+  /// Blocks of weights, and runs of as many columns of activations. Source: DeepSeek-V3, arXiv:2412.19437, section 3.3
+  static QuantScheme fp8_w8a8_block(std::int64_t rows = 128, std::int64_t columns = 128) {
+    return {{CodeType::f8_e4m3, ScaleGroup::per_group(columns)},
+            {CodeType::f8_e4m3, ScaleGroup::per_block(rows, columns)}};
+  }
+  /// OCP MX: blocks of 32 along what is summed over. Source: OCP Microscaling Formats 1.0
+  static OperandQuant mx(CodeType type) { return {type, ScaleGroup::per_group(32), ScaleFormat::e8m0}; }
+  static QuantScheme mxfp4_w4a16() { return {{}, mx(CodeType::f4_e2m1)}; }
+  static QuantScheme mxfp4_w4a4() { return {mx(CodeType::f4_e2m1), mx(CodeType::f4_e2m1)}; }
+  static QuantScheme mxfp4_w4a8() { return {mx(CodeType::f8_e4m3), mx(CodeType::f4_e2m1)}; }
+  static QuantScheme mxfp6_e2m3_w6a16() { return {{}, mx(CodeType::f6_e2m3)}; }
+  static QuantScheme mxfp6_e3m2_w6a16() { return {{}, mx(CodeType::f6_e3m2)}; }
+  static QuantScheme mxfp8_w8a16() { return {{}, mx(CodeType::f8_e4m3)}; }
+  static QuantScheme mxfp8_w8a8() { return {mx(CodeType::f8_e4m3), mx(CodeType::f8_e4m3)}; }
+  static OperandQuant nvfp4() { return {CodeType::f4_e2m1, ScaleGroup::per_group(16), ScaleFormat::e4m3}; }
+  static QuantScheme nvfp4_w4a16() { return {{}, nvfp4()}; }
+  static QuantScheme nvfp4_w4a4() { return {nvfp4(), nvfp4()}; }
 };
+
+/// The schemes above by name, which is that of their factory.
+struct NamedScheme {
+  const char* name;
+  QuantScheme scheme;
+};
+std::vector<NamedScheme> named_schemes();
+/// nullopt when there is none of that name.
+std::optional<QuantScheme> scheme_named(std::string_view name);
+
+/// "weights f8_e4m3 in blocks of 128 x 128, activations f8_e4m3 in groups of 128"
+std::string describe(const QuantScheme& scheme);
+/// Why no product can be quantized like that; empty when one can.
+std::string reject(const QuantScheme& scheme);
 
 /// Shape of the scales of a [rows, columns] operand; empty when it is not quantized.
 /// Range: a last group may be shorter, so extents round up
