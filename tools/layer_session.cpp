@@ -56,7 +56,6 @@ void LayerOptions::check() const {
   refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
   refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
                 "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
-  refuse_unless(ranks > 1 || strategy == "auto", "--strategy " + strategy + ": strategies need --ranks above 1");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty(), "--quantize " + quantize + ": this version runs unquantized weights");
@@ -73,7 +72,8 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
-  return options.ranks == 1 ? open_single_session(options) : open_parallel_session(options);
+  const bool alone = options.ranks == 1 && options.strategy == "auto";
+  return alone ? open_single_session(options) : open_parallel_session(options);
 }
 
 DeviceTensor::DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape) {

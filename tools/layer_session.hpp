@@ -30,7 +30,10 @@ struct LayerOptions {
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
   int dp_size() const { return dp.value_or(ranks / tp); }
-  ExpertSharding sharding() const { return expert_parallel ? ExpertSharding::experts : ExpertSharding::intermediate; }
+  /// One rank has all of every expert: then a strategy that was asked for runs in a group of one.
+  ExpertSharding sharding() const {
+    return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
+  }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };

@@ -46,7 +46,7 @@ class Refusals(CommandTest):
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
-                              ("--dtype", "f64"), ("--strategy", "mc2"), ("--strategy", "walk"),
+                              ("--dtype", "f64"), ("--strategy", "walk"),
                               ("--act-quant", "int8"), ("--quantize", "int8_w8a8"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)

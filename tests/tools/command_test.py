@@ -159,6 +159,13 @@ class Run(CommandTest):
                     self.assertEqual(exchanged, ranks * (ranks - 1) * 4 * (experts + 5 * top_k * 2 * hidden))
                 if strategy == "allgather":  # everyone's tokens; everyone's partial sums of one's own
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + 2 * top_k + hidden))
+        for strategy, syncs in {"mc2": 0, "allgather": 0, "all2allv": 1, "multicast": 0}.items():
+            with self.subTest("group of one", strategy=strategy):
+                summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", 1, "--strategy", strategy)
+                self.assertEqual(summary["strategy"], {"name": strategy, "reason": "asked for"})
+                self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (syncs, 0))
+                for name, (_, values) in alone.items():
+                    self.assert_close(found[name][1], values, 1e-6)
         summary, _ = self.run_layer(case, "--tokens", 600, "--ranks", 2, "--ep")
         self.assertEqual(summary["strategy"]["name"], "mc2")
         self.assertIn("300 tokens", summary["strategy"]["reason"])
