@@ -17,7 +17,7 @@ class All2AllV final : public Strategy {
   RoutedRows dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.stream();
     const DeviceCaps& caps = stream.device->caps;
-    agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    agree_on_tokens(rank_, problem_, tokens);
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     const std::int64_t slots = share_.count * top_k;
@@ -28,7 +28,7 @@ class All2AllV final : public Strategy {
                         permuted = layout.add(bytes_of(problem_.dtype, slots, problem_.hidden));
     const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
     const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
-    weights_ = tokens.weights.rows(share_.begin, share_.count);
+    weights_ = weights_of(tokens, share_);
     const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
     slot_rows_ = sorted.slot_rows;
     const TensorView rows = tensor_at(memory, permuted, problem_.dtype, slots, problem_.hidden);

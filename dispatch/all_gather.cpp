@@ -17,7 +17,7 @@ class AllGather final : public Strategy {
 
   RoutedRows dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.stream();
-    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
     tokens_.clear();
     for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
       tokens_.push_back(counts[first]);
@@ -33,10 +33,13 @@ class AllGather final : public Strategy {
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
     const TensorView all_x = tensor_at(memory, x, problem_.dtype, total_, problem_.hidden),
                      all_ids = tensor_at(memory, ids, DType::i32, total_, top_k);
-    all_weights_ = tensor_at(memory, weights, DType::f32, total_, top_k);
     collect(tokens.x, all_x);
     collect(tokens.ids, all_ids);
-    collect(tokens.weights, all_weights_);
+    all_weights_ = {};
+    if (tokens.weights.present()) {
+      all_weights_ = tensor_at(memory, weights, DType::f32, total_, top_k);
+      collect(tokens.weights, all_weights_);
+    }
 
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;

@@ -17,7 +17,7 @@ class Mc2 final : public Strategy {
 
   RoutedRows dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.stream();
-    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens.x.shape[0]);
+    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     const std::int64_t most = *std::max_element(counts.begin(), counts.end());
@@ -39,7 +39,7 @@ class Mc2 final : public Strategy {
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
 
     const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
-    weights_ = tokens.weights.rows(share_.begin, share_.count);
+    weights_ = weights_of(tokens, share_);
     const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
     const TensorView to_send = tensor_at(memory, outgoing, DType::i32, rows);
     window_slots::enqueue(stream, window_slots::Outgoing{sorted.row_ends, sorted.sorted_slots, ranks, to_send});

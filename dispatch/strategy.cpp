@@ -78,17 +78,21 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
   }
 }
 
-std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, std::int64_t tokens) {
+std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem,
+                                          const TokensIn& tokens) {
   Communicator ep = rank.ep;
-  const auto all = ep.share(
-      "dispatch", {tokens, problem.hidden, problem.top_k, static_cast<std::int64_t>(problem.dtype), rank.experts});
+  const auto all =
+      ep.share("dispatch", {tokens.x.shape[0], problem.hidden, problem.top_k, static_cast<std::int64_t>(problem.dtype),
+                            rank.experts, tokens.weights.present() ? 1 : 0});
   std::vector<std::int64_t> counts;
   for (std::size_t r = 0; r < all.size(); ++r) {
     for (std::size_t i = 1; i < all[r].size(); ++i)
-      require(all[r][i] == all[0][i],
-              "dispatch: rank {} has hidden {}, top_k {}, dtype {} and {} experts, rank 0 has {}, {}, {} and {}", r,
-              all[r][1], all[r][2], name(static_cast<DType>(all[r][3])), all[r][4], all[0][1], all[0][2],
-              name(static_cast<DType>(all[0][3])), all[0][4]);
+      require(
+          all[r][i] == all[0][i],
+          "dispatch: rank {} has hidden {}, top_k {}, dtype {}, {} experts and {} weights, rank 0 has {}, {}, {}, {} "
+          "and {}",
+          r, all[r][1], all[r][2], name(static_cast<DType>(all[r][3])), all[r][4], all[r][5] != 0 ? "with" : "no",
+          all[0][1], all[0][2], name(static_cast<DType>(all[0][3])), all[0][4], all[0][5] != 0 ? "with" : "no");
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
     require(all[r][0] == all[first][0], "dispatch: ranks {} and {} are one tp group but have {} and {} tokens", first,
             r, all[first][0], all[r][0]);

@@ -10,7 +10,12 @@ namespace moecl {
 
 /// Tokens of every ep rank's tp group. Everyone must agree about the problem, and a tp group about its tokens.
 /// Errors: invalid_argument  on every rank
-std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, std::int64_t tokens);
+std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, const TokensIn& tokens);
+
+/// Rows of the weights, where there are any.
+inline TensorView weights_of(const TokensIn& tokens, Share rows) {
+  return tokens.weights.present() ? tokens.weights.rows(rows.begin, rows.count) : TensorView();
+}
 
 /// A range of memory as a tensor of one or two dimensions.
 inline TensorView tensor_at(BufferView memory, std::uint64_t offset, DType dtype, std::int64_t rows) {

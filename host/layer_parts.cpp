@@ -18,8 +18,6 @@ void expect_shape(const MoeShape& shape) {
   require(unroutable.empty(), "layer: {}", unroutable);
   require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
   require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
-  if (shape.router.weight_on_input)
-    fail(ErrorCode::unsupported, "layer: router weights on the input are not supported yet");
   if (!shape.activation.gated)
     fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
 }

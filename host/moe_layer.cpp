@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "host/layer_parts.hpp"
+#include "host/weighted_input.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -38,6 +39,7 @@ namespace {
 struct ChunkLayout {
   WorkspaceLayout workspace;
   std::uint64_t logits, ids, weights;
+  WeightedInput::Layout input;
   local_strategy::Layout strategy;
   Experts::Layout experts;
   SharedExperts::Layout shared;
@@ -46,6 +48,7 @@ struct ChunkLayout {
       : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
         ids(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
         weights(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
+        input(workspace, shape.router, problem.dtype, problem.tokens, problem.hidden),
         strategy(workspace, problem, caps),
         experts(workspace, shape, problem.rows()),
         shared(workspace, shape, problem.tokens) {}
@@ -117,13 +120,15 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
       choose_experts(stream, logits, ids, weights);
     }
   }
+  const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
   const local_strategy::Dispatched dispatched =
-      local_strategy::dispatch(stream, routing, layout.strategy, workspace, args.x, ids, args.fault);
+      local_strategy::dispatch(stream, routing, layout.strategy, workspace, input.x, ids, args.fault);
   const TensorView rows = experts.run(stream, dispatched.rows, layout.experts, workspace);
-  if (args.routed_out.present()) local_strategy::combine(stream, dispatched, rows, {weights, {}, {}}, args.routed_out);
+  if (args.routed_out.present())
+    local_strategy::combine(stream, dispatched, rows, {input.weights, {}, {}}, args.routed_out);
   const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace);
-  local_strategy::combine(stream, dispatched, rows, {weights, shared_part.rows, shared_part.gate_logits}, args.out,
-                          submit);
+  local_strategy::combine(stream, dispatched, rows, {input.weights, shared_part.rows, shared_part.gate_logits},
+                          args.out, submit);
 }
 
 void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) const {

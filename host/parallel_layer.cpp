@@ -8,6 +8,7 @@
 #include "host/layer_parts.hpp"
 #include "host/scratch.hpp"
 #include "host/weight_shard.hpp"
+#include "host/weighted_input.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -62,14 +63,16 @@ namespace {
 struct TokenLayout {
   WorkspaceLayout workspace;
   std::uint64_t logits, ids, weights, routed, index;
+  WeightedInput::Layout input;
   SharedExperts::Layout shared;
 
-  TokenLayout(const MoeShape& shape, std::int64_t tokens)
+  TokenLayout(const MoeShape& shape, DType dtype, std::int64_t tokens)
       : logits(workspace.add(f32_bytes(tokens, shape.experts))),
         ids(workspace.add(f32_bytes(tokens, shape.router.top_k))),
         weights(workspace.add(f32_bytes(tokens, shape.router.top_k))),
         routed(workspace.add(f32_bytes(tokens, shape.hidden))),
         index(workspace.add(f32_bytes(tokens, 1))),
+        input(workspace, shape.router, dtype, tokens, shape.hidden),
         shared(workspace, shape, tokens) {}
 };
 
@@ -143,7 +146,7 @@ void ParallelLayer::forward(const Forward& args) {
   if (args.topk_weights.present()) expect_tensor(args.topk_weights, "topk_weights", DType::f32, {tokens, top_k});
   if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
 
-  const TokenLayout layout(shape, tokens);
+  const TokenLayout layout(shape, state.parts.options.dtype, tokens);
   const BufferView memory = state.token_memory.reserve(*stream.context, layout.workspace.total_bytes());
   const TensorView logits = given_or(args.router_logits, memory, layout.logits, DType::f32, tokens, shape.experts),
                    ids = given_or(args.topk_ids, memory, layout.ids, DType::i32, tokens, top_k),
@@ -151,7 +154,8 @@ void ParallelLayer::forward(const Forward& args) {
                    routed = f32_rows(memory, layout.routed, tokens, shape.hidden);
   state.parts.router.enqueue(stream, args.x, logits);
   state.parts.choose_experts(stream, logits, ids, weights);
-  const RoutedRows rows = state.strategy->dispatch({args.x, ids, weights, args.fault});
+  const WeightedInput input(stream, shape.router, layout.input, memory, args.x, weights);
+  const RoutedRows rows = state.strategy->dispatch({input.x, ids, input.weights, args.fault});
   const SharedExperts::Output shared = state.parts.shared.run(stream, args.x, layout.shared, memory);
   const TensorView expert_rows = state.run_experts(stream, rows);
   state.strategy->combine(expert_rows, routed);

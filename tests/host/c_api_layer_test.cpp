@@ -224,7 +224,7 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   refuses(invalid, "shared", [](Desc d) { d.shared_down.data = nullptr; });
   refuses(invalid, "shared", [](Desc d) { d.shared_intermediate = 0; });
   refuses(invalid, "-2", [](Desc d) { d.shared_intermediate = -2; });
-  refuses(MOECL_UNSUPPORTED, "input", [](Desc d) { d.top_k = d.weight_on_input = 1; });
+  refuses(invalid, "weight_on_input: needs top_k 1", [](Desc d) { d.weight_on_input = 1; });
 
   auto options = sized<moecl_layer_options>();
   options.dtype = 4;

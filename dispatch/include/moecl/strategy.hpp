@@ -51,7 +51,7 @@ struct ExpertProblem {
 struct TokensIn {
   TensorView x;        ///< Shape: [T, H]
   TensorView ids;      ///< Shape: [T, K] i32, global experts
-  TensorView weights;  ///< Shape: [T, K] f32
+  TensorView weights;  ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
   TensorView fault;    ///< optional in/out. Shape: [4] i32, see fault.hpp
 };
 

@@ -1,0 +1,106 @@
+#pragma once
+// A golden model on one rank and on several.
+#include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/parallel_layer.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <numeric>
+
+#include "tests/dispatch/ranks.hpp"
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+
+struct Model {
+  Checkpoint checkpoint;
+  MoeLayerConfig config;
+  MoeLayerOptions options;
+  std::vector<double> input;
+
+  explicit Model(const std::string& name, DType dtype = DType::f32)
+      : checkpoint(Checkpoint::open(data_path("goldens/" + name))),
+        config(checkpoint.config().layer(checkpoint.config().first_moe_layer())) {
+    options.dtype = dtype;
+    const SafetensorsFile golden = SafetensorsFile::open(data_path("goldens/" + name + "/golden.safetensors"));
+    const HostTensor tensor = golden.tensor("hidden_states");
+    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+    input = decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
+  }
+  std::int64_t hidden() const { return config.shape.hidden; }
+  std::int64_t tokens() const { return static_cast<std::int64_t>(input.size()) / hidden(); }
+  MoeWeights weights(std::int64_t first, std::int64_t count) const {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+    std::iota(ids.begin(), ids.end(), first);
+    return find_layer_weights(checkpoint, config, ids);
+  }
+};
+
+struct Outputs {
+  std::vector<double> out, routed, logits, ids, weights;
+  bool operator==(const Outputs&) const = default;
+  void append(const Outputs& more) {
+    for (const auto field : {&Outputs::out, &Outputs::routed, &Outputs::logits, &Outputs::ids, &Outputs::weights})
+      (this->*field).insert((this->*field).end(), (more.*field).begin(), (more.*field).end());
+  }
+};
+
+/// Tokens [first, first + tokens) through a layer; `run` gets the arguments that both kinds of layer have.
+template <class Forward, class Run>
+Outputs forward(StreamView stream, const Model& model, std::int64_t first, std::int64_t tokens, Run run) {
+  const MoeShape& shape = model.config.shape;
+  const std::int64_t top_k = shape.router.top_k;
+  const DeviceTensor x(
+      stream, model.options.dtype, {tokens, shape.hidden},
+      {model.input.begin() + first * shape.hidden, model.input.begin() + (first + tokens) * shape.hidden});
+  const DeviceTensor out(stream, DType::f32, {tokens, shape.hidden}),
+      routed(stream, DType::f32, {tokens, shape.hidden}), logits(stream, DType::f32, {tokens, shape.experts}),
+      ids(stream, DType::i32, {tokens, top_k}), weights(stream, DType::f32, {tokens, top_k});
+  Forward args;
+  args.x = x;
+  args.out = out;
+  args.routed_out = routed;
+  args.router_logits = logits;
+  args.topk_ids = ids;
+  args.topk_weights = weights;
+  run(args);
+  return {out.values(stream), routed.values(stream), logits.values(stream), ids.values(stream), weights.values(stream)};
+}
+
+inline Outputs of_one_rank(TestDevice& device, const Model& model) {
+  const StreamView stream = device.stream;
+  const MoeLayer layer(stream, model.config.shape, find_layer_weights(model.checkpoint, model.config), model.options);
+  const Buffer workspace(*stream.context, layer.workspace_bytes(model.tokens()));
+  return forward<MoeLayer::Forward>(stream, model, 0, model.tokens(), [&](MoeLayer::Forward& args) {
+    args.workspace = workspace.view();
+    layer.forward(stream, args);
+  });
+}
+
+/// @param tokens  of each dp rank
+inline Outputs of_ranks(Ranks& on, const Model& model, StrategyKind kind, std::int32_t tp,
+                        const std::vector<std::int64_t>& tokens, bool one_platform,
+                        ExpertSharding sharding = ExpertSharding::experts) {
+  std::vector<Outputs> parts(static_cast<std::size_t>(on.group.size()));
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, tp, model.config.shape.experts, sharding);
+    ParallelLayer layer(rank, kind, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+                        model.options);
+    const auto mine = tokens.begin() + rank.dp.rank();
+    parts[static_cast<std::size_t>(world.rank())] =
+        forward<ParallelLayer::Forward>(world.stream(), model, std::accumulate(tokens.begin(), mine, std::int64_t{0}),
+                                        *mine, [&](const ParallelLayer::Forward& args) { layer.forward(args); });
+    world.stream().finish();  // without tokens there was nothing to wait for; the layer outlives its commands
+  });
+  Outputs all;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const std::size_t in_group = r % static_cast<std::size_t>(tp);
+    if (one_platform) {
+      EXPECT_TRUE(parts[r] == parts[r - in_group]) << "rank " << r << " and the first of its tp group";
+    }
+    if (in_group == 0) all.append(parts[r]);
+  }
+  return all;
+}
+
+}  // namespace moecl::test
