@@ -60,6 +60,7 @@ std::string safetensors_name(DType dtype) {
 }
 
 std::optional<DType> dtype_from_safetensors(std::string_view text) {
+  if (text == "F8_E8M0") return DType::u8;  // exponents; what they scale is for the reader to know
   std::string lower(text);
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

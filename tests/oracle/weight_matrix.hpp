@@ -1,0 +1,13 @@
+#pragma once
+// What an element of a weight matrix in host memory means, in double precision.
+#include <moecl/moe_weights.hpp>
+
+#include <cstdint>
+
+namespace moecl::test {
+
+double matrix_element(const HostMatrix& matrix, std::int64_t row, std::int64_t column);
+/// (code - zero) * scale * global scale, whatever the packing.
+double weight_element(const WeightMatrix& matrix, std::int64_t row, std::int64_t column);
+
+}  // namespace moecl::test
