@@ -15,23 +15,30 @@ namespace moecl {
 
 namespace {
 
-/// The rank's part of every expert's intermediate size.
-Share part_of(const ExpertRank& rank, const MoeShape& shape) {
+/// The rank's part of every expert's intermediate size: whole groups that share a scale, as evenly as they go.
+Share part_of(const ExpertRank& rank, const MoeShape& shape, const MoeWeights& weights) {
   if (rank.sharding == ExpertSharding::experts) return {0, shape.intermediate};
-  require(shape.intermediate >= rank.ep.size(), "parallel layer: an intermediate size of {} is too small for {} ranks",
-          shape.intermediate, rank.ep.size());
-  return share_of(shape.intermediate, rank.ep.size(), rank.ep.rank());
+  const std::int64_t unit = weights.experts.empty() ? 1 : intermediate_unit(weights.experts.front());
+  const std::int64_t units = (shape.intermediate + unit - 1) / unit;
+  require(
+      units >= rank.ep.size(),
+      "parallel layer: an intermediate size of {} is too small for {} ranks, each with whole units of {} (what shares "
+      "a scale)",
+      shape.intermediate, rank.ep.size(), unit);
+  const Share mine = share_of(units, rank.ep.size(), rank.ep.rank());
+  const std::int64_t begin = mine.begin * unit;
+  return {begin, std::min(mine.count * unit, shape.intermediate - begin)};
 }
 
-MoeShape shape_here(const ExpertRank& rank, MoeShape shape) {
-  shape.intermediate = part_of(rank, shape).count;
+MoeShape shape_here(const ExpertRank& rank, MoeShape shape, const MoeWeights& weights) {
+  shape.intermediate = part_of(rank, shape, weights).count;
   return shape;
 }
 
 MoeWeights weights_here(const ExpertRank& rank, const MoeShape& shape, MoeWeights weights) {
+  const Share part = part_of(rank, shape, weights);
   if (rank.sharding == ExpertSharding::intermediate)
-    for (ExpertMatrices& expert : weights.experts)
-      expert = intermediate_part(expert, shape.intermediate, part_of(rank, shape));
+    for (ExpertMatrices& expert : weights.experts) expert = intermediate_part(expert, shape.intermediate, part);
   return weights;
 }
 
@@ -48,8 +55,8 @@ struct ParallelLayer::State {
         const MoeLayerOptions& options, const LoadProgress& progress)
       : rank(of),
         shape(whole),
-        parts(of.ep.stream(), shape_here(of, whole), weights_here(of, whole, weights), of.local_experts, options,
-              progress),
+        parts(of.ep.stream(), shape_here(of, whole, weights), weights_here(of, whole, weights), of.local_experts,
+              options, progress),
         strategy(Strategy::make(kind, of, {shape.hidden, shape.router.top_k, options.dtype})) {}
 
   TensorView run_experts(StreamView stream, const RoutedRows& rows);
