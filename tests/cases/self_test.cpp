@@ -18,6 +18,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_gated_activation,
            self_test_combine,
            self_test_window_slots,
+           self_test_physical_experts,
            self_test_npu_routing,
            self_test_npu_gating,
            self_test_npu_quant,

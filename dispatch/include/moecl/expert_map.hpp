@@ -5,18 +5,21 @@
 namespace moecl {
 
 enum class ExpertPlacement : std::uint8_t { linear, round_robin };
+const char* name(ExpertPlacement placement) noexcept;
 
 /// Which global experts a rank of an expert-parallel group owns, and under which local index.
 ///
 /// Linear: consecutive runs, the remainder to the first ranks (30 experts on 8 ranks: 4 4 4 4 4 4 3 3). Round robin:
-/// experts rank, rank + size, ...
+/// experts rank, rank + size, ... Fused shared experts follow the E others and are everybody's, after its own.
 /// Source: vLLM's determine_expert_map
 struct ExpertMap {
-  std::vector<std::int32_t> local_of;   ///< [E] local index, or -1
+  std::vector<std::int32_t> local_of;   ///< [E + fused shared] local index, or -1
   std::vector<std::int32_t> global_of;  ///< [local experts]
+  std::vector<std::int32_t> mask;       ///< [E + fused shared + 1] 1 where local; the last is no expert's: 0
 
-  /// Errors: invalid_argument  experts < 1, or the rank is not in the group
-  static ExpertMap make(std::int32_t experts, std::int32_t ranks, std::int32_t rank, ExpertPlacement placement);
+  /// Errors: invalid_argument  experts < 1, fused_shared < 0, or the rank is not in the group
+  static ExpertMap make(std::int32_t experts, std::int32_t ranks, std::int32_t rank, ExpertPlacement placement,
+                        std::int32_t fused_shared = 0);
 };
 
 }  // namespace moecl

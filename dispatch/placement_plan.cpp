@@ -1,0 +1,75 @@
+#include <moecl/placement_plan.hpp>
+
+#include <algorithm>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+/// Fills in where each expert stands. Places are visited in order, so the list of an expert ascends.
+void invert(PlacementPlan& plan, std::int32_t experts) {
+  plan.replicas.assign(static_cast<std::size_t>(experts), 0);
+  for (const std::int32_t expert : plan.logical_of) ++plan.replicas[static_cast<std::size_t>(expert)];
+  plan.most_replicas = *std::max_element(plan.replicas.begin(), plan.replicas.end());
+  const auto width = static_cast<std::size_t>(plan.most_replicas);
+  plan.physical_of.assign(plan.replicas.size() * width, -1);
+  std::vector<std::size_t> filled(plan.replicas.size());
+  for (std::size_t place = 0; place < plan.logical_of.size(); ++place) {
+    const auto expert = static_cast<std::size_t>(plan.logical_of[place]);
+    plan.physical_of[expert * width + filled[expert]++] = static_cast<std::int32_t>(place);
+  }
+}
+
+/// Why round robin is not done; empty when it is.
+std::string refuse_round_robin(const PlaceExperts& problem) {
+  if (problem.ranks == 1) return "one rank";
+  if (problem.redundant > 0) return "redundant experts follow the others in linear order";
+  if (problem.expert_groups <= 1) return "the router has no expert groups to spread";
+  return {};
+}
+
+}  // namespace
+
+bool PlacementPlan::is_identity() const {
+  for (std::size_t place = 0; place < logical_of.size(); ++place)
+    if (logical_of[place] != static_cast<std::int32_t>(place)) return false;
+  return physical() == logical();
+}
+
+PlacementPlan place_experts(const PlaceExperts& problem) {
+  require(problem.experts >= 1 && problem.ranks >= 1 && problem.expert_groups >= 1 && problem.redundant >= 0,
+          "place_experts: {} experts in {} groups, {} redundant, {} ranks", problem.experts, problem.expert_groups,
+          problem.redundant, problem.ranks);
+  const std::int64_t places = std::int64_t{problem.experts} + problem.redundant;
+  require(problem.redundant == 0 || places % problem.ranks == 0,
+          "redundant experts: {} and {} of them do not have equal shares of {} ranks", problem.experts,
+          problem.redundant, problem.ranks);
+  PlacementPlan plan;
+  plan.reason = problem.redundant == 0 ? "consecutive experts on each rank"
+                                       : "consecutive experts on each rank, then copies from the first one on";
+  if (problem.wanted == ExpertPlacement::round_robin) {
+    const std::string refusal = refuse_round_robin(problem);
+    if (refusal.empty()) {
+      plan.placement = ExpertPlacement::round_robin;
+      plan.reason = fmt::format("spreads the router's {} expert groups over the ranks", problem.expert_groups);
+    } else {
+      plan.reason = "instead of round_robin: " + refusal;
+    }
+  }
+  for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+    const ExpertMap map = ExpertMap::make(problem.experts, problem.ranks, rank, plan.placement);
+    plan.logical_of.insert(plan.logical_of.end(), map.global_of.begin(), map.global_of.end());
+  }
+  for (std::int32_t copy = 0; copy < problem.redundant; ++copy) plan.logical_of.push_back(copy % problem.experts);
+  invert(plan, problem.experts);
+  return plan;
+}
+
+ExpertPlacement placement_from_name(std::string_view text) {
+  for (const ExpertPlacement placement : {ExpertPlacement::linear, ExpertPlacement::round_robin})
+    if (text == name(placement)) return placement;
+  fail(ErrorCode::invalid_argument, "placement: '{}' is none of linear, round_robin", text);
+}
+
+}  // namespace moecl

@@ -1,0 +1,85 @@
+#include <moecl/error.hpp>
+#include <moecl/placement_plan.hpp>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+using testing::HasSubstr;
+
+TEST(ExpertMapTest, RemaindersGoToTheFirstRanks) {
+  Ints sizes;
+  for (std::int32_t rank = 0; rank < 8; ++rank)
+    sizes.push_back(static_cast<std::int32_t>(ExpertMap::make(30, 8, rank, ExpertPlacement::linear).global_of.size()));
+  EXPECT_EQ(sizes, (Ints{4, 4, 4, 4, 4, 4, 3, 3}));
+  const ExpertMap map = ExpertMap::make(9, 2, 0, ExpertPlacement::round_robin);
+  EXPECT_EQ(map.local_of, (Ints{0, -1, 1, -1, 2, -1, 3, -1, 4}));
+  EXPECT_EQ(map.mask, (Ints{1, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
+}
+
+TEST(ExpertMapTest, FusedSharedExpertsAreEverybodys) {
+  const ExpertMap map = ExpertMap::make(5, 2, 1, ExpertPlacement::linear, 2);
+  EXPECT_EQ(map.global_of, (Ints{3, 4, 5, 6}));
+  EXPECT_EQ(map.local_of, (Ints{-1, -1, -1, 0, 1, 2, 3}));
+  EXPECT_EQ(map.mask, (Ints{0, 0, 0, 1, 1, 1, 1, 0}));
+}
+
+TEST(PlacementPlanTest, LinearPlacesAreTheExperts) {
+  const PlacementPlan plan = place_experts({9, 2});
+  EXPECT_TRUE(plan.is_identity());
+  EXPECT_EQ(plan.logical_of, (Ints{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(plan.physical_of, plan.logical_of);
+  EXPECT_EQ(plan.replicas, Ints(9, 1));
+}
+
+TEST(PlacementPlanTest, RoundRobinDealsExpertsOut) {
+  const PlacementPlan plan = place_experts({9, 2, 3, 0, ExpertPlacement::round_robin});
+  EXPECT_EQ(plan.placement, ExpertPlacement::round_robin);
+  EXPECT_THAT(plan.reason, HasSubstr("3 expert groups"));
+  EXPECT_FALSE(plan.is_identity());
+  EXPECT_EQ(plan.logical_of, (Ints{0, 2, 4, 6, 8, 1, 3, 5, 7}));
+  EXPECT_EQ(plan.physical_of, (Ints{0, 5, 1, 6, 2, 7, 3, 8, 4}));
+}
+
+TEST(PlacementPlanTest, RoundRobinFallsBackToLinearAndSaysWhy) {
+  struct Case {
+    PlaceExperts problem;
+    const char* reason;
+  };
+  for (const Case& c : {Case{{8, 1, 4, 0, ExpertPlacement::round_robin}, "instead of round_robin: one rank"},
+                        Case{{8, 2, 4, 2, ExpertPlacement::round_robin}, "instead of round_robin: redundant experts"},
+                        Case{{8, 2, 1, 0, ExpertPlacement::round_robin}, "the router has no expert groups"}}) {
+    const PlacementPlan plan = place_experts(c.problem);
+    EXPECT_EQ(plan.placement, ExpertPlacement::linear);
+    EXPECT_THAT(plan.reason, HasSubstr(c.reason));
+  }
+}
+
+TEST(PlacementPlanTest, RedundantExpertsAreCopiesOfTheFirstOnes) {
+  const PlacementPlan plan = place_experts({6, 2, 1, 2});
+  EXPECT_EQ(plan.physical(), 8);
+  EXPECT_EQ(plan.logical_of, (Ints{0, 1, 2, 3, 4, 5, 0, 1}));
+  EXPECT_EQ(plan.most_replicas, 2);
+  EXPECT_EQ(plan.physical_of, (Ints{0, 6, 1, 7, 2, -1, 3, -1, 4, -1, 5, -1}));
+  EXPECT_EQ(plan.replicas, (Ints{2, 2, 1, 1, 1, 1}));
+  const PlacementPlan around = place_experts({3, 4, 1, 5});  // more copies than experts
+  EXPECT_EQ(around.logical_of, (Ints{0, 1, 2, 0, 1, 2, 0, 1}));
+  EXPECT_EQ(around.physical_of, (Ints{0, 3, 6, 1, 4, 7, 2, 5, -1}));
+}
+
+TEST(PlacementPlanTest, RefusesWhatCannotBePlaced) {
+  for (const PlaceExperts& problem : {PlaceExperts{0, 1}, PlaceExperts{1, 0}, PlaceExperts{1, 1, 0},
+                                      PlaceExperts{1, 1, 1, -1}, PlaceExperts{6, 4, 1, 1}})
+    EXPECT_EQ(error_of([&] { place_experts(problem); }).code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error_of([] { place_experts({6, 4, 1, 1}); }).what(),
+              HasSubstr("6 and 1 of them do not have equal shares of 4 ranks"));
+  EXPECT_EQ(placement_from_name("round_robin"), ExpertPlacement::round_robin);
+  EXPECT_THAT(error_of([] { placement_from_name("walk"); }).what(), HasSubstr("'walk' is none of linear"));
+}
+
+}  // namespace
+}  // namespace moecl::test

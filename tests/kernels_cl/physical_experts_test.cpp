@@ -1,0 +1,104 @@
+#include "tests/oracle/physical_experts.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/fault.hpp>
+#include <moecl/physical_experts.hpp>
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+
+class PhysicalExpertsTest : public OnEveryDevice {
+ protected:
+  GuardedTensor ints(const Ints& values, std::int64_t columns) const {
+    return {device(), DType::i32, {static_cast<std::int64_t>(values.size()) / columns, columns}, values};
+  }
+  GuardedTensor ints(const Ints& values) const {
+    return {device(), DType::i32, {static_cast<std::int64_t>(values.size())}, values};
+  }
+};
+MOECL_ON_EVERY_DEVICE(PhysicalExpertsTest);
+
+TEST_P(PhysicalExpertsTest, EveryTokenChoosesOneOfThePlaces) {
+  std::mt19937_64 random(1);
+  const auto in = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (const std::int64_t tokens : {0, 1, 7, 65, 300})
+    for (const std::int64_t top_k : {1, 3, 8})
+      for (const std::int64_t first_token : {std::int64_t{0}, std::int64_t{13}, (std::int64_t{1} << 32) - 2}) {
+        SCOPED_TRACE(testing::Message() << tokens << " tokens from " << first_token << ", top " << top_k);
+        const std::int64_t experts = in(1, 20), most = in(1, 4);
+        std::vector<Ints> places;
+        Ints padded, replicas;
+        std::int32_t next = 0;
+        for (std::int64_t e = 0; e < experts; ++e) {
+          places.emplace_back();
+          for (std::int64_t i = in(0, most); i > 0; --i) places.back().push_back(next++);
+          replicas.push_back(static_cast<std::int32_t>(places.back().size()));
+          padded.insert(padded.end(), places.back().begin(), places.back().end());
+          padded.resize(static_cast<std::size_t>((e + 1) * most), -77);  // not read
+        }
+        Ints ids;
+        for (std::int64_t i = 0; i < tokens * top_k; ++i) ids.push_back(static_cast<std::int32_t>(in(-1, experts - 1)));
+        const GuardedTensor chosen = ints(ids, top_k), standing = ints(padded, most), counts = ints(replicas),
+                            physical(device(), DType::i32, {tokens, top_k}), fault = ints({0, 0, 0, 0});
+        physical_experts::enqueue(device().stream, {chosen, standing, counts, first_token, physical, fault});
+        EXPECT_EQ(physical.read<std::int32_t>(), oracle::physical_experts(ids, top_k, places, first_token));
+        EXPECT_EQ(fault.read<std::int32_t>(), Ints(4));
+      }
+}
+
+TEST_P(PhysicalExpertsTest, TheChoiceDoesNotDependOnHowTokensAreDealt) {
+  const Ints ids = {0, 1, 1, 0, 0, 1, 1, 0, 0, 1};
+  const GuardedTensor places = ints({0, 2, 4, 1, 3, 5}, 3), replicas = ints({3, 3});
+  const GuardedTensor whole(device(), DType::i32, {5, 2});
+  physical_experts::enqueue(device().stream, {ints(ids, 2), places, replicas, 0, whole, {}});
+  const GuardedTensor last(device(), DType::i32, {3, 2});
+  physical_experts::enqueue(device().stream, {ints({ids.begin() + 4, ids.end()}, 2), places, replicas, 2, last, {}});
+  const Ints all = whole.read<std::int32_t>();
+  EXPECT_EQ(last.read<std::int32_t>(), Ints(all.begin() + 4, all.end()));
+}
+
+TEST_P(PhysicalExpertsTest, AnIdThatDoesNotExistIsAFault) {
+  const GuardedTensor places = ints({0, 1}, 1), replicas = ints({1, 1}), physical(device(), DType::i32, {2, 2}),
+                      fault = ints({0, 0, 0, 0});
+  physical_experts::enqueue(device().stream, {ints({1, 2, -1, 0}, 2), places, replicas, 0, physical, fault});
+  EXPECT_EQ(physical.read<std::int32_t>(), (Ints{1, -1, -1, 0}));
+  EXPECT_EQ(fault.read<std::int32_t>(), (Ints{static_cast<std::int32_t>(FaultCode::expert_id_out_of_range), 1, 2, 0}));
+  const GuardedTensor unchecked(device(), DType::i32, {1, 2});
+  physical_experts::enqueue(device().stream, {ints({-7, 0}, 2), places, replicas, 0, unchecked, {}});
+  EXPECT_EQ(unchecked.read<std::int32_t>(), (Ints{-1, 0}));
+}
+
+TEST_P(PhysicalExpertsTest, RefusesTensorsThatDoNotFit) {
+  const physical_experts::Args good{
+      ints({0, 1}, 2), ints({0, 1}, 1), ints({1, 1}), 0, GuardedTensor(device(), DType::i32, {1, 2}), {}};
+  EXPECT_EQ(physical_experts::reject(good), "");
+  const auto refused = [&](auto change) {
+    physical_experts::Args args = good;
+    change(args);
+    return physical_experts::reject(args);
+  };
+  EXPECT_THAT(refused([&](auto& args) { args.ids = ints({0, 1}); }), testing::HasSubstr("ids: expected"));
+  EXPECT_THAT(refused([&](auto& args) { args.places = ints({0, 1}); }), testing::HasSubstr("places: expected"));
+  EXPECT_THAT(refused([&](auto& args) { args.replicas = ints({1}); }),
+              testing::HasSubstr("replicas: expected i32[2], got i32[1]"));
+  EXPECT_THAT(refused([&](auto& args) { args.physical = ints({0, 1}, 1); }),
+              testing::HasSubstr("physical: expected contiguous i32[1, 2], got i32[2, 1]"));
+  EXPECT_THAT(refused([&](auto& args) { args.fault = ints({0}); }), testing::HasSubstr("fault: expected i32[4]"));
+  EXPECT_THAT(refused([&](auto& args) { args.first_token = -1; }), testing::HasSubstr("first_token: -1"));
+  physical_experts::Args bad = good;
+  bad.first_token = -1;
+  EXPECT_THROW(physical_experts::enqueue(device().stream, bad), Error);
+}
+
+}  // namespace
+}  // namespace moecl::test
