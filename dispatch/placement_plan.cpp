@@ -21,9 +21,11 @@ void invert(PlacementPlan& plan, std::int32_t experts) {
   }
 }
 
+constexpr const char* not_divided = "the experts are not divided among ranks";
+
 /// Why round robin is not done; empty when it is.
 std::string refuse_round_robin(const PlaceExperts& problem) {
-  if (problem.ranks == 1) return "one rank";
+  if (problem.ranks == 1) return not_divided;
   if (problem.redundant > 0) return "redundant experts follow the others in linear order";
   if (problem.expert_groups <= 1) return "the router has no expert groups to spread";
   return {};
@@ -46,8 +48,9 @@ PlacementPlan place_experts(const PlaceExperts& problem) {
           "redundant experts: {} and {} of them do not have equal shares of {} ranks", problem.experts,
           problem.redundant, problem.ranks);
   PlacementPlan plan;
-  plan.reason = problem.redundant == 0 ? "consecutive experts on each rank"
-                                       : "consecutive experts on each rank, then copies from the first one on";
+  plan.reason = problem.ranks == 1       ? not_divided
+                : problem.redundant == 0 ? "consecutive experts on each rank"
+                                         : "consecutive experts on each rank, then copies from the first one on";
   if (problem.wanted == ExpertPlacement::round_robin) {
     const std::string refusal = refuse_round_robin(problem);
     if (refusal.empty()) {

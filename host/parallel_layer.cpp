@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "host/expert_places.hpp"
 #include "host/layer_parts.hpp"
 #include "host/scratch.hpp"
 #include "host/weight_shard.hpp"
@@ -42,22 +43,32 @@ MoeWeights weights_here(const ExpertRank& rank, const MoeShape& shape, MoeWeight
   return weights;
 }
 
+/// How many tokens the dp ranks before this one have. Every rank calls it.
+std::int64_t tokens_before(const ExpertRank& rank, std::int64_t tokens) {
+  const auto all = Communicator(rank.dp).share("tokens before", {tokens});
+  std::int64_t before = 0;
+  for (std::int32_t d = 0; d < rank.dp.rank(); ++d) before += all[static_cast<std::size_t>(d)][0];
+  return before;
+}
+
 }  // namespace
 
 struct ParallelLayer::State {
   ExpertRank rank;
   MoeShape shape;
   LayerParts parts;  ///< whose shape is that of the rank's experts
+  ExpertPlaces places;
   std::unique_ptr<Strategy> strategy;
   Workspace token_memory, row_memory;
 
-  State(const ExpertRank& of, StrategyKind kind, const MoeShape& whole, const MoeWeights& weights,
+  State(const ExpertRank& of, const ParallelPlan& plan, const MoeShape& whole, const MoeWeights& weights,
         const MoeLayerOptions& options, const LoadProgress& progress)
       : rank(of),
         shape(whole),
         parts(of.ep.stream(), shape_here(of, whole, weights), weights_here(of, whole, weights), of.local_experts,
               options, progress),
-        strategy(Strategy::make(kind, of, {shape.hidden, shape.router.top_k, options.dtype})) {}
+        places(of.ep.stream(), plan.placement),
+        strategy(Strategy::make(plan.strategy, of, {shape.hidden, shape.router.top_k, options.dtype})) {}
 
   TensorView run_experts(StreamView stream, const RoutedRows& rows);
   void finish(StreamView stream, TensorView routed, TensorView index, const SharedExperts::Output& shared,
@@ -69,13 +80,14 @@ namespace {
 /// Scratch that grows with this rank's tokens.
 struct TokenLayout {
   WorkspaceLayout workspace;
-  std::uint64_t logits, ids, weights, routed, index;
+  std::uint64_t logits, ids, physical, weights, routed, index;
   WeightedInput::Layout input;
   SharedExperts::Layout shared;
 
   TokenLayout(const MoeShape& shape, DType dtype, std::int64_t tokens)
       : logits(workspace.add(f32_bytes(tokens, shape.experts))),
         ids(workspace.add(f32_bytes(tokens, shape.router.top_k))),
+        physical(workspace.add(f32_bytes(tokens, shape.router.top_k))),
         weights(workspace.add(f32_bytes(tokens, shape.router.top_k))),
         routed(workspace.add(f32_bytes(tokens, shape.hidden))),
         index(workspace.add(f32_bytes(tokens, 1))),
@@ -97,11 +109,16 @@ TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t
 
 }  // namespace
 
-ParallelLayer::ParallelLayer(const ExpertRank& rank, StrategyKind strategy, const MoeShape& shape,
+ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                              const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress)
-    : state_(std::make_unique<State>(rank, strategy, shape, weights, standard_only(options), progress)) {
-  require(rank.experts == shape.experts, "parallel layer: the rank shards {} experts, the shape has {}", rank.experts,
-          shape.experts);
+    : state_(std::make_unique<State>(rank, plan, shape, weights, standard_only(options), progress)) {
+  const PlacementPlan& placement = plan.placement;
+  const bool placed = !placement.logical_of.empty();
+  require(!placed || placement.logical() == shape.experts, "parallel layer: {} experts are placed, the shape has {}",
+          placement.logical(), shape.experts);
+  require(rank.experts == (placed ? placement.physical() : shape.experts),
+          "parallel layer: the rank shards {} experts, the {} has {}", rank.experts, placed ? "placement" : "shape",
+          placed ? placement.physical() : shape.experts);
 }
 ParallelLayer::~ParallelLayer() = default;
 ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
@@ -161,8 +178,14 @@ void ParallelLayer::forward(const Forward& args) {
                    routed = f32_rows(memory, layout.routed, tokens, shape.hidden);
   state.parts.router.enqueue(stream, args.x, logits);
   state.parts.choose_experts(stream, logits, ids, weights);
+  TensorView physical = ids;
+  if (state.places.present()) {
+    physical.buffer = memory.slice(layout.physical, f32_bytes(tokens, top_k));
+    state.places.find(stream, ids, state.places.depends_on_token() ? tokens_before(state.rank, tokens) : 0, physical,
+                      args.fault);
+  }
   const WeightedInput input(stream, shape.router, layout.input, memory, args.x, weights);
-  const RoutedRows rows = state.strategy->dispatch({input.x, ids, input.weights, args.fault});
+  const RoutedRows rows = state.strategy->dispatch({input.x, physical, input.weights, args.fault});
   const SharedExperts::Output shared = state.parts.shared.run(stream, args.x, layout.shared, memory);
   const TensorView expert_rows = state.run_experts(stream, rows);
   state.strategy->combine(expert_rows, routed);

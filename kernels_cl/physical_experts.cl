@@ -3,10 +3,10 @@
 
 #define AT(p, first) ((p) ? (p) + (first) : (p))
 
-__kernel void physical_experts(const __global int* ids, ulong ids_first, const __global int* places, ulong places_first,
-                               const __global int* replicas, ulong replicas_first, __global int* physical,
-                               ulong physical_first, __global int* fault, ulong fault_first, int count, int top_k,
-                               int experts, int most_replicas, uint first_token) {
+__kernel void physical_experts_t0(const __global int* ids, ulong ids_first, const __global int* places, ulong places_first,
+                                  const __global int* replicas, ulong replicas_first, __global int* physical,
+                                  ulong physical_first, __global int* fault, ulong fault_first, int count, int top_k,
+                                  int experts, int most_replicas, uint first_token) {
   const int slot = get_global_id(0);
   if (slot >= count) return;
   const int id = ids[ids_first + slot];

@@ -48,6 +48,12 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--strategy", strategy, "how tokens travel")
       ->check(CLI::IsMember({"auto", "mc2", "allgather", "all2allv", "multicast"}))
       ->capture_default_str();
+  command.add_option("--placement", placement, "which experts stand on which rank")
+      ->check(CLI::IsMember({"linear", "round_robin"}))
+      ->capture_default_str();
+  command.add_option("--redundant-experts", redundant_experts, "copies of the first experts, for equal shares")
+      ->check(whole_number(0))
+      ->type_name("N");
   device.add_to(command);
 }
 
@@ -56,6 +62,8 @@ void LayerOptions::check() const {
   refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
   refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
                 "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
+  refuse_unless(redundant_experts == 0 || (ranks > 1 && expert_parallel),
+                "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty(), "--quantize " + quantize + ": this version runs unquantized weights");
@@ -69,6 +77,13 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   dtype_ = options.dtype.value_or(find_layer_weights(checkpoint_, config_).experts.front().gate.plain.dtype);
+  PlaceExperts problem;
+  problem.experts = config_.shape.experts;
+  problem.ranks = options.expert_parallel ? options.ranks : 1;
+  problem.expert_groups = config_.shape.router.groups;
+  problem.redundant = options.redundant_experts;
+  problem.wanted = placement_from_name(options.placement);
+  placement_ = place_experts(problem);
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {

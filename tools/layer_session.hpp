@@ -3,6 +3,7 @@
 // `verify`.
 #include <moecl/checkpoint.hpp>
 #include <moecl/moe_layer.hpp>
+#include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
 #include <moecl/trace.hpp>
 
@@ -20,8 +21,8 @@ struct LayerOptions {
   std::string model_dir;
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", quantize;
-  int ranks = 1, tp = 1;
+  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear";
+  int ranks = 1, tp = 1, redundant_experts = 0;
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   std::vector<std::int64_t> tokens_per_rank;
@@ -77,16 +78,18 @@ class LayerSession {
   virtual void write_trace(const std::string& path) = 0;
 
   const MoeLayerConfig& config() const { return config_; }
+  const PlacementPlan& placement() const { return placement_; }
   DType dtype() const { return dtype_; }
   double load_ms() const { return load_ms_; }
 
  protected:
-  /// Reads the config and decides the dtype; `experts` of the layer are found, not loaded.
+  /// Reads the config, decides the dtype and where experts stand; they are found, not loaded.
   explicit LayerSession(const LayerOptions& options);
 
   Checkpoint checkpoint_;
   MoeLayerConfig config_;
   DType dtype_ = DType::f32;
+  PlacementPlan placement_;
   double load_ms_ = 0;
 };
 

@@ -33,6 +33,9 @@ class ParallelSession final : public LayerSession {
   }
 
  private:
+  ExpertRank place_of(const Communicator& world) const {
+    return {world, options_.tp, placement_.physical(), options_.sharding()};
+  }
   std::vector<std::int64_t> deal(std::int64_t tokens) const;
   void load(std::int64_t most_tokens);
   std::uint64_t host_syncs() const {
@@ -76,13 +79,14 @@ void ParallelSession::load(std::int64_t most_tokens) {
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, config_.shape.experts, options_.sharding());
-    std::vector<std::int64_t> mine(static_cast<std::size_t>(rank.local_experts));
-    std::iota(mine.begin(), mine.end(), rank.first_expert);
+    const ExpertRank rank = place_of(world);
+    const auto first = placement_.logical_of.begin() + rank.first_expert;
+    const std::vector<std::int64_t> mine(first, first + rank.local_experts);
     MoeLayerOptions layer_options;
     layer_options.dtype = dtype_;
-    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, strategy_.kind, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options);
+    layers_[static_cast<std::size_t>(world.rank())] =
+        std::make_unique<ParallelLayer>(rank, ParallelPlan{strategy_.kind, placement_}, config_.shape,
+                                        find_layer_weights(checkpoint_, config_, mine), layer_options);
   });
   load_ms_ = milliseconds_since(start);
 }
@@ -108,7 +112,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     return x;
   };
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, shape.experts, options_.sharding());
+    const ExpertRank rank = place_of(world);
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
     const auto d = static_cast<std::size_t>(rank.dp.rank());
@@ -146,7 +150,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
   group_.run([&](Communicator& world) {
-    const ExpertRank rank(world, options_.tp, shape.experts, options_.sharding());
+    const ExpertRank rank = place_of(world);
     const DeviceTensor x = upload_tokens(rank, world.stream());
     const DeviceTensor out(*world.stream().context, DType::f32, {x.view.shape[0], shape.hidden});
     ParallelLayer::Forward forward;

@@ -67,6 +67,10 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                          {"dp", options.dp_size()},
                          {"ep", options.ranks > 1 && options.expert_parallel}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
+  summary["placement"] = {{"name", name(session.placement().placement)},
+                          {"reason", session.placement().reason},
+                          {"experts", session.placement().physical()},
+                          {"redundant_experts", options.redundant_experts}};
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
   summary["kernels"] = nlohmann::ordered_json::array();
@@ -96,8 +100,10 @@ void print(const nlohmann::ordered_json& s) {
   fmt::print("on {} / {} (driver {})\n", text(s["devices"][0]["platform"]), text(s["devices"][0]["name"]),
              text(s["devices"][0]["driver"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
-  fmt::print("{}; strategy {}: {}\ndense products by {}: {}\n\n", text(s["rank_places"]), text(s["strategy"]["name"]),
-             text(s["strategy"]["reason"]), text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+  fmt::print("{}; strategy {}: {}\n{} experts placed {}: {}\ndense products by {}: {}\n\n", text(s["rank_places"]),
+             text(s["strategy"]["name"]), text(s["strategy"]["reason"]), s["placement"]["experts"].get<int>(),
+             text(s["placement"]["name"]), text(s["placement"]["reason"]), text(s["dense_backend"]["name"]),
+             text(s["dense_backend"]["reason"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),

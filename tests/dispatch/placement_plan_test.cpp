@@ -50,9 +50,10 @@ TEST(PlacementPlanTest, RoundRobinFallsBackToLinearAndSaysWhy) {
     PlaceExperts problem;
     const char* reason;
   };
-  for (const Case& c : {Case{{8, 1, 4, 0, ExpertPlacement::round_robin}, "instead of round_robin: one rank"},
-                        Case{{8, 2, 4, 2, ExpertPlacement::round_robin}, "instead of round_robin: redundant experts"},
-                        Case{{8, 2, 1, 0, ExpertPlacement::round_robin}, "the router has no expert groups"}}) {
+  for (const Case& c :
+       {Case{{8, 1, 4, 0, ExpertPlacement::round_robin}, "instead of round_robin: the experts are not divided"},
+        Case{{8, 2, 4, 2, ExpertPlacement::round_robin}, "instead of round_robin: redundant experts"},
+        Case{{8, 2, 1, 0, ExpertPlacement::round_robin}, "the router has no expert groups"}}) {
     const PlacementPlan plan = place_experts(c.problem);
     EXPECT_EQ(plan.placement, ExpertPlacement::linear);
     EXPECT_THAT(plan.reason, HasSubstr(c.reason));
@@ -75,7 +76,9 @@ TEST(PlacementPlanTest, RefusesWhatCannotBePlaced) {
   for (const PlaceExperts& problem : {PlaceExperts{0, 1}, PlaceExperts{1, 0}, PlaceExperts{1, 1, 0},
                                       PlaceExperts{1, 1, 1, -1}, PlaceExperts{6, 4, 1, 1}})
     EXPECT_EQ(error_of([&] { place_experts(problem); }).code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(error_of([] { place_experts({6, 4, 1, 1}); }).what(),
+  EXPECT_THAT(error_of([] {
+                place_experts({6, 4, 1, 1});
+              }).what(),
               HasSubstr("6 and 1 of them do not have equal shares of 4 ranks"));
   EXPECT_EQ(placement_from_name("round_robin"), ExpertPlacement::round_robin);
   EXPECT_THAT(error_of([] { placement_from_name("walk"); }).what(), HasSubstr("'walk' is none of linear"));

@@ -21,11 +21,16 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
     DType dtype;
     std::int32_t ranks, tp;
     std::vector<std::int64_t> shares;  ///< tokens of the dp ranks but the last, which has the rest
+    std::int32_t redundant = 0;
+    ExpertPlacement placement = ExpertPlacement::linear;
   };
   const Case cases[] = {{"qwen3-moe-e64k8", DType::f32, 2, 1, {5}},
                         {"qwen2-moe-e16k4", DType::f32, 3, 1, {0, 7}},  // gated shared experts, uneven experts
                         {"deepseek-v3-e32k8-g8", DType::f32, 4, 2, {9}},
+                        {"deepseek-v3-e32k8-g8", DType::f32, 3, 1, {4, 3}, 0, ExpertPlacement::round_robin},
                         {"mixtral-skew", DType::f32, 4, 4, {}},
+                        {"mixtral-skew", DType::f32, 6, 2, {3, 5}, 16},  // every expert at three places
+                        {"qwen3-moe-e64k8", DType::f32, 3, 1, {0, 5}, 2},
                         {"mixtral-odd257-bf16", DType::bf16, 8, 1, {1, 0, 2, 1, 0, 1, 1}}};
   TestDevice& first = *devices()[GetParam().places == Ranks::last_device ? devices().size() - 1 : 0];
   // Where one variant of the products serves few rows and many: DESIGN.md, batch invariance.
@@ -38,10 +43,14 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
     ASSERT_GE(tokens.back(), 0) << c.model;
     const Outputs expected = of_one_rank(first, model);
     Ranks on = make(c.ranks);
+    const PlacementPlan placement = place_experts(
+        {model.config.shape.experts, c.ranks, model.config.shape.router.groups, c.redundant, c.placement});
+    EXPECT_EQ(placement.placement, c.placement);
     for (const StrategyKind kind :
          {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
       SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks, tp " << c.tp);
-      const Outputs got = of_ranks(on, model, kind, c.tp, tokens, GetParam().places != Ranks::all_platforms);
+      const Outputs got =
+          of_ranks(on, model, {kind, placement}, c.tp, tokens, GetParam().places != Ranks::all_platforms);
       EXPECT_EQ(got.ids, expected.ids);
       if (same_bits && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v)) {
         EXPECT_TRUE(got == expected) << relative_error(got.out, expected.out);
@@ -72,7 +81,7 @@ TEST_P(ParallelLayerTest, PartsOfEveryExpertAreTheLayerOfOneRank) {
     Ranks on = make(c.ranks);
     for (const StrategyKind kind : {StrategyKind::all_gather, StrategyKind::multicast}) {
       SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks, tp " << c.tp);
-      const Outputs got = of_ranks(on, model, kind, c.tp, tokens, GetParam().places != Ranks::all_platforms,
+      const Outputs got = of_ranks(on, model, {kind}, c.tp, tokens, GetParam().places != Ranks::all_platforms,
                                    ExpertSharding::intermediate);
       EXPECT_EQ(got.ids, expected.ids);
       EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
@@ -85,7 +94,7 @@ TEST_P(ParallelLayerTest, PartsOfEveryExpertAreTheLayerOfOneRank) {
 std::vector<std::string> failures_of_rank_2(Ranks& on, const Model& model, std::int64_t tokens, std::int64_t hidden) {
   return failures(on, [&](Communicator& world) {
     const ExpertRank rank(world, 2, model.config.shape.experts);
-    ParallelLayer layer(rank, StrategyKind::mc2, model.config.shape,
+    ParallelLayer layer(rank, {StrategyKind::mc2}, model.config.shape,
                         model.weights(rank.first_expert, rank.local_experts));
     const bool odd = world.rank() == 2;
     const DeviceTensor x(world.stream(), DType::f32, {odd ? tokens : 3, odd ? hidden : model.hidden()}),
@@ -119,8 +128,9 @@ TEST_P(ParallelLayerTest, ARankThatDoesNotComeToTheExchangeIsNamed) {
     std::vector<std::unique_ptr<ParallelLayer>> layers(3);  // made before, so that the deadline is the exchange's
     on.group.run([&](Communicator& world) {
       const ExpertRank rank(world, 1, model.config.shape.experts);
-      layers[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-          rank, StrategyKind::all2all_v, model.config.shape, model.weights(rank.first_expert, rank.local_experts));
+      layers[static_cast<std::size_t>(world.rank())] =
+          std::make_unique<ParallelLayer>(rank, ParallelPlan{StrategyKind::all2all_v}, model.config.shape,
+                                          model.weights(rank.first_expert, rank.local_experts));
     });
     const auto texts = failures(on, [&](Communicator& world) {
       if (world.rank() == 1) {
@@ -148,11 +158,17 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
     const ExpertRank rank(world, 1, shape.experts), other(world, 1, shape.experts - 1);
     const auto refused = [&](const ExpertRank& of, std::int64_t experts, const MoeLayerOptions& options = {}) {
       return std::string(
-          error_of([&] { ParallelLayer(of, StrategyKind::mc2, shape, model.weights(0, experts), options); }).what());
+          error_of([&] { ParallelLayer(of, {StrategyKind::mc2}, shape, model.weights(0, experts), options); }).what());
     };
     EXPECT_THAT(refused(rank, 7), testing::HasSubstr("8, the weights have 7"));
     EXPECT_THAT(refused(other, other.local_experts),
                 testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
+    const auto misplaced = [&](const PlaceExperts& problem) {
+      const ParallelPlan plan{StrategyKind::mc2, place_experts(problem)};
+      return std::string(error_of([&] { ParallelLayer(rank, plan, shape, model.weights(0, 8)); }).what());
+    };
+    EXPECT_THAT(misplaced({15, 2}), testing::HasSubstr("15 experts are placed, the shape has 16"));
+    EXPECT_THAT(misplaced({16, 2, 1, 4}), testing::HasSubstr("the rank shards 16 experts, the placement has 20"));
     MoeLayerOptions batched;
     batched.layout = ExpertLayout::batched;
     const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
@@ -160,7 +176,7 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
     MoeShape narrow = shape;
     narrow.intermediate = 1;
     EXPECT_THAT(std::string(error_of([&] {
-                              ParallelLayer(parts, StrategyKind::all_gather, narrow, model.weights(0, shape.experts));
+                              ParallelLayer(parts, {StrategyKind::all_gather}, narrow, model.weights(0, shape.experts));
                             }).what()),
                 testing::HasSubstr("an intermediate size of 1 is too small for 2 ranks"));
     EXPECT_THAT(refused(rank, 8, batched), testing::HasSubstr("the batched layout is for one rank"));

@@ -30,9 +30,11 @@ struct Model {
   std::int64_t hidden() const { return config.shape.hidden; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(input.size()) / hidden(); }
   MoeWeights weights(std::int64_t first, std::int64_t count) const {
-    std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-    std::iota(ids.begin(), ids.end(), first);
-    return find_layer_weights(checkpoint, config, ids);
+    return weights(place_experts({config.shape.experts}), first, count);
+  }
+  MoeWeights weights(const PlacementPlan& placement, std::int64_t first, std::int64_t count) const {
+    const auto begin = placement.logical_of.begin() + first;
+    return find_layer_weights(checkpoint, config, {begin, begin + count});
   }
 };
 
@@ -78,13 +80,15 @@ inline Outputs of_one_rank(TestDevice& device, const Model& model) {
 }
 
 /// @param tokens  of each dp rank
-inline Outputs of_ranks(Ranks& on, const Model& model, StrategyKind kind, std::int32_t tp,
+inline Outputs of_ranks(Ranks& on, const Model& model, const ParallelPlan& plan, std::int32_t tp,
                         const std::vector<std::int64_t>& tokens, bool one_platform,
                         ExpertSharding sharding = ExpertSharding::experts) {
+  const PlacementPlan placement =
+      plan.placement.logical_of.empty() ? place_experts({model.config.shape.experts}) : plan.placement;
   std::vector<Outputs> parts(static_cast<std::size_t>(on.group.size()));
   on.group.run([&](Communicator& world) {
-    const ExpertRank rank(world, tp, model.config.shape.experts, sharding);
-    ParallelLayer layer(rank, kind, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+    const ExpertRank rank(world, tp, placement.physical(), sharding);
+    ParallelLayer layer(rank, plan, model.config.shape, model.weights(placement, rank.first_expert, rank.local_experts),
                         model.options);
     const auto mine = tokens.begin() + rank.dp.rank();
     parts[static_cast<std::size_t>(world.rank())] =

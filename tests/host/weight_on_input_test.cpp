@@ -53,7 +53,7 @@ TEST_P(WeightOnInputTest, ExpertsSeeTheProduct) {
     for (const StrategyKind kind :
          {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
       SCOPED_TRACE(testing::Message() << name(kind) << ", " << name(dtype));
-      const Outputs got = of_ranks(on, model, kind, 1, {4, 0, model.tokens() - 4}, false);
+      const Outputs got = of_ranks(on, model, {kind}, 1, {4, 0, model.tokens() - 4}, false);
       EXPECT_EQ(got.ids, one.ids);
       EXPECT_LE(relative_error(got.out, one.out), 1e-6);
     }

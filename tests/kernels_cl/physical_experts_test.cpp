@@ -91,7 +91,9 @@ TEST_P(PhysicalExpertsTest, RefusesTensorsThatDoNotFit) {
   EXPECT_THAT(refused([&](auto& args) { args.places = ints({0, 1}); }), testing::HasSubstr("places: expected"));
   EXPECT_THAT(refused([&](auto& args) { args.replicas = ints({1}); }),
               testing::HasSubstr("replicas: expected i32[2], got i32[1]"));
-  EXPECT_THAT(refused([&](auto& args) { args.physical = ints({0, 1}, 1); }),
+  EXPECT_THAT(refused([&](auto& args) {
+                args.physical = ints({0, 1}, 1);
+              }),
               testing::HasSubstr("physical: expected contiguous i32[1, 2], got i32[2, 1]"));
   EXPECT_THAT(refused([&](auto& args) { args.fault = ints({0}); }), testing::HasSubstr("fault: expected i32[4]"));
   EXPECT_THAT(refused([&](auto& args) { args.first_token = -1; }), testing::HasSubstr("first_token: -1"));

@@ -11,7 +11,7 @@ namespace moecl {
 /// What the placement of a layer's experts depends on; every rank must give the same.
 struct PlaceExperts {
   std::int32_t experts = 1;        ///< L: of the model, the logical ones
-  std::int32_t ranks = 1;          ///< R
+  std::int32_t ranks = 1;          ///< R: among which experts are divided
   std::int32_t expert_groups = 1;  ///< of the router
   std::int32_t redundant = 0;      ///< second copies; with them R divides the sum
   ExpertPlacement wanted = ExpertPlacement::linear;

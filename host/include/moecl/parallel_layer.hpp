@@ -1,10 +1,17 @@
 #pragma once
 #include <moecl/moe_layer.hpp>
+#include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
 
 #include <memory>
 
 namespace moecl {
+
+/// How the ranks of a layer work together; the same for all of them.
+struct ParallelPlan {
+  StrategyKind strategy = StrategyKind::mc2;
+  PlacementPlan placement = {};  ///< its places are what ExpertRank counts; empty: every expert at its own number
+};
 
 /// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
 /// device.
@@ -13,11 +20,11 @@ namespace moecl {
 /// Threads: one thread an object. Lifetime: group and context outlive the layer; the layer outlives its commands.
 class ParallelLayer {
  public:
-  /// @param weights  The routed experts [rank.first_expert, rank.first_expert + rank.local_experts); router and shared
-  ///                 experts whole. Where ranks have parts of experts, the layer takes its part of I, the remainder of
-  ///                 uneven parts going to the first ranks. Stops the host.
+  /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts);
+  ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
+  ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it; unsupported  the batched layout
-  ParallelLayer(const ExpertRank& rank, StrategyKind strategy, const MoeShape& shape, const MoeWeights& weights,
+  ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
   ~ParallelLayer();
   ParallelLayer(ParallelLayer&&) noexcept;
@@ -34,7 +41,7 @@ class ParallelLayer {
     TensorView out;  ///< Shape: [T, H] f32, f16 or bf16
     /// Optional outputs.
     TensorView router_logits;  ///< Shape: [T, E] f32
-    TensorView topk_ids;       ///< Shape: [T, K] i32
+    TensorView topk_ids;       ///< Shape: [T, K] i32, logical experts
     TensorView topk_weights;   ///< Shape: [T, K] f32
     TensorView routed_out;     ///< Shape: [T, H], `out` without the shared experts
     TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
