@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "host/json_file.hpp"
+#include "host/shard_index.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -17,26 +18,6 @@ namespace {
 constexpr const char* config_name = "config.json";
 constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
-
-/// A shard lies in the model's own directory: an index from a stranger must not open files elsewhere.
-bool is_plain_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
-}
-
-std::unordered_map<std::string, std::string> read_index(const std::string& path) {
-  const nlohmann::json index = read_json_file(path);
-  const nlohmann::json* map = find_member(index, "weight_map");
-  if (map == nullptr || !map->is_object())
-    fail(ErrorCode::invalid_data, "{}: no \"weight_map\" object of tensor names and shard files", path);
-  std::unordered_map<std::string, std::string> shard_of;
-  for (const auto& [tensor, shard] : map->items()) {
-    if (!shard.is_string() || !is_plain_file_name(shard.get<std::string>()))
-      fail(ErrorCode::invalid_data, "{}: tensor \"{}\" is in {}, not a file name in this directory", path, tensor,
-           shard.dump());
-    shard_of.emplace(tensor, shard.get<std::string>());
-  }
-  return shard_of;
-}
 
 }  // namespace
 
@@ -74,7 +55,7 @@ Checkpoint Checkpoint::open(const std::string& dir) {
   if (!single && !fs::exists(state->path(index_name), ignored))
     fail(ErrorCode::io_error, "{} has neither {} nor {}", dir, single_name, index_name);
   state->config = ModelConfig::load(state->path(config_name));
-  if (!single) state->shard_of = read_index(state->path(index_name));
+  if (!single) state->shard_of = parse_shard_index(read_json_file(state->path(index_name)), state->path(index_name));
   return Checkpoint(std::move(state));
 }
 
