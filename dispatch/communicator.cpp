@@ -91,7 +91,7 @@ struct Communicator::Exchange {
           readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
       wait_on_stream(me.stream, readers);
     } catch (const Error& error) {
-      group.fate.end(fmt::format("rank {}: {}", self.members_[static_cast<std::size_t>(self.rank_)], error.what()));
+      self.abort(error.what());
       throw;
     }
   }
@@ -160,6 +160,14 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
   }
   require(mine >= 0, "part: rank {} is not among its {} members", rank_, members.size());
   return {group_, std::move(ranks), mine};
+}
+
+void Communicator::abort(const std::string& cause) noexcept {
+  try {
+    group_->fate.end(fmt::format("rank {}: {}", members_[static_cast<std::size_t>(rank_)], cause));
+  } catch (const std::bad_alloc&) {
+    group_->fate.end(cause);
+  }
 }
 
 std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, const std::vector<std::int64_t>& mine) {

@@ -21,7 +21,9 @@ Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
 
 RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
   require(!streams.empty(), "group: no ranks");
-  require(options.deadline.count() > 0, "group: a deadline of {} ms", options.deadline.count());
+  constexpr std::int64_t longest_ms = 10'000'000'000;  // clocks count nanoseconds
+  require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
+          "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
   state_->options = options;
   for (const StreamView& stream : streams) {
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());

@@ -19,13 +19,6 @@ constexpr std::size_t largest_struct = 4096;
 // An array: a string would need a destructor at thread exit, and memory when there is none left.
 thread_local char last_message[longest_message] = "";
 
-template <std::size_t N>
-void copy_text(const std::string& from, char (&to)[N]) {
-  to[from.copy(to, N - 1)] = '\0';
-}
-
-const char* text_or_empty(const char* text) { return text != nullptr ? text : ""; }
-
 /// Unset where the caller leaves it to the environment.
 std::optional<bool> switched(std::int32_t value, const char* what) {
   require(value >= MOECL_DEFAULT && value <= MOECL_OFF, "{}: {} is not in [0, {}]", what, value,

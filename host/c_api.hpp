@@ -60,6 +60,15 @@ T& required(T* pointer, const char* what) {
   return *pointer;
 }
 
+/// Cut to fit `room` bytes with its NUL.
+inline void copy_text(const std::string& from, char* to, std::size_t room) { to[from.copy(to, room - 1)] = '\0'; }
+template <std::size_t N>
+void copy_text(const std::string& from, char (&to)[N]) {
+  copy_text(from, to, N);
+}
+
+inline const char* text_or_empty(const char* text) { return text != nullptr ? text : ""; }
+
 /// The value of a field that was left at zero is its default.
 template <class T>
 T or_default(T given, T by_default) {
@@ -72,6 +81,10 @@ DType dtype_of(std::int32_t number, const char* what);
 /// The caller's memory from the offset to the end of the cl_mem.
 /// Errors: invalid_argument  no buffer of the context, or an offset past its end or of another alignment
 BufferView memory_of(const Context& context, moecl_device_array array, std::uint64_t alignment, const char* what);
+/// Rows in the caller's memory. With no rows there may be none.
+/// Errors: invalid_argument  as memory_of, or they do not fit
+TensorView tensor_of(const Context& context, moecl_device_array array, const char* what, DType dtype, std::int64_t rows,
+                     std::int64_t columns);
 /// Errors: invalid_argument  a null event, or one of another cl_context
 WaitList wait_list(const Context& context, std::uint32_t count, _cl_event* const* events);
 

@@ -7,17 +7,6 @@
 namespace moecl::c_api {
 namespace {
 
-TensorView tensor(const Context& context, moecl_device_array array, const char* what, DType dtype, std::int64_t rows,
-                  std::int64_t columns) {
-  if (rows == 0 && array.memory == nullptr) return {{}, dtype, {0, columns}};
-  const BufferView memory = memory_of(context, array, size_bytes(dtype), what);
-  const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_bytes(dtype);
-  require(static_cast<std::uint64_t>(rows) <= memory.size_bytes / row_bytes,
-          "{}: {} rows of {} bytes do not fit the {} bytes of the cl_mem from byte offset {} on", what, rows, row_bytes,
-          memory.size_bytes, array.offset_bytes);
-  return {memory, dtype, {rows, columns}};
-}
-
 TensorView fault_word(const Context& context, moecl_device_array array) {
   constexpr std::uint64_t word_bytes = 16;
   const BufferView memory = memory_of(context, array, sizeof(std::int32_t), "fault");
@@ -41,11 +30,11 @@ MoeLayer::Forward forward_args(const Context& context, const MoeLayer& layer, co
   const DType out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype");
   require(args.tokens >= 0, "tokens: {} is negative", args.tokens);
   const auto given = [&](moecl_device_array array, const char* what, DType dtype, std::int64_t columns) {
-    return array.memory == nullptr ? TensorView() : tensor(context, array, what, dtype, args.tokens, columns);
+    return array.memory == nullptr ? TensorView() : tensor_of(context, array, what, dtype, args.tokens, columns);
   };
   MoeLayer::Forward forward;
-  forward.x = tensor(context, args.x, "x", stored, args.tokens, shape.hidden);
-  forward.out = tensor(context, args.out, "out", out, args.tokens, shape.hidden);
+  forward.x = tensor_of(context, args.x, "x", stored, args.tokens, shape.hidden);
+  forward.out = tensor_of(context, args.out, "out", out, args.tokens, shape.hidden);
   forward.ids = given(args.ids, "ids", DType::i32, shape.router.top_k);
   forward.weights = given(args.weights, "weights", DType::f32, shape.router.top_k);
   forward.router_logits = given(args.router_logits, "router_logits", DType::f32, shape.experts);

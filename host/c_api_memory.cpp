@@ -28,6 +28,17 @@ BufferView memory_of(const Context& context, moecl_device_array array, std::uint
   return {array.memory, array.offset_bytes, size - array.offset_bytes};
 }
 
+TensorView tensor_of(const Context& context, moecl_device_array array, const char* what, DType dtype, std::int64_t rows,
+                     std::int64_t columns) {
+  if (rows == 0 && array.memory == nullptr) return {{}, dtype, {0, columns}};
+  const BufferView memory = memory_of(context, array, size_bytes(dtype), what);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_bytes(dtype);
+  require(static_cast<std::uint64_t>(rows) <= memory.size_bytes / row_bytes,
+          "{}: {} rows of {} bytes do not fit the {} bytes of the cl_mem from byte offset {} on", what, rows, row_bytes,
+          memory.size_bytes, array.offset_bytes);
+  return {memory, dtype, {rows, columns}};
+}
+
 WaitList wait_list(const Context& context, std::uint32_t count, cl_event const* events) {
   require((count == 0) == (events == nullptr), "wait list: {} events at {}", count,
           events == nullptr ? "NULL" : "an array");

@@ -7,13 +7,16 @@
 #include <variant>
 
 #include "host/c_api.hpp"
+#include "host/c_api_ranks.hpp"
 #include "host/npu/describe.hpp"
+#include "host/npu/distribute.hpp"
 #include "host/npu/operator.hpp"
 
 namespace moecl::c_api {
 
 /// A member of a C struct.
-using CField = std::variant<moecl_tensor*, moecl_tensor_list*, std::int64_t*, double*, std::int32_t*, moecl_int_list*>;
+using CField = std::variant<moecl_tensor*, moecl_tensor_list*, std::int64_t*, double*, std::int32_t*, moecl_int_list*,
+                            const char**>;
 
 struct CFields {
   std::vector<CField>& list;
@@ -81,6 +84,7 @@ struct ReadC {
   void parameter(const char* name, std::vector<std::int64_t>& to, const char*) {
     to = to_ints(c.take<moecl_int_list>(), name);
   }
+  void parameter(const char*, std::string& to, const char*) { to = text_or_empty(c.take<const char*>()); }
   template <class T, std::size_t N>
   void choice(const char* name, T& to, const char*, const std::array<const char*, N>&) {
     const std::int32_t value = c.take<std::int32_t>();
@@ -108,6 +112,7 @@ struct WriteDefaults {
     c.take<std::int64_t>() = from.value_or(MOECL_NONE);
   }
   void parameter(const char*, std::vector<std::int64_t>&, const char*) { c.take<moecl_int_list>() = {}; }
+  void parameter(const char*, std::string&, const char*) { c.take<const char*>() = nullptr; }
   template <class T, std::size_t N>
   void choice(const char*, T& from, const char*, const std::array<const char*, N>&) {
     c.take<std::int32_t>() = static_cast<std::int32_t>(from);
@@ -166,10 +171,14 @@ Args read_args(const Context& context, CArgs& from) {
   return args;
 }
 
-template <class Args, class CArgs>
-moecl_status operator_plan(moecl_stream* stream, CArgs* c_args, std::uint64_t* out_workspace_bytes) noexcept {
+/// What operators are called with: a stream, or for those of several ranks a communicator.
+inline StreamView stream_of(moecl_stream* stream) { return required(stream, "stream").stream; }
+inline StreamView stream_of(moecl_communicator* ranks) { return required(ranks, "communicator").communicator.stream(); }
+
+template <class Args, class On, class CArgs>
+moecl_status operator_plan(On* called_with, CArgs* c_args, std::uint64_t* out_workspace_bytes) noexcept {
   return guarded([&] {
-    const StreamView on = required(stream, "stream").stream;
+    const StreamView on = stream_of(called_with);
     std::uint64_t& workspace = required(out_workspace_bytes, "out_workspace_bytes");
     CArgs c = read_struct(c_args, "args");
     Args args = read_args<Args>(*on.context, c);
@@ -182,36 +191,72 @@ moecl_status operator_plan(moecl_stream* stream, CArgs* c_args, std::uint64_t* o
   });
 }
 
-/// Events of the caller around the operator's commands.
 npu::Call to_call(const Context& context, const moecl_call* from);
+
+template <class Args>
+struct CallOf {
+  Args args;
+  npu::Call how;
+  Event done;
+};
+
+/// Events of the caller around the operator's commands.
+template <class Args, class CArgs>
+void read_call(CallOf<Args>& to, const Context& context, const CArgs* c_args, const moecl_call* how,
+               std::uint32_t num_wait_events, _cl_event* const* wait_events, _cl_event** out_event) {
+  CArgs c = read_struct(c_args, "args");
+  to.args = read_args<Args>(context, c);
+  to.how = to_call(context, how);
+  to.how.submit = {wait_list(context, num_wait_events, wait_events), out_event != nullptr ? &to.done : nullptr};
+}
 
 template <class Args, class CArgs>
 moecl_status operator_call(moecl_stream* stream, const CArgs* c_args, const moecl_call* how,
                            std::uint32_t num_wait_events, _cl_event* const* wait_events,
                            _cl_event** out_event) noexcept {
   return guarded([&] {
-    const StreamView on = required(stream, "stream").stream;
-    CArgs c = read_struct(c_args, "args");
-    const Args args = read_args<Args>(*on.context, c);
-    npu::Call call = to_call(*on.context, how);
-    Event done;
-    call.submit = {wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
-    npu::Describe<Args>::run(on, args, call);
-    if (out_event != nullptr) *out_event = done.release();
+    const StreamView on = stream_of(stream);
+    CallOf<Args> call;
+    read_call(call, *on.context, c_args, how, num_wait_events, wait_events, out_event);
+    npu::Describe<Args>::run(on, call.args, call.how);
+    if (out_event != nullptr) *out_event = call.done.release();
+  });
+}
+
+/// As `operator_call`, by all ranks: they hear of a rank whose struct cannot be read.
+template <class Args, class CArgs>
+moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args, const moecl_call* how,
+                           std::uint32_t num_wait_events, _cl_event* const* wait_events,
+                           _cl_event** out_event) noexcept {
+  return guarded([&] {
+    const StreamView on = stream_of(communicator);
+    Communicator& ranks = communicator->communicator;
+    CallOf<Args> call;
+    try {
+      read_call(call, *on.context, c_args, how, num_wait_events, wait_events, out_event);
+    } catch (const Error&) {
+      npu::refuse(ranks, npu::Describe<Args>::name);
+      throw;
+    }
+    npu::Describe<Args>::run(ranks, call.args, call.how);
+    if (out_event != nullptr) *out_event = call.done.release();
   });
 }
 
 }  // namespace moecl::c_api
 
-/// The three C functions of an operator.
-#define MOECL_C_OPERATOR(function, Args)                                                                               \
-  moecl_status function##_defaults(function##_args* args) {                                                            \
-    return moecl::c_api::operator_defaults<moecl::npu::Args>(args);                                                    \
-  }                                                                                                                    \
-  moecl_status function##_plan(moecl_stream* stream, function##_args* args, std::uint64_t* out_workspace_bytes) {      \
-    return moecl::c_api::operator_plan<moecl::npu::Args>(stream, args, out_workspace_bytes);                           \
-  }                                                                                                                    \
-  moecl_status function(moecl_stream* stream, const function##_args* args, const moecl_call* call,                     \
-                        std::uint32_t num_wait_events, _cl_event* const* wait_events, _cl_event** out_event) {         \
-    return moecl::c_api::operator_call<moecl::npu::Args>(stream, args, call, num_wait_events, wait_events, out_event); \
+/// The three C functions of an operator that is called with an `on`.
+#define MOECL_C_OPERATOR_ON(on, function, Args)                                                                 \
+  moecl_status function##_defaults(function##_args* args) {                                                     \
+    return moecl::c_api::operator_defaults<moecl::npu::Args>(args);                                             \
+  }                                                                                                             \
+  moecl_status function##_plan(on* called_with, function##_args* args, std::uint64_t* out_workspace_bytes) {    \
+    return moecl::c_api::operator_plan<moecl::npu::Args>(called_with, args, out_workspace_bytes);               \
+  }                                                                                                             \
+  moecl_status function(on* called_with, const function##_args* args, const moecl_call* call,                   \
+                        std::uint32_t num_wait_events, _cl_event* const* wait_events, _cl_event** out_event) {  \
+    return moecl::c_api::operator_call<moecl::npu::Args>(called_with, args, call, num_wait_events, wait_events, \
+                                                         out_event);                                            \
   }
+#define MOECL_C_OPERATOR(function, Args) MOECL_C_OPERATOR_ON(moecl_stream, function, Args)
+#define MOECL_C_COLLECTIVE(function, Args) MOECL_C_OPERATOR_ON(moecl_communicator, function, Args)

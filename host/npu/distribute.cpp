@@ -42,18 +42,31 @@ std::vector<Agreed> Distribution::agreed() const {
           {global_bs == 0 ? "BS (with global_bs 0)" : "global_bs / ranks", most_tokens}};
 }
 
-void agree(Communicator& ranks, const char* name, bool accepted, const Distribution& mine,
-           const std::vector<Agreed>& more) {
+namespace {
+
+/// What a rank says first about its arguments.
+constexpr std::int64_t refuses = 0, accepts = 1;
+
+}  // namespace
+
+void agree(Communicator& ranks, const char* name, const Distribution& mine, const std::vector<Agreed>& more) {
   std::vector<Agreed> numbers = mine.agreed();
   numbers.insert(numbers.end(), more.begin(), more.end());
-  std::vector<std::int64_t> values = {accepted ? 1 : 0};
+  std::vector<std::int64_t> values = {accepts};
   for (const Agreed& number : numbers) values.push_back(number.second);
   const auto all = ranks.share(name, values);
-  for (std::size_t r = 0; r < all.size(); ++r) require(all[r][0] == 1, "rank {} refuses its arguments", r);
+  for (std::size_t r = 0; r < all.size(); ++r) require(all[r][0] == accepts, "rank {} refuses its arguments", r);
   for (std::size_t r = 0; r < all.size(); ++r)
     for (std::size_t i = 0; i < numbers.size(); ++i)
       require(all[r].size() == values.size() && all[r][i + 1] == all[0][i + 1], "{}: rank {} has {}, rank 0 has {}",
               numbers[i].first, r, all[r][i + 1], all[0][i + 1]);
+}
+
+void refuse(Communicator& ranks, const char* name) {
+  try {
+    ranks.share(name, {refuses});
+  } catch (const Error&) {  // the refusal is what this rank has to say
+  }
 }
 
 SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts) {

@@ -104,10 +104,12 @@ TensorView exchange_slabs(Steps& steps, Communicator* ranks, const TensorView& s
 /// A vector as a matrix of one column.
 inline TensorView as_column(const TensorView& view) { return reshaped(view, {view.elements(), 1}); }
 
-/// Tells the others whether this rank refuses its arguments, and hears the same from them.
+/// Tells the others that this rank accepts its arguments, and hears from them.
 /// Errors: invalid_argument  somebody refuses, or the numbers disagree
-void agree(Communicator& ranks, const char* name, bool accepted, const Distribution& mine,
-           const std::vector<Agreed>& more);
+void agree(Communicator& ranks, const char* name, const Distribution& mine, const std::vector<Agreed>& more);
+
+/// Tells the others that this rank refuses its arguments, whatever they say.
+void refuse(Communicator& ranks, const char* name);
 
 /// As `call`, by all ranks. `compose` takes the communicator too: null while checking.
 template <class Args, class Compose>
@@ -129,13 +131,17 @@ void call_together(Communicator& ranks, const Args& args, const Call& how, Compo
     std::vector<Agreed> all = more;
     all.emplace_back("strict validation with a fault word",
                      how.validation == Validation::strict && how.fault.present() ? 1 : 0);
-    try {
-      agree(ranks, Describe<Args>::name, refusal == nullptr, mine, all);
-    } catch (const Error&) {
-      if (refusal == nullptr) throw;
+    if (refusal != nullptr) {
+      refuse(ranks, Describe<Args>::name);
+      std::rethrow_exception(refusal);
     }
-    if (refusal != nullptr) std::rethrow_exception(refusal);
-    enqueue_call(ranks.stream(), args, how, [&](Steps& steps, const Args& a) { compose(steps, a, &ranks); });
+    agree(ranks, Describe<Args>::name, mine, all);
+    try {
+      enqueue_call(ranks.stream(), args, how, [&](Steps& steps, const Args& a) { compose(steps, a, &ranks); });
+    } catch (const std::exception& error) {
+      ranks.abort(error.what());
+      throw;
+    }
   });
 }
 

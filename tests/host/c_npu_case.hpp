@@ -66,17 +66,28 @@ struct CallersCase {
   CallersQueue caller;
   cli::OperatorCase recorded;
   Gaps gaps;
+  std::int32_t rank;                 ///< of the group that makes the call together; -1: a call by one rank
   std::vector<std::string> tensors;  ///< the inputs, then the outputs
   std::list<cl_mem> memory;
   std::list<std::vector<moecl_tensor>> lists;
   std::list<std::vector<std::int64_t>> ints;
+  std::vector<cli::OutputTensor> outputs;  ///< after a call that worked
 
-  CallersCase(const TestDevice& device, const std::string& name, const Gaps& with_gaps)
-      : caller(device), recorded(cli::OperatorCase::open(data_path("operators/" + name + ".json"))), gaps(with_gaps) {}
+  CallersCase(const TestDevice& device, const std::string& name, const Gaps& with_gaps, std::int32_t of_rank = -1)
+      : caller(device),
+        recorded(cli::OperatorCase::open(data_path("operators/" + name + ".json"))),
+        gaps(with_gaps),
+        rank(of_rank) {}
   CallersCase(const CallersCase&) = delete;
   CallersCase& operator=(const CallersCase&) = delete;
   ~CallersCase() {
     for (cl_mem held : memory) clReleaseMemObject(held);
+  }
+
+  /// "in" and "x": what the case calls that tensor. The first version's index stands beside the second's.
+  std::string key(const char* kind, const std::string& name) const {
+    return (rank < 0 ? "" : "rank" + std::to_string(rank) + ".") + kind + "." + name +
+           (name == "expand_idx" ? "_v1" : "");
   }
 
   static constexpr std::uint64_t offset_bytes = 64;  ///< where each tensor stands in its cl_mem
@@ -102,8 +113,8 @@ struct CallersCase {
     const moecl_device_array at = allocate(std::move(bytes));
     tensor.memory = at.memory, tensor.offset_bytes = at.offset_bytes;
   }
-  moecl_tensor upload(const std::string& name) {
-    const HostTensor from = recorded.tensors.tensor(name);
+  moecl_tensor upload(const std::string& name) { return upload(name, recorded.tensors.tensor(name)); }
+  moecl_tensor upload(const std::string& name, const HostTensor& from) {
     moecl_tensor to{nullptr, 0, c_dtype(from.dtype), static_cast<std::int32_t>(from.shape.size()), {}, {}};
     std::copy(from.shape.begin(), from.shape.end(), to.shape);
     place(name, to, from.data);
@@ -133,12 +144,17 @@ struct SetFromCase {
   CallersCase& from;
 
   void input(const char* name, moecl_tensor& to, const char*) {
-    const std::string key = std::string("in.") + name;
+    const std::string key = from.key("in", name);
     if (from.recorded.tensors.has(key)) to = from.upload(key);
+    if (name == std::string_view("expand_idx")) {  // what the dispatch of the same name gave
+      std::string dispatch = from.recorded.path;
+      dispatch.replace(dispatch.find("_combine_"), 9, "_dispatch_");
+      to = from.upload(key, cli::OperatorCase::open(dispatch).tensors.tensor(from.key("out", name)));
+    }
   }
   void input(const char* name, moecl_tensor_list& to, const char*) {
     std::vector<moecl_tensor>& list = from.lists.emplace_back();
-    const std::string key = std::string("in.") + name;
+    const std::string key = from.key("in", name);
     if (from.recorded.tensors.has(key)) list.push_back(from.upload(key));
     for (std::string item = key + ".0"; from.recorded.tensors.has(item); item = key + "." + std::to_string(list.size()))
       list.push_back(from.upload(item));
@@ -146,9 +162,12 @@ struct SetFromCase {
   }
   template <class T>
   void parameter(const char* name, T& to, const char*) {
-    const nlohmann::json value = from.recorded.rules["parameters"].value(name, nlohmann::json());
+    nlohmann::json value = from.recorded.rules["parameters"].value(name, nlohmann::json());
+    if (name == std::string_view("ep_rank_id")) value = from.rank;
     if (value.is_null()) return;
-    if constexpr (std::is_same_v<T, moecl_int_list>) {
+    if constexpr (std::is_same_v<T, const char*>) {
+      FAIL() << name << ": no case names its group";
+    } else if constexpr (std::is_same_v<T, moecl_int_list>) {
       std::vector<std::int64_t>& list = from.ints.emplace_back(value.get<std::vector<std::int64_t>>());
       to = {list.data(), static_cast<std::int64_t>(list.size())};
     } else if (value.is_string()) {
@@ -185,10 +204,10 @@ struct PlannedOutputs {
   template <class... Rest>
   void choice(const Rest&...) {}
   void output(const char* name, moecl_tensor& tensor, const char*) {
-    if (tensor.rank != 0) each(std::string("out.") + name, tensor);
+    if (tensor.rank != 0) each(of.key("out", name), tensor);
   }
   void output(const char* name, moecl_tensor_list& list, const char*) {
-    const std::string key = std::string("out.") + name;
+    const std::string key = of.key("out", name);
     const bool plain = list.count == 1 && of.recorded.tensors.has(key);
     for (std::int64_t i = 0; i < list.count; ++i) each(plain ? key : key + "." + std::to_string(i), list.items[i]);
   }
@@ -200,45 +219,36 @@ void for_each_planned(const CallersCase& of, CArgs& args, F each) {
   npu::Describe<Args>::fields(args, visit);
 }
 
-/// The outputs agree with the case by its own rules, and there are no others.
-template <class Args, class CArgs>
-void expect_outputs(CallersCase& of, CArgs& args) {
-  std::vector<cli::OutputTensor> outputs;
-  for_each_planned<Args>(of, args, [&](const std::string& name, const moecl_tensor& tensor) {
-    EXPECT_TRUE(of.recorded.tensors.has(name)) << name;
-    outputs.push_back({name, dtype_of(tensor.dtype), {tensor.shape, tensor.shape + tensor.rank}, of.download(tensor)});
-  });
-  const std::vector<cli::OutputVerdict> verdicts = cli::check_outputs(of.recorded, outputs);
-  EXPECT_EQ(verdicts.size(), outputs.size());
+/// The outputs agree with the case by its own rules. Returns how many it compares.
+inline std::size_t expect_outputs(const cli::OperatorCase& recorded, const std::vector<cli::OutputTensor>& outputs) {
+  for (const cli::OutputTensor& output : outputs) EXPECT_TRUE(recorded.tensors.has(output.name)) << output.name;
+  const std::vector<cli::OutputVerdict> verdicts = cli::check_outputs(recorded, outputs);
   for (const cli::OutputVerdict& verdict : verdicts) EXPECT_EQ(verdict.difference, "") << verdict.name;
+  return verdicts.size();
 }
 
-/// The three functions of an operator.
-template <class CArgs>
+/// The three functions of an operator that is called with a stream, or with a communicator.
+template <class CArgs, class On = moecl_stream>
 struct COperator {
   moecl_status (*defaults)(CArgs*);
-  moecl_status (*plan)(moecl_stream*, CArgs*, std::uint64_t*);
-  moecl_status (*call)(moecl_stream*, const CArgs*, const moecl_call*, std::uint32_t, cl_event const*, cl_event*);
+  moecl_status (*plan)(On*, CArgs*, std::uint64_t*);
+  moecl_status (*call)(On*, const CArgs*, const moecl_call*, std::uint32_t, cl_event const*, cl_event*);
 };
 
 struct Outcome {
   moecl_status call = MOECL_OK, fault = MOECL_OK;
 };
 
-/// Plans and calls the operator between two events, and compares what it gives unless it refuses or finds a fault.
-template <class Args, class CArgs>
-Outcome run_case(CallersCase& of, const COperator<CArgs>& with,
-                 const std::function<void(CArgs&, moecl_call&)>& change = {}) {
-  ContextHandle context;
-  StreamHandle stream;
-  EXPECT_OK(moecl_context_wrap(of.caller.context, nullptr, context.out()));
-  EXPECT_OK(moecl_stream_wrap(context, of.caller.queue, stream.out()));
+/// Plans and calls the operator between two events; `of` has what it gives unless it refuses or finds a fault.
+template <class Args, class CArgs, class On>
+Outcome run_case_on(On* on, moecl_stream* stream, CallersCase& of, const COperator<CArgs, On>& with,
+                    const std::function<void(CArgs&, moecl_call&)>& change = {}) {
   CArgs args = sized<CArgs>();
   EXPECT_OK(with.defaults(&args));
   SetFromCase set{of};
   npu::Describe<Args>::fields(args, set);
   std::uint64_t workspace_bytes = 0;
-  if (const moecl_status refused = with.plan(stream, &args, &workspace_bytes); refused != MOECL_OK) return {refused};
+  if (const moecl_status refused = with.plan(on, &args, &workspace_bytes); refused != MOECL_OK) return {refused};
   for_each_planned<Args>(of, args,
                          [&](const std::string& name, moecl_tensor& tensor) { of.place(name, tensor, nullptr); });
 
@@ -248,15 +258,34 @@ Outcome run_case(CallersCase& of, const COperator<CArgs>& with,
   how.fault = of.allocate(std::vector<std::byte>(16));
   if (change) change(args, how);
   cl_event start = clCreateUserEvent(of.caller.context, nullptr), done = nullptr;
-  const moecl_status status = with.call(stream, &args, &how, 1, &start, &done);
+  const moecl_status status = with.call(on, &args, &how, 1, &start, &done);
   EXPECT_EQ(clSetUserEventStatus(start, CL_COMPLETE), CL_SUCCESS);
   clReleaseEvent(start);
   if (status != MOECL_OK) return {status};
   EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
   clReleaseEvent(done);
   const moecl_status fault = moecl_check_fault(stream, how.fault);
-  if (fault == MOECL_OK) expect_outputs<Args>(of, args);
+  if (fault == MOECL_OK)
+    for_each_planned<Args>(of, args, [&](const std::string& name, const moecl_tensor& tensor) {
+      of.outputs.push_back(
+          {name, dtype_of(tensor.dtype), {tensor.shape, tensor.shape + tensor.rank}, of.download(tensor)});
+    });
   return {MOECL_OK, fault};
+}
+
+/// Compares what it gives, too.
+template <class Args, class CArgs>
+Outcome run_case(CallersCase& of, const COperator<CArgs>& with,
+                 const std::function<void(CArgs&, moecl_call&)>& change = {}) {
+  ContextHandle context;
+  StreamHandle stream;
+  EXPECT_OK(moecl_context_wrap(of.caller.context, nullptr, context.out()));
+  EXPECT_OK(moecl_stream_wrap(context, of.caller.queue, stream.out()));
+  const Outcome outcome = run_case_on<Args, CArgs, moecl_stream>(stream, stream, of, with, change);
+  if (outcome.call == MOECL_OK && outcome.fault == MOECL_OK) {
+    EXPECT_EQ(expect_outputs(of.recorded, of.outputs), of.outputs.size());
+  }
+  return outcome;
 }
 
 }  // namespace moecl::test

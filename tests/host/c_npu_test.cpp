@@ -2,6 +2,7 @@
 #include "tests/host/c_npu.h"
 
 #include <moecl/npu_activation.h>
+#include <moecl/npu_distribute.h>
 #include <moecl/npu_gating.h>
 #include <moecl/npu_matmul.h>
 #include <moecl/npu_quant.h>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "host/npu/describe_activation.hpp"
+#include "host/npu/describe_distribute.hpp"
 #include "host/npu/describe_gating.hpp"
 #include "host/npu/describe_matmul.hpp"
 #include "host/npu/describe_quant.hpp"
@@ -58,6 +60,18 @@ void for_each_operator(With with) {
 #undef WITH
 }
 
+/// Calls with(Args{}, COperator) for every operator of several ranks; c_ranks_test.cpp runs them.
+template <class With>
+void for_each_collective(With with) {
+#define WITH(Args, function) \
+  with(npu::Args(), COperator<function##_args, moecl_communicator>{function##_defaults, function##_plan, function})
+  WITH(MoeDistributeDispatchArgs, moecl_moe_distribute_dispatch);
+  WITH(MoeDistributeDispatchV2Args, moecl_moe_distribute_dispatch_v2);
+  WITH(MoeDistributeCombineArgs, moecl_moe_distribute_combine);
+  WITH(MoeDistributeCombineV2Args, moecl_moe_distribute_combine_v2);
+#undef WITH
+}
+
 template <class... Values>
 constexpr bool same(Values... pairs) {
   const int numbers[] = {static_cast<int>(pairs)...};
@@ -91,6 +105,9 @@ static_assert(same(MOECL_CODE_NONE, npu::CodeType::none, MOECL_CODE_E4M3, npu::C
 static_assert(same(MOECL_ROUND_MODE_RINT, npu::RoundMode::rint, MOECL_ROUND_MODE_ROUND, npu::RoundMode::round,
                    MOECL_ROUND_MODE_FLOOR, npu::RoundMode::floor, MOECL_ROUND_MODE_CEIL, npu::RoundMode::ceil,
                    MOECL_ROUND_MODE_TRUNC, npu::RoundMode::trunc));
+static_assert(same(MOECL_COMM_ALG_DEFAULT, npu::CommAlg::by_default, MOECL_COMM_ALG_FULLMESH, npu::CommAlg::fullmesh,
+                   MOECL_COMM_ALG_FULLMESH_V1, npu::CommAlg::fullmesh_v1, MOECL_COMM_ALG_FULLMESH_V2,
+                   npu::CommAlg::fullmesh_v2, MOECL_COMM_ALG_HIERARCHY, npu::CommAlg::hierarchy));
 static_assert(same(MOECL_SWIGLU_QUANT_RECIPROCAL, npu::SwigluQuantRounding::reciprocal,
                    MOECL_SWIGLU_QUANT_DOUBLE_ROUNDING, npu::SwigluQuantRounding::double_rounding));
 
@@ -106,6 +123,8 @@ struct ParameterNumbers {
   static double number(const std::optional<DType>& value) { return value ? c_dtype(*value) : MOECL_DEFAULT_DTYPE; }
   static double number(const std::vector<std::int64_t>& value) { return static_cast<double>(value.size()); }
   static double number(const moecl_int_list& value) { return static_cast<double>(value.count); }
+  static double number(const std::string& value) { return static_cast<double>(value.size()); }
+  static double number(const char* value) { return value == nullptr ? 0 : static_cast<double>(std::strlen(value)); }
 
   template <class... Rest>
   void input(const Rest&...) {}
@@ -130,17 +149,17 @@ std::vector<double> parameter_numbers(From& from) {
 
 TEST(CNpu, HasEveryOperatorWithItsDefaults) {
   std::set<std::string> here, all;
-  for_each_operator([&]<class Args, class CArgs>(Args cpp, const COperator<CArgs>& with, const char*) {
+  const auto expect_defaults = [&]<class Args, class CArgs, class On>(Args cpp, const COperator<CArgs, On>& with) {
     here.insert(npu::Describe<Args>::name);
     CArgs c;
     std::memset(static_cast<void*>(&c), 0x5a, sizeof(c));
     c.size_bytes = sizeof(c);
     ASSERT_OK(with.defaults(&c));
     EXPECT_EQ(parameter_numbers<Args>(c), parameter_numbers<Args>(cpp)) << npu::Describe<Args>::name;
-  });
-  for (const npu::Operator& about : npu::operators())
-    if (std::string_view(about.name).find("distribute") == std::string_view::npos)  // needs a communicator: C has none
-      all.insert(about.name);
+  };
+  for_each_operator([&](const auto& cpp, const auto& with, const char*) { expect_defaults(cpp, with); });
+  for_each_collective([&](const auto& cpp, const auto& with) { expect_defaults(cpp, with); });
+  for (const npu::Operator& about : npu::operators()) all.insert(about.name);
   EXPECT_EQ(here, all);
 }
 

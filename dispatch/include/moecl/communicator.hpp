@@ -92,6 +92,8 @@ class Communicator {
   /// The communicator of those members (by their rank here), of which this rank is one; they all call it with the same
   /// list. Ranks count in the order of the list.
   Communicator part(const std::vector<std::int32_t>& members) const;
+  /// Ends the group for everyone, as RankGroup::abort, with this rank in front of the cause.
+  void abort(const std::string& cause) noexcept;
 
   /// Numbers of every rank, on the host. No device work.
   std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine);

@@ -1,6 +1,7 @@
 #ifndef MOECL_H
 #define MOECL_H
-// moecl's C interface: one MoE layer on one OpenCL device. C99 and C++.
+// moecl's C interface: one MoE layer on one OpenCL device. C99 and C++. Operators are in npu_<family>.h, groups of
+// ranks in rank_group.h.
 //
 // Status     Every function returns MOECL_OK or says what kind of thing went wrong; moecl_last_error_message() says it
 // in

@@ -1,0 +1,104 @@
+#ifndef MOECL_RANK_GROUP_H
+#define MOECL_RANK_GROUP_H
+// Ranks of one process that exchange device memory, and their collectives; npu_distribute.h has the operators on them.
+//
+// A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
+// same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
+// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned.
+//
+// The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
+// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
+// the same streams.
+#include <moecl/moecl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct moecl_rank_group moecl_rank_group;
+/// One rank's end of the exchanges within a group or a part of it.
+typedef struct moecl_communicator moecl_communicator;
+
+/// How bytes move between two ranks.
+typedef enum moecl_transport {
+  MOECL_TRANSPORT_PROBED = 0,          ///< for each pair the faster one in a probe that also checks the data
+  MOECL_TRANSPORT_SHARED_CONTEXT = 1,  ///< the receiver copies out of the sender's cl_mem; ranks of one cl_context
+  MOECL_TRANSPORT_STAGED = 2           ///< through pinned host memory, by a thread of the receiver
+} moecl_transport;
+
+typedef struct moecl_rank_group_options {
+  uint64_t size_bytes;
+  int64_t deadline_ms;  ///< how long a rank waits for its peers in any call; 0: 30000
+  int32_t transport;    ///< moecl_transport, of every pair
+} moecl_rank_group_options;
+
+typedef struct moecl_transport_info {
+  uint64_t size_bytes;
+  int32_t transport;  ///< moecl_transport that was chosen
+  char reason[256];   ///< "same device, 5.1 GB/s in the probe"
+} moecl_transport_info;
+
+/// A group of the ranks 0, 1, ... of those streams, which may be of different contexts and platforms. Stops the host
+/// for the probe. The group keeps what it needs of the streams, which may be destroyed.
+/// @param options  NULL for the defaults.
+/// Errors: invalid_argument  no stream, or a transport that a pair cannot have; device_error
+moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count,
+                                     const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// NULL is no error. Communicators keep what they need. No rank may be in a call.
+moecl_status moecl_rank_group_destroy(moecl_rank_group* group);
+/// How rank `to` receives from rank `from`.
+moecl_status moecl_rank_group_transport(const moecl_rank_group* group, int32_t from, int32_t to,
+                                        moecl_transport_info* out_info);
+/// Ends the group for everyone, for example when a rank fails outside of moecl. A group that ended keeps its first
+/// cause. Threads: any.
+moecl_status moecl_rank_group_abort(moecl_rank_group* group, const char* cause);
+/// Why the group ended, cut to fit `text_bytes` with its NUL; "" while it is whole. Threads: any.
+moecl_status moecl_rank_group_failure(const moecl_rank_group* group, char* out_text, uint64_t text_bytes);
+
+/// What rank `rank` uses, in its own host thread.
+moecl_status moecl_rank_group_communicator(moecl_rank_group* group, int32_t rank,
+                                           moecl_communicator** out_communicator);
+/// The communicator of those members (by their rank here), of which this rank is one; they all call it with the same
+/// list. Ranks count in the order of the list. A refusal leaves the group whole.
+moecl_status moecl_communicator_part(const moecl_communicator* communicator, const int32_t* members, int32_t count,
+                                     moecl_communicator** out_communicator);
+/// NULL is no error.
+moecl_status moecl_communicator_destroy(moecl_communicator* communicator);
+
+typedef struct moecl_communicator_info {
+  uint64_t size_bytes;
+  int32_t rank;
+  int32_t size;             ///< R
+  uint64_t bytes_received;  ///< from other ranks so far, over all communicators of this rank
+} moecl_communicator_info;
+moecl_status moecl_communicator_describe(const moecl_communicator* communicator, moecl_communicator_info* out_info);
+
+// Collectives. Where nothing moves, a `memory` may be NULL. Arrays have an element for each rank.
+
+/// No rank's stream goes on before every rank has come.
+moecl_status moecl_barrier(moecl_communicator* communicator);
+/// recv = sends of rank 0, 1, ... one after the other; rank r's has bytes[r] bytes, the same array on every rank.
+moecl_status moecl_all_gather(moecl_communicator* communicator, moecl_device_array send, moecl_device_array recv,
+                              const uint64_t* bytes);
+/// `data` of `root` to everyone.
+moecl_status moecl_broadcast(moecl_communicator* communicator, moecl_device_array data, uint64_t bytes, int32_t root);
+/// send_bytes[r] bytes from send_offsets[r] of `send` on to rank r; what rank r sends here goes to recv_offsets[r] of
+/// `recv`.
+moecl_status moecl_all_to_all_v(moecl_communicator* communicator, moecl_device_array send, const uint64_t* send_offsets,
+                                const uint64_t* send_bytes, moecl_device_array recv, const uint64_t* recv_offsets,
+                                const uint64_t* recv_bytes);
+/// out = this rank's rows of the sum over ranks of `data`; rank r owns rows[r] rows, in order of rank. f32 sums in
+/// order of rank, so every run gives the same bits.
+/// @param data   Shape: [sum of rows, width] of dtype. @param out  Shape: [rows[rank], width] of dtype
+/// @param dtype  moecl_dtype f32, f16 or bf16
+moecl_status moecl_reduce_scatter(moecl_communicator* communicator, moecl_device_array data, moecl_device_array out,
+                                  int32_t dtype, int64_t width, const int64_t* rows);
+/// data = sum over ranks of data, the same bits everywhere.
+/// @param data  Shape: [rows, width] of dtype
+moecl_status moecl_all_reduce(moecl_communicator* communicator, moecl_device_array data, int32_t dtype, int64_t rows,
+                              int64_t width);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,299 @@
+// Groups of ranks through the C interface.
+#include "tests/host/c_ranks.h"
+
+#include <moecl/npu_distribute.h>
+
+#include <mutex>
+#include <thread>
+
+#include "host/npu/describe_distribute.hpp"
+#include "tests/host/c_npu_case.hpp"
+
+namespace moecl::test {
+namespace {
+
+using GroupHandle = Handle<moecl_rank_group, moecl_rank_group_destroy>;
+using CommunicatorHandle = Handle<moecl_communicator, moecl_communicator_destroy>;
+
+/// Numbers of the usable devices.
+std::vector<std::int32_t> usable_devices() {
+  std::vector<std::int32_t> usable;
+  std::int32_t count = 0;
+  EXPECT_OK(moecl_device_count(&count));
+  for (std::int32_t i = 0; i < count; ++i) {
+    auto info = sized<moecl_device_info>();
+    EXPECT_OK(moecl_device_describe(i, &info));
+    if (info.refused[0] == '\0') usable.push_back(i);
+  }
+  return usable;
+}
+
+TEST(CRanks, DispatchAndCombineInACProgram) {
+  std::vector<std::vector<std::int32_t>> places;
+  for (const std::int32_t device : usable_devices()) places.push_back({device});
+  ASSERT_FALSE(places.empty());
+  if (places.size() > 1) places.push_back(usable_devices());
+  for (const auto& place : places)
+    for (const std::int32_t ranks : {2, 4})
+      for (const moecl_transport transport : {MOECL_TRANSPORT_PROBED, MOECL_TRANSPORT_STAGED}) {
+        SCOPED_TRACE(testing::Message() << ranks << " ranks on " << place.size() << " devices from " << place.front()
+                                        << ", transport " << transport);
+        std::int32_t wrong = -1;
+        EXPECT_EQ(c_ranks_run(place.data(), static_cast<std::int32_t>(place.size()), ranks, transport, &wrong), 1);
+        EXPECT_EQ(wrong, 0);
+      }
+}
+
+/// A group of the caller's queues of one device, by default in one cl_context.
+struct CGroup {
+  explicit CGroup(std::int32_t ranks, std::int64_t deadline_ms = 0)
+      : streams(static_cast<std::size_t>(ranks)), communicators(streams.size()) {
+    EXPECT_OK(moecl_context_wrap(caller.context, nullptr, context.out()));
+    std::vector<moecl_stream*> handles;
+    for (StreamHandle& stream : streams) {
+      EXPECT_OK(moecl_stream_create(context, 0, stream.out()));
+      handles.push_back(stream);
+    }
+    auto options = sized<moecl_rank_group_options>();
+    options.deadline_ms = deadline_ms;
+    EXPECT_OK(moecl_rank_group_create(handles.data(), ranks, &options, group.out()));
+    for (std::size_t rank = 0; rank < communicators.size(); ++rank)
+      EXPECT_OK(moecl_rank_group_communicator(group, static_cast<std::int32_t>(rank), communicators[rank].out()));
+  }
+  CGroup(const CGroup&) = delete;
+  CGroup& operator=(const CGroup&) = delete;
+  ~CGroup() {
+    for (cl_mem held : memory) clReleaseMemObject(held);
+  }
+
+  moecl_device_array allocate(const std::vector<float>& values) {
+    const std::size_t bytes = values.size() * sizeof(float);
+    cl_mem made = clCreateBuffer(caller.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes,
+                                 const_cast<float*>(values.data()), nullptr);
+    EXPECT_NE(made, nullptr);
+    const std::lock_guard lock(mutex);
+    memory.push_back(made);
+    return {made, 0};
+  }
+  std::vector<float> read(std::size_t rank, moecl_device_array from, std::size_t count) const {
+    std::vector<float> values(count);
+    cl_command_queue queue = nullptr;
+    EXPECT_OK(moecl_stream_native(streams[rank], &queue));
+    EXPECT_EQ(clEnqueueReadBuffer(queue, from.memory, CL_TRUE, from.offset_bytes, count * sizeof(float), values.data(),
+                                  0, nullptr, nullptr),
+              CL_SUCCESS);
+    return values;
+  }
+  std::string failure() const {
+    char text[256] = "unset";
+    EXPECT_OK(moecl_rank_group_failure(group, text, sizeof(text)));
+    return text;
+  }
+  /// A thread for each rank.
+  void run(const std::function<void(std::size_t rank, moecl_communicator*)>& body) {
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < communicators.size(); ++rank)
+      threads.emplace_back([&, rank] { body(rank, communicators[rank]); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  CallersQueue caller{*devices()[0]};
+  ContextHandle context;
+  std::vector<StreamHandle> streams;
+  GroupHandle group;
+  std::vector<CommunicatorHandle> communicators;
+  std::mutex mutex;
+  std::vector<cl_mem> memory;
+};
+
+TEST(CRanks, Collectives) {
+  CGroup on(3);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    const auto mine = static_cast<float>(rank);
+    const moecl_device_array nothing{};
+    EXPECT_OK(moecl_barrier(communicator));
+
+    const std::uint64_t sizes[] = {8, 0, 4};
+    const moecl_device_array gathered = on.allocate(std::vector<float>(3, -1)), two = on.allocate({mine, mine + 10});
+    EXPECT_OK(moecl_all_gather(communicator, rank == 1 ? nothing : two, gathered, sizes));
+    EXPECT_EQ(on.read(rank, gathered, 3), (std::vector<float>{0, 10, 2}));
+
+    EXPECT_OK(moecl_broadcast(communicator, two, 8, 2));
+    EXPECT_EQ(on.read(rank, two, 2), (std::vector<float>{2, 12}));
+
+    const std::uint64_t offsets[] = {8, 4, 0}, bytes[] = {4, 4, 4}, places[] = {0, 4, 8};
+    const moecl_device_array sends = on.allocate({100 * mine, 100 * mine + 1, 100 * mine + 2}),
+                             received = on.allocate(std::vector<float>(3, -1));
+    EXPECT_OK(moecl_all_to_all_v(communicator, sends, offsets, bytes, received, places, bytes));
+    const auto block = static_cast<float>(2 - rank);
+    EXPECT_EQ(on.read(rank, received, 3), (std::vector<float>{block, 100 + block, 200 + block}));
+
+    const std::int64_t rows[] = {1, 0, 2};
+    const moecl_device_array data = on.allocate({mine, 1, mine * mine, 2, 10 * mine, 3}),
+                             part = on.allocate(std::vector<float>(4, -1));
+    EXPECT_OK(moecl_reduce_scatter(communicator, data, rank == 1 ? nothing : part, MOECL_F32, 2, rows));
+    const std::vector<float> sums[] = {{3, 3, -1, -1}, {-1, -1, -1, -1}, {5, 6, 30, 9}};
+    EXPECT_EQ(on.read(rank, part, 4), sums[rank]);
+    EXPECT_OK(moecl_all_reduce(communicator, data, MOECL_F32, 3, 2));
+    EXPECT_EQ(on.read(rank, data, 6), (std::vector<float>{3, 3, 5, 6, 30, 9}));
+
+    auto info = sized<moecl_communicator_info>();
+    EXPECT_OK(moecl_communicator_describe(communicator, &info));
+    EXPECT_EQ(info.rank, static_cast<std::int32_t>(rank));
+    EXPECT_EQ(info.size, 3);
+    EXPECT_GT(info.bytes_received, 0U);
+  });
+  EXPECT_EQ(on.failure(), "");
+}
+
+TEST(CRanks, PartsAndHandlesInAnyOrder) {
+  CGroup on(3);
+  on.group.reset();
+  on.streams[1].reset();
+  on.context.reset();
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    if (rank == 0) return;
+    CommunicatorHandle part;
+    const std::int32_t members[] = {2, 1};
+    ASSERT_OK(moecl_communicator_part(communicator, members, 2, part.out()));
+    auto info = sized<moecl_communicator_info>();
+    EXPECT_OK(moecl_communicator_describe(part, &info));
+    EXPECT_EQ(info.rank, rank == 2 ? 0 : 1);
+    EXPECT_EQ(info.size, 2);
+    const moecl_device_array data = on.allocate({static_cast<float>(rank)});
+    EXPECT_OK(moecl_broadcast(part, data, 4, 0));
+    EXPECT_OK(moecl_barrier(part));
+    if (rank == 2) {
+      EXPECT_EQ(on.read(rank, data, 1), std::vector<float>{2});
+    }
+    const std::int32_t without[] = {0};
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "is not among its 1 members",
+                 moecl_communicator_part(communicator, without, 1, part.out()));
+  });
+}
+
+TEST(CRanks, TheFirstCauseEndsTheGroup) {
+  CGroup refusing(3);
+  refusing.run([&](std::size_t rank, moecl_communicator* communicator) {
+    // A refused argument of one rank ends the wait of the others.
+    const moecl_status status = rank == 1 ? moecl_broadcast(communicator, {}, 8, 0) : moecl_barrier(communicator);
+    EXPECT_EQ(status, rank == 1 ? MOECL_INVALID_ARGUMENT : MOECL_DEADLINE_EXCEEDED);
+    EXPECT_THAT(moecl_last_error_message(), testing::HasSubstr("data: the cl_mem is null"));
+    EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "rank 1: data: the cl_mem is null", moecl_barrier(communicator));
+  });
+  EXPECT_THAT(refusing.failure(), testing::HasSubstr("rank 1: data: the cl_mem is null"));
+
+  CGroup aborted(2);
+  EXPECT_OK(moecl_rank_group_abort(aborted.group, "the disk is full"));
+  EXPECT_OK(moecl_rank_group_abort(aborted.group, "and the network is down"));
+  EXPECT_EQ(aborted.failure(), "the disk is full");
+  char cut[9];
+  EXPECT_OK(moecl_rank_group_failure(aborted.group, cut, sizeof(cut)));
+  EXPECT_STREQ(cut, "the disk");
+  EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "the disk is full", moecl_barrier(aborted.communicators[0]));
+
+  const CGroup late(2, 50);
+  EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "rank 0 waited 50 ms for rank 1", moecl_barrier(late.communicators[0]));
+}
+
+TEST(CRanks, RefusesWrongArguments) {
+  CGroup on(2);
+  moecl_rank_group* made = nullptr;
+  moecl_stream* const streams[] = {on.streams[0], nullptr};
+  auto options = sized<moecl_rank_group_options>();
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "no ranks", moecl_rank_group_create(streams, 0, nullptr, &made));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "stream: the pointer is null",
+               moecl_rank_group_create(streams, 2, &options, &made));
+  options.deadline_ms = -5;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-5 ms", moecl_rank_group_create(streams, 1, &options, &made));
+  options.deadline_ms = 0, options.transport = 3;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.transport: 3 is not in [0, 2]",
+               moecl_rank_group_create(streams, 1, &options, &made));
+  EXPECT_EQ(made, nullptr);
+  CommunicatorHandle communicator;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "rank 2 is not in [0, 2)",
+               moecl_rank_group_communicator(on.group, 2, communicator.out()));
+  auto info = sized<moecl_transport_info>();
+  ASSERT_OK(moecl_rank_group_transport(on.group, 0, 1, &info));
+  EXPECT_EQ(info.transport, MOECL_TRANSPORT_SHARED_CONTEXT);
+  EXPECT_THAT(info.reason, testing::HasSubstr("same device"));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "no pair 0 -> 2", moecl_rank_group_transport(on.group, 0, 2, &info));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null", moecl_barrier(nullptr));
+}
+
+/// Each rank of the case in a cl_context and a thread of its own.
+template <class Args, class CArgs>
+void run_together(const TestDevice& device, const std::string& name, const COperator<CArgs, moecl_communicator>& with,
+                  std::int32_t refusing = -1) {
+  SCOPED_TRACE(name);
+  const auto ranks = cli::OperatorCase::open(data_path("operators/" + name + ".json"))
+                         .rules["parameters"]["ep_world_size"]
+                         .get<std::int32_t>();
+  std::list<CallersCase> cases;
+  std::list<ContextHandle> contexts;
+  std::vector<StreamHandle> streams(static_cast<std::size_t>(ranks));
+  std::vector<moecl_stream*> handles;
+  for (StreamHandle& stream : streams) {
+    const CallersCase& of = cases.emplace_back(device, name, Gaps(), static_cast<std::int32_t>(cases.size()));
+    ASSERT_OK(moecl_context_wrap(of.caller.context, nullptr, contexts.emplace_back().out()));
+    ASSERT_OK(moecl_stream_wrap(contexts.back(), of.caller.queue, stream.out()));
+    handles.push_back(stream);
+  }
+  GroupHandle group;
+  ASSERT_OK(moecl_rank_group_create(handles.data(), ranks, nullptr, group.out()));
+  std::vector<std::thread> threads;
+  for (CallersCase& of : cases)
+    threads.emplace_back([&] {
+      CommunicatorHandle communicator;
+      ASSERT_OK(moecl_rank_group_communicator(group, of.rank, communicator.out()));
+      const auto spoil = [&](CArgs& args, moecl_call&) {
+        if (of.rank == refusing) args.size_bytes = 3;
+      };
+      const Outcome outcome = run_case_on<Args, CArgs, moecl_communicator>(
+          communicator, handles[static_cast<std::size_t>(of.rank)], of, with, spoil);
+      EXPECT_OK(outcome.fault);
+      EXPECT_EQ(outcome.call, refusing < 0 ? MOECL_OK : MOECL_INVALID_ARGUMENT) << moecl_last_error_message();
+      if (refusing < 0) return;
+      EXPECT_THAT(moecl_last_error_message(),
+                  testing::HasSubstr(of.rank == refusing ? "size_bytes 3 is no size" : "refuses its arguments"));
+      EXPECT_OK(moecl_barrier(communicator));  // the group is whole
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (refusing >= 0) return;
+  std::vector<cli::OutputTensor> outputs;
+  for (CallersCase& of : cases) std::move(of.outputs.begin(), of.outputs.end(), std::back_inserter(outputs));
+  EXPECT_GE(expect_outputs(cases.front().recorded, outputs), streams.size());
+}
+
+class CRanksTest : public OnEveryDevice {};
+MOECL_ON_EVERY_DEVICE(CRanksTest);
+
+constexpr COperator<moecl_moe_distribute_dispatch_v2_args, moecl_communicator> dispatch_v2{
+    moecl_moe_distribute_dispatch_v2_defaults, moecl_moe_distribute_dispatch_v2_plan, moecl_moe_distribute_dispatch_v2};
+constexpr COperator<moecl_moe_distribute_combine_v2_args, moecl_communicator> combine_v2{
+    moecl_moe_distribute_combine_v2_defaults, moecl_moe_distribute_combine_v2_plan, moecl_moe_distribute_combine_v2};
+
+constexpr COperator<moecl_moe_distribute_dispatch_args, moecl_communicator> dispatch{
+    moecl_moe_distribute_dispatch_defaults, moecl_moe_distribute_dispatch_plan, moecl_moe_distribute_dispatch};
+constexpr COperator<moecl_moe_distribute_combine_args, moecl_communicator> combine{
+    moecl_moe_distribute_combine_defaults, moecl_moe_distribute_combine_plan, moecl_moe_distribute_combine};
+
+TEST_P(CRanksTest, RecordedCases) {
+  run_together<npu::MoeDistributeDispatchArgs>(device(), "npu_moe_distribute_dispatch_v2/ep4_uneven_global_bs",
+                                               dispatch);
+  run_together<npu::MoeDistributeCombineArgs>(device(), "npu_moe_distribute_combine_v2/ep4_uneven_global_bs", combine);
+  for (const char* name : {"ep2_special_zero_copy_const", "ep4_shared1", "ep4_uneven_global_bs", "ep4_e8_k3_quant"})
+    run_together<npu::MoeDistributeDispatchV2Args>(device(), std::string("npu_moe_distribute_dispatch_v2/") + name,
+                                                   dispatch_v2);
+  for (const char* name : {"ep2_special_zero_copy_const", "ep4_shared1_int8wire", "hierarchy_two_servers_ep4"})
+    run_together<npu::MoeDistributeCombineV2Args>(device(), std::string("npu_moe_distribute_combine_v2/") + name,
+                                                  combine_v2);
+}
+
+TEST_P(CRanksTest, EveryRankHearsOfAStructThatCannotBeRead) {
+  run_together<npu::MoeDistributeDispatchV2Args>(device(), "npu_moe_distribute_dispatch_v2/ep2_e4_bf16", dispatch_v2,
+                                                 1);
+}
+
+}  // namespace
+}  // namespace moecl::test
