@@ -10,29 +10,31 @@ std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload,
                                         const std::vector<ExpertMatrices>& experts, DType dtype,
                                         const LoadProgress& progress) {
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
-  const std::uint64_t one_gate_up = PackedWeights::size_bytes(dtype, 1, 2 * inter, hidden);
-  const std::uint64_t one_down = PackedWeights::size_bytes(dtype, 1, hidden, inter);
+  std::vector<MatrixStack> gate_up, down;
+  for (const ExpertMatrices& expert : experts) {
+    gate_up.push_back({expert.gate, expert.up});
+    down.push_back({expert.down});
+  }
+  const WeightFormat gate_up_format = WeightFormat::of(gate_up, dtype), down_format = WeightFormat::of(down, dtype);
+  const std::uint64_t one =
+      std::max(gate_up_format.size_bytes(2 * inter, hidden), down_format.size_bytes(hidden, inter));
   const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
-  if (std::max(one_gate_up, one_down) > largest)
-    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}",
-         std::max(one_gate_up, one_down), stream.device->caps.name, largest);
+  if (one > largest)
+    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one,
+         stream.device->caps.name, largest);
   const auto total = static_cast<std::int64_t>(experts.size());
-  const auto per_segment = static_cast<std::int64_t>(largest / std::max(one_gate_up, one_down));
+  const auto per_segment = static_cast<std::int64_t>(largest / one);
 
   std::vector<ExpertSegment> segments;
   for (std::int64_t first = 0; first < total; first += per_segment) {
     const std::int64_t count = std::min(per_segment, total - first);
     ExpertSegment& segment = segments.emplace_back();
-    segment.gate_up_memory = Buffer(*stream.context, one_gate_up * static_cast<std::uint64_t>(count));
-    segment.down_memory = Buffer(*stream.context, one_down * static_cast<std::uint64_t>(count));
-    segment.gate_up = {segment.gate_up_memory.view(), dtype, count, 2 * inter, hidden};
-    segment.down = {segment.down_memory.view(), dtype, count, hidden, inter};
+    segment.gate_up = DeviceWeights(stream, gate_up_format, count, 2 * inter, hidden);
+    segment.down = DeviceWeights(stream, down_format, count, hidden, inter);
     segment.first_expert = static_cast<std::int32_t>(first);
     for (std::int64_t i = 0; i < count; ++i) {
-      const ExpertMatrices& expert = experts[static_cast<std::size_t>(first + i)];
-      upload.pack(expert.gate.plain, segment.gate_up, i, 0);
-      upload.pack(expert.up.plain, segment.gate_up, i, inter);
-      upload.pack(expert.down.plain, segment.down, i, 0);
+      segment.gate_up.pack(upload, i, gate_up[static_cast<std::size_t>(first + i)]);
+      segment.down.pack(upload, i, down[static_cast<std::size_t>(first + i)]);
       if (progress) progress(first + i + 1, total);
     }
   }

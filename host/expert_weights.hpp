@@ -4,20 +4,19 @@
 
 #include <vector>
 
-#include "host/weight_upload.hpp"
+#include "host/device_weights.hpp"
 
 namespace moecl {
 
-/// Weights of experts [first_expert, first_expert + gate_up.experts).
+/// Weights of the experts from `first_expert` on.
 struct ExpertSegment {
-  Buffer gate_up_memory, down_memory;
-  PackedWeights gate_up;  ///< N = 2I (gate, then up), K = H
-  PackedWeights down;     ///< N = H, K = I
+  DeviceWeights gate_up;  ///< N = 2I (gate, then up), K = H
+  DeviceWeights down;     ///< N = H, K = I
   std::int32_t first_expert = 0;
 };
 
 /// Packs the experts into as few segments as the device's largest allocation allows.
-/// Errors: unsupported  one expert's matrix alone exceeds it
+/// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
 std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
                                         const std::vector<ExpertMatrices>& experts, DType dtype,
                                         const LoadProgress& progress);

@@ -33,7 +33,7 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::
       activated_rows(workspace.add(f32_bytes(rows, shape.intermediate))) {}
 
 void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
-                      PackedWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
+                      DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
                       TensorView out) const {
   if (batched_.gate_up.present()) {
     // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
@@ -48,7 +48,7 @@ void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, b
       args.a_index = rows.index;
       args.index_divisor = rows.index_divisor;
     }
-    args.weights = segment.*weights;
+    (segment.*weights).multiply(args);
     args.first_expert = segment.first_expert;
     args.row_ends = rows.row_ends;
     args.rows_per_expert = rows.rows_per_expert;
@@ -76,9 +76,13 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 
 std::uint64_t Experts::weight_bytes() const noexcept {
   std::uint64_t bytes = batched_.gate_up_memory.size_bytes() + batched_.down_memory.size_bytes();
-  for (const ExpertSegment& segment : segments_)
-    bytes += segment.gate_up_memory.size_bytes() + segment.down_memory.size_bytes();
+  for (const ExpertSegment& segment : segments_) bytes += segment.gate_up.size_bytes() + segment.down.size_bytes();
   return bytes;
+}
+
+std::string Experts::format() const {
+  if (segments_.empty()) return batched_.gate_up.present() ? name(batched_.gate_up.dtype) : "";
+  return joined_formats(segments_.front().gate_up.format(), segments_.front().down.format());
 }
 
 }  // namespace moecl

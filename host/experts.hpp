@@ -26,11 +26,13 @@ class Experts {
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
   std::uint64_t weight_bytes() const noexcept;
+  /// How the weights are stored, for reports.
+  std::string format() const;
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
   void product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
-               PackedWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
+               DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
 
   MoeShape shape_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout

@@ -23,9 +23,9 @@ void expect_shape(const MoeShape& shape) {
 }
 
 void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
-  expect_matrix(expert.gate.plain, (what + " gate").c_str(), inter, hidden);
-  expect_matrix(expert.up.plain, (what + " up").c_str(), inter, hidden);
-  expect_matrix(expert.down.plain, (what + " down").c_str(), hidden, inter);
+  expect_weights(expert.gate, (what + " gate").c_str(), inter, hidden);
+  expect_weights(expert.up, (what + " up").c_str(), inter, hidden);
+  expect_weights(expert.down, (what + " down").c_str(), hidden, inter);
 }
 
 void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
@@ -47,9 +47,14 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64
 struct Backends {
   dense_backend::Choice dense, batched;
 
-  Backends(const DeviceCaps& caps, const MoeLayerOptions& options)
+  Backends(const DeviceCaps& caps, const MoeLayerOptions& options, bool quantized_experts)
       : dense(dense_backend::select(caps, options.dtype)), batched(dense_backend::select_batched(caps, options.dtype)) {
-    if (!options.dense_backend) return;
+    if (options.dense_backend) choose(options);
+    if (quantized_experts) batched = {dense_backend::Backend::grouped_gemm, "the only one for quantized weights"};
+  }
+
+ private:
+  void choose(const MoeLayerOptions& options) {
     require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
             "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
     dense = batched = {*options.dense_backend, "asked for by the caller"};
@@ -74,7 +79,8 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     : device(stream.device),
       shape(checked(layer_shape, weights, local_experts, layer_options)),
       options(layer_options) {
-  const Backends backends(stream.device->caps, options);
+  const Backends backends(stream.device->caps, options,
+                          !weights.experts.empty() && weights.experts.front().gate.quantized());
   WeightUpload upload(stream);
   router = DenseProduct(stream, upload, {weights.router}, options.dtype, backends.dense.backend);
   experts = Experts(stream, upload, shape, weights.experts, options, backends.batched.backend, progress);
@@ -92,6 +98,8 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     report.batched_backend = dense_backend::name(backends.batched.backend);
     report.batched_reason = backends.batched.reason;
   }
+  report.expert_format = experts.format();
+  report.shared_format = shared.format();
   report.weight_segments = experts.segments();
   report.weight_bytes =
       experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();

@@ -10,8 +10,8 @@ SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeS
       activation_(shape.activation),
       gated_(shape.shared_gate) {
   if (!present()) return;
-  gate_up_ = DenseProduct(stream, upload, {weights.shared.gate.plain, weights.shared.up.plain}, dtype, backend);
-  down_ = DenseProduct(stream, upload, {weights.shared.down.plain}, dtype, backend);
+  gate_up_ = DenseProduct(stream, upload, {weights.shared.gate, weights.shared.up}, dtype, backend);
+  down_ = DenseProduct(stream, upload, {weights.shared.down}, dtype, backend);
   if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, dtype, backend);
 }
 

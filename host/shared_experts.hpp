@@ -25,6 +25,8 @@ class SharedExperts {
 
   bool present() const noexcept { return shared_intermediate_ > 0; }
   std::uint64_t weight_bytes() const noexcept;
+  /// How the weights are stored, for reports; empty where there are none.
+  std::string format() const { return present() ? joined_formats(gate_up_.format(), down_.format()) : ""; }
 
  private:
   std::int64_t shared_intermediate_ = 0, hidden_ = 0;

@@ -1,6 +1,8 @@
 #include "host/weight_upload.hpp"
 
 #include <moecl/gather_rows.hpp>
+#include <moecl/pack_codes.hpp>
+#include <moecl/pack_weights.hpp>
 
 #include <numeric>
 #include <utility>
@@ -8,6 +10,20 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+
+namespace {
+
+/// From the first element to the last one.
+std::uint64_t span_bytes(const HostMatrix& matrix) {
+  if (!matrix.present()) return 0;
+  const std::int64_t span = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride + 1;
+  return static_cast<std::uint64_t>(span) * size_bytes(matrix.dtype);
+}
+std::uint64_t span_bytes(const CodeMatrix& codes) {
+  return codes.present() ? static_cast<std::uint64_t>((codes.end_unit() - codes.first_unit()) * codes.unit_bytes) : 0;
+}
+
+}  // namespace
 
 void expect_matrix(const HostMatrix& matrix, const char* what, std::int64_t rows, std::int64_t columns) {
   require(matrix.present(), "{}: expected a matrix [{}, {}], got none", what, rows, columns);
@@ -26,24 +42,73 @@ WeightUpload::~WeightUpload() {
 
 void WeightUpload::finish() {
   if (std::exchange(pending_, false)) stream_.finish();
+  written_.clear();
 }
 
-TensorView WeightUpload::stage(const HostMatrix& matrix) {
+std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_t> bytes) {
+  constexpr std::uint64_t alignment = 64;
+  std::uint64_t total = 0;
+  std::vector<BufferView> parts;
+  for (const std::uint64_t size : bytes) {
+    parts.push_back({nullptr, total, size});
+    total += (size + alignment - 1) / alignment * alignment;
+  }
+  if (total > staging_.size_bytes()) staging_ = Buffer(*stream_.context, total);
+  for (BufferView& part : parts) part.handle = staging_.handle();
+  return parts;
+}
+
+TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
+  if (!matrix.present()) return {};
   pending_ = true;
-  const std::int64_t span = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride + 1;
-  const std::uint64_t bytes = static_cast<std::uint64_t>(span) * size_bytes(matrix.dtype);
-  if (bytes > staging_.size_bytes()) staging_ = Buffer(*stream_.context, bytes);
-  enqueue_write(stream_, staging_.view().slice(0, bytes), matrix.data, bytes);
-  TensorView view(staging_.view(), matrix.dtype, {span});
+  enqueue_write(stream_, to, matrix.data, to.size_bytes);
+  TensorView view(to, matrix.dtype, {static_cast<std::int64_t>(to.size_bytes / size_bytes(matrix.dtype))});
   view.rank = 2;
   view.shape = {matrix.rows, matrix.columns};
   view.stride = {matrix.row_stride, matrix.column_stride};
   return view;
 }
 
-void WeightUpload::pack(const HostMatrix& matrix, const PackedWeights& packed, std::int64_t expert,
-                        std::int64_t first_column) {
-  pack_weights::enqueue(stream_, {stage(matrix), packed, expert, first_column});
+BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {
+  if (!codes.present()) return {};
+  pending_ = true;
+  enqueue_write(stream_, to, static_cast<const unsigned char*>(codes.data) + codes.first_unit() * codes.unit_bytes,
+                to.size_bytes);
+  return to;
+}
+
+void WeightUpload::write(const void* values, TensorView to) {
+  pending_ = true;
+  const auto* bytes = static_cast<const unsigned char*>(values);
+  const std::vector<unsigned char>& kept = written_.emplace_back(bytes, bytes + to.size_bytes());
+  enqueue_write(stream_, {to.buffer.handle, to.buffer.offset_bytes, to.size_bytes()}, kept.data(), kept.size());
+}
+
+void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed, std::int64_t expert,
+                        std::int64_t first_column, const std::vector<std::int32_t>& source_groups) {
+  if (!matrix.quantized()) {
+    const BufferView part = reserve({span_bytes(matrix.plain)}).front();
+    return pack_weights::enqueue(stream_, {stage(matrix.plain, part), packed, expert, first_column});
+  }
+  const HostMatrix scale = packed.grouped() ? matrix.scale : HostMatrix();
+  const std::vector<BufferView> parts = reserve({span_bytes(matrix.codes), span_bytes(scale), span_bytes(matrix.zero),
+                                                 source_groups.size() * sizeof(source_groups[0])});
+  pack_codes::Args args;
+  args.source = stage(matrix.codes, parts[0]);
+  args.codes = matrix.codes;
+  args.packed = packed;
+  args.expert = expert;
+  args.first_column = first_column;
+  args.scale = stage(scale, parts[1]);
+  args.group_rows = matrix.group.rows == ScaleGroup::whole ? matrix.rows() : matrix.group.rows;
+  args.zero = stage(matrix.zero, parts[2]);
+  args.zero_codes = matrix.zero;
+  args.zero_add = matrix.zero_add;
+  if (!source_groups.empty()) {
+    args.source_group = TensorView(parts[3], DType::i32, {static_cast<std::int64_t>(source_groups.size())});
+    write(source_groups.data(), args.source_group);
+  }
+  pack_codes::enqueue(stream_, args);
 }
 
 void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
@@ -56,7 +121,7 @@ void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
     enqueue_write(stream_, iota_.view(), iota_values_.data(), iota_.size_bytes());
   }
   gather_rows::Args args;
-  args.x = stage(matrix);
+  args.x = stage(matrix, reserve({span_bytes(matrix)}).front());
   args.index = TensorView(iota_.view(), DType::i32, {matrix.rows});
   args.out = to;
   gather_rows::enqueue(stream_, args);

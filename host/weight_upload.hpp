@@ -2,8 +2,12 @@
 // Host matrices on their way into device memory.
 #include <moecl/buffer.hpp>
 #include <moecl/moe_weights.hpp>
-#include <moecl/pack_weights.hpp>
+#include <moecl/packed_weights.hpp>
 #include <moecl/tensor_view.hpp>
+
+#include <deque>
+#include <initializer_list>
+#include <vector>
 
 namespace moecl {
 
@@ -20,18 +24,26 @@ class WeightUpload {
   /// Errors: device_error  a write or conversion failed
   void finish();
 
-  /// Into rows [first_column, first_column + matrix.rows) of an expert's N.
-  void pack(const HostMatrix& matrix, const PackedWeights& packed, std::int64_t expert, std::int64_t first_column);
+  /// Into rows [first_column, first_column + matrix.rows()) of an expert's N: a plain matrix converted, a quantized one
+  /// as it is. `source_groups`: with packed.group_index, the matrix' group that is each group of `packed`.
+  void pack(const WeightMatrix& matrix, const PackedWeights& packed, std::int64_t expert, std::int64_t first_column,
+            const std::vector<std::int32_t>& source_groups = {});
+  /// Copies to.size_bytes() bytes now and writes them.
+  void write(const void* values, TensorView to);
   /// Into a row-major matrix of the same shape, converting the type.
   void copy(const HostMatrix& matrix, TensorView to);
 
  private:
-  TensorView stage(const HostMatrix& matrix);
+  /// Room in the staging buffer for what one matrix needs, `bytes` of each part.
+  std::vector<BufferView> reserve(std::initializer_list<std::uint64_t> bytes);
+  TensorView stage(const HostMatrix& matrix, BufferView to);
+  BufferView stage(const CodeMatrix& codes, BufferView to);
 
   StreamView stream_;
   bool pending_ = false;
   Buffer staging_, iota_;
   std::vector<std::int32_t> iota_values_;
+  std::deque<std::vector<unsigned char>> written_;  ///< on its way
 };
 
 /// Errors: invalid_argument  the matrix is not [rows, columns] of f32, f16 or bf16; `what` names it

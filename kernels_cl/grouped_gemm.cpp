@@ -63,6 +63,41 @@ std::int64_t products_of(const Args& args) {
   return args.k_ends.present() ? args.k_ends.shape[0] : args.weights.experts;
 }
 
+/// Exact sums in int32, with every scale after them.
+bool sums_integers(const Args& args) {
+  return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
+}
+
+/// A byte of `a` holds two codes.
+bool a_is_f4(const Args& args) { return args.a.dtype == DType::u8; }
+
+std::string reject_a(const Args& args) {
+  const DType dtype = args.a.dtype;
+  const std::int64_t k = args.weights.k, width = a_is_f4(args) ? (k + 1) / 2 : k;
+  if (args.a.rank != 2 || args.a.shape[1] != width || args.a.shape[0] > int32_max ||
+      !(is_activation_dtype(dtype) || dtype == DType::i8 || dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 ||
+        a_is_f4(args)))
+    return fmt::format("a: expected f32, f16, bf16, i8, f8_e4m3 or f8_e5m2 [M, {}], or u8 [M, {}], got {}", k,
+                       (k + 1) / 2, args.a.describe());
+  if (args.a_zero_point < -128 || args.a_zero_point > 127 || (args.a_zero_point != 0 && dtype != DType::i8))
+    return fmt::format("a_zero_point: {} is not in [-128, 127] or `a` is not i8 but {}", args.a_zero_point,
+                       name(dtype));
+  const TensorView& scale = args.a_scale;
+  if (args.a_group == 0) {
+    if (scale.present() && (scale.rank != 1 || scale.dtype != DType::f32 || scale.shape[0] != args.a.shape[0]))
+      return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], scale.describe());
+    return {};
+  }
+  if (args.a_group < 0 || args.a_group % 16 != 0)
+    return fmt::format("a_group: {} columns are no positive multiple of 16", args.a_group);
+  const std::int64_t groups = (k + args.a_group - 1) / args.a_group;
+  if (scale.rank != 2 || (scale.dtype != DType::f32 && scale.dtype != DType::u8 && scale.dtype != DType::f8_e4m3) ||
+      scale.shape[0] != args.a.shape[0] || scale.shape[1] != groups || scale.stride[1] != 1)
+    return fmt::format("a_scale: expected f32, u8 or f8_e4m3 [{}, {}], got {}", args.a.shape[0], groups,
+                       scale.describe());
+  return {};
+}
+
 std::string reject_rows(const Args& args, std::int64_t rows) {
   if (args.a_index.present() &&
       (args.a_index.rank != 1 || args.a_index.dtype != DType::i32 || args.a_index.shape[0] != rows))
@@ -91,6 +126,9 @@ std::string reject_k_windows(const Args& args) {
     return fmt::format(
         "k_ends: expected one matrix and neither row_ends nor a_index, got {}, {} and {} experts from {}",
         args.row_ends.describe(), args.a_index.describe(), args.weights.experts, args.first_expert);
+  if (args.weights.grouped() || args.a_group != 0 || bits(args.weights.type) < 8 || a_is_f4(args))
+    return fmt::format("k_ends: expected elements of 8 bits or more without scales for groups of K, got {} x {}",
+                       args.a.describe(), name(args.weights.type));
   if (args.out.shape[0] % args.k_ends.shape[0] != 0 || args.out.shape[0] / args.k_ends.shape[0] != args.a.shape[0])
     return fmt::format("out: expected {} x {} rows, one set for each window of k, got {}", args.k_ends.shape[0],
                        args.a.shape[0], args.out.describe());
@@ -106,16 +144,12 @@ std::string reject_vector(const TensorView& vector, const char* what, bool store
 }
 
 std::string reject_epilogue(const Args& args) {
-  const bool integer_sums = args.a.dtype == DType::i8 && args.weights.dtype == DType::i8;
   const std::int64_t products = products_of(args), n = args.weights.n;
-  if (args.a_scale.present() &&
-      (args.a_scale.rank != 1 || args.a_scale.dtype != DType::f32 || args.a_scale.shape[0] != args.a.shape[0]))
-    return fmt::format("a_scale: expected f32[{}], got {}", args.a.shape[0], args.a_scale.describe());
   const TensorView& sum_bias = args.sum_bias;
-  if (sum_bias.present() && (!integer_sums || sum_bias.rank != 2 || sum_bias.dtype != DType::i32 ||
+  if (sum_bias.present() && (!sums_integers(args) || sum_bias.rank != 2 || sum_bias.dtype != DType::i32 ||
                              sum_bias.shape[0] != products || sum_bias.shape[1] != n || sum_bias.stride[1] != 1))
     return fmt::format("sum_bias: expected i32[{}, {}] beside i8 x i8, got {} beside {} x {}", products, n,
-                       sum_bias.describe(), name(args.a.dtype), name(args.weights.dtype));
+                       sum_bias.describe(), name(args.a.dtype), name(args.weights.type));
   if (std::string reason = reject_vector(args.weight_scale, "weight_scale", is_scale_dtype(args.weight_scale.dtype),
                                          "f32, f16, bf16 or 64-bit", products, n);
       !reason.empty())
@@ -132,6 +166,22 @@ std::string reject_epilogue(const Args& args) {
 
 /// From one column's value to the next one's; 0 where all columns share it.
 std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
+
+/// How codes.clh calls the storage of a scale.
+const char* scale_name(const TensorView& scale) { return scale.dtype == DType::u8 ? "e8m0" : name(scale.dtype); }
+
+/// -D definitions that say what the operands are.
+std::string operand_options(const Args& args) {
+  std::string options = fmt::format(" -DA_DTYPE={} -DW_DTYPE={}{}", a_is_f4(args) ? "f4_e2m1" : name(args.a.dtype),
+                                    name(args.weights.type), dtype_option("OUT_DTYPE", args.out));
+  if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
+  if (args.a_group != 0)
+    options += fmt::format(" -DA_GROUP={} -DA_SCALE_DTYPE={}", args.a_group, scale_name(args.a_scale));
+  if (args.weights.grouped())
+    options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={}",
+                           args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale));
+  return options;
+}
 
 }  // namespace
 
@@ -155,15 +205,9 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (std::string reason = args.weights.reject(); !reason.empty()) return reason;
-  const bool i8 = args.weights.dtype == DType::i8;
+  const bool i8 = sums_integers(args);
   const std::int64_t n = args.weights.n, k = args.weights.k;
-  if (args.a.rank != 2 || args.a.shape[1] != k || args.a.shape[0] > int32_max ||
-      (args.a.dtype != DType::i8 && (i8 || !is_activation_dtype(args.a.dtype))))
-    return fmt::format("a: expected {}i8 [M, {}] as the weights are {}, got {}", i8 ? "" : "f32, f16, bf16 or ", k,
-                       name(args.weights.dtype), args.a.describe());
-  if (args.a_zero_point < -128 || args.a_zero_point > 127 || (args.a_zero_point != 0 && args.a.dtype != DType::i8))
-    return fmt::format("a_zero_point: {} is not in [-128, 127] or `a` is not i8 but {}", args.a_zero_point,
-                       name(args.a.dtype));
+  if (std::string reason = reject_a(args); !reason.empty()) return reason;
   if (args.out.rank != 2 || args.out.shape[1] != n || args.out.shape[0] > int32_max ||
       (!is_activation_dtype(args.out.dtype) && args.out.dtype != DType::i8 && !(i8 && args.out.dtype == DType::i32)))
     return fmt::format("out: expected f32, f16, bf16 or i8 [R, {}]{}, got {}", n, i8 ? ", or i32" : "",
@@ -201,22 +245,21 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   launch(stream,
-         {kernel.source,
-          fmt::format("-DTILE_ROWS={}{}{}{}{}{}", kernel.tile_rows, kernel.options, dtype_option("A_DTYPE", args.a),
-                      dtype_option("W_DTYPE", weights), dtype_option("OUT_DTYPE", args.out),
-                      args.a_zero_point != 0 ? fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point) : ""),
+         {kernel.source, fmt::format("-DTILE_ROWS={}{}{}", kernel.tile_rows, kernel.options, operand_options(args)),
           kernel.name},
          {{runs ? size(weights.shape[1]) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
          {"grouped_gemm", kernel.variant.name,
-          fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(weights.dtype), experts, args.weights.n,
+          fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(args.weights.type), experts, args.weights.n,
                       args.weights.k),
           work.bytes, work.flops},
-         args.a, args.a_index, args.a_scale, weights, args.sum_bias, args.weight_scale, args.bias, args.row_ends,
-         args.k_ends, args.out, args.a.stride[0], args.sum_bias.stride[0], args.weight_scale.stride[0],
-         column_stride(args.weight_scale), any_dtype(args.weight_scale.dtype), args.bias.stride[0],
-         column_stride(args.bias), any_dtype(args.bias.dtype), std::int32_t{args.a_scale_bias}, args.out.stride[0],
-         width(args.a.shape[0]), width(rows), width(args.weights.n), width(args.weights.k), args.index_divisor,
-         args.first_expert, width(experts), args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert);
+         args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
+         args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
+         args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
+         args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
+         any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
+         std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows),
+         width(args.weights.n), width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
+         args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert);
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {
@@ -224,14 +267,15 @@ OperatorCost cost(const Args& args, std::int64_t active_experts) {
   const std::int64_t active = active_experts > 0 ? active_experts : std::min(args.weights.experts, rows);
   // Gathered rows may repeat: the least that must be read is each row of `a` once.
   const std::int64_t read_rows = std::min(rows, args.a.shape[0]);
-  const auto bytes = [](std::int64_t elements, DType dtype) {
-    return static_cast<std::uint64_t>(elements) * size_bytes(dtype);
-  };
+  const PackedWeights& weights = args.weights;
+  const auto bits_of = [](const TensorView& view) { return static_cast<std::int64_t>(8 * size_bytes(view.dtype)); };
+  const std::int64_t weight_bits =
+      n * k * bits(weights.type) + n * weights.groups() * (bits_of(weights.scale) + (weights.zero.present() ? 16 : 0));
+  const std::int64_t a_bits = args.a.shape[1] * bits_of(args.a);
   // Windows of k share out the products of each row of `a`.
   const std::int64_t products = args.k_ends.present() ? args.a.shape[0] : rows;
-  return {
-      bytes(read_rows * k, args.a.dtype) + bytes(active * n * k, args.weights.dtype) + bytes(rows * n, args.out.dtype),
-      2 * static_cast<std::uint64_t>(products) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
+  return {static_cast<std::uint64_t>(read_rows * a_bits + active * weight_bits + rows * n * bits_of(args.out)) / 8,
+          2 * static_cast<std::uint64_t>(products) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
 }
 
 }  // namespace moecl::grouped_gemm

@@ -12,16 +12,17 @@
 // A row whose index is out of range computes on row 0 and is not stored.
 #define BEGIN_ROW(r)                                                                                          \
   Element4 acc##r = 0;                                                                                        \
-  const __global STORAGE(A_DTYPE)* a##r =                                                                     \
-      a + max(0L, source_row(tile.first + min(r, tile.count - 1), a_index, index_divisor, a_rows)) * a_stride;
+  const long source##r = max(0L, source_row(tile.first + min(r, tile.count - 1), a_index, index_divisor, a_rows)); \
+  const __global STORAGE(A_DTYPE)* a##r = a + source##r * a_stride;                                            \
+  const __global STORAGE(A_SCALE_DTYPE)* scale##r = a_scale + source##r * a_scale_stride;
 #define STEP_ROW(r) \
-  if (r < tile.count) acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w, acc##r);
+  if (r < tile.count) acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i), w, acc##r);
 #define STEP4_ROW(r)                                                 \
   if (r < tile.count) {                                              \
-    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i), w0, acc##r);              \
-    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + SLICES), w1, acc##r);     \
-    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 2 * SLICES), w2, acc##r); \
-    acc##r = MULTIPLY_ADD(LOAD_A(a##r, i + 3 * SLICES), w3, acc##r); \
+    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i), w0, acc##r);              \
+    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + SLICES), w1, acc##r);     \
+    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + 2 * SLICES), w2, acc##r); \
+    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + 3 * SLICES), w3, acc##r); \
   }
 #define END_ROW(r) \
   if (r < tile.count) partial[slice][r][quad] = acc##r;
@@ -32,7 +33,8 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
   if (tile.count == 0) return;
   const int quad = get_local_id(0) % QUADS, slice = get_local_id(0) / QUADS;
-  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert) + quad * 4;
+  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert);
+  const Groups groups_of = GROUPS_OF(tile.expert);
   ENTER_K_WINDOW(panel, tile.expert)
 
   EACH_ROW(BEGIN_ROW)
@@ -40,15 +42,15 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   int begin = 0;
   for (; begin + 4 * SLICES <= k; begin += 4 * SLICES) {
     const int i = begin + slice;
-    const __global STORAGE(W_DTYPE)* at = panel + (ulong)i * PANEL;
-    const Element4 w0 = LOAD_W4(at, 0), w1 = LOAD_W4(at, SLICES * PANEL);
-    const Element4 w2 = LOAD_W4(at, 2 * SLICES * PANEL), w3 = LOAD_W4(at, 3 * SLICES * PANEL);
+    const Element4 w0 = weight4(panel, &groups_of, i, quad * 4), w1 = weight4(panel, &groups_of, i + SLICES, quad * 4);
+    const Element4 w2 = weight4(panel, &groups_of, i + 2 * SLICES, quad * 4),
+                   w3 = weight4(panel, &groups_of, i + 3 * SLICES, quad * 4);
     EACH_ROW(STEP4_ROW)
   }
   for (; begin < k; begin += SLICES) {
     const int i = begin + slice;
     if (i < k) {
-      const Element4 w = LOAD_W4(panel, (ulong)i * PANEL);
+      const Element4 w = weight4(panel, &groups_of, i, quad * 4);
       EACH_ROW(STEP_ROW)
     }
   }
@@ -64,7 +66,7 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
       Element sum = 0;
       for (int s = 0; s < SLICES; ++s) sum += ((const __local Element*)partial[s][row])[item % PANEL];
       if (source >= 0)
-        store_sum(sum, a_scale ? a_scale[source] : 1.0f, &epilogue, a_scale_bias, column, out,
+        store_sum(sum, ROW_SCALE(source), &epilogue, a_scale_bias, column, out,
                   (tile.first + row) * out_stride + column);
     }
   }

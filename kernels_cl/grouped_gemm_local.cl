@@ -18,15 +18,17 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   if (tile.count == 0) return;
   const int item = get_local_id(0);
   const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert);
+  const Groups groups_of = GROUPS_OF(tile.expert);
   ENTER_K_WINDOW(panel, tile.expert)
 
   // What this work-item brings in: 4 k of one row of a, and 4 columns of one k of the panel.
   const int load_row = item / 4, load_k = item % 4 * 4;
   const long load_source = load_row < tile.count ? source_row(tile.first + load_row, a_index, index_divisor, a_rows) : -1;
   const __global STORAGE(A_DTYPE)* load_a = a + max(0L, load_source) * a_stride;
+  const __global STORAGE(A_SCALE_DTYPE)* load_scale = a_scale + max(0L, load_source) * a_scale_stride;
   __local Element* a_at = (__local Element*)a_tile + load_k * A_PITCH + load_row;
-#define NEXT_A(j, begin) (load_source >= 0 && (begin) + load_k + j < k ? LOAD_A(load_a, (begin) + load_k + j) : 0)
-#define NEXT_W(begin) ((begin) + item / SIDE < k ? LOAD_W4(panel, (ulong)(begin) * PANEL + item * 4) : (Element4)(0))
+#define NEXT_A(j, begin) (load_source >= 0 && (begin) + load_k + j < k ? activation(load_a, load_scale, (begin) + load_k + j) : 0)
+#define NEXT_W(begin) ((begin) + item / SIDE < k ? weight4(panel, &groups_of, (begin) + item / SIDE, item % SIDE * 4) : (Element4)(0))
   Element next_a0 = NEXT_A(0, 0), next_a1 = NEXT_A(1, 0), next_a2 = NEXT_A(2, 0), next_a3 = NEXT_A(3, 0);
   Element4 next_w = NEXT_W(0);
 
@@ -52,7 +54,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
 #define STORE_ROW(r)                                                                                          \
   if (y * 4 + r < tile.count) {                                                                               \
     const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows);        \
-    const float row_scale = a_scale && source >= 0 ? a_scale[source] : 1.0f;                                  \
+    const float row_scale = source >= 0 ? ROW_SCALE(source) : 1.0f;                                  \
     const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                                     \
     for (int j = 0; j < 4; ++j)                                                                               \
       if (source >= 0 && first_column + j < n)                                                                \

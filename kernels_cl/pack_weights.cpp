@@ -6,38 +6,6 @@
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
-namespace moecl {
-
-std::int64_t PackedWeights::panels(std::int64_t n) noexcept { return (n + panel_columns - 1) / panel_columns; }
-
-std::uint64_t PackedWeights::size_bytes(DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k) {
-  std::int64_t elements = 0;
-  require(experts >= 0 && n >= 0 && k >= 0 && n <= std::numeric_limits<std::int64_t>::max() - panel_columns &&
-              !__builtin_mul_overflow(panels(n) * panel_columns, k, &elements) &&
-              !__builtin_mul_overflow(elements, experts, &elements) &&
-              !__builtin_mul_overflow(elements, static_cast<std::int64_t>(moecl::size_bytes(dtype)), &elements),
-          "packed weights: no size for {} experts of [{}, {}] {}", experts, n, k, name(dtype));
-  return static_cast<std::uint64_t>(elements);
-}
-
-TensorView PackedWeights::view() const { return {buffer, dtype, {experts, panels(n), k, panel_columns}}; }
-
-std::string PackedWeights::reject() const {
-  const auto fits = [](std::int64_t value) { return value >= 1 && value <= std::numeric_limits<std::int32_t>::max(); };
-  if (!is_activation_dtype(dtype) && dtype != DType::i8)
-    return fmt::format("weights: expected f32, f16, bf16 or i8, got {}", name(dtype));
-  if (!fits(experts) || !fits(n) || !fits(k))
-    return fmt::format("weights: {} experts of [{}, {}] are not all in [1, 2^31)", experts, n, k);
-  if (buffer.size_bytes < size_bytes(dtype, experts, n, k))
-    return fmt::format("weights: {} experts of [{}, {}] {} need {} bytes, their buffer has {}", experts, n, k,
-                       name(dtype), size_bytes(dtype, experts, n, k), buffer.size_bytes);
-  if (buffer.offset_bytes % alignment_bytes != 0)
-    return fmt::format("weights: byte offset {} is no multiple of {}", buffer.offset_bytes, alignment_bytes);
-  return {};
-}
-
-}  // namespace moecl
-
 namespace moecl::source {
 extern const ProgramSource pack_weights;
 }
@@ -83,7 +51,10 @@ std::string reject_vector(const char* what, const TensorView& vector, bool store
 
 std::string reject(const Args& args, const DeviceCaps&) {
   if (std::string reason = args.packed.reject(); !reason.empty()) return reason;
-  const DType from = args.source.dtype, to = args.packed.dtype;
+  const DType from = args.source.dtype;
+  const DType to = storage_dtype(args.packed.type).value_or(DType::u8);
+  if ((!is_activation_dtype(to) && to != DType::i8) || args.packed.grouped())
+    return fmt::format("packed: expected f32, f16, bf16 or i8 without scales, got {}", name(args.packed.type));
   std::string text = fmt::format("source: expected [rows, {}] of a type that converts to {}, got {}", args.packed.k,
                                  name(to), args.source.describe());
   if ((args.source.rank != 2 && args.source.rank != 3) || !converts(from, to)) return text;
@@ -147,7 +118,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
 OperatorCost cost(const Args& args) {
   const Matrices m = matrices_of(args);
   const auto elements = static_cast<std::uint64_t>(m.experts * m.rows * m.k);
-  return {args.source.size_bytes() + elements * size_bytes(args.packed.dtype), 0};
+  return {args.source.size_bytes() + elements * static_cast<std::uint64_t>(bits(args.packed.type)) / 8, 0};
 }
 
 }  // namespace moecl::pack_weights

@@ -40,7 +40,7 @@ void first_product(benchmark::State& state, const Model& model, DType dtype) {
   const test::DeviceTensor a_scale(stream(), DType::f32, {tokens}),
       weight_scale(stream(), DType::f32, {model.experts, model.n});
   std::vector<Buffer> weights;
-  const std::uint64_t size = PackedWeights::size_bytes(dtype, model.experts, model.n, model.k);
+  const std::uint64_t size = PackedWeights::size_bytes(code_type(dtype), model.experts, model.n, model.k);
   if (size > stream().device->caps.max_alloc_bytes) return state.SkipWithError("more than the device's largest buffer");
   for (std::uint64_t total = 0; total < (std::uint64_t{2} << 30); total += size)
     weights.emplace_back(*stream().context, size);
@@ -52,7 +52,7 @@ void first_product(benchmark::State& state, const Model& model, DType dtype) {
   args.row_ends = row_ends, args.out = out;
   if (dtype == DType::i8) args.a_scale = a_scale, args.weight_scale = weight_scale;
   std::size_t turn = 0;
-  args.weights = {weights[0].view(), dtype, model.experts, model.n, model.k};
+  args.weights = {weights[0].view(), code_type(dtype), model.experts, model.n, model.k};
   state.SetLabel(grouped_gemm::select(args, {}, stream().device->caps));
   measure(state, grouped_gemm::cost(args, active), [&] {
     args.weights.buffer = weights[turn++ % weights.size()].view();

@@ -24,8 +24,8 @@ TensorView as_columns(const TensorView& weight) {
 
 PackedWeights pack(Steps& steps, const TensorList& weight, const WeightShape& shape, DType dtype,
                    const TensorView& scale, const TensorView& offset) {
-  const std::uint64_t size = PackedWeights::size_bytes(dtype, shape.experts, shape.n, shape.k);
-  const PackedWeights packed{steps.scratch_bytes(size), dtype, shape.experts, shape.n, shape.k};
+  const std::uint64_t size = PackedWeights::size_bytes(code_type(dtype), shape.experts, shape.n, shape.k);
+  const PackedWeights packed{steps.scratch_bytes(size), code_type(dtype), shape.experts, shape.n, shape.k};
   const auto experts = shape.experts / static_cast<std::int64_t>(weight.size());
   std::int64_t expert = 0;
   for (const TensorView& matrices : weight) {

@@ -75,7 +75,8 @@ double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& pr
   if (got.size() != expected.values.size()) return std::numeric_limits<double>::infinity();
   const bool exact_sums = shape.a == DType::i8 && shape.weights == DType::i8;
   const double epilogue = (product.a_scale.empty() ? 0 : 1) + (product.weight_scale.empty() ? 0 : 1) + 1;
-  const double roundings = shape.out == DType::i32 ? 0 : epilogue + (exact_sums ? 1 : static_cast<double>(shape.k));
+  const double roundings =
+      shape.out == DType::i32 ? 0 : epilogue + (exact_sums ? 1 : static_cast<double>(shape.k + shape.extra_roundings));
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(got[i]) != std::isnan(expected.values[i])) return std::numeric_limits<double>::infinity();
@@ -91,8 +92,8 @@ double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& pr
 
 PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k,
                                const std::vector<double>& values)
-    : buffer(*stream.context, PackedWeights::size_bytes(dtype, experts, n, k)),
-      weights{buffer.view(), dtype, experts, n, k} {
+    : buffer(*stream.context, PackedWeights::size_bytes(code_type(dtype), experts, n, k)),
+      weights{buffer.view(), code_type(dtype), experts, n, k} {
   const DeviceTensor source(stream, dtype, {experts * n, k}, values);
   for (std::int64_t expert = 0; expert < experts; ++expert)
     pack_weights::enqueue(stream, {source.view.rows(expert * n, n), weights, expert, 0});

@@ -18,7 +18,8 @@ struct GroupedGemmCase {
   std::int64_t invalid_rows = 0;     ///< that follow the valid ones (standard layout)
   std::int64_t divisor = 0;          ///< 0: rows of `a` stand in order; else gathered, each by `divisor` slots
   bool bias = false;
-  DType vectors = DType::f32;  ///< of weight_scale and bias
+  DType vectors = DType::f32;        ///< of weight_scale and bias
+  std::int64_t extra_roundings = 0;  ///< of each product, beside those of its sum
 
   std::string describe() const;
 };

@@ -104,11 +104,11 @@ TEST_P(GroupedGemmTest, SplitsTheWeightsOverBuffers) {
       Operands operands(device(), split, product);
       if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
       const PackedWeights all = operands.args.weights;
-      const std::uint64_t one = PackedWeights::size_bytes(all.dtype, 1, all.n, all.k);
+      const std::uint64_t one = PackedWeights::size_bytes(all.type, 1, all.n, all.k);
       for (const auto& [first, count] : {std::pair{0, 2}, {2, 1}, {3, 2}}) {
         operands.args.first_expert = first;
         operands.args.weights = {
-            all.buffer.slice(one * static_cast<unsigned>(first), one * static_cast<unsigned>(count)), all.dtype, count,
+            all.buffer.slice(one * static_cast<unsigned>(first), one * static_cast<unsigned>(count)), all.type, count,
             all.n, all.k};
         grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
       }
@@ -171,7 +171,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   using ::testing::HasSubstr;
   EXPECT_EQ(grouped_gemm::reject(operands.args, {}, device().caps()), "");
   EXPECT_THAT(reason([](Args& args, Config&) { args.a.shape[1] = 32; }),
-              HasSubstr("a: expected f32, f16, bf16 or i8 [M, 33]"));
+              HasSubstr("a: expected f32, f16, bf16, i8, f8_e4m3 or f8_e5m2 [M, 33]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a = args.a.rows(0, 6); }), HasSubstr("a: expected 7 rows"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.out.dtype = DType::i32; }),
               HasSubstr("out: expected f32, f16, bf16 or i8 [R, 65], got i32"));
@@ -184,7 +184,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   EXPECT_THAT(reason([](Args& args, Config&) { args.weights.k = 34; }),
               HasSubstr("weights: 2 experts of [65, 34] f32 need 34816 bytes"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.weights.buffer.offset_bytes = 4; }), HasSubstr("byte offset 4"));
-  EXPECT_THAT(reason([](Args& args, Config&) { args.weights.dtype = DType::i8; }), HasSubstr("a: expected i8"));
+  EXPECT_THAT(reason([](Args& args, Config&) { args.a.dtype = DType::i32; }), HasSubstr("a: expected f32"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.weight_scale = args.out; }),
               HasSubstr("weight_scale: expected f32, f16, bf16 or 64-bit [2, 65 or 1], got f32[7, 65]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a_scale = args.row_ends; }),
@@ -207,7 +207,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
               HasSubstr("out: expected 2 x 7 rows, one set for each window of k, got f32[7, 65]"));
   EXPECT_THAT(reason([](Args&, Config& config) { config.variant = "t9"; }), HasSubstr("there is no 't9'"));
   EXPECT_THAT(reason([](Args& args, Config&) {
-                args.weights.dtype = args.a.dtype = DType::i8;
+                args.weights.type = CodeType::i8, args.a.dtype = DType::i8;
                 args.weights.k = args.a.shape[1] = 1 << 17;
                 args.weights.buffer.size_bytes = std::uint64_t{1} << 40;
                 args.a_scale = args.weight_scale = args.row_ends;

@@ -22,14 +22,14 @@ class PackWeightsTest : public OnEveryDevice {
     Buffer buffer;
     PackedWeights weights;
     Packed(const TestDevice& device, DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k)
-        : buffer(*device.context, PackedWeights::size_bytes(dtype, experts, n, k)),
-          weights{buffer.view(), dtype, experts, n, k} {
+        : buffer(*device.context, PackedWeights::size_bytes(code_type(dtype), experts, n, k)),
+          weights{buffer.view(), code_type(dtype), experts, n, k} {
       enqueue_fill(device.stream, buffer.view(), 0x7fc17fc1);
     }
     std::vector<double> values(const TestDevice& device) const {
       std::vector<unsigned char> bytes(buffer.size_bytes());
       read_blocking(device.stream, buffer.view(), bytes.data(), bytes.size());
-      return decode(weights.dtype, bytes);
+      return decode(*storage_dtype(weights.type), bytes);
     }
   };
 };
@@ -214,7 +214,7 @@ TEST_P(PackWeightsTest, SaysWhyItRejects) {
   using Args = pack_weights::Args;
   using ::testing::HasSubstr;
   EXPECT_THAT(reason([](Args& args) { args.source.shape[1] = 19; }), HasSubstr("source: expected [rows, 20]"));
-  EXPECT_THAT(reason([](Args& args) { args.packed.dtype = DType::i8; }),
+  EXPECT_THAT(reason([](Args& args) { args.packed.type = CodeType::i8; }),
               HasSubstr("a type that converts to i8, got f32[33, 20]"));
   EXPECT_THAT(reason([](Args& args) { args.expert = 2; }), HasSubstr("expert: [2, 2 + 1) is not in [0, 2)"));
   EXPECT_THAT(reason([](Args& args) { args.first_column = 8; }), HasSubstr("rows [8, 8 + 33) leave the 40 columns"));
@@ -236,8 +236,8 @@ TEST_P(PackWeightsTest, SaysWhyItRejects) {
   EXPECT_THAT(int4([&](Args& args) { args.scale = scale; }),
               HasSubstr("scale: expected a float type and [1, G, 32] with G a divisor of 20, got f32[1, 3, 32]"));
   EXPECT_THAT(int4([&](Args& args) { args.offset = offset; }), HasSubstr("offset with scale"));
-  EXPECT_THAT(reason([](Args& args) { args.packed.dtype = DType::i32; }),
-              HasSubstr("expected f32, f16, bf16 or i8, got i32"));
+  EXPECT_THAT(reason([](Args& args) { args.packed.type = CodeType::f4_e2m1; }),
+              HasSubstr("packed: expected f32, f16, bf16 or i8 without scales, got f4_e2m1"));
   EXPECT_THAT(reason([](Args& args) { args.packed.n = 0; }), HasSubstr("not all in [1, 2^31)"));
 }
 

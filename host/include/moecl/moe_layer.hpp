@@ -34,6 +34,8 @@ struct MoeLayerOptions {
 struct MoeLayerReport {
   std::string dense_backend, dense_reason;      ///< router and shared experts
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
+  /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
+  std::string expert_format, shared_format;
   std::int64_t chunk_tokens = 0;
   std::uint64_t weight_bytes = 0;    ///< device memory held
   std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation

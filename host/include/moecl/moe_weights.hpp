@@ -1,5 +1,5 @@
 #pragma once
-#include <moecl/code_type.hpp>
+#include <moecl/code_layout.hpp>
 #include <moecl/dtype.hpp>
 #include <moecl/gated_activation.hpp>
 #include <moecl/quant_scheme.hpp>
@@ -36,20 +36,9 @@ struct HostMatrix {
   bool present() const noexcept { return data != nullptr; }
 };
 
-/// Codes of a quantized matrix in host memory, as a checkpoint stores them: one or several to a unit, which is a
-/// little-endian number. Owns nothing.
-///
-/// Element (n, k) stands at position p = i % unit_codes, `bits(type)` each from the lowest, of the unit i / unit_codes
-/// along the packed axis, where i is n or k.
-struct CodeMatrix {
+/// Codes of a quantized matrix in host memory, as a checkpoint stores them. Owns nothing.
+struct CodeMatrix : CodeLayout {
   const void* data = nullptr;
-  CodeType type = CodeType::i8;
-  std::int64_t rows = 0, columns = 0;              ///< N and K, in elements
-  std::int64_t row_stride = 0, column_stride = 1;  ///< from a unit to the next one, in units
-  std::int64_t first_row = 0, first_column = 0;    ///< elements before this part of the stored matrix
-  std::int32_t unit_bytes = 1, unit_codes = 1;     ///< 4 and 8: int4 in words; 1 and 2: in bytes; 3 and 4: fp6
-  bool packed_along_rows = false;                  ///< a unit's codes are neighbours in n instead of in k
-  bool interleaved = false;  ///< the element at i % 8 stands at position [0, 4, 1, 5, 2, 6, 3, 7]. Source: AWQ
 
   bool present() const noexcept { return data != nullptr; }
 };

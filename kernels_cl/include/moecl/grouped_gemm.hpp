@@ -13,19 +13,25 @@
 ///     out[j] = ((a[index[j] / divisor] - a_zero_point) x W_e^T + sum_bias_e) * weight_scale_e * a_scale + bias_e
 ///
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
-/// does not depend on the other rows of the batch. A dense product is one expert with every row.
+/// does not depend on the other rows of the batch. Scales for groups of K multiply the elements before the sum. A dense
+/// product is one expert with every row.
 namespace moecl::grouped_gemm {
 
 struct Args {
-  TensorView a;  ///< Shape: [M, K] f32, f16, bf16 or i8
+  /// Shape: [M, K] f32, f16, bf16, i8, f8_e4m3 or f8_e5m2; or u8 [M, ceil(K / 2)]: f4_e2m1 codes, the first in the low
+  /// half of its byte
+  TensorView a;
   /// optional. Shape: [R] i32: row j reads a[a_index[j] / index_divisor]; absent: a[j].
   /// Range: entries outside [0, M * index_divisor) leave their row of `out` untouched
   TensorView a_index;
   std::int32_t index_divisor = 1;  ///< K when a_index holds sorted slots and a holds tokens
-  TensorView a_scale;              ///< optional. Shape: [M] f32, per token, indexed as a
-  std::int32_t a_zero_point = 0;   ///< what an element of an i8 `a` counts from. Range: [-128, 127], 0 for other types
-  PackedWeights weights;           ///< f32, f16, bf16; i8 only when a is i8
-  TensorView sum_bias;             ///< optional, i8 x i8. Shape: [E', N] i32: added to the sums
+  TensorView a_scale;              ///< optional, indexed as a. Shape: [M] f32, per token; or with a_group as there
+  /// Columns of `a` that share a scale, 0: all of a row. Else a_scale is [M, ceil(K / a_group)] f32, f8_e4m3, or u8:
+  /// e8m0. Range: multiples of 16
+  std::int64_t a_group = 0;
+  std::int32_t a_zero_point = 0;  ///< what an element of an i8 `a` counts from. Range: [-128, 127], 0 for other types
+  PackedWeights weights;
+  TensorView sum_bias;  ///< optional, i8 x i8 without groups. Shape: [E', N] i32: added to the sums
   /// optional. Shape: [E', N], per channel, or [E', 1]. f32, f16, bf16, or i64 and u64 with f32 in the low half
   TensorView weight_scale;
   TensorView bias;            ///< optional. Shape: [E', N] or [E', 1]. f32, f16 or bf16
@@ -38,7 +44,7 @@ struct Args {
   /// Then R = E' * M, expert by expert; an empty window gives the bias.
   TensorView k_ends;
   /// Shape: [R, N] f32, f16, bf16; i8: rounded to the nearest, halves to even, in [-128, 127]; i32: the sums of
-  /// i8 x i8, without scales. Rows of other experts and past the valid ones are untouched
+  /// i8 x i8, without any scale. Rows of other experts and past the valid ones are untouched
   TensorView out;
 };
 

@@ -1,49 +1,26 @@
 #pragma once
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
+#include <moecl/packed_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
 #include <string>
-
-namespace moecl {
-
-/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in
-/// a panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
-struct PackedWeights {
-  static constexpr std::int64_t panel_columns = 64;
-  static constexpr std::uint64_t alignment_bytes = 64;  ///< of `buffer`'s offset: a panel's rows are read as vectors
-
-  BufferView buffer;
-  DType dtype = DType::f32;
-  std::int64_t experts = 0, n = 0, k = 0;
-
-  static std::int64_t panels(std::int64_t n) noexcept;
-  /// Errors: invalid_argument  negative or overflowing sizes
-  static std::uint64_t size_bytes(DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k);
-  bool present() const noexcept { return experts != 0; }
-  /// Shape: [experts, ceil(N / 64), K, 64]. Errors: invalid_argument  the buffer is too small for it
-  TensorView view() const;
-  /// Why a kernel cannot use these weights; empty when it can.
-  std::string reject() const;
-};
-
-}  // namespace moecl
 
 /// Repacks row-major matrices into (part of) experts of a PackedWeights: once when a model is loaded, or for one call.
 namespace moecl::pack_weights {
 
 struct Args {
   /// Shape: [rows, K] for one expert, [E', rows, K] for several; element (n, k) at n * stride + k * stride: swap both
-  /// to pack transposed matrices. f32, f16, bf16 or i8, converted to the packed dtype (to i8 only from i8 and int4).
+  /// to pack transposed matrices. f32, f16, bf16 or i8, converted to the packed type (to i8 only from i8 and int4).
   /// i32 has eight int4 in a word, element 0 in the lowest bits, along rows or along K: that dimension counts words.
   TensorView source;
-  PackedWeights packed;
+  PackedWeights packed;           ///< of f32, f16, bf16 or i8, without scales
   std::int64_t expert = 0;        ///< the (first) expert that is filled. Range: [0, packed.experts)
   std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
   /// optional, i8 and int4 to a float type. Shape: [E', G, rows] f32, f16, bf16, or i64 and u64 with f32
   /// in the low half, contiguous; G divides K. Packed is
-  /// (source + offset) * scale of the group of K / G values of k, rounded once, to the packed dtype
+  /// (source + offset) * scale of the group of K / G values of k, rounded once, to the packed type
   TensorView scale = {};
   TensorView offset = {};  ///< optional, with scale, of its shape
 };

@@ -1,0 +1,101 @@
+#include "host/device_weights.hpp"
+
+#include <moecl/bf16.hpp>
+#include <moecl/e8m0.hpp>
+#include <moecl/f16.hpp>
+#include <moecl/fp8.hpp>
+
+#include <cstring>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+float scale_value(const HostMatrix& scale, std::int64_t row) {
+  const std::size_t size = size_bytes(scale.dtype);
+  const auto* at =
+      static_cast<const unsigned char*>(scale.data) + static_cast<std::size_t>(row * scale.row_stride) * size;
+  std::uint16_t half = 0;
+  float value = 0;
+  switch (scale.dtype) {
+    case DType::f32:
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    case DType::f16:
+      std::memcpy(&half, at, sizeof(half));
+      return f16_to_f32(half);
+    case DType::bf16:
+      std::memcpy(&half, at, sizeof(half));
+      return bf16_to_f32(half);
+    case DType::f8_e4m3:
+      return fp8_e4m3fn.decode(*at);
+    default:
+      return e8m0_to_f32(*at);
+  }
+}
+
+/// What multiplies the sums of each row of a stack.
+std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
+  std::vector<float> scales;
+  for (const WeightMatrix& matrix : stack) {
+    const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? matrix.rows() : matrix.group.rows;
+    for (std::int64_t row = 0; row < matrix.rows(); ++row)
+      scales.push_back(matrix.global_scale *
+                       (groups || !matrix.scale.present() ? 1.0F : scale_value(matrix.scale, row / group_rows)));
+  }
+  return scales;
+}
+
+}  // namespace
+
+DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
+                             std::int64_t k)
+    : format_(format), codes_(*stream.context, PackedWeights::size_bytes(format.type, experts, n, k)) {
+  weights_ = {codes_.view(), format.type, experts, n, k};
+  const std::int64_t panels = PackedWeights::panels(n);
+  const auto tensor = [&](Buffer& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
+    std::uint64_t size = moecl::size_bytes(dtype);
+    for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
+    memory = Buffer(*stream.context, size);
+    return TensorView(memory.view(), dtype, shape);
+  };
+  if (format.groups > 0) {
+    const auto shape = {experts, panels, format.groups, PackedWeights::panel_columns};
+    weights_.group = format.group;
+    weights_.scale = tensor(scale_, format.scale, shape);
+    if (format.zero) weights_.zero = tensor(zero_, DType::i16, shape);
+    if (format.group == 0) weights_.group_index = tensor(group_index_, DType::i32, {experts, k});
+  }
+  if (format.column_scale) column_scales_ = tensor(column_scale_, DType::f32, {experts, n});
+}
+
+void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack) {
+  std::vector<std::vector<std::int32_t>> source_groups(stack.size());
+  if (weights_.group_index.present()) {
+    CommonGroups common(stack);
+    source_groups = std::move(common.sources);
+    for (std::vector<std::int32_t>& groups : source_groups)
+      groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; none reads the others
+    upload.write(common.index.data(), weights_.group_index.rows(expert, 1));
+  }
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    upload.pack(stack[i], weights_, expert, first, source_groups[i]);
+    first += stack[i].rows();
+  }
+  if (column_scales_.present())
+    upload.write(column_scales(stack, weights_.grouped()).data(), column_scales_.rows(expert, 1));
+}
+
+void DeviceWeights::multiply(grouped_gemm::Args& args) const {
+  args.weights = weights_;
+  args.weight_scale = column_scales_;
+}
+
+std::uint64_t DeviceWeights::size_bytes() const noexcept {
+  return codes_.size_bytes() + scale_.size_bytes() + zero_.size_bytes() + group_index_.size_bytes() +
+         column_scale_.size_bytes();
+}
+
+}  // namespace moecl

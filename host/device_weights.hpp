@@ -1,0 +1,32 @@
+#pragma once
+// Weight matrices of some experts in device memory, plain or quantized: codes stay packed, there is no second copy.
+#include <moecl/grouped_gemm.hpp>
+
+#include "host/weight_format.hpp"
+#include "host/weight_upload.hpp"
+
+namespace moecl {
+
+class DeviceWeights {
+ public:
+  DeviceWeights() = default;
+  /// Memory for `experts` matrices [n, k].
+  DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k);
+
+  /// Fills an expert. Lifetime: as WeightUpload::pack
+  void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
+
+  bool present() const noexcept { return weights_.present(); }
+  std::string format() const { return format_.describe(); }
+  /// Sets the operands of a product that these weights are.
+  void multiply(grouped_gemm::Args& args) const;
+  std::uint64_t size_bytes() const noexcept;
+
+ private:
+  WeightFormat format_;
+  Buffer codes_, scale_, zero_, group_index_, column_scale_;
+  PackedWeights weights_;
+  TensorView column_scales_;  ///< absent, or [experts, n] f32
+};
+
+}  // namespace moecl

@@ -1,0 +1,62 @@
+#pragma once
+// Random quantized matrices in the layouts of checkpoints, and what they mean, written without the code under test.
+#include <moecl/moe_weights.hpp>
+#include <moecl/pack_codes.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/cases/device_memory.hpp"
+
+namespace moecl::test {
+
+/// How checkpoints place codes.
+enum class CodePlacing : std::uint8_t {
+  along_k,      ///< as many to a byte as fit, fp6 four to three bytes
+  words_k,      ///< eight int4 to a word along K, [K / 8, N]. Source: GPTQ
+  words_n_awq,  ///< eight int4 to a word along N, interleaved, [K, N / 8]
+};
+
+struct QuantizedCase {
+  CodeType type = CodeType::i4;
+  std::optional<DType> scale;  ///< of groups of K
+  std::int64_t group = 0;      ///< columns; 0: a random group for each k, of `groups`
+  std::int64_t groups = 0;     ///< with group = 0
+  bool zero = false;
+  std::int64_t group_rows = 1;
+  CodePlacing placing = CodePlacing::along_k;
+  std::int32_t zero_add = 0;
+
+  std::string describe() const;
+};
+
+/// One matrix [n, k] as a checkpoint stores it. `weights` views its memory.
+struct QuantizedMatrix {
+  std::vector<unsigned char> codes, scales, zeros;
+  std::vector<std::int32_t> group_index;
+  std::vector<double> values;  ///< [n, k], products of code less zero and scale, not rounded
+  WeightMatrix weights;
+
+  QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std::int64_t k, std::uint64_t seed);
+  QuantizedMatrix(const QuantizedMatrix&) = delete;
+  QuantizedMatrix& operator=(const QuantizedMatrix&) = delete;
+};
+
+/// Some experts' matrices [E, n, k] on a device. Stops the host.
+struct QuantizedOnDevice {
+  Buffer codes, scale, zero, group_index;
+  PackedWeights weights;
+  std::vector<double> values;  ///< [E, n, k]
+
+  QuantizedOnDevice(StreamView stream, const QuantizedCase& kind, std::int64_t experts, std::int64_t n, std::int64_t k,
+                    std::uint64_t seed);
+};
+
+/// The number of a code; integers as they are.
+double code_value(CodeType type, int code);
+/// What a group's scale of that storage is.
+double scale_value(DType type, const unsigned char* at);
+
+}  // namespace moecl::test
