@@ -22,8 +22,6 @@ enum class CodeType : std::uint8_t {
   f4_e2m1,
 };
 
-/// "f32", "i4", "f6_e2m3", ...
-const char* name(CodeType type) noexcept;
 /// The storage type with the same numbers; nullopt for codes narrower than a byte.
 std::optional<DType> storage_dtype(CodeType type) noexcept;
 /// f32, f16, bf16, i8, u8, f8_e4m3 and f8_e5m2 as elements of a weight matrix.
@@ -85,9 +83,6 @@ constexpr const char* name(CodeType type) noexcept {
 /// What an integer code counts from when its matrix has no zero points; 0 for the others.
 constexpr int implicit_zero(CodeType type) noexcept {
   return type == CodeType::u8 ? 128 : type == CodeType::u4 ? 8 : 0;
-}
-constexpr bool is_integer(CodeType type) noexcept {
-  return type == CodeType::i8 || type == CodeType::u8 || type == CodeType::i4 || type == CodeType::u4;
 }
 /// f32, f16 or bf16: elements that need no scale.
 constexpr bool is_plain(CodeType type) noexcept { return bits(type) >= 16; }
