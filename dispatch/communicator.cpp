@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "dispatch/rank_group.hpp"
+#include "dispatch/exchange.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -16,124 +16,11 @@ std::uint64_t sum_before(const std::vector<std::uint64_t>& bytes, std::int32_t r
   return std::accumulate(bytes.begin(), bytes.begin() + rank, std::uint64_t{0});
 }
 
-std::shared_ptr<const Event> recorded(StreamView stream) {
-  Event event;
-  enqueue_marker(stream, {{}, &event});
-  stream.flush();  // others will wait for it
-  return std::make_shared<const Event>(std::move(event));
-}
-
-void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events) {
-  if (!events.empty()) enqueue_marker(stream, {events, nullptr});
-}
-
 std::uint64_t row_bytes(const TensorView& rows) {
   return static_cast<std::uint64_t>(rows.shape[1]) * size_bytes(rows.dtype);
 }
 
 }  // namespace
-
-/// One collective: everybody shows a piece of memory, everybody copies what it needs out of the others'.
-struct Communicator::Exchange {
-  struct Pull {
-    std::int32_t peer;
-    std::uint64_t from_offset;
-    BufferView to;
-  };
-  using Notes = std::vector<MeetingNote>;
-
-  Communicator& self;
-  RankGroup::State& group;
-  RankGroup::State::Rank& me;
-
-  explicit Exchange(Communicator& of)
-      : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])) {}
-
-  bool staged_between(std::int32_t from, std::int32_t to) const {
-    return from != to &&
-           group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)])
-                   .kind == TransportKind::staged;
-  }
-
-  std::shared_ptr<const Notes> meet(MeetingNote note) {
-    const std::string what = note.what;
-    auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note), group.options.deadline);
-    for (std::int32_t peer = 0; peer < self.size(); ++peer)
-      require((*notes)[static_cast<std::size_t>(peer)].what == notes->front().what, "{}: rank {} is in {}",
-              notes->front().what, self.members_[static_cast<std::size_t>(peer)],
-              (*notes)[static_cast<std::size_t>(peer)].what);
-    return notes;
-  }
-
-  /// @param pulls_of  From the notes of all, what this rank copies; what it throws ends the group.
-  template <class PullsOf>
-  void run(const char* what, BufferView shown, std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
-    try {
-      group.fate.expect_whole();
-      MeetingNote note{what, std::move(numbers), shown, recorded(me.stream), {}};
-      const std::shared_ptr<const Event> free = note.ready;
-      // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
-      // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
-      std::vector<_cl_event*> leaving;
-      for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-        note.left.push_back(staged_between(self.rank_, peer) ? group.fate.watched_event(*me.stream.context) : nullptr);
-        if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
-      }
-      wait_on_stream(me.stream, leaving);
-      const auto notes = meet(std::move(note));
-      copy(*notes, pulls_of(*notes), free);
-      MeetingNote done{what, {}, {}, recorded(me.stream), {}};
-      const auto finished = meet(std::move(done));
-      // The same for peers of this context.
-      std::vector<_cl_event*> readers;
-      for (std::int32_t peer = 0; peer < self.size(); ++peer)
-        if (peer != self.rank_ && !staged_between(self.rank_, peer))
-          readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
-      wait_on_stream(me.stream, readers);
-    } catch (const Error& error) {
-      self.abort(error.what());
-      throw;
-    }
-  }
-
-  /// @param free  When nobody needs what this rank's memory holds.
-  void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free) {
-    std::vector<StagedJob> jobs;
-    std::vector<_cl_event*> arrivals;
-    for (const Pull& pull : pulls) {
-      if (pull.to.size_bytes == 0) continue;
-      const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
-      const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
-      if (pull.peer != self.rank_) me.bytes_received += pull.to.size_bytes;
-      if (staged_between(pull.peer, self.rank_)) {
-        jobs.push_back({stream_of(pull.peer), from, pull.to, note.ready, free, nullptr,
-                        group.fate.watched_event(*me.stream.context)});
-        arrivals.push_back(jobs.back().arrived->handle());
-        continue;
-      }
-      _cl_event* const ready = note.ready->handle();
-      enqueue_copy(me.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
-    }
-    wait_on_stream(me.stream, arrivals);
-    // The last job that reads a sender lets it go on.
-    for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-      if (!staged_between(peer, self.rank_)) continue;
-      const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
-      const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
-        return job.from_stream.queue == stream_of(peer).queue;
-      });
-      if (last == jobs.rend())
-        left->complete();
-      else
-        last->left = left;
-    }
-    for (StagedJob& job : jobs) me.copier->enqueue(std::move(job));
-  }
-
-  StreamView stream_of(std::int32_t peer) const {
-    return group.rank(self.members_[static_cast<std::size_t>(peer)]).stream;
-  }
-};
 
 Communicator::Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members,
                            std::int32_t rank)

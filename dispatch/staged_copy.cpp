@@ -2,6 +2,7 @@
 
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
+#include <moecl/trace.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,6 +33,10 @@ StagedCopier::~StagedCopier() {
 }
 
 void StagedCopier::enqueue(StagedJob job) {
+  if (job.from.size_bytes != 0) {
+    job.keep_from = Buffer::borrow(job.from.handle);
+    job.keep_to = Buffer::borrow(job.to.handle);
+  }
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -48,12 +53,12 @@ void StagedCopier::work() {
     jobs_.pop_front();
     lock.unlock();
     try {
-      if (fate_.cause().empty()) copy(job);
+      if (job.from.size_bytes != 0 && fate_.cause().empty()) copy(job);
     } catch (const std::exception& error) {
       fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, error.what()));
     }
     if (job.left != nullptr) job.left->complete();
-    job.arrived->complete();
+    if (job.arrived != nullptr) job.arrived->complete();
   }
 }
 
@@ -73,6 +78,13 @@ StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
 
 /// Reads of later chunks run beside writes of earlier ones.
 void StagedCopier::copy(const StagedJob& job) {
+  std::string block;
+  if (job.trace != nullptr) {
+    job.from_ready->wait();  // the block shall not show the wait for the sender
+    block =
+        fmt::format("staged copy from rank {} to rank {}, {} bytes", job.from_rank, job.to_rank, job.from.size_bytes);
+  }
+  const Trace::Span span(job.trace, std::move(block));
   Source& source = source_of(job);
   const std::uint64_t total = job.from.size_bytes, count = (total + chunk_bytes - 1) / chunk_bytes;
   std::array<Event, slots> read, written;

@@ -17,16 +17,17 @@
 
 namespace moecl {
 
-/// One copy between contexts.
+/// One copy between contexts. Without bytes it only completes its events, after the jobs before it.
 struct StagedJob {
   StreamView from_stream;                   ///< of the sender; its queue is not used
   BufferView from, to;                      ///< of the same size
   std::shared_ptr<const Event> from_ready;  ///< in the sender's context: the bytes are there
   std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
   std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
-  std::shared_ptr<UserEvent> arrived;       ///< completed when `to` holds the bytes
-  /// References: the owners may let go of their memory before the copy begins.
-  Buffer keep_from = Buffer::borrow(from.handle), keep_to = Buffer::borrow(to.handle);
+  std::shared_ptr<UserEvent> arrived;       ///< optional: completed when `to` holds the bytes
+  Trace* trace = nullptr;                   ///< optional: gets a block
+  std::int32_t from_rank = 0, to_rank = 0;  ///< for the block
+  Buffer keep_from, keep_to;                ///< references: owners may let go of their memory before the copy begins
 };
 
 /// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.
@@ -40,7 +41,7 @@ class StagedCopier {
   StagedCopier(const StagedCopier&) = delete;
   StagedCopier& operator=(const StagedCopier&) = delete;
 
-  /// Async.
+  /// Async. Jobs are done in order.
   void enqueue(StagedJob job);
 
   static constexpr std::uint64_t chunk_bytes = 8 << 20;

@@ -49,7 +49,11 @@ double probe_staged(StreamView from, StreamView to) {
     const auto ready = std::make_shared<const Event>();
     _cl_event* const done = arrived->handle();
     enqueue_marker(to, {{&done, 1}, nullptr});
-    copier.enqueue({from, source, target, ready, ready, nullptr, arrived});
+    StagedJob job;
+    job.from_stream = from, job.from = source, job.to = target;
+    job.from_ready = job.to_ready = ready;
+    job.arrived = arrived;
+    copier.enqueue(std::move(job));
     to.finish();
   });
   if (const std::string why = fate.cause(); !why.empty()) fail(ErrorCode::device_error, "{}", why);

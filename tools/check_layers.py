@@ -16,6 +16,7 @@ SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
 FOREIGN = re.compile(r"(CL|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|fcntl|unistd|dlfcn|pthread)\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SNAKE_CASE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+DATA = {"data", "corpus", "__pycache__"}  # folders
 NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile"}
 
 
@@ -28,7 +29,7 @@ def project_files(root):
     for floor in FLOORS:
         for path in sorted((root / floor).rglob("*")):
             relative = path.relative_to(root)
-            if path.is_file() and relative.parts[:2] != ("tests", "data") and "__pycache__" not in relative.parts:
+            if path.is_file() and not DATA & set(relative.parts):
                 yield relative
 
 

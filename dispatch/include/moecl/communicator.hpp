@@ -120,6 +120,7 @@ class Communicator {
 
  private:
   friend class RankGroup;
+  friend class Window;
   struct Exchange;
 
   Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members, std::int32_t rank);

@@ -1,0 +1,78 @@
+#include "dispatch/exchange.hpp"
+
+#include <moecl/context.hpp>
+
+#include <algorithm>
+
+namespace moecl {
+
+std::shared_ptr<const Event> recorded(StreamView stream) {
+  Event event;
+  enqueue_marker(stream, {{}, &event});
+  stream.flush();  // others will wait for it
+  return std::make_shared<const Event>(std::move(event));
+}
+
+void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events) {
+  if (!events.empty()) enqueue_marker(stream, {events, nullptr});
+}
+
+std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet(MeetingNote note) const {
+  const std::string what = note.what;
+  auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note), group.options.deadline);
+  for (std::int32_t peer = 0; peer < self.size(); ++peer)
+    require((*notes)[static_cast<std::size_t>(peer)].what == notes->front().what, "{}: rank {} is in {}",
+            notes->front().what, self.members_[static_cast<std::size_t>(peer)],
+            (*notes)[static_cast<std::size_t>(peer)].what);
+  return notes;
+}
+
+StagedJob Communicator::Exchange::staged_job(std::int32_t from, BufferView source, std::int32_t to,
+                                             BufferView target) const {
+  StagedJob job;
+  job.from_stream = stream_of(from);
+  job.from = source;
+  job.to = target;
+  job.trace = stream_of(to).trace;
+  job.from_rank = self.members_[static_cast<std::size_t>(from)];
+  job.to_rank = self.members_[static_cast<std::size_t>(to)];
+  return job;
+}
+
+void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& pulls,
+                                  const std::shared_ptr<const Event>& free) {
+  std::vector<StagedJob> jobs;
+  std::vector<_cl_event*> arrivals;
+  for (const Pull& pull : pulls) {
+    if (pull.to.size_bytes == 0) continue;
+    const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
+    const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
+    if (pull.peer != self.rank_) me.bytes_received += pull.to.size_bytes;
+    if (staged_between(pull.peer, self.rank_)) {
+      StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
+      job.from_ready = note.ready;
+      job.to_ready = free;
+      job.arrived = group.fate.watched_event(*me.stream.context);
+      arrivals.push_back(job.arrived->handle());
+      continue;
+    }
+    _cl_event* const ready = note.ready->handle();
+    enqueue_copy(me.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
+  }
+  wait_on_stream(me.stream, arrivals);
+  // The last job that reads a sender lets it go on.
+  for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+    if (!staged_between(peer, self.rank_)) continue;
+    const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
+    const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
+      return job.from_stream.queue == stream_of(peer).queue;
+    });
+    if (last == jobs.rend())
+      left->complete();
+    else
+      last->left = left;
+  }
+  for (StagedJob& job : jobs) me.copier->enqueue(std::move(job));
+}
+
+}  // namespace moecl

@@ -1,0 +1,83 @@
+#pragma once
+// How the members of a communicator come together: host threads meet, then everybody copies what it needs.
+#include <moecl/communicator.hpp>
+#include <moecl/error.hpp>
+
+#include "dispatch/rank_group.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+/// An event that others will wait for.
+std::shared_ptr<const Event> recorded(StreamView stream);
+void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events);
+
+/// One collective: everybody shows a piece of memory, everybody copies what it needs out of the others'.
+struct Communicator::Exchange {
+  struct Pull {
+    std::int32_t peer;
+    std::uint64_t from_offset;
+    BufferView to;
+  };
+  using Notes = std::vector<MeetingNote>;
+
+  Communicator& self;
+  RankGroup::State& group;
+  RankGroup::State::Rank& me;
+
+  explicit Exchange(Communicator& of)
+      : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])) {}
+
+  bool staged_between(std::int32_t from, std::int32_t to) const {
+    return from != to &&
+           group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)])
+                   .kind == TransportKind::staged;
+  }
+
+  /// Errors: deadline_exceeded; invalid_argument  the members are in different calls
+  std::shared_ptr<const Notes> meet(MeetingNote note) const;
+
+  /// @param pulls_of  From the notes of all, what this rank copies; what it throws ends the group.
+  template <class PullsOf>
+  void run(const char* what, BufferView shown, std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
+    try {
+      group.fate.expect_whole();
+      MeetingNote note{what, std::move(numbers), shown, recorded(me.stream), {}, {}};
+      const std::shared_ptr<const Event> free = note.ready;
+      // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
+      // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
+      std::vector<_cl_event*> leaving;
+      for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+        note.left.push_back(staged_between(self.rank_, peer) ? group.fate.watched_event(*me.stream.context) : nullptr);
+        if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
+      }
+      wait_on_stream(me.stream, leaving);
+      const auto notes = meet(std::move(note));
+      copy(*notes, pulls_of(*notes), free);
+      MeetingNote done{what, {}, {}, recorded(me.stream), {}, {}};
+      const auto finished = meet(std::move(done));
+      // The same for peers of this context.
+      std::vector<_cl_event*> readers;
+      for (std::int32_t peer = 0; peer < self.size(); ++peer)
+        if (peer != self.rank_ && !staged_between(self.rank_, peer))
+          readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
+      wait_on_stream(me.stream, readers);
+    } catch (const Error& error) {
+      self.abort(error.what());
+      throw;
+    }
+  }
+
+  /// @param free  When nobody needs what this rank's memory holds.
+  void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free);
+
+  /// A copy by the copier of `to`.
+  StagedJob staged_job(std::int32_t from, BufferView source, std::int32_t to, BufferView target) const;
+
+  RankGroup::State::Rank& rank(std::int32_t member) const {
+    return group.rank(self.members_[static_cast<std::size_t>(member)]);
+  }
+  StreamView stream_of(std::int32_t peer) const { return rank(peer).stream; }
+};
+
+}  // namespace moecl
