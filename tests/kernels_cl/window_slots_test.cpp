@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tests/devices.hpp"
@@ -83,6 +84,178 @@ TEST_P(WindowSlotsTest, IncomingNamesTheLocalExpertOfEveryRow) {
           window_slots::enqueue(device().stream, window_slots::Incoming{ends, rank, ids});
           EXPECT_EQ(ids.read<std::int32_t>(), oracle::received_experts(senders, routing.experts, rank, capacity));
         }
+    }
+}
+
+/// What each of `ranks` senders asks for: each has fewer slots than the one before, the last none.
+std::vector<Ints> senders_of(const Routing& routing, std::int32_t ranks) {
+  std::vector<Ints> senders;
+  const std::size_t part = routing.ids.size() / static_cast<std::size_t>(ranks);
+  for (std::int32_t rank = ranks; rank-- > 0;)
+    senders.emplace_back(routing.ids.begin(),
+                         routing.ids.begin() + static_cast<std::ptrdiff_t>(part * static_cast<std::size_t>(rank)));
+  return senders;
+}
+
+/// Row ends of every sender's slots, sorted by expert.
+Ints ends_of(const std::vector<Ints>& senders, std::int32_t experts) {
+  Ints all;
+  for (const Ints& ids : senders) {
+    const Ints ends = oracle::expert_sort(ids, 0, experts, experts, 0).row_ends;
+    all.insert(all.end(), ends.begin(), ends.end());
+  }
+  return all;
+}
+
+/// Some first ranks with one expert each, where the others can have the rest.
+std::vector<std::int32_t> singles_of(std::int32_t ranks, std::int32_t experts) {
+  std::vector<std::int32_t> all;
+  for (const std::int32_t singles : {0, 1, 2})
+    if (singles <= experts && (singles < ranks || (singles == ranks && singles == experts))) all.push_back(singles);
+  return all;
+}
+
+TEST_P(WindowSlotsTest, SinglesOwnOneExpertEach) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int32_t ranks : {2, 3, 8})
+      for (const std::int32_t singles : singles_of(ranks, routing.experts)) {
+        SCOPED_TRACE(testing::Message() << routing.name << ", " << ranks << " ranks, " << singles << " singles");
+        const auto capacity = static_cast<std::int64_t>(routing.ids.size());
+        oracle::SortedSlots sort = oracle::expert_sort(routing.ids, 0, routing.experts, routing.experts, 0);
+        sort.sorted_slots.resize(routing.ids.size(), 123456);
+        const GuardedTensor ends = ints(sort.row_ends), sorted = ints(sort.sorted_slots), rows = ints(sort.slot_rows);
+        const auto expected = oracle::sent_window(routing.ids, routing.experts, ranks, capacity, singles);
+        const GuardedTensor slots = out(ranks * capacity), home = out(rows.view().shape[0]);
+        window_slots::enqueue(device().stream, window_slots::Outgoing{ends, sorted, ranks, slots, singles});
+        window_slots::enqueue(device().stream, window_slots::Home{ends, rows, ranks, capacity, home, singles});
+        EXPECT_EQ(slots.read<std::int32_t>(), expected.slots);
+        EXPECT_EQ(home.read<std::int32_t>(), expected.rows);
+        const std::vector<Ints> senders = senders_of(routing, ranks);
+        const GuardedTensor all_ends(device(), DType::i32, {ranks, routing.experts}, ends_of(senders, routing.experts)),
+            ids(device(), DType::i32, {ranks * capacity, 1});
+        for (const std::int32_t rank : {0, ranks - 1}) {
+          window_slots::enqueue(device().stream, window_slots::Incoming{all_ends, rank, ids, singles});
+          EXPECT_EQ(ids.read<std::int32_t>(),
+                    oracle::received_experts(senders, routing.experts, rank, capacity, singles));
+        }
+      }
+}
+
+TEST_P(WindowSlotsTest, CountsSumOverExpertAndSource) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int32_t ranks : rank_counts)
+      for (const std::int32_t singles : singles_of(ranks, routing.experts))
+        for (const std::int32_t rank : {0, ranks - 1}) {
+          SCOPED_TRACE(testing::Message()
+                       << routing.name << ", rank " << rank << " of " << ranks << ", " << singles << " singles");
+          const std::vector<Ints> senders = senders_of(routing, ranks);
+          std::int32_t experts = 0;
+          const auto received = oracle::received_rows(senders, routing.experts, rank,
+                                                      static_cast<std::int64_t>(routing.ids.size()), singles, experts);
+          Ints recv_ends(static_cast<std::size_t>(experts * ranks));
+          std::vector<std::int64_t> counts(static_cast<std::size_t>(experts)), cumulative = counts;
+          for (const oracle::ReceivedRow& row : received) {
+            for (std::int32_t i = row.expert * ranks + row.source; i < experts * ranks; ++i)
+              ++recv_ends[static_cast<std::size_t>(i)];
+            ++counts[static_cast<std::size_t>(row.expert)];
+            for (std::int32_t e = row.expert; e < experts; ++e) ++cumulative[static_cast<std::size_t>(e)];
+          }
+          const GuardedTensor ends(device(), DType::i32, {ranks, routing.experts}, ends_of(senders, routing.experts)),
+              got = out(experts * ranks), nums(device(), DType::i64, {experts});
+          for (const bool sums : {false, true}) {
+            window_slots::enqueue(device().stream, window_slots::Counts{ends, rank, got, nums, sums, singles});
+            EXPECT_EQ(got.read<std::int32_t>(), recv_ends);
+            EXPECT_EQ(nums.read<std::int64_t>(), sums ? cumulative : counts);
+          }
+        }
+}
+
+/// What a rank received, with what it knows about it.
+struct Received {
+  std::vector<oracle::ReceivedRow> rows;
+  Ints row_ends, places, slots, triples;  ///< places and slots of all the window
+  Ints back;                              ///< the row that goes back at each place of the window home
+
+  Received(const Routing& routing, std::int32_t ranks, std::int32_t rank, std::int32_t columns) {
+    const auto capacity = static_cast<std::int64_t>(routing.ids.size());
+    const std::vector<Ints> senders = senders_of(routing, ranks);
+    std::int32_t experts = 0;
+    rows = oracle::received_rows(senders, routing.experts, rank, capacity, 0, experts);
+    row_ends.resize(static_cast<std::size_t>(std::max(experts, 1)));
+    back.assign(static_cast<std::size_t>(ranks * capacity), -1);
+    for (const Ints& ids : senders) {
+      const Ints all = oracle::sent_window(ids, routing.experts, ranks, capacity).slots;
+      slots.insert(slots.end(), all.begin() + rank * capacity, all.begin() + (rank + 1) * capacity);
+    }
+    Ints filled(static_cast<std::size_t>(ranks));
+    for (std::size_t j = 0; j < rows.size(); ++j) {
+      const oracle::ReceivedRow& row = rows[j];
+      for (auto e = static_cast<std::size_t>(row.expert); e < row_ends.size(); ++e) ++row_ends[e];
+      places.push_back(row.place);
+      triples.insert(triples.end(), {row.source, row.slot / columns, row.slot % columns});
+      const std::int64_t place = row.source * capacity + filled[static_cast<std::size_t>(row.source)]++;
+      back[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(j);
+    }
+    places.resize(slots.size(), 123456);  // past the rows: never read
+  }
+};
+
+TEST_P(WindowSlotsTest, RowsKnowWhoseTheyAreAndComeBack) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int32_t ranks : rank_counts)
+      for (const std::int32_t rank : {0, ranks - 1}) {
+        SCOPED_TRACE(testing::Message() << routing.name << ", rank " << rank << " of " << ranks);
+        const auto columns = static_cast<std::int32_t>(routing.top_k);
+        const Received of(routing, ranks, rank, columns);
+        const GuardedTensor ends = ints(of.row_ends), places = ints(of.places), slots = ints(of.slots),
+                            back = ints(of.back), known = out(static_cast<std::int64_t>(3 * of.places.size() + 2));
+        window_slots::enqueue(device().stream, window_slots::Sources{ends, places, slots, ranks, columns, known});
+        Ints triples = known.read<std::int32_t>();
+        for (std::size_t i = of.triples.size(); i < triples.size(); ++i)
+          ASSERT_EQ(triples[i], 0x7fc17fc1) << "element " << i << " was written";
+        triples.resize(of.triples.size());
+        EXPECT_EQ(triples, of.triples);
+
+        // Back home, with a triple of another rank and without the last one.
+        if (triples.size() >= 3) {
+          triples[0] = ranks;
+          triples.pop_back();
+        }
+        Ints claims, tokens;
+        constexpr std::int32_t servers_of = 2, tokens_each = 40;
+        const std::int64_t capacity = of.back.empty() ? 0 : static_cast<std::int64_t>(of.back.size()) / ranks;
+        for (std::size_t i = 0; i < of.back.size(); ++i) {
+          const auto row = static_cast<std::size_t>(of.back[i]);
+          const bool told = of.back[i] > 0 && row + 1 < of.rows.size();
+          const auto home = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / capacity);
+          const std::int32_t token = told ? of.rows[row].slot / columns : -1;
+          claims.push_back(of.back[i] < 0 ? -1 : told ? of.rows[row].slot : -2);
+          tokens.push_back(told && token < tokens_each ? home / servers_of * tokens_each + token : -1);
+        }
+        const GuardedTensor told = ints(triples), got = out(static_cast<std::int64_t>(of.back.size()));
+        window_slots::enqueue(device().stream, window_slots::Claims{back, told, ranks, columns, got});
+        EXPECT_EQ(got.read<std::int32_t>(), claims);
+        window_slots::enqueue(device().stream, window_slots::Homes{back, told, ranks, servers_of, tokens_each, got});
+        EXPECT_EQ(got.read<std::int32_t>(), tokens);
+      }
+}
+
+TEST_P(WindowSlotsTest, OrdinalsCountEarlierSlotsOfTheSameExpert) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int64_t counted : {std::int64_t{1}, routing.top_k}) {
+      SCOPED_TRACE(testing::Message() << routing.name << ", " << counted << " columns count");
+      const oracle::SortedSlots sort = oracle::expert_sort(routing.ids, 0, routing.experts, routing.experts, 0);
+      Ints expected;
+      for (std::int64_t t = 0; t < routing.tokens; ++t)
+        for (std::int64_t k = 0; k < counted; ++k) {
+          const auto first = routing.ids.begin(), slot = first + (t * routing.top_k + k);
+          expected.push_back(*slot < 0 ? 0 : static_cast<std::int32_t>(std::count(first, slot, *slot)));
+        }
+      const GuardedTensor ends = ints(sort.row_ends), rows = ints(sort.slot_rows),
+                          ordinals(device(), DType::i32, {routing.tokens, counted});
+      window_slots::enqueue(device().stream,
+                            window_slots::Ordinals{ends, rows, static_cast<std::int32_t>(routing.top_k), ordinals});
+      EXPECT_EQ(ordinals.read<std::int32_t>(), expected);
     }
 }
 

@@ -10,11 +10,21 @@ struct SentWindow {
   std::vector<std::int32_t> rows;   ///< [S], -1 for slots without an expert or past the capacity
 };
 /// Filled slot by slot, expert by expert. @param ids  [S] global experts, or -1
+/// @param singles  so many first ranks own one expert each
 SentWindow sent_window(const std::vector<std::int32_t>& ids, std::int32_t experts, std::int32_t ranks,
-                       std::int64_t capacity);
+                       std::int64_t capacity, std::int32_t singles = 0);
 
 /// What `rank` finds in its window: the local expert of each row, or -1. @param ids  of every sender
 std::vector<std::int32_t> received_experts(const std::vector<std::vector<std::int32_t>>& ids, std::int32_t experts,
-                                           std::int32_t rank, std::int64_t capacity);
+                                           std::int32_t rank, std::int64_t capacity, std::int32_t singles = 0);
+
+/// A row that `rank` gets: its local expert, whose it is, and where it stands in the window.
+struct ReceivedRow {
+  std::int32_t expert, source, slot, place;
+};
+/// In the order expert, source rank, slot. Sets the number of the rank's experts.
+std::vector<ReceivedRow> received_rows(const std::vector<std::vector<std::int32_t>>& ids, std::int32_t experts,
+                                       std::int32_t rank, std::int64_t capacity, std::int32_t singles,
+                                       std::int32_t& local_experts);
 
 }  // namespace moecl::test::oracle
