@@ -79,12 +79,13 @@ struct Problem {
   oracle::DistributeGroup group;
   std::int64_t global_bs = 0, quant_mode = 0, comm_quant_mode = 0, nums_type = 1;
   int mask_rank = 0;            ///< 0: none
+  std::int32_t per_server = 0;  ///< ranks_per_server of comm_alg hierarchy; 0: fullmesh
   std::int32_t said_rank = -1;  ///< instead of the rank
   bool smooth = false, shared_x = false, first_version = false;
   Values scales, alpha_1, alpha_2, v;
   std::vector<Values> shared_rows;  ///< of each rank, [T, H]
 
-  explicit Problem(std::uint64_t seed);
+  explicit Problem(std::uint64_t seed, bool hierarchy = false);
   std::int64_t most_tokens() const {
     std::int64_t most = 0;
     for (const auto& rank : group.ranks) most = std::max(most, rank.tokens);
@@ -93,18 +94,22 @@ struct Problem {
   void draw_rank(std::mt19937_64& engine, std::int64_t tokens);
 };
 
-Problem::Problem(std::uint64_t seed) {
+Problem::Problem(std::uint64_t seed, bool hierarchy) {
   std::mt19937_64 engine(seed);
   const auto ranks = static_cast<std::int32_t>(between(engine, 1, 8));
-  if (ranks >= 3 && between(engine, 0, 2) == 0) {
+  if (hierarchy) {
+    do per_server = static_cast<std::int32_t>(between(engine, 1, ranks));
+    while (ranks % per_server != 0);
+  }
+  if (!hierarchy && ranks >= 3 && between(engine, 0, 2) == 0) {
     group.shared = static_cast<std::int32_t>(between(engine, 1, 2));
     group.shared_ranks = group.shared * static_cast<std::int32_t>(between(engine, 1, (ranks - 1) / group.shared));
   }
   group.experts = (ranks - group.shared_ranks) * static_cast<std::int32_t>(between(engine, 1, 3));
-  first_version = between(engine, 0, 3) == 0;
+  first_version = !hierarchy && between(engine, 0, 3) == 0;
   if (!first_version) {
     mask_rank = static_cast<int>(between(engine, 0, 2));
-    if (between(engine, 0, 2) == 0) {
+    if (!hierarchy && between(engine, 0, 2) == 0) {
       group.zero = static_cast<std::int32_t>(between(engine, 0, 2));
       group.copy = static_cast<std::int32_t>(between(engine, 0, 2));
       group.consts = static_cast<std::int32_t>(between(engine, 0, 2));
@@ -114,7 +119,7 @@ Problem::Problem(std::uint64_t seed) {
   group.top_k = static_cast<std::int32_t>(between(engine, 1, std::min(ids, 4)));
   group.hidden = 8 * between(engine, 1, 5);
   quant_mode = 2 * between(engine, 0, 1);
-  comm_quant_mode = 2 * between(engine, 0, 1);
+  comm_quant_mode = hierarchy ? 0 : 2 * between(engine, 0, 1);
   nums_type = between(engine, 0, 1);
   smooth = quant_mode == 2 && between(engine, 0, 1) == 1;
   shared_x = between(engine, 0, 2) == 0;
@@ -166,6 +171,8 @@ void set_group(Args& args, const Problem& problem, const Communicator& world) {
     args.zero_expert_num = problem.group.zero;
     args.copy_expert_num = problem.group.copy;
     args.const_expert_num = problem.group.consts;
+    if (problem.per_server != 0) args.comm_alg = npu::CommAlg::hierarchy;
+    args.ranks_per_server = problem.per_server;
   }
 }
 
@@ -197,8 +204,10 @@ Outputs dispatch_on(Communicator& world, const Problem& problem, const Inputs& i
   const DeviceTensor scales(world.stream(), DType::f32,
                             {problem.group.shared + problem.group.experts, problem.group.hidden}, problem.scales);
   if (problem.smooth) args.scales = scales;
-  if constexpr (requires { args.comm_alg; })
+  if constexpr (requires { args.comm_alg; }) {
     if (problem.mask_rank != 0) args.x_active_mask = in.mask;
+    args.expert_scales = in.weights;
+  }
   return call_on(world, args);
 }
 
@@ -225,8 +234,11 @@ Outputs combine_on(Communicator& world, const Problem& problem, const Inputs& in
   if (problem.shared_x) args.shared_expert_x = shared;
   const Values& info = dispatched.at(problem.first_version ? "expand_idx" : "assist_info_for_combine");
   const DeviceTensor device_info(stream, DType::i32, {count(info)}, info);
+  const Values row_weights = problem.per_server == 0 ? Values() : dispatched.at("expand_scales");
+  const DeviceTensor expand_scales(stream, DType::f32, {count(row_weights)}, row_weights);
   if constexpr (requires { args.comm_alg; }) {
     args.assist_info_for_combine = device_info;
+    if (problem.per_server != 0) args.expand_scales = expand_scales;
     if (problem.mask_rank != 0) args.x_active_mask = in.mask;
     args.ori_x = in.x;
     args.const_expert_alpha_1 = alpha_1;
@@ -242,7 +254,8 @@ void expect_dispatched(const Problem& problem, std::int32_t rank, const Outputs&
   const auto& group = problem.group;
   const std::vector<oracle::DistributedRow> rows = oracle::dispatched_rows(group, rank);
   const std::int32_t local = group.local_experts(rank), ranks = group.size();
-  Values ends(static_cast<std::size_t>(local * ranks)), nums(static_cast<std::size_t>(local)), codes, scales, triples;
+  Values ends(static_cast<std::size_t>(local * ranks)), nums(static_cast<std::size_t>(local)), codes, scales, triples,
+      weights;
   for (const oracle::DistributedRow& row : rows) {
     for (std::int32_t i = row.expert * ranks + row.source; i < local * ranks; ++i) ++ends[static_cast<std::size_t>(i)];
     for (std::int32_t e = row.expert; e < (problem.nums_type == 0 ? local : row.expert + 1); ++e)
@@ -264,6 +277,8 @@ void expect_dispatched(const Problem& problem, std::int32_t rank, const Outputs&
     }
     codes.insert(codes.end(), x.begin(), x.end());
     triples.insert(triples.end(), {double(row.source), double(row.token), double(row.column)});
+    if (problem.per_server != 0)
+      weights.push_back(from.weights[static_cast<std::size_t>(row.token * group.top_k + row.column)]);
   }
   EXPECT_EQ(got.at("ep_recv_counts"), ends);
   EXPECT_EQ(got.at("expert_token_nums"), nums);
@@ -278,6 +293,7 @@ void expect_dispatched(const Problem& problem, std::int32_t rank, const Outputs&
   expect_prefix("expand_x", codes);
   if (problem.quant_mode == 2) expect_prefix("dynamic_scales", scales);
   if (!problem.first_version) expect_prefix("assist_info_for_combine", triples);
+  if (problem.per_server != 0) expect_prefix("expand_scales", weights);
 }
 
 /// What the int8 wire makes of a row.
@@ -332,6 +348,33 @@ Values expected_out(const Problem& problem, std::int32_t home, const std::vector
   return out;
 }
 
+/// The same with comm_alg hierarchy: each server's sum, in the order of its experts, is rounded before they are added.
+Values expected_of_servers(const Problem& problem, std::int32_t home, const std::vector<Values>& rows) {
+  const auto& group = problem.group;
+  const auto& mine = group.ranks[static_cast<std::size_t>(home)];
+  Values out;
+  for (std::int64_t t = 0; t < mine.tokens; ++t) {
+    std::vector<oracle::CombineTerm> sums;
+    for (std::int32_t first = 0; first < group.size(); first += problem.per_server) {
+      std::vector<oracle::CombineTerm> terms;
+      for (std::int32_t rank = first; rank < first + problem.per_server; ++rank) {
+        const auto there = oracle::dispatched_rows(group, rank);
+        for (std::size_t i = 0; i < there.size(); ++i)
+          if (there[i].source == home && there[i].token == t)
+            terms.push_back({mine.weights[static_cast<std::size_t>(t * group.top_k + there[i].column)],
+                             row_of(rows[static_cast<std::size_t>(rank)], static_cast<std::int64_t>(i), group.hidden)});
+      }
+      sums.push_back({1, rounded(DType::bf16, oracle::combined(terms, {}, group.hidden))});
+    }
+    const Values last =
+        problem.shared_x ? row_of(problem.shared_rows[static_cast<std::size_t>(home)], t, group.hidden) : Values();
+    Values sum = rounded(DType::bf16, oracle::combined(sums, last, group.hidden));
+    if (!mine.active[static_cast<std::size_t>(t)]) sum.assign(sum.size(), std::nan(""));  // not written: poison
+    out.insert(out.end(), sum.begin(), sum.end());
+  }
+  return out;
+}
+
 template <class Dispatch, class Combine>
 void check_both(RankGroup& group, const Problem& problem) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -352,7 +395,9 @@ void check_both(RankGroup& group, const Problem& problem) {
     SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);
     expect_dispatched(problem, rank, dispatched[static_cast<std::size_t>(rank)]);
     EXPECT_THAT(combined[static_cast<std::size_t>(rank)].at("out"),
-                testing::Pointwise(testing::NanSensitiveDoubleEq(), expected_out(problem, rank, rows)));
+                testing::Pointwise(testing::NanSensitiveDoubleEq(), problem.per_server == 0
+                                                                        ? expected_out(problem, rank, rows)
+                                                                        : expected_of_servers(problem, rank, rows)));
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -366,6 +411,15 @@ TEST_P(NpuDistributeTest, AgreesWithTheDefinition) {
       check_both<npu::MoeDistributeDispatchArgs, npu::MoeDistributeCombineArgs>(on, problem);
     else
       check_both<npu::MoeDistributeDispatchV2Args, npu::MoeDistributeCombineV2Args>(on, problem);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(NpuDistributeTest, HierarchyAgreesWithTheDefinition) {
+  for (std::uint64_t seed = 0; seed < problems / 2; ++seed) {
+    const Problem problem(seed, true);
+    SCOPED_TRACE(testing::Message() << "problem " << seed << ", " << problem.per_server << " ranks a server");
+    check_both<npu::MoeDistributeDispatchV2Args, npu::MoeDistributeCombineV2Args>(group(problem.group.size()), problem);
     if (HasFailure()) return;
   }
 }
