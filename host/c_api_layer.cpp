@@ -18,7 +18,9 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
 
 static_assert(static_cast<int>(ScoreFunction::softmax) == MOECL_SCORE_SOFTMAX &&
               static_cast<int>(ScoreFunction::sigmoid) == MOECL_SCORE_SIGMOID &&
-              static_cast<int>(ScoreFunction::none) == MOECL_SCORE_NONE);
+              static_cast<int>(ScoreFunction::none) == MOECL_SCORE_NONE &&
+              static_cast<int>(ScoreFunction::sqrtsoftplus) == MOECL_SCORE_SQRTSOFTPLUS &&
+              static_cast<int>(ScoreFunction::sparse_mixer) == MOECL_SCORE_SPARSE_MIXER);
 static_assert(static_cast<int>(ScoreOrder::before_top_k) == MOECL_SCORE_BEFORE_TOP_K &&
               static_cast<int>(ScoreOrder::after_top_k) == MOECL_SCORE_AFTER_TOP_K);
 static_assert(static_cast<int>(GroupScore::max) == MOECL_GROUP_MAX &&
@@ -51,13 +53,15 @@ MoeShape shape_of(const moecl_layer_desc& desc) {
   shape.intermediate = desc.intermediate;
   shape.experts = desc.experts;
   shape.router.top_k = desc.top_k;
-  shape.router.score = enumerator(desc.score, ScoreFunction::none, "score");
+  shape.router.score = enumerator(desc.score, ScoreFunction::sparse_mixer, "score");
   shape.router.order = enumerator(desc.score_order, ScoreOrder::after_top_k, "score_order");
   shape.router.groups = or_default(desc.groups, 1);
   shape.router.kept_groups = or_default(desc.kept_groups, shape.router.groups);
   shape.router.group_score = enumerator(desc.group_score, GroupScore::sum_of_top_2, "group_score");
   shape.router.renormalise = desc.renormalise != 0;
   shape.router.renormalise_epsilon = desc.renormalise_epsilon;
+  shape.router.renormalise_minimum = desc.renormalise_minimum;
+  shape.router.mixer_jitter = desc.mixer_jitter;
   shape.router.scaling_factor = or_default(desc.scaling_factor, shape.router.scaling_factor);
   shape.router.weight_on_input = desc.weight_on_input != 0;
   shape.activation.function = enumerator(desc.activation, ActivationFunction::relu2, "activation");
@@ -66,6 +70,9 @@ MoeShape shape_of(const moecl_layer_desc& desc) {
   shape.shared_intermediate = desc.shared_intermediate;
   shape.shared_gate = desc.shared_expert_gate.data != nullptr;
   shape.selection_bias = desc.selection_bias.data != nullptr;
+  shape.router_bias = desc.router_bias.data != nullptr;
+  shape.expert_bias =
+      desc.gate_up_bias.data != nullptr || desc.gate_bias.data != nullptr || desc.down_bias.data != nullptr;
   return shape;
 }
 
@@ -92,8 +99,13 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   require(desc.gate_up.data == nullptr || (desc.gate.data == nullptr && desc.up.data == nullptr),
           "weights: give gate_up, or gate and up, not both");
 
+  require(desc.gate_up_bias.data == nullptr || (desc.gate_bias.data == nullptr && desc.up_bias.data == nullptr),
+          "weights: give gate_up_bias, or gate_bias and up_bias, not both");
+  const bool fused_bias = desc.gate_up_bias.data != nullptr;
+
   MoeWeights weights;
   weights.router = matrix(desc.router, "router", 0, experts, hidden);
+  weights.router_bias = matrix(desc.router_bias, "router_bias", 0, 1, experts);
   weights.selection_bias = matrix(desc.selection_bias, "selection_bias", 0, 1, experts);
   for (std::int64_t e = 0; e < experts; ++e) {
     ExpertMatrices& expert = weights.experts.emplace_back();
@@ -105,6 +117,11 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
       expert.up = matrix(desc.up, "up", e * inter, inter, hidden);
     }
     expert.down = matrix(desc.down, "down", e * hidden, hidden, inter);
+    expert.gate_bias = fused_bias ? matrix(desc.gate_up_bias, "gate_up_bias", 2 * e, 1, inter)
+                                  : matrix(desc.gate_bias, "gate_bias", e, 1, inter);
+    expert.up_bias = fused_bias ? matrix(desc.gate_up_bias, "gate_up_bias", 2 * e + 1, 1, inter)
+                                : matrix(desc.up_bias, "up_bias", e, 1, inter);
+    expert.down_bias = matrix(desc.down_bias, "down_bias", e, 1, hidden);
   }
   weights.shared.gate = matrix(desc.shared_gate, "shared_gate", 0, shared, hidden);
   weights.shared.up = matrix(desc.shared_up, "shared_up", 0, shared, hidden);

@@ -44,7 +44,7 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Checkpoint Checkpoint::open(const std::string& dir) {
+Checkpoint Checkpoint::open(const std::string& dir, const std::string& router_spec_path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) fail(ErrorCode::io_error, "{} is not a directory", dir);
@@ -54,7 +54,7 @@ Checkpoint Checkpoint::open(const std::string& dir) {
   const bool single = fs::exists(state->path(single_name), ignored);
   if (!single && !fs::exists(state->path(index_name), ignored))
     fail(ErrorCode::io_error, "{} has neither {} nor {}", dir, single_name, index_name);
-  state->config = ModelConfig::load(state->path(config_name));
+  state->config = ModelConfig::load(state->path(config_name), router_spec_path);
   if (!single) state->shard_of = parse_shard_index(read_json_file(state->path(index_name)), state->path(index_name));
   return Checkpoint(std::move(state));
 }

@@ -1,14 +1,29 @@
 #include "host/config_fields.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
 #include "host/json_file.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
 
-std::string quoted(const std::array<const char*, 2>& names) {
+std::string quoted(const std::array<const char*, 3>& names) {
   if (names[0] == nullptr) return "a constant of the family";
-  return names[1] == nullptr ? fmt::format("\"{}\"", names[0]) : fmt::format("\"{}\" or \"{}\"", names[0], names[1]);
+  std::string text;
+  for (const char* name : names)
+    if (name != nullptr) text += fmt::format("{}\"{}\"", text.empty() ? "" : " or ", name);
+  return text;
+}
+
+/// The one value of a list that repeats it for each layer, else the value itself.
+const nlohmann::json& value_of_layers(const nlohmann::json& value) {
+  if (!value.is_array() || value.empty()) return value;
+  for (const nlohmann::json& item : value)
+    if (item != value.front()) return value;
+  return value.front();
 }
 
 bool is_int64(const nlohmann::json& value) {
@@ -17,15 +32,17 @@ bool is_int64(const nlohmann::json& value) {
 
 }  // namespace
 
-const nlohmann::json* ConfigFields::find(const std::array<const char*, 2>& names) const {
+const nlohmann::json* ConfigFields::find(const std::array<const char*, 3>& names) const {
   const nlohmann::json* found = nullptr;
+  const char* found_name = nullptr;
   for (const char* name : names) {
     const nlohmann::json* value = name == nullptr ? nullptr : find_member(config_, name);
     if (value == nullptr) continue;
-    if (found != nullptr && *found != *value)
-      fail(ErrorCode::invalid_data, "{}: \"{}\" is {} but \"{}\" is {}", origin_, names[0], found->dump(), names[1],
+    if (found != nullptr && value_of_layers(*found) != value_of_layers(*value))
+      fail(ErrorCode::invalid_data, "{}: \"{}\" is {} but \"{}\" is {}", origin_, found_name, found->dump(), name,
            value->dump());
     found = value;
+    found_name = name;
   }
   return found;
 }
@@ -37,9 +54,10 @@ Result ConfigFields::read(const Field<T>& field, const char* type, Accepts accep
     if (!field.fallback) fail(ErrorCode::invalid_data, "{}: no {}", origin_, quoted(field.names));
     return Result(*field.fallback);
   }
-  if (!accepts(*value))
+  const nlohmann::json& one = value_of_layers(*value);
+  if (!accepts(one))
     fail(ErrorCode::invalid_data, "{}: {} is {}, not {}", origin_, quoted(field.names), value->dump(), type);
-  return value->get<Result>();
+  return one.get<Result>();
 }
 
 std::int64_t ConfigFields::integer(const Field<std::int64_t>& field) const {
@@ -66,7 +84,7 @@ std::int64_t ConfigFields::size(const Field<std::int64_t>& field) const {
 }
 
 std::vector<std::int64_t> ConfigFields::integers(const char* name) const {
-  const nlohmann::json* list = find({name, nullptr});
+  const nlohmann::json* list = find({name});
   if (list == nullptr) return {};
   if (!list->is_array()) fail(ErrorCode::invalid_data, "{}: \"{}\" is {}, not a list", origin_, name, list->dump());
   std::vector<std::int64_t> result;
@@ -76,6 +94,30 @@ std::vector<std::int64_t> ConfigFields::integers(const char* name) const {
     result.push_back(item.get<std::int64_t>());
   }
   return result;
+}
+
+std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name, const char* type) const {
+  const nlohmann::json* value = find({name});
+  if (value == nullptr) return std::nullopt;
+  std::vector<std::int64_t> layers;
+  if (value->is_string()) {
+    std::stringstream text(value->get<std::string>());
+    for (std::string item; std::getline(text, item, ',');) {
+      item.erase(0, item.find_first_not_of(' '));
+      std::int64_t layer = 0;
+      const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), layer);
+      if (error != std::errc() || end != item.data() + item.size())
+        fail(ErrorCode::invalid_data, "{}: \"{}\" holds \"{}\", not an integer", origin_, name, item);
+      layers.push_back(layer);
+    }
+  } else if (value->is_array() && !value->empty() && value->front().is_string()) {
+    for (std::size_t layer = 0; layer < value->size(); ++layer)
+      if ((*value)[layer] == type) layers.push_back(static_cast<std::int64_t>(layer));
+  } else {
+    layers = integers(name);
+  }
+  std::sort(layers.begin(), layers.end());
+  return layers;
 }
 
 bool ConfigFields::is_null(const char* name) const {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,14 @@ class ConfigFields {
   std::int64_t size(const Field<std::int64_t>& field) const;
   /// A list of integers; empty when absent.
   std::vector<std::int64_t> integers(const char* name) const;
+  /// Layers, ascending, as a list of numbers, a text "3,4,5", or a list with the type of each layer, of which those of
+  /// `type` are meant; nothing when absent.
+  std::optional<std::vector<std::int64_t>> layers(const char* name, const char* type) const;
   /// Whether config.json has the field and it is null.
   bool is_null(const char* name) const;
 
  private:
-  const nlohmann::json* find(const std::array<const char*, 2>& names) const;
+  const nlohmann::json* find(const std::array<const char*, 3>& names) const;
   template <class Result, class T, class Accepts>
   Result read(const Field<T>& field, const char* type, Accepts accepts) const;
 

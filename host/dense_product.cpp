@@ -6,15 +6,16 @@
 
 namespace moecl {
 
-DenseProduct::DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices, DType dtype,
-                           dense_backend::Backend backend) {
+DenseProduct::DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices,
+                           const std::vector<HostMatrix>& biases, DType dtype, dense_backend::Backend backend) {
   std::int64_t rows = 0;
   bool quantized = false;
   for (const WeightMatrix& matrix : matrices) rows += matrix.rows(), quantized = quantized || matrix.quantized();
   const std::int64_t k = matrices.front().columns();
   if (quantized || backend != dense_backend::Backend::clblast) {
-    packed_ = DeviceWeights(stream, WeightFormat::of({matrices}, dtype), 1, rows, k);
+    packed_ = DeviceWeights(stream, WeightFormat::of({matrices}, dtype), 1, rows, k, !biases.empty());
     packed_.pack(upload, 0, matrices);
+    if (!biases.empty()) packed_.pack_bias(upload, 0, biases);
     return;
   }
   memory_ = Buffer(*stream.context, static_cast<std::uint64_t>(rows * k) * size_bytes(dtype));

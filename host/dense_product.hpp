@@ -1,5 +1,5 @@
 #pragma once
-// x W^T over one matrix that every token uses: the router's projection and the shared experts.
+// x W^T (+ bias) over one matrix that every token uses: the router's projection and the shared experts.
 #include <moecl/dense_backend.hpp>
 
 #include "host/device_weights.hpp"
@@ -10,9 +10,10 @@ class DenseProduct {
  public:
   DenseProduct() = default;
   /// Stacks `matrices` (all [*, K]) to one W [N, K] stored as `dtype`, in the layout of the backend; quantized ones
-  /// stay what they are, and are multiplied by grouped_gemm.
-  DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices, DType dtype,
-               dense_backend::Backend backend);
+  /// stay what they are, and are multiplied by grouped_gemm. `biases`: one for each matrix, [1, its rows], or none;
+  /// CLBlast's products have none.
+  DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices,
+               const std::vector<HostMatrix>& biases, DType dtype, dense_backend::Backend backend);
 
   /// @param a    Shape: [T, K]. @param out  Shape: [T, N] f32
   void enqueue(StreamView stream, TensorView a, TensorView out) const;

@@ -12,13 +12,13 @@
 namespace moecl {
 namespace {
 
-float scale_value(const HostMatrix& scale, std::int64_t row) {
-  const std::size_t size = size_bytes(scale.dtype);
+float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
+  const std::int64_t element = row * matrix.row_stride + column * matrix.column_stride;
   const auto* at =
-      static_cast<const unsigned char*>(scale.data) + static_cast<std::size_t>(row * scale.row_stride) * size;
+      static_cast<const unsigned char*>(matrix.data) + static_cast<std::size_t>(element) * size_bytes(matrix.dtype);
   std::uint16_t half = 0;
   float value = 0;
-  switch (scale.dtype) {
+  switch (matrix.dtype) {
     case DType::f32:
       std::memcpy(&value, at, sizeof(value));
       return value;
@@ -42,7 +42,7 @@ std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
     const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? matrix.rows() : matrix.group.rows;
     for (std::int64_t row = 0; row < matrix.rows(); ++row)
       scales.push_back(matrix.global_scale *
-                       (groups || !matrix.scale.present() ? 1.0F : scale_value(matrix.scale, row / group_rows)));
+                       (groups || !matrix.scale.present() ? 1.0F : value_of(matrix.scale, row / group_rows, 0)));
   }
   return scales;
 }
@@ -50,7 +50,7 @@ std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
 }  // namespace
 
 DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
-                             std::int64_t k)
+                             std::int64_t k, bool biased)
     : format_(format), codes_(*stream.context, PackedWeights::size_bytes(format.type, experts, n, k)) {
   weights_ = {codes_.view(), format.type, experts, n, k};
   const std::int64_t panels = PackedWeights::panels(n);
@@ -68,6 +68,7 @@ DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std:
     if (format.group == 0) weights_.group_index = tensor(group_index_, DType::i32, {experts, k});
   }
   if (format.column_scale) column_scales_ = tensor(column_scale_, DType::f32, {experts, n});
+  if (biased) bias_ = tensor(bias_memory_, DType::f32, {experts, n});
 }
 
 void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack) {
@@ -79,6 +80,7 @@ void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const Matrix
       groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; none reads the others
     upload.write(common.index.data(), weights_.group_index.rows(expert, 1));
   }
+  upload.stage_together(stack);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < stack.size(); ++i) {
     upload.pack(stack[i], weights_, expert, first, source_groups[i]);
@@ -88,14 +90,22 @@ void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const Matrix
     upload.write(column_scales(stack, weights_.grouped()).data(), column_scales_.rows(expert, 1));
 }
 
+void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases) {
+  std::vector<float> values;
+  for (const HostMatrix& bias : biases)
+    for (std::int64_t column = 0; column < bias.columns; ++column) values.push_back(value_of(bias, 0, column));
+  upload.write(values.data(), bias_.rows(expert, 1));
+}
+
 void DeviceWeights::multiply(grouped_gemm::Args& args) const {
   args.weights = weights_;
+  args.bias = bias_;
   args.weight_scale = column_scales_;
 }
 
 std::uint64_t DeviceWeights::size_bytes() const noexcept {
   return codes_.size_bytes() + scale_.size_bytes() + zero_.size_bytes() + group_index_.size_bytes() +
-         column_scale_.size_bytes();
+         column_scale_.size_bytes() + bias_memory_.size_bytes();
 }
 
 }  // namespace moecl

@@ -10,11 +10,14 @@ namespace moecl {
 class DeviceWeights {
  public:
   DeviceWeights() = default;
-  /// Memory for `experts` matrices [n, k].
-  DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k);
+  /// Memory for `experts` matrices [n, k], and for a bias of each row if they are `biased`.
+  DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k,
+                bool biased = false);
 
   /// Fills an expert. Lifetime: as WeightUpload::pack
   void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
+  /// Its biases: one for each matrix of the stack, [1, rows].
+  void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 
   bool present() const noexcept { return weights_.present(); }
   std::string format() const { return format_.describe(); }
@@ -24,9 +27,10 @@ class DeviceWeights {
 
  private:
   WeightFormat format_;
-  Buffer codes_, scale_, zero_, group_index_, column_scale_;
+  Buffer codes_, scale_, zero_, group_index_, column_scale_, bias_memory_;
   PackedWeights weights_;
   TensorView column_scales_;  ///< absent, or [experts, n] f32
+  TensorView bias_;           ///< the same
 };
 
 }  // namespace moecl

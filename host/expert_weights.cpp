@@ -25,16 +25,22 @@ std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload,
   const auto total = static_cast<std::int64_t>(experts.size());
   const auto per_segment = static_cast<std::int64_t>(largest / one);
 
+  const bool biased = total > 0 && experts.front().gate_bias.present(),
+             biased_down = total > 0 && experts.front().down_bias.present();
+
   std::vector<ExpertSegment> segments;
   for (std::int64_t first = 0; first < total; first += per_segment) {
     const std::int64_t count = std::min(per_segment, total - first);
     ExpertSegment& segment = segments.emplace_back();
-    segment.gate_up = DeviceWeights(stream, gate_up_format, count, 2 * inter, hidden);
-    segment.down = DeviceWeights(stream, down_format, count, hidden, inter);
+    segment.gate_up = DeviceWeights(stream, gate_up_format, count, 2 * inter, hidden, biased);
+    segment.down = DeviceWeights(stream, down_format, count, hidden, inter, biased_down);
     segment.first_expert = static_cast<std::int32_t>(first);
     for (std::int64_t i = 0; i < count; ++i) {
       segment.gate_up.pack(upload, i, gate_up[static_cast<std::size_t>(first + i)]);
       segment.down.pack(upload, i, down[static_cast<std::size_t>(first + i)]);
+      const ExpertMatrices& expert = experts[static_cast<std::size_t>(first + i)];
+      if (biased) segment.gate_up.pack_bias(upload, i, {expert.gate_bias, expert.up_bias});
+      if (biased_down) segment.down.pack_bias(upload, i, {expert.down_bias});
       if (progress) progress(first + i + 1, total);
     }
   }

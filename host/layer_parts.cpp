@@ -22,42 +22,72 @@ void expect_shape(const MoeShape& shape) {
     fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
 }
 
-void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter) {
+void expect_bias(const HostMatrix& bias, const std::string& what, bool expected, std::int64_t columns) {
+  require(bias.present() == expected, "{}: the shape says {}, the weights have {}", what, expected ? "one" : "none",
+          bias.present() ? "one" : "none");
+  if (expected) expect_matrix(bias, what.c_str(), 1, columns);
+}
+
+void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter,
+                   bool biased) {
   expect_weights(expert.gate, (what + " gate").c_str(), inter, hidden);
   expect_weights(expert.up, (what + " up").c_str(), inter, hidden);
   expect_weights(expert.down, (what + " down").c_str(), hidden, inter);
+  expect_bias(expert.gate_bias, what + " gate bias", biased, inter);
+  expect_bias(expert.up_bias, what + " up bias", biased, inter);
 }
 
 void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
   expect_matrix(weights.router, "router", shape.experts, shape.hidden);
-  require(weights.selection_bias.present() == shape.selection_bias,
-          "selection bias: the shape says {}, the weights have {}", shape.selection_bias ? "one" : "none",
-          weights.selection_bias.present() ? "one" : "none");
-  if (shape.selection_bias) expect_matrix(weights.selection_bias, "selection bias", 1, shape.experts);
+  expect_bias(weights.router_bias, "router bias", shape.router_bias, shape.experts);
+  expect_bias(weights.selection_bias, "selection bias", shape.selection_bias, shape.experts);
   require(weights.experts.size() == static_cast<std::size_t>(local_experts),
           "experts: the shape says {}, the weights have {}", local_experts, weights.experts.size());
-  for (std::size_t i = 0; i < weights.experts.size(); ++i)
-    expect_expert(weights.experts[i], fmt::format("expert {}", i), shape.hidden, shape.intermediate);
-  if (shape.shared_intermediate > 0)
-    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate);
+  for (std::size_t i = 0; i < weights.experts.size(); ++i) {
+    const ExpertMatrices& expert = weights.experts[i];
+    expect_expert(expert, fmt::format("expert {}", i), shape.hidden, shape.intermediate, shape.expert_bias);
+    // Of experts in parts the first part has the bias, so all experts here have one or none.
+    const bool down_bias = shape.expert_bias && weights.experts.front().down_bias.present();
+    expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.hidden);
+  }
+  if (shape.shared_intermediate > 0) {
+    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.shared_bias);
+    expect_bias(weights.shared.down_bias, "shared experts down bias", shape.shared_bias, shape.hidden);
+  }
   if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
+}
+
+bool rows_are_contiguous(const ExpertMatrices& network) {
+  return network.gate.plain.column_stride == 1 && network.up.plain.column_stride == 1 &&
+         network.down.plain.column_stride == 1;
 }
 
 /// Who computes dense products, and the experts' in the batched layout.
 struct Backends {
   dense_backend::Choice dense, batched;
 
-  Backends(const DeviceCaps& caps, const MoeLayerOptions& options, bool quantized_experts)
+  Backends(const DeviceCaps& caps, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options)
       : dense(dense_backend::select(caps, options.dtype)), batched(dense_backend::select_batched(caps, options.dtype)) {
-    if (options.dense_backend) choose(options);
-    if (quantized_experts) batched = {dense_backend::Backend::grouped_gemm, "the only one for quantized weights"};
+    if (options.dense_backend) {
+      require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
+              "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
+      dense = batched = {*options.dense_backend, "asked for by the caller"};
+    }
+    if (shape.router_bias || shape.shared_bias)
+      need_packed(dense, options, "CLBlast adds no bias of the router or the shared experts");
+    if (!rows_are_contiguous(weights.shared)) need_packed(dense, options, "the shared experts are stored transposed");
+    if (!weights.experts.empty() && weights.experts.front().gate.quantized())
+      batched = {dense_backend::Backend::grouped_gemm, "the only one for quantized weights"};
+    if (shape.expert_bias) need_packed(batched, options, "CLBlast adds no biases of experts");
+    if (!weights.experts.empty() && !rows_are_contiguous(weights.experts.front()))
+      need_packed(batched, options, "the experts are stored transposed");
   }
 
  private:
-  void choose(const MoeLayerOptions& options) {
-    require(*options.dense_backend != dense_backend::Backend::clblast || options.dtype == DType::f32,
-            "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
-    dense = batched = {*options.dense_backend, "asked for by the caller"};
+  static void need_packed(dense_backend::Choice& choice, const MoeLayerOptions& options, const char* reason) {
+    if (choice.backend == dense_backend::Backend::grouped_gemm) return;
+    if (options.dense_backend) fail(ErrorCode::unsupported, "layer: CLBlast was asked for, but {}", reason);
+    choice = {dense_backend::Backend::grouped_gemm, reason};
   }
 };
 
@@ -79,10 +109,10 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     : device(stream.device),
       shape(checked(layer_shape, weights, local_experts, layer_options)),
       options(layer_options) {
-  const Backends backends(stream.device->caps, options,
-                          !weights.experts.empty() && weights.experts.front().gate.quantized());
+  const Backends backends(stream.device->caps, shape, weights, options);
   WeightUpload upload(stream);
-  router = DenseProduct(stream, upload, {weights.router}, options.dtype, backends.dense.backend);
+  const auto router_bias = shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{};
+  router = DenseProduct(stream, upload, {weights.router}, router_bias, options.dtype, backends.dense.backend);
   experts = Experts(stream, upload, shape, weights.experts, options, backends.batched.backend, progress);
   shared = SharedExperts(stream, upload, shape, weights, options.dtype, backends.dense.backend);
   if (shape.selection_bias) {

@@ -1,85 +1,71 @@
 #include <moecl/layer_weights.hpp>
 
-#include "host/name_template.hpp"
+#include <ranges>
+
+#include "host/layer_tensors.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
 
-/// Finds the tensors of one layer and checks each against the shape that the config gives it.
-class Finder {
- public:
-  Finder(const Checkpoint& checkpoint, const MoeLayerConfig& config) : checkpoint_(checkpoint), config_(config) {
-    if (!config.quantization_method.empty())
-      fail(ErrorCode::unsupported, "{}: weights quantized by \"{}\"; only unquantized checkpoints are read so far",
-           checkpoint.dir(), config.quantization_method);
-  }
-
-  HostMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) const {
-    return find(name, {rows, columns}, rows, columns);
-  }
-  HostMatrix vector(const std::string& name, std::int64_t size) const { return find(name, {size}, 1, size); }
-
-  ExpertMatrices network(const ExpertTensorNames& names, std::int64_t width) const {
-    const std::int64_t hidden = config_.shape.hidden;
-    return {matrix(names.gate, width, hidden), matrix(names.up, width, hidden), matrix(names.down, hidden, width)};
-  }
-
- private:
-  HostMatrix find(const std::string& name, const std::vector<std::int64_t>& shape, std::int64_t rows,
-                  std::int64_t columns) const {
-    const HostTensor tensor = checkpoint_.tensor(name);
-    if (tensor.shape != shape)
-      fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", checkpoint_.dir(), tensor.describe(),
-           fmt::join(shape, ", "));
-    if (!is_activation_dtype(tensor.dtype))
-      fail(ErrorCode::invalid_data, "{}: {} is not f32, f16 or bf16, and config.json has no quantization_config",
-           checkpoint_.dir(), tensor.describe());
-    return {tensor.data, tensor.dtype, rows, columns};
-  }
-
-  const Checkpoint& checkpoint_;
-  const MoeLayerConfig& config_;
-};
+ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& names, const NetworkParts& parts) {
+  ExpertMatrices network{find.matrix(parts.gate), find.matrix(parts.up), find.matrix(parts.down), {}, {}, {}};
+  const auto bias = [&](const TensorPart& part, const std::string& name, HostMatrix& to) {
+    if (!name.empty()) to = find.vector(part.bias(name));
+  };
+  bias(parts.gate, names.gate_bias, network.gate_bias);
+  bias(parts.up, names.up_bias, network.up_bias);
+  bias(parts.down, names.down_bias, network.down_bias);
+  return network;
+}
 
 /// All but the routed experts.
-MoeWeights find_common(const Finder& find, const MoeLayerConfig& config) {
+MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
   const MoeShape& shape = config.shape;
   const MoeTensorNames& names = config.names;
   MoeWeights weights;
-  weights.router = find.matrix(names.router, shape.experts, shape.hidden);
-  if (shape.selection_bias) weights.selection_bias = find.vector(names.selection_bias, shape.experts);
-  if (shape.shared_intermediate > 0) weights.shared = find.network(names.shared, shape.shared_intermediate);
-  if (shape.shared_gate) weights.shared_gate = find.matrix(names.shared_gate, 1, shape.hidden);
+  weights.router = find.plain(TensorPart::whole(names.router, shape.experts, shape.hidden));
+  const TensorPart of_experts = TensorPart::whole("", shape.experts, 1);
+  if (shape.router_bias) weights.router_bias = find.vector(of_experts.bias(names.router_bias));
+  if (shape.selection_bias) weights.selection_bias = find.vector(of_experts.bias(names.selection_bias));
+  if (shape.shared_intermediate > 0)
+    weights.shared =
+        find_network(find, names.shared, NetworkParts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0));
+  if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
   return weights;
 }
 
-ExpertMatrices find_expert(const Finder& find, const MoeLayerConfig& config, std::int64_t id) {
-  const ExpertTensorNames& names = config.names.expert;
-  const std::string number = std::to_string(id);
-  return find.network({substitute(names.gate, "expert", number), substitute(names.up, "expert", number),
-                       substitute(names.down, "expert", number)},
-                      config.shape.intermediate);
+/// The form of the experts that the checkpoint has; the released one when it has none, for the message.
+const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerConfig& config) {
+  for (const ExpertTensorNames& form : config.names.experts)
+    if (find.has(NetworkParts(form, config.shape.hidden, config.shape.intermediate, config.shape.experts, 0).down))
+      return form;
+  return config.names.experts.front();
+}
+
+template <class Ids>
+MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, const Ids& expert_ids) {
+  const LayerTensors find(checkpoint, config);
+  const MoeShape& shape = config.shape;
+  MoeWeights weights = find_common(find, config);
+  const ExpertTensorNames& form = choose_form(find, config);
+  for (const std::int64_t id : expert_ids) {
+    require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
+    weights.experts.push_back(
+        find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
+  }
+  return weights;
 }
 
 }  // namespace
 
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
-  const Finder find(checkpoint, config);
-  MoeWeights weights = find_common(find, config);
-  for (std::int64_t id = 0; id < config.shape.experts; ++id) weights.experts.push_back(find_expert(find, config, id));
-  return weights;
+  return find_weights(checkpoint, config, std::views::iota(std::int64_t{0}, std::int64_t{config.shape.experts}));
 }
 
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
                               const std::vector<std::int64_t>& expert_ids) {
-  const Finder find(checkpoint, config);
-  MoeWeights weights = find_common(find, config);
-  for (const std::int64_t id : expert_ids) {
-    require(id >= 0 && id < config.shape.experts, "expert {} of {}", id, config.shape.experts);
-    weights.experts.push_back(find_expert(find, config, id));
-  }
-  return weights;
+  return find_weights(checkpoint, config, expert_ids);
 }
 
 }  // namespace moecl

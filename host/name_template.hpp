@@ -1,4 +1,6 @@
 #pragma once
+#include <moecl/model_config.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -10,6 +12,18 @@ inline std::string substitute(std::string text, std::string_view key, std::strin
   const auto at = text.find(token);
   if (at != text.npos) text.replace(at, token.size(), value);
   return text;
+}
+
+/// Calls `change` with every name of a layer, also with those that are empty.
+template <class Change>
+void for_each_name(MoeTensorNames& names, Change change) {
+  const auto network = [&](ExpertTensorNames& of) {
+    for (std::string* name : {&of.gate, &of.up, &of.down, &of.gate_bias, &of.up_bias, &of.down_bias}) change(*name);
+  };
+  for (std::string* name : {&names.router, &names.router_bias, &names.selection_bias, &names.shared_gate})
+    change(*name);
+  for (ExpertTensorNames& form : names.experts) network(form);
+  network(names.shared);
 }
 
 }  // namespace moecl

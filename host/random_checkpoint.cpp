@@ -3,12 +3,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <unistd.h>
 #include <vector>
 
+#include "host/family_config.hpp"
 #include "host/json_file.hpp"
+#include "host/layer_tensors.hpp"
 #include "host/model_families.hpp"
-#include "host/name_template.hpp"
 #include "host/normal_source.hpp"
 #include "host/safetensors_format.hpp"
 #include "runtime/atomic_file.hpp"
@@ -18,6 +20,11 @@ namespace moecl {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// As config.json spells it.
+const char* config_name(DType dtype) {
+  return dtype == DType::f32 ? "float32" : dtype == DType::f16 ? "float16" : "bfloat16";
+}
 
 /// The layers to write: the model's first ones with experts.
 std::vector<int> choose_layers(const ModelConfig& config, int count) {
@@ -32,43 +39,69 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
 /// config.json of the part that is written.
 nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int num_layers) {
   nlohmann::json config = parse_json(checkpoint.config_json, "config.json");
-  config["num_hidden_layers"] = num_layers;
-  config.erase("dtype");
-  config["torch_dtype"] = checkpoint.dtype == DType::f32   ? "float32"
-                          : checkpoint.dtype == DType::f16 ? "float16"
-                                                           : "bfloat16";
+  const std::string member = find_text_config(config, "config.json").member;
+  nlohmann::json& text = member.empty() ? config : config[member];
+  text["num_hidden_layers"] = num_layers;
+  text.erase("dtype");
+  text["torch_dtype"] = config_name(checkpoint.dtype);
   if (checkpoint.experts > 0) {
-    const ModelFamily& family = *find_family(config["model_type"].get<std::string>());
+    const ModelFamily& family = *find_family(text["model_type"].get<std::string>());
     for (const char* name : family.experts.names)
-      if (name != nullptr && config.contains(name)) config[name] = checkpoint.experts;
+      if (name != nullptr && text.contains(name)) text[name] = checkpoint.experts;
   }
   return config;
 }
 
-void add(std::vector<HostTensor>& tensors, std::string name, DType dtype, std::vector<std::int64_t> shape) {
-  const auto bytes = tensor_bytes(dtype, shape);
-  require(bytes.has_value(), "{}: size overflows", name);
-  tensors.push_back({std::move(name), dtype, std::move(shape), nullptr, *bytes});
-}
+/// The tensors to write, and how many products each of an output's sums has, which their size depends on.
+class TensorList {
+ public:
+  explicit TensorList(DType dtype) : dtype_(dtype) {}
 
-void add_network(std::vector<HostTensor>& tensors, const ExpertTensorNames& names, const std::string& expert,
-                 DType dtype, std::int64_t hidden, std::int64_t width) {
-  add(tensors, substitute(names.gate, "expert", expert), dtype, {width, hidden});
-  add(tensors, substitute(names.up, "expert", expert), dtype, {width, hidden});
-  add(tensors, substitute(names.down, "expert", expert), dtype, {hidden, width});
-}
+  void add_layer(const MoeLayerConfig& layer) {
+    const MoeShape& shape = layer.shape;
+    const MoeTensorNames& names = layer.names;
+    add(names.router, dtype_, {shape.experts, shape.hidden});
+    if (shape.router_bias) add(names.router_bias, dtype_, {shape.experts});
+    if (shape.selection_bias) add(names.selection_bias, DType::f32, {shape.experts});
+    const ExpertTensorNames& form = names.experts.front();
+    for (std::int32_t e = 0; e < (form.stacked ? 1 : shape.experts); ++e)
+      add_network(form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, e));
+    if (shape.shared_intermediate > 0)
+      add_network(names.shared, NetworkParts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0));
+    if (shape.shared_gate) add(names.shared_gate, dtype_, {1, shape.hidden});
+  }
+  std::vector<HostTensor> take() { return std::move(tensors_); }
+  float deviation(const HostTensor& tensor) const {
+    const auto found = transposed_rows_.find(tensor.name);
+    return 1.0F / std::sqrt(static_cast<float>(found == transposed_rows_.end() ? tensor.shape.back() : found->second));
+  }
 
-void add_layer(std::vector<HostTensor>& tensors, const MoeLayerConfig& layer, DType dtype) {
-  const MoeShape& shape = layer.shape;
-  const MoeTensorNames& names = layer.names;
-  add(tensors, names.router, dtype, {shape.experts, shape.hidden});
-  if (shape.selection_bias) add(tensors, names.selection_bias, DType::f32, {shape.experts});
-  for (std::int32_t e = 0; e < shape.experts; ++e)
-    add_network(tensors, names.expert, std::to_string(e), dtype, shape.hidden, shape.intermediate);
-  if (shape.shared_intermediate > 0)
-    add_network(tensors, names.shared, "", dtype, shape.hidden, shape.shared_intermediate);
-  if (shape.shared_gate) add(tensors, names.shared_gate, dtype, {1, shape.hidden});
-}
+ private:
+  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape) {
+    const auto bytes = tensor_bytes(dtype, shape);
+    require(bytes.has_value(), "{}: size overflows", name);
+    tensors_.push_back({name, dtype, std::move(shape), nullptr, *bytes});
+  }
+  void add_stored(const TensorPart& part, std::vector<std::int64_t> shape) {
+    if (part.experts > 0) shape.insert(shape.begin(), part.experts);
+    add(part.name, dtype_, std::move(shape));
+  }
+  void add_network(const ExpertTensorNames& names, const NetworkParts& parts) {
+    const auto add_matrix = [&](const TensorPart& part, const std::string& bias) {
+      if (part.transposed) transposed_rows_[part.name] = part.columns;
+      add_stored(part, part.transposed ? std::vector{part.columns, part.stored_rows}
+                                       : std::vector{part.stored_rows, part.columns});
+      if (!bias.empty()) add_stored(part.bias(bias), {part.stored_rows});
+    };
+    add_matrix(parts.gate, names.gate_bias);
+    if (names.up != names.gate) add_matrix(parts.up, names.up_bias);
+    add_matrix(parts.down, names.down_bias);
+  }
+
+  DType dtype_;
+  std::vector<HostTensor> tensors_;
+  std::map<std::string, std::int64_t> transposed_rows_;
+};
 
 std::vector<std::vector<HostTensor>> split_into_shards(std::vector<HostTensor> tensors, std::uint64_t shard_bytes) {
   std::vector<std::vector<HostTensor>> shards(1);
@@ -91,11 +124,12 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
   file.commit();
 }
 
-void write_weights(const fs::path& dir, const std::vector<std::vector<HostTensor>>& shards, std::uint64_t seed) {
-  NormalSource source(seed);
-  const auto bytes_of = [&source](const HostTensor& tensor) {
-    const float deviation = 1.0F / std::sqrt(static_cast<float>(tensor.shape.back()));
-    return source.values(tensor.name, tensor.dtype, static_cast<std::uint64_t>(tensor.elements()), deviation);
+void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoint& checkpoint) {
+  const std::vector<std::vector<HostTensor>> shards = split_into_shards(tensors.take(), checkpoint.shard_bytes);
+  NormalSource source(checkpoint.seed);
+  const auto bytes_of = [&](const HostTensor& tensor) {
+    return source.values(tensor.name, tensor.dtype, static_cast<std::uint64_t>(tensor.elements()),
+                         tensors.deviation(tensor));
   };
   if (shards.size() == 1) return write_safetensors((dir / "model.safetensors").string(), shards[0], bytes_of);
   nlohmann::json index;
@@ -148,7 +182,9 @@ class AtomicDirectory {
 void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& checkpoint) {
   require(is_activation_dtype(checkpoint.dtype), "random weights are f32, f16 or bf16, not {}", name(checkpoint.dtype));
   require(checkpoint.experts >= 0, "{} experts", checkpoint.experts);
-  const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, "config.json");
+  require(checkpoint.experts == 0 || checkpoint.router_spec.empty(),
+          "a router spec says itself how many experts there are");
+  const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, "config.json", checkpoint.router_spec);
   require(checkpoint.experts <= whole.moe.shape.experts, "{} experts wanted, the model has {}", checkpoint.experts,
           whole.moe.shape.experts);
   if (!whole.moe.quantization_method.empty())
@@ -156,10 +192,10 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
          whole.moe.quantization_method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
   const nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
-  const ModelConfig config = ModelConfig::parse(json.dump(), "config.json");
+  const ModelConfig config = ModelConfig::parse(json.dump(), "config.json", checkpoint.router_spec);
 
-  std::vector<HostTensor> tensors;
-  for (const int layer : layers) add_layer(tensors, config.layer(layer), checkpoint.dtype);
+  TensorList tensors(checkpoint.dtype);
+  for (const int layer : layers) tensors.add_layer(config.layer(layer));
 
   fs::path target = fs::path(dir).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "out/"
@@ -167,7 +203,7 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
   require(!fs::exists(target, ignored) || (fs::is_directory(target, ignored) && fs::is_empty(target, ignored)),
           "{} exists and is not an empty directory", dir);
   AtomicDirectory directory(target);
-  write_weights(directory.path(), split_into_shards(std::move(tensors), checkpoint.shard_bytes), checkpoint.seed);
+  write_weights(directory.path(), std::move(tensors), checkpoint);
   write_json(directory.path() / "config.json", json);
   directory.commit();
 }

@@ -10,9 +10,13 @@ SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeS
       activation_(shape.activation),
       gated_(shape.shared_gate) {
   if (!present()) return;
-  gate_up_ = DenseProduct(stream, upload, {weights.shared.gate, weights.shared.up}, dtype, backend);
-  down_ = DenseProduct(stream, upload, {weights.shared.down}, dtype, backend);
-  if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, dtype, backend);
+  const ExpertMatrices& shared = weights.shared;
+  using Biases = std::vector<HostMatrix>;
+  gate_up_ = DenseProduct(stream, upload, {shared.gate, shared.up},
+                          shape.shared_bias ? Biases{shared.gate_bias, shared.up_bias} : Biases{}, dtype, backend);
+  down_ = DenseProduct(stream, upload, {shared.down}, shape.shared_bias ? Biases{shared.down_bias} : Biases{}, dtype,
+                       backend);
+  if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, {}, dtype, backend);
 }
 
 SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace moecl {
 
@@ -12,6 +13,23 @@ struct TensorPart {
   std::int64_t stored_rows = 0;          ///< of one expert, in the tensor
   std::int64_t first_row = 0, step = 1;  ///< row n of the matrix is row first_row + n * step of those
   bool transposed = false;               ///< stored [columns, stored_rows]
+
+  /// A tensor that is one matrix.
+  static TensorPart whole(std::string name, std::int64_t rows, std::int64_t columns) {
+    TensorPart part;
+    part.name = std::move(name);
+    part.rows = part.stored_rows = rows;
+    part.columns = columns;
+    return part;
+  }
+  /// Of the vector of biases beside a matrix: the same rows, one column.
+  TensorPart bias(std::string bias_name) const {
+    TensorPart part = *this;
+    part.name = std::move(bias_name);
+    part.columns = 1;
+    part.transposed = false;
+    return part;
+  }
 };
 
 }  // namespace moecl

@@ -102,7 +102,14 @@ ExpertMatrices intermediate_part(const ExpertMatrices& expert, std::int64_t inte
       expert.gate.rows() == intermediate && expert.up.rows() == intermediate && expert.down.columns() == intermediate,
       "experts: an intermediate size of {}, got gate, up and down of {}, {} and {}", intermediate, expert.gate.rows(),
       expert.up.rows(), expert.down.columns());
-  return {rows_of(expert.gate, part), rows_of(expert.up, part), columns_of(expert.down, part)};
+  ExpertMatrices here;
+  here.gate = rows_of(expert.gate, part);
+  here.up = rows_of(expert.up, part);
+  here.down = columns_of(expert.down, part);
+  if (expert.gate_bias.present()) here.gate_bias = columns_of(expert.gate_bias, part).plain;
+  if (expert.up_bias.present()) here.up_bias = columns_of(expert.up_bias, part).plain;
+  if (part.begin == 0) here.down_bias = expert.down_bias;  // the sum of all parts has it once
+  return here;
 }
 
 }  // namespace moecl

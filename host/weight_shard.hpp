@@ -15,8 +15,9 @@ WeightMatrix columns_of(const WeightMatrix& matrix, Share part);
 /// down share scales. 1 when nothing does.
 std::int64_t intermediate_unit(const ExpertMatrices& expert);
 
-/// A part of the expert's intermediate size: rows of gate and up, columns of down. What all parts give sums up to what
-/// the expert gives. Errors: as above; invalid_argument  the matrices do not have that intermediate size
+/// A part of the expert's intermediate size: rows of gate and up, columns of down; the first part has down's bias.
+/// What all parts give sums up to what the expert gives. Errors: as above; invalid_argument  the matrices do not have
+/// that intermediate size
 ExpertMatrices intermediate_part(const ExpertMatrices& expert, std::int64_t intermediate, Share part);
 
 }  // namespace moecl

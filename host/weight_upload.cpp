@@ -4,6 +4,8 @@
 #include <moecl/pack_codes.hpp>
 #include <moecl/pack_weights.hpp>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -18,6 +20,15 @@ std::uint64_t span_bytes(const HostMatrix& matrix) {
   if (!matrix.present()) return 0;
   const std::int64_t span = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride + 1;
   return static_cast<std::uint64_t>(span) * size_bytes(matrix.dtype);
+}
+const std::byte* begin_of(const HostMatrix& matrix) { return static_cast<const std::byte*>(matrix.data); }
+const std::byte* end_of(const HostMatrix& matrix) { return begin_of(matrix) + span_bytes(matrix); }
+TensorView strided(BufferView bytes, const HostMatrix& matrix) {
+  TensorView view(bytes, matrix.dtype, {static_cast<std::int64_t>(bytes.size_bytes / size_bytes(matrix.dtype))});
+  view.rank = 2;
+  view.shape = {matrix.rows, matrix.columns};
+  view.stride = {matrix.row_stride, matrix.column_stride};
+  return view;
 }
 std::uint64_t span_bytes(const CodeMatrix& codes) {
   return codes.present() ? static_cast<std::uint64_t>((codes.end_unit() - codes.first_unit()) * codes.unit_bytes) : 0;
@@ -43,6 +54,7 @@ WeightUpload::~WeightUpload() {
 void WeightUpload::finish() {
   if (std::exchange(pending_, false)) stream_.finish();
   written_.clear();
+  staged_begin_ = staged_end_ = nullptr;  // the host memory may hold something else next time
 }
 
 std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_t> bytes) {
@@ -53,6 +65,7 @@ std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_
     parts.push_back({nullptr, total, size});
     total += (size + alignment - 1) / alignment * alignment;
   }
+  staged_begin_ = staged_end_ = nullptr;
   if (total > staging_.size_bytes()) staging_ = Buffer(*stream_.context, total);
   for (BufferView& part : parts) part.handle = staging_.handle();
   return parts;
@@ -62,11 +75,32 @@ TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
   if (!matrix.present()) return {};
   pending_ = true;
   enqueue_write(stream_, to, matrix.data, to.size_bytes);
-  TensorView view(to, matrix.dtype, {static_cast<std::int64_t>(to.size_bytes / size_bytes(matrix.dtype))});
-  view.rank = 2;
-  view.shape = {matrix.rows, matrix.columns};
-  view.stride = {matrix.row_stride, matrix.column_stride};
-  return view;
+  return strided(to, matrix);
+}
+
+void WeightUpload::stage_together(const std::vector<WeightMatrix>& matrices) {
+  const std::less<> before;  // also of pointers into different tensors
+  const std::byte *begin = begin_of(matrices.front().plain), *end = begin;
+  std::uint64_t separately = 0;
+  for (const WeightMatrix& matrix : matrices) {
+    if (matrix.quantized()) return;
+    begin = std::min(begin, begin_of(matrix.plain), before);
+    end = std::max(end, end_of(matrix.plain), before);
+    separately += span_bytes(matrix.plain);
+  }
+  if (static_cast<std::uint64_t>(end - begin) >= separately) return;
+  const BufferView to = reserve({static_cast<std::uint64_t>(end - begin)}).front();
+  pending_ = true;
+  enqueue_write(stream_, to, begin, to.size_bytes);
+  staged_begin_ = begin;
+  staged_end_ = end;
+}
+
+TensorView WeightUpload::find_staged(const HostMatrix& matrix) const {
+  const std::less<> before;
+  if (before(begin_of(matrix), staged_begin_) || before(staged_end_, end_of(matrix))) return {};
+  const auto offset = static_cast<std::uint64_t>(begin_of(matrix) - staged_begin_);
+  return strided(staging_.view().slice(offset, span_bytes(matrix)), matrix);
 }
 
 BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {
@@ -87,8 +121,9 @@ void WeightUpload::write(const void* values, TensorView to) {
 void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed, std::int64_t expert,
                         std::int64_t first_column, const std::vector<std::int32_t>& source_groups) {
   if (!matrix.quantized()) {
-    const BufferView part = reserve({span_bytes(matrix.plain)}).front();
-    return pack_weights::enqueue(stream_, {stage(matrix.plain, part), packed, expert, first_column});
+    TensorView source = find_staged(matrix.plain);
+    if (!source.present()) source = stage(matrix.plain, reserve({span_bytes(matrix.plain)}).front());
+    return pack_weights::enqueue(stream_, {source, packed, expert, first_column});
   }
   const HostMatrix scale = packed.grouped() ? matrix.scale : HostMatrix();
   const std::vector<BufferView> parts = reserve({span_bytes(matrix.codes), span_bytes(scale), span_bytes(matrix.zero),

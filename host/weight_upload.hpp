@@ -28,6 +28,9 @@ class WeightUpload {
   /// as it is. `source_groups`: with packed.group_index, the matrix' group that is each group of `packed`.
   void pack(const WeightMatrix& matrix, const PackedWeights& packed, std::int64_t expert, std::int64_t first_column,
             const std::vector<std::int32_t>& source_groups = {});
+  /// Plain matrices whose elements alternate in one range of memory: it is written once, and the calls of `pack` that
+  /// follow find them there. Does nothing with others.
+  void stage_together(const std::vector<WeightMatrix>& matrices);
   /// Copies to.size_bytes() bytes now and writes them.
   void write(const void* values, TensorView to);
   /// Into a row-major matrix of the same shape, converting the type.
@@ -37,11 +40,14 @@ class WeightUpload {
   /// Room in the staging buffer for what one matrix needs, `bytes` of each part.
   std::vector<BufferView> reserve(std::initializer_list<std::uint64_t> bytes);
   TensorView stage(const HostMatrix& matrix, BufferView to);
+  /// The matrix in what `stage_together` wrote, or absent.
+  TensorView find_staged(const HostMatrix& matrix) const;
   BufferView stage(const CodeMatrix& codes, BufferView to);
 
   StreamView stream_;
   bool pending_ = false;
   Buffer staging_, iota_;
+  const std::byte *staged_begin_ = nullptr, *staged_end_ = nullptr;  ///< of the host, in `staging_` from its beginning
   std::vector<std::int32_t> iota_values_;
   std::deque<std::vector<unsigned char>> written_;  ///< on its way
 };

@@ -7,7 +7,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 
 // ScoreFunction, ScoreOrder, GroupScore
-enum { SOFTMAX, SIGMOID, NO_FUNCTION };
+enum { SOFTMAX, SIGMOID, NO_FUNCTION, SQRT_SOFTPLUS, SPARSE_MIXER };
 enum { BEFORE_TOP_K, AFTER_TOP_K };
 enum { GROUP_MAX, GROUP_SUM_OF_TOP_2 };
 
@@ -35,7 +35,8 @@ typedef struct {
 
 // NaN stays NaN. Of infinite values softmax takes the limit: those at +inf share alike, nothing is left of a row of -inf.
 inline float16 terms_of(Score score, float16 x) {
-  if (score.function == NO_FUNCTION) return x;
+  if (score.function == NO_FUNCTION || score.function == SPARSE_MIXER) return x;  // a mixer's shares are what they are
+  if (score.function == SQRT_SOFTPLUS) return sqrt(select((float16)(0.0f), x, x > 0.0f) + log1p(exp(-fabs(x))));
   float16 exponent = -x;
   if (score.function == SOFTMAX) exponent = x - score.largest;
   const float16 power = exp(exponent);
@@ -44,6 +45,21 @@ inline float16 terms_of(Score score, float16 x) {
   return select(select((float16)(0.0f), (float16)(1.0f), x == INFINITY), x, isnan(x));
 }
 inline float16 zero_for_nan(float16 x) { return select(x, (float16)(0.0f), isnan(x)); }
+
+// What a sparse mixer gives to `best`, the largest logit of the experts left (those with a key): its softmax among those
+// of them that are near.  A comparison with NaN (0 / 0, infinities) keeps an expert.
+inline float mixer_share(const __global STORAGE(X_DTYPE) * logits, const __local uint* keys, int experts, float best,
+                         float limit, __local float* scratch) {
+  const Score score = {SOFTMAX, best, 1.0f};
+  float16 sum = 0.0f;
+  for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) {
+    const float16 x = VALUES_BELOW(X_DTYPE, logits, e, experts);
+    const int16 counts = keys_below(keys, e, experts) != 0u && !((best - x) / fmax(fabs(x), best) > limit);
+    sum += select((float16)(0.0f), zero_for_nan(terms_of(score, x)), counts);
+  }
+  const float total = sum_over_lanes(sum_of_16(sum), scratch);
+  return total > 0.0f ? zero_for_nan(terms_of(score, (float16)(best))).s0 / total : 0.0f;
+}
 
 // The key of a group's score.
 inline uint group_key(const __local uint* keys, int begin, int end, int group_score) {
@@ -86,7 +102,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
     const __global uchar* finished, ulong finished_first, __global int* ids, ulong ids_first,
     __global STORAGE(WEIGHT_DTYPE) * weights, ulong weights_first, __global float* scores, ulong scores_first,
     long logits_stride, long ids_stride, long weights_stride, long scores_stride, int experts, int top_k, int function,
-    int order, int groups, int kept_groups, int group_score, int renormalise, float epsilon, float scaling_factor,
+    int order, int groups, int kept_groups, int group_score, int renormalise, float epsilon, float minimum,
+    float scaling_factor, float mixer_limit,
     __local uint* keys, __local uint* group_keys, __local ulong* bests, __local float* chosen) {
   __local float scratch[LANES];
   __local ulong best_scratch[LANES];
@@ -123,6 +140,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
     ulong best = 0;
     for (int e = FIRST_COLUMN; e < experts; e += COLUMN_STEP) best = max(best, bests[(uint)e / 16]);
     const uint expert = ~(uint)max_ulong_over_lanes(best, best_scratch), first = expert / 16 * 16;
+    float value = LOAD(X_DTYPE)(logits, expert);
+    if (function == SPARSE_MIXER) value = mixer_share(logits, keys, experts, value, mixer_limit, scratch);
     if (expert / 16 % LANES == get_local_id(0)) {
       const uint16 rest = select(vload16(0, keys + first), (uint16)(0), (int)(expert - first) == INDEX_16);
       vstore16(rest, 0, keys + first);
@@ -130,7 +149,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
     }
     if ((uint)k / 16 % LANES == get_local_id(0)) {
       ids[k] = is_finished ? experts : (int)expert;
-      chosen[k] = LOAD(X_DTYPE)(logits, expert);
+      chosen[k] = value;
     }
   }
 
@@ -146,7 +165,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   }
   total = sum_over_lanes(sum_of_16(sum), scratch);
   if (order == AFTER_TOP_K && function == SOFTMAX && total > 0.0f) score.divisor = total;
-  total = total / score.divisor + epsilon;
+  total = fmax(total / score.divisor + epsilon, minimum);
   const float norm = renormalise && total > 0.0f ? total : 1.0f;
   for (int k = FIRST_COLUMN; k < top_k; k += COLUMN_STEP) {
     const float16 chosen_scores = vload16(0, chosen + k) / score.divisor;

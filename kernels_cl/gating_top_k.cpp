@@ -42,6 +42,9 @@ std::string reject(const RouterSpec& spec, std::int64_t experts) {
   if (const std::int64_t left = experts / spec.groups * spec.kept_groups; spec.top_k > left)
     return fmt::format("top_k: {} experts cannot be chosen from {} of {} groups of {}: they hold {}", spec.top_k,
                        spec.kept_groups, spec.groups, experts / spec.groups, left);
+  if (spec.score == ScoreFunction::sparse_mixer && (spec.order != ScoreOrder::after_top_k || spec.groups != 1))
+    return fmt::format("score: a sparse mixer needs ScoreOrder::after_top_k and 1 group, got {} and {}",
+                       spec.order == ScoreOrder::after_top_k ? "that" : "before_top_k", spec.groups);
   if (spec.weight_on_input && spec.top_k != 1) return fmt::format("weight_on_input: needs top_k 1, got {}", spec.top_k);
   return {};
 }
@@ -62,6 +65,8 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
       (args.selection_bias.rank != 1 || !is_activation_dtype(args.selection_bias.dtype) ||
        args.selection_bias.shape[0] != experts))
     return fmt::format("selection_bias: expected float [{}], got {}", experts, args.selection_bias.describe());
+  if (args.selection_bias.present() && spec.score == ScoreFunction::sparse_mixer)
+    return "selection_bias: a sparse mixer chooses by the logits alone";
   if (args.scores.present() && (args.scores.rank != 2 || args.scores.dtype != DType::f32 ||
                                 args.scores.shape[0] != tokens || args.scores.shape[1] != experts))
     return fmt::format("scores: expected f32[{}, {}], got {}", tokens, experts, args.scores.describe());
@@ -98,8 +103,9 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
          args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], static_cast<std::int32_t>(experts),
          spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order), spec.groups,
          spec.kept_groups, static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise},
-         spec.renormalise_epsilon, spec.scaling_factor, LocalMemory{memory.keys}, LocalMemory{memory.group_keys},
-         LocalMemory{memory.bests}, LocalMemory{memory.chosen});
+         spec.renormalise_epsilon, spec.renormalise_minimum, spec.scaling_factor, 2 * spec.mixer_jitter,
+         LocalMemory{memory.keys}, LocalMemory{memory.group_keys}, LocalMemory{memory.bests},
+         LocalMemory{memory.chosen});
 }
 
 OperatorCost cost(const Args& args) {

@@ -19,6 +19,7 @@ void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);
 void add_op(CLI::App& app, Outcome outcome);
 void add_generate(CLI::App& app, Outcome outcome);
+void add_families(CLI::App& app, Outcome outcome);
 void add_devices(CLI::App& app, Outcome outcome);
 void add_doctor(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);

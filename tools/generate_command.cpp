@@ -30,7 +30,7 @@ std::string known_shapes() {
 
 void add_generate(CLI::App& app, Outcome) {
   struct Options {
-    std::string dir, shape, config, dtype = "bf16", scheme;
+    std::string dir, shape, config, router_spec, dtype = "bf16", scheme;
     RandomCheckpoint checkpoint;
   };
   auto options = std::make_shared<Options>();
@@ -42,6 +42,8 @@ void add_generate(CLI::App& app, Outcome) {
   auto* config = command->add_option("--config", options->config, "config.json to follow instead")
                      ->type_name("FILE")
                      ->excludes(shape);
+  command->add_option("--router-spec", options->router_spec, "describe the layers by this file (host/ROUTER_SPEC.md)")
+      ->type_name("FILE.json");
   command->add_option("--layers", options->checkpoint.layers, "MoE layers to write")
       ->check(whole_number(1))
       ->capture_default_str();
@@ -62,6 +64,7 @@ void add_generate(CLI::App& app, Outcome) {
                   "--scheme " + options->scheme + ": this version writes unquantized weights");
     options->checkpoint.config_json =
         config->count() != 0 ? read_text(options->config) : model_shape(options->shape).config_json;
+    if (!options->router_spec.empty()) options->checkpoint.router_spec = read_text(options->router_spec);
     options->checkpoint.dtype = *dtype_from_name(options->dtype);
     write_random_checkpoint(options->dir, options->checkpoint);
     fmt::print("wrote {}\n", options->dir);

@@ -19,13 +19,15 @@ void refuse_unless(bool condition, const std::string& message) {
 /// Options first: what cannot be done is said before any file is looked at.
 Checkpoint open_checked(const LayerOptions& options) {
   options.check();
-  return Checkpoint::open(options.model_dir);
+  return Checkpoint::open(options.model_dir, options.router_spec);
 }
 
 }  // namespace
 
 void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--layer", layer, "decoder layer (default: the first one that has experts)")->type_name("N");
+  command.add_option("--router-spec", router_spec, "describe the layer by this file (host/ROUTER_SPEC.md)")
+      ->type_name("FILE.json");
   command
       .add_option_function<std::string>(
           "--dtype", [this](const std::string& text) { dtype = dtype_from_name(text); },

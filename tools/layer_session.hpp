@@ -19,6 +19,7 @@ namespace moecl::cli {
 
 struct LayerOptions {
   std::string model_dir;
+  std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear";

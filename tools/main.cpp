@@ -49,6 +49,7 @@ int run_verb(int argc, char** argv) {
   cli::add_verify(app, outcome);
   cli::add_op(app, outcome);
   cli::add_generate(app, outcome);
+  cli::add_families(app, outcome);
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);
   cli::add_cache(app, outcome);

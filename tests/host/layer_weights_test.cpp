@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tests/host/files.hpp"
+#include "tests/oracle/gated_activation.hpp"
 
 namespace moecl::test {
 namespace {
@@ -16,8 +17,9 @@ namespace {
 using testing::HasSubstr;
 
 double element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
-  const auto* bytes = static_cast<const std::byte*>(matrix.data) +
-                      static_cast<std::size_t>(row * matrix.row_stride + column) * size_bytes(matrix.dtype);
+  const auto* bytes =
+      static_cast<const std::byte*>(matrix.data) +
+      static_cast<std::size_t>(row * matrix.row_stride + column * matrix.column_stride) * size_bytes(matrix.dtype);
   if (matrix.dtype == DType::bf16) {
     std::uint16_t code;
     std::memcpy(&code, bytes, sizeof(code));
@@ -28,19 +30,23 @@ double element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) 
   return value;
 }
 
-std::vector<double> product(const HostMatrix& matrix, const std::vector<double>& x) {
+std::vector<double> product(const HostMatrix& matrix, const HostMatrix& bias, const std::vector<double>& x) {
   std::vector<double> result(static_cast<std::size_t>(matrix.rows));
+  for (std::size_t r = 0; bias.present() && r < result.size(); ++r)
+    result[r] = element(bias, 0, static_cast<std::int64_t>(r));
   for (std::size_t r = 0; r < result.size(); ++r)
     for (std::size_t c = 0; c < x.size(); ++c)
       result[r] += element(matrix, static_cast<std::int64_t>(r), static_cast<std::int64_t>(c)) * x[c];
   return result;
 }
 
-void add_expert(const ExpertMatrices& expert, double weight, const std::vector<double>& x, std::vector<double>& out) {
-  const std::vector<double> gate = product(expert.gate.plain, x);
-  std::vector<double> inner = product(expert.up.plain, x);
-  for (std::size_t i = 0; i < inner.size(); ++i) inner[i] *= gate[i] / (1 + std::exp(-gate[i]));
-  const std::vector<double> y = product(expert.down.plain, inner);
+void add_expert(const ExpertMatrices& expert, const Activation& activation, double weight, const std::vector<double>& x,
+                std::vector<double>& out) {
+  std::vector<double> gate_up = product(expert.gate.plain, expert.gate_bias, x);
+  const std::vector<double> up = product(expert.up.plain, expert.up_bias, x);
+  gate_up.insert(gate_up.end(), up.begin(), up.end());
+  const std::vector<double> y =
+      product(expert.down.plain, expert.down_bias, oracle::gated_activation(gate_up, activation));
   for (std::size_t h = 0; h < out.size(); ++h) out[h] += weight * y[h];
 }
 
@@ -66,17 +72,22 @@ TEST_P(LayerWeightsTest, GiveTheGoldenOutput) {
   const std::vector<double> x(all.begin(), all.begin() + config.shape.hidden);
 
   const auto logits = read<float>(golden, "router_logits");
-  const std::vector<double> found_logits = product(weights.router, x);
+  const std::vector<double> found_logits = product(weights.router, weights.router_bias, x);
   for (std::size_t e = 0; e < found_logits.size(); ++e) EXPECT_NEAR(found_logits[e], logits[e], 1e-5);
 
   std::vector<double> output(x.size());
   const auto ids = read<std::int32_t>(golden, "topk_ids");
   const auto row_weights = read<float>(golden, "topk_weights");
-  for (std::size_t k = 0; k < static_cast<std::size_t>(config.shape.router.top_k); ++k)
-    add_expert(weights.experts.at(static_cast<std::size_t>(ids[k])), row_weights[k], x, output);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(config.shape.router.top_k); ++k) {
+    const ExpertMatrices& expert = weights.experts.at(static_cast<std::size_t>(ids[k]));
+    const bool on_input = config.shape.router.weight_on_input;
+    std::vector<double> scaled = x;
+    for (double& value : scaled) value *= on_input ? row_weights[k] : 1;
+    add_expert(expert, config.shape.activation, on_input ? 1 : row_weights[k], scaled, output);
+  }
   if (config.shape.shared_intermediate > 0) {
-    const double gate = config.shape.shared_gate ? 1 / (1 + std::exp(-product(weights.shared_gate, x)[0])) : 1.0;
-    add_expert(weights.shared, gate, x, output);
+    const double gate = config.shape.shared_gate ? 1 / (1 + std::exp(-product(weights.shared_gate, {}, x)[0])) : 1.0;
+    add_expert(weights.shared, config.shape.activation, gate, x, output);
   }
   const auto expected = read<double>(golden, "output_f64");
   double largest = 0;

@@ -3,6 +3,7 @@
 #include <moecl/layer_weights.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/safetensors.hpp>
+#include <moecl/trace.hpp>
 
 #include <gmock/gmock.h>
 
@@ -121,16 +122,31 @@ TEST_P(MoeLayerTest, AgreesWithGoldensInF32) {
 TEST_P(MoeLayerTest, AgreesWithGoldensInBf16) {
   MoeLayerOptions options;
   options.dtype = DType::bf16;
-  for (const char* name :
-       {"mixtral-odd257-bf16", "qwen2-moe-e60k4-norm-bf16", "deepseek-v3-e256k8-g8-bf16", "qwen3-moe-e64k8"})
+  for (const char* name : {"mixtral-odd257-bf16", "qwen2-moe-e60k4-norm-bf16", "deepseek-v3-e256k8-g8-bf16",
+                           "qwen3-moe-e64k8", "gpt-oss-bf16form-e8k4", "granitemoe-e8k2"})
     expect_golden(device(), name, options);
 }
 
 TEST_P(MoeLayerTest, BatchedLayoutAgreesWithGoldens) {
   MoeLayerOptions options;
   options.layout = ExpertLayout::batched;
-  for (const char* name : {"mixtral-skew", "qwen2-moe-e16k4", "olmoe-e64k8", "qwen3-moe-odd129-nonorm"})
+  for (const char* name : {"mixtral-skew", "qwen2-moe-e16k4", "olmoe-e64k8", "qwen3-moe-odd129-nonorm", "llama4-e8k1",
+                           "gpt-oss-bf16form-e8k4", "granitemoe-e8k2", "phimoe-e8-wide-jitter"})
     expect_golden(device(), name, options);
+}
+
+TEST_P(MoeLayerTest, BytesThatHoldGateAndUpAreWrittenOnce) {
+  ContextOptions traced;
+  traced.trace = true;
+  const auto context = Context::create(device().context->devices(), traced);
+  const Stream stream(*context);
+  const Checkpoint checkpoint = Checkpoint::open(data_path("goldens/llama4-e8k1"));
+  const MoeLayerConfig config = checkpoint.config().layer(0);
+  const MoeLayer layer(stream, config.shape, find_layer_weights(checkpoint, config));
+  std::uint64_t writes = 0;
+  for (const WorkSummary& row : context->trace()->summary())
+    if (row.name == "write") writes += row.count;
+  EXPECT_EQ(writes, 1U + 8U * 2 + 3);  // the router, each expert's two tensors, the shared expert's three
 }
 
 TEST_P(MoeLayerTest, BackendsAgreeWithGoldens) {

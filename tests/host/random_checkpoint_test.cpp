@@ -18,14 +18,15 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// A released shape shrunk to `hidden` and an expert width of half that.
+/// A released shape shrunk to `hidden` and an expert width of half that (whatever name it has there).
 std::string small(const char* shape, int hidden) {
-  json config = json::parse(model_shape(shape).config_json);
+  json whole = json::parse(model_shape(shape).config_json);
+  json& config = whole.contains("text_config") ? whole["text_config"] : whole;
   config["hidden_size"] = hidden;
+  config["intermediate_size"] = hidden / 2;
   for (const char* width : {"moe_intermediate_size", "shared_expert_intermediate_size"})
     if (config.contains(width)) config[width] = hidden / 2;
-  if (!config.contains("moe_intermediate_size")) config["intermediate_size"] = hidden / 2;
-  return config.dump();
+  return whole.dump();
 }
 
 std::vector<double> values(const HostMatrix& matrix) {
@@ -57,13 +58,34 @@ TEST(ModelShapesTest, AreWhatTheModelCardsSay) {
     std::int64_t shared;
     double routed_billions;  // weights of all routed experts
   } cases[] = {
-      {"deepseek-v2-lite", 2048, 1408, 64, 6, 1, 2816, 14.4},  // of 15.7 B in all
-      {"deepseek-v3", 7168, 2048, 256, 8, 3, 2048, 653.9},     // of 671 B
-      {"glm-4.5-air", 4096, 1408, 128, 8, 1, 1408, 99.7},      // of 106 B
-      {"mixtral-8x7b", 4096, 14336, 8, 2, 0, 0, 45.1},         // of 46.7 B
-      {"olmoe-1b-7b", 2048, 1024, 64, 8, 0, 0, 6.4},           // of 6.9 B
-      {"qwen2-57b-a14b", 3584, 2560, 64, 8, 0, 20480, 49.3},   // of 57.4 B
-      {"qwen3-30b-a3b", 2048, 768, 128, 8, 0, 0, 29.0},        // of 30.5 B
+      {"deepseek-v2-lite", 2048, 1408, 64, 6, 1, 2816, 14.4},   // of 15.7 B in all
+      {"deepseek-v3", 7168, 2048, 256, 8, 3, 2048, 653.9},      // of 671 B
+      {"glm-4.5-air", 4096, 1408, 128, 8, 1, 1408, 99.7},       // of 106 B
+      {"mixtral-8x7b", 4096, 14336, 8, 2, 0, 0, 45.1},          // of 46.7 B
+      {"olmoe-1b-7b", 2048, 1024, 64, 8, 0, 0, 6.4},            // of 6.9 B
+      {"qwen2-57b-a14b", 3584, 2560, 64, 8, 0, 20480, 49.3},    // of 57.4 B
+      {"qwen3-30b-a3b", 2048, 768, 128, 8, 0, 0, 29.0},         // of 30.5 B
+      {"deepseek-v2", 5120, 1536, 160, 6, 1, 3072, 222.7},      // of 236 B
+      {"dots.llm1", 4096, 1408, 128, 6, 1, 2816, 135.1},        // of 142 B
+      {"ernie-4.5-21b-a3b", 2560, 1536, 64, 6, 1, 3072, 20.4},  // of 21 B
+      {"gpt-oss-20b", 2880, 2880, 32, 4, 0, 0, 19.1},           // of 20.9 B
+      {"gpt-oss-120b", 2880, 2880, 128, 4, 0, 0, 114.7},        // of 116.8 B
+      {"granite-3.1-3b-a800m", 1536, 512, 40, 8, 0, 0, 3.0},    // of 3.3 B
+      {"hunyuan-a13b", 4096, 3072, 64, 8, 0, 3072, 77.3},       // of 80 B
+      {"jamba-1.5-mini", 4096, 14336, 16, 2, 1, 0, 45.1},       // of 52 B
+      {"kimi-k2", 7168, 2048, 384, 8, 1, 2048, 1014.7},         // of 1.04 T
+      {"kimi-linear-48b-a3b", 2304, 1024, 256, 8, 1, 1024, 47.1},
+      {"lfm2-8b-a1b", 2048, 1792, 32, 4, 2, 0, 7.75},            // of 8.3 B
+      {"llama-4-scout", 5120, 8192, 16, 1, 0, 8192, 96.6},       // of 109 B
+      {"llama-4-maverick", 5120, 8192, 128, 1, 1, 8192, 386.5},  // of 400 B
+      {"ling-mini-2.0", 2048, 512, 256, 8, 1, 512, 15.3},        // of 16 B
+      {"minimax-m2", 3072, 1536, 256, 8, 0, 0, 224.7},           // of 230 B
+      {"minimax-text-01", 6144, 9216, 32, 2, 0, 0, 434.9},       // of 456 B
+      {"phi-3.5-moe", 4096, 6400, 16, 2, 0, 0, 40.3},            // of 41.9 B
+      {"qwen3-235b-a22b", 4096, 1536, 128, 8, 0, 0, 227.1},      // of 235 B
+      {"qwen3-next-80b-a3b", 2048, 512, 512, 10, 0, 512, 77.3},  // of 80 B
+      {"qwen3-vl-30b-a3b", 2048, 768, 128, 8, 0, 0, 29.0},       // of 31 B
+      {"trinity-mini", 2048, 1024, 128, 8, 2, 1024, 24.2},       // of 26 B
   };
   EXPECT_EQ(model_shapes().size(), std::size(cases));
   for (const auto& expected : cases) {

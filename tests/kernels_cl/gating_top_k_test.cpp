@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -90,12 +91,56 @@ TEST_P(GatingTopKTest, TiesNaNAndInfinitiesGiveDistinctIdsAndDefinedWeights) {
           check(logits, experts, {}, {4, function, order, groups, (groups + 1) / 2, score, true, 0, 1});
 }
 
+TEST_P(GatingTopKTest, SqrtSoftplusOfHardLogits) {
+  std::vector<double> logits = {100, -100, 1e30, -1e30, 0, -0.0, 88, -88};  // neither overflows nor cancels
+  for (const std::vector<double>& row : hard_logits(8))
+    if (std::find(row.begin(), row.end(), INFINITY) == row.end()) logits.insert(logits.end(), row.begin(), row.end());
+  for (const ScoreOrder order : {ScoreOrder::before_top_k, ScoreOrder::after_top_k})
+    check(logits, 8, {}, {4, ScoreFunction::sqrtsoftplus, order, 1, 1, GroupScore::max, true, 0, 1});
+}
+
 TEST_P(GatingTopKTest, ExpertsOfOtherGroupsLoseEvenToNegativeScores) {
   // Every biased score is negative: counting the excluded as 0 would choose them.
   std::vector<double> bias(16, -3);
   for (std::size_t e = 0; e < bias.size(); ++e) bias[e] -= static_cast<double>(e) / 10;
   check(normal(6 * 16, 12), 16, bias,
         {4, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 4, 1, GroupScore::max, true, 0, 1});
+}
+
+RouterSpec sparse_mixer(std::int32_t top_k, float jitter) {
+  RouterSpec spec{top_k, ScoreFunction::sparse_mixer, ScoreOrder::after_top_k};
+  spec.mixer_jitter = jitter;
+  return spec;
+}
+
+TEST_P(GatingTopKTest, SparseMixersShareAmongTheNear) {
+  check(normal(33 * 16, 21), 16, {}, sparse_mixer(2, 0.01F));
+  check(normal(33 * 16, 22), 16, {}, sparse_mixer(2, 0.1F));
+  check(normal(5 * 300, 23), 300, {}, sparse_mixer(7, 0.5F));
+  check(normal(3 * 9, 24), 9, {}, sparse_mixer(9, 1.0F));
+  // Logits that are all negative, all equal, and around 0, where the threshold is relative to the larger of both.
+  check({-1, -1.01, -1.03, -4, 2, 2, 2, 2, 0, -0.0, 1e-30, -1e-30}, 4, {}, sparse_mixer(3, 0.01F));
+  std::vector<double> logits;
+  for (const std::vector<double>& row : hard_logits(20)) logits.insert(logits.end(), row.begin(), row.end());
+  check(logits, 20, {}, sparse_mixer(4, 0.05F));
+}
+
+TEST_P(GatingTopKTest, WeightsOfAMixerAreNotOne) {
+  // By hand: expert 1 is within 2 * 0.1 of expert 0, expert 2 of neither.
+  const GuardedTensor logits = upload(device(), DType::f32, {1, 3}, std::vector<double>{2, 1.9, 1}),
+                      ids(device(), DType::i32, {1, 2}), weights(device(), DType::f32, {1, 2});
+  gating_top_k::enqueue(device().stream, {logits, {}, ids, weights}, sparse_mixer(2, 0.1F));
+  EXPECT_EQ(ids.read<std::int32_t>(), (std::vector<std::int32_t>{0, 1}));
+  EXPECT_NEAR(weights.values()[0], 1 / (1 + std::exp(-0.1)), 1e-6);
+  EXPECT_NEAR(weights.values()[1], 1, 1e-6);
+}
+
+TEST_P(GatingTopKTest, RenormalisingDividesByNoLessThanTheMinimum) {
+  RouterSpec ernie{2};
+  ernie.renormalise = true;
+  ernie.renormalise_minimum = 1e-3F;
+  // The bias makes it choose experts of next to no weight in the first row.
+  check({9, 0, 0, 0, 1, 1, 1, 1}, 4, {0, 1, 1, 0}, ernie);
 }
 
 TEST_P(GatingTopKTest, NegativeSumsAreNotDividedBy) {
@@ -116,11 +161,12 @@ TEST_P(GatingTopKTest, RandomSpecs) {
     const std::int32_t experts = spec.groups * (1 + below(40));
     spec.kept_groups = 1 + below(spec.groups);
     spec.top_k = 1 + below(experts / spec.groups * spec.kept_groups);
-    spec.score = static_cast<ScoreFunction>(below(3));
+    spec.score = static_cast<ScoreFunction>(below(4));
     spec.order = static_cast<ScoreOrder>(below(2));
     spec.group_score = static_cast<GroupScore>(below(2));
     spec.renormalise = below(2) == 1 && spec.score != ScoreFunction::none;  // raw scores may cancel to a sum near 0
     spec.scaling_factor = 0.5F + static_cast<float>(below(4));
+    spec.renormalise_minimum = below(2) == 1 ? 0.125F : 0.0F;
     const auto count = static_cast<std::size_t>(experts);
     check(normal(count * 3, engine()), experts, below(2) == 1 ? normal(count, engine()) : std::vector<double>(), spec);
   }
@@ -215,6 +261,9 @@ TEST_P(GatingTopKTest, RejectsWhatCannotBeRouted) {
   RouterSpec on_input{2};
   on_input.weight_on_input = true;
   EXPECT_THAT(reason(args, on_input), testing::HasSubstr("needs top_k 1, got 2"));
+  EXPECT_THAT(reason(args, {2, ScoreFunction::sparse_mixer}), testing::HasSubstr("needs ScoreOrder::after_top_k"));
+  EXPECT_THAT(reason({logits, GuardedTensor(device(), DType::f32, {8}), ids, weights}, sparse_mixer(2, 0.1F)),
+              testing::HasSubstr("a sparse mixer chooses by the logits alone"));
   EXPECT_THROW(gating_top_k::enqueue(device().stream, args, {9}), Error);
 }
 

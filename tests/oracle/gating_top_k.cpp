@@ -16,6 +16,10 @@ std::vector<double> scores(ScoreFunction function, const std::vector<double>& x)
     for (double& value : out) value = 1 / (1 + std::exp(-value));
     return out;
   }
+  if (function == ScoreFunction::sqrtsoftplus) {
+    for (double& value : out) value = std::sqrt(std::max(value, 0.0) + std::log1p(std::exp(-std::abs(value))));
+    return out;
+  }
   double largest = -infinity, sum = 0;
   for (const double value : x) largest = std::fmax(largest, value);
   for (double& value : out) {
@@ -29,6 +33,15 @@ std::vector<double> scores(ScoreFunction function, const std::vector<double>& x)
   }
   for (double& value : out) value = sum > 0 ? value / sum : value;
   return out;
+}
+
+/// Of the first expert of `left`, which has the largest logit: its softmax among those of them within the threshold.
+double mixer_share(const std::vector<double>& logits, const std::vector<std::size_t>& left, double jitter) {
+  const double best = logits[left.front()];
+  std::vector<double> near;
+  for (const std::size_t e : left)
+    if (!((best - logits[e]) / std::fmax(std::abs(logits[e]), best) > 2 * jitter)) near.push_back(logits[e]);
+  return scores(ScoreFunction::softmax, near).front();
 }
 
 /// Numbers by falling value, then NaN; equal ones by rising index.
@@ -74,12 +87,21 @@ TopK gating_top_k(const std::vector<double>& logits, const std::vector<double>& 
       out.ids.push_back(static_cast<std::int32_t>(e));
       out.weights.push_back(score[e]);
     }
-  if (!before) out.weights = scores(spec.score, out.weights);
+  if (spec.score == ScoreFunction::sparse_mixer) {
+    std::vector<std::size_t> left = ranking(logits);
+    for (double& weight : out.weights) {
+      weight = mixer_share(logits, left, spec.mixer_jitter);
+      left.erase(left.begin());
+    }
+  } else if (!before) {
+    out.weights = scores(spec.score, out.weights);
+  }
   double sum = spec.renormalise_epsilon;
   for (double& weight : out.weights) {
     if (std::isnan(weight)) weight = 0;
     sum += weight;
   }
+  sum = std::max(sum, static_cast<double>(spec.renormalise_minimum));
   for (double& weight : out.weights) weight = weight / (spec.renormalise && sum > 0 ? sum : 1) * spec.scaling_factor;
   return out;
 }

@@ -15,10 +15,11 @@ namespace moecl {
 /// Threads:  const members may be called from several threads.
 class Checkpoint {
  public:
+  /// @param router_spec_path  As ModelConfig::load's; empty: none.
   /// Errors: io_error      no such directory, or a file of it is missing or unreadable
   ///         invalid_data  config.json, the index or the file is malformed; a shard's path leaves the directory
   ///         unsupported   the model type is unknown (the message lists the known ones)
-  static Checkpoint open(const std::string& dir);
+  static Checkpoint open(const std::string& dir, const std::string& router_spec_path = {});
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();

@@ -11,18 +11,25 @@ namespace moecl {
 
 /// Tensor names of one gated feed-forward network: down(activation(gate x) * up x), also called w1, w3 and w2.
 struct ExpertTensorNames {
-  std::string gate;  ///< Shape: [I, H]
-  std::string up;    ///< Shape: [I, H]
-  std::string down;  ///< Shape: [H, I]
+  std::string gate;                           ///< Shape: [I, H]
+  std::string up;                             ///< Shape: [I, H]; gate's name: one tensor [2I, H] holds both
+  std::string down;                           ///< Shape: [H, I]
+  std::string gate_bias, up_bias, down_bias;  ///< empty: none. Shapes: [I], [I], [H]; up's name may be gate's here too
+  bool stacked = false;                       ///< each tensor has a leading dimension E
+  bool transposed = false;                    ///< the matrices are stored as [H, I] (or [H, 2I]) and [I, H]
+  bool alternating = false;  ///< in a tensor of both, rows of gate and up alternate instead of standing in halves
 };
 
 /// Tensor names of one layer's MoE block; empty where the family has no such tensor.
 struct MoeTensorNames {
   std::string router;          ///< Shape: [E, H]
+  std::string router_bias;     ///< Shape: [E]
   std::string selection_bias;  ///< Shape: [E]
-  ExpertTensorNames expert;    ///< "{expert}" stands for the expert's number
-  ExpertTensorNames shared;    ///< of width MoeShape::shared_intermediate
-  std::string shared_gate;     ///< Shape: [1, H]; the shared expert's output is multiplied by sigmoid(gate x)
+  /// The forms that the experts may have, the released one first; what the checkpoint has is read. "{expert}" stands
+  /// for the expert's number.
+  std::vector<ExpertTensorNames> experts;
+  ExpertTensorNames shared;  ///< of width MoeShape::shared_intermediate
+  std::string shared_gate;   ///< Shape: [1, H]; the shared expert's output is multiplied by sigmoid(gate x)
 };
 
 /// What one layer's MoE block computes and where its weights are.
@@ -35,12 +42,14 @@ struct MoeLayerConfig {
   std::string quantization_method;
 };
 
-/// Which decoder layers have experts: layer >= first, (layer + offset) % step == 0, and not in `dense`.
+/// Which decoder layers have experts: first <= layer <= last, layer % step == phase, and not in `dense`; or just
+/// `only`.
 struct SparseLayers {
-  std::int64_t first = 0;
+  std::int64_t first = 0, last = INT64_MAX;
   std::int64_t step = 1;
-  std::int64_t offset = 0;
-  std::vector<std::int64_t> dense;  ///< ascending
+  std::int64_t phase = 0;
+  std::vector<std::int64_t> dense;                ///< ascending
+  std::optional<std::vector<std::int64_t>> only;  ///< ascending
 
   bool contains(std::int64_t layer) const;
 };
@@ -55,12 +64,14 @@ struct ModelConfig {
 
   /// @param json    Text of a config.json.
   /// @param origin  What messages call it: its path.
+  /// @param router_spec  Text of a router spec (host/ROUTER_SPEC.md): what it names replaces what the config says; with
+  ///                     it the family need not be known. Empty: none.
   /// Errors: invalid_data  bad JSON, a field missing, of a wrong type, or contradicting another
   ///         unsupported   unknown model_type, activation or routing method; the message lists the known ones
-  static ModelConfig parse(const std::string& json, const std::string& origin);
-  /// `parse` of a file.
+  static ModelConfig parse(const std::string& json, const std::string& origin, const std::string& router_spec = {});
+  /// `parse` of files.
   /// Errors: io_error, and those of `parse`
-  static ModelConfig load(const std::string& path);
+  static ModelConfig load(const std::string& path, const std::string& router_spec_path = {});
 
   bool has_experts(int layer) const;
   /// Errors: invalid_data  no layer has experts

@@ -21,6 +21,9 @@ struct MoeShape {
   std::int64_t shared_intermediate = 0;  ///< of the shared experts together; 0: the family has none
   bool shared_gate = false;              ///< the shared part is multiplied by sigmoid(x . gate)
   bool selection_bias = false;
+  bool router_bias = false;
+  bool expert_bias = false;  ///< of the routed experts' three products
+  bool shared_bias = false;  ///< of the shared experts'
 };
 
 /// A matrix in host memory. Owns nothing; must outlive the call it is passed to.
@@ -70,11 +73,14 @@ struct ExpertMatrices {
   WeightMatrix gate;  ///< Shape: [I, H] ("w1")
   WeightMatrix up;    ///< Shape: [I, H] ("w3")
   WeightMatrix down;  ///< Shape: [H, I] ("w2")
+  /// Optional, added to the products. Shapes: [1, I], [1, I], [1, H] f32, f16 or bf16
+  HostMatrix gate_bias, up_bias, down_bias;
 };
 
 /// The weights of one MoE layer in host memory. Plain matrices are f32, f16 or bf16, each its own type.
 struct MoeWeights {
   HostMatrix router;          ///< Shape: [E, H]
+  HostMatrix router_bias;     ///< optional. Shape: [1, E]
   HostMatrix selection_bias;  ///< optional. Shape: [1, E]
   std::vector<ExpertMatrices> experts;
   ExpertMatrices shared;   ///< absent matrices when the shape has no shared experts

@@ -166,7 +166,13 @@ typedef enum moecl_dtype {
 
 /// Where scores come from: over all experts before the choice, or over the chosen logits after it.
 typedef enum moecl_score_order { MOECL_SCORE_BEFORE_TOP_K = 0, MOECL_SCORE_AFTER_TOP_K = 1 } moecl_score_order;
-typedef enum moecl_score { MOECL_SCORE_SOFTMAX = 0, MOECL_SCORE_SIGMOID = 1, MOECL_SCORE_NONE = 2 } moecl_score;
+typedef enum moecl_score {
+  MOECL_SCORE_SOFTMAX = 0,
+  MOECL_SCORE_SIGMOID = 1,
+  MOECL_SCORE_NONE = 2,
+  MOECL_SCORE_SQRTSOFTPLUS = 3,  ///< sqrt(log(1 + exp(x)))
+  MOECL_SCORE_SPARSE_MIXER = 4   ///< Phi-3.5-MoE's; needs MOECL_SCORE_AFTER_TOP_K
+} moecl_score;
 typedef enum moecl_group_score { MOECL_GROUP_MAX = 0, MOECL_GROUP_SUM_OF_TOP_2 = 1 } moecl_group_score;
 
 /// How an expert's gate product g and up product u become one.
@@ -233,6 +239,15 @@ typedef struct moecl_layer_desc {
   moecl_host_array shared_up;           ///< Shape: [Is, H]
   moecl_host_array shared_down;         ///< Shape: [H, Is]
   moecl_host_array shared_expert_gate;  ///< optional. Shape: [H]; the shared part is multiplied by sigmoid(x . it)
+
+  float renormalise_minimum;     ///< the least that renormalising divides by
+  float mixer_jitter;            ///< of MOECL_SCORE_SPARSE_MIXER
+  moecl_host_array router_bias;  ///< optional. Shape: [E]
+  // Biases of the experts: all three, or gate_up_bias and down_bias, or none.
+  moecl_host_array gate_up_bias;  ///< Shape: [E, 2I], as gate_up
+  moecl_host_array gate_bias;     ///< Shape: [E, I]
+  moecl_host_array up_bias;       ///< Shape: [E, I]
+  moecl_host_array down_bias;     ///< Shape: [E, H]
 } moecl_layer_desc;
 
 typedef struct moecl_layer_info {

@@ -13,6 +13,7 @@ struct RandomCheckpoint {
   DType dtype = DType::bf16;
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = std::uint64_t{2} << 30;  ///< a shard ends before it would exceed this
+  std::string router_spec = {};  ///< text of a router spec for `config_json`, as ModelConfig::parse's
 };
 
 /// Writes a checkpoint of MoE blocks alone (no attention, no embeddings) with random weights in the family's released

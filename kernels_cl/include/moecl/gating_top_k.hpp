@@ -12,7 +12,7 @@
 /// distinct and in range: NaN scores lose to every number (among themselves the lowest id first) and get weight 0. Of
 /// infinite logits softmax takes the limit: experts at +inf share the weight equally; a row of -inf gets weights 0.
 /// Groups compare by the same rules, with NaN where their sum of two is; experts of the others are never chosen.
-/// ScoreFunction::none hands infinite logits on as weights.
+/// ScoreFunction::none and sqrtsoftplus hand infinite logits on as weights.
 ///
 /// Scores, sums and choice are f32, rounded once to the type of the weights. The keys of a token stand in local memory:
 /// about 5 bytes an expert, 4 a group and 4 for each of the K.

@@ -3,7 +3,13 @@
 
 namespace moecl {
 
-enum class ScoreFunction : std::uint8_t { softmax, sigmoid, none };
+enum class ScoreFunction : std::uint8_t {
+  softmax,
+  sigmoid,
+  none,
+  sqrtsoftplus,  ///< sqrt(log(1 + exp(x))). Source: vLLM (DeepSeek-V4)
+  sparse_mixer,  ///< of the k-th choice: a softmax over its near competitors, see RouterSpec
+};
 /// Whether scores are computed over all experts before the choice, or over the chosen logits after it.
 enum class ScoreOrder : std::uint8_t { before_top_k, after_top_k };
 enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
@@ -15,10 +21,14 @@ enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
 /// groups   : the E experts form `groups` equal runs; only the best `kept_groups` by `group_score` of choice take part
 /// ids      = the top_k largest choice_e, equal ones to the lowest id, NaN below every number
 /// weight_k = score of the chosen, without bias (after_top_k: function over the chosen logits)
-/// weight_k /= sum of the chosen weights           (renormalise; a sum of 0 divides by 1)
+/// weight_k /= max(sum of the chosen weights + epsilon, minimum)   (renormalise; a sum of 0 divides by 1)
 /// weight_k *= scaling_factor
 ///
-/// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Mixtral, arXiv:2401.04088, section 2.1
+/// sparse_mixer (after_top_k only): of the experts that the choices before k left, those with
+/// (logit_k - logit_e) / max(|logit_e|, logit_k) <= 2 mixer_jitter share as softmax does; weight_k is the share of k.
+///
+/// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Mixtral, arXiv:2401.04088, section 2.1; SparseMixer:
+/// Phi-3.5-MoE's modeling_phimoe.py, sparsemixer, in inference
 struct RouterSpec {
   std::int32_t top_k = 1;
   ScoreFunction score = ScoreFunction::softmax;
@@ -32,6 +42,9 @@ struct RouterSpec {
   float scaling_factor = 1.0F;
   /// Multiply an expert's input by the weight instead of its output (Llama-4); needs top_k == 1.
   bool weight_on_input = false;
+  /// The least that renormalising divides by (1e-12 in ERNIE-4.5).
+  float renormalise_minimum = 0.0F;
+  float mixer_jitter = 0.0F;  ///< of sparse_mixer
 };
 
 }  // namespace moecl

@@ -1,0 +1,73 @@
+#include "host/layer_tensors.hpp"
+
+#include <utility>
+
+#include "host/name_template.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, std::int64_t width,
+                           std::int64_t experts, std::int64_t expert) {
+  const auto part = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    TensorPart of = TensorPart::whole(substitute(name, "expert", std::to_string(expert)), rows, columns);
+    if (names.stacked) of.experts = experts, of.expert = expert;
+    of.transposed = names.transposed;
+    return of;
+  };
+  gate = part(names.gate, width, hidden);
+  up = part(names.up, width, hidden);
+  down = part(names.down, hidden, width);
+  if (names.gate != names.up) return;
+  gate.stored_rows = up.stored_rows = 2 * width;
+  gate.step = up.step = names.alternating ? 2 : 1;
+  up.first_row = names.alternating ? 1 : width;
+}
+
+LayerTensors::LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config) : checkpoint_(checkpoint) {
+  if (!config.quantization_method.empty())
+    fail(ErrorCode::unsupported, "{}: weights quantized by \"{}\"; only unquantized checkpoints are read so far",
+         checkpoint.dir(), config.quantization_method);
+}
+
+bool LayerTensors::has(const TensorPart& part) const { return checkpoint_.has(part.name); }
+
+WeightMatrix LayerTensors::matrix(const TensorPart& part) const { return plain(part); }
+
+HostMatrix LayerTensors::plain(const TensorPart& part) const {
+  std::vector<std::int64_t> shape = {part.stored_rows, part.columns};
+  if (part.transposed) std::swap(shape[0], shape[1]);
+  HostMatrix matrix = view(part, std::move(shape));
+  matrix.row_stride = part.step * (part.transposed ? 1 : part.columns);
+  matrix.column_stride = part.transposed ? part.stored_rows : 1;
+  return matrix;
+}
+
+HostMatrix LayerTensors::vector(const TensorPart& part) const {
+  HostMatrix matrix = view(part, {part.stored_rows});
+  matrix.rows = 1;
+  matrix.columns = part.rows;
+  matrix.row_stride = part.rows * part.step;
+  matrix.column_stride = part.step;
+  return matrix;
+}
+
+/// The part's first element as [rows, columns]; `shape` is one expert's in the tensor.
+HostMatrix LayerTensors::view(const TensorPart& part, std::vector<std::int64_t> shape) const {
+  const HostTensor tensor = checkpoint_.tensor(part.name);
+  if (part.experts > 0) shape.insert(shape.begin(), part.experts);
+  std::vector<std::int64_t> stored = tensor.shape;
+  while (stored.size() > shape.size() && stored.front() == 1) stored.erase(stored.begin());
+  if (stored != shape)
+    fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", checkpoint_.dir(), tensor.describe(),
+         fmt::join(shape, ", "));
+  if (!is_activation_dtype(tensor.dtype))
+    fail(ErrorCode::invalid_data, "{}: {} is not f32, f16 or bf16, and config.json has no quantization_config",
+         checkpoint_.dir(), tensor.describe());
+  const std::int64_t first =
+      part.expert * part.stored_rows * part.columns + part.first_row * (part.transposed ? 1 : part.columns);
+  const auto* bytes = static_cast<const std::byte*>(static_cast<const void*>(tensor.data));
+  return {bytes + static_cast<std::size_t>(first) * size_bytes(tensor.dtype), tensor.dtype, part.rows, part.columns};
+}
+
+}  // namespace moecl

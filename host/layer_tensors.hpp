@@ -1,0 +1,43 @@
+#pragma once
+#include <moecl/checkpoint.hpp>
+#include <moecl/model_config.hpp>
+#include <moecl/moe_weights.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/tensor_part.hpp"
+
+namespace moecl {
+
+/// The three matrices of a network; `expert` of `experts` when it is a routed one.
+struct NetworkParts {
+  TensorPart gate, up, down;
+
+  NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, std::int64_t width, std::int64_t experts,
+               std::int64_t expert);
+};
+
+/// Finds the tensors of one layer and checks each against the shape that the config gives it.
+class LayerTensors {
+ public:
+  /// Errors: unsupported  the checkpoint is quantized
+  LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config);
+
+  /// Whether the checkpoint has this matrix.
+  bool has(const TensorPart& part) const;
+  /// The one place where a tensor's name becomes a matrix of weights.
+  WeightMatrix matrix(const TensorPart& part) const;
+  /// The same of what is never quantized.
+  HostMatrix plain(const TensorPart& part) const;
+  /// A vector as [1, rows]; stored with any number of leading dimensions of 1.
+  HostMatrix vector(const TensorPart& part) const;
+
+ private:
+  HostMatrix view(const TensorPart& part, std::vector<std::int64_t> shape) const;
+
+  const Checkpoint& checkpoint_;
+};
+
+}  // namespace moecl

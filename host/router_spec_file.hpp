@@ -1,0 +1,15 @@
+#pragma once
+#include <moecl/model_config.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace moecl {
+
+/// A layer as the user describes it (host/ROUTER_SPEC.md): what `spec` names replaces what `base` has.
+/// Errors: invalid_data  an unknown member, a value of a wrong type, or a description that is not complete or not sound
+///         unsupported   an unknown function
+ModelConfig apply_router_spec(const nlohmann::json& spec, const std::string& origin, ModelConfig base);
+
+}  // namespace moecl

@@ -1,0 +1,12 @@
+#pragma once
+// The model families in words, from the table in the library.
+#include <string>
+
+namespace moecl::cli {
+
+/// The Markdown of FAMILIES.md: what each family needs, the families inside others, the named shapes.
+std::string families_page();
+/// A line a model_type that can be read.
+std::string families_list();
+
+}  // namespace moecl::cli
