@@ -5,7 +5,7 @@ import time
 
 import numpy
 
-from command import CommandTest, golden, load, main, save
+from command import DATA, CommandTest, golden, load, main, save
 
 # name: (family, layer, hidden size, intermediate size, experts, top k)
 CASES = {
@@ -330,8 +330,33 @@ class OtherVerbs(CommandTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done)
         self.assertEqual(first, {file.name: file.read_bytes() for file in (self.folder / "first").iterdir()})
 
+    def test_families(self):
+        page = DATA.parent.parent / "host/FAMILIES.md"
+        self.assertEqual(page.read_text(), self.succeed("families", "--page"), f"write it anew: moecl families --page > {page.name}")
+        self.assertIn("granitemoeshared", self.succeed("families").split())
+
+    def test_router_spec(self):
+        config = json.loads((golden("gpt-oss-bf16form-e8k4") / "config.json").read_text())
+        config["model_type"] = "unheard_of"
+        spec = {"intermediate": 64, "experts": 8, "router": {"top_k": 4, "order": "after_top_k"}, "activation": {"function": "swigluoai"},
+                "tensors": {"router": "model.layers.{layer}.mlp.router.weight", "router_bias": "model.layers.{layer}.mlp.router.bias",
+                            "experts": {"gate_up": "model.layers.{layer}.mlp.experts.gate_up_proj", "down": "model.layers.{layer}.mlp.experts.down_proj",
+                                        "gate_up_bias": "model.layers.{layer}.mlp.experts.gate_up_proj_bias",
+                                        "down_bias": "model.layers.{layer}.mlp.experts.down_proj_bias", "transposed": True, "alternating": True}}}
+        model, file = self.folder / "model", self.folder / "spec.json"
+        shutil.copytree(golden("gpt-oss-bf16form-e8k4"), model)
+        (model / "config.json").write_text(json.dumps(config))
+        file.write_text(json.dumps(spec))
+        done = self.start("verify", model)
+        self.assertEqual(done.returncode, 3, done)
+        self.assertIn("ROUTER_SPEC.md", done.stderr)
+        self.assertIn("1 passed, 0 failed", self.succeed("verify", model, "--router-spec", file))
+        self.succeed("generate", self.folder / "random", "--config", model / "config.json", "--router-spec", file)
+        summary, found = self.run_layer(self.folder / "random", "--router-spec", file, "--tokens", 3)
+        self.assertTrue(numpy.isfinite(found["output"][1]).all() and found["output"][1].any())
+
     def test_help(self):
-        verbs = "run", "verify", "generate", "devices", "doctor", "cache", "env"
+        verbs = "run", "verify", "generate", "families", "devices", "doctor", "cache", "env"
         text = self.succeed("--help")
         for verb in verbs:
             self.assertIn(f"\n  {verb} ", text)
