@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "host/json_file.hpp"
+#include "host/quantization_methods.hpp"
 #include "host/shard_index.hpp"
 #include "runtime/check.hpp"
 
@@ -16,6 +17,7 @@ namespace moecl {
 namespace {
 
 constexpr const char* config_name = "config.json";
+constexpr const char* modelopt_name = "hf_quant_config.json";
 constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 
@@ -55,6 +57,10 @@ Checkpoint Checkpoint::open(const std::string& dir, const std::string& router_sp
   if (!single && !fs::exists(state->path(index_name), ignored))
     fail(ErrorCode::io_error, "{} has neither {} nor {}", dir, single_name, index_name);
   state->config = ModelConfig::load(state->path(config_name), router_spec_path);
+  QuantizationConfig& quantization = state->config.moe.quantization;
+  const std::string modelopt = state->path(modelopt_name);
+  if (!quantization.present() && fs::exists(modelopt, ignored))
+    quantization = parse_quantization(read_json_file(modelopt), modelopt);
   if (!single) state->shard_of = parse_shard_index(read_json_file(state->path(index_name)), state->path(index_name));
   return Checkpoint(std::move(state));
 }

@@ -7,6 +7,7 @@
 #include "host/json_file.hpp"
 #include "host/model_families.hpp"
 #include "host/name_template.hpp"
+#include "host/quantization_methods.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -164,11 +165,11 @@ SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& 
   return sparse;
 }
 
-std::string parse_quantization(const nlohmann::json& config, const std::string& origin) {
+QuantizationConfig find_quantization(const nlohmann::json& config, const std::string& origin) {
   const nlohmann::json* quantization = find_member(config, "quantization_config");
   if (quantization == nullptr) return {};
   if (!quantization->is_object()) fail(ErrorCode::invalid_data, "{}: \"quantization_config\" is not an object", origin);
-  return ConfigFields(*quantization, origin + ": quantization_config").text({{"quant_method"}});
+  return parse_quantization(*quantization, origin + ": quantization_config");
 }
 
 }  // namespace
@@ -242,9 +243,8 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   if (dtype.empty()) dtype = whole.text(dtype_field);
   if (!dtype.empty()) result.dtype = config_dtype(dtype, origin);
   result.moe.family = result.family;
-  result.moe.quantization_method = parse_quantization(config, origin);
-  if (result.moe.quantization_method.empty())
-    result.moe.quantization_method = parse_quantization(*text.config, fields.origin());
+  result.moe.quantization = find_quantization(config, origin);
+  if (!result.moe.quantization.present()) result.moe.quantization = find_quantization(*text.config, fields.origin());
   if (fields.integer({{"hidden_size"}, 0}) != 0) result.moe.shape.hidden = fields.size({{"hidden_size"}});
   return result;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "host/name_template.hpp"
+#include "host/quantized_tensors.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -24,15 +25,29 @@ NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, 
   up.first_row = names.alternating ? 1 : width;
 }
 
-LayerTensors::LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config) : checkpoint_(checkpoint) {
-  if (!config.quantization_method.empty())
-    fail(ErrorCode::unsupported, "{}: weights quantized by \"{}\"; only unquantized checkpoints are read so far",
-         checkpoint.dir(), config.quantization_method);
+/// How the matrix is quantized; nullptr when it is plain.
+const QuantizedModules* LayerTensors::quantized(const TensorPart& part) const {
+  const std::string module = module_of(part.name);
+  const QuantizedModules* modules = quantization_.find(module);
+  const bool plain = modules != nullptr && quantization_.may_ignore(module) &&
+                     !QuantizedTensors(checkpoint_, *modules, part).present();
+  return plain ? nullptr : modules;
 }
 
-bool LayerTensors::has(const TensorPart& part) const { return checkpoint_.has(part.name); }
+bool LayerTensors::has(const TensorPart& part) const {
+  const QuantizedModules* modules = quantization_.find(module_of(part.name));
+  return checkpoint_.has(part.name) || (modules != nullptr && QuantizedTensors(checkpoint_, *modules, part).named());
+}
 
-WeightMatrix LayerTensors::matrix(const TensorPart& part) const { return plain(part); }
+WeightMatrix LayerTensors::matrix(const TensorPart& part) const {
+  const QuantizedModules* modules = quantized(part);
+  return modules == nullptr ? WeightMatrix(plain(part)) : QuantizedTensors(checkpoint_, *modules, part).matrix();
+}
+
+std::optional<float> LayerTensors::input_scale(const TensorPart& part) const {
+  const QuantizedModules* modules = quantized(part);
+  return modules == nullptr ? std::nullopt : QuantizedTensors(checkpoint_, *modules, part).input_scale();
+}
 
 HostMatrix LayerTensors::plain(const TensorPart& part) const {
   std::vector<std::int64_t> shape = {part.stored_rows, part.columns};
@@ -62,7 +77,7 @@ HostMatrix LayerTensors::view(const TensorPart& part, std::vector<std::int64_t> 
     fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", checkpoint_.dir(), tensor.describe(),
          fmt::join(shape, ", "));
   if (!is_activation_dtype(tensor.dtype))
-    fail(ErrorCode::invalid_data, "{}: {} is not f32, f16 or bf16, and config.json has no quantization_config",
+    fail(ErrorCode::invalid_data, "{}: {} is not f32, f16 or bf16, and config.json says of no quantization of it",
          checkpoint_.dir(), tensor.describe());
   const std::int64_t first =
       part.expert * part.stored_rows * part.columns + part.first_row * (part.transposed ? 1 : part.columns);

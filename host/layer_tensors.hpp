@@ -4,6 +4,7 @@
 #include <moecl/moe_weights.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,15 @@ struct NetworkParts {
 /// Finds the tensors of one layer and checks each against the shape that the config gives it.
 class LayerTensors {
  public:
-  /// Errors: unsupported  the checkpoint is quantized
-  LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config);
+  LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config)
+      : checkpoint_(checkpoint), quantization_(config.quantization) {}
 
-  /// Whether the checkpoint has this matrix.
+  /// Whether the checkpoint has this matrix, plain or quantized.
   bool has(const TensorPart& part) const;
-  /// The one place where a tensor's name becomes a matrix of weights.
+  /// The one place where a tensor's name becomes a matrix of weights. Errors: also those of QuantizedTensors
   WeightMatrix matrix(const TensorPart& part) const;
+  /// Of the matrix's input; nullopt where activations bring their own scales or stay plain.
+  std::optional<float> input_scale(const TensorPart& part) const;
   /// The same of what is never quantized.
   HostMatrix plain(const TensorPart& part) const;
   /// A vector as [1, rows]; stored with any number of leading dimensions of 1.
@@ -37,7 +40,10 @@ class LayerTensors {
  private:
   HostMatrix view(const TensorPart& part, std::vector<std::int64_t> shape) const;
 
+  const QuantizedModules* quantized(const TensorPart& part) const;
+
   const Checkpoint& checkpoint_;
+  const QuantizationConfig& quantization_;
 };
 
 }  // namespace moecl

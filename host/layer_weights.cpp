@@ -1,5 +1,7 @@
 #include <moecl/layer_weights.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <ranges>
 
 #include "host/layer_tensors.hpp"
@@ -19,6 +21,16 @@ ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& n
   return network;
 }
 
+/// Static scales of the inputs of a network's products; 0 where there are none.
+void find_input_scales(const LayerTensors& find, const NetworkParts& parts, ExpertMatrices& network) {
+  const float gate = find.input_scale(parts.gate).value_or(0), up = find.input_scale(parts.up).value_or(0);
+  // One input. Source: vLLM's compressed-tensors loader
+  if (std::abs(gate - up) > 1e-5F)
+    fail(ErrorCode::invalid_data, "{}: input scales of gate and up differ: {} and {}", parts.gate.name, gate, up);
+  network.gate_up_input_scale = gate;
+  network.down_input_scale = find.input_scale(parts.down).value_or(0);
+}
+
 /// All but the routed experts.
 MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
   const MoeShape& shape = config.shape;
@@ -28,9 +40,11 @@ MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
   const TensorPart of_experts = TensorPart::whole("", shape.experts, 1);
   if (shape.router_bias) weights.router_bias = find.vector(of_experts.bias(names.router_bias));
   if (shape.selection_bias) weights.selection_bias = find.vector(of_experts.bias(names.selection_bias));
-  if (shape.shared_intermediate > 0)
-    weights.shared =
-        find_network(find, names.shared, NetworkParts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0));
+  if (shape.shared_intermediate > 0) {
+    const NetworkParts parts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0);
+    weights.shared = find_network(find, names.shared, parts);
+    find_input_scales(find, parts, weights.shared);
+  }
   if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
   return weights;
 }
@@ -43,6 +57,19 @@ const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerCon
   return config.names.experts.front();
 }
 
+/// Of all experts, whichever are wanted: a token is quantized alike wherever its experts are. Source: vLLM, fp8.py
+ExpertMatrices largest_input_scales(const LayerTensors& find, const MoeLayerConfig& config,
+                                    const ExpertTensorNames& form) {
+  ExpertMatrices largest;
+  for (std::int64_t id = 0; id < config.shape.experts; ++id) {
+    ExpertMatrices one;
+    find_input_scales(find, {form, config.shape.hidden, config.shape.intermediate, config.shape.experts, id}, one);
+    largest.gate_up_input_scale = std::max(largest.gate_up_input_scale, one.gate_up_input_scale);
+    largest.down_input_scale = std::max(largest.down_input_scale, one.down_input_scale);
+  }
+  return largest;
+}
+
 template <class Ids>
 MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, const Ids& expert_ids) {
   const LayerTensors find(checkpoint, config);
@@ -53,6 +80,13 @@ MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& conf
     require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
     weights.experts.push_back(
         find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
+  }
+  if (config.expert_scheme().activations.static_scale) {
+    const ExpertMatrices largest = largest_input_scales(find, config, form);
+    for (ExpertMatrices& expert : weights.experts) {
+      expert.gate_up_input_scale = largest.gate_up_input_scale;
+      expert.down_input_scale = largest.down_input_scale;
+    }
   }
   return weights;
 }

@@ -47,6 +47,13 @@ int ModelConfig::first_moe_layer() const {
   fail(ErrorCode::invalid_data, "none of the {} layers of this {} model has experts", num_layers, family);
 }
 
+QuantScheme MoeLayerConfig::expert_scheme() const {
+  if (names.experts.empty()) return {};
+  const std::string first = substitute(names.experts.front().down, "expert", "0");
+  const QuantizedModules* modules = quantization.find(module_of(first));
+  return modules == nullptr ? QuantScheme::none() : modules->scheme;
+}
+
 MoeLayerConfig ModelConfig::layer(int layer) const {
   require(layer >= 0 && layer < num_layers, "layer {} of a model with {} layers", layer, num_layers);
   require(sparse.contains(layer), "layer {} is dense; the first layer with experts is {}", layer, first_moe_layer());

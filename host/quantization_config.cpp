@@ -60,6 +60,11 @@ QuantizationConfig QuantizationConfig::parse(const std::string& json, const std:
   return parse_quantization(parse_json(json, origin), origin);
 }
 
+std::string module_of(const std::string& tensor_name) {
+  constexpr std::string_view plain = ".weight";
+  return tensor_name.ends_with(plain) ? tensor_name.substr(0, tensor_name.size() - plain.size()) : tensor_name;
+}
+
 const QuantizedModules* QuantizationConfig::find(std::string_view module) const {
   if (any_matches(ignored, module)) return nullptr;
   for (const QuantizedModules& group : groups)

@@ -9,8 +9,6 @@
 namespace moecl {
 namespace {
 
-constexpr std::string_view plain_suffix = ".weight";
-
 std::vector<std::int64_t> without_ones(const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> result;
   for (const std::int64_t extent : shape)
@@ -31,12 +29,6 @@ const void* moved(const HostTensor& tensor, std::int64_t units, std::int64_t uni
 }
 
 }  // namespace
-
-std::string module_of(const std::string& tensor_name) {
-  const std::size_t size = tensor_name.size();
-  const bool plain = size > plain_suffix.size() && tensor_name.ends_with(plain_suffix);
-  return plain ? tensor_name.substr(0, size - plain_suffix.size()) : tensor_name;
-}
 
 /// How integers of a tensor hold codes.
 struct QuantizedTensors::Packing {
@@ -79,12 +71,18 @@ QuantizedTensors::Packing QuantizedTensors::packing() const {
   return bytes;
 }
 
-std::optional<HostTensor> QuantizedTensors::find(std::initializer_list<const char*> suffixes) const {
+/// The first name that the checkpoint has; empty when it has none.
+std::string QuantizedTensors::name_of(std::initializer_list<const char*> suffixes) const {
   // Tensors of all experts have no ".weight": their scales are joined with '_'.
   for (const char* suffix : suffixes)
     for (const char* joint : {".", "_"})
-      if (const std::string name = module_ + joint + suffix; checkpoint_.has(name)) return checkpoint_.tensor(name);
-  return std::nullopt;
+      if (std::string name = module_ + joint + suffix; checkpoint_.has(name)) return name;
+  return {};
+}
+
+std::optional<HostTensor> QuantizedTensors::find(std::initializer_list<const char*> suffixes) const {
+  const std::string name = name_of(suffixes);
+  return name.empty() ? std::nullopt : std::optional(checkpoint_.tensor(name));
 }
 
 HostTensor QuantizedTensors::get(std::initializer_list<const char*> suffixes) const {
@@ -93,23 +91,28 @@ HostTensor QuantizedTensors::get(std::initializer_list<const char*> suffixes) co
        module_, fmt::join(suffixes, "\" or \"" + module_ + "."));
 }
 
-std::optional<HostTensor> QuantizedTensors::find_codes() const {
+std::string QuantizedTensors::codes_name() const {
   switch (modules_.form) {
     case StoredForm::gptq:
     case StoredForm::gptq_v2:
     case StoredForm::awq:
-      return find({"qweight"});
+      return name_of({"qweight"});
     case StoredForm::words:
-      return find({"weight_packed"});
+      return name_of({"weight_packed"});
     case StoredForm::blocks:
-      return find({"blocks"});
+      return name_of({"blocks"});
     case StoredForm::rows:
       break;
   }
-  if (auto packed = find({"weight_packed"})) return packed;
-  if (!checkpoint_.has(part_.name)) return std::nullopt;
-  HostTensor bare = checkpoint_.tensor(part_.name);
-  return is_activation_dtype(bare.dtype) ? std::nullopt : std::optional(std::move(bare));
+  std::string packed = name_of({"weight_packed"});
+  return packed.empty() && checkpoint_.has(part_.name) ? part_.name : packed;
+}
+
+std::optional<HostTensor> QuantizedTensors::find_codes() const {
+  const std::string name = codes_name();
+  if (name.empty()) return std::nullopt;
+  HostTensor tensor = checkpoint_.tensor(name);
+  return is_activation_dtype(tensor.dtype) ? std::nullopt : std::optional(std::move(tensor));
 }
 
 /// The part's codes, of the weights or of zero points.
@@ -212,7 +215,10 @@ const std::int32_t* QuantizedTensors::group_index(std::int64_t group_columns) co
            groups);
     in_order = in_order && group == k / group_columns;
   }
-  return in_order ? nullptr : reinterpret_cast<const std::int32_t*>(tensor->data);
+  if (in_order) return nullptr;
+  if (reinterpret_cast<std::uintptr_t>(tensor->data) % alignof(std::int32_t) != 0)
+    fail(ErrorCode::unsupported, "{}: {} is not aligned to 4 bytes in its file", checkpoint_.dir(), tensor->name);
+  return reinterpret_cast<const std::int32_t*>(tensor->data);
 }
 
 void QuantizedTensors::check_weight_shape() const {

@@ -11,9 +11,6 @@
 
 namespace moecl {
 
-/// The name that quantization configs give to what a tensor belongs to: without ".weight".
-std::string module_of(const std::string& tensor_name);
-
 class QuantizedTensors {
  public:
   /// @param part  Of the plain tensor: its name, and where the matrix stands in it. What it says about transposing
@@ -21,7 +18,9 @@ class QuantizedTensors {
   QuantizedTensors(const Checkpoint& checkpoint, const QuantizedModules& modules, const TensorPart& part)
       : checkpoint_(checkpoint), modules_(modules), part_(part), module_(module_of(part.name)) {}
 
-  /// Whether the checkpoint has the codes.
+  /// Whether the checkpoint has a tensor of the codes' name; opens no shard. With StoredForm::rows it may be plain.
+  bool named() const { return !codes_name().empty(); }
+  /// Whether it has the codes.
   bool present() const { return find_codes().has_value(); }
   /// Codes, scales, zero points and the rest as views; reads the global scale and checks group indices.
   ///
@@ -38,7 +37,9 @@ class QuantizedTensors {
   struct Packing;
   struct Scalar;
   Packing packing() const;
+  std::string codes_name() const;
   std::optional<HostTensor> find_codes() const;
+  std::string name_of(std::initializer_list<const char*> suffixes) const;
   std::optional<HostTensor> find(std::initializer_list<const char*> suffixes) const;
   HostTensor get(std::initializer_list<const char*> suffixes) const;
   CodeMatrix codes(const HostTensor& tensor, const Packing& packing, const TensorPart& part) const;

@@ -187,9 +187,9 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
   const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, "config.json", checkpoint.router_spec);
   require(checkpoint.experts <= whole.moe.shape.experts, "{} experts wanted, the model has {}", checkpoint.experts,
           whole.moe.shape.experts);
-  if (!whole.moe.quantization_method.empty())
+  if (whole.moe.quantization.present())
     fail(ErrorCode::unsupported, "config.json: quantization by \"{}\"; only unquantized weights are written so far",
-         whole.moe.quantization_method);
+         whole.moe.quantization.method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
   const nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
   const ModelConfig config = ModelConfig::parse(json.dump(), "config.json", checkpoint.router_spec);

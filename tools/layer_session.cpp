@@ -22,6 +22,13 @@ Checkpoint open_checked(const LayerOptions& options) {
   return Checkpoint::open(options.model_dir, options.router_spec);
 }
 
+/// Of the experts, or of what a quantized checkpoint leaves plain.
+DType stored_dtype(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
+  const MoeWeights weights = find_layer_weights(checkpoint, config);
+  const WeightMatrix& gate = weights.experts.front().gate;
+  return gate.quantized() ? weights.router.dtype : gate.plain.dtype;
+}
+
 }  // namespace
 
 void LayerOptions::add_to(CLI::App& command) {
@@ -78,7 +85,7 @@ void LayerOptions::check() const {
 LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_checked(options)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
-  dtype_ = options.dtype.value_or(find_layer_weights(checkpoint_, config_).experts.front().gate.plain.dtype);
+  dtype_ = options.dtype.value_or(stored_dtype(checkpoint_, config_));
   PlaceExperts problem;
   problem.experts = config_.shape.experts;
   problem.ranks = options.expert_parallel ? options.ranks : 1;

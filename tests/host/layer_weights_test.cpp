@@ -1,4 +1,3 @@
-#include <moecl/bf16.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/safetensors.hpp>
 
@@ -10,43 +9,29 @@
 
 #include "tests/host/files.hpp"
 #include "tests/oracle/gated_activation.hpp"
+#include "tests/oracle/weight_matrix.hpp"
 
 namespace moecl::test {
 namespace {
 
 using testing::HasSubstr;
 
-double element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
-  const auto* bytes =
-      static_cast<const std::byte*>(matrix.data) +
-      static_cast<std::size_t>(row * matrix.row_stride + column * matrix.column_stride) * size_bytes(matrix.dtype);
-  if (matrix.dtype == DType::bf16) {
-    std::uint16_t code;
-    std::memcpy(&code, bytes, sizeof(code));
-    return bf16_to_f32(code);
-  }
-  float value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return value;
-}
-
-std::vector<double> product(const HostMatrix& matrix, const HostMatrix& bias, const std::vector<double>& x) {
-  std::vector<double> result(static_cast<std::size_t>(matrix.rows));
+std::vector<double> product(const WeightMatrix& matrix, const HostMatrix& bias, const std::vector<double>& x) {
+  std::vector<double> result(static_cast<std::size_t>(matrix.rows()));
   for (std::size_t r = 0; bias.present() && r < result.size(); ++r)
-    result[r] = element(bias, 0, static_cast<std::int64_t>(r));
+    result[r] = matrix_element(bias, 0, static_cast<std::int64_t>(r));
   for (std::size_t r = 0; r < result.size(); ++r)
     for (std::size_t c = 0; c < x.size(); ++c)
-      result[r] += element(matrix, static_cast<std::int64_t>(r), static_cast<std::int64_t>(c)) * x[c];
+      result[r] += weight_element(matrix, static_cast<std::int64_t>(r), static_cast<std::int64_t>(c)) * x[c];
   return result;
 }
 
 void add_expert(const ExpertMatrices& expert, const Activation& activation, double weight, const std::vector<double>& x,
                 std::vector<double>& out) {
-  std::vector<double> gate_up = product(expert.gate.plain, expert.gate_bias, x);
-  const std::vector<double> up = product(expert.up.plain, expert.up_bias, x);
+  std::vector<double> gate_up = product(expert.gate, expert.gate_bias, x);
+  const std::vector<double> up = product(expert.up, expert.up_bias, x);
   gate_up.insert(gate_up.end(), up.begin(), up.end());
-  const std::vector<double> y =
-      product(expert.down.plain, expert.down_bias, oracle::gated_activation(gate_up, activation));
+  const std::vector<double> y = product(expert.down, expert.down_bias, oracle::gated_activation(gate_up, activation));
   for (std::size_t h = 0; h < out.size(); ++h) out[h] += weight * y[h];
 }
 
@@ -178,13 +163,80 @@ TEST_F(LayerWeightsOfTest, AMissingTensorIsNamed) {
   EXPECT_THAT(error.what(), HasSubstr("no tensor \"model.layers.0.mlp.shared_expert.gate_proj.weight\""));
 }
 
-TEST_F(LayerWeightsOfTest, QuantizedCheckpointsAreRefusedByMethod) {
+TEST_F(LayerWeightsOfTest, IgnoredModulesArePlain) {
+  // AWQ's "gate" may be the router alone or gate_proj too: what is stored decides, and here nothing is quantized.
+  const Checkpoint awq = open("qwen3-moe-e64k8", [](auto& config) {
+    config["quantization_config"] = {{"quant_method", "awq"},
+                                     {"bits", 4},
+                                     {"modules_to_not_convert", {"gate", "up_proj", "model.layers.0.mlp.exp"}}};
+  });
+  const MoeWeights weights = find_layer_weights(awq, awq.config().layer(0));
+  EXPECT_FALSE(weights.experts.front().gate.quantized());
+  EXPECT_FALSE(weights.experts.front().down.quantized());
+  // Of one listed expert only.
+  const Checkpoint some = open("qwen3-moe-ct-int8-e8k2", [](auto& config) {
+    config["quantization_config"]["ignore"].push_back("re:.*experts\\.3\\.");
+  });
+  const Error error = error_with(some);
+  EXPECT_THAT(error.what(), HasSubstr("experts.3.gate_proj.weight: i8[48, 96] is not f32, f16 or bf16"));
+}
+
+TEST_F(LayerWeightsOfTest, QuantizedTensorsThatAreMissingAreNamed) {
   const Checkpoint checkpoint = open("mixtral-e8k2", [](auto& config) {
-    config["quantization_config"] = {{"quant_method", "awq"}};
+    config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}};
   });
   const Error error = error_with(checkpoint);
-  EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  EXPECT_THAT(error.what(), HasSubstr("\"awq\""));
+  EXPECT_EQ(error.code(), ErrorCode::invalid_data);
+  EXPECT_THAT(error.what(), HasSubstr("no quantized tensor of \"model.layers.0.block_sparse_moe.experts.0.w1\""));
+}
+
+/// The fp8 golden with static input scales: gate and up of expert e 0.5 + e / 8, down 1 + e.
+class StaticScalesTest : public testing::Test {
+ protected:
+  Checkpoint open(float up_of_expert_1) {
+    const std::string source = data_path("goldens/mixtral-ct-fp8-e4k2");
+    auto config = nlohmann::json::parse(read_text(source + "/config.json"));
+    auto& group = config["quantization_config"]["config_groups"]["group_0"];
+    group["input_activations"]["dynamic"] = false;
+    group["input_activations"]["strategy"] = "tensor";
+    write_text(dir_.file("config.json"), config.dump());
+    const SafetensorsFile file = SafetensorsFile::open(source + "/model.safetensors");
+    std::vector<HostTensor> tensors;
+    for (const std::string& name : file.names()) tensors.push_back(file.tensor(name));
+    std::vector<float> scales;
+    scales.reserve(12);
+    for (int e = 0; e < 4; ++e)
+      for (const char* matrix : {"w1", "w2", "w3"}) {
+        const float shared = 0.5F + static_cast<float>(e) / 8;
+        scales.push_back(matrix[1] == '2'             ? 1 + static_cast<float>(e)
+                         : matrix[1] == '3' && e == 1 ? up_of_expert_1
+                                                      : shared);
+        tensors.push_back(
+            {"model.layers.0.block_sparse_moe.experts." + std::to_string(e) + "." + matrix + ".input_scale",
+             DType::f32,
+             {1},
+             reinterpret_cast<const std::byte*>(&scales.back()),
+             4});
+      }
+    write_safetensors(dir_.file("model.safetensors"), tensors);
+    return Checkpoint::open(dir_.path());
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(StaticScalesTest, EveryExpertHasTheLargestOfAll) {
+  const Checkpoint checkpoint = open(0.625F);
+  const MoeWeights one = find_layer_weights(checkpoint, checkpoint.config().layer(0), {0});
+  EXPECT_EQ(one.experts.front().gate_up_input_scale, 0.875F);
+  EXPECT_EQ(one.experts.front().down_input_scale, 4);
+}
+
+TEST_F(StaticScalesTest, GateAndUpShareOne) {
+  const Checkpoint checkpoint = open(0.63F);
+  const Error error = error_of([&] { find_layer_weights(checkpoint, checkpoint.config().layer(0)); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_data);
+  EXPECT_THAT(error.what(), HasSubstr("experts.1.w1.weight: input scales of gate and up differ: 0.625 and 0.63"));
 }
 
 }  // namespace

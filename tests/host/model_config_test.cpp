@@ -99,7 +99,7 @@ TEST(ModelConfigTest, ReadsEachFamily) {
     EXPECT_EQ(config.dtype, expected.dtype);
     const MoeLayerConfig layer = config.layer(expected.layer);
     EXPECT_EQ(layer.layer, expected.layer);
-    EXPECT_EQ(layer.quantization_method, "");
+    EXPECT_FALSE(layer.quantization.present());
     const MoeShape& shape = layer.shape;
     EXPECT_EQ(shape.hidden, expected.hidden);
     EXPECT_EQ(shape.intermediate, expected.intermediate);
@@ -270,10 +270,10 @@ TEST(ModelConfigTest, AModelInsideAnother) {
   json text = deepseek_v3();
   text["model_type"] = "kimi_k2";
   const json whole = {
-      {"model_type", "kimi_k25"}, {"text_config", text}, {"quantization_config", {{"quant_method", "x"}}}};
+      {"model_type", "kimi_k25"}, {"text_config", text}, {"quantization_config", {{"quant_method", "fp8"}}}};
   const MoeLayerConfig layer = parse(whole).layer(3);
   EXPECT_EQ(layer.names.router, "language_model.model.layers.3.mlp.gate.weight");
-  EXPECT_EQ(layer.quantization_method, "x");
+  EXPECT_EQ(layer.quantization.method, "fp8");
   EXPECT_THAT(error_of([&] { parse({{"model_type", "kimi_k25"}}); }).what(), HasSubstr("no object \"text_config\""));
   EXPECT_THAT(error_of([&] { parse(with(whole, "text_config", with(text, "hidden_size", absent))); }).what(),
               HasSubstr("config.json: text_config: no \"hidden_size\""));
@@ -295,9 +295,9 @@ TEST(ModelConfigTest, ExpertCountUnderEitherName) {
 }
 
 TEST(ModelConfigTest, QuantizationIsNamed) {
-  EXPECT_EQ(parse(with(deepseek_v3(), "quantization_config", {{"quant_method", "fp8"}})).layer(3).quantization_method,
+  EXPECT_EQ(parse(with(deepseek_v3(), "quantization_config", {{"quant_method", "fp8"}})).layer(3).quantization.method,
             "fp8");
-  EXPECT_EQ(parse(with(deepseek_v3(), "quantization_config", nullptr)).layer(3).quantization_method, "");
+  EXPECT_FALSE(parse(with(deepseek_v3(), "quantization_config", nullptr)).layer(3).quantization.present());
 }
 
 TEST(ModelConfigTest, BadFieldsGetAClearError) {

@@ -9,7 +9,8 @@
 namespace moecl {
 
 /// A Hugging Face model directory: config.json beside model.safetensors, or beside model.safetensors.index.json and the
-/// shards it names. Each shard is mapped when a tensor of it is first asked for.
+/// shards it names; hf_quant_config.json counts where config.json says of no quantization. Each shard is mapped when a
+/// tensor of it is first asked for.
 ///
 /// Lifetime: tensors point into the mapped shards and die with this object.
 /// Threads:  const members may be called from several threads.

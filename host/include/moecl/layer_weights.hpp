@@ -8,18 +8,21 @@
 
 namespace moecl {
 
-/// Finds and checks the weights of one layer, as views into its checkpoint; reads no tensor bytes.
+/// Finds and checks the weights of one layer, as views into its checkpoint; reads tensor bytes of no matrix, only group
+/// indices and single scales.
 ///
-/// Every matrix is f32, f16 or bf16 and has the shape that the config gives it. Files promise no alignment: copy bytes
+/// Every matrix has the shape that the config gives it; it is f32, f16 or bf16 where the quantization_config leaves it
+/// plain, and as that says elsewhere. Files promise no alignment: copy bytes
 /// out of a matrix, do not cast its pointer.
 ///
 /// Lifetime: the views die with `checkpoint`.
 /// Errors: invalid_data  a tensor is missing, or its dtype or shape is not what the config says
-///         unsupported   the checkpoint is quantized
+///         unsupported   a quantized matrix is stored in a way that cannot be described
 ///         io_error      a shard is missing or unreadable
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config);
 
-/// The same with the routed experts of one expert-parallel rank only; shards of other experts are not even opened.
+/// The same with the routed experts of one expert-parallel rank only; shards of other experts are not even opened, but
+/// for their static input scales.
 ///
 /// @param expert_ids  Which experts, in the order wanted; may repeat (replicas). Range: [0, E)
 /// Errors: invalid_argument  an id is out of range

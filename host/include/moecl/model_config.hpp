@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/dtype.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/quantization_config.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -38,8 +39,10 @@ struct MoeLayerConfig {
   int layer = 0;
   MoeShape shape;
   MoeTensorNames names;
-  /// `quant_method` of config.json's quantization_config; empty when the checkpoint is not quantized.
-  std::string quantization_method;
+  QuantizationConfig quantization;  ///< absent when the checkpoint is not quantized
+
+  /// Of the routed experts; none() when they are plain.
+  QuantScheme expert_scheme() const;
 };
 
 /// Which decoder layers have experts: first <= layer <= last, layer % step == phase, and not in `dense`; or just

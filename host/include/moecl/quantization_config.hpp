@@ -26,6 +26,9 @@ struct QuantizedModules {
   StoredForm form = StoredForm::rows;
 };
 
+/// The name that quantization configs give to what a tensor belongs to: without ".weight".
+std::string module_of(const std::string& tensor_name);
+
 /// What a checkpoint's quantization_config says, whoever wrote it.
 struct QuantizationConfig {
   std::string method;  ///< quant_method; empty when the checkpoint is not quantized
@@ -33,7 +36,7 @@ struct QuantizationConfig {
   std::vector<ModulePattern> ignored;
 
   bool present() const noexcept { return !method.empty(); }
-  /// How the module (a tensor's name without ".weight") is quantized; nullptr: it is plain.
+  /// How the module is quantized; nullptr: it is plain.
   const QuantizedModules* find(std::string_view module) const;
   /// Whether the list of ignored modules, read as AutoAWQ reads it, could mean this one: then what is stored decides.
   bool may_ignore(std::string_view module) const;
