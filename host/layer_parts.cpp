@@ -128,6 +128,7 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     report.batched_backend = dense_backend::name(backends.batched.backend);
     report.batched_reason = backends.batched.reason;
   }
+  report.read_bytes = upload.read_bytes();
   report.expert_format = experts.format();
   report.shared_format = shared.format();
   report.weight_segments = experts.segments();

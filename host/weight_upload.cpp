@@ -71,10 +71,15 @@ std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_
   return parts;
 }
 
+void WeightUpload::send(const void* bytes, BufferView to) {
+  pending_ = true;
+  read_bytes_ += to.size_bytes;
+  enqueue_write(stream_, to, bytes, to.size_bytes);
+}
+
 TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
   if (!matrix.present()) return {};
-  pending_ = true;
-  enqueue_write(stream_, to, matrix.data, to.size_bytes);
+  send(matrix.data, to);
   return strided(to, matrix);
 }
 
@@ -90,8 +95,7 @@ void WeightUpload::stage_together(const std::vector<WeightMatrix>& matrices) {
   }
   if (static_cast<std::uint64_t>(end - begin) >= separately) return;
   const BufferView to = reserve({static_cast<std::uint64_t>(end - begin)}).front();
-  pending_ = true;
-  enqueue_write(stream_, to, begin, to.size_bytes);
+  send(begin, to);
   staged_begin_ = begin;
   staged_end_ = end;
 }
@@ -105,9 +109,7 @@ TensorView WeightUpload::find_staged(const HostMatrix& matrix) const {
 
 BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {
   if (!codes.present()) return {};
-  pending_ = true;
-  enqueue_write(stream_, to, static_cast<const unsigned char*>(codes.data) + codes.first_unit() * codes.unit_bytes,
-                to.size_bytes);
+  send(static_cast<const unsigned char*>(codes.data) + codes.first_unit() * codes.unit_bytes, to);
   return to;
 }
 

@@ -36,7 +36,12 @@ class WeightUpload {
   /// Into a row-major matrix of the same shape, converting the type.
   void copy(const HostMatrix& matrix, TensorView to);
 
+  /// Of host matrices, so far: what loading reads of a checkpoint.
+  std::uint64_t read_bytes() const noexcept { return read_bytes_; }
+
  private:
+  /// Enqueues the write of bytes of a host matrix.
+  void send(const void* bytes, BufferView to);
   /// Room in the staging buffer for what one matrix needs, `bytes` of each part.
   std::vector<BufferView> reserve(std::initializer_list<std::uint64_t> bytes);
   TensorView stage(const HostMatrix& matrix, BufferView to);
@@ -46,6 +51,7 @@ class WeightUpload {
 
   StreamView stream_;
   bool pending_ = false;
+  std::uint64_t read_bytes_ = 0;
   Buffer staging_, iota_;
   const std::byte *staged_begin_ = nullptr, *staged_end_ = nullptr;  ///< of the host, in `staging_` from its beginning
   std::vector<std::int32_t> iota_values_;

@@ -75,14 +75,18 @@ void LayerOptions::check() const {
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
-  refuse_unless(quantize.empty(), "--quantize " + quantize + ": this version runs unquantized weights");
+  std::vector<std::string> schemes;
+  for (const NamedScheme& named : named_schemes()) schemes.push_back(named.name);
+  refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
+                fmt::format("--quantize {}: not one of {}", quantize, fmt::join(schemes, ", ")));
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
   for (const std::int64_t tokens : tokens_per_rank)
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
 
-LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_checked(options)) {
+LayerSession::LayerSession(const LayerOptions& options)
+    : checkpoint_(open_checked(options)), quantize_(scheme_named(options.quantize)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   dtype_ = options.dtype.value_or(stored_dtype(checkpoint_, config_));
@@ -93,6 +97,12 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   problem.redundant = options.redundant_experts;
   problem.wanted = placement_from_name(options.placement);
   placement_ = place_experts(problem);
+}
+
+QuantizedExperts LayerSession::find_weights(const std::vector<std::int64_t>& experts) const {
+  const MoeWeights weights = find_layer_weights(checkpoint_, config_, experts);
+  if (!quantize_) return {weights, {}, {}};
+  return quantize_experts(weights, *quantize_);
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {

@@ -1,5 +1,4 @@
 #include <moecl/error.hpp>
-#include <moecl/layer_weights.hpp>
 #include <moecl/parallel_layer.hpp>
 #include <moecl/select_strategy.hpp>
 
@@ -78,17 +77,20 @@ void ParallelSession::load(std::int64_t most_tokens) {
                                           : StrategyChoice{strategy_from_name(options_.strategy), "asked for"};
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
+  std::vector<QuantizationError> errors(layers_.size());
   group_.run([&](Communicator& world) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
     MoeLayerOptions layer_options;
     layer_options.dtype = dtype_;
-    layers_[static_cast<std::size_t>(world.rank())] =
-        std::make_unique<ParallelLayer>(rank, ParallelPlan{strategy_.kind, placement_}, config_.shape,
-                                        find_layer_weights(checkpoint_, config_, mine), layer_options);
+    const QuantizedExperts found = find_weights(mine);
+    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
+        rank, ParallelPlan{strategy_.kind, placement_}, config_.shape, found.weights, layer_options);
+    errors[static_cast<std::size_t>(world.rank())] = found.error;
   });
   load_ms_ = milliseconds_since(start);
+  for (const QuantizationError& error : errors) quantization_.add(error);
 }
 
 LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) {
@@ -188,9 +190,11 @@ SessionReport ParallelSession::report() {
         report.transports.push_back(fmt::format("{} -> {}: {}: {}", from, to, name(choice.kind), choice.reason));
       }
   report.layer = layers_.front()->report();
-  report.layer.weight_bytes = 0;
+  report.quantization = quantization_;
+  report.layer.weight_bytes = report.layer.read_bytes = 0;
   for (const auto& layer : layers_) {
     report.layer.weight_bytes += layer->report().weight_bytes;
+    report.layer.read_bytes += layer->report().read_bytes;
     report.workspace_bytes += layer->workspace_bytes();
   }
   for (const auto& context : devices_.contexts) {

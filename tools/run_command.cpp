@@ -85,7 +85,14 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["weight_bytes"] = report.layer.weight_bytes;
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
+  summary["expert_format"] = report.layer.expert_format;
   summary["load_ms"] = session.load_ms();
+  summary["read_bytes"] = report.layer.read_bytes;
+  summary["load_gb_per_s"] = static_cast<double>(report.layer.read_bytes) / 1e6 / session.load_ms();
+  if (!options.quantize.empty())
+    summary["quantize"] = {{"scheme", options.quantize},
+                           {"max_relative_error", report.quantization.max_relative()},
+                           {"rms_relative_error", report.quantization.rms_relative()}};
   summary["programs"] = {{"built", report.programs_built}, {"from_cache", report.programs_from_disk}};
   return summary;
 }
@@ -112,9 +119,16 @@ void print(const nlohmann::ordered_json& s) {
              table(rows), us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
              s["host_syncs"].get<std::uint64_t>(), s["bytes_exchanged"].get<std::uint64_t>(),
              s["workspace_bytes"].get<std::uint64_t>());
-  fmt::print("loaded in {:.0f} ms, {} bytes of weights; {} programs built, {} from the cache\n",
-             s["load_ms"].get<double>(), s["weight_bytes"].get<std::uint64_t>(), s["programs"]["built"].get<int>(),
-             s["programs"]["from_cache"].get<int>());
+  fmt::print(
+      "loaded in {:.0f} ms ({:.2f} GB/s of {} bytes), {} bytes of weights, experts {}; {} programs built, "
+      "{} from the cache\n",
+      s["load_ms"].get<double>(), s["load_gb_per_s"].get<double>(), s["read_bytes"].get<std::uint64_t>(),
+      s["weight_bytes"].get<std::uint64_t>(), text(s["expert_format"]), s["programs"]["built"].get<int>(),
+      s["programs"]["from_cache"].get<int>());
+  if (s.contains("quantize"))
+    fmt::print("experts quantized as {}: errors relative to the largest weight {:.2e}, root mean square {:.2e}\n",
+               text(s["quantize"]["scheme"]), s["quantize"]["max_relative_error"].get<double>(),
+               s["quantize"]["rms_relative_error"].get<double>());
 }
 
 void run(const RunOptions& options) {

@@ -38,6 +38,7 @@ struct MoeLayerReport {
   std::string expert_format, shared_format;
   std::int64_t chunk_tokens = 0;
   std::uint64_t weight_bytes = 0;    ///< device memory held
+  std::uint64_t read_bytes = 0;      ///< of the host's matrices, to load them
   std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
 };
 
