@@ -85,7 +85,7 @@ class Refusals(CommandTest):
         self.run_refused(3, "experts", model=self.copy(num_experts_per_tok=17))
         self.run_refused(3, "-129", model=self.copy(hidden_size=-129))
         self.run_refused(3, "128", model=self.copy(hidden_size=128))
-        self.run_refused(3, "gptq", model=self.copy(quantization_config={"quant_method": "gptq", "bits": 4}))
+        self.run_refused(3, "no quantized tensor of", model=self.copy(quantization_config={"quant_method": "gptq", "bits": 4}))
         for text in ("", "{", "[]", "null", '{"model_type": 3}', "\0\xff"):
             (self.folder / "config.json").write_text(text, encoding="latin-1")
             self.run_refused(3, "config.json", model=self.folder)
