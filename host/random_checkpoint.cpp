@@ -1,9 +1,11 @@
 #include <moecl/model_config.hpp>
 #include <moecl/random_checkpoint.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <unistd.h>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "host/layer_tensors.hpp"
 #include "host/model_families.hpp"
 #include "host/normal_source.hpp"
+#include "host/released_form.hpp"
 #include "host/safetensors_format.hpp"
 #include "runtime/atomic_file.hpp"
 #include "runtime/check.hpp"
@@ -55,7 +58,7 @@ nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int num_layers) {
 /// The tensors to write, and how many products each of an output's sums has, which their size depends on.
 class TensorList {
  public:
-  explicit TensorList(DType dtype) : dtype_(dtype) {}
+  TensorList(DType dtype, const std::optional<QuantScheme>& scheme) : dtype_(dtype), scheme_(scheme) {}
 
   void add_layer(const MoeLayerConfig& layer) {
     const MoeShape& shape = layer.shape;
@@ -63,20 +66,38 @@ class TensorList {
     add(names.router, dtype_, {shape.experts, shape.hidden});
     if (shape.router_bias) add(names.router_bias, dtype_, {shape.experts});
     if (shape.selection_bias) add(names.selection_bias, DType::f32, {shape.experts});
-    const ExpertTensorNames& form = names.experts.front();
+    const ExpertTensorNames& form = expert_form(names);
     for (std::int32_t e = 0; e < (form.stacked ? 1 : shape.experts); ++e)
       add_network(form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, e));
     if (shape.shared_intermediate > 0)
       add_network(names.shared, NetworkParts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0));
     if (shape.shared_gate) add(names.shared_gate, dtype_, {1, shape.hidden});
   }
+  /// The released form; quantized ones have a tensor for each expert where the family knows that too.
+  const ExpertTensorNames& expert_form(const MoeTensorNames& names) const {
+    for (const ExpertTensorNames& form : names.experts)
+      if (scheme_ && !form.stacked) return form;
+    return names.experts.front();
+  }
   std::vector<HostTensor> take() { return std::move(tensors_); }
+  const void* bytes(NormalSource& source, const HostTensor& tensor) {
+    const auto found = released_.find(tensor.name);
+    if (found == released_.end())
+      return source.values(tensor.name, tensor.dtype, static_cast<std::uint64_t>(tensor.elements()), deviation(tensor));
+    const auto& [plain, part] = found->second;
+    const void* values =
+        source.values(plain.name, dtype_, static_cast<std::uint64_t>(plain.elements()), deviation(plain));
+    QuantizationError ignored;
+    quantized_ =
+        quantize_weights(HostMatrix(values, dtype_, plain.shape[0], plain.shape[1]), scheme_->weights, ignored);
+    return released_bytes(part, quantized_, number_);
+  }
+
+ private:
   float deviation(const HostTensor& tensor) const {
     const auto found = transposed_rows_.find(tensor.name);
     return 1.0F / std::sqrt(static_cast<float>(found == transposed_rows_.end() ? tensor.shape.back() : found->second));
   }
-
- private:
   void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape) {
     const auto bytes = tensor_bytes(dtype, shape);
     require(bytes.has_value(), "{}: size overflows", name);
@@ -88,6 +109,7 @@ class TensorList {
   }
   void add_network(const ExpertTensorNames& names, const NetworkParts& parts) {
     const auto add_matrix = [&](const TensorPart& part, const std::string& bias) {
+      if (scheme_) return add_quantized(part, bias);
       if (part.transposed) transposed_rows_[part.name] = part.columns;
       add_stored(part, part.transposed ? std::vector{part.columns, part.stored_rows}
                                        : std::vector{part.stored_rows, part.columns});
@@ -98,7 +120,22 @@ class TensorList {
     add_matrix(parts.down, names.down_bias);
   }
 
+  void add_quantized(const TensorPart& part, const std::string& bias) {
+    const std::int64_t rows = std::max<std::int64_t>(part.experts, 1) * part.stored_rows;
+    const HostTensor plain = {part.name, dtype_, {rows, part.columns}, nullptr, 0};
+    for (const auto& [tensor, which] :
+         released_tensors(part.name, rows, part.columns, scheme_->weights, part.experts)) {
+      released_.emplace(tensor.name, std::pair(plain, which));
+      tensors_.push_back(tensor);
+    }
+    if (!bias.empty()) add_stored(part.bias(bias), {part.stored_rows});
+  }
+
   DType dtype_;
+  std::optional<QuantScheme> scheme_;
+  std::map<std::string, std::pair<HostTensor, ReleasedTensor::Part>> released_;  ///< of which plain matrix, which part
+  QuantizedWeights quantized_;
+  std::vector<std::byte> number_;
   std::vector<HostTensor> tensors_;
   std::map<std::string, std::int64_t> transposed_rows_;
 };
@@ -127,10 +164,7 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoint& checkpoint) {
   const std::vector<std::vector<HostTensor>> shards = split_into_shards(tensors.take(), checkpoint.shard_bytes);
   NormalSource source(checkpoint.seed);
-  const auto bytes_of = [&](const HostTensor& tensor) {
-    return source.values(tensor.name, tensor.dtype, static_cast<std::uint64_t>(tensor.elements()),
-                         tensors.deviation(tensor));
-  };
+  const auto bytes_of = [&](const HostTensor& tensor) { return tensors.bytes(source, tensor); };
   if (shards.size() == 1) return write_safetensors((dir / "model.safetensors").string(), shards[0], bytes_of);
   nlohmann::json index;
   std::uint64_t total = 0;
@@ -191,10 +225,20 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
     fail(ErrorCode::unsupported, "config.json: quantization by \"{}\"; only unquantized weights are written so far",
          whole.moe.quantization.method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
-  const nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
+  nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
+  if (checkpoint.scheme) {
+    const std::string why = reject(*checkpoint.scheme);
+    require(checkpoint.scheme->weights.quantized() && why.empty(), "scheme: {}", why.empty() ? "plain weights" : why);
+    const std::vector<ExpertTensorNames>& forms = whole.moe.names.experts;
+    const bool stacked =
+        std::all_of(forms.begin(), forms.end(), [](const ExpertTensorNames& form) { return form.stacked; });
+    if (stacked && whole.moe.shape.shared_intermediate > 0)
+      fail(ErrorCode::unsupported, "config.json: no quantized form of a {} is known", whole.family);
+    json["quantization_config"] = released_config(*checkpoint.scheme, stacked);
+  }
   const ModelConfig config = ModelConfig::parse(json.dump(), "config.json", checkpoint.router_spec);
 
-  TensorList tensors(checkpoint.dtype);
+  TensorList tensors(checkpoint.dtype, checkpoint.scheme);
   for (const int layer : layers) tensors.add_layer(config.layer(layer));
 
   fs::path target = fs::path(dir).lexically_normal();

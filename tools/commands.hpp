@@ -6,6 +6,9 @@
 
 namespace moecl::cli {
 
+/// Names of quantization schemes, for help and messages.
+std::string known_schemes();
+
 /// Exit codes of the contract.
 enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
 

@@ -52,16 +52,17 @@ void add_generate(CLI::App& app, Outcome) {
   command->add_option("--dtype", options->dtype, "storage type")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
-  command->add_option("--scheme", options->scheme, "a packed quantization");
+  command->add_option("--scheme", options->scheme, "a packed quantization: " + known_schemes())->type_name("SCHEME");
   command->add_option("--seed", options->checkpoint.seed, "seed of the weights")
       ->check(whole_number(0, INT64_MAX))
       ->capture_default_str();
   command->callback([options, shape, config] {
     if (shape->count() + config->count() != 1)
       throw Error(ErrorCode::invalid_argument, "generate: give --shape or --config");
-    if (!options->scheme.empty())
+    options->checkpoint.scheme = scheme_named(options->scheme);
+    if (!options->scheme.empty() && !options->checkpoint.scheme)
       throw Error(ErrorCode::invalid_argument,
-                  "--scheme " + options->scheme + ": this version writes unquantized weights");
+                  fmt::format("--scheme {}: not one of {}", options->scheme, known_schemes()));
     options->checkpoint.config_json =
         config->count() != 0 ? read_text(options->config) : model_shape(options->shape).config_json;
     if (!options->router_spec.empty()) options->checkpoint.router_spec = read_text(options->router_spec);

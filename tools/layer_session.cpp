@@ -31,6 +31,12 @@ DType stored_dtype(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
 
 }  // namespace
 
+std::string known_schemes() {
+  std::vector<std::string> names;
+  for (const NamedScheme& named : named_schemes()) names.emplace_back(named.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--layer", layer, "decoder layer (default: the first one that has experts)")->type_name("N");
   command.add_option("--router-spec", router_spec, "describe the layer by this file (host/ROUTER_SPEC.md)")
@@ -43,7 +49,9 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--act-quant", act_quant, "activation quantization")
       ->check(CLI::IsMember({"auto", "none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
-  command.add_option("--quantize", quantize, "quantize an unquantized checkpoint's experts while loading")
+  command
+      .add_option("--quantize", quantize,
+                  "quantize an unquantized checkpoint's experts while loading: " + known_schemes())
       ->type_name("SCHEME");
   command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
       ->check(whole_number(1, 1024))
@@ -75,10 +83,8 @@ void LayerOptions::check() const {
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
-  std::vector<std::string> schemes;
-  for (const NamedScheme& named : named_schemes()) schemes.push_back(named.name);
   refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
-                fmt::format("--quantize {}: not one of {}", quantize, fmt::join(schemes, ", ")));
+                fmt::format("--quantize {}: not one of {}", quantize, known_schemes()));
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
   for (const std::int64_t tokens : tokens_per_rank)

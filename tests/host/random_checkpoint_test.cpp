@@ -10,7 +10,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "host/weight_quantizer.hpp"
 #include "tests/host/files.hpp"
+#include "tests/oracle/weight_matrix.hpp"
 
 namespace moecl::test {
 namespace {
@@ -229,6 +231,59 @@ TEST(RandomCheckpointTest, BadRequestsLeaveNothing) {
             }).code(),
             ErrorCode::io_error);
   EXPECT_EQ(dir.entries(), 1U);
+}
+
+void expect_same(const WeightMatrix& found, const HostMatrix& plain, const OperandQuant& to) {
+  QuantizationError error;
+  const QuantizedWeights expected = quantize_weights(plain, to, error);
+  ASSERT_TRUE(found.quantized());
+  for (std::int64_t n = 0; n < plain.rows; ++n)
+    for (std::int64_t k = 0; k < plain.columns; ++k)
+      ASSERT_FLOAT_EQ(static_cast<float>(weight_element(found, n, k)),
+                      static_cast<float>(weight_element(expected.matrix, n, k)))
+          << n << ", " << k;
+}
+
+/// The plain checkpoint of the same seed has the numbers that were quantized.
+TEST(RandomCheckpointTest, EverySchemeIsReadAsItWasQuantized) {
+  for (const char* shape : {"mixtral-8x7b", "deepseek-v2-lite"})
+    for (const auto& [name, scheme] : named_schemes()) {
+      SCOPED_TRACE(testing::Message() << shape << ' ' << name);
+      TempDir dir;
+      RandomCheckpoint checkpoint;
+      checkpoint.config_json = small(shape, 128);
+      checkpoint.experts = 8;
+      write_random_checkpoint(dir.file("plain"), checkpoint);
+      checkpoint.scheme = scheme;
+      write_random_checkpoint(dir.file("quantized"), checkpoint);
+      const Checkpoint plain = Checkpoint::open(dir.file("plain")), quantized = Checkpoint::open(dir.file("quantized"));
+      EXPECT_EQ(describe(quantized.config().moe.expert_scheme()), describe(scheme));
+      const MoeWeights from = weights_of(plain), found = weights_of(quantized);
+      expect_same(found.experts[5].gate, from.experts[5].gate.plain, scheme.weights);
+      expect_same(found.experts[2].down, from.experts[2].down.plain, scheme.weights);
+      if (from.shared.up.present()) expect_same(found.shared.up, from.shared.up.plain, scheme.weights);
+      EXPECT_EQ(values(found.router), values(from.router));
+    }
+}
+
+TEST(RandomCheckpointTest, ExpertsInOneTensorAreReleasedAsMxfp4Alone) {
+  TempDir dir;
+  RandomCheckpoint checkpoint;
+  checkpoint.config_json = small("gpt-oss-20b", 128);
+  checkpoint.experts = 8;
+  checkpoint.scheme = QuantScheme::mxfp4_w4a16();
+  write_random_checkpoint(dir.file("mxfp4"), checkpoint);
+  const Checkpoint opened = Checkpoint::open(dir.file("mxfp4"));
+  const MoeWeights weights = weights_of(opened);
+  EXPECT_EQ(opened.config().moe.quantization.method, "mxfp4");
+  EXPECT_TRUE(weights.experts[7].up.quantized());
+  EXPECT_EQ(weights.experts[7].up.codes.type, CodeType::f4_e2m1);
+  checkpoint.scheme = QuantScheme::int8_w8a8();
+  EXPECT_EQ(error_of([&] { write_random_checkpoint(dir.file("int8"), checkpoint); }).code(), ErrorCode::unsupported);
+  checkpoint.config_json = small("mixtral-8x7b", 100);
+  checkpoint.scheme = QuantScheme::int4_w4a16();
+  EXPECT_THAT(error_of([&] { write_random_checkpoint(dir.file("odd"), checkpoint); }).what(),
+              HasSubstr("100 columns do not fill words of 8 codes"));
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #pragma once
 #include <moecl/dtype.hpp>
+#include <moecl/quant_scheme.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace moecl {
@@ -13,6 +15,8 @@ struct RandomCheckpoint {
   DType dtype = DType::bf16;
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = std::uint64_t{2} << 30;  ///< a shard ends before it would exceed this
+  /// Of the experts' and shared experts' matrices, stored as such checkpoints are released; none: plain.
+  std::optional<QuantScheme> scheme = {};
   std::string router_spec = {};  ///< text of a router spec for `config_json`, as ModelConfig::parse's
 };
 
@@ -23,8 +27,9 @@ struct RandomCheckpoint {
 /// on the seed and its name alone, so a slice of experts has the same experts. The directory appears when it is
 /// complete.
 ///
-/// Errors: invalid_argument  `dir` exists and is not empty, or dtype, layers or experts are out of range
-///         invalid_data, unsupported  as ModelConfig::parse
+/// Errors: invalid_argument  `dir` exists and is not empty, dtype, layers or experts are out of range, or widths do not
+///                           fit the scheme's units
+///         invalid_data, unsupported  as ModelConfig::parse; no such scheme is released with experts in one tensor
 ///         io_error          a file cannot be written
 void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& checkpoint);
 
