@@ -4,6 +4,7 @@
 #include <moecl/index_vectors.hpp>
 
 #include <numeric>
+#include <optional>
 
 #include "dispatch/strategy_parts.hpp"
 
@@ -14,8 +15,8 @@ class All2AllV final : public Strategy {
  public:
   All2AllV(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
 
-  RoutedRows dispatch(const TokensIn& tokens) override {
-    const StreamView stream = rank_.ep.stream();
+  void begin_dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.rank_stream();
     const DeviceCaps& caps = stream.device->caps;
     agree_on_tokens(rank_, problem_, tokens);
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
@@ -31,17 +32,91 @@ class All2AllV final : public Strategy {
     weights_ = weights_of(tokens, share_);
     const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
     slot_rows_ = sorted.slot_rows;
-    const TensorView rows = tensor_at(memory, permuted, problem_.dtype, slots, problem_.hidden);
+    rows_ = tensor_at(memory, permuted, problem_.dtype, slots, problem_.hidden);
     // Slots without an expert stand past the last row end.
-    gather_rows::enqueue(stream, {x, sorted.sorted_slots, top_k, sorted.row_ends, 0, rows});
+    gather_rows::enqueue(stream, {x, sorted.sorted_slots, top_k, sorted.row_ends, 0, rows_});
     const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    rank_.ep.fork();
     rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
+    all_ends_.resize(static_cast<std::size_t>(ranks * rank_.experts));
+    const StreamView beside = rank_.ep.stream();
+    enqueue_read(beside, all_ends.buffer, all_ends_.data(), all_ends.size_bytes(), {{}, &ends_read_});
+    beside.flush();
+  }
 
-    // The one host read: how many rows each rank has for each.
-    std::vector<std::int32_t> all(static_cast<std::size_t>(ranks * rank_.experts));
-    read_blocking(stream, all_ends.buffer, all.data(), all.size() * sizeof(std::int32_t));
+  /// The one host read: how many rows each rank has for each. Then they can travel.
+  void hook() override {
+    const StreamView stream = rank_.ep.stream();
+    ++stream.context->counters().host_syncs;
+    ends_read_.wait();
+    plan_exchange();
+    WorkspaceLayout layout;
+    const std::uint64_t window = layout.add(bytes_of(problem_.dtype, received_, problem_.hidden));
+    blocks_ = layout.add(block_ends_.size() * sizeof(std::int32_t));
+    groups_ = layout.add(bytes_of(DType::i32, received_));
+    by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps);
+    into_ = receive_memory_.reserve(*stream.context, layout.total_bytes());
+    window_ = tensor_at(into_, window, problem_.dtype, received_, problem_.hidden);
+    exchange(rows_, sends_, window_, receives_);
+  }
+
+  RoutedRows receive() override {
+    const StreamView stream = rank_.ep.rank_stream();
+    rank_.ep.join();
+    // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
+    const std::int32_t experts = by_expert_->experts;
+    const TensorView ends_of_blocks =
+        tensor_at(into_, blocks_, DType::i32, static_cast<std::int64_t>(block_ends_.size()));
+    enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes());
+    const TensorView expert_of_row = tensor_at(into_, groups_, DType::i32, received_, 1);
+    index_vectors::enqueue(
+        stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into_, groups_, DType::i32, received_)});
+    const SortedSlots in_order = SortedSlots::sort(stream, *by_expert_, into_, expert_of_row, 0, experts, TensorView());
+    received_rows_ = in_order.slot_rows;
+    RoutedRows routed;
+    routed.x = window_;
+    routed.index = in_order.sorted_slots;
+    routed.row_ends = in_order.row_ends;
+    routed.rows = received_;
+    return routed;
+  }
+
+  void begin_combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.rank_stream();
+    const std::int64_t slots = share_.count * problem_.top_k;
+    WorkspaceLayout layout;
+    const std::uint64_t back = layout.add(bytes_of(DType::f32, received_, problem_.hidden)),
+                        home = layout.add(bytes_of(DType::f32, slots, problem_.hidden)),
+                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
+    const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden);
+    came_home_ = tensor_at(memory, home, DType::f32, slots, problem_.hidden);
+    share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
+    out_ = out;
+    gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
+    rank_.ep.fork();
+    exchange(send, receives_, came_home_, sends_);
+  }
+
+  void finish_combine() override {
+    rank_.ep.join();
+    combine_home(rank_, came_home_, slot_rows_, weights_, share_out_, out_);
+  }
+
+  std::uint64_t workspace_bytes() const noexcept override {
+    return send_memory_.capacity_bytes() + receive_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
+  }
+
+ private:
+  /// Runs of rows, one for each rank.
+  struct Runs {
+    std::vector<std::int64_t> first, rows;
+  };
+
+  void plan_exchange() {
+    const std::int32_t ranks = rank_.ep.size();
     const auto rows_before = [&](std::int32_t source, std::int32_t expert) -> std::int64_t {
-      return expert == 0 ? 0 : all[static_cast<std::size_t>(source * rank_.experts + expert - 1)];
+      return expert == 0 ? 0 : all_ends_[static_cast<std::size_t>(source * rank_.experts + expert - 1)];
     };
     sends_ = receives_ = {};
     block_ends_.clear();
@@ -62,58 +137,7 @@ class All2AllV final : public Strategy {
       received_ += receives_.rows.back();
     }
     if (block_ends_.empty()) block_ends_.assign(static_cast<std::size_t>(ranks), 0);  // a rank without experts
-
-    WorkspaceLayout receiving;
-    const std::int32_t experts = std::max(rank_.local_experts, 1);
-    const std::uint64_t window = receiving.add(bytes_of(problem_.dtype, received_, problem_.hidden)),
-                        blocks = receiving.add(block_ends_.size() * sizeof(std::int32_t)),
-                        groups = receiving.add(bytes_of(DType::i32, received_));
-    const SortedSlots::Layout by_expert(receiving, received_, experts, caps);
-    const BufferView into = receive_memory_.reserve(*stream.context, receiving.total_bytes());
-    const TensorView recv = tensor_at(into, window, problem_.dtype, received_, problem_.hidden);
-    exchange(rows, sends_, recv, receives_);
-    // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
-    const TensorView ends_of_blocks =
-        tensor_at(into, blocks, DType::i32, static_cast<std::int64_t>(block_ends_.size()));
-    enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes());
-    const TensorView expert_of_row = tensor_at(into, groups, DType::i32, received_, 1);
-    index_vectors::enqueue(
-        stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into, groups, DType::i32, received_)});
-    const SortedSlots in_order = SortedSlots::sort(stream, by_expert, into, expert_of_row, 0, experts, TensorView());
-    received_rows_ = in_order.slot_rows;
-    RoutedRows routed;
-    routed.x = recv;
-    routed.index = in_order.sorted_slots;
-    routed.row_ends = in_order.row_ends;
-    routed.rows = received_;
-    return routed;
   }
-
-  void combine(TensorView expert_rows, TensorView out) override {
-    const StreamView stream = rank_.ep.stream();
-    const std::int64_t slots = share_.count * problem_.top_k;
-    WorkspaceLayout layout;
-    const std::uint64_t back = layout.add(bytes_of(DType::f32, received_, problem_.hidden)),
-                        home = layout.add(bytes_of(DType::f32, slots, problem_.hidden)),
-                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
-    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden),
-                     recv = tensor_at(memory, home, DType::f32, slots, problem_.hidden);
-    gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
-    exchange(send, receives_, recv, sends_);
-    combine_home(rank_, recv, slot_rows_, weights_, tensor_at(memory, share, DType::f32, share_.count, problem_.hidden),
-                 out);
-  }
-
-  std::uint64_t workspace_bytes() const noexcept override {
-    return send_memory_.capacity_bytes() + receive_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
-  }
-
- private:
-  /// Runs of rows, one for each rank.
-  struct Runs {
-    std::vector<std::int64_t> first, rows;
-  };
 
   static Communicator::Blocks blocks_of(const Runs& runs, const TensorView& rows) {
     Communicator::Blocks blocks;
@@ -133,9 +157,15 @@ class All2AllV final : public Strategy {
   Workspace send_memory_, receive_memory_, combine_memory_;
   Share share_{};
   Runs sends_, receives_;
+  std::vector<std::int32_t> all_ends_;    ///< [ranks, experts]
   std::vector<std::int32_t> block_ends_;  ///< lives until the device has read it: the next dispatch waits for more
   std::int64_t received_ = 0;
-  TensorView weights_, slot_rows_, received_rows_;
+  // Between the steps.
+  Event ends_read_;
+  BufferView into_;
+  std::uint64_t blocks_ = 0, groups_ = 0;
+  std::optional<SortedSlots::Layout> by_expert_;
+  TensorView weights_, rows_, slot_rows_, window_, received_rows_, came_home_, share_out_, out_;
 };
 
 }  // namespace

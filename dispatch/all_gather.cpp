@@ -4,6 +4,7 @@
 #include <moecl/context.hpp>
 
 #include <numeric>
+#include <optional>
 
 #include "dispatch/strategy_parts.hpp"
 
@@ -15,8 +16,8 @@ class AllGather final : public Strategy {
   AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast)
       : rank_(rank), problem_(problem), by_broadcast_(by_broadcast) {}
 
-  RoutedRows dispatch(const TokensIn& tokens) override {
-    const StreamView stream = rank_.ep.stream();
+  void begin_dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.rank_stream();
     const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
     tokens_.clear();
     for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
@@ -29,34 +30,39 @@ class AllGather final : public Strategy {
     const std::uint64_t x = layout.add(bytes_of(problem_.dtype, total_, problem_.hidden)),
                         ids = layout.add(bytes_of(DType::i32, total_, top_k)),
                         weights = layout.add(bytes_of(DType::f32, total_, top_k));
-    const SortedSlots::Layout sort(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
-    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView all_x = tensor_at(memory, x, problem_.dtype, total_, problem_.hidden),
-                     all_ids = tensor_at(memory, ids, DType::i32, total_, top_k);
-    collect(tokens.x, all_x);
-    collect(tokens.ids, all_ids);
+    sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
+    const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+    all_x_ = tensor_at(memory, x, problem_.dtype, total_, problem_.hidden);
+    all_ids_ = tensor_at(memory, ids, DType::i32, total_, top_k);
+    fault_ = tokens.fault;
+    rank_.ep.fork();
+    collect(tokens.x, all_x_);
+    collect(tokens.ids, all_ids_);
     all_weights_ = {};
     if (tokens.weights.present()) {
       all_weights_ = tensor_at(memory, weights, DType::f32, total_, top_k);
       collect(tokens.weights, all_weights_);
     }
+  }
 
+  RoutedRows receive() override {
+    rank_.ep.join();
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
-    const SortedSlots sorted = SortedSlots::sort(stream, sort, memory, all_ids, first,
-                                                 std::max(rank_.experts, first + sort.experts), tokens.fault);
+    const SortedSlots sorted = SortedSlots::sort(rank_.ep.rank_stream(), *sort_, memory_, all_ids_, first,
+                                                 std::max(rank_.experts, first + sort_->experts), fault_);
     slot_rows_ = sorted.slot_rows;
     RoutedRows routed;
-    routed.x = all_x;
+    routed.x = all_x_;
     routed.index = sorted.sorted_slots;
-    routed.index_divisor = top_k;
+    routed.index_divisor = problem_.top_k;
     routed.row_ends = sorted.row_ends;
-    routed.rows = slots;
+    routed.rows = sort_->slots;
     return routed;
   }
 
-  void combine(TensorView expert_rows, TensorView out) override {
-    const StreamView stream = rank_.ep.stream();
+  void begin_combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.rank_stream();
     WorkspaceLayout layout;
     const std::uint64_t partial = layout.add(bytes_of(DType::f32, total_, problem_.hidden));
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
@@ -66,6 +72,7 @@ class AllGather final : public Strategy {
     args.weights = all_weights_;
     args.out = tensor_at(memory, partial, DType::f32, total_, problem_.hidden);
     combine::enqueue(stream, args);
+    rank_.ep.fork();
     if (!by_broadcast_) {
       rank_.dp.reduce_scatter(args.out, out, tokens_);
       if (rank_.tp.size() > 1) rank_.tp.all_reduce(out);
@@ -74,8 +81,10 @@ class AllGather final : public Strategy {
     rank_.ep.all_reduce(args.out);
     const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
     const TensorView own = args.out.rows(first, out.shape[0]);
-    enqueue_copy(stream, own.buffer.slice(0, own.size_bytes()), out.buffer.slice(0, out.size_bytes()));
+    enqueue_copy(rank_.ep.stream(), own.buffer.slice(0, own.size_bytes()), out.buffer.slice(0, out.size_bytes()));
   }
+
+  void finish_combine() override { rank_.ep.join(); }
 
   std::uint64_t workspace_bytes() const noexcept override {
     return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
@@ -102,7 +111,10 @@ class AllGather final : public Strategy {
   Workspace dispatch_memory_, combine_memory_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   std::int64_t total_ = 0;
-  TensorView all_weights_, slot_rows_;
+  // Between the steps.
+  BufferView memory_;
+  std::optional<SortedSlots::Layout> sort_;
+  TensorView all_x_, all_ids_, all_weights_, fault_, slot_rows_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "dispatch/exchange.hpp"
 #include "runtime/check.hpp"
+#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 namespace {
@@ -26,7 +27,40 @@ Communicator::Communicator(std::shared_ptr<RankGroup::State> group, std::vector<
                            std::int32_t rank)
     : group_(std::move(group)), members_(std::move(members)), rank_(rank) {}
 
-StreamView Communicator::stream() const { return group_->rank(members_[static_cast<std::size_t>(rank_)]).stream; }
+Communicator::Lane& Communicator::lane() const {
+  RankGroup::State::Rank& me = group_->rank(members_[static_cast<std::size_t>(rank_)]);
+  if (lane_ == nullptr) return me.main;
+  const StreamView stream = me.main.stream;
+  if (lane_->stream.queue == nullptr || (lane_->stream.trace != nullptr) != (stream.trace != nullptr)) {
+    const auto index = static_cast<std::size_t>(stream.device - stream.context->devices().data());
+    lane_->own = Stream(*stream.context, index, stream.trace != nullptr);
+    lane_->stream = lane_->own;
+    stream.context->kernels().share_between_queues(*stream.device);
+    if (me.main.copier != nullptr && lane_->copier == nullptr)
+      lane_->copier = std::make_unique<StagedCopier>(stream, group_->fate);
+  }
+  return *lane_;
+}
+
+StreamView Communicator::stream() const { return lane().stream; }
+
+StreamView Communicator::rank_stream() const {
+  return group_->rank(members_[static_cast<std::size_t>(rank_)]).main.stream;
+}
+
+Communicator Communicator::beside() const {
+  Communicator other = *this;
+  other.lane_ = std::make_shared<Lane>();
+  return other;
+}
+
+void Communicator::fork() {
+  if (lane_ != nullptr) wait_on_stream(stream(), {recorded(rank_stream())->handle()});
+}
+
+void Communicator::join() {
+  if (lane_ != nullptr) wait_on_stream(rank_stream(), {recorded(stream())->handle()});
+}
 
 const TransportChoice& Communicator::transport(std::int32_t peer) const {
   require(peer >= 0 && peer < size(), "communicator: rank {} is not in [0, {})", peer, size());
@@ -46,7 +80,9 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
     ranks.push_back(members_[static_cast<std::size_t>(member)]);
   }
   require(mine >= 0, "part: rank {} is not among its {} members", rank_, members.size());
-  return {group_, std::move(ranks), mine};
+  Communicator those(group_, std::move(ranks), mine);
+  those.lane_ = lane_;
+  return those;
 }
 
 void Communicator::abort(const std::string& cause) noexcept {
@@ -139,13 +175,13 @@ void Communicator::reduce_scatter(TensorView data, TensorView out, const std::ve
   require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
           "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out.describe());
   Exchange exchange(*this);
-  const StreamView stream = exchange.me.stream;
+  const StreamView stream = exchange.lane.stream;
   WorkspaceLayout layout;
   const std::uint64_t part_bytes = static_cast<std::uint64_t>(mine) * row_bytes(data);
   const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
   const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
   const BufferView scratch =
-      exchange.me.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
+      exchange.lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
   std::vector<std::uint64_t> numbers(rows.begin(), rows.end());
   numbers.push_back(row_bytes(data));
   exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), numbers, [&](const Exchange::Notes& notes) {

@@ -52,14 +52,14 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;
       job.to_ready = free;
-      job.arrived = group.fate.watched_event(*me.stream.context);
+      job.arrived = group.fate.watched_event(*lane.stream.context);
       arrivals.push_back(job.arrived->handle());
       continue;
     }
     _cl_event* const ready = note.ready->handle();
-    enqueue_copy(me.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
+    enqueue_copy(lane.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
   }
-  wait_on_stream(me.stream, arrivals);
+  wait_on_stream(lane.stream, arrivals);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
     if (!staged_between(peer, self.rank_)) continue;
@@ -72,7 +72,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     else
       last->left = left;
   }
-  for (StagedJob& job : jobs) me.copier->enqueue(std::move(job));
+  for (StagedJob& job : jobs) lane.copier->enqueue(std::move(job));
 }
 
 }  // namespace moecl

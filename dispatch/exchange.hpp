@@ -24,9 +24,10 @@ struct Communicator::Exchange {
   Communicator& self;
   RankGroup::State& group;
   RankGroup::State::Rank& me;
+  Lane& lane;  ///< on which this rank exchanges
 
   explicit Exchange(Communicator& of)
-      : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])) {}
+      : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])), lane(of.lane()) {}
 
   bool staged_between(std::int32_t from, std::int32_t to) const {
     return from != to &&
@@ -42,26 +43,27 @@ struct Communicator::Exchange {
   void run(const char* what, BufferView shown, std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
     try {
       group.fate.expect_whole();
-      MeetingNote note{what, std::move(numbers), shown, recorded(me.stream), {}, {}};
+      MeetingNote note{what, std::move(numbers), shown, recorded(lane.stream), {}, {}};
       const std::shared_ptr<const Event> free = note.ready;
       // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
       // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
       std::vector<_cl_event*> leaving;
       for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-        note.left.push_back(staged_between(self.rank_, peer) ? group.fate.watched_event(*me.stream.context) : nullptr);
+        note.left.push_back(staged_between(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context)
+                                                             : nullptr);
         if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
       }
-      wait_on_stream(me.stream, leaving);
+      wait_on_stream(lane.stream, leaving);
       const auto notes = meet(std::move(note));
       copy(*notes, pulls_of(*notes), free);
-      MeetingNote done{what, {}, {}, recorded(me.stream), {}, {}};
+      MeetingNote done{what, {}, {}, recorded(lane.stream), {}, {}};
       const auto finished = meet(std::move(done));
       // The same for peers of this context.
       std::vector<_cl_event*> readers;
       for (std::int32_t peer = 0; peer < self.size(); ++peer)
         if (peer != self.rank_ && !staged_between(self.rank_, peer))
           readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
-      wait_on_stream(me.stream, readers);
+      wait_on_stream(lane.stream, readers);
     } catch (const Error& error) {
       self.abort(error.what());
       throw;
@@ -77,7 +79,7 @@ struct Communicator::Exchange {
   RankGroup::State::Rank& rank(std::int32_t member) const {
     return group.rank(self.members_[static_cast<std::size_t>(member)]);
   }
-  StreamView stream_of(std::int32_t peer) const { return rank(peer).stream; }
+  StreamView stream_of(std::int32_t peer) const { return rank(peer).main.stream; }
 };
 
 }  // namespace moecl

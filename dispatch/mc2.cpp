@@ -5,6 +5,7 @@
 #include <moecl/window_slots.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "dispatch/strategy_parts.hpp"
 
@@ -15,8 +16,8 @@ class Mc2 final : public Strategy {
  public:
   Mc2(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
 
-  RoutedRows dispatch(const TokensIn& tokens) override {
-    const StreamView stream = rank_.ep.stream();
+  void begin_dispatch(const TokensIn& tokens) override {
+    const StreamView stream = rank_.ep.rank_stream();
     const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
@@ -28,15 +29,15 @@ class Mc2 final : public Strategy {
     const DeviceCaps& caps = stream.device->caps;
 
     WorkspaceLayout layout;
-    const SortedSlots::Layout own(layout, slots, rank_.experts, caps),
-        received(layout, rows, std::max(rank_.local_experts, 1), caps);
+    const SortedSlots::Layout own(layout, slots, rank_.experts, caps);
+    received_.emplace(layout, rows, std::max(rank_.local_experts, 1), caps);
     const std::uint64_t outgoing = layout.add(bytes_of(DType::i32, rows)),
                         ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts)),
                         incoming = layout.add(bytes_of(DType::i32, rows)),
                         home = layout.add(bytes_of(DType::i32, slots)),
                         sent = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden)),
                         window = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden));
-    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+    const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
 
     const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
     weights_ = weights_of(tokens, share_);
@@ -48,39 +49,50 @@ class Mc2 final : public Strategy {
     home_ = tensor_at(memory, home, DType::i32, slots);
     window_slots::enqueue(stream, window_slots::Home{sorted.row_ends, sorted.slot_rows, ranks, capacity_, home_});
 
-    const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
-    rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
-    const TensorView recv = tensor_at(memory, window, problem_.dtype, rows, problem_.hidden);
-    exchange_slabs(send, recv);
+    all_ends_ = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    local_ids_ = tensor_at(memory, incoming, DType::i32, rows, 1);
+    window_ = tensor_at(memory, window, problem_.dtype, rows, problem_.hidden);
+    rank_.ep.fork();
+    rank_.ep.all_gather(sorted.row_ends.buffer, all_ends_.buffer);
+    exchange_slabs(send, window_);
+  }
 
-    const TensorView local_ids = tensor_at(memory, incoming, DType::i32, rows, 1);
-    window_slots::enqueue(stream, window_slots::Incoming{all_ends, rank_.ep.rank(), local_ids});
+  RoutedRows receive() override {
+    const StreamView stream = rank_.ep.rank_stream();
+    rank_.ep.join();
+    window_slots::enqueue(stream, window_slots::Incoming{all_ends_, rank_.ep.rank(), local_ids_});
     const SortedSlots in_order =
-        SortedSlots::sort(stream, received, memory, local_ids, 0, received.experts, TensorView());
+        SortedSlots::sort(stream, *received_, memory_, local_ids_, 0, received_->experts, TensorView());
     window_rows_ = in_order.slot_rows;
     RoutedRows routed;
-    routed.x = recv;
+    routed.x = window_;
     routed.index = in_order.sorted_slots;
     routed.row_ends = in_order.row_ends;
-    routed.rows = rows;
+    routed.rows = window_.shape[0];
     return routed;
   }
 
-  void combine(TensorView expert_rows, TensorView out) override {
-    const StreamView stream = rank_.ep.stream();
+  void begin_combine(TensorView expert_rows, TensorView out) override {
+    const StreamView stream = rank_.ep.rank_stream();
     const std::int64_t rows = rank_.ep.size() * capacity_;
     WorkspaceLayout layout;
     const std::uint64_t sent = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
                         window = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
                         share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView send = tensor_at(memory, sent, DType::f32, rows, problem_.hidden),
-                     recv = tensor_at(memory, window, DType::f32, rows, problem_.hidden);
+    const TensorView send = tensor_at(memory, sent, DType::f32, rows, problem_.hidden);
+    came_home_ = tensor_at(memory, window, DType::f32, rows, problem_.hidden);
+    share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
+    out_ = out;
     // Back to where each row stood in the window.
     gather_rows::enqueue(stream, {expert_rows, window_rows_, 1, {}, 0, send});
-    exchange_slabs(send, recv);
-    combine_home(rank_, recv, home_, weights_, tensor_at(memory, share, DType::f32, share_.count, problem_.hidden),
-                 out);
+    rank_.ep.fork();
+    exchange_slabs(send, came_home_);
+  }
+
+  void finish_combine() override {
+    rank_.ep.join();
+    combine_home(rank_, came_home_, home_, weights_, share_out_, out_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -104,7 +116,10 @@ class Mc2 final : public Strategy {
   Workspace dispatch_memory_, combine_memory_;
   Share share_{};
   std::int64_t capacity_ = 0;
-  TensorView weights_, home_, window_rows_;
+  // Between the steps.
+  BufferView memory_;
+  std::optional<SortedSlots::Layout> received_;
+  TensorView weights_, home_, all_ends_, local_ids_, window_, window_rows_, came_home_, share_out_, out_;
 };
 
 }  // namespace

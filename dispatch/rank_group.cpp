@@ -28,7 +28,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
   for (const StreamView& stream : streams) {
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
     state_->ranks.push_back(std::make_unique<State::Rank>());
-    state_->ranks.back()->stream = stream;
+    state_->ranks.back()->main.stream = stream;
   }
   for (const StreamView& stream : streams)
     if (streams.size() > 1) stream.context->kernels().share_between_queues(*stream.device);
@@ -46,9 +46,9 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
     }
   for (std::size_t to = 0; to < streams.size(); ++to)
     for (std::size_t from = 0; from < streams.size(); ++from)
-      if (from != to && state_->ranks[to]->copier == nullptr &&
+      if (from != to && state_->ranks[to]->main.copier == nullptr &&
           state_->transports[to * streams.size() + from].kind == TransportKind::staged)
-        state_->ranks[to]->copier = std::make_unique<StagedCopier>(streams[to], state_->fate);
+        state_->ranks[to]->main.copier = std::make_unique<StagedCopier>(streams[to], state_->fate);
 }
 
 RankGroup::RankGroup(RankGroup&&) noexcept = default;
@@ -60,12 +60,12 @@ std::int32_t RankGroup::size() const noexcept { return static_cast<std::int32_t>
 void RankGroup::set_streams(const std::vector<StreamView>& streams) {
   require(streams.size() == state_->ranks.size(), "group: {} streams for {} ranks", streams.size(), size());
   for (std::size_t rank = 0; rank < streams.size(); ++rank) {
-    const StreamView old = state_->ranks[rank]->stream;
+    const StreamView old = state_->ranks[rank]->main.stream;
     require(
         streams[rank].queue != nullptr && streams[rank].context == old.context && streams[rank].device == old.device,
         "group: the new stream of rank {} is not of its context and device", rank);
   }
-  for (std::size_t rank = 0; rank < streams.size(); ++rank) state_->ranks[rank]->stream = streams[rank];
+  for (std::size_t rank = 0; rank < streams.size(); ++rank) state_->ranks[rank]->main.stream = streams[rank];
 }
 
 Communicator RankGroup::communicator(std::int32_t rank) {

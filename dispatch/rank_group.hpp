@@ -11,11 +11,17 @@
 
 namespace moecl {
 
+/// Where exchanges of a rank are enqueued, with what they need there.
+struct Communicator::Lane {
+  StreamView stream;
+  Workspace scratch;                     ///< of reductions
+  std::unique_ptr<StagedCopier> copier;  ///< where some peer needs it
+  Stream own;                            ///< `beside`: the queue of `stream`
+};
+
 struct RankGroup::State {
   struct Rank {
-    StreamView stream;
-    Workspace scratch;                     ///< of reductions
-    std::unique_ptr<StagedCopier> copier;  ///< where some peer needs it
+    Communicator::Lane main;
     std::atomic<std::uint64_t> bytes_received{0};
   };
 

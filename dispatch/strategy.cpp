@@ -58,6 +58,32 @@ ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int
   first_expert = map.global_of.empty() ? 0 : map.global_of.front();
 }
 
+ExpertRank ExpertRank::beside() const {
+  ExpertRank other = *this;
+  other.ep = ep.beside();
+  other.dp = other.ep.part(column_of(ep.size(), tp.size(), tp.rank()));
+  other.tp = other.ep.part(row_of(tp.size(), dp.rank()));
+  return other;
+}
+
+ExpertRank ExpertRank::with_own_tokens() const {
+  ExpertRank other = *this;
+  other.dp = ep;
+  other.tp = ep.part({ep.rank()});
+  return other;
+}
+
+RoutedRows Strategy::dispatch(const TokensIn& tokens) {
+  begin_dispatch(tokens);
+  hook();
+  return receive();
+}
+
+void Strategy::combine(TensorView expert_rows, TensorView out) {
+  begin_combine(expert_rows, out);
+  finish_combine();
+}
+
 std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
   require(
       problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
@@ -137,14 +163,16 @@ void combine_home(const ExpertRank& rank, TensorView rows, TensorView slot_rows,
   args.slot_rows = slot_rows;
   args.weights = weights;
   args.out = rank.tp.size() == 1 ? out : share;
-  combine::enqueue(rank.ep.stream(), args);
+  combine::enqueue(rank.ep.rank_stream(), args);
   if (rank.tp.size() == 1) return;
   // Every tp rank's share of the tokens, back to all of them.
   Communicator tp = rank.tp;
   std::vector<std::uint64_t> bytes;
   for (std::int32_t r = 0; r < tp.size(); ++r)
     bytes.push_back(bytes_of(out.dtype, share_of(out.shape[0], tp.size(), r).count, out.shape[1]));
+  tp.fork();
   tp.all_gather_v(share.buffer.slice(0, share.size_bytes()), out.buffer.slice(0, out.size_bytes()), bytes);
+  tp.join();
 }
 
 }  // namespace moecl

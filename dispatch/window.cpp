@@ -26,8 +26,8 @@ struct Window::State {
 
 Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}}) {
   state_->together([&](const Communicator::Exchange& exchange) {
-    const auto mine = std::make_shared<const Buffer>(*exchange.me.stream.context, bytes);
-    const auto notes = exchange.meet({"window", {bytes}, {}, recorded(exchange.me.stream), {}, mine});
+    const auto mine = std::make_shared<const Buffer>(*exchange.lane.stream.context, bytes);
+    const auto notes = exchange.meet({"window", {bytes}, {}, recorded(exchange.lane.stream), {}, mine});
     for (const MeetingNote& note : *notes) {
       require(note.numbers == notes->front().numbers, "window: {} bytes here, {} on the first rank", note.numbers[0],
               notes->front().numbers[0]);
@@ -54,16 +54,16 @@ void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   if (source.size_bytes == 0) return;
   state_->put_bytes[static_cast<std::size_t>(peer)] += source.size_bytes;
   const BufferView target = state_->memory_of(peer).view().slice(offset, source.size_bytes);
-  if (!exchange.staged_between(ranks.rank(), peer)) return enqueue_copy(exchange.me.stream, source, target);
+  if (!exchange.staged_between(ranks.rank(), peer)) return enqueue_copy(exchange.lane.stream, source, target);
   StagedJob job = exchange.staged_job(ranks.rank(), source, peer, target);
-  job.from_ready = recorded(exchange.me.stream);
+  job.from_ready = recorded(exchange.lane.stream);
   job.to_ready = state_->open[static_cast<std::size_t>(peer)];
-  exchange.rank(peer).copier->enqueue(std::move(job));
+  exchange.rank(peer).main.copier->enqueue(std::move(job));
 }
 
 void Window::fence() {
   state_->together([&](const Communicator::Exchange& exchange) {
-    const StreamView stream = exchange.me.stream;
+    const StreamView stream = exchange.lane.stream;
     const std::int32_t mine = state_->ranks.rank(), size = state_->ranks.size();
     exchange.group.fate.expect_whole();
     const auto ready = recorded(stream);
@@ -73,7 +73,7 @@ void Window::fence() {
       StagedJob job;
       job.*end = exchange.group.fate.watched_event(*stream.context);
       wait_on_stream(stream, {(job.*end)->handle()});
-      exchange.rank(to).copier->enqueue(std::move(job));
+      exchange.rank(to).main.copier->enqueue(std::move(job));
     };
     for (std::int32_t peer = 0; peer < size; ++peer)
       if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && exchange.staged_between(mine, peer))

@@ -9,6 +9,7 @@ namespace moecl {
 std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
                                         const std::vector<ExpertMatrices>& experts, DType dtype,
                                         const LoadProgress& progress) {
+  if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
   std::vector<MatrixStack> gate_up, down;
   for (const ExpertMatrices& expert : experts) {

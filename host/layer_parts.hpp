@@ -23,8 +23,10 @@ struct LayerParts {
   LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
              const MoeLayerOptions& layer_options, const LoadProgress& progress);
 
-  /// Async: one kernel. @param logits  Shape: [T, E] f32
-  void choose_experts(StreamView stream, TensorView logits, TensorView ids, TensorView weights) const;
+  /// Async: one kernel, two with finished tokens. @param logits  Shape: [T, E] f32. @param finished  optional. Shape:
+  /// [T]
+  void choose_experts(StreamView stream, TensorView logits, TensorView finished, TensorView ids,
+                      TensorView weights) const;
 };
 
 }  // namespace moecl

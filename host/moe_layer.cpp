@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "host/forward_args.hpp"
 #include "host/layer_parts.hpp"
 #include "host/weighted_input.hpp"
 #include "runtime/check.hpp"
@@ -117,7 +118,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
     if (!ids.present()) {
       ids = given_or(args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k);
       weights = given_or(args.topk_weights, workspace, layout.weights, DType::f32, tokens, top_k);
-      choose_experts(stream, logits, ids, weights);
+      choose_experts(stream, logits, args.finished, ids, weights);
     }
   }
   const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
@@ -131,32 +132,20 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
                           args.out, submit);
 }
 
-void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) const {
+void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {
   const MoeShape& shape = state_->shape;
   require(stream.device->handle == state_->device->handle, "forward: the stream is on device '{}', the layer on '{}'",
           stream.device->caps.name, state_->device->caps.name);
-  require(args.x.rank == 2, "x: expected [T, {}], got {}", shape.hidden, args.x.describe());
+  const Forward args = checked_forward(given, shape, state_->options.dtype);
   const std::int64_t tokens = args.x.shape[0];
-  const std::int32_t top_k = shape.router.top_k;
-  expect_tensor(args.x, "x", state_->options.dtype, {tokens, shape.hidden});
-  const auto expect_output = [&](const TensorView& view, const char* what) {
-    require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view.describe());
-    expect_tensor(view, what, view.dtype, {tokens, shape.hidden});
-  };
-  const auto expect_optional = [&](const TensorView& view, const char* what, DType dtype, std::int64_t columns) {
-    if (view.present()) expect_tensor(view, what, dtype, {tokens, columns});
-  };
-  expect_output(args.out, "out");
-  if (args.routed_out.present()) expect_output(args.routed_out, "routed_out");
   require(args.ids.present() == args.weights.present(), "ids and weights: give both or neither");
   require(!args.ids.present() || (!args.topk_ids.present() && !args.topk_weights.present()),
           "topk_ids and topk_weights are the router's outputs: they cannot be asked for with the caller's own ids");
-  expect_optional(args.ids, "ids", DType::i32, top_k);
-  expect_optional(args.weights, "weights", DType::f32, top_k);
-  expect_optional(args.router_logits, "router_logits", DType::f32, shape.experts);
-  expect_optional(args.topk_ids, "topk_ids", DType::i32, top_k);
-  expect_optional(args.topk_weights, "topk_weights", DType::f32, top_k);
-  if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
+  require(!args.ids.present() || !args.finished.present(), "finished: the caller's own ids say so themselves, by -1");
+  if (args.ids.present()) {
+    expect_tensor(args.ids, "ids", DType::i32, {tokens, shape.router.top_k});
+    expect_tensor(args.weights, "weights", DType::f32, {tokens, shape.router.top_k});
+  }
 
   const Trace::Span span(stream.trace, "forward");
   if (tokens == 0) return enqueue_marker(stream, submit);
@@ -168,8 +157,9 @@ void MoeLayer::forward(StreamView stream, const Forward& args, Submit submit) co
     const std::int64_t count = std::min(chunk, tokens - first);
     Forward part = args;
     part.x = args.x.rows(first, count);
-    for (TensorView Forward::*view : {&Forward::out, &Forward::ids, &Forward::weights, &Forward::router_logits,
-                                      &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
+    for (TensorView Forward::*view :
+         {&Forward::out, &Forward::ids, &Forward::weights, &Forward::finished, &Forward::router_logits,
+          &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
       part.*view = rows_or_absent(args.*view, first, count);
     state_->run_chunk(stream, part, {{}, first + count == tokens ? submit.done : nullptr});
   }

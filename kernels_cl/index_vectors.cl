@@ -9,14 +9,15 @@ __kernel void index_vectors_narrow(const __global void* from, ulong from_first, 
   const int i = get_global_id(0);
   if (i >= count) return;
   to += to_first;
-  to[i] = otherwise;
-  if (row_ends && i >= row_ends[row_ends_first + experts - 1]) return;
+  if (row_ends && i >= row_ends[row_ends_first + experts - 1]) {
+    to[i] = otherwise;
+    return;
+  }
   const long value = wide ? ((const __global long*)from)[from_first + i] : ((const __global int*)from)[from_first + i];
   const int cut = convert_int_sat(value);
-  if (cut >= low && cut < high)
-    to[i] = cut;
-  else
-    set_fault(AT(fault, fault_first), INDEX_OUT_OF_RANGE, i, cut);
+  const bool inside = cut >= low && cut < high;
+  to[i] = inside ? cut : otherwise;  // only now: `to` may be `from`
+  if (!inside) set_fault(AT(fault, fault_first), INDEX_OUT_OF_RANGE, i, cut);
 }
 
 __kernel void index_vectors_column_order(__global int* out, ulong out_first, int count, int tokens, int top_k) {

@@ -71,6 +71,11 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--redundant-experts", redundant_experts, "copies of the first experts, for equal shares")
       ->check(whole_number(0))
       ->type_name("N");
+  command.add_option("--micro-batches", micro_batches, "halves of the tokens in flight at a time")
+      ->check(CLI::IsMember({1, 2}))
+      ->capture_default_str();
+  command.add_flag("--sub-devices", sub_devices,
+                   "divide a device among its ranks instead of sharing it, where it can be");
   device.add_to(command);
 }
 
@@ -81,6 +86,8 @@ void LayerOptions::check() const {
                 "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
   refuse_unless(redundant_experts == 0 || (ranks > 1 && expert_parallel),
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
+  refuse_unless(micro_batches == 1 || !alone(),
+                fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
@@ -112,8 +119,7 @@ QuantizedExperts LayerSession::find_weights(const std::vector<std::int64_t>& exp
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
-  const bool alone = options.ranks == 1 && options.strategy == "auto";
-  return alone ? open_single_session(options) : open_parallel_session(options);
+  return options.alone() ? open_single_session(options) : open_parallel_session(options);
 }
 
 DeviceTensor::DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape) {

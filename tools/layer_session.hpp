@@ -27,6 +27,8 @@ struct LayerOptions {
   int ranks = 1, tp = 1, redundant_experts = 0;
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
+  int micro_batches = 1;
+  bool sub_devices = false;
   std::vector<std::int64_t> tokens_per_rank;
   DeviceOptions device;
 
@@ -34,6 +36,8 @@ struct LayerOptions {
   void add_to(CLI::App& command);
   int dp_size() const { return dp.value_or(ranks / tp); }
   /// One rank has all of every expert: then a strategy that was asked for runs in a group of one.
+  /// One rank that exchanges nothing.
+  bool alone() const { return ranks == 1 && strategy == "auto"; }
   ExpertSharding sharding() const {
     return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
   }

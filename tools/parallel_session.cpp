@@ -18,7 +18,10 @@ namespace {
 class ParallelSession final : public LayerSession {
  public:
   explicit ParallelSession(const LayerOptions& options)
-      : LayerSession(options), options_(options), devices_(options.device, options.ranks), group_(devices_.views()) {}
+      : LayerSession(options),
+        options_(options),
+        devices_(options.device, options.ranks, options.sub_devices),
+        group_(devices_.views()) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
   SessionReport report() override;
@@ -84,9 +87,11 @@ void ParallelSession::load(std::int64_t most_tokens) {
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
     MoeLayerOptions layer_options;
     layer_options.dtype = dtype_;
+    ParallelPlan plan{strategy_.kind, placement_};
+    if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
     const QuantizedExperts found = find_weights(mine);
-    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, ParallelPlan{strategy_.kind, placement_}, config_.shape, found.weights, layer_options);
+    layers_[static_cast<std::size_t>(world.rank())] =
+        std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options);
     errors[static_cast<std::size_t>(world.rank())] = found.error;
   });
   load_ms_ = milliseconds_since(start);

@@ -6,9 +6,30 @@
 
 namespace moecl::cli {
 
-RankDevices::RankDevices(const DeviceOptions& options, int ranks) {
+/// A device a rank; empty, with the reason in `places`, where one cannot be divided.
+std::vector<Device> RankDevices::divide(const std::vector<Device>& devices, int ranks) {
+  const auto count = static_cast<int>(devices.size());
+  std::vector<Device> of_rank(static_cast<std::size_t>(ranks));
+  for (int i = 0; i < count; ++i) {
+    const auto parts = static_cast<std::uint32_t>((ranks - i + count - 1) / count);
+    const Device& device = devices[static_cast<std::size_t>(i)];
+    if (const std::string why = SubDevices::reject(device, parts); !why.empty()) {
+      places = fmt::format(", not divided: {}", why);
+      return {};
+    }
+    divided.emplace_back(device, parts);
+    for (std::uint32_t part = 0; part < parts; ++part)
+      of_rank[static_cast<std::size_t>(i) + part * devices.size()] = divided.back().devices()[part];
+  }
+  return of_rank;
+}
+
+RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devices) {
   std::vector<Device> devices = options.select();
   if (devices.size() > static_cast<std::size_t>(ranks)) devices.resize(static_cast<std::size_t>(ranks));
+  const std::size_t whole = devices.size();
+  if (sub_devices && whole < static_cast<std::size_t>(ranks))
+    if (std::vector<Device> parts = divide(devices, ranks); !parts.empty()) devices = std::move(parts);
   const std::size_t count = devices.size();
   // Where each device went: a context and its index there.
   std::vector<std::pair<std::size_t, std::size_t>> where;
@@ -34,10 +55,14 @@ RankDevices::RankDevices(const DeviceOptions& options, int ranks) {
     const auto [context, index] = where[static_cast<std::size_t>(rank) % count];
     streams.emplace_back(*contexts[context], index, false);
   }
-  places = count == static_cast<std::size_t>(ranks)
-               ? "a device a rank"
-               : fmt::format("{} ranks share {} device{}, each with a queue of its own", ranks, count,
-                             count == 1 ? "" : "s");
+  if (!divided.empty() && count == static_cast<std::size_t>(ranks))
+    places = fmt::format("{} ranks on sub-devices of {} device{}", ranks, whole, whole == 1 ? "" : "s");
+  else
+    places = (count == static_cast<std::size_t>(ranks)
+                  ? "a device a rank"
+                  : fmt::format("{} ranks share {} device{}, each with a queue of its own", ranks, count,
+                                count == 1 ? "" : "s")) +
+             places;
 }
 
 std::vector<StreamView> RankDevices::views() const { return {streams.begin(), streams.end()}; }

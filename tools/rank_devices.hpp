@@ -2,6 +2,7 @@
 // Which device each rank of a session runs on.
 #include <moecl/context.hpp>
 #include <moecl/stream.hpp>
+#include <moecl/sub_devices.hpp>
 
 #include <memory>
 #include <string>
@@ -12,17 +13,22 @@
 namespace moecl::cli {
 
 /// Contexts and one stream a rank. Ranks take the devices in turn; those of one platform share a context when its
-/// devices are CPUs, which share memory anyway; a GPU has a context of its own.
+/// devices are CPUs, which share memory anyway; a GPU has a context of its own. With `sub_devices` a device of several
+/// ranks is divided among them where it can be.
 struct RankDevices {
+  std::vector<SubDevices> divided;
   std::vector<std::unique_ptr<Context>> contexts;
   std::vector<Stream> streams;  ///< without profiling
   std::string places;           ///< in words
 
   /// Errors: no_device
-  RankDevices(const DeviceOptions& options, int ranks);
+  RankDevices(const DeviceOptions& options, int ranks, bool sub_devices = false);
   std::vector<StreamView> views() const;
   /// Streams that record, of the same devices.
   std::vector<Stream> traced() const;
+
+ private:
+  std::vector<Device> divide(const std::vector<Device>& devices, int ranks);
 };
 
 }  // namespace moecl::cli

@@ -71,6 +71,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                           {"reason", session.placement().reason},
                           {"experts", session.placement().physical()},
                           {"redundant_experts", options.redundant_experts}};
+  summary["micro_batches"] = options.micro_batches;
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
   summary["kernels"] = nlohmann::ordered_json::array();

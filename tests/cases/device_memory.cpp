@@ -88,6 +88,9 @@ std::vector<unsigned char> encode(DType dtype, const std::vector<double>& values
       case DType::i8:
         append(bytes, static_cast<std::int8_t>(value));
         break;
+      case DType::u8:
+        append(bytes, static_cast<std::uint8_t>(value));
+        break;
       case DType::i64:
         append(bytes, static_cast<std::int64_t>(value));
         break;

@@ -190,7 +190,7 @@ std::uint64_t host_syncs_of(Communicator& world, const std::function<void()>& st
   return after - before;
 }
 
-/// One rank of two passes through the same strategy object.
+/// One rank of two passes through the same strategy object, and one through another that exchanges on its own queue.
 void expect_layer(Communicator& world, StrategyKind kind, const Problem& problem, bool one_context) {
   const ExpertRank rank(world, problem.tp, problem.experts);
   const StreamView stream = world.stream();
@@ -205,9 +205,12 @@ void expect_layer(Communicator& world, StrategyKind kind, const Problem& problem
       weights(stream, DType::f32, {tokens, top_k}, mine(problem.weights, top_k)),
       fault(stream, DType::i32, {4}, {0, 0, 0, 0});
   const Problem::Rows expected = problem.dispatched(world.rank());
-  const auto strategy = Strategy::make(kind, rank, {hidden, problem.top_k, problem.dtype});
+  const ExpertProblem sizes{hidden, problem.top_k, problem.dtype};
+  const std::unique_ptr<Strategy> on_stream = Strategy::make(kind, rank, sizes),
+                                  beside = Strategy::make(kind, rank.beside(), sizes);
   std::vector<double> before;
-  for (int pass = 0; pass < 2; ++pass) {
+  for (int pass = 0; pass < 3; ++pass) {
+    Strategy* const strategy = (pass < 2 ? on_stream : beside).get();
     const std::uint64_t received = world.bytes_received();
     RoutedRows rows;
     const std::uint64_t syncs = host_syncs_of(world, [&] { rows = strategy->dispatch({x, ids, weights, fault}); });
@@ -244,7 +247,7 @@ void expect_layer(Communicator& world, StrategyKind kind, const Problem& problem
     if (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v) {
       EXPECT_EQ(output, problem.output(rank.dp.rank(), true));  // the one order of sums that a single rank has
     }
-    if (pass == 1) {
+    if (pass > 0) {
       EXPECT_EQ(output, before);
     }
     before = output;

@@ -33,9 +33,7 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
                         {"qwen3-moe-e64k8", DType::f32, 3, 1, {0, 5}, 2},
                         {"mixtral-odd257-bf16", DType::bf16, 8, 1, {1, 0, 2, 1, 0, 1, 1}}};
   TestDevice& first = *devices()[GetParam().places == Ranks::last_device ? devices().size() - 1 : 0];
-  // Where one variant of the products serves few rows and many: DESIGN.md, batch invariance.
-  const bool one_variant = first.caps().type == DeviceType::cpu && first.caps().preferred_float_width >= 4;
-  const bool same_bits = GetParam().places != Ranks::all_platforms && one_variant;
+  const bool same_bits = GetParam().places != Ranks::all_platforms && one_variant(first);
   for (const Case& c : cases) {
     const Model model(c.model, c.dtype);
     std::vector<std::int64_t> tokens = c.shares;
@@ -82,7 +80,7 @@ TEST_P(ParallelLayerTest, PartsOfEveryExpertAreTheLayerOfOneRank) {
     for (const StrategyKind kind : {StrategyKind::all_gather, StrategyKind::multicast}) {
       SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks, tp " << c.tp);
       const Outputs got = of_ranks(on, model, {kind}, c.tp, tokens, GetParam().places != Ranks::all_platforms,
-                                   ExpertSharding::intermediate);
+                                   {ExpertSharding::intermediate});
       EXPECT_EQ(got.ids, expected.ids);
       EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
       EXPECT_LE(relative_error(got.routed, expected.routed), 1e-6);

@@ -5,6 +5,7 @@
 #include <moecl/parallel_layer.hpp>
 #include <moecl/safetensors.hpp>
 
+#include <functional>
 #include <numeric>
 
 #include "tests/dispatch/ranks.hpp"
@@ -79,32 +80,47 @@ inline Outputs of_one_rank(TestDevice& device, const Model& model) {
   });
 }
 
-/// @param tokens  of each dp rank
+/// What a test may want otherwise.
+struct RankedOptions {
+  ExpertSharding sharding = ExpertSharding::experts;
+  /// Changes the arguments of a forward pass of tokens [first, first + x.shape[0]).
+  std::function<void(ParallelLayer::Forward& args, std::int64_t first)> change = [](auto&, auto) {};
+};
+
+/// @param tokens  of each dp rank; with replace_allreduce, of each rank
 inline Outputs of_ranks(Ranks& on, const Model& model, const ParallelPlan& plan, std::int32_t tp,
-                        const std::vector<std::int64_t>& tokens, bool one_platform,
-                        ExpertSharding sharding = ExpertSharding::experts) {
+                        const std::vector<std::int64_t>& tokens, bool one_platform, const RankedOptions& options = {}) {
   const PlacementPlan placement =
       plan.placement.logical_of.empty() ? place_experts({model.config.shape.experts}) : plan.placement;
   std::vector<Outputs> parts(static_cast<std::size_t>(on.group.size()));
   on.group.run([&](Communicator& world) {
-    const ExpertRank rank(world, tp, placement.physical(), sharding);
+    const ExpertRank rank(world, tp, placement.physical(), options.sharding);
     ParallelLayer layer(rank, plan, model.config.shape, model.weights(placement, rank.first_expert, rank.local_experts),
                         model.options);
-    const auto mine = tokens.begin() + rank.dp.rank();
+    const auto mine = tokens.begin() + (plan.replace_allreduce ? world.rank() : rank.dp.rank());
+    const std::int64_t first = std::accumulate(tokens.begin(), mine, std::int64_t{0});
     parts[static_cast<std::size_t>(world.rank())] =
-        forward<ParallelLayer::Forward>(world.stream(), model, std::accumulate(tokens.begin(), mine, std::int64_t{0}),
-                                        *mine, [&](const ParallelLayer::Forward& args) { layer.forward(args); });
+        forward<ParallelLayer::Forward>(world.stream(), model, first, *mine, [&](ParallelLayer::Forward& args) {
+          options.change(args, first);
+          layer.forward(args);
+        });
     world.stream().finish();  // without tokens there was nothing to wait for; the layer outlives its commands
   });
+  const auto same_tokens = static_cast<std::size_t>(plan.replace_allreduce ? 1 : tp);
   Outputs all;
   for (std::size_t r = 0; r < parts.size(); ++r) {
-    const std::size_t in_group = r % static_cast<std::size_t>(tp);
+    const std::size_t in_group = r % same_tokens;
     if (one_platform) {
       EXPECT_TRUE(parts[r] == parts[r - in_group]) << "rank " << r << " and the first of its tp group";
     }
     if (in_group == 0) all.append(parts[r]);
   }
   return all;
+}
+
+/// Whether one variant of the products serves few rows and many there: DESIGN.md, batch invariance.
+inline bool one_variant(const TestDevice& device) {
+  return device.caps().type == DeviceType::cpu && device.caps().preferred_float_width >= 4;
 }
 
 }  // namespace moecl::test

@@ -46,7 +46,7 @@ class Refusals(CommandTest):
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
-                              ("--dtype", "f64"), ("--strategy", "walk"),
+                              ("--dtype", "f64"), ("--strategy", "walk"), ("--micro-batches", "2"), ("--micro-batches", "3"),
                               ("--act-quant", "int8"), ("--quantize", "int3_w3a3"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)

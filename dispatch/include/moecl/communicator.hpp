@@ -84,7 +84,9 @@ class Communicator {
  public:
   std::int32_t rank() const noexcept { return rank_; }
   std::int32_t size() const noexcept { return static_cast<std::int32_t>(members_.size()); }
+  /// Where exchanges are enqueued: the rank's stream, or the queue of `beside`.
   StreamView stream() const;
+  StreamView rank_stream() const;
   const TransportChoice& transport(std::int32_t peer) const;
   /// Bytes that this rank has received from others so far, over all its communicators.
   std::uint64_t bytes_received() const;
@@ -94,6 +96,15 @@ class Communicator {
   Communicator part(const std::vector<std::int32_t>& members) const;
   /// Ends the group for everyone, as RankGroup::abort, with this rank in front of the cause.
   void abort(const std::string& cause) noexcept;
+
+  /// The same ranks on a queue of their own, so that the rank's stream goes on while bytes travel. Parts of it share
+  /// the queue; memory belongs to the exchange from `fork` to `join`. Members agree about the order of their exchanges
+  /// over all queues. A rank alone may have one. Lifetime: its commands are done before the last copy of it goes
+  Communicator beside() const;
+  /// Exchanges from here on wait for what the rank's stream was given so far. Nothing to do without a queue of its own.
+  void fork();
+  /// The rank's stream waits for the exchanges so far.
+  void join();
 
   /// Numbers of every rank, on the host. No device work.
   std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine);
@@ -122,12 +133,15 @@ class Communicator {
   friend class RankGroup;
   friend class Window;
   struct Exchange;
+  struct Lane;
+  Lane& lane() const;
 
   Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members, std::int32_t rank);
 
   std::shared_ptr<RankGroup::State> group_;
   std::vector<std::int32_t> members_;  ///< ranks of the group
   std::int32_t rank_ = 0;              ///< among the members
+  std::shared_ptr<Lane> lane_;         ///< null: the rank's own
 };
 
 }  // namespace moecl

@@ -32,6 +32,11 @@ struct ExpertRank {
   ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts,
              ExpertSharding sharding = ExpertSharding::experts);
 
+  /// The same rank, whose exchanges run on a queue of their own: see Communicator::beside.
+  ExpertRank beside() const;
+  /// The same rank where every rank, also of a tp group, brings tokens of its own.
+  ExpertRank with_own_tokens() const;
+
   Communicator ep;  ///< everyone, who together have all experts
   Communicator dp;  ///< those with other tokens at this tp rank
   Communicator tp;  ///< those with the same tokens
@@ -56,21 +61,38 @@ struct TokensIn {
 };
 
 /// One strategy of one rank: both halves, with the memory that goes between them. Every rank calls both halves of the
-/// same call, with or without tokens.
+/// same call, with or without tokens, and all ranks call everything in the same order.
 ///
-/// Two micro-batches in flight need two objects. Errors, Async, Threads: as Communicator; all2all_v stops the host
-/// once, in dispatch, to read the split sizes. Source: vllm-ascend's token dispatchers and prepare/finalize classes
+/// A half is begun and received, as prepare_async and finalize_async are: `begin_dispatch`, `hook`, `receive`, then
+/// `begin_combine`, `finish_combine`. With an ExpertRank::beside bytes travel on a queue of their own meanwhile, and
+/// the rank's stream is free for whatever leaves the tensors of the half under way as they are: shared experts (which
+/// may read x), the experts of another batch, halves of another Strategy. Two micro-batches in flight need two objects.
+///
+/// Errors, Async, Threads: as Communicator; all2all_v stops the host once, in `hook`, to read the split sizes.
+/// Lifetime: outlives its commands.
+/// Source: vLLM's modular kernel; vllm-ascend's token dispatchers and prepare/finalize classes
 class Strategy {
  public:
   /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole
   static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
   virtual ~Strategy() = default;
 
-  /// Brings rows to this rank's experts, in the order expert, source rank, token, k.
-  virtual RoutedRows dispatch(const TokensIn& tokens) = 0;
-  /// Brings the weighted sums back. @param expert_rows  Shape: [R, H] f32, as dispatched. @param out  Shape: [T, H]
-  /// f32: for all tokens that were brought to `dispatch`
-  virtual void combine(TensorView expert_rows, TensorView out) = 0;
+  /// Launches what can be before this rank learns anything from others. Until `receive` the tensors must stay as they
+  /// are.
+  virtual void begin_dispatch(const TokensIn& tokens) = 0;
+  /// Launches the rest, as late as the caller likes.
+  virtual void hook() {}
+  /// The rows for this rank's experts, in the order expert, source rank, token, k; the rank's stream waits for them.
+  virtual RoutedRows receive() = 0;
+  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; free again for what comes next on the
+  /// rank's stream. @param out  Shape: [T, H] f32: for all tokens that were brought to `begin_dispatch`
+  virtual void begin_combine(TensorView expert_rows, TensorView out) = 0;
+  /// The weighted sums stand in `out`; the rank's stream waits for them.
+  virtual void finish_combine() = 0;
+
+  /// Whole halves.
+  RoutedRows dispatch(const TokensIn& tokens);
+  void combine(TensorView expert_rows, TensorView out);
   /// Device memory held; grows with the tokens seen.
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };

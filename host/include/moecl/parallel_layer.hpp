@@ -4,13 +4,29 @@
 #include <moecl/strategy.hpp>
 
 #include <memory>
+#include <optional>
 
 namespace moecl {
+
+/// What the ranks of a tp group, who have the same tokens, divide of the shared experts.
+enum class SharedSharding : std::uint8_t {
+  replicated,   ///< nothing: each computes all its tokens
+  tokens,       ///< each computes a share of the tokens, and gets the others' (enable_shared_expert_dp)
+  intermediate  ///< each has a part of the intermediate size; partial sums are reduced
+};
 
 /// How the ranks of a layer work together; the same for all of them.
 struct ParallelPlan {
   StrategyKind strategy = StrategyKind::mc2;
   PlacementPlan placement = {};  ///< its places are what ExpertRank counts; empty: every expert at its own number
+  SharedSharding shared_sharding = SharedSharding::replicated;
+  /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only.
+  /// Source: replace_allreduce of vllm-ascend
+  bool replace_allreduce = false;
+  /// Batches of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
+  /// travel, the other's kernels run. Twice the workspace. Unset: never. Source: vLLM's dual batch overlap, which
+  /// starts at 32 tokens when decoding and at 512 in prefill
+  std::optional<std::int64_t> micro_batch_from_tokens = {};
 };
 
 /// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
@@ -23,7 +39,8 @@ class ParallelLayer {
   /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts);
   ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
-  /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it; unsupported  the batched layout
+  /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it; unsupported  the batched layout,
+  ///         or shared experts that are not whole on ranks with own tokens
   ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
   ~ParallelLayer();
@@ -37,16 +54,19 @@ class ParallelLayer {
   std::uint64_t workspace_bytes() const noexcept;
 
   struct Forward {
-    TensorView x;    ///< Shape: [T, H] of options().dtype; ranks of one tp group bring the same tokens
-    TensorView out;  ///< Shape: [T, H] f32, f16 or bf16
+    /// Shape: [T, H] or [B, S, H] with T = B * S, of options().dtype; ranks of one tp group bring the same tokens
+    TensorView x;
+    TensorView out;       ///< Shape: as x, f32, f16 or bf16
+    TensorView finished;  ///< optional. Shape: [T] u8 or boolean: tokens with another value than 0 take no expert
     /// Optional outputs.
     TensorView router_logits;  ///< Shape: [T, E] f32
-    TensorView topk_ids;       ///< Shape: [T, K] i32, logical experts
+    TensorView topk_ids;       ///< Shape: [T, K] i32, logical experts; -1 for finished tokens
     TensorView topk_weights;   ///< Shape: [T, K] f32
-    TensorView routed_out;     ///< Shape: [T, H], `out` without the shared experts
+    TensorView routed_out;     ///< Shape: as x, `out` without the shared experts; 0 for finished tokens
     TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
   };
-  /// out = MoE(x), on the rank's stream.
+  /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
+  /// be x.
   ///
   /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once

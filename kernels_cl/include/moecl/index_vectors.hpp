@@ -16,7 +16,7 @@ struct Narrow {
   std::int32_t otherwise = -1;
   TensorView
       row_ends;      ///< optional. Shape: [E] i32: entries from row_ends[E - 1] on are not read: `otherwise`, no fault
-  TensorView to;     ///< out. Shape: [n] i32
+  TensorView to;     ///< out. Shape: [n] i32; may be the i32 `from`
   TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the entries in fault
 };
 

@@ -1,0 +1,13 @@
+#pragma once
+// What one rank of a group holds of a layer.
+#include <moecl/parallel_layer.hpp>
+
+namespace moecl {
+
+/// The layer's shape with the intermediate sizes that the rank has; its weights the same, as views.
+/// Errors: invalid_argument  a size is too small for the ranks that share it
+MoeShape shape_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape, const MoeWeights& weights);
+MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape,
+                           const MoeWeights& weights);
+
+}  // namespace moecl

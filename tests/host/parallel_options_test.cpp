@@ -1,0 +1,198 @@
+// What a layer over ranks may do otherwise: micro-batches, shared experts that are divided, tokens that are divided
+// already, tokens that take no expert, hidden states of three dimensions. Each is still the layer of one rank.
+#include <gmock/gmock.h>
+
+#include "tests/host/ranked_model.hpp"
+
+namespace moecl::test {
+namespace {
+
+constexpr StrategyKind kinds[] = {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v,
+                                  StrategyKind::multicast};
+
+class ParallelOptionsTest : public testing::TestWithParam<Setting> {
+ protected:
+  Ranks make(std::int32_t count) const {
+    return {count, GetParam().places, {std::chrono::milliseconds(60000), GetParam().transport}};
+  }
+  TestDevice& first() const { return *devices()[GetParam().places == Ranks::last_device ? devices().size() - 1 : 0]; }
+  bool one_platform() const { return GetParam().places != Ranks::all_platforms; }
+  bool same_bits(StrategyKind kind) const {
+    return one_platform() && one_variant(first()) && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Places, ParallelOptionsTest, testing::ValuesIn(settings),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST_P(ParallelOptionsTest, TwoMicroBatchesAreOneBatch) {
+  struct Case {
+    const char* model;
+    std::int32_t ranks, tp;
+    std::vector<std::int64_t> tokens;
+  };
+  for (const Case& c : {Case{"qwen2-moe-e16k4", 2, 1, {5, 28}}, Case{"qwen2-moe-e16k4", 3, 1, {1, 0, 32}},
+                        Case{"deepseek-v3-e32k8-g8", 4, 2, {20, 13}}}) {
+    const Model model(c.model);
+    Ranks on = make(c.ranks);
+    for (const StrategyKind kind : kinds) {
+      SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks");
+      ParallelPlan two{kind}, too_few{kind};
+      two.micro_batch_from_tokens = *std::max_element(c.tokens.begin(), c.tokens.end());
+      too_few.micro_batch_from_tokens = *two.micro_batch_from_tokens + 1;
+      const Outputs one = of_ranks(on, model, {kind}, c.tp, c.tokens, one_platform()),
+                    split = of_ranks(on, model, two, c.tp, c.tokens, one_platform());
+      EXPECT_EQ(split.ids, one.ids);
+      if (same_bits(kind)) {
+        EXPECT_TRUE(split == one) << relative_error(split.out, one.out);
+      } else {
+        EXPECT_LE(relative_error(split.out, one.out), 1e-6);
+        EXPECT_LE(relative_error(split.routed, one.routed), 1e-6);
+      }
+      if (one_platform()) {
+        EXPECT_TRUE(of_ranks(on, model, too_few, c.tp, c.tokens, true) == one);
+      }
+    }
+  }
+}
+
+TEST_P(ParallelOptionsTest, TokensKeepTheirReplicasInMicroBatches) {
+  const Model model("mixtral-skew");
+  PlaceExperts problem{model.config.shape.experts, 4};
+  problem.redundant = 16;
+  ParallelPlan plan{StrategyKind::mc2, place_experts(problem)};
+  Ranks on = make(4);
+  const std::vector<std::int64_t> tokens = {3, 8, 1, model.tokens() - 12};
+  const Outputs one = of_ranks(on, model, plan, 1, tokens, one_platform());
+  plan.micro_batch_from_tokens = 0;
+  const Outputs two = of_ranks(on, model, plan, 1, tokens, one_platform());
+  EXPECT_EQ(two.ids, one.ids);
+  if (same_bits(StrategyKind::mc2)) {
+    EXPECT_TRUE(two == one) << relative_error(two.out, one.out);
+  } else {
+    EXPECT_LE(relative_error(two.out, one.out), 1e-6);
+  }
+}
+
+TEST_P(ParallelOptionsTest, SharedExpertsMayBeDivided) {
+  const Model model("qwen2-moe-e16k4");  // gated
+  const Outputs expected = of_one_rank(first(), model);
+  Ranks on = make(4);
+  for (const SharedSharding sharding :
+       {SharedSharding::replicated, SharedSharding::tokens, SharedSharding::intermediate})
+    for (const auto& [tp, tokens] :
+         {std::pair(2, std::vector<std::int64_t>{1, 32}), std::pair(4, std::vector<std::int64_t>{33}),
+          std::pair(1, std::vector<std::int64_t>{3, 0, 10, 20})}) {
+      SCOPED_TRACE(testing::Message() << "sharding " << static_cast<int>(sharding) << ", tp " << tp);
+      ParallelPlan plan{StrategyKind::mc2};
+      plan.shared_sharding = sharding;
+      const Outputs got = of_ranks(on, model, plan, tp, tokens, one_platform());
+      if (same_bits(StrategyKind::mc2) && sharding != SharedSharding::intermediate) {
+        EXPECT_TRUE(got == expected) << relative_error(got.out, expected.out);
+      } else {
+        EXPECT_EQ(got.ids, expected.ids);
+        EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+      }
+    }
+}
+
+TEST_P(ParallelOptionsTest, TpRanksMayBringTokensOfTheirOwn) {
+  const Model model("qwen2-moe-e16k4");
+  const Outputs expected = of_one_rank(first(), model);
+  Ranks on = make(4);
+  ParallelPlan plan;
+  plan.replace_allreduce = true;
+  for (const StrategyKind kind : kinds) {
+    SCOPED_TRACE(name(kind));
+    plan.strategy = kind;
+    const Outputs got = of_ranks(on, model, plan, 2, {9, 8, 16, 0}, one_platform());
+    EXPECT_EQ(got.ids, expected.ids);
+    if (same_bits(kind)) {
+      EXPECT_TRUE(got == expected) << relative_error(got.out, expected.out);
+    } else {
+      EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+    }
+  }
+  plan.shared_sharding = SharedSharding::tokens;
+  EXPECT_THAT(error_of([&] {
+                of_ranks(on, model, plan, 2, {9, 8, 16, 0}, true);
+              }).what(),
+              testing::HasSubstr("where tp ranks have other tokens, each needs the shared experts whole"));
+}
+
+TEST_P(ParallelOptionsTest, HiddenStatesMayHaveThreeDimensions) {
+  const Model model("qwen2-moe-e16k4");
+  Ranks on = make(2);
+  const auto in_three = [](TensorView& view) {
+    view = TensorView(view.buffer, view.dtype, {3, view.shape[0] / 3, view.shape[1]});
+  };
+  RankedOptions options;
+  options.change = [&](ParallelLayer::Forward& args, std::int64_t) {
+    for (TensorView* view : {&args.x, &args.out, &args.routed_out}) in_three(*view);
+  };
+  const Outputs flat = of_ranks(on, model, {StrategyKind::mc2}, 1, {12, 21}, false);
+  EXPECT_TRUE(of_ranks(on, model, {StrategyKind::mc2}, 1, {12, 21}, false, options) == flat);
+
+  options.change = [&](ParallelLayer::Forward& args, std::int64_t) { in_three(args.x); };
+  Ranks others = make(2);
+  EXPECT_THAT(error_of([&] {
+                of_ranks(others, model, {StrategyKind::mc2}, 1, {12, 21}, false, options);
+              }).what(),
+              testing::HasSubstr("out: expected the shape of x, f32[3, "));
+}
+
+TEST_P(ParallelOptionsTest, FinishedTokensTakeNoExpert) {
+  const Model model("qwen2-moe-e16k4");
+  const auto is_finished = [](std::int64_t token) { return token % 3 == 1 || token > 20; };
+  const auto mask = [&](StreamView stream, std::int64_t first, std::int64_t tokens) {
+    std::vector<double> values;
+    for (std::int64_t t = first; t < first + tokens; ++t) values.push_back(is_finished(t) ? 1 : 0);
+    return DeviceTensor(stream, DType::u8, {tokens}, values);
+  };
+  TestDevice& device = first();
+  const Outputs all = of_one_rank(device, model);
+  Outputs expected = all;
+  for (std::int64_t t = 0; t < model.tokens(); ++t) {
+    if (!is_finished(t)) continue;
+    std::fill_n(expected.routed.begin() + t * model.hidden(), model.hidden(), 0.0);
+    for (std::int64_t i = t * model.hidden(); i < (t + 1) * model.hidden(); ++i)  // the shared part is left
+      expected.out[static_cast<std::size_t>(i)] -= all.routed[static_cast<std::size_t>(i)];
+    std::fill_n(expected.ids.begin() + t * 4, 4, -1.0);
+  }
+  const auto expect_it = [&](const Outputs& got) {
+    EXPECT_EQ(got.ids, expected.ids);
+    EXPECT_LE(relative_error(got.logits, expected.logits), 1e-6);
+    EXPECT_LE(relative_error(got.routed, expected.routed), 1e-6);
+    EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+    for (std::int64_t t = 0; t < model.tokens(); ++t)
+      if (is_finished(t)) {
+        EXPECT_EQ(got.routed[static_cast<std::size_t>(t * model.hidden())], 0) << t;
+      }
+  };
+  const MoeLayer layer(device.stream, model.config.shape, find_layer_weights(model.checkpoint, model.config));
+  const Buffer workspace(*device.context, layer.workspace_bytes(model.tokens()));
+  const DeviceTensor finished = mask(device.stream, 0, model.tokens());
+  const DeviceTensor fault(device.stream, DType::i32, {4}, {0, 0, 0, 0});
+  expect_it(forward<MoeLayer::Forward>(device.stream, model, 0, model.tokens(), [&](MoeLayer::Forward& args) {
+    args.workspace = workspace.view();
+    args.finished = finished;
+    args.fault = fault;
+    layer.forward(device.stream, args);
+  }));
+  EXPECT_EQ(fault.values(device.stream), std::vector<double>(4));
+
+  Ranks on = make(2);
+  const std::vector<std::int64_t> tokens = {15, 18};
+  const DeviceTensor masks[] = {mask(on.streams()[0], 0, 15), mask(on.streams()[1], 15, 18)};
+  RankedOptions options;
+  options.change = [&](ParallelLayer::Forward& args, std::int64_t first) { args.finished = masks[first == 0 ? 0 : 1]; };
+  for (const StrategyKind kind : kinds) {
+    SCOPED_TRACE(name(kind));
+    ParallelPlan plan{kind};
+    expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
+    plan.micro_batch_from_tokens = 0;
+    expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
+  }
+}
+
+}  // namespace
+}  // namespace moecl::test
