@@ -134,12 +134,17 @@ TEST(WeightShardTest, TheUnitOfPartsIsWhatSharesScales) {
   const auto matrix = [](ScaleGroup group) {
     return Example(CodeType::f8_e4m3, 1, 1, false, false, group, false, false).matrix;
   };
+  const auto unit_of = [](const WeightMatrix& gate, const WeightMatrix& up, const WeightMatrix& down) {
+    ExpertMatrices expert;
+    expert.gate = gate, expert.up = up, expert.down = down;
+    return intermediate_unit(expert);
+  };
   const WeightMatrix channel = matrix(ScaleGroup::per_channel());
-  EXPECT_EQ(intermediate_unit({channel, channel, channel}), 1);
-  EXPECT_EQ(intermediate_unit({matrix({16, 32}), matrix({16, 32}), matrix({16, 24})}), 48);
-  EXPECT_EQ(intermediate_unit({channel, channel, matrix(ScaleGroup::per_group(32))}), 32);
+  EXPECT_EQ(unit_of(channel, channel, channel), 1);
+  EXPECT_EQ(unit_of(matrix({16, 32}), matrix({16, 32}), matrix({16, 24})), 48);
+  EXPECT_EQ(unit_of(channel, channel, matrix(ScaleGroup::per_group(32))), 32);
   const Example act_order(CodeType::u4, 4, 8, false, true, ScaleGroup::per_group(32), true, true);
-  EXPECT_EQ(intermediate_unit({channel, channel, act_order.matrix}), 1);
+  EXPECT_EQ(unit_of(channel, channel, act_order.matrix), 1);
   EXPECT_EQ(intermediate_unit({}), 1);
 }
 
