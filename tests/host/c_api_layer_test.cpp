@@ -1,7 +1,9 @@
+#include <moecl/bf16.hpp>
 #include <moecl/checkpoint.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/safetensors.hpp>
 
+#include <cstring>
 #include <functional>
 
 #include "tests/host/c_api.hpp"
@@ -193,6 +195,64 @@ TEST_P(CApiLayerTest, TakesRawWeights) {
   EXPECT_LE(relative_error(pass.out.values(), golden_values(golden_name, "output")), 1e-5);
 }
 
+/// A matrix of whatever strides and type as f32 row by row, after `to`.
+void append_f32(std::vector<float>& to, const HostMatrix& matrix) {
+  for (std::int64_t r = 0; r < matrix.rows; ++r)
+    for (std::int64_t c = 0; c < matrix.columns; ++c) {
+      std::uint16_t code;
+      const auto element = static_cast<std::size_t>(r * matrix.row_stride + c * matrix.column_stride);
+      std::memcpy(&code, static_cast<const unsigned char*>(matrix.data) + element * 2, sizeof(code));
+      to.push_back(bf16_to_f32(code));
+    }
+}
+
+TEST_P(CApiLayerTest, TakesBiases) {
+  const char* name = "gpt-oss-bf16form-e8k4";
+  const Checkpoint checkpoint = Checkpoint::open(golden_dir(name));
+  const MoeWeights found = find_layer_weights(checkpoint, checkpoint.config().layer(0));
+  std::vector<float> router, router_bias, gate_up, down, gate_up_bias, gate_bias, up_bias, down_bias;
+  append_f32(router, found.router);
+  append_f32(router_bias, found.router_bias);
+  for (const ExpertMatrices& expert : found.experts) {
+    append_f32(gate_up, expert.gate.plain);
+    append_f32(gate_up, expert.up.plain);
+    append_f32(down, expert.down.plain);
+    append_f32(gate_up_bias, expert.gate_bias);
+    append_f32(gate_up_bias, expert.up_bias);
+    append_f32(gate_bias, expert.gate_bias);
+    append_f32(up_bias, expert.up_bias);
+    append_f32(down_bias, expert.down_bias);
+  }
+  auto desc = sized<moecl_layer_desc>();
+  desc.hidden = 96;
+  desc.intermediate = 64;
+  desc.experts = 8;
+  desc.top_k = 4;
+  desc.score_order = MOECL_SCORE_AFTER_TOP_K;
+  desc.activation = MOECL_SWIGLUOAI;
+  desc.router = {router.data(), MOECL_F32};
+  desc.router_bias = {router_bias.data(), MOECL_F32};
+  desc.gate_up = {gate_up.data(), MOECL_F32};
+  desc.down = {down.data(), MOECL_F32};
+  desc.gate_up_bias = {gate_up_bias.data(), MOECL_F32};
+  desc.down_bias = {down_bias.data(), MOECL_F32};
+  const auto expect_golden = [&] {
+    ASSERT_OK(moecl_layer_create(stream_, &desc, nullptr, layer_.out()));
+    const Pass pass(device(), golden_values(name, "hidden_states"), 96, workspace_bytes(33));
+    ASSERT_OK(forward(pass.args));
+    EXPECT_LE(relative_error(pass.out.values(), golden_values(name, "output")), 1e-5);
+  };
+  expect_golden();
+  desc.gate_bias = {gate_bias.data(), MOECL_F32};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "gate_up_bias, or gate_bias and up_bias, not both",
+               moecl_layer_create(stream_, &desc, nullptr, layer_.out()));
+  desc.gate_up_bias = {};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "up bias: the shape says one, the weights have none",
+               moecl_layer_create(stream_, &desc, nullptr, layer_.out()));
+  desc.up_bias = {up_bias.data(), MOECL_F32};
+  expect_golden();
+}
+
 TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   RawWeights raw;
   const auto refuses = [&](moecl_status status, const char* text, const std::function<void(moecl_layer_desc&)>& spoil) {
@@ -212,7 +272,7 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   refuses(invalid, "experts 0", [](Desc d) { d.experts = 0; });
   refuses(invalid, "overflow", [](Desc d) { d.hidden = INT64_MAX; });
   refuses(invalid, "groups", [](Desc d) { d.groups = 5; });
-  refuses(invalid, "score: 3", [](Desc d) { d.score = 3; });
+  refuses(invalid, "score: 5", [](Desc d) { d.score = 5; });
   refuses(invalid, "score_order: -1", [](Desc d) { d.score_order = -1; });
   refuses(invalid, "group_score: 2", [](Desc d) { d.group_score = 2; });
   refuses(invalid, "activation: 5", [](Desc d) { d.activation = 5; });
