@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include "host/layer_tensors.hpp"
 #include "runtime/check.hpp"
@@ -70,13 +69,15 @@ ExpertMatrices largest_input_scales(const LayerTensors& find, const MoeLayerConf
   return largest;
 }
 
-template <class Ids>
-MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, const Ids& expert_ids) {
+/// Experts id_of(0) to id_of(count - 1).
+template <class IdOf>
+MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, std::int64_t count, IdOf id_of) {
   const LayerTensors find(checkpoint, config);
   const MoeShape& shape = config.shape;
   MoeWeights weights = find_common(find, config);
   const ExpertTensorNames& form = choose_form(find, config);
-  for (const std::int64_t id : expert_ids) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t id = id_of(i);
     require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
     weights.experts.push_back(
         find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
@@ -94,12 +95,13 @@ MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& conf
 }  // namespace
 
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
-  return find_weights(checkpoint, config, std::views::iota(std::int64_t{0}, std::int64_t{config.shape.experts}));
+  return find_weights(checkpoint, config, config.shape.experts, [](std::int64_t i) { return i; });
 }
 
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
                               const std::vector<std::int64_t>& expert_ids) {
-  return find_weights(checkpoint, config, expert_ids);
+  return find_weights(checkpoint, config, static_cast<std::int64_t>(expert_ids.size()),
+                      [&](std::int64_t i) { return expert_ids[static_cast<std::size_t>(i)]; });
 }
 
 }  // namespace moecl
