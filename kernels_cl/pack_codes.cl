@@ -72,15 +72,15 @@ typedef uchar Scale;
 // Scales of groups of K, each of group_rows rows, become [panel][group][column].
 __kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(
     const __global Scale* source, ulong source_first, const __global int* source_group, ulong source_group_first,
-    __global Scale* packed, ulong packed_first, long row_stride, long column_stride, long expert_panel, int rows,
-    int groups, int group_rows, int first_column, int zero_first) {
+    __global Scale* packed, ulong packed_first, long row_stride, long outer_stride, long inner_stride, int inner,
+    long expert_panel, int rows, int groups, int group_rows, int first_column, int zero_first) {
   const long panel = first_column / PANEL + get_group_id(0);
   const long row = panel * PANEL + get_local_id(0) - first_column;
   const int group = get_global_id(1);
   __global Scale* at = packed + packed_first + ((expert_panel + panel) * groups + group) * PANEL + get_local_id(0);
   if (row >= 0 && row < rows) {
     const int from = source_group ? source_group[source_group_first + group] : group;
-    *at = source[source_first + row / group_rows * row_stride + from * column_stride];
+    *at = source[source_first + row / group_rows * row_stride + from / inner * outer_stride + from % inner * inner_stride];
   } else if (panel * PANEL + (long)get_local_id(0) >= zero_first) {
     *at = 0;
   }

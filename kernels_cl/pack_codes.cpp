@@ -35,6 +35,12 @@ std::string reject_codes(const char* what, const BufferView& source, const CodeL
   return {};
 }
 
+/// The last of the groups that stand together may be without a partner.
+bool gives_groups(const TensorView& scale, std::int64_t groups) {
+  if (scale.rank == 2) return scale.shape[1] == groups;
+  return scale.shape[2] >= 1 && (groups + scale.shape[2] - 1) / scale.shape[2] == scale.shape[1];
+}
+
 std::string reject_groups(const Args& args) {
   const PackedWeights& packed = args.packed;
   if (args.scale.present() != packed.grouped() || (args.zero.handle != nullptr) != packed.zero.present())
@@ -43,17 +49,17 @@ std::string reject_groups(const Args& args) {
                        packed.scale.describe(), packed.zero.describe());
   if (!packed.grouped()) return {};
   const TensorView& scale = args.scale;
-  if (args.group_rows < 1 || scale.rank != 2 || scale.dtype != packed.scale.dtype || scale.shape[1] < 1 ||
-      scale.shape[0] != (args.codes.rows + args.group_rows - 1) / args.group_rows)
+  if (args.group_rows < 1 || (scale.rank != 2 && scale.rank != 3) || scale.dtype != packed.scale.dtype ||
+      scale.shape[1] < 1 || scale.shape[0] != (args.codes.rows + args.group_rows - 1) / args.group_rows)
     return fmt::format("scale: expected {} [{} rows / {}, G], got {}", name(packed.scale.dtype), args.codes.rows,
                        args.group_rows, scale.describe());
   if (args.source_group.present() ? args.source_group.rank != 1 || args.source_group.dtype != DType::i32 ||
                                         args.source_group.shape[0] != packed.groups()
-                                  : scale.shape[1] != packed.groups())
+                                  : !gives_groups(scale, packed.groups()))
     return fmt::format("source_group: expected i32[{}] for scale {}, got {}", packed.groups(), scale.describe(),
                        args.source_group.describe());
   if (!packed.zero.present()) return {};
-  if (args.zero_codes.rows != scale.shape[0] || args.zero_codes.columns != scale.shape[1] ||
+  if (scale.rank != 2 || args.zero_codes.rows != scale.shape[0] || args.zero_codes.columns != scale.shape[1] ||
       !is_integer(args.zero_codes.type))
     return fmt::format("zero: expected integers [{}, {}], got {} [{}, {}]", scale.shape[0], scale.shape[1],
                        name(args.zero_codes.type), args.zero_codes.rows, args.zero_codes.columns);
@@ -122,8 +128,9 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::int32_t groups = width(packed.groups()), group_rows = width(args.group_rows);
   launch(stream, {&source::pack_codes, layout_options(codes, scale_bytes), "pack_scales"}, range,
          packed.zero.present() ? Submit{} : last, {"pack_scales", "t0", args.scale.describe(), 0, 0}, args.scale,
-         args.source_group, packed.scale, args.scale.stride[0], args.scale.stride[1], expert_panel, rows, groups,
-         group_rows, first_column, zero_first);
+         args.source_group, packed.scale, args.scale.stride[0], args.scale.stride[1], args.scale.stride[2],
+         args.scale.rank == 3 ? width(args.scale.shape[2]) : 1, expert_panel, rows, groups, group_rows, first_column,
+         zero_first);
   if (!packed.zero.present()) return;
   const std::int32_t sign_bit = implicit_zero(zero.type) != 0 ? 0 : 1 << (bits(zero.type) - 1);
   launch(stream, {&source::pack_codes, layout_options(zero, scale_bytes), "pack_zeros"}, range, last,

@@ -43,10 +43,11 @@ struct Describe<GroupedMatmulArgs> {
   static constexpr const char *name = "npu_grouped_matmul", *summary = "for each group its rows times its weights",
                               *rounding =
                                   "f32 sums (i8: exact in int32), one rounding to the output's type; integer weights "
-                                  "beside float x are rounded to x's dtype first";
+                                  "beside float x are rounded to x's dtype first; MX operands become f32";
   static constexpr std::array<Refusal, 5> refused = {{
-      refused_types,
-      {"x_dtype, weight_dtype, scale_dtype and per_token_scale_dtype other than none", "as fp8, fp4 and MX types"},
+      {"fp8 codes with other scales than MX blocks of 32, and fp8 or fp4 weights beside float x",
+       "no layer asks for them"},
+      {"lists, pairs and groups of K of MX operands", "no layer asks for them"},
       {"split_item 0 and 1 with one x and group_type 0", "only the device knows the lengths of the outputs"},
       {"activation_input, activation_quant_scale, activation_quant_offset, tuning_config",
        "the device reserves or ignores them"},
@@ -55,14 +56,17 @@ struct Describe<GroupedMatmulArgs> {
   static constexpr auto run = &grouped_matmul;
   template <class A, class V>
   static void fields(A& a, V& visit) {
-    visit.input("x", a.x, "[M, K] f32, f16, bf16 or i8, or a list");
-    visit.input("weight", a.weight, "[E, K, N] or a list of [K, N]; x's dtype, i8, or int4 in i32");
+    visit.input("x", a.x, "[M, K] f32, f16, bf16, i8 or u8: codes, e2m1 two to a byte along K; or a list");
+    visit.input("weight", a.weight,
+                "[E, K, N] or a list of [K, N]; x's dtype, i8, int4 in i32, or u8: codes, e2m1 two to a byte along N");
     visit.input("bias", a.bias, "optional [E, N] or a list of [N]; f32, f16, bf16, or i32 beside integer weights");
-    visit.input("scale", a.scale, "optional [E, N], [E, 1, N], [E, G, N] or a list; of integer x");
+    visit.input("scale", a.scale,
+                "optional [E, N], [E, 1, N], [E, G, N] or a list; of integer x. Of codes u8 [E, ceil(K / 64), N, 2]");
     visit.input("offset", a.offset, "optional [E, N] f32 or a list; of an i8 output");
     visit.input("antiquant_scale", a.antiquant_scale, "optional [E, N], [E, G, N] or a list; of float x");
     visit.input("antiquant_offset", a.antiquant_offset, "optional, as antiquant_scale");
-    visit.input("per_token_scale", a.per_token_scale, "optional [M] f32, one for each x");
+    visit.input("per_token_scale", a.per_token_scale,
+                "optional [M] f32, one for each x. Of codes u8 [M, ceil(K / 64), 2]");
     visit.input("group_list", a.group_list, "optional i64 or i32 [E] or [n, 2]; needed for the groups of one x");
     visit.parameter("split_item", a.split_item, "0, 1: a y for each group; 2, 3: one y");
     visit.parameter("group_type", a.group_type, "-1 x and weight pair up, 0 groups of rows, 2 groups of K");

@@ -4,6 +4,7 @@
 
 #include "host/npu/call.hpp"
 #include "host/npu/describe_matmul.hpp"
+#include "host/npu/mx_product.hpp"
 #include "host/npu/product.hpp"
 
 namespace moecl::npu {
@@ -14,12 +15,6 @@ constexpr std::int64_t most_experts = 1024, most_listed_experts = 128;
 /// x and weight pair up: as many products as x has tensors, each without groups.
 bool pairs_up(const GroupedMatmulArgs& args) { return args.group_type == -1 || args.x.size() > 1; }
 bool gives_list(const GroupedMatmulArgs& args) { return args.split_item < 2; }
-
-void expect_no_codes(const char* parameter, CodeType type) {
-  if (type != CodeType::none)
-    fail(ErrorCode::unsupported, "{}: {} is not supported: {}, {}", parameter,
-         code_types[static_cast<std::size_t>(type)], refused_types.what, refused_types.why);
-}
 
 DType output_dtype(const GroupedMatmulArgs& args) { return args.output_dtype.value_or(args.x.front().dtype); }
 
@@ -82,6 +77,10 @@ void run_activated(Steps& steps, const GroupedMatmulArgs& args, const Product& p
 }
 
 void compose(Steps& steps, const GroupedMatmulArgs& args) {
+  if (is_mx(args))
+    return run_mx_product(
+        steps, args,
+        ends_of(steps, args.group_list, args.group_list_type, args.weight.front().shape[0], args.x.front().shape[0]));
   if (pairs_up(args)) {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < args.x.size(); ++i) {
@@ -118,14 +117,14 @@ void infer_k_groups(GroupedMatmulArgs& args, const WeightShape& weights) {
 }  // namespace
 
 void infer(GroupedMatmulArgs& args) {
-  expect_no_codes("x_dtype", args.x_dtype);
-  expect_no_codes("weight_dtype", args.weight_dtype);
-  expect_no_codes("scale_dtype", args.scale_dtype);
-  expect_no_codes("per_token_scale_dtype", args.per_token_scale_dtype);
   require(!args.x.empty(), "x: is needed");
   require(args.group_type == -1 || args.group_type == 0 || args.group_type == 2, "group_type: {} is none of -1, 0, 2",
           args.group_type);
   require(args.split_item >= 0 && args.split_item <= 3, "split_item: {} is not in [0, 3]", args.split_item);
+  require(!args.weight.empty(), "weight: is needed");
+  if (is_mx(args)) return infer_mx(args);
+  require(args.scale_dtype == CodeType::none && args.per_token_scale_dtype == CodeType::none,
+          "scale_dtype, per_token_scale_dtype: are for codes, which x_dtype and weight_dtype name");
   const bool i8 = args.x.front().dtype == DType::i8;
   for (const TensorView& x : args.x) {
     if (x.present() && x.dtype != DType::i8 && !is_activation_dtype(x.dtype))
@@ -181,6 +180,12 @@ std::uint64_t workspace_bytes(const GroupedMatmulArgs& args, const DeviceCaps& c
 
 OperatorCost cost(const GroupedMatmulArgs& args) {
   OperatorCost total = product_cost(args, 0, 0, 0);
+  if (is_mx(args)) {
+    const TensorView &x = args.x.front(), &weight = args.weight.front();
+    total.flops = 2 * static_cast<std::uint64_t>(x.shape[0]) * static_cast<std::uint64_t>(weight.shape[1]) *
+                  static_cast<std::uint64_t>(args.y.front().shape[1]);
+    return total;
+  }
   for (std::size_t i = 0; i < args.x.size(); ++i) {
     const TensorView& x = args.x[i];
     const WeightShape weights =

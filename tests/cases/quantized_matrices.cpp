@@ -12,6 +12,8 @@
 #include <random>
 
 #include "runtime/check.hpp"
+#include "tests/cases/grouped_gemm.hpp"
+#include "tests/cases/self_test.hpp"
 
 namespace moecl::test {
 namespace {
@@ -67,6 +69,12 @@ std::vector<unsigned char> random_scale(DType type, std::mt19937_64& engine) {
   if (type == DType::u8) return {static_cast<unsigned char>(120 + engine() % 8)};
   if (type == DType::f8_e4m3) return {fp8_e4m3fn.encode(static_cast<float>(value))};
   return encode(type, {value});
+}
+
+Buffer upload(StreamView stream, const std::vector<unsigned char>& bytes) {
+  Buffer buffer(*stream.context, bytes.size());
+  if (!bytes.empty()) write_blocking(stream, buffer.view(), bytes.data(), bytes.size());
+  return buffer;
 }
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -176,15 +184,10 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
     if (kind.group == 0) group_index = Buffer(*stream.context, static_cast<std::uint64_t>(experts * k) * 4);
     if (kind.group == 0) weights.group_index = TensorView(group_index.view(), DType::i32, {experts, k});
   }
-  const auto upload = [&](const std::vector<unsigned char>& bytes) {
-    Buffer buffer(*stream.context, bytes.size());
-    if (!bytes.empty()) write_blocking(stream, buffer.view(), bytes.data(), bytes.size());
-    return buffer;
-  };
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     const QuantizedMatrix matrix(kind, n, k, seed + index(expert));
-    const Buffer code_bytes = upload(matrix.codes), scale_bytes = upload(matrix.scales),
-                 zero_bytes = upload(matrix.zeros);
+    const Buffer code_bytes = upload(stream, matrix.codes), scale_bytes = upload(stream, matrix.scales),
+                 zero_bytes = upload(stream, matrix.zeros);
     pack_codes::Args args{code_bytes.view(), matrix.weights.codes, weights, expert};
     if (kind.scale) {
       args.scale = TensorView(scale_bytes.view(), *kind.scale, {matrix.weights.scale.rows, groups});
@@ -198,6 +201,54 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
     stream.finish();
     values.insert(values.end(), matrix.values.begin(), matrix.values.end());
   }
+}
+
+QuantizedRows::QuantizedRows(StreamView stream, DType type, DType scale, std::int64_t group, std::int64_t m,
+                             std::int64_t k, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  const CodeType element = type == DType::u8 ? CodeType::f4_e2m1 : code_type(type);
+  const std::int64_t groups = (k + group - 1) / group, width = type == DType::u8 ? (k + 1) / 2 : k;
+  CodeLayout layout = layout_of(element, CodePlacing::along_k, m, k);
+  codes.resize(stored_bytes(layout));
+  for (std::int64_t row = 0; row < m; ++row) {
+    std::vector<double> row_scales;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::vector<unsigned char> bytes = random_scale(scale, engine);
+      row_scales.push_back(scale_value(scale, bytes.data()));
+      scales.insert(scales.end(), bytes.begin(), bytes.end());
+    }
+    for (std::int64_t i = 0; i < k; ++i) {
+      int code = static_cast<int>(engine() % (1U << static_cast<unsigned>(bits(element))));
+      if (!std::isfinite(code_value(element, code))) code = 1;
+      put_code(codes, layout, row, i, code);
+      values.push_back(code_value(element, code) * row_scales[index(i / group)]);
+    }
+  }
+  code_memory = upload(stream, codes), scale_memory = upload(stream, scales);
+  a = TensorView(code_memory.view(), type, {m, width});
+  a_scale = TensorView(scale_memory.view(), scale, {m, groups});
+}
+
+std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream) {
+  std::vector<SelfTestResult> results;
+  for (const QuantizedCase& kind : {QuantizedCase{CodeType::i4, DType::f16, 32},
+                                    {CodeType::f8_e4m3, DType::f32, 32, 0, false, 32},
+                                    {CodeType::f4_e2m1, DType::u8, 32},
+                                    {CodeType::f6_e3m2, DType::u8, 32}}) {
+    GroupedGemmCase shape{{3, 0, 9}, 65, 40};
+    shape.extra_roundings = 2;
+    GroupedProduct product = make_product(shape, 1);
+    const QuantizedOnDevice weights(stream, kind, 3, shape.n, shape.k, 2);
+    product.weights = weights.values;
+    const DeviceTensor a(stream, DType::f32, {product.rows, shape.k}, product.a),
+        row_ends(stream, DType::i32, {3}, product.row_ends()), out(stream, DType::f32, {product.rows, shape.n});
+    grouped_gemm::Args args;
+    args.a = a, args.weights = weights.weights, args.row_ends = row_ends, args.out = out;
+    grouped_gemm::enqueue(stream, args);
+    results.push_back({"grouped_gemm", grouped_gemm::select(args, {}, stream.device->caps), kind.describe(),
+                       grouped_gemm_error(shape, product, out.values(stream)), 1});
+  }
+  return results;
 }
 
 }  // namespace moecl::test

@@ -54,6 +54,18 @@ struct QuantizedOnDevice {
                     std::uint64_t seed);
 };
 
+/// Random rows [m, k] of codes, and what they mean with their scales.
+struct QuantizedRows {
+  std::vector<unsigned char> codes, scales;
+  std::vector<double> values;  ///< [m, k]
+  Buffer code_memory, scale_memory;
+  TensorView a, a_scale;  ///< operands of grouped_gemm
+
+  /// `type`: f8_e4m3, f8_e5m2, i8, or u8: f4_e2m1, two to a byte. `scale`: f32, f8_e4m3 or u8, of `group` columns.
+  QuantizedRows(StreamView stream, DType type, DType scale, std::int64_t group, std::int64_t m, std::int64_t k,
+                std::uint64_t seed);
+};
+
 /// The number of a code; integers as they are.
 double code_value(CodeType type, int code);
 /// What a group's scale of that storage is.

@@ -15,6 +15,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_mx_quantize,
            self_test_pack_weights,
            self_test_grouped_gemm,
+           self_test_quantized_weights,
            self_test_gated_activation,
            self_test_combine,
            self_test_window_slots,

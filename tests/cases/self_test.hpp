@@ -23,6 +23,7 @@ std::vector<SelfTestResult> self_test_quantize_rows(StreamView stream);
 std::vector<SelfTestResult> self_test_mx_quantize(StreamView stream);
 std::vector<SelfTestResult> self_test_pack_weights(StreamView stream);
 std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream);
+std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream);
 std::vector<SelfTestResult> self_test_gated_activation(StreamView stream);
 std::vector<SelfTestResult> self_test_combine(StreamView stream);
 std::vector<SelfTestResult> self_test_window_slots(StreamView stream);

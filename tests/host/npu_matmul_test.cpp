@@ -282,7 +282,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulSaysWhatItRefuses) {
   EXPECT_THAT(reason([](Args& args) { args.group_list = {}; }), HasSubstr("group_list: is needed"));
   EXPECT_THAT(reason([](Args& args) { args.group_list.shape[0] = 1; }), HasSubstr("i64[1]"));
   EXPECT_THAT(reason([](Args& args) { args.scale_dtype = npu::CodeType::float8_e8m0fnu; }),
-              HasSubstr("scale_dtype: float8_e8m0fnu is not supported"));
+              HasSubstr("scale_dtype, per_token_scale_dtype: are for codes"));
   EXPECT_THAT(reason([](Args& args) { args.act_type = 3; }), HasSubstr("act_type: 3 is none of"));
   EXPECT_THAT(reason([](Args& args) { args.act_type = 1; }), HasSubstr("act_type: 1 needs per_token_scale"));
   EXPECT_THAT(reason([](Args& args) { args.x[0].shape[1] = 7; }),

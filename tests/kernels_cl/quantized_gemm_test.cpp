@@ -1,6 +1,8 @@
 // Grouped products with quantized weights and activations: every format on every variant, against double precision.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 
@@ -9,19 +11,16 @@ namespace {
 
 class QuantizedGemmTest : public OnEveryDevice {
  protected:
-  /// `a`: f32, f16, bf16 or i8.
-  void check(const QuantizedCase& kind, const std::vector<std::int64_t>& rows, std::int64_t n, std::int64_t k,
-             DType a = DType::f32) const {
-    GroupedGemmCase shape{rows, n, k, a, DType::f32, DType::f32};
-    shape.extra_roundings = 2;
-    GroupedProduct product = make_product(shape, 3);
-    const QuantizedOnDevice weights(device().stream, kind, product.experts(), n, k, 5);
-    product.weights = weights.values;
+  /// Every variant that runs here gives the product of what weights and rows mean.
+  void check_variants(const GroupedGemmCase& shape, const GroupedProduct& product, const PackedWeights& weights,
+                      const std::string& what, const QuantizedRows* rows = nullptr, std::int64_t a_group = 0) const {
     int ran = 0;
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-      SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe() << ", " << kind.describe());
+      SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe() << ", " << what);
       Operands operands(device(), shape, product);
-      operands.args.weights = weights.weights;
+      operands.args.weights = weights;
+      if (rows != nullptr) operands.args.a = rows->a, operands.args.a_scale = rows->a_scale;
+      operands.args.a_group = a_group;
       if (const std::string reason = grouped_gemm::reject(operands.args, {variant.name}, device().caps());
           !reason.empty()) {
         EXPECT_THAT(reason, testing::StartsWith("variant "));
@@ -32,6 +31,26 @@ class QuantizedGemmTest : public OnEveryDevice {
       ++ran;
     }
     EXPECT_GT(ran, 0);
+  }
+  /// Rows of codes with scales for groups of K.
+  void check_rows(const QuantizedCase& kind, DType a, DType a_scale, std::int64_t a_group, std::int64_t k) const {
+    GroupedGemmCase shape{{3, 0, 8}, 67, k};
+    shape.extra_roundings = 3;
+    GroupedProduct product = make_product(shape, 3);
+    const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, k, 5);
+    const QuantizedRows rows(device().stream, a, a_scale, a_group, product.rows, k, 7);
+    product.weights = weights.values, product.a = rows.values;
+    check_variants(shape, product, weights.weights, kind.describe() + ", rows of " + name(a), &rows, a_group);
+  }
+  /// `a`: f32, f16, bf16 or i8.
+  void check(const QuantizedCase& kind, const std::vector<std::int64_t>& rows, std::int64_t n, std::int64_t k,
+             DType a = DType::f32) const {
+    GroupedGemmCase shape{rows, n, k, a, DType::f32, DType::f32};
+    shape.extra_roundings = 2;
+    GroupedProduct product = make_product(shape, 3);
+    const QuantizedOnDevice weights(device().stream, kind, product.experts(), n, k, 5);
+    product.weights = weights.values;
+    check_variants(shape, product, weights.weights, kind.describe());
   }
 };
 MOECL_ON_EVERY_DEVICE(QuantizedGemmTest);
@@ -74,6 +93,76 @@ TEST_P(QuantizedGemmTest, MultipliesInt8WithInt4) {
   check({CodeType::i4, {}}, {3, 0, 8}, 67, 70, DType::i8);
   check({CodeType::i4, DType::bf16, 32}, {3, 0, 8}, 67, 70, DType::i8);
   check({CodeType::i8, DType::f32, 32}, {3, 0, 8}, 67, 70, DType::i8);
+}
+
+TEST_P(QuantizedGemmTest, MultipliesRowsOfCodesWithScalesOfGroups) {
+  check_rows({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, DType::f8_e4m3, DType::f32, 128, 200);
+  check_rows({CodeType::f4_e2m1, DType::u8, 32}, DType::u8, DType::u8, 32, 97);
+  check_rows({CodeType::f4_e2m1, DType::f8_e4m3, 16}, DType::u8, DType::f8_e4m3, 16, 70);
+  check_rows({CodeType::f4_e2m1, DType::u8, 32}, DType::f8_e4m3, DType::u8, 32, 70);
+  check_rows({CodeType::f8_e5m2, {}}, DType::f8_e5m2, DType::f32, 64, 70);
+  check_rows({CodeType::i4, DType::f16, 32}, DType::i8, DType::f32, 64, 70);
+  check_rows({CodeType::i8, {}}, DType::i8, DType::f32, 32, 70);
+}
+
+TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
+  const GroupedGemmCase shape{{5}, 65, 32};
+  const GroupedProduct product = make_product(shape, 3);
+  const QuantizedOnDevice weights(device().stream, {CodeType::f4_e2m1, DType::u8, 32}, 1, 65, 32, 5);
+  const auto scaled_by = [&](unsigned code) {
+    enqueue_fill(device().stream, weights.scale.view(), code * 0x01010101U);
+    GroupedProduct scaled = product;
+    for (double& value : scaled.a) value = std::ldexp(value, 127 - static_cast<int>(code));
+    const Operands operands(device(), shape, scaled);
+    grouped_gemm::Args args = operands.args;
+    args.weights = weights.weights;
+    grouped_gemm::enqueue(device().stream, args);
+    return operands.out();
+  };
+  const std::vector<double> plain = scaled_by(127);
+  for (const unsigned code : {4U, 64U, 200U, 240U}) EXPECT_EQ(scaled_by(code), plain) << code;
+  EXPECT_THAT(scaled_by(255), testing::Each(testing::IsNan()));
+}
+
+// Weights of a number of bits each, and no more.
+TEST(PackedWeightsTest, TakeTheBitsOfTheirCodes) {
+  for (const auto& [type, code_bits] : {std::pair{CodeType::i8, 8},
+                                        {CodeType::i4, 4},
+                                        {CodeType::f8_e5m2, 8},
+                                        {CodeType::f6_e2m3, 6},
+                                        {CodeType::f6_e3m2, 6},
+                                        {CodeType::f4_e2m1, 4},
+                                        {CodeType::bf16, 16}})
+    EXPECT_EQ(PackedWeights::size_bytes(type, 3, 128, 100), 3U * 128 * 100 * static_cast<unsigned>(code_bits) / 8);
+  EXPECT_EQ(PackedWeights::size_bytes(CodeType::f6_e2m3, 1, 65, 3), 2U * 48 * 3);
+}
+
+TEST_P(QuantizedGemmTest, SaysWhyItRejects) {
+  const GroupedGemmCase shape{{4, 3}, 65, 70};
+  const Operands operands(device(), shape, make_product(shape, 1));
+  const QuantizedOnDevice weights(device().stream, {CodeType::u4, DType::f16, 32, 0, true}, 2, 65, 70, 2);
+  const auto reason = [&](auto change) {
+    grouped_gemm::Args args = operands.args;
+    args.weights = weights.weights;
+    change(args);
+    return grouped_gemm::reject(args, {}, device().caps());
+  };
+  using Args = grouped_gemm::Args;
+  using testing::HasSubstr;
+  EXPECT_EQ(reason([](Args&) {}), "");
+  EXPECT_THAT(reason([](Args& args) { args.weights.type = CodeType::u4; }), HasSubstr("u4 is packed as i4"));
+  EXPECT_THAT(reason([](Args& args) { args.weights.type = CodeType::f4_e2m1; }),
+              HasSubstr("zero of weights: expected i16 of the shape of scale f16[2, 2, 3, 64] beside integers"));
+  EXPECT_THAT(reason([](Args& args) { args.weights.group = 16; }),
+              HasSubstr("16 columns do not give the 3 groups of scale in K = 70"));
+  EXPECT_THAT(reason([](Args& args) { args.weights.scale.dtype = DType::i32; }),
+              HasSubstr("scale of weights: expected"));
+  EXPECT_THAT(reason([](Args& args) { args.weights.group_index = args.row_ends; }),
+              HasSubstr("group_index of weights: expected i32[2, 70], got i32[2]"));
+  EXPECT_THAT(reason([](Args& args) { args.a_group = 24; }), HasSubstr("a_group: 24 columns are no positive multiple"));
+  EXPECT_THAT(reason([](Args& args) { args.a_group = 32; }), HasSubstr("a_scale: expected f32, u8 or f8_e4m3 [7, 3]"));
+  EXPECT_THAT(reason([](Args& args) { args.a.dtype = DType::u8; }), HasSubstr("or u8 [M, 35], got u8[7, 70]"));
+  EXPECT_THAT(reason([](Args& args) { args.out.dtype = DType::i32; }), HasSubstr("out: expected f32, f16, bf16 or i8"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <moecl/e8m0.hpp>
 #include <moecl/f16.hpp>
 #include <moecl/fp4.hpp>
+#include <moecl/fp6.hpp>
 #include <moecl/fp8.hpp>
 #include <moecl/safetensors.hpp>
 
@@ -84,6 +85,8 @@ struct NamedMinifloat {
 
 const NamedMinifloat minifloats[] = {{"formats/convert_fp8_e4m3fn.safetensors", fp8_e4m3fn, true},
                                      {"formats/convert_fp8_e5m2.safetensors", fp8_e5m2, true},
+                                     {"formats/convert_fp6_e2m3.safetensors", fp6_e2m3, false},
+                                     {"formats/convert_fp6_e3m2.safetensors", fp6_e3m2, false},
                                      {"formats/convert_fp4_e2m1.safetensors", fp4_e2m1, false}};
 
 TEST(FloatFormatsTest, MinifloatsRoundAsTheGoldenConversionsAndSaturate) {
@@ -136,6 +139,8 @@ TEST(FloatFormatsTest, E1M2HasStepsOfAQuarter) {
 TEST(FloatFormatsTest, LargestExponents) {
   EXPECT_EQ(fp8_e4m3fn.max_exponent(), 8);
   EXPECT_EQ(fp8_e5m2.max_exponent(), 15);
+  EXPECT_EQ(fp6_e2m3.max_exponent(), 2);
+  EXPECT_EQ(fp6_e3m2.max_exponent(), 4);
   EXPECT_EQ(fp4_e2m1.max_exponent(), 2);
   EXPECT_EQ(fp4_e1m2.max_exponent(), 0);
 }

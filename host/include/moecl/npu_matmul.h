@@ -57,7 +57,7 @@ typedef struct moecl_grouped_matmul_args {
   int64_t group_list_type;             ///< 0 cumulative, 1 counts, 2 (group, count) pairs
   int64_t act_type;                    ///< 0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu
   int32_t output_dtype;                ///< moecl_dtype, of i8 x also f16, bf16, f32 and i32; 0: x's
-  int32_t x_dtype;                     ///< moecl_code_type: only MOECL_CODE_NONE, as of the next three
+  int32_t x_dtype;                     ///< moecl_code_type, as of the next three; MOECL_CODE_NONE: no codes
   int32_t weight_dtype;
   int32_t scale_dtype;
   int32_t per_token_scale_dtype;

@@ -28,7 +28,7 @@ std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const DeviceCaps& cap
 OperatorCost cost(const QuantMatmulArgs& args);
 void quant_matmul(StreamView stream, const QuantMatmulArgs& args, const Call& how = {});
 
-/// What u8 codes mean, on devices that multiply them.
+/// What u8 codes mean.
 enum class CodeType : std::uint8_t { none, e4m3, e5m2, e2m1, float8_e8m0fnu };
 
 /// For each group, its rows (or its part of K) times its weights.
@@ -36,8 +36,9 @@ enum class CodeType : std::uint8_t { none, e4m3, e5m2, e2m1, float8_e8m0fnu };
 /// x and weight are of one float type; or x is float and weight i8 or int4, which becomes
 /// (weight + antiquant_offset) * antiquant_scale rounded to x's dtype; or both are integers: sums * scale *
 /// per_token_scale. For i8 x with int4 weights a float bias is the assist matrix of the device's two int4 products:
-/// ((x - 8) x weight * scale + bias) * per_token_scale.
-/// Source: npu_grouped_matmul
+/// ((x - 8) x weight * scale + bias) * per_token_scale. Or both are OCP MX codes (x_dtype, weight_dtype e4m3, e5m2 or
+/// e2m1) with e8m0 scales of blocks of 32 along K, in pairs: one x, one weight, groups of rows. Source:
+/// npu_grouped_matmul
 struct GroupedMatmulArgs {
   TensorList x;                  ///< [M, K], or a list with one for each group
   TensorList weight;             ///< as above; one [K, N] with group_type 2
@@ -53,7 +54,7 @@ struct GroupedMatmulArgs {
   std::int64_t group_list_type = 0;   ///< 0 cumulative [E], 1 counts [E], 2 pairs (group, count) [n, 2]
   std::int64_t act_type = 0;          ///< 0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu; needs per_token_scale
   std::optional<DType> output_dtype;  ///< of integers: i8, f16, bf16, f32, or i32: the bare sums. Default: x's
-  CodeType x_dtype = CodeType::none;  ///< only none, as of the next three
+  CodeType x_dtype = CodeType::none;  ///< of u8 x: e4m3, e5m2, e2m1; then all four say what the u8 are
   CodeType weight_dtype = CodeType::none;
   CodeType scale_dtype = CodeType::none;
   CodeType per_token_scale_dtype = CodeType::none;

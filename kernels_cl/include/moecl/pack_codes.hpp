@@ -14,7 +14,8 @@ struct Args {
   PackedWeights packed;
   std::int64_t expert = 0;
   std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
-  /// With packed.scale, of its type. Shape: [ceil(rows / group_rows), G'], strided as it may be
+  /// With packed.scale, of its type, strided as it may be. Shape: [ceil(rows / group_rows), G'], or with groups in
+  /// pairs or the like [.., ceil(G' / P), P]: group g is [g / P, g % P]
   TensorView scale = {};
   std::int64_t group_rows = 1;  ///< rows that share a scale
   BufferView zero = {};         ///< optional, with packed.zero: from the unit zero_codes.first_unit() on
