@@ -35,7 +35,13 @@ MUTANTS = {
     "tail: the last element of a row is not stored":
         ("host/npu_activation_test.cpp", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
     "tail: the last k of a product is not added":
-        ("host/npu_matmul_test.cpp", ("i < k_end; ++i)", "i<k_end-1;++i)")),
+        ("host/npu_matmul_test.cpp", ("i < END_K; ++i)", "i<END_K-1;++i)")),
+    "weights: zero points are added":
+        ("kernels_cl/quantized_gemm_test.cpp", ("(w - zero[part]) * scale", "(w + zero[part]) * scale")),
+    "weights: every group has the scale of the first":
+        ("kernels_cl/quantized_gemm_test.cpp", ("((i) / W_GROUP)", "(0*(i)/W_GROUP)")),
+    "weights: fp6 takes its high bits from another column":
+        ("kernels_cl/quantized_gemm_test.cpp", ("(bytes16(row + 32) >> (column / 16 * 2))", "(bytes16(row + 32) >> (column / 32 * 2))")),
     "ranks: a token goes to another rank's shared expert":
         ("host/npu_distribute_test.cpp", ("rank % each + shared", "rank / each + shared")),
     "ranks: rows are counted from the wrong source":
