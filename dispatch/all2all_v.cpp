@@ -38,7 +38,7 @@ class All2AllV final : public Strategy {
     const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
     rank_.ep.fork();
     rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
-    all_ends_.resize(static_cast<std::size_t>(ranks * rank_.experts));
+    all_ends_.resize(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(rank_.experts));
     const StreamView beside = rank_.ep.stream();
     enqueue_read(beside, all_ends.buffer, all_ends_.data(), all_ends.size_bytes(), {{}, &ends_read_});
     beside.flush();
