@@ -115,7 +115,7 @@ TEST_P(WindowTest, SourcesAndWindowsMayGoBeforeTheirBytesHaveArrived) {
     const StreamView stream = comm.stream();
     const Buffer kept(*stream.context, bytes);
     {
-      Window window(comm, bytes);
+      Window window(comm, 2 * bytes);
       {
         const Buffer source(*stream.context, bytes / 3);
         enqueue_fill(stream, source.view(), static_cast<std::uint32_t>(comm.rank()) * 0x01010101);
@@ -123,8 +123,8 @@ TEST_P(WindowTest, SourcesAndWindowsMayGoBeforeTheirBytesHaveArrived) {
           window.put(peer, static_cast<std::uint64_t>(comm.rank()) * bytes / 3, source.view());
       }
       window.fence();
-      enqueue_copy(stream, window.memory(), kept.view());
-      window.put((comm.rank() + 1) % 3, 0, kept.view());
+      enqueue_copy(stream, window.memory().slice(0, bytes), kept.view());
+      window.put((comm.rank() + 1) % 3, bytes, kept.view());
     }
     const Words words = read(stream, kept.view());
     for (std::size_t i = 0; i < words.size(); ++i)
