@@ -4,8 +4,7 @@
 #include "kernels_cl/lib/minifloat.clh"
 #include "kernels_cl/lib/rows.clh"
 
-enum { BLOCK = 32, GROUP_BLOCKS = 64, SCALE_LARGEST = 254, SCALE_NAN = 255 };
-enum { FLOOR_AMAX, CEIL_RATIO };
+enum { BLOCK = 32, GROUP_BLOCKS = 64 };
 
 typedef struct {
   float16 low, high;
@@ -41,21 +40,8 @@ inline int largest_magnitude(Block block) {
   return max(two.x, two.y);
 }
 
-// The scale is 2^(byte - 127). Integers order as magnitudes do, with infinity and NaN above all others.
-inline int scale_byte(Quantizer q, int amax_bits) {
-  if (amax_bits >= 0x7f800000) return SCALE_NAN;
-  if (amax_bits == 0) return 0;
-  int byte = (amax_bits >> 23) - max_exponent(q.format);
-  if (q.scale_rule == CEIL_RATIO) {
-    // amax / largest is above a power of two where amax has the larger mantissa.
-    const int mantissa = q.format.largest & ((1 << q.format.mantissa_bits) - 1);
-    byte += (amax_bits & 0x007fffff) > mantissa << (23 - q.format.mantissa_bits) ? 1 : 0;
-  }
-  return clamp(byte, q.least_scale, (int)SCALE_LARGEST);
-}
-
 inline int quantize_block(Quantizer q, Block block, uchar* codes) {
-  const int byte = scale_byte(q, max(largest_magnitude(block), q.least_amax_bits));
+  const int byte = block_scale(q.format, q.scale_rule, max(largest_magnitude(block), q.least_amax_bits), q.least_scale);
   const int keep = byte == SCALE_NAN ? 0 : -1;
   vstore16(convert_uchar16(minifloat_codes(q.format, block.low, byte - 127, q.rounding) & keep), 0, codes);
   vstore16(convert_uchar16(minifloat_codes(q.format, block.high, byte - 127, q.rounding) & keep), 1, codes);

@@ -4,15 +4,16 @@
 #include <cmath>
 
 namespace moecl::test::oracle {
-namespace {
 
 using mx_quantize::Rounding;
 using mx_quantize::ScaleRule;
 
-std::uint8_t code_of(double x, const Minifloat& format, Rounding rounding) {
+std::uint8_t minifloat_code(double x, const Minifloat& format, Rounding rounding) {
   const double magnitude = std::abs(x);
   int below = 0;  // the largest code that is not above
-  while (below < format.largest && format.decode(static_cast<std::uint8_t>(below + 1)) <= magnitude) ++below;
+  for (int step = 128; step > 0; step /= 2)
+    if (below + step <= format.largest && format.decode(static_cast<std::uint8_t>(below + step)) <= magnitude)
+      below += step;
   const double low = format.decode(static_cast<std::uint8_t>(below));
   int code = below;
   if (below < format.largest && low < magnitude) {
@@ -25,8 +26,6 @@ std::uint8_t code_of(double x, const Minifloat& format, Rounding rounding) {
   }
   return static_cast<std::uint8_t>(code | (std::signbit(x) ? 1 << (format.bits() - 1) : 0));
 }
-
-}  // namespace
 
 MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args& rules) {
   MxBlock out{0, std::vector<std::uint8_t>(x.size())};
@@ -47,7 +46,7 @@ MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args&
   }
   out.scale = static_cast<std::uint8_t>(exponent + 127);
   for (std::size_t i = 0; i < x.size(); ++i)
-    out.codes[i] = code_of(std::ldexp(x[i], -exponent), rules.format, rules.rounding);
+    out.codes[i] = minifloat_code(std::ldexp(x[i], -exponent), rules.format, rules.rounding);
   return out;
 }
 

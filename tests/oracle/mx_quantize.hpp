@@ -6,6 +6,10 @@
 
 namespace moecl::test::oracle {
 
+/// A finite number's code, found among all numbers of the format; too large ones saturate.
+std::uint8_t minifloat_code(double x, const Minifloat& format,
+                            mx_quantize::Rounding rounding = mx_quantize::Rounding::halves_to_even);
+
 struct MxBlock {
   std::uint8_t scale = 0;
   std::vector<std::uint8_t> codes;

@@ -1,0 +1,163 @@
+#include <moecl/code_numbers.hpp>
+#include <moecl/quantize_groups.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels_cl/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource quantize_groups;
+}
+
+namespace moecl::quantize_groups {
+namespace {
+
+bool is_mx(ScaleRule rule) {
+  return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
+}
+bool is_power_of_two(ScaleRule rule) { return is_mx(rule) || rule == ScaleRule::power_of_two; }
+bool of_whole_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
+
+std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
+std::int64_t group_of(const Args& args) {
+  return std::max<std::int64_t>(args.group == 0 ? args.x.shape[1] : args.group, 1);
+}
+std::int64_t groups_of(const Args& args) { return (args.x.shape[1] + group_of(args) - 1) / group_of(args); }
+std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
+float largest_of(CodeType format) {
+  return is_integer(format) ? 127.0F : minifloat_of(format).decode(minifloat_of(format).largest);
+}
+
+/// What `format` is stored as when its codes are asked for.
+DType code_dtype(CodeType format) {
+  return is_integer(format) ? DType::i8 : format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
+}
+
+std::string reject_outputs(const Args& args) {
+  const std::int64_t rows = rows_of(args), width = args.x.shape[1], groups = groups_of(args);
+  const bool has_codes = is_integer(args.format) || minifloat_of(args.format).bits() == 8;
+  const bool dtype_ok = is_activation_dtype(args.q.dtype) || (has_codes && args.q.dtype == code_dtype(args.format));
+  if (args.q.rank != 2 || !dtype_ok || args.q.shape[0] != rows || args.q.shape[1] != width)
+    return fmt::format("q: expected {}float [{}, {}], got {}",
+                       has_codes ? fmt::format("{} or ", name(code_dtype(args.format))) : "", rows, width,
+                       args.q.describe());
+  if (of_whole_tensor(args.rule)) {
+    if (args.scale.present() && args.scale.dtype == DType::f32 && args.scale.elements() == 1) return {};
+    return fmt::format("scale: expected one f32, got {}", args.scale.describe());
+  }
+  if (!args.scale.present() && is_activation_dtype(args.q.dtype)) return {};
+  const DType other = args.rule == ScaleRule::e4m3 ? DType::f8_e4m3 : DType::u8;
+  const bool has_other = args.rule == ScaleRule::e4m3 || is_power_of_two(args.rule);
+  if (args.scale.rank == 2 && (args.scale.dtype == DType::f32 || (has_other && args.scale.dtype == other)) &&
+      args.scale.shape[0] == rows && args.scale.shape[1] == groups)
+    return {};
+  return fmt::format("scale: expected f32{} [{}, {}], got {}", has_other ? fmt::format(" or {}", name(other)) : "",
+                     rows, groups, args.scale.describe());
+}
+
+std::string reject_rules(const Args& args) {
+  if (args.format != CodeType::i8 && minifloat_of(args.format).exponent_bits == 0)
+    return fmt::format("format: expected i8 or a floating-point format of at most 8 bits, got {}", name(args.format));
+  if (is_integer(args.format) && (is_mx(args.rule) || args.rule == ScaleRule::e4m3))
+    return "rule: powers of two by MX rules and e4m3 scales are for floating-point codes, not for i8";
+  if (!is_integer(args.format) && args.rounding != Rounding::halves_to_even)
+    return "rounding: floating-point codes are rounded to nearest even";
+  if (args.group < 0) return fmt::format("group: {} is negative", args.group);
+  if (args.group != 0 && of_whole_tensor(args.rule))
+    return fmt::format("group: one scale for all rows, but groups of {} columns", args.group);
+  for (const auto& [what, value] :
+       {std::pair("least_amax", args.least_amax), std::pair("least_scale", args.least_scale)})
+    if (!(value >= 0) || std::isinf(value)) return fmt::format("{}: {} is negative or not finite", what, value);
+  if (!(args.most_amax >= args.least_amax))
+    return fmt::format("most_amax: {} is below least_amax {}", args.most_amax, args.least_amax);
+  if (!(args.global_scale > 0) || std::isinf(args.global_scale))
+    return fmt::format("global_scale: {} is not positive or not finite", args.global_scale);
+  if (args.global_scale != 1 && args.rule != ScaleRule::e4m3)
+    return fmt::format("global_scale: {} belongs to the rule e4m3", args.global_scale);
+  return {};
+}
+
+}  // namespace
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
+    return fmt::format("x: expected float [N, K], got {}", args.x.describe());
+  if (args.index.present() && (args.index.rank != 1 || args.index.dtype != DType::i32))
+    return fmt::format("index: expected i32[R], got {}", args.index.describe());
+  if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
+  if (std::string reason = reject_rules(args); !reason.empty()) return reason;
+  if (std::string reason = reject_outputs(args); !reason.empty()) return reason;
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows_of(args)); !reason.empty())
+    return reason;
+  if (std::string reason = reject_width("x", std::max(args.x.shape[1], args.group)); !reason.empty()) return reason;
+  if (config.lanes > 0 && !std::has_single_bit(static_cast<std::uint32_t>(config.lanes)))
+    return fmt::format("lanes: {} is no power of two", config.lanes);
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "quantize_groups: {}", reason);
+  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
+  // 16 columns for each lane of a team.
+  const std::int64_t group = group_of(args), groups = groups_of(args);
+  const auto share = static_cast<std::uint64_t>(std::min<std::int64_t>((group + 15) / 16, lanes));
+  const auto team = static_cast<std::int64_t>(std::bit_ceil(share)), teams = lanes / team;
+  const bool is_values = is_activation_dtype(args.q.dtype), has_scale = of_whole_tensor(args.rule);
+  const Minifloat format = minifloat_of(args.format);
+  const float largest = largest_of(args.format);
+  const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
+  // The only order of the rule e4m3.
+  const Quotient quotient = args.rule == ScaleRule::e4m3 ? Quotient::reciprocal : args.quotient;
+  const OperatorCost work = cost(args);
+  const auto options = [&](std::int64_t size) {
+    return fmt::format(
+        "-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DHAS_SCALE={} -DIS_VALUES={} -DSCALE_IS_CODE={} "
+        "-DSCALE_DTYPE={} -DQ_DTYPE={}{}",
+        lanes, size, lanes == 1 ? 1 : 0, int{has_scale}, int{is_values}, int{scale_is_code},
+        scale_is_code ? "u8" : "f32", is_values || is_integer(args.format) ? name(args.q.dtype) : "u8",
+        dtype_option("X_DTYPE", args.x));
+  };
+  const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
+             experts = static_cast<std::int32_t>(experts_of(args));
+  const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
+  if (args.rule == ScaleRule::ratio_over_rows) {
+    enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
+    submit.wait = {};
+    launch(stream, {&source::quantize_groups, options(lanes), "largest_of_rows"}, {{rows * local, 1, 1}, {local, 1, 1}},
+           {}, {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
+           args.row_ends, args.scale, args.x.stride[0], x_rows, width, args.divisor, experts, args.rows_per_expert);
+    launch(stream, {&source::quantize_groups, options(lanes), "scale_of_largest"}, {}, {},
+           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
+           args.least_scale);
+  }
+  const auto passes =
+      static_cast<std::size_t>(lanes == 1 ? 1 : std::max<std::int64_t>((groups + teams - 1) / teams, 1));
+  launch(stream, {&source::quantize_groups, options(team), "quantize_groups"},
+         {{rows * local, passes, 1}, {local, 1, 1}}, submit,
+         {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
+          work.bytes, work.flops},
+         args.x, args.index, args.row_ends, args.q, args.scale, args.x.stride[0], args.q.stride[0],
+         args.scale.rank == 2 ? args.scale.stride[0] : std::int64_t{0}, x_rows, width, static_cast<std::int32_t>(group),
+         args.divisor, experts, args.rows_per_expert, is_integer(args.format) ? 0 : std::int32_t{format.bits()},
+         std::int32_t{format.mantissa_bits}, std::int32_t{format.min_exponent}, std::int32_t{format.largest},
+         static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
+         static_cast<std::int32_t>(args.rounding), largest, args.least_amax, args.most_amax, args.least_scale,
+         args.global_scale);
+}
+
+OperatorCost cost(const Args& args) {
+  const auto elements = static_cast<std::uint64_t>(rows_of(args) * args.x.shape[1]);
+  const std::uint64_t reads = args.rule == ScaleRule::ratio_over_rows ? 2 : 1;
+  // A comparison, a division and a rounding for each element.
+  return {reads * elements * size_bytes(args.x.dtype) + args.q.size_bytes() + args.scale.size_bytes() +
+              args.index.size_bytes(),
+          3 * elements};
+}
+
+}  // namespace moecl::quantize_groups

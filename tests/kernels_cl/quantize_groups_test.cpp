@@ -1,0 +1,509 @@
+#include "tests/oracle/quantize_groups.hpp"
+
+#include <moecl/code_numbers.hpp>
+#include <moecl/error.hpp>
+#include <moecl/quantize_groups.hpp>
+#include <moecl/safetensors.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "tests/devices.hpp"
+#include "tests/host/files.hpp"
+#include "tests/oracle/edge_cases.hpp"
+
+namespace moecl::test {
+namespace {
+
+using quantize_groups::Args;
+using quantize_groups::Quotient;
+using quantize_groups::Rounding;
+using quantize_groups::ScaleRule;
+
+constexpr CodeType formats[] = {CodeType::i8,      CodeType::f8_e4m3, CodeType::f8_e5m2,
+                                CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::f4_e2m1};
+constexpr ScaleRule rules[] = {ScaleRule::ratio,           ScaleRule::power_of_two, ScaleRule::mx_floor,
+                               ScaleRule::mx_ceil,         ScaleRule::mx_even,      ScaleRule::e4m3,
+                               ScaleRule::ratio_over_rows, ScaleRule::given};
+
+bool of_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
+bool is_mx(ScaleRule rule) {
+  return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
+}
+
+/// Inputs of one call and how it is to be quantized; `rules` has no tensors yet. What is empty is absent.
+struct Case {
+  std::int64_t width = 0;
+  std::vector<double> x = {};  ///< [N, width]
+  Args args = {};
+  DType dtype = DType::f32;
+  DType q = DType::f32;
+  DType scale = DType::f32;
+  std::vector<std::int32_t> index = {};
+  ValidRows rows = {};
+};
+
+/// The same number, or NaN both.
+bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+class QuantizeGroupsTest : public OnEveryDevice {
+ protected:
+  static constexpr std::uint8_t poison = 0x77;
+
+  static std::size_t source_row(const Case& c, std::size_t row) {
+    const std::size_t count = c.x.size() / static_cast<std::size_t>(c.width);
+    if (!c.rows.valid.empty() && !c.rows.valid[row]) return count;
+    if (c.index.empty()) return row;
+    return c.index[row] < 0 ? count : std::min(static_cast<std::size_t>(c.index[row] / c.args.divisor), count);
+  }
+
+  /// Quantizes with 1 and with 64 lanes; codes, numbers and scales are the oracle's, what is not to be written stays.
+  void check(const Case& c) {
+    const auto width = static_cast<std::size_t>(c.width), count = c.x.size() / width;
+    const std::size_t rows = c.index.empty() ? count : c.index.size();
+    const std::size_t group = c.args.group == 0 ? width : static_cast<std::size_t>(c.args.group);
+    const std::size_t groups = (width + group - 1) / group;
+    const std::vector<double> values = rounded(c.dtype, c.x);
+    const std::vector<float> x(values.begin(), values.end());
+    float amax = 0;
+    for (std::size_t r = 0; r < rows; ++r)
+      if (const std::size_t from = source_row(c, r); from < count)
+        for (std::size_t i = 0; i < width; ++i) amax = std::max(amax, std::abs(x[from * width + i]));
+    const float tensor_scale = c.args.rule == ScaleRule::given ? 0.037F : oracle::ratio_scale(amax, c.args);
+
+    const GuardedTensor device_x = upload(device(), c.dtype, {static_cast<std::int64_t>(count), c.width}, c.x),
+                        index(device(), DType::i32, {static_cast<std::int64_t>(c.index.size())}, c.index),
+                        row_ends(device(), DType::i32, {static_cast<std::int64_t>(c.rows.row_ends.size())},
+                                 c.rows.row_ends);
+    for (const std::int32_t lanes : lane_choices) {
+      SCOPED_TRACE(testing::Message() << device_x.view().describe() << " by " << c.args.group << ", format "
+                                      << static_cast<int>(c.args.format) << " in " << name(c.q) << ", rule "
+                                      << static_cast<int>(c.args.rule) << ", quotient "
+                                      << static_cast<int>(c.args.quotient) << ", rounding "
+                                      << static_cast<int>(c.args.rounding) << ", lanes = " << lanes);
+      const auto out_rows = static_cast<std::int64_t>(rows);
+      const GuardedTensor q(device(), c.q, {out_rows, c.width},
+                            std::vector<std::uint8_t>(rows * width * size_bytes(c.q), poison));
+      const GuardedTensor scale =
+          of_tensor(c.args.rule)
+              ? upload(device(), DType::f32, {1}, {tensor_scale})
+              : GuardedTensor(device(), c.scale, {out_rows, static_cast<std::int64_t>(groups)},
+                              std::vector<std::uint8_t>(rows * groups * size_bytes(c.scale), poison));
+      Args args = c.args;
+      args.x = device_x;
+      args.q = q;
+      args.scale = scale;
+      if (!c.index.empty()) args.index = index;
+      if (!c.rows.row_ends.empty()) args.row_ends = row_ends;
+      args.rows_per_expert = c.rows.rows_per_expert;
+      quantize_groups::enqueue(device().stream, args, {lanes});
+      const auto bytes = q.read<std::uint8_t>();
+      const std::vector<float> numbers = is_activation_dtype(c.q) ? floats(q) : std::vector<float>();
+      const std::vector<float> scales = c.scale == DType::f32 ? floats(scale) : std::vector<float>();
+      const auto scale_bytes = scale.read<std::uint8_t>();
+      if (of_tensor(c.args.rule)) check_scale(scales[0], tensor_scale);
+      for (std::size_t r = 0; r < rows; ++r) {
+        const std::size_t from = source_row(c, r);
+        if (from >= count) {
+          const std::size_t size = width * size_bytes(c.q);
+          ASSERT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(r * size),
+                                  bytes.begin() + static_cast<std::ptrdiff_t>((r + 1) * size),
+                                  [](std::uint8_t byte) { return byte == poison; }))
+              << "row " << r << " was to be left alone";
+          continue;
+        }
+        for (std::size_t g = 0; g < groups; ++g) {
+          const std::size_t first = from * width + g * group, last = std::min(first + group, (from + 1) * width);
+          const oracle::QuantizedGroup expected = oracle::quantize_group(
+              {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(last)}, c.args,
+              tensor_scale);
+          if (!of_tensor(c.args.rule) && c.scale == DType::f32) check_scale(scales[r * groups + g], expected.scale);
+          if (c.scale != DType::f32) {
+            ASSERT_EQ(scale_bytes[r * groups + g], expected.scale_code) << "row " << r << ", group " << g;
+          }
+          for (std::size_t i = 0; i < last - first; ++i) {
+            const std::size_t at = r * width + g * group + i;
+            SCOPED_TRACE(testing::Message() << "row " << r << ", column " << g * group + i << ": " << x[first + i]);
+            if (is_activation_dtype(c.q))
+              check_number(numbers[at], expected.values[i], expected.scale, args);
+            else
+              check_code(bytes[at], expected.codes[i], args);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+
+  static std::vector<float> floats(const GuardedTensor& tensor) {
+    const std::vector<double> values = tensor.values();
+    return {values.begin(), values.end()};
+  }
+  bool exact() const { return device().caps().correctly_rounded_divide; }
+  void check_scale(float got, float expected) const {
+    if (same(got, expected)) return;
+    ASSERT_NEAR(got, expected, exact() ? 0 : 3e-7F * expected);
+  }
+  /// One code beside the right one where division is not correctly rounded.
+  void check_code(std::uint8_t got, std::int32_t expected, const Args& args) const {
+    const int code = args.format == CodeType::i8 ? static_cast<std::int8_t>(got) : got;
+    ASSERT_LE(std::abs(code - expected), exact() ? 0 : 1);
+  }
+  void check_number(float got, float expected, float scale, const Args& args) const {
+    if (same(got, expected)) return;
+    ASSERT_FALSE(exact() && args.q.dtype == DType::f32) << got << " is not " << expected;
+    const float step = args.format == CodeType::i8 ? scale : std::abs(expected) / 2 + scale / 2;
+    ASSERT_NEAR(got, expected, exact() ? std::abs(expected) / 128 : 1.01F * step);
+  }
+};
+MOECL_ON_EVERY_DEVICE(QuantizeGroupsTest);
+
+/// Numbers of every size, zeros of both signs, a group of zeros.
+std::vector<double> mixed(std::size_t count, std::mt19937_64& engine) {
+  std::vector<double> x = normal(count, engine());
+  for (double& value : x) {
+    const auto choice = engine() % 16;
+    if (choice == 0) value = std::copysign(0.0, value);
+    if (choice == 1) value = std::ldexp(value, -static_cast<int>(engine() % 30));
+    if (choice == 2) value *= 300;
+  }
+  if (count > 40 && engine() % 2 == 0)
+    std::fill_n(x.begin() + static_cast<std::ptrdiff_t>(engine() % (count - 40)), 40, 0.0);
+  return x;
+}
+
+TEST_P(QuantizeGroupsTest, RandomShapesFormatsAndRules) {
+  std::mt19937_64 engine(1);
+  const std::int64_t group_sizes[] = {0, 1, 8, 16, 32, 64, 128};
+  for (int i = 0; i < 120; ++i) {
+    SCOPED_TRACE(i);
+    Case c;
+    c.args.format = formats[engine() % std::size(formats)];
+    c.args.rule = rules[engine() % std::size(rules)];
+    const bool integer = c.args.format == CodeType::i8;
+    if (integer && (is_mx(c.args.rule) || c.args.rule == ScaleRule::e4m3)) c.args.rule = ScaleRule::ratio;
+    const bool mx = is_mx(c.args.rule);
+    if (!of_tensor(c.args.rule))
+      c.args.group = engine() % 8 == 0 ? static_cast<std::int64_t>(engine() % 90) + 1 : group_sizes[engine() % 7];
+    if (c.args.rule == ScaleRule::e4m3) c.args.global_scale = static_cast<float>(engine() % 3000 + 1);
+    if (integer) c.args.rounding = static_cast<Rounding>(engine() % 3);
+    if (c.args.rule == ScaleRule::ratio) c.args.quotient = static_cast<Quotient>(engine() % 3);
+    if (c.args.rule == ScaleRule::given) c.args.quotient = static_cast<Quotient>(engine() % 2);
+    if (engine() % 4 == 0) c.args.least_amax = 0.25F;
+    if (engine() % 4 == 0) c.args.least_scale = 1.0F / (448 * 512);
+    if (engine() % 4 == 0) c.args.most_amax = 1.5F;
+    if (c.args.quotient == Quotient::largest_by_amax)
+      c.args.least_amax = c.args.least_scale = 0, c.args.most_amax = INFINITY;
+    c.width = static_cast<std::int64_t>(engine() % 200) + 1;
+    if (engine() % 8 == 0) c.width += 1100;
+    const DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
+    c.dtype = dtypes[engine() % 3];
+    const bool has_codes = integer || minifloat_of(c.args.format).bits() == 8;
+    if (has_codes && engine() % 2 == 0)
+      c.q = integer ? DType::i8 : c.args.format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
+    if ((mx || c.args.rule == ScaleRule::power_of_two) && engine() % 2 == 0) c.scale = DType::u8;
+    if (c.args.rule == ScaleRule::e4m3 && engine() % 2 == 0) c.scale = DType::f8_e4m3;
+    c.x = mixed(static_cast<std::size_t>(c.width) * (engine() % 6), engine);
+    check(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(QuantizeGroupsTest, EveryStorageTypeWidthAndRowCount) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t width : widths)
+      for (const std::int64_t rows : row_counts) {
+        if (dtype != DType::f32 && width != 17) continue;  // f32 walks the shapes
+        Case c{width, normal(static_cast<std::size_t>(rows * width), 2), {}, dtype, DType::f8_e4m3};
+        c.args.group = 128;
+        check(c);
+      }
+}
+
+TEST_P(QuantizeGroupsTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
+  // In the scale of all rows a single NaN would show.
+  for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows})
+    for (const ValidRows& rows : valid_rows()) {
+      Case c{33, normal(rows.valid.size() * 33, 3), {}, DType::f32, DType::f8_e4m3};
+      for (std::size_t i = 0; i < c.x.size(); ++i)
+        if (!rows.valid[i / 33]) c.x[i] = std::nan("");
+      c.args.rule = rule;
+      c.rows = rows;
+      check(c);
+    }
+}
+
+TEST_P(QuantizeGroupsTest, GathersRowsAndLeavesThoseOutOfRange) {
+  for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows})
+    for (const std::int32_t divisor : {1, 3}) {
+      Case c{40, normal(4 * 40, 13), {}, DType::f32, DType::i8};
+      c.args.format = CodeType::i8;
+      c.args.rule = rule;
+      c.args.divisor = divisor;
+      c.index = {3, 2, -1, 0, 12, 1, -3, 24, 5, 2147483647, -2147483647 - 1};
+      check(c);
+    }
+}
+
+TEST_P(QuantizeGroupsTest, ZerosHugeAndTinyGroups) {
+  for (const double amax : {0.0, 1e-45, 1e-38, 5e-36, 6e-36, 3e38})
+    for (const CodeType format : {CodeType::i8, CodeType::f8_e4m3, CodeType::f4_e2m1})
+      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two}) {
+        std::vector<double> row = normal(40, 4);
+        for (double& value : row) value = std::clamp(value, -1.0, 1.0) * amax;
+        row[7] = -amax;
+        Case c{40, row};
+        c.args.format = format;
+        c.args.rule = rule;
+        check(c);
+      }
+}
+
+TEST_P(QuantizeGroupsTest, NaNAndInfinityStayInTheirGroup) {
+  for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL})
+    for (const CodeType format : {CodeType::i8, CodeType::f8_e4m3, CodeType::f6_e2m3})
+      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::mx_floor, ScaleRule::e4m3, ScaleRule::given}) {
+        if (format == CodeType::i8 && (is_mx(rule) || rule == ScaleRule::e4m3)) continue;
+        Case c{96, normal(96, 5)};
+        c.x[40] = bad;
+        c.args.format = format;
+        c.args.rule = rule;
+        if (!of_tensor(rule)) c.args.group = 32;
+        check(c);
+        if (format != CodeType::f8_e4m3) continue;
+        c.q = DType::f8_e4m3;
+        check(c);
+      }
+}
+
+TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
+  const GuardedTensor x(device(), DType::f32, {3, 40}), q(device(), DType::f8_e4m3, {3, 40}),
+      q_i8(device(), DType::i8, {3, 40}), scale(device(), DType::f32, {3, 2}), bytes(device(), DType::u8, {3, 2}),
+      one(device(), DType::f32, {1});
+  const auto reason = [&](const auto& change, std::int32_t lanes = 0) {
+    Args args;
+    args.x = x;
+    args.group = 32;
+    args.q = q;
+    args.scale = scale;
+    change(args);
+    return quantize_groups::reject(args, {lanes}, device().caps());
+  };
+  EXPECT_EQ(reason([](Args&) {}), "");
+  EXPECT_EQ(reason([&](Args& args) { args.q = x, args.scale = {}; }), "");
+  EXPECT_EQ(reason([&](Args& args) { args.rule = ScaleRule::mx_floor, args.scale = bytes; }), "");
+  EXPECT_THAT(reason([&](Args& args) { args.x = q; }),
+              testing::HasSubstr("x: expected float [N, K], got f8_e4m3[3, 40]"));
+  EXPECT_THAT(reason([&](Args& args) { args.q = q_i8; }),
+              testing::HasSubstr("q: expected f8_e4m3 or float [3, 40], got i8[3, 40]"));
+  EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::f4_e2m1; }),
+              testing::HasSubstr("q: expected float [3, 40]"));
+  EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::u4; }),
+              testing::HasSubstr("format: expected i8 or a floating"));
+  EXPECT_THAT(reason([&](Args& args) { args.scale = {}; }),
+              testing::HasSubstr("scale: expected f32 [3, 2], got absent"));
+  EXPECT_THAT(reason([&](Args& args) { args.scale = bytes; }),
+              testing::HasSubstr("scale: expected f32 [3, 2], got u8[3, 2]"));
+  EXPECT_THAT(reason([&](Args& args) { args.group = 16; }), testing::HasSubstr("scale: expected f32 [3, 3]"));
+  EXPECT_THAT(reason([&](Args& args) { args.group = -1; }), testing::HasSubstr("-1 is negative"));
+  EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.scale = one; }),
+              testing::HasSubstr("one scale for all rows, but groups of 32 columns"));
+  EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.group = 0; }),
+              testing::HasSubstr("scale: expected one f32, got f32[3, 2]"));
+  EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::i8, args.rule = ScaleRule::mx_ceil; }),
+              testing::HasSubstr("are for floating-point codes, not for i8"));
+  EXPECT_THAT(reason([&](Args& args) { args.rounding = Rounding::toward_zero; }),
+              testing::HasSubstr("rounded to nearest even"));
+  EXPECT_THAT(reason([&](Args& args) { args.least_amax = -1; }), testing::HasSubstr("least_amax: -1 is negative"));
+  EXPECT_THAT(reason([&](Args& args) { args.most_amax = std::nanf(""); }), testing::HasSubstr("below least_amax"));
+  EXPECT_THAT(reason([&](Args& args) { args.global_scale = 2; }), testing::HasSubstr("belongs to the rule e4m3"));
+  EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::e4m3, args.global_scale = 0; }),
+              testing::HasSubstr("not positive"));
+  EXPECT_THAT(reason([&](Args& args) { args.index = scale; }), testing::HasSubstr("index: expected i32[R]"));
+  EXPECT_THAT(reason([&](Args& args) { args.divisor = 0; }), testing::HasSubstr("0 is not positive"));
+  EXPECT_THAT(reason([&](Args& args) { args.rows_per_expert = 3; }), testing::HasSubstr("3 needs row_ends"));
+  EXPECT_THAT(reason([](Args&) {}, 3), testing::HasSubstr("3 is no power of two"));
+  EXPECT_THROW(quantize_groups::enqueue(device().stream, {}), Error);
+}
+
+// Against data that other libraries made.
+
+/// A golden file's tensor by name.
+class GoldenFormats {
+ public:
+  explicit GoldenFormats(const std::string& name)
+      : file_(SafetensorsFile::open(data_path("formats/" + name + ".safetensors"))) {}
+  template <class T>
+  std::vector<T> read(const std::string& name) const {
+    const HostTensor tensor = file_.tensor(name);
+    std::vector<T> values(tensor.size_bytes / sizeof(T));
+    std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+    return values;
+  }
+  std::int64_t extent(const std::string& name, std::size_t axis) const { return file_.tensor(name).shape[axis]; }
+
+ private:
+  SafetensorsFile file_;
+};
+
+TEST_P(QuantizeGroupsTest, ConvertsEveryNumberAsTheGoldens) {
+  const std::pair<const char*, CodeType> kinds[] = {{"fp8_e4m3fn", CodeType::f8_e4m3},
+                                                    {"fp8_e5m2", CodeType::f8_e5m2},
+                                                    {"fp6_e2m3", CodeType::f6_e2m3},
+                                                    {"fp6_e3m2", CodeType::f6_e3m2},
+                                                    {"fp4_e2m1", CodeType::f4_e2m1}};
+  for (const auto& [kind, format] : kinds) {
+    SCOPED_TRACE(kind);
+    const GoldenFormats golden(std::string("convert_") + kind);
+    const auto codes = golden.read<std::uint8_t>("code_saturated"), is_nan = golden.read<std::uint8_t>("is_nan_input");
+    const auto table = golden.read<float>("decode_table");
+    const auto width = static_cast<std::int64_t>(codes.size());
+    const bool is_f8 = minifloat_of(format).bits() == 8;
+    const GuardedTensor x(device(), DType::f32, {1, width}, golden.read<float>("input_bits")),
+        q(device(), format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2, {1, width}),
+        values(device(), DType::f32, {1, width}), scale = upload(device(), DType::f32, {1}, {1});
+    Args args;
+    args.x = x;
+    args.format = format;
+    args.rule = ScaleRule::given;
+    args.scale = scale;
+    args.q = values;
+    quantize_groups::enqueue(device().stream, args);
+    const auto numbers = values.read<float>();
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      ASSERT_TRUE(is_nan[i] != 0 ? std::isnan(numbers[i]) : numbers[i] == table[codes[i]]) << "input " << i;
+    if (!is_f8) continue;
+    args.q = q;
+    quantize_groups::enqueue(device().stream, args);
+    const auto made = q.read<std::uint8_t>();
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      ASSERT_TRUE(is_nan[i] != 0 ? std::isnan(table[made[i]]) : made[i] == codes[i]) << "input " << i;
+  }
+}
+
+TEST_P(QuantizeGroupsTest, TokensAndGroupsAreThoseOfTheGoldens) {
+  struct Kind {
+    const char* file;
+    std::string input, prefix;
+    CodeType format;
+    DType q;
+    std::int64_t group;
+  };
+  const Kind kinds[] = {{"fp8_token_group_block", "input", "token", CodeType::f8_e4m3, DType::f8_e4m3, 0},
+                        {"fp8_token_group_block", "input", "token_e5m2", CodeType::f8_e5m2, DType::f8_e5m2, 0},
+                        {"fp8_token_group_block", "input", "group128", CodeType::f8_e4m3, DType::f8_e4m3, 128},
+                        {"fp8_token_group_block", "weight", "weight_channel", CodeType::f8_e4m3, DType::f8_e4m3, 0},
+                        {"int8_per_token_per_channel", "input", "input", CodeType::i8, DType::i8, 0},
+                        {"int8_per_token_per_channel", "weight", "weight", CodeType::i8, DType::i8, 0}};
+  for (const Kind& kind : kinds) {
+    SCOPED_TRACE(kind.prefix);
+    const GoldenFormats golden(kind.file);
+    const std::int64_t rows = golden.extent(kind.input, 0), width = golden.extent(kind.input, 1);
+    const GuardedTensor x(device(), DType::f32, {rows, width}, golden.read<float>(kind.input)),
+        q(device(), kind.q, {rows, width}),
+        scale(device(), DType::f32, {rows, golden.extent(kind.prefix + "_scale", 1)}),
+        values(device(), DType::f32, {rows, width});
+    Args args;
+    args.x = x;
+    args.format = kind.format;
+    args.group = kind.group;
+    args.q = q;
+    args.scale = scale;
+    for (const std::int32_t lanes : lane_choices) {
+      quantize_groups::enqueue(device().stream, args, {lanes});
+      Args numbers = args;
+      numbers.q = values;
+      quantize_groups::enqueue(device().stream, numbers, {lanes});
+      if (exact()) {
+        EXPECT_EQ(scale.read<float>(), golden.read<float>(kind.prefix + "_scale"));
+        EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>(kind.prefix + "_q"));
+        EXPECT_EQ(values.read<float>(), golden.read<float>(kind.prefix + "_dequant"));
+      } else {
+        const auto dequant = golden.read<float>(kind.prefix + "_dequant");
+        EXPECT_LE(relative_error(values.values(), {dequant.begin(), dequant.end()}), 0.01);
+      }
+    }
+  }
+}
+
+TEST_P(QuantizeGroupsTest, BlocksAreThoseOfTheGoldens) {
+  const GoldenFormats golden("mx_block32");
+  const GuardedTensor x(device(), DType::f32, {9, 192}, golden.read<float>("input")),
+      scale(device(), DType::u8, {9, 6}), values(device(), DType::f32, {9, 192}),
+      codes(device(), DType::f8_e4m3, {9, 192}), e5m2(device(), DType::f8_e5m2, {9, 192});
+  const std::pair<std::string, CodeType> kinds[] = {{"mxfp8_e4m3", CodeType::f8_e4m3},
+                                                    {"mxfp8_e5m2", CodeType::f8_e5m2},
+                                                    {"mxfp6_e2m3", CodeType::f6_e2m3},
+                                                    {"mxfp6_e3m2", CodeType::f6_e3m2},
+                                                    {"mxfp4_e2m1", CodeType::f4_e2m1}};
+  for (const auto& [kind, format] : kinds)
+    for (const std::int32_t lanes : lane_choices) {
+      SCOPED_TRACE(kind);
+      Args args;
+      args.x = x;
+      args.format = format;
+      args.group = 32;
+      args.rule = ScaleRule::mx_floor;
+      args.q = values;
+      args.scale = scale;
+      quantize_groups::enqueue(device().stream, args, {lanes});
+      EXPECT_EQ(scale.read<std::uint8_t>(), golden.read<std::uint8_t>(kind + ".scale_e8m0"));
+      EXPECT_EQ(values.read<float>(), golden.read<float>(kind + ".dequant"));
+      if (minifloat_of(format).bits() != 8) continue;
+      const GuardedTensor& q = format == CodeType::f8_e4m3 ? codes : e5m2;
+      args.q = q;
+      quantize_groups::enqueue(device().stream, args, {lanes});
+      EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>(kind + ".code"));
+    }
+}
+
+TEST_P(QuantizeGroupsTest, NvFp4IsThatOfTheGoldens) {
+  const GoldenFormats golden("nvfp4_block16");
+  const GuardedTensor x(device(), DType::f32, {24, 96}, golden.read<float>("input")),
+      scale(device(), DType::f8_e4m3, {24, 6}), values(device(), DType::f32, {24, 96});
+  for (const std::int32_t lanes : lane_choices) {
+    Args args;
+    args.x = x;
+    args.format = CodeType::f4_e2m1;
+    args.group = 16;
+    args.rule = ScaleRule::e4m3;
+    args.global_scale = golden.read<float>("global_scale")[0];
+    args.q = values;
+    args.scale = scale;
+    quantize_groups::enqueue(device().stream, args, {lanes});
+    if (exact()) {
+      EXPECT_EQ(scale.read<std::uint8_t>(), golden.read<std::uint8_t>("scale_e4m3"));
+      EXPECT_EQ(values.read<float>(), golden.read<float>("dequant"));
+    } else {
+      const auto dequant = golden.read<float>("dequant");
+      EXPECT_LE(relative_error(values.values(), {dequant.begin(), dequant.end()}), 0.01);
+    }
+  }
+}
+
+TEST_P(QuantizeGroupsTest, OneScaleOfATensorIsThatOfTheGoldens) {
+  const GoldenFormats golden("fp8_token_group_block");
+  const std::int64_t rows = golden.extent("weight", 0), width = golden.extent("weight", 1);
+  const GuardedTensor x(device(), DType::f32, {rows, width}, golden.read<float>("weight")),
+      q(device(), DType::f8_e4m3, {rows, width}), scale(device(), DType::f32, {1});
+  Args args;
+  args.x = x;
+  args.rule = ScaleRule::ratio_over_rows;
+  args.q = q;
+  args.scale = scale;
+  for (const std::int32_t lanes : lane_choices) {
+    quantize_groups::enqueue(device().stream, args, {lanes});
+    const float expected = golden.read<float>("weight_tensor_scale")[0];
+    EXPECT_NEAR(scale.read<float>()[0], expected, exact() ? 0 : 3e-7F * expected);
+    if (exact()) {
+      EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>("weight_tensor_q"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moecl::test
