@@ -55,11 +55,15 @@ Communicator Communicator::beside() const {
 }
 
 void Communicator::fork() {
-  if (lane_ != nullptr) wait_on_stream(stream(), {recorded(rank_stream())->handle()});
+  if (lane_ == nullptr) return;
+  wait_on_stream(stream(), {recorded(rank_stream())->handle()});
+  rank_stream().flush();  // a queue may wait for another only once that one is flushed
 }
 
 void Communicator::join() {
-  if (lane_ != nullptr) wait_on_stream(rank_stream(), {recorded(stream())->handle()});
+  if (lane_ == nullptr) return;
+  wait_on_stream(rank_stream(), {recorded(stream())->handle()});
+  stream().flush();
 }
 
 const TransportChoice& Communicator::transport(std::int32_t peer) const {

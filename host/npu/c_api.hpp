@@ -245,6 +245,7 @@ moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args
 
 }  // namespace moecl::c_api
 
+// NOLINTBEGIN(bugprone-macro-parentheses): `on` is a type
 /// The three C functions of an operator that is called with an `on`.
 #define MOECL_C_OPERATOR_ON(on, function, Args)                                                                 \
   moecl_status function##_defaults(function##_args* args) {                                                     \
@@ -258,5 +259,6 @@ moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args
     return moecl::c_api::operator_call<moecl::npu::Args>(called_with, args, call, num_wait_events, wait_events, \
                                                          out_event);                                            \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 #define MOECL_C_OPERATOR(function, Args) MOECL_C_OPERATOR_ON(moecl_stream, function, Args)
 #define MOECL_C_COLLECTIVE(function, Args) MOECL_C_OPERATOR_ON(moecl_communicator, function, Args)
