@@ -78,14 +78,20 @@ StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
 
 /// Reads of later chunks run beside writes of earlier ones.
 void StagedCopier::copy(const StagedJob& job) {
+  Source& source = source_of(job);
   std::string block;
   if (job.trace != nullptr) {
-    job.from_ready->wait();  // the block shall not show the wait for the sender
+    // The block shall not show the wait for the sender. The wait is for a command of this thread's own queue: rusticl
+    // keeps a queue locked while its owner is in clFinish, and the owner may be waiting for this very copy.
+    _cl_event* const ready = job.from_ready->handle();
+    Event came;
+    enqueue_marker(source.queue, {wait_for(ready), &came});
+    source.queue.view().flush();
+    came.wait();
     block =
         fmt::format("staged copy from rank {} to rank {}, {} bytes", job.from_rank, job.to_rank, job.from.size_bytes);
   }
   const Trace::Span span(job.trace, std::move(block));
-  Source& source = source_of(job);
   const std::uint64_t total = job.from.size_bytes, count = (total + chunk_bytes - 1) / chunk_bytes;
   std::array<Event, slots> read, written;
   const auto bytes_of = [&](std::uint64_t chunk) { return std::min(chunk_bytes, total - chunk * chunk_bytes); };

@@ -35,7 +35,7 @@ COMPOSITIONS = {
     "npu_dequant_swiglu_quant": "gated_activation group_list",
     "_C_ascend.npu_dequant_swiglu_quant": "gated_activation",
     "npu_quant_matmul": "grouped_gemm pack_weights",
-    "npu_grouped_matmul": "gated_activation group_list grouped_gemm pack_weights",
+    "npu_grouped_matmul": "gated_activation group_list grouped_gemm pack_codes pack_scales pack_weights",
     "npu_grouped_matmul_swiglu_quant": "gated_activation group_list grouped_gemm pack_weights",
     "npu_grouped_matmul_swiglu_quant_v2": "gated_activation group_list grouped_gemm pack_weights",
     "_C_ascend.grouped_matmul_swiglu_quant": "gated_activation group_list grouped_gemm pack_weights",
