@@ -25,16 +25,17 @@ class All2AllV final : public Strategy {
 
     WorkspaceLayout layout;
     const SortedSlots::Layout own(layout, slots, rank_.experts, caps);
-    const std::uint64_t ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts)),
-                        permuted = layout.add(bytes_of(problem_.dtype, slots, problem_.hidden));
+    const std::uint64_t ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts));
+    row_ = WireRow::to_experts(problem_, tokens);
+    const WireRows::Layout permuted(layout, row_, slots, problem_.hidden);
     const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
+    const TensorView ids = tokens.ids.rows(share_.begin, share_.count);
     weights_ = weights_of(tokens, share_);
     const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
     slot_rows_ = sorted.slot_rows;
-    rows_ = tensor_at(memory, permuted, problem_.dtype, slots, problem_.hidden);
+    rows_ = permuted.in(memory);
     // Slots without an expert stand past the last row end.
-    gather_rows::enqueue(stream, {x, sorted.sorted_slots, top_k, sorted.row_ends, 0, rows_});
+    pack_rows(stream, rows_of(tokens, share_), sorted.sorted_slots, top_k, sorted.row_ends, rows_);
     const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
     rank_.ep.fork();
     rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
@@ -51,12 +52,12 @@ class All2AllV final : public Strategy {
     ends_read_.wait();
     plan_exchange();
     WorkspaceLayout layout;
-    const std::uint64_t window = layout.add(bytes_of(problem_.dtype, received_, problem_.hidden));
+    const WireRows::Layout window(layout, row_, received_, problem_.hidden);
     blocks_ = layout.add(block_ends_.size() * sizeof(std::int32_t));
     groups_ = layout.add(bytes_of(DType::i32, received_));
     by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps);
     into_ = receive_memory_.reserve(*stream.context, layout.total_bytes());
-    window_ = tensor_at(into_, window, problem_.dtype, received_, problem_.hidden);
+    window_ = window.in(into_);
     exchange(rows_, sends_, window_, receives_);
   }
 
@@ -74,7 +75,8 @@ class All2AllV final : public Strategy {
     const SortedSlots in_order = SortedSlots::sort(stream, *by_expert_, into_, expert_of_row, 0, experts, TensorView());
     received_rows_ = in_order.slot_rows;
     RoutedRows routed;
-    routed.x = window_;
+    routed.x = window_.codes;
+    routed.x_scale = window_.scale;
     routed.index = in_order.sorted_slots;
     routed.row_ends = in_order.row_ends;
     routed.rows = received_;
@@ -90,12 +92,12 @@ class All2AllV final : public Strategy {
                         share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
     const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden);
-    came_home_ = tensor_at(memory, home, DType::f32, slots, problem_.hidden);
+    came_home_ = {tensor_at(memory, home, DType::f32, slots, problem_.hidden), {}};
     share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
     out_ = out;
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
-    exchange(send, receives_, came_home_, sends_);
+    exchange({send, {}}, receives_, came_home_, sends_);
   }
 
   void finish_combine() override {
@@ -142,14 +144,16 @@ class All2AllV final : public Strategy {
   static Communicator::Blocks blocks_of(const Runs& runs, const TensorView& rows) {
     Communicator::Blocks blocks;
     for (std::size_t r = 0; r < runs.rows.size(); ++r) {
-      blocks.offsets.push_back(bytes_of(rows.dtype, runs.first[r], rows.shape[1]));
-      blocks.bytes.push_back(bytes_of(rows.dtype, runs.rows[r], rows.shape[1]));
+      blocks.offsets.push_back(bytes_of(rows, runs.first[r]));
+      blocks.bytes.push_back(bytes_of(rows, runs.rows[r]));
     }
     return blocks;
   }
-  void exchange(const TensorView& from, const Runs& sends, const TensorView& to, const Runs& receives) {
-    rank_.ep.all_to_all_v(from.buffer.slice(0, from.size_bytes()), blocks_of(sends, from),
-                          to.buffer.slice(0, to.size_bytes()), blocks_of(receives, to));
+  void exchange(const WireRows& from, const Runs& sends, const WireRows& to, const Runs& receives) {
+    WireRows::each(from, to, [&](const TensorView& send, const TensorView& recv) {
+      rank_.ep.all_to_all_v(send.buffer.slice(0, send.size_bytes()), blocks_of(sends, send),
+                            recv.buffer.slice(0, recv.size_bytes()), blocks_of(receives, recv));
+    });
   }
 
   ExpertRank rank_;
@@ -165,7 +169,9 @@ class All2AllV final : public Strategy {
   BufferView into_;
   std::uint64_t blocks_ = 0, groups_ = 0;
   std::optional<SortedSlots::Layout> by_expert_;
-  TensorView weights_, rows_, slot_rows_, window_, received_rows_, came_home_, share_out_, out_;
+  WireRow row_;
+  WireRows rows_, window_, came_home_;
+  TensorView weights_, slot_rows_, received_rows_, share_out_, out_;
 };
 
 }  // namespace

@@ -27,16 +27,19 @@ class AllGather final : public Strategy {
     const std::int64_t slots = total_ * top_k;
 
     WorkspaceLayout layout;
-    const std::uint64_t x = layout.add(bytes_of(problem_.dtype, total_, problem_.hidden)),
-                        ids = layout.add(bytes_of(DType::i32, total_, top_k)),
+    const WireRow row = WireRow::to_experts(problem_, tokens);
+    const WireRows::Layout own(layout, row, row.scale ? tokens.x.shape[0] : 0, problem_.hidden),
+        all(layout, row, total_, problem_.hidden);
+    const std::uint64_t ids = layout.add(bytes_of(DType::i32, total_, top_k)),
                         weights = layout.add(bytes_of(DType::f32, total_, top_k));
     sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
     const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    all_x_ = tensor_at(memory, x, problem_.dtype, total_, problem_.hidden);
+    const WireRows mine = packed(stream, {tokens.x, tokens.x_scale}, own, memory);
+    all_x_ = all.in(memory);
     all_ids_ = tensor_at(memory, ids, DType::i32, total_, top_k);
     fault_ = tokens.fault;
     rank_.ep.fork();
-    collect(tokens.x, all_x_);
+    WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
     collect(tokens.ids, all_ids_);
     all_weights_ = {};
     if (tokens.weights.present()) {
@@ -53,7 +56,8 @@ class AllGather final : public Strategy {
                                                  std::max(rank_.experts, first + sort_->experts), fault_);
     slot_rows_ = sorted.slot_rows;
     RoutedRows routed;
-    routed.x = all_x_;
+    routed.x = all_x_.codes;
+    routed.x_scale = all_x_.scale;
     routed.index = sorted.sorted_slots;
     routed.index_divisor = problem_.top_k;
     routed.row_ends = sorted.row_ends;
@@ -94,7 +98,7 @@ class AllGather final : public Strategy {
   /// Every dp rank's rows, one after the other.
   void collect(const TensorView& mine, const TensorView& all) {
     std::vector<std::uint64_t> bytes;
-    for (const std::int64_t count : tokens_) bytes.push_back(bytes_of(all.dtype, count, all.shape[1]));
+    for (const std::int64_t count : tokens_) bytes.push_back(bytes_of(all, count));
     const BufferView own = mine.buffer.slice(0, mine.size_bytes());
     if (!by_broadcast_) return rank_.dp.all_gather_v(own, all.buffer.slice(0, all.size_bytes()), bytes);
     std::uint64_t offset = 0;
@@ -114,7 +118,8 @@ class AllGather final : public Strategy {
   // Between the steps.
   BufferView memory_;
   std::optional<SortedSlots::Layout> sort_;
-  TensorView all_x_, all_ids_, all_weights_, fault_, slot_rows_;
+  WireRows all_x_;
+  TensorView all_ids_, all_weights_, fault_, slot_rows_;
 };
 
 }  // namespace

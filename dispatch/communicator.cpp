@@ -72,7 +72,14 @@ const TransportChoice& Communicator::transport(std::int32_t peer) const {
 }
 
 std::uint64_t Communicator::bytes_received() const {
-  return group_->rank(members_[static_cast<std::size_t>(rank_)]).bytes_received;
+  const auto& from = group_->rank(members_[static_cast<std::size_t>(rank_)]).bytes_received;
+  return std::accumulate(from.begin(), from.end(), std::uint64_t{0});
+}
+
+std::uint64_t Communicator::bytes_received(std::int32_t peer) const {
+  require(peer >= 0 && peer < size(), "communicator: rank {} is not in [0, {})", peer, size());
+  return group_->rank(members_[static_cast<std::size_t>(rank_)])
+      .bytes_received[static_cast<std::size_t>(members_[static_cast<std::size_t>(peer)])];
 }
 
 Communicator Communicator::part(const std::vector<std::int32_t>& members) const {

@@ -47,7 +47,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     if (pull.to.size_bytes == 0) continue;
     const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
     const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
-    if (pull.peer != self.rank_) me.bytes_received += pull.to.size_bytes;
+    if (pull.peer != self.rank_) count_received(pull.peer, pull.to.size_bytes);
     if (staged_between(pull.peer, self.rank_)) {
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;

@@ -73,6 +73,10 @@ struct Communicator::Exchange {
   /// @param free  When nobody needs what this rank's memory holds.
   void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free);
 
+  void count_received(std::int32_t from, std::uint64_t bytes) const {
+    me.bytes_received[static_cast<std::size_t>(self.members_[static_cast<std::size_t>(from)])] += bytes;
+  }
+
   /// A copy by the copier of `to`.
   StagedJob staged_job(std::int32_t from, BufferView source, std::int32_t to, BufferView target) const;
 

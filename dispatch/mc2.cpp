@@ -1,7 +1,6 @@
 // MC2: windows of fixed capacity. Every rank sends every rank a slab of as many rows as it could need at most, so sizes
 // are known before any token is routed, and the counts stay on the devices.
 #include <moecl/context.hpp>
-#include <moecl/gather_rows.hpp>
 #include <moecl/window_slots.hpp>
 
 #include <algorithm>
@@ -34,24 +33,25 @@ class Mc2 final : public Strategy {
     const std::uint64_t outgoing = layout.add(bytes_of(DType::i32, rows)),
                         ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts)),
                         incoming = layout.add(bytes_of(DType::i32, rows)),
-                        home = layout.add(bytes_of(DType::i32, slots)),
-                        sent = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden)),
-                        window = layout.add(bytes_of(problem_.dtype, rows, problem_.hidden));
+                        home = layout.add(bytes_of(DType::i32, slots));
+    const WireRow row = WireRow::to_experts(problem_, tokens);
+    const WireRows::Layout sent(layout, row, rows, problem_.hidden), window(layout, row, rows, problem_.hidden);
     const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
 
-    const TensorView x = tokens.x.rows(share_.begin, share_.count), ids = tokens.ids.rows(share_.begin, share_.count);
+    const TensorView ids = tokens.ids.rows(share_.begin, share_.count);
     weights_ = weights_of(tokens, share_);
-    const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
+    const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, rank_.ep_first_expert,
+                                                 rank_.ep_first_expert + rank_.experts, tokens.fault);
     const TensorView to_send = tensor_at(memory, outgoing, DType::i32, rows);
     window_slots::enqueue(stream, window_slots::Outgoing{sorted.row_ends, sorted.sorted_slots, ranks, to_send});
-    const TensorView send = tensor_at(memory, sent, problem_.dtype, rows, problem_.hidden);
-    gather_rows::enqueue(stream, {x, to_send, top_k, {}, 0, send});
+    const WireRows send = sent.in(memory);
+    window_ = window.in(memory);
+    pack_rows(stream, rows_of(tokens, share_), to_send, top_k, {}, send);
     home_ = tensor_at(memory, home, DType::i32, slots);
     window_slots::enqueue(stream, window_slots::Home{sorted.row_ends, sorted.slot_rows, ranks, capacity_, home_});
 
     all_ends_ = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
     local_ids_ = tensor_at(memory, incoming, DType::i32, rows, 1);
-    window_ = tensor_at(memory, window, problem_.dtype, rows, problem_.hidden);
     rank_.ep.fork();
     rank_.ep.all_gather(sorted.row_ends.buffer, all_ends_.buffer);
     exchange_slabs(send, window_);
@@ -65,10 +65,11 @@ class Mc2 final : public Strategy {
         SortedSlots::sort(stream, *received_, memory_, local_ids_, 0, received_->experts, TensorView());
     window_rows_ = in_order.slot_rows;
     RoutedRows routed;
-    routed.x = window_;
+    routed.x = window_.codes;
+    routed.x_scale = window_.scale;
     routed.index = in_order.sorted_slots;
     routed.row_ends = in_order.row_ends;
-    routed.rows = window_.shape[0];
+    routed.rows = window_.codes.shape[0];
     return routed;
   }
 
@@ -76,16 +77,16 @@ class Mc2 final : public Strategy {
     const StreamView stream = rank_.ep.rank_stream();
     const std::int64_t rows = rank_.ep.size() * capacity_;
     WorkspaceLayout layout;
-    const std::uint64_t sent = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
-                        window = layout.add(bytes_of(DType::f32, rows, problem_.hidden)),
-                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const WireRow row = WireRow::to_home(problem_, DType::f32);
+    const WireRows::Layout sent(layout, row, rows, problem_.hidden), window(layout, row, rows, problem_.hidden);
+    const std::uint64_t share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView send = tensor_at(memory, sent, DType::f32, rows, problem_.hidden);
-    came_home_ = tensor_at(memory, window, DType::f32, rows, problem_.hidden);
+    const WireRows send = sent.in(memory);
+    came_home_ = window.in(memory);
     share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
     out_ = out;
     // Back to where each row stood in the window.
-    gather_rows::enqueue(stream, {expert_rows, window_rows_, 1, {}, 0, send});
+    pack_rows(stream, {expert_rows, {}}, window_rows_, 1, {}, send);
     rank_.ep.fork();
     exchange_slabs(send, came_home_);
   }
@@ -100,15 +101,17 @@ class Mc2 final : public Strategy {
   }
 
  private:
-  void exchange_slabs(const TensorView& send, const TensorView& recv) {
-    const std::uint64_t slab = bytes_of(send.dtype, capacity_, problem_.hidden);
-    Communicator::Blocks blocks;
-    for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
-      blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
-      blocks.bytes.push_back(slab);
-    }
-    rank_.ep.all_to_all_v(send.buffer.slice(0, send.size_bytes()), blocks, recv.buffer.slice(0, recv.size_bytes()),
-                          blocks);
+  void exchange_slabs(const WireRows& send, const WireRows& recv) {
+    WireRows::each(send, recv, [&](const TensorView& from, const TensorView& to) {
+      const std::uint64_t slab = from.size_bytes() / static_cast<std::uint64_t>(rank_.ep.size());
+      Communicator::Blocks blocks;
+      for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
+        blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
+        blocks.bytes.push_back(slab);
+      }
+      rank_.ep.all_to_all_v(from.buffer.slice(0, from.size_bytes()), blocks, to.buffer.slice(0, to.size_bytes()),
+                            blocks);
+    });
   }
 
   ExpertRank rank_;
@@ -119,7 +122,8 @@ class Mc2 final : public Strategy {
   // Between the steps.
   BufferView memory_;
   std::optional<SortedSlots::Layout> received_;
-  TensorView weights_, home_, all_ends_, local_ids_, window_, window_rows_, came_home_, share_out_, out_;
+  WireRows window_, came_home_;
+  TensorView weights_, home_, all_ends_, local_ids_, window_rows_, share_out_, out_;
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
     state_->ranks.push_back(std::make_unique<State::Rank>());
     state_->ranks.back()->main.stream = stream;
+    state_->ranks.back()->bytes_received = std::vector<std::atomic<std::uint64_t>>(streams.size());
   }
   for (const StreamView& stream : streams)
     if (streams.size() > 1) stream.context->kernels().share_between_queues(*stream.device);

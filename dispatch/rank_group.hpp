@@ -22,7 +22,7 @@ struct Communicator::Lane {
 struct RankGroup::State {
   struct Rank {
     Communicator::Lane main;
-    std::atomic<std::uint64_t> bytes_received{0};
+    std::vector<std::atomic<std::uint64_t>> bytes_received;  ///< from each rank
   };
 
   GroupOptions options;

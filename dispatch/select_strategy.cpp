@@ -4,10 +4,10 @@
 
 namespace moecl {
 
-StrategyChoice select_strategy(const SelectStrategy& problem) {
-  require(problem.ep_size >= 1 && problem.tp_size >= 1 && problem.max_tokens >= 0 && problem.tokens_per_rank >= 1,
-          "select_strategy: ep {}, tp {}, {} tokens, {} a rank", problem.ep_size, problem.tp_size, problem.max_tokens,
-          problem.tokens_per_rank);
+namespace {
+
+StrategyChoice choose(const SelectStrategy& problem) {
+  if (problem.wanted) return {*problem.wanted, "asked for"};
   if (problem.ep_size == 1) return {StrategyKind::all_gather, "one rank: nothing to exchange"};
   if (problem.sharding == ExpertSharding::intermediate)
     return {StrategyKind::all_gather, "every rank has a part of every expert, so all need all tokens"};
@@ -17,6 +17,24 @@ StrategyChoice select_strategy(const SelectStrategy& problem) {
             fmt::format("at most {} tokens a dp rank fit windows of {}", problem.max_tokens, capacity)};
   return {StrategyKind::all2all_v,
           fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", problem.max_tokens, capacity)};
+}
+
+}  // namespace
+
+StrategyChoice select_strategy(const SelectStrategy& problem) {
+  require(problem.ep_size >= 1 && problem.tp_size >= 1 && problem.max_tokens >= 0 && problem.tokens_per_rank >= 1,
+          "select_strategy: ep {}, tp {}, {} tokens, {} a rank", problem.ep_size, problem.tp_size, problem.max_tokens,
+          problem.tokens_per_rank);
+  require(problem.ranks_per_node >= 0 && (problem.ranks_per_node == 0 || problem.ep_size % problem.ranks_per_node == 0),
+          "select_strategy: nodes of {} do not divide {} ranks", problem.ranks_per_node, problem.ep_size);
+  StrategyChoice choice = choose(problem);
+  const std::int32_t nodes = problem.ranks_per_node == 0 ? 1 : problem.ep_size / problem.ranks_per_node;
+  if (nodes > 1)
+    choice.reason +=
+        fmt::format("; over {} nodes of {} ranks {}", nodes, problem.ranks_per_node,
+                    choice.kind == StrategyKind::mc2 ? "in two levels, so that a token crosses to a node once"
+                                                     : "as if they were one, since only mc2 has two levels");
+  return choice;
 }
 
 StrategyKind strategy_from_name(std::string_view text) {

@@ -10,21 +10,28 @@
 namespace moecl {
 namespace {
 
-std::vector<std::int32_t> column_of(std::int32_t world, std::int32_t tp, std::int32_t tp_rank) {
+/// Of ranks counted in rows of `width`: one of each row, and all of one.
+std::vector<std::int32_t> column_of(std::int32_t world, std::int32_t width, std::int32_t column) {
   std::vector<std::int32_t> members;
-  for (std::int32_t rank = tp_rank; rank < world; rank += tp) members.push_back(rank);
+  for (std::int32_t rank = column; rank < world; rank += width) members.push_back(rank);
   return members;
 }
 
-std::vector<std::int32_t> row_of(std::int32_t tp, std::int32_t dp_rank) {
+std::vector<std::int32_t> row_of(std::int32_t width, std::int32_t row) {
   std::vector<std::int32_t> members;
-  for (std::int32_t rank = 0; rank < tp; ++rank) members.push_back(dp_rank * tp + rank);
+  for (std::int32_t column = 0; column < width; ++column) members.push_back(row * width + column);
   return members;
 }
 
 std::int32_t checked_tp(const Communicator& world, std::int32_t tp) {
   require(tp >= 1 && world.size() % tp == 0, "parallel: tp {} does not divide {} ranks", tp, world.size());
   return tp;
+}
+
+std::int32_t checked_node(const Communicator& world, std::int32_t ranks_per_node) {
+  require(ranks_per_node >= 0 && (ranks_per_node == 0 || world.size() % ranks_per_node == 0),
+          "parallel: nodes of {} ranks do not divide {} ranks", ranks_per_node, world.size());
+  return ranks_per_node == 0 ? world.size() : ranks_per_node;
 }
 
 }  // namespace
@@ -44,10 +51,12 @@ const char* name(StrategyKind kind) noexcept {
 }
 
 ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count,
-                       ExpertSharding shard_by)
+                       ExpertSharding shard_by, std::int32_t ranks_per_node)
     : ep(world),
       dp(world.part(column_of(world.size(), checked_tp(world, tp_size), world.rank() % tp_size))),
       tp(world.part(row_of(tp_size, world.rank() / tp_size))),
+      node(world.part(row_of(checked_node(world, ranks_per_node), world.rank() / checked_node(world, ranks_per_node)))),
+      peers(world.part(column_of(world.size(), node.size(), node.rank()))),
       sharding(shard_by),
       experts(expert_count),
       first_expert(0),
@@ -63,6 +72,8 @@ ExpertRank ExpertRank::beside() const {
   other.ep = ep.beside();
   other.dp = other.ep.part(column_of(ep.size(), tp.size(), tp.rank()));
   other.tp = other.ep.part(row_of(tp.size(), dp.rank()));
+  other.node = other.ep.part(row_of(node.size(), peers.rank()));
+  other.peers = other.ep.part(column_of(ep.size(), node.size(), node.rank()));
   return other;
 }
 
@@ -71,6 +82,19 @@ ExpertRank ExpertRank::with_own_tokens() const {
   other.dp = ep;
   other.tp = ep.part({ep.rank()});
   return other;
+}
+
+ExpertRank ExpertRank::of_node() const {
+  const std::int32_t first_rank = ep.rank() - node.rank();
+  const Share first = share_of(experts, ep.size(), first_rank),
+              last = share_of(experts, ep.size(), first_rank + node.size() - 1);
+  ExpertRank alone = *this;
+  alone.ep = alone.dp = node;
+  alone.tp = alone.peers = node.part({node.rank()});
+  alone.ep_first_expert = static_cast<std::int32_t>(first.begin);
+  // A node without experts counts one that nobody chooses.
+  alone.experts = static_cast<std::int32_t>(std::max<std::int64_t>(last.begin + last.count - first.begin, 1));
+  return alone;
 }
 
 RoutedRows Strategy::dispatch(const TokensIn& tokens) {
@@ -89,6 +113,8 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
       problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
       "strategy: hidden {}, top_k {} of {} experts, dtype {}", problem.hidden, problem.top_k, rank.experts,
       name(problem.dtype));
+  require(problem.wire == WireFormat::none || kind != StrategyKind::mc2 || problem.hidden % 8 == 0,
+          "strategy mc2: wire {} groups columns by 8, hidden is {}", name(problem.wire), problem.hidden);
   if (rank.sharding == ExpertSharding::intermediate && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v))
     fail(ErrorCode::unsupported,
          "strategy {}: sends tokens to whole experts; where each rank has a part of every "
@@ -96,7 +122,7 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
          name(kind));
   switch (kind) {
     case StrategyKind::mc2:
-      return make_mc2(rank, problem);
+      return rank.peers.size() == 1 ? make_mc2(rank, problem) : make_mc2_over_nodes(rank, problem);
     case StrategyKind::all2all_v:
       return make_all2all_v(rank, problem);
     default:
@@ -107,18 +133,22 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
 std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem,
                                           const TokensIn& tokens) {
   Communicator ep = rank.ep;
-  const auto all =
-      ep.share("dispatch", {tokens.x.shape[0], problem.hidden, problem.top_k, static_cast<std::int64_t>(problem.dtype),
-                            rank.experts, tokens.weights.present() ? 1 : 0});
+  const std::pair<const char*, std::int64_t> agreed[] = {{"hidden", problem.hidden},
+                                                         {"top_k", problem.top_k},
+                                                         {"dtype", static_cast<std::int64_t>(problem.dtype)},
+                                                         {"wire", static_cast<std::int64_t>(problem.wire)},
+                                                         {"experts", rank.experts},
+                                                         {"ranks of a node", rank.node.size()},
+                                                         {"weights", tokens.weights.present() ? 1 : 0},
+                                                         {"x_scale", tokens.x_scale.present() ? 1 : 0}};
+  std::vector<std::int64_t> mine = {tokens.x.shape[0]};
+  for (const auto& number : agreed) mine.push_back(number.second);
+  const auto all = ep.share("dispatch", mine);
   std::vector<std::int64_t> counts;
   for (std::size_t r = 0; r < all.size(); ++r) {
     for (std::size_t i = 1; i < all[r].size(); ++i)
-      require(
-          all[r][i] == all[0][i],
-          "dispatch: rank {} has hidden {}, top_k {}, dtype {}, {} experts and {} weights, rank 0 has {}, {}, {}, {} "
-          "and {}",
-          r, all[r][1], all[r][2], name(static_cast<DType>(all[r][3])), all[r][4], all[r][5] != 0 ? "with" : "no",
-          all[0][1], all[0][2], name(static_cast<DType>(all[0][3])), all[0][4], all[0][5] != 0 ? "with" : "no");
+      require(all[r][i] == all[0][i], "dispatch: {}: rank {} has {}, rank 0 has {}", agreed[i - 1].first, r, all[r][i],
+              all[0][i]);
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
     require(all[r][0] == all[first][0], "dispatch: ranks {} and {} are one tp group but have {} and {} tokens", first,
             r, all[first][0], all[r][0]);
@@ -156,10 +186,11 @@ SortedSlots SortedSlots::sort(StreamView stream, const Layout& layout, BufferVie
   return sorted;
 }
 
-void combine_home(const ExpertRank& rank, TensorView rows, TensorView slot_rows, TensorView weights, TensorView share,
-                  TensorView out) {
+void combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
+                  TensorView share, TensorView out) {
   combine::Args args;
-  args.rows = rows;
+  args.rows = rows.codes;
+  args.rows_scale = rows.scale;
   args.slot_rows = slot_rows;
   args.weights = weights;
   args.out = rank.tp.size() == 1 ? out : share;

@@ -86,7 +86,7 @@ void Window::fence() {
       state_->open[static_cast<std::size_t>(peer)] = note.ready;
       if (peer == mine) continue;
       const std::uint64_t received = note.numbers[static_cast<std::size_t>(mine)];
-      exchange.me.bytes_received += received;
+      exchange.count_received(peer, received);
       if (!exchange.staged_between(peer, mine))
         done.push_back(note.ready->handle());
       else

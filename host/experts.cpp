@@ -32,7 +32,7 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::
     : product_rows(workspace.add(f32_bytes(rows, std::max(2 * shape.intermediate, shape.hidden)))),
       activated_rows(workspace.add(f32_bytes(rows, shape.intermediate))) {}
 
-void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
+void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool dispatched,
                       DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
                       TensorView out) const {
   if (batched_.gate_up.present()) {
@@ -44,9 +44,10 @@ void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, b
   for (const ExpertSegment& segment : segments_) {
     grouped_gemm::Args args;
     args.a = a;
-    if (gathered) {
+    if (dispatched) {
       args.a_index = rows.index;
       args.index_divisor = rows.index_divisor;
+      args.a_scale = rows.x_scale;
     }
     (segment.*weights).multiply(args);
     args.first_expert = segment.first_expert;
@@ -62,7 +63,7 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   const TensorView activated = f32_rows(workspace, layout.activated_rows, rows.rows, shape_.intermediate);
   const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
 
-  product(stream, rows, rows.x, rows.index.present(), &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
+  product(stream, rows, rows.x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
   gated_activation::Args activation;
   activation.x = gate_up;
   activation.row_ends = rows.row_ends;

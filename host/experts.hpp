@@ -31,7 +31,7 @@ class Experts {
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
-  void product(StreamView stream, const RoutedRows& rows, TensorView a, bool gathered,
+  void product(StreamView stream, const RoutedRows& rows, TensorView a, bool dispatched,
                DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
 
   MoeShape shape_;

@@ -44,7 +44,7 @@ MicroBatch::MicroBatch(const ExpertRank& rank, const ParallelPlan& plan, const L
       parts_(parts),
       places_(places),
       strategy_(Strategy::make(plan.strategy, plan.replace_allreduce ? rank.with_own_tokens() : rank,
-                               {parts.shape.hidden, parts.shape.router.top_k, parts.options.dtype})) {}
+                               {parts.shape.hidden, parts.shape.router.top_k, parts.options.dtype, plan.wire})) {}
 
 void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_token) {
   const MoeShape& shape = parts_.shape;

@@ -8,6 +8,7 @@
 #if ROWS_SCALED
 #include "kernels_cl/lib/quantize_row.clh"
 
+inline float16 rounded_to_f32(float16 x) { return x; }
 inline float16 rounded_to_bf16(float16 x) { return as_float16(convert_uint16(bf16_bits16(x)) << 16); }
 
 inline float16 load_scaled(const __global STORAGE(ROWS_DTYPE) * row, const __global STORAGE(SCALE_DTYPE) * scale, int first,

@@ -84,9 +84,8 @@ std::string reject_rows(const Args& args, std::int64_t hidden) {
   if (rows.rank != 2 || rows.dtype != DType::i8 || rows.shape[1] != hidden || hidden % 8 != 0)
     return fmt::format("rows: expected i8[R, {}] of whole groups of 8 beside rows_scale, got {}", hidden,
                        rows.describe());
-  if (!is_float_matrix(scale, rows.shape[0], hidden / 8) || scale.dtype == DType::f32 || !scale.contiguous())
-    return fmt::format("rows_scale: expected f16 or bf16 [{}, {}], got {}", rows.shape[0], hidden / 8,
-                       scale.describe());
+  if (!is_float_matrix(scale, rows.shape[0], hidden / 8) || !scale.contiguous())
+    return fmt::format("rows_scale: expected float [{}, {}], got {}", rows.shape[0], hidden / 8, scale.describe());
   return {};
 }
 

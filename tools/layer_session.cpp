@@ -4,6 +4,7 @@
 #include <moecl/layer_weights.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -76,6 +77,12 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--sub-devices", sub_devices,
                    "divide a device among its ranks instead of sharing it, where it can be");
+  command.add_option("--topology", topology, "ranks of each node, all the same (default: one node)")
+      ->delimiter(',')
+      ->type_name("A,B,...");
+  command.add_option("--wire", wire, "how hidden states travel between ranks")
+      ->check(CLI::IsMember({"none", "int8"}))
+      ->capture_default_str();
   device.add_to(command);
 }
 
@@ -88,6 +95,12 @@ void LayerOptions::check() const {
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(micro_batches == 1 || !alone(),
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
+  for (const int node : topology)
+    refuse_unless(node >= 1 && node == topology.front(),
+                  fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));
+  refuse_unless(topology.empty() || static_cast<int>(topology.size()) * topology.front() == ranks,
+                fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
+  refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
   refuse_unless(act_quant == "auto" || act_quant == "none",
                 "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),

@@ -23,13 +23,14 @@ struct LayerOptions {
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear";
+  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear", wire = "none";
   int ranks = 1, tp = 1, redundant_experts = 0;
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   int micro_batches = 1;
   bool sub_devices = false;
   std::vector<std::int64_t> tokens_per_rank;
+  std::vector<int> topology;  ///< ranks of each node; empty: one node
   DeviceOptions device;
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
@@ -41,6 +42,7 @@ struct LayerOptions {
   ExpertSharding sharding() const {
     return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
   }
+  int ranks_per_node() const { return topology.empty() ? ranks : topology.front(); }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };
@@ -56,6 +58,7 @@ struct ForwardTimes {
   std::vector<double> us;             ///< one a timed pass, sorted; of several ranks the slowest's
   std::uint64_t host_syncs = 0;       ///< blocking calls of one rank in one forward
   std::uint64_t bytes_exchanged = 0;  ///< received by ranks from each other in one forward, summed
+  std::uint64_t bytes_between_nodes = 0;
 };
 
 /// What was chosen and what it took, for the summary.

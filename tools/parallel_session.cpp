@@ -36,7 +36,7 @@ class ParallelSession final : public LayerSession {
 
  private:
   ExpertRank place_of(const Communicator& world) const {
-    return {world, options_.tp, placement_.physical(), options_.sharding()};
+    return {world, options_.tp, placement_.physical(), options_.sharding(), options_.ranks_per_node()};
   }
   std::vector<std::int64_t> deal(std::int64_t tokens) const;
   void load(std::int64_t most_tokens);
@@ -45,9 +45,13 @@ class ParallelSession final : public LayerSession {
     for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
     return sum;
   }
-  static std::uint64_t bytes_received(RankGroup& group) {
+  /// Bytes that ranks have received from each other so far, from those of other nodes alone if `between_nodes`.
+  std::uint64_t received(bool between_nodes) {
     std::uint64_t sum = 0;
-    for (std::int32_t rank = 0; rank < group.size(); ++rank) sum += group.communicator(rank).bytes_received();
+    const std::int32_t node = options_.ranks_per_node();
+    for (std::int32_t to = 0; to < group_.size(); ++to)
+      for (std::int32_t from = 0; from < group_.size(); ++from)
+        if (!between_nodes || to / node != from / node) sum += group_.communicator(to).bytes_received(from);
     return sum;
   }
 
@@ -76,8 +80,9 @@ void ParallelSession::load(std::int64_t most_tokens) {
   problem.tp_size = options_.tp;
   problem.max_tokens = most_tokens;
   problem.sharding = options_.sharding();
-  strategy_ = options_.strategy == "auto" ? select_strategy(problem)
-                                          : StrategyChoice{strategy_from_name(options_.strategy), "asked for"};
+  problem.ranks_per_node = options_.ranks_per_node();
+  if (options_.strategy != "auto") problem.wanted = strategy_from_name(options_.strategy);
+  strategy_ = select_strategy(problem);
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
   std::vector<QuantizationError> errors(layers_.size());
@@ -90,6 +95,7 @@ void ParallelSession::load(std::int64_t most_tokens) {
     ParallelPlan plan{strategy_.kind, placement_};
     if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
     const QuantizedExperts found = find_weights(mine);
+    plan.wire = wire_format_from_name(options_.wire);
     layers_[static_cast<std::size_t>(world.rank())] =
         std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options);
     errors[static_cast<std::size_t>(world.rank())] = found.error;
@@ -137,14 +143,15 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     stream.finish();
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
-      const std::uint64_t syncs = host_syncs(), bytes = bytes_received(group_);
+      const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
       world.share("go", {});
       const auto start = std::chrono::steady_clock::now();
       layer.forward(forward);
       world.share("enqueued", {});
       if (world.rank() == 0) {
         times.host_syncs = (host_syncs() - syncs) / static_cast<std::uint64_t>(world.size());
-        times.bytes_exchanged = bytes_received(group_) - bytes;
+        times.bytes_exchanged = received(false) - bytes;
+        times.bytes_between_nodes = received(true) - crossed;
       }
       world.share("counted", {});
       stream.finish();

@@ -66,12 +66,15 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                          {"tp", options.tp},
                          {"dp", options.dp_size()},
                          {"ep", options.ranks > 1 && options.expert_parallel}};
+  summary["topology"] = {{"nodes", options.ranks / options.ranks_per_node()},
+                         {"ranks_per_node", options.ranks_per_node()}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
   summary["placement"] = {{"name", name(session.placement().placement)},
                           {"reason", session.placement().reason},
                           {"experts", session.placement().physical()},
                           {"redundant_experts", options.redundant_experts}};
   summary["micro_batches"] = options.micro_batches;
+  summary["wire"] = options.wire;
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
   summary["kernels"] = nlohmann::ordered_json::array();
@@ -82,6 +85,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
       {"min", times.us.front()}, {"median", times.us[times.us.size() / 2]}, {"max", times.us.back()}};
   summary["host_syncs"] = times.host_syncs;
   summary["bytes_exchanged"] = times.bytes_exchanged;
+  summary["bytes_between_nodes"] = times.bytes_between_nodes;
   summary["workspace_bytes"] = report.workspace_bytes;
   summary["weight_bytes"] = report.layer.weight_bytes;
   summary["weight_segments"] = report.layer.weight_segments;
@@ -116,10 +120,12 @@ void print(const nlohmann::ordered_json& s) {
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),
                     us(kernel["total_us"])});
-  fmt::print("{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes exchanged, {} bytes of workspace\n",
-             table(rows), us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
-             s["host_syncs"].get<std::uint64_t>(), s["bytes_exchanged"].get<std::uint64_t>(),
-             s["workspace_bytes"].get<std::uint64_t>());
+  fmt::print(
+      "{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes exchanged ({} between "
+      "nodes, wire {}), {} bytes of workspace\n",
+      table(rows), us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
+      s["host_syncs"].get<std::uint64_t>(), s["bytes_exchanged"].get<std::uint64_t>(),
+      s["bytes_between_nodes"].get<std::uint64_t>(), text(s["wire"]), s["workspace_bytes"].get<std::uint64_t>());
   fmt::print(
       "loaded in {:.0f} ms ({:.2f} GB/s of {} bytes), {} bytes of weights, experts {}; {} programs built, "
       "{} from the cache\n",

@@ -37,6 +37,21 @@ TEST(SelectStrategyTest, PartsOfExpertsNeedEveryToken) {
   EXPECT_THAT(choice.reason, testing::HasSubstr("a part of every expert"));
 }
 
+TEST(SelectStrategyTest, NodesAreForMc2) {
+  SelectStrategy problem{8, 1, 16};
+  problem.ranks_per_node = 4;
+  EXPECT_EQ(select_strategy(problem).kind, StrategyKind::mc2);
+  EXPECT_THAT(select_strategy(problem).reason, testing::HasSubstr("over 2 nodes of 4 ranks in two levels"));
+  problem.wanted = StrategyKind::all2all_v;
+  EXPECT_EQ(select_strategy(problem).kind, StrategyKind::all2all_v);
+  EXPECT_EQ(select_strategy(problem).reason,
+            "asked for; over 2 nodes of 4 ranks as if they were one, since only mc2 has two levels");
+  problem.ranks_per_node = 8;
+  EXPECT_EQ(select_strategy(problem).reason, "asked for");
+  problem.ranks_per_node = 3;
+  EXPECT_THAT(error_of([&] { select_strategy(problem); }).what(), testing::HasSubstr("nodes of 3 do not divide 8"));
+}
+
 TEST(SelectStrategyTest, RefusesImpossibleProblems) {
   for (const SelectStrategy& problem : {SelectStrategy{0, 1, 1, 1}, SelectStrategy{1, 0, 1, 1},
                                         SelectStrategy{1, 1, -1, 1}, SelectStrategy{1, 1, 1, 0}})

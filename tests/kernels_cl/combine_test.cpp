@@ -191,6 +191,36 @@ TEST_P(CombineTest, ABiasIdThatDoesNotExistAddsNone) {
   }
 }
 
+TEST_P(CombineTest, RowsOfCodesTimesTheirScales) {
+  std::mt19937_64 random(5);
+  std::uniform_int_distribution<int> code(-127, 127);
+  const std::vector<double> weights = rounded(DType::f32, normal(6, 1)), slots = {2, 0, 1, 1, -1, 2};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t hidden : {8, 24, 136}) {
+      const auto width = static_cast<std::size_t>(hidden);
+      std::vector<double> codes, scales = rounded(dtype, normal(3 * width / 8, 2)), expected(3 * width);
+      for (std::size_t i = 0; i < 3 * width; ++i) codes.push_back(code(random));
+      std::vector<double> rows;
+      for (std::size_t i = 0; i < codes.size(); ++i)
+        rows.push_back(static_cast<float>(codes[i]) * static_cast<float>(scales[i / 8]));
+      rows = rounded(dtype, rows);  // the products have the scales' type
+      for (std::size_t slot = 0; slot < slots.size(); ++slot)
+        for (std::size_t h = 0; h < width && slots[slot] >= 0; ++h)
+          expected[slot / 2 * width + h] += weights[slot] * rows[static_cast<std::size_t>(slots[slot]) * width + h];
+      for (const std::int32_t lanes : lane_choices) {
+        const GuardedTensor in = upload(device(), DType::i8, {3, hidden}, codes),
+                            slot_rows = upload(device(), DType::i32, {6}, slots),
+                            factors = upload(device(), DType::f32, {3, 2}, weights),
+                            scale = upload(device(), dtype, {3, hidden / 8}, scales),
+                            out(device(), DType::f32, {3, hidden});
+        combine::Args args = combine_args(in, slot_rows, factors, {}, {}, false, out);
+        args.rows_scale = scale;
+        combine::enqueue(device().stream, args, {lanes});
+        EXPECT_LE(relative_error(out.values(), expected), 1e-6) << name(dtype) << ", width " << hidden;
+      }
+    }
+}
+
 TEST_P(CombineTest, RejectsWrongShapes) {
   const GuardedTensor rows(device(), DType::f32, {6, 5}), slots(device(), DType::i32, {6}),
       weights(device(), DType::f32, {3, 2});

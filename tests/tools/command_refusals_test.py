@@ -47,6 +47,8 @@ class Refusals(CommandTest):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
                               ("--dtype", "f64"), ("--strategy", "walk"), ("--micro-batches", "2"), ("--micro-batches", "3"),
+                              ("--placement", "walk"), ("--redundant-experts", "4"), ("--wire", "int8"), ("--wire", "walk"),
+                              ("--topology", "1,1"),
                               ("--act-quant", "int8"), ("--quantize", "int3_w3a3"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)
@@ -54,6 +56,9 @@ class Refusals(CommandTest):
         for expected, *options in (("mc2 without --ep", "--strategy", "mc2"), ("--tp 3: does not divide 4", "--tp", 3),
                                    ("--ranks 4 is not --tp 2 times --dp 3", "--tp", 2, "--dp", 3),
                                    ("3 numbers for 4 dp ranks", "--tokens-per-rank", "1,2,3"),
+                                   ("--topology 3,1: expected nodes of one size", "--topology", "3,1"),
+                                   ("--topology 2,2,2: not the nodes of 4 ranks", "--topology", "2,2,2"),
+                                   ("3 of them do not have equal shares of 4 ranks", "--redundant-experts", 3),
                                    ("3 numbers for 2 dp ranks", "--tp", 2, "--tokens-per-rank", "1,2,3"),
                                    ("-1 is negative", "--tokens-per-rank", "1,2,-1,4"),
                                    ("6 tokens in all, the input has 5", "--tokens-per-rank", "1,2,0,3", "--tokens", 5)):

@@ -170,6 +170,33 @@ class Run(CommandTest):
         self.assertEqual(summary["strategy"]["name"], "mc2")
         self.assertIn("300 tokens", summary["strategy"]["reason"])
 
+    def test_placement_wire_and_nodes(self):
+        """What was chosen shows, and less crosses between nodes than without them."""
+        case, tokens, ranks = golden("deepseek-v3-e32k8-g8"), 12, 4
+        hidden, experts, top_k = 96, 32, 8
+        _, alone = self.run_layer(case, "--tokens", tokens)
+        options = ("--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", "mc2")
+        flat, _ = self.run_layer(case, *options)
+        self.assertEqual(flat["topology"], {"nodes": 1, "ranks_per_node": ranks})
+        self.assertEqual((flat["wire"], flat["placement"]["name"], flat["bytes_between_nodes"]), ("none", "linear", 0))
+        summary, found = self.run_layer(case, *options, "--placement", "round_robin", "--topology", "2,2")
+        for name, (_, values) in alone.items():
+            self.assert_close(found[name][1], values, 1e-6)
+        self.assertEqual(summary["placement"]["name"], "round_robin")
+        self.assertEqual(summary["topology"], {"nodes": 2, "ranks_per_node": 2})
+        self.assertIn("over 2 nodes of 2 ranks in two levels", summary["strategy"]["reason"])
+        self.assertIn("physical_experts", {kernel["name"] for kernel in summary["kernels"]})
+        # Every token once to the other node, with ids and weights, and its sum back.
+        self.assertEqual(summary["bytes_between_nodes"], tokens * (hidden * 4 + 8 * top_k + hidden * 4))
+        summary, found = self.run_layer(case, *options, "--redundant-experts", 4, "--placement", "round_robin", "--wire", "int8")
+        self.assertEqual(summary["placement"]["experts"], experts + 4)
+        self.assertIn("instead of round_robin: redundant experts", summary["placement"]["reason"])
+        numpy.testing.assert_array_equal(found["topk_ids"][1], alone["topk_ids"][1])  # logical ones
+        self.assert_close(found["output"][1], alone["output"][1], 4e-2)
+        slab = tokens // ranks * top_k  # 3 tokens of 8 rows; codes and scales, there and back
+        self.assertEqual(summary["bytes_exchanged"], ranks * (ranks - 1) *
+                         (4 * (experts + 4) + slab * (hidden + 4 + hidden + hidden // 8 * 4)))
+
     def test_ranks_on_both_platforms(self):
         case = golden("mixtral-skew")
         trace = self.folder / "trace.json"

@@ -90,6 +90,8 @@ class Communicator {
   const TransportChoice& transport(std::int32_t peer) const;
   /// Bytes that this rank has received from others so far, over all its communicators.
   std::uint64_t bytes_received() const;
+  /// Of those, what came from one member.
+  std::uint64_t bytes_received(std::int32_t peer) const;
 
   /// The communicator of those members (by their rank here), of which this rank is one; they all call it with the same
   /// list. Ranks count in the order of the list.

@@ -10,8 +10,9 @@ namespace moecl {
 /// Standard layout: rows of all local experts concatenated in expert order. Batched layout (rows_per_expert > 0):
 /// expert e's rows start at e * rows_per_expert. Rows may be read in place: row j is x[index[j] / index_divisor].
 struct RoutedRows {
-  TensorView x;      ///< Shape: [N, H]
-  TensorView index;  ///< optional. Shape: [R] i32
+  TensorView x;        ///< Shape: [N, H]
+  TensorView x_scale;  ///< of an i8 x. Shape: [N] f32: each row's scale
+  TensorView index;    ///< optional. Shape: [R] i32
   std::int32_t index_divisor = 1;
   TensorView row_ends;    ///< Shape: [local experts] i32, cumulative end offsets
   std::int64_t rows = 0;  ///< R: the most rows there can be

@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/strategy.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@ struct SelectStrategy {
   std::int64_t max_tokens = 0;         ///< of the dp rank that has most
   std::int64_t tokens_per_rank = 512;  ///< that an MC2 window is meant for
   ExpertSharding sharding = ExpertSharding::experts;
+  std::int32_t ranks_per_node = 0;          ///< 0: all ranks are neighbours
+  std::optional<StrategyKind> wanted = {};  ///< the caller's own choice
 };
 
 struct StrategyChoice {
@@ -19,7 +22,8 @@ struct StrategyChoice {
   std::string reason;
 };
 
-/// MC2 while the tokens fit its windows, all_gather for one rank or where experts are not whole, else all2all_v.
+/// What is wanted; else MC2 while the tokens fit its windows, all_gather for one rank or where experts are not whole,
+/// else all2all_v. The reason also says what becomes of nodes.
 /// Source: vllm-ascend's choice for the A3 (910C)
 StrategyChoice select_strategy(const SelectStrategy& problem);
 /// Errors: invalid_argument  no strategy of that name

@@ -2,6 +2,7 @@
 #include <moecl/communicator.hpp>
 #include <moecl/expert_map.hpp>
 #include <moecl/routed_rows.hpp>
+#include <moecl/wire_format.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,7 @@ namespace moecl {
 
 /// How tokens travel to the ranks that own their experts, and back.
 enum class StrategyKind : std::uint8_t {
-  mc2,         ///< windows of fixed capacity; the host never learns a count
+  mc2,         ///< windows of fixed capacity; the host never learns a count; over nodes in two levels
   all_gather,  ///< every rank gets all tokens of the dp ranks; partial sums are reduced and scattered
   all2all_v,   ///< exactly the rows that each rank needs; one host read of the split sizes
   multicast    ///< as all_gather, by broadcasts at cumulative offsets and one all-reduce
@@ -28,21 +29,26 @@ enum class ExpertSharding : std::uint8_t {
 /// One rank of a layer over a dp x tp grid: its place there, its experts and its peers.
 struct ExpertRank {
   /// @param world  All ranks of the grid; rank = dp_rank * tp + tp_rank. @param tp  Divides the world's size
+  /// @param ranks_per_node  Neighbours that reach each other faster than others; divides the world's size. 0: all
   /// Errors: invalid_argument
   ExpertRank(const Communicator& world, std::int32_t tp, std::int32_t experts,
-             ExpertSharding sharding = ExpertSharding::experts);
+             ExpertSharding sharding = ExpertSharding::experts, std::int32_t ranks_per_node = 0);
+  /// The same rank among those of its node alone, with the node's experts. Tokens are its own.
+  ExpertRank of_node() const;
 
   /// The same rank, whose exchanges run on a queue of their own: see Communicator::beside.
   ExpertRank beside() const;
   /// The same rank where every rank, also of a tp group, brings tokens of its own.
   ExpertRank with_own_tokens() const;
 
-  Communicator ep;  ///< everyone, who together have all experts
-  Communicator dp;  ///< those with other tokens at this tp rank
-  Communicator tp;  ///< those with the same tokens
+  Communicator ep;     ///< everyone, who together have all experts
+  Communicator dp;     ///< those with other tokens at this tp rank
+  Communicator tp;     ///< those with the same tokens
+  Communicator node;   ///< those of this node
+  Communicator peers;  ///< those with this rank's index, one on each node
   ExpertSharding sharding;
-  std::int32_t experts;
-  std::int32_t first_expert, local_experts;  ///< a linear run
+  std::int32_t ep_first_expert = 0, experts;  ///< of the ranks of `ep` together
+  std::int32_t first_expert, local_experts;   ///< a linear run of those
 };
 
 /// The same for every rank of a layer; disagreement is an error on all of them.
@@ -50,14 +56,16 @@ struct ExpertProblem {
   std::int64_t hidden = 0;
   std::int32_t top_k = 0;
   DType dtype = DType::f32;  ///< of the hidden states
+  WireFormat wire = WireFormat::none;
 };
 
 /// The tokens of one call. Ranks of one tp group bring the same ones.
 struct TokensIn {
-  TensorView x;        ///< Shape: [T, H]
-  TensorView ids;      ///< Shape: [T, K] i32, global experts
-  TensorView weights;  ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
-  TensorView fault;    ///< optional in/out. Shape: [4] i32, see fault.hpp
+  TensorView x;             ///< Shape: [T, H]
+  TensorView ids;           ///< Shape: [T, K] i32, global experts
+  TensorView weights;       ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
+  TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
+  TensorView x_scale = {};  ///< optional, as weights. Shape: [T] f32: `x` is codes, which travel as they are
 };
 
 /// One strategy of one rank: both halves, with the memory that goes between them. Every rank calls both halves of the
@@ -82,7 +90,8 @@ class Strategy {
   virtual void begin_dispatch(const TokensIn& tokens) = 0;
   /// Launches the rest, as late as the caller likes.
   virtual void hook() {}
-  /// The rows for this rank's experts, in the order expert, source rank, token, k; the rank's stream waits for them.
+  /// The rows for this rank's experts, in the order expert, source rank, token, k; mc2 over nodes: expert, index of the
+  /// source within its node, source node, token, k. The rank's stream waits for them.
   virtual RoutedRows receive() = 0;
   /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; free again for what comes next on the
   /// rank's stream. @param out  Shape: [T, H] f32: for all tokens that were brought to `begin_dispatch`

@@ -19,6 +19,7 @@ enum class SharedSharding : std::uint8_t {
 struct ParallelPlan {
   StrategyKind strategy = StrategyKind::mc2;
   PlacementPlan placement = {};  ///< its places are what ExpertRank counts; empty: every expert at its own number
+  WireFormat wire = WireFormat::none;
   SharedSharding shared_sharding = SharedSharding::replicated;
   /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only.
   /// Source: replace_allreduce of vllm-ascend

@@ -17,8 +17,8 @@ namespace moecl::combine {
 
 struct Args {
   TensorView rows;  ///< Shape: [R, H] f32, f16 or bf16; or i8 with rows_scale
-  /// of i8 rows. Shape: [R, H / 8] f16 or bf16: each 8 columns' scale; the products are rounded to its type first. See
-  /// quantize_rows::Args::group
+  /// of i8 rows. Shape: [R, H / 8] f32, f16 or bf16: each 8 columns' scale; the products are rounded to its type first.
+  /// See quantize_rows::Args::group
   TensorView rows_scale;
   TensorView slot_rows;       ///< Shape: [T * K] i32
   bool column_slots = false;  ///< the slot of (t, k) is k * T + t rather than t * K + k

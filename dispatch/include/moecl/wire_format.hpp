@@ -1,0 +1,16 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace moecl {
+
+/// How the rows of a layer travel between ranks.
+enum class WireFormat : std::uint8_t {
+  none,  ///< hidden states in their own type, the experts' rows in f32
+  int8   ///< hidden states as codes with a scale a row; MC2 also brings rows back as codes, a scale for each 8 columns
+};
+const char* name(WireFormat format) noexcept;
+/// Errors: invalid_argument  no format of that name
+WireFormat wire_format_from_name(std::string_view text);
+
+}  // namespace moecl

@@ -1,0 +1,80 @@
+#include "dispatch/wire.hpp"
+
+#include <moecl/gather_rows.hpp>
+#include <moecl/quantize_rows.hpp>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+/// A vector as a matrix of one column.
+TensorView as_matrix(const TensorView& view) {
+  return view.rank == 2 ? view : TensorView(view.buffer, view.dtype, {view.shape[0], 1});
+}
+
+}  // namespace
+
+const char* name(WireFormat format) noexcept { return format == WireFormat::none ? "none" : "int8"; }
+
+WireFormat wire_format_from_name(std::string_view text) {
+  for (const WireFormat format : {WireFormat::none, WireFormat::int8})
+    if (text == name(format)) return format;
+  fail(ErrorCode::invalid_argument, "wire: '{}' is none of none, int8", text);
+}
+
+WireRow WireRow::to_experts(const ExpertProblem& problem, const TokensIn& tokens) {
+  if (tokens.x_scale.present()) return {tokens.x.dtype, tokens.x_scale.dtype};
+  if (problem.wire == WireFormat::int8) return {DType::i8, DType::f32};
+  return {problem.dtype, std::nullopt};
+}
+
+WireRow WireRow::to_home(const ExpertProblem& problem, DType values) {
+  if (problem.wire == WireFormat::int8) return {DType::i8, problem.dtype, 8};
+  return {values, std::nullopt};
+}
+
+WireRows::Layout::Layout(WorkspaceLayout& workspace, const WireRow& of, std::int64_t row_count,
+                         std::int64_t hidden_size)
+    : row(of),
+      rows(row_count),
+      hidden(hidden_size),
+      scales(row.group == 0 ? 1 : hidden_size / row.group),
+      codes_at(workspace.add(bytes_of(row.codes, rows, hidden))),
+      scale_at(row.scale ? workspace.add(bytes_of(*row.scale, rows, scales)) : 0) {}
+
+WireRows WireRows::Layout::in(BufferView memory) const {
+  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}};
+  if (row.scale)
+    found.scale = row.group == 0 ? tensor_at(memory, scale_at, *row.scale, rows)
+                                 : tensor_at(memory, scale_at, *row.scale, rows, scales);
+  return found;
+}
+
+void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
+               const WireRows& to) {
+  if (from.scale.present() || !to.scale.present())
+    return WireRows::each(from, to, [&](const TensorView& x, const TensorView& out) {
+      gather_rows::enqueue(stream, {as_matrix(x), index, divisor, row_ends, 0, as_matrix(out)});
+    });
+  const bool grouped = to.scale.rank == 2;
+  quantize_rows::Args args;
+  args.x = from.codes;
+  args.index = index;
+  args.divisor = divisor;
+  args.row_ends = row_ends;
+  args.q = to.codes;
+  args.scale = to.scale;
+  args.rounding = grouped ? quantize_rows::Rounding::divide_scaled_f16 : quantize_rows::Rounding::multiply_127_by_amax;
+  args.group = grouped ? static_cast<std::int32_t>(to.codes.shape[1] / to.scale.shape[1]) : 0;
+  quantize_rows::enqueue(stream, args);
+}
+
+WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory) {
+  if (rows.scale.present() || !place.row.scale) return rows;
+  const WireRows codes = place.in(memory);
+  pack_rows(stream, rows, {}, 1, {}, codes);
+  return codes;
+}
+
+}  // namespace moecl

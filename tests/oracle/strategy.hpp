@@ -1,0 +1,89 @@
+#pragma once
+#include <moecl/placement_plan.hpp>
+#include <moecl/strategy.hpp>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace moecl::test::oracle {
+
+/// What the stand-in for expert e makes of an element, in f32.
+double expert(double x, std::int64_t e);
+
+/// A random group of ranks, the tokens of all dp ranks one after the other, and what is to become of them.
+struct StrategyProblem {
+  std::int32_t ranks, tp, experts, top_k;
+  std::int64_t hidden;
+  DType dtype;
+  std::vector<std::int64_t> tokens;  ///< of each dp rank
+  std::vector<double> x, weights;    ///< [T, H], [T, K]
+  std::vector<std::int32_t> ids;     ///< [T, K]
+  PlaceExperts placing;
+  std::vector<std::int32_t> expert_at;  ///< [P]
+  std::vector<std::int32_t> physical;   ///< [T, K] places
+  WireFormat wire = WireFormat::none;
+  std::int32_t ranks_per_node;  ///< `ranks`: one node
+  std::string text;
+
+  /// Of seed % 8 + 1 ranks. Every case is another mix of shapes, routing, placement, wire and nodes.
+  explicit StrategyProblem(std::uint64_t seed);
+
+  std::int64_t total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
+  std::int64_t first_token(std::int32_t dp_rank) const {
+    return std::accumulate(tokens.begin(), tokens.begin() + dp_rank, std::int64_t{0});
+  }
+  std::int32_t places() const { return static_cast<std::int32_t>(expert_at.size()); }
+  /// In two levels.
+  bool over_nodes(StrategyKind kind) const { return kind == StrategyKind::mc2 && ranks_per_node < ranks; }
+  /// The sums have the order of a single rank, and nothing is rounded on the way.
+  bool is_exact(StrategyKind kind) const {
+    return wire == WireFormat::none && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v) &&
+           !over_nodes(kind);
+  }
+
+  struct Rows {
+    std::vector<double> ends, x;
+    std::vector<double> error;  ///< [rows] how far an element of the row may be off on the wire
+    std::vector<std::int64_t> experts;
+  };
+  /// What a rank's experts get, in the order expert, source rank, token; over nodes expert, index of the source in its
+  /// node, node, token. Shares of a tp group are consecutive tokens.
+  Rows dispatched(StrategyKind kind, std::int32_t rank) const;
+  /// [T, H] of a dp rank: k ascending; in f32 steps, or in double precision.
+  std::vector<double> output(std::int32_t dp_rank, bool in_f32) const;
+  /// [T, H] how far the output may be off: what the wire's roundings make at most, and f32 sums in another order.
+  std::vector<double> output_error(StrategyKind kind, std::int32_t dp_rank) const;
+
+  /// Of a hidden state on the wire.
+  std::int64_t row_bytes() const;
+  struct Bytes {
+    std::int64_t all = 0, between_nodes = 0;
+  };
+  /// What `rank` receives in both halves, from each strategy's description in dispatch/STRATEGIES.md; between nodes of
+  /// mc2 only.
+  Bytes received(StrategyKind kind, std::int32_t rank) const;
+  /// Between nodes, for mc2 that does not know of them.
+  std::int64_t flat_between_nodes(std::int32_t rank) const;
+
+ private:
+  std::int64_t id(std::int64_t token, std::int64_t k) const { return ids[static_cast<std::size_t>(token * top_k + k)]; }
+  std::int64_t place(std::int64_t token, std::int64_t k) const {
+    return physical[static_cast<std::size_t>(token * top_k + k)];
+  }
+  double at(std::int64_t token, std::int64_t h) const { return x[static_cast<std::size_t>(token * hidden + h)]; }
+  std::int32_t owner(std::int64_t place) const;
+  /// Of which an ep rank speaks.
+  std::int64_t own_tokens(std::int32_t rank) const;
+  std::int64_t first_own_token(std::int32_t rank) const;
+  std::int64_t most_own_tokens() const;
+  double row_error(std::int64_t token) const;
+  std::int64_t home_row_bytes() const;
+  std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
+  std::int64_t mc2_slab() const;
+  Bytes received_over_nodes(std::int32_t rank) const;
+  void choose_experts(std::uint64_t seed);
+  void place_experts(std::uint64_t seed);
+};
+
+}  // namespace moecl::test::oracle
