@@ -17,29 +17,28 @@ struct Opened {
   Stream stream;
 };
 
+/// Never destroyed: OpenCL drivers unload their own globals at exit in an order of their own.
+Opened*& opened() {
+  static Opened* device = nullptr;
+  return device;
+}
+
 }  // namespace
 
+void use(std::unique_ptr<Context> context) {
+  Stream queue(*context, 0, false);
+  opened() = new Opened{std::move(context), std::move(queue)};
+}
+
 StreamView stream() {
-  // Never destroyed: OpenCL drivers unload their own globals at exit in an order of their own.
-  static const Opened* opened = [] {
+  if (opened() == nullptr) {
     auto devices = select_devices(environment("MOECL_PLATFORM"), environment("MOECL_DEVICE"));
     devices.resize(1);
-    auto context = Context::create(std::move(devices));
-    Stream queue(*context);
-    return new Opened{std::move(context), std::move(queue)};
-  }();
-  return opened->stream;
+    ContextOptions options;
+    options.trace = true;
+    use(Context::create(std::move(devices), std::move(options)));
+  }
+  return opened()->stream;
 }
 
 }  // namespace moecl::bench
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  const moecl::DeviceCaps& caps = moecl::bench::stream().device->caps;
-  benchmark::AddCustomContext("platform", caps.platform_name);
-  benchmark::AddCustomContext("device", caps.name);
-  benchmark::AddCustomContext("driver", caps.driver_version);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -7,29 +7,37 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
+#include <memory>
+
+#include "bench/roof.hpp"
 
 namespace moecl::bench {
 
-/// The device that benchmarks run on: the first usable one, or MOECL_PLATFORM / MOECL_DEVICE by part of the name.
+/// The device that benchmarks run on, from here to the end of the process. The context can trace.
+void use(std::unique_ptr<Context> context);
+/// A queue of that device without profiling; where nothing was said, of the first usable device, or of MOECL_PLATFORM /
+/// MOECL_DEVICE by part of the name.
 StreamView stream();
 
-/// Runs `enqueue` in chains and reports time a call, GFLOP/s and GB/s.
+/// Runs `enqueue` in chains and reports time a call, GFLOP/s, GB/s and the share of the roof that this is.
 template <class Enqueue>
-void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue) {
-  constexpr int chain = 8;  // a finish wakes the host, 10 to 30 us on PoCL: share it
-  enqueue();
-  stream().finish();
-  for (auto _ : state) {
+void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue, Bound bound = {}) {
+  const auto seconds = [&](int calls) {
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < chain; ++i) enqueue();
+    for (int i = 0; i < calls; ++i) enqueue();
     stream().finish();
-    state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / chain);
-  }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  // The first call may compile. A finish wakes the host, 10 to 30 us on PoCL: short calls share it.
+  const int chain = seconds(1) < 1 && seconds(1) < 2e-3 ? 8 : 1;
+  for (auto _ : state) state.SetIterationTime(seconds(chain) / chain);
   const auto per_second = [](double amount) {
     return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
   };
   state.counters["GFLOP/s"] = per_second(static_cast<double>(cost.flops) / 1e9);
   state.counters["GB/s"] = per_second(static_cast<double>(cost.bytes) / 1e9);
+  if (const double least = roof().seconds(cost, bound); least > 0)
+    state.counters["% of roof"] = per_second(100 * least);
 }
 
 }  // namespace moecl::bench

@@ -52,6 +52,7 @@ int run_verb(int argc, char** argv) {
   cli::add_families(app, outcome);
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);
+  cli::add_bench(app, outcome);
   cli::add_cache(app, outcome);
   cli::add_env(app, outcome);
   try {

@@ -71,6 +71,15 @@ class CommandTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
         return done.stdout
 
+    def refused(self, code, expected, *arguments, **environment):
+        """`expected` is a part of the line on stderr."""
+        before = sorted(self.folder.rglob("*"))
+        done = self.start(*arguments, **environment)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), f"{arguments}: {done}")
+        self.assertRegex(done.stderr, r"\Amoecl: [^\n]{1,1000}\n\Z", arguments)
+        self.assertIn(expected, done.stderr)
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+
     def run_layer(self, model, *options, **environment):
         """JSON summary and output tensors of `moecl run`, PoCL unless the options name a platform."""
         path = self.folder / "output.safetensors"

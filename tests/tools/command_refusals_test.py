@@ -13,15 +13,6 @@ CASE = golden("qwen3-moe-odd129-nonorm")  # one token, 129 hidden, 16 experts
 
 
 class Refusals(CommandTest):
-    def refused(self, code, expected, *arguments, **environment):
-        """`expected` is a part of the line on stderr."""
-        before = sorted(self.folder.rglob("*"))
-        done = self.start(*arguments, **environment)
-        self.assertEqual((done.returncode, done.stdout), (code, ""), f"{arguments}: {done}")
-        self.assertRegex(done.stderr, r"\Amoecl: [^\n]{1,1000}\n\Z", arguments)
-        self.assertIn(expected, done.stderr)
-        self.assertEqual(sorted(self.folder.rglob("*")), before)
-
     def run_refused(self, code, expected, *options, model=CASE, **environment):
         self.refused(code, expected, "run", model, "--output", self.folder / "output.safetensors", *options, **environment)
 

@@ -1,0 +1,63 @@
+#pragma once
+// What the benchmarks by model run: the experts of a named shape, stored by a scheme.
+#include <moecl/moe_weights.hpp>
+#include <moecl/quant_scheme.hpp>
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "bench/roof.hpp"
+#include "host/weight_quantizer.hpp"
+
+namespace moecl::bench {
+
+/// "f32", "f16", "bf16", or a QuantScheme by name with bf16 for what it leaves plain.
+struct Scheme {
+  std::string name;
+  DType plain = DType::bf16;
+  QuantScheme quant;
+
+  /// Errors: invalid_argument  no such scheme; the message lists them
+  static Scheme named(const std::string& name);
+  /// Bits of one weight with its part of the scales of groups.
+  double weight_bits() const;
+  Bound bound() const;
+};
+std::string known_bench_schemes();
+
+struct ModelCase {
+  std::string shape_name;  ///< "mixtral-8x7b"; "deepseek-v3-e16": the first 16 experts alone
+  MoeShape shape;
+  Scheme scheme;
+
+  /// @param experts  A slice of the experts; 0: as many as fit a test machine, that is 16 of deepseek-v3 and all of
+  /// others Errors: invalid_argument  no such shape, or its router cannot choose among so few
+  static ModelCase named(const std::string& shape, std::int32_t experts, const Scheme& scheme);
+  /// Bytes of an expert's weights.
+  double expert_bytes() const;
+  /// Layers whose weights must take turns so that what `active` experts read does not stay in the device's cache; as
+  /// few as fit half of its memory.
+  int layers_out_of_cache(std::int64_t active, double bytes_of_expert) const;
+};
+
+/// Weights of the case in host memory: normal numbers, few of them, again and again; each expert's are others.
+struct ModelWeights {
+  MoeWeights weights;
+
+  /// `all`: also what is not the experts'.
+  ModelWeights(const ModelCase& model, bool all);
+
+ private:
+  std::deque<std::vector<std::byte>> memory_;
+  std::deque<QuantizedWeights> quantized_;
+
+  HostMatrix make(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t spare = 0);
+  WeightMatrix make_expert(const ModelCase& model, std::int64_t rows, std::int64_t columns);
+};
+
+/// `count` normal values, repeated from a few thousand, over sqrt(`width`).
+std::vector<std::byte> repeated_values(DType dtype, std::int64_t count, std::int64_t width);
+
+}  // namespace moecl::bench

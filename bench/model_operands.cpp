@@ -1,0 +1,123 @@
+#include "bench/model_operands.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "bench/device_time.hpp"
+#include "host/weight_upload.hpp"
+
+namespace moecl::bench {
+namespace {
+
+std::vector<double> as_doubles(const std::vector<std::int32_t>& ids) { return {ids.begin(), ids.end()}; }
+
+/// Bytes of a pattern that every type reads as a small number.
+void fill(const test::DeviceTensor& tensor) {
+  const bool exponents = tensor.view.dtype == DType::u8;  // e8m0: 1; as a pair of f4 codes any pattern will do
+  enqueue_fill(stream(), tensor.view.buffer, exponents ? 0x7f7f7f7f : 0x3bc23bc2);
+}
+
+}  // namespace
+
+Activations::Activations(const Scheme& scheme, std::int64_t k) : dtype(scheme.plain), columns(k) {
+  const OperandQuant& quant = scheme.quant.activations;
+  if (!quant.quantized()) return;
+  scaled = true;
+  const bool f4 = quant.type == CodeType::f4_e2m1;
+  dtype = f4 ? DType::u8 : *storage_dtype(*quant.type);
+  if (f4) columns = (k + 1) / 2;
+  if (quant.group.columns == ScaleGroup::whole) return;
+  group = quant.group.columns;
+  if (quant.scale != ScaleFormat::real) scale_dtype = quant.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f8_e4m3;
+}
+
+FirstProduct::FirstProduct(const ModelCase& model, const Routing& routing, const Layers& layers)
+    : layers_(layers),
+      a_(stream(), Activations(model.scheme, model.shape.hidden).dtype,
+         {routing.tokens, Activations(model.scheme, model.shape.hidden).columns}),
+      slots_(stream(), DType::i32, {routing.tokens * routing.top_k}, as_doubles(routing.sorted_slots)),
+      row_ends_(stream(), DType::i32, {model.shape.experts}, as_doubles(routing.row_ends)),
+      out_(stream(), DType::f32, {routing.tokens * routing.top_k, 2 * model.shape.intermediate}) {
+  const Activations activations(model.scheme, model.shape.hidden);
+  fill(a_);
+  if (activations.scaled && activations.group == 0)
+    scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{routing.tokens});
+  else if (activations.scaled)
+    scale_.emplace_back(stream(), activations.scale_dtype,
+                        std::initializer_list<std::int64_t>{
+                            routing.tokens, (model.shape.hidden + activations.group - 1) / activations.group});
+  for (const test::DeviceTensor& scale : scale_) fill(scale);
+  args_.a = a_;
+  args_.a_index = slots_;
+  args_.index_divisor = static_cast<std::int32_t>(routing.top_k);
+  args_.row_ends = row_ends_;
+  args_.out = out_;
+  args_.a_group = activations.group;
+  if (!scale_.empty()) args_.a_scale = scale_.front();
+  layers_.front().front().gate_up.multiply(args_);
+  cost_ = grouped_gemm::cost(args_, routing.active_experts);
+}
+
+void FirstProduct::enqueue() {
+  for (const ExpertSegment& segment : layers_[turn_++ % layers_.size()]) {
+    segment.gate_up.multiply(args_);
+    args_.first_expert = segment.first_expert;
+    grouped_gemm::enqueue(stream(), args_);
+  }
+}
+
+std::string FirstProduct::variant() const { return grouped_gemm::select(args_, {}, stream().device->caps); }
+
+FirstProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
+  FirstProduct::Layers layers;
+  for (int layer = 0; layer < count; ++layer) {
+    WeightUpload upload(stream());
+    layers.push_back(load_experts(stream(), upload, model.shape, weights.weights.experts, model.scheme.plain, {}));
+    upload.finish();
+  }
+  return layers;
+}
+
+LayerForward::LayerForward(const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
+                           const std::vector<MoeLayer>& layers)
+    : layers_(layers),
+      workspace_(*stream().context, std::max<std::uint64_t>(layers.front().workspace_bytes(tokens), 1)),
+      x_(stream(), model.scheme.plain, {tokens, model.shape.hidden}),
+      out_(stream(), DType::f32, {tokens, model.shape.hidden}),
+      ids_(stream(), DType::i32, {tokens, model.shape.router.top_k}),
+      weights_(stream(), DType::f32, {tokens, model.shape.router.top_k}) {
+  const MoeShape& shape = model.shape;
+  const std::vector<std::byte> x = repeated_values(model.scheme.plain, tokens * shape.hidden, 1);
+  write_blocking(stream(), x_.view.buffer, x.data(), x.size());
+  forward_.x = x_;
+  forward_.out = out_;
+  forward_.workspace = workspace_.view();
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens * shape.router.top_k));
+  if (source.name == "uniform") {  // random weights of the router spread the tokens by themselves
+    MoeLayer::Forward telling = forward_;
+    telling.topk_ids = ids_;
+    telling.topk_weights = weights_;
+    layers_.front().forward(stream(), telling);
+    read_blocking(stream(), ids_.view.buffer, ids.data(), ids.size() * 4);
+  } else {
+    ids = source.route(tokens, shape.router.top_k, shape.experts).ids;
+    write_blocking(stream(), ids_.view.buffer, ids.data(), ids.size() * 4);
+    enqueue_fill(stream(), weights_.view.buffer, 0x3e000000);  // 1 / 8
+    forward_.ids = ids_;
+    forward_.weights = weights_;
+  }
+  const auto active = static_cast<double>(std::set<std::int32_t>(ids.begin(), ids.end()).size());
+  const double slots = static_cast<double>(ids.size()), width = static_cast<double>(shape.hidden);
+  const double element = static_cast<double>(size_bytes(model.scheme.plain));
+  const double router = static_cast<double>(shape.experts) * width,
+               shared = 3 * static_cast<double>(shape.shared_intermediate) * width,
+               expert = 3 * static_cast<double>(shape.intermediate) * width;
+  const double token_flops = 2 * static_cast<double>(tokens) * (shared + (forward_.ids.present() ? 0 : router));
+  cost_.flops = static_cast<std::uint64_t>(2 * slots * expert + token_flops);
+  cost_.bytes = static_cast<std::uint64_t>(active * model.expert_bytes() + (router + shared) * element +
+                                           static_cast<double>(tokens) * width * (element + 4));
+}
+
+void LayerForward::enqueue(StreamView stream) { layers_[turn_++ % layers_.size()].forward(stream, forward_); }
+
+}  // namespace moecl::bench

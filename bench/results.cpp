@@ -1,0 +1,118 @@
+#include "bench/results.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "bench/device_time.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::bench {
+
+extern const char* const commit;  // made by the build
+
+namespace {
+
+/// "1.23 ms"
+std::string time_text(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6)
+         : seconds < 1  ? fmt::format("{:.2f} ms", seconds * 1e3)
+                        : fmt::format("{:.2f} s", seconds);
+}
+
+double seconds_of(const benchmark::BenchmarkReporter::Run& run) {
+  return run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
+}
+
+}  // namespace
+
+nlohmann::ordered_json context_facts() {
+  const DeviceCaps& caps = stream().device->caps;
+  const Roof& best = roof();
+  nlohmann::ordered_json rates = {{"f32_gflops", best.f32 / 1e9}};
+  const auto add = [&](const char* name, double rate) {
+    if (rate > 0) rates[name] = rate / 1e9;  // else it was not measured on such a device
+  };
+  add("f32_one_unit_gflops", best.f32_one_unit);
+  add("bf16_gflops", best.bf16);
+  add("int8_gops", best.int8);
+  add("read_gb_per_s", best.read);
+  add("copy_gb_per_s", best.copy);
+  return {{"platform", caps.platform_name},      {"device", caps.name},    {"driver", caps.driver_version},
+          {"compute_units", caps.compute_units}, {"moecl_commit", commit}, {"roof", rates},
+          {"slow_mode", best.slow_mode}};
+}
+
+std::string heading(const nlohmann::ordered_json& facts) {
+  const auto text = [&](const char* name) { return facts[name].get<std::string>(); };
+  std::string lines = fmt::format("{} / {} (driver {}), commit {}\nroof:", text("platform"), text("device"),
+                                  text("driver"), text("moecl_commit"));
+  for (const auto& [name, rate] : facts["roof"].items()) lines += fmt::format(" {} {:.1f}", name, rate.get<double>());
+  return lines + "\n\n";
+}
+
+bool Collector::ReportContext(const Context&) {
+  if (rows_ != nullptr)
+    fmt::print(rows_, "{}{:<58} {:>10} {:>9} {:>8} {:>6}  {}\n", heading_, "benchmark", "time", "GFLOP/s", "GB/s",
+               "% roof", "variant");
+  return true;
+}
+
+void Collector::ReportRuns(const std::vector<Run>& runs) {
+  std::vector<Run>& kept = groups_.emplace_back(runs);
+  std::vector<const Run*> timed;
+  for (Run& run : kept) {
+    // How it was run is said beside the name, not in it.
+    run.run_name.min_time.clear(), run.run_name.iterations.clear(), run.run_name.repetitions.clear();
+    run.run_name.time_type.clear();
+    failed_ = failed_ || run.error_occurred;
+    if (run.error_occurred && rows_ != nullptr)
+      fmt::print(rows_, "{:<58} {}\n", run.benchmark_name(), run.error_message);
+    if (!run.error_occurred && run.run_type == Run::RT_Iteration) timed.push_back(&run);
+  }
+  std::sort(timed.begin(), timed.end(), [](const Run* a, const Run* b) { return seconds_of(*a) < seconds_of(*b); });
+  if (!timed.empty() && rows_ != nullptr) print_row(*timed[timed.size() / 2]);
+}
+
+void Collector::print_row(const Run& run) const {
+  const auto counter = [&](const char* name) {
+    const auto found = run.counters.find(name);
+    return found != run.counters.end() ? fmt::format("{:.1f}", found->second.value) : std::string("-");
+  };
+  fmt::print(rows_, "{:<58} {:>10} {:>9} {:>8} {:>6}  {}\n", run.benchmark_name(), time_text(seconds_of(run)),
+             counter("GFLOP/s"), counter("GB/s"), counter("% of roof"), run.report_label);
+  std::fflush(rows_);
+}
+
+nlohmann::ordered_json Collector::document(const nlohmann::ordered_json& facts) const {
+  std::ostringstream text;
+  benchmark::JSONReporter json;
+  json.SetOutputStream(&text);
+  json.SetErrorStream(&text);
+  json.ReportContext(Context());
+  for (const std::vector<Run>& runs : groups_) json.ReportRuns(runs);
+  json.Finalize();
+  nlohmann::ordered_json document = nlohmann::ordered_json::parse(text.str());
+  document["context"].update(facts);
+  return document;
+}
+
+std::vector<Measured> measured(const nlohmann::ordered_json& document, const std::string& origin) {
+  std::vector<Measured> all;
+  try {
+    for (const auto& run : document.at("benchmarks")) {
+      if (run.at("run_type") != "iteration" || run.value("error_occurred", false)) continue;
+      const auto name = run.at("name").get<std::string>(), unit = run.at("time_unit").get<std::string>();
+      if (all.empty() || all.back().name != name) all.push_back({name, run.value("label", ""), {}, {}});
+      const double scale = unit == "ns" ? 1e-9 : unit == "us" ? 1e-6 : unit == "ms" ? 1e-3 : 1;
+      all.back().seconds.push_back(run.at("real_time").get<double>() * scale);
+      for (const auto& [key, value] : run.items())
+        if (value.is_number_float()) all.back().counters[key] = value;
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorCode::invalid_data, "{}: not Google Benchmark's JSON: {}", origin, error.what());
+  }
+  for (Measured& one : all) std::sort(one.seconds.begin(), one.seconds.end());
+  return all;
+}
+
+}  // namespace moecl::bench

@@ -1,0 +1,53 @@
+#pragma once
+// What benchmarks gave: rows as they finish, and Google Benchmark's JSON document, which everything else reads.
+#include <benchmark/benchmark.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace moecl::bench {
+
+/// Platform, device, driver, commit, and the roof with whether the machine is in a slow mode.
+nlohmann::ordered_json context_facts();
+
+/// The same in a few lines for people.
+std::string heading(const nlohmann::ordered_json& facts);
+
+/// Keeps every run and prints the median repetition of each benchmark as it finishes.
+class Collector final : public benchmark::BenchmarkReporter {
+ public:
+  /// `rows`: where to, after the heading; nullptr: nowhere.
+  explicit Collector(std::FILE* rows, std::string heading = {}) : rows_(rows), heading_(std::move(heading)) {}
+  bool ReportContext(const Context& context) override;
+  void ReportRuns(const std::vector<Run>& runs) override;
+  /// Google Benchmark's document, its context with `facts` added.
+  nlohmann::ordered_json document(const nlohmann::ordered_json& facts) const;
+  bool failed() const { return failed_; }
+
+ private:
+  void print_row(const Run& run) const;
+
+  std::FILE* rows_;
+  std::string heading_;
+  std::vector<std::vector<Run>> groups_;
+  bool failed_ = false;
+};
+
+/// One benchmark of a document.
+struct Measured {
+  std::string name, label;
+  std::vector<double> seconds;             ///< of its repetitions, ascending
+  std::map<std::string, double> counters;  ///< of the last one
+
+  double median() const { return seconds[seconds.size() / 2]; }
+  /// Largest less smallest, over the median.
+  double spread() const { return (seconds.back() - seconds.front()) / median(); }
+};
+
+/// Those that gave a time, in order. Errors: invalid_data  not such a document; `origin` names it
+std::vector<Measured> measured(const nlohmann::ordered_json& document, const std::string& origin);
+
+}  // namespace moecl::bench

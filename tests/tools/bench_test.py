@@ -1,0 +1,115 @@
+"""Tries `moecl bench` as a stranger would: names, JSON, a baseline, replayed routing, and what it refuses."""
+import json
+
+import numpy
+
+from command import CommandTest, golden, main, save
+
+MODEL = ("--platform", "Portable", "--shapes", "olmoe-1b-7b", "--min-time", 0.001)
+NAME = "grouped_gemm/olmoe-1b-7b-e8/bf16/T:4/moecl"
+
+
+class Bench(CommandTest):
+    def bench(self, *arguments, experts=8):
+        return json.loads(self.succeed("bench", "--json", *MODEL, "--experts", experts, *arguments))
+
+    def names(self, *arguments):
+        return self.succeed("bench", "--list", *arguments).splitlines()
+
+    def test_names(self):
+        found = self.names("--filter", "^(grouped_gemm|layer)/", "--shapes", "all", "--tokens", "1,16", "--schemes",
+                           "f32,int8_w8a8", "--routing", "uniform,zipf")
+        for shape in ("qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3-e16", "gpt-oss-20b", "olmoe-1b-7b"):
+            for routed in (shape, shape + "+zipf"):
+                for tokens in (1, 16):
+                    self.assertIn(f"layer/{routed}/f32/T:{tokens}/moecl", found)
+                    for scheme in ("f32", "int8_w8a8"):
+                        self.assertIn(f"grouped_gemm/{routed}/{scheme}/T:{tokens}/moecl", found)
+        self.assertEqual(len(found), len(set(found)))
+        for operator in ("combine", "expert_sort", "gating_top_k", "quantize_rows", "gather_rows"):
+            self.assertTrue(self.names("--filter", f"^{operator}/"), operator)
+        self.assertLess(len(self.names("--quick")), 20)
+
+    def test_document(self):
+        found = self.bench("--filter", "T:4/", "--tokens", 4, "--schemes", "bf16,mxfp4_w4a16", "--repetitions", 3)
+        context = found["context"]
+        for key in ("platform", "device", "driver", "moecl_commit", "date", "num_cpus"):
+            self.assertTrue(context[key], key)
+        self.assertIn(context["slow_mode"], (True, False))
+        for rate in ("f32_gflops", "f32_one_unit_gflops", "bf16_gflops", "int8_gops", "read_gb_per_s", "copy_gb_per_s"):
+            self.assertGreater(context["roof"][rate], 0.1, rate)
+        runs = [run for run in found["benchmarks"] if run["run_type"] == "iteration"]
+        self.assertEqual({run["name"] for run in runs},
+                         {f"{what}/olmoe-1b-7b-e8/{scheme}/T:4/moecl" for what in ("grouped_gemm", "layer")
+                          for scheme in ("bf16", "mxfp4_w4a16")})
+        for run in runs:
+            seconds = run["real_time"] * {"us": 1e-6}[run["time_unit"]]
+            self.assertRegex(run["label"], r"^\w+$")  # the kernel variant
+            self.assertGreater(run["% of roof"], 0)
+            if run["name"] == NAME:  # 4 tokens x 8 experts x 2048 x 2048 multiply-adds
+                self.assertAlmostEqual(run["GFLOP/s"] * seconds, 2e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
+            if run["name"].startswith("layer"):
+                self.assertGreater(run["us:grouped_gemm"], 0)
+                self.assertGreater(run["us:combine"], 0)
+        self.assertEqual(len([run for run in runs if run["name"] == NAME]), 3)
+        self.assertIn(NAME + "_median", {run["name"] for run in found["benchmarks"]})
+
+    def test_table(self):
+        text = self.succeed("bench", *MODEL, "--experts", 8, "--filter", NAME)
+        for word in ("roof:", "GFLOP/s", "% roof", NAME, "Portable"):
+            self.assertIn(word, text)
+
+    def test_replayed_routing(self):
+        """Every token goes to the first 8 of 64 experts: an eighth of the weights is read."""
+        trace = self.folder / "trace.safetensors"
+        save(trace, {"topk_ids": ("I32", numpy.tile(numpy.arange(8), (3, 1)))})
+        common = ("--filter", "^grouped_gemm/", "--tokens", 64, "--schemes", "bf16")
+        narrow, = self.bench(*common, "--routing", trace, experts=64)["benchmarks"]
+        wide, = self.bench(*common, experts=64)["benchmarks"]
+        self.assertEqual(narrow["name"], "grouped_gemm/olmoe-1b-7b+trace/bf16/T:64/moecl")
+        flops, (few, all_of_them) = 2e-9 * 64 * 8 * 2048 * 2048, (run["GB/s"] / run["GFLOP/s"] for run in (narrow, wide))
+        self.assertAlmostEqual((all_of_them - few) * flops, 56 * 2048 * 2048 * 2 / 1e9, delta=1e-3)
+
+    def test_baseline(self):
+        old = self.bench("--filter", NAME, "--tokens", 4, "--schemes", "bf16", "--repetitions", 2)
+        old["context"]["slow_mode"] = False
+        path = self.folder / "old.json"
+
+        def compare(factor):
+            for run in old["benchmarks"]:
+                run["real_time"] *= factor
+            path.write_text(json.dumps(old))
+            return self.start("bench", *MODEL, "--experts", 8, "--filter", NAME, "--tokens", 4, "--schemes", "bf16", "--repetitions", 2,
+                              "--baseline", path)
+
+        done = compare(1000)  # far slower then
+        if "slow mode" in done.stderr:  # now: nothing can be compared, and that is said
+            self.assertEqual(done.returncode, 3, done.stderr)
+            return
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("0 of 1 benchmarks", done.stdout)
+        done = compare(1e-6)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("SLOWER", done.stdout)
+
+    def test_refusals(self):
+        self.refused(2, "no/such", "bench", "--filter", "no/such")
+        self.refused(2, "frobnicate", "bench", "--shapes", "frobnicate", "--list")
+        self.refused(2, "int3_w3a3", "bench", "--schemes", "int3_w3a3", "--list")
+        self.refused(2, "999 experts", "bench", "--shapes", "olmoe-1b-7b", "--experts", 999, "--list")
+        self.refused(2, "top_k", "bench", "--shapes", "olmoe-1b-7b", "--experts", 4, "--list")
+        self.refused(2, "--tokens", "bench", "--tokens", "0", "--list")
+        self.refused(3, "no/such", "bench", "--routing", "/no/such")
+        self.refused(3, "topk_ids", "bench", "--routing", golden("mixtral-t0") / "model.safetensors")
+        self.refused(3, "no/such", "bench", "--baseline", "/no/such")
+        path = self.folder / "old.json"
+        for text in ("", "[]", "{}", '{"benchmarks": [{}]}'):
+            path.write_text(text)
+            self.refused(3, "old.json", "bench", "--baseline", path)
+        path.write_text('{"context": {"platform": "other"}, "benchmarks": []}')
+        self.refused(3, "measured on", "bench", "--platform", "Portable", "--baseline", path)
+        self.refused(4, "frobnicate", "bench", "--platform", "frobnicate", "--filter", NAME)
+
+
+if __name__ == "__main__":
+    main()
