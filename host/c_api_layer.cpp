@@ -37,10 +37,10 @@ std::int32_t number_of(DType dtype) {
   return dtype == DType::f32 ? MOECL_F32 : dtype == DType::f16 ? MOECL_F16 : MOECL_BF16;
 }
 
-MoeLayerOptions layer_options(const moecl_layer_options* given, DType stored) {
-  const auto from = read_options(given, "options");
+MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights) {
   MoeLayerOptions options;
-  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
+  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? weights.experts.front().down.plain.dtype
+                                                    : dtype_of(from.dtype, "options.dtype");
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
@@ -134,9 +134,8 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
 }
 
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
-                        const moecl_layer_options* options) {
-  const DType stored = weights.experts.front().down.plain.dtype;
-  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, layer_options(options, stored))};
+                        const MoeLayerOptions& options) {
+  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, options)};
 }
 
 }  // namespace
@@ -153,7 +152,14 @@ moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32
     const Checkpoint checkpoint = Checkpoint::open(&required(model_dir, "model_dir"));
     const ModelConfig& model = checkpoint.config();
     const MoeLayerConfig config = model.layer(layer == -1 ? model.first_moe_layer() : layer);
-    out = make_layer(on, config.shape, find_layer_weights(checkpoint, config), options);
+    const MoeWeights weights = find_layer_weights(checkpoint, config);
+    const auto given = read_options(options, "options");
+    MoeLayerOptions chosen = layer_options(given, weights);
+    if (given.plain_activations == 0) {
+      chosen.activations = config.expert_scheme().activations;
+      if (weights.shared.gate.quantized()) chosen.shared_activations = config.shared_scheme().activations;
+    }
+    out = make_layer(on, config.shape, weights, chosen);
   });
 }
 
@@ -163,7 +169,8 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     moecl_layer*& out = required(out_layer, "out_layer");
     const moecl_stream& on = required(stream, "stream");
     const auto given = read_struct(desc, "desc");
-    out = make_layer(on, shape_of(given), weights_of(given), options);
+    const MoeWeights weights = weights_of(given);
+    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights));
   });
 }
 

@@ -109,8 +109,12 @@ QuantizedModules parse_group(const nlohmann::json& group, const std::string& def
   QuantizedModules modules;
   modules.form = format.form;
   modules.scheme.weights = args.operand;
-  if (const nlohmann::json* activations = object_member(group, "input_activations", fields))
-    modules.scheme.activations = parse_args(*activations, fields.origin() + ".input_activations").operand;
+  if (const nlohmann::json* activations = object_member(group, "input_activations", fields)) {
+    const QuantArgs of_inputs = parse_args(*activations, fields.origin() + ".input_activations");
+    if (!of_inputs.is_float && of_inputs.bits != 8)
+      fail(ErrorCode::unsupported, "{}.input_activations: int of {} bits; known is 8", fields.origin(), of_inputs.bits);
+    modules.scheme.activations = of_inputs.operand;
+  }
   // "Linear" is the class of every expert's matrices; other classes are none of them.
   bool linear = false;
   for (std::string& target : text_list(group, "targets", fields)) {

@@ -27,10 +27,12 @@ DenseProduct::DenseProduct(StreamView stream, WeightUpload& upload, const Matrix
   }
 }
 
-void DenseProduct::enqueue(StreamView stream, TensorView a, TensorView out) const {
-  if (row_major_.present()) return clblast_gemm::enqueue(stream, {a, row_major_, out});
+void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out) const {
+  if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
   grouped_gemm::Args args;
-  args.a = a;
+  args.a = a.rows;
+  args.a_scale = a.scale;
+  args.a_group = a.group;
   packed_.multiply(args);
   args.out = out;
   grouped_gemm::enqueue(stream, args);

@@ -3,6 +3,7 @@
 #include <moecl/dense_backend.hpp>
 
 #include "host/device_weights.hpp"
+#include "host/row_quant.hpp"
 
 namespace moecl {
 
@@ -15,8 +16,9 @@ class DenseProduct {
   DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices,
                const std::vector<HostMatrix>& biases, DType dtype, dense_backend::Backend backend);
 
-  /// @param a    Shape: [T, K]. @param out  Shape: [T, N] f32
-  void enqueue(StreamView stream, TensorView a, TensorView out) const;
+  /// @param a    Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
+  void enqueue(StreamView stream, const ProductRows& a, TensorView out) const;
+  bool takes_codes() const noexcept { return packed_.present(); }
   std::uint64_t weight_bytes() const noexcept { return memory_.size_bytes() + packed_.size_bytes(); }
   /// How the weights are stored, for reports.
   std::string format() const { return row_major_.present() ? name(row_major_.dtype) : packed_.format(); }

@@ -26,28 +26,35 @@ Experts::Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
     batched_ = load_batched_experts(stream, upload, shape, experts, progress);
   else
     segments_ = load_experts(stream, upload, shape, experts, options.dtype, progress);
+  if (experts.empty()) return;
+  const bool codes = !batched_.gate_up.present();
+  input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
+  activated_quant_ = RowQuant(stream, options.activations, experts.front().down_input_scale, codes);
 }
 
-Experts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t rows)
-    : product_rows(workspace.add(f32_bytes(rows, std::max(2 * shape.intermediate, shape.hidden)))),
-      activated_rows(workspace.add(f32_bytes(rows, shape.intermediate))) {}
+Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
+    : product_rows(workspace.add(f32_bytes(rows, std::max(2 * experts.shape_.intermediate, experts.shape_.hidden)))),
+      activated_rows(workspace.add(f32_bytes(rows, experts.shape_.intermediate))),
+      input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
+      activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-void Experts::product(StreamView stream, const RoutedRows& rows, TensorView a, bool dispatched,
+void Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
                       DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
                       TensorView out) const {
   if (batched_.gate_up.present()) {
     // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
     clblast_gemm::enqueue(
-        stream, {by_expert(a, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
+        stream, {by_expert(a.rows, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
     return;
   }
   for (const ExpertSegment& segment : segments_) {
     grouped_gemm::Args args;
-    args.a = a;
+    args.a = a.rows;
+    args.a_scale = a.scale;
+    args.a_group = a.group;
     if (dispatched) {
       args.a_index = rows.index;
       args.index_divisor = rows.index_divisor;
-      args.a_scale = rows.x_scale;
     }
     (segment.*weights).multiply(args);
     args.first_expert = segment.first_expert;
@@ -63,7 +70,14 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   const TensorView activated = f32_rows(workspace, layout.activated_rows, rows.rows, shape_.intermediate);
   const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
 
-  product(stream, rows, rows.x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
+  // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
+  const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
+  ProductRows x = rows.x;
+  if (rows.x_scale.present())
+    x.scale = rows.x_scale;  // codes already
+  else
+    x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
+  product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
   gated_activation::Args activation;
   activation.x = gate_up;
   activation.row_ends = rows.row_ends;
@@ -71,7 +85,8 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   activation.activation = shape_.activation;
   activation.out = activated;
   gated_activation::enqueue(stream, activation);
-  product(stream, rows, activated, false, &ExpertSegment::down, &BatchedExpertWeights::down, down);
+  const ProductRows down_in = activated_quant_.run(stream, activated, valid, layout.activated, workspace);
+  product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down);
   return down;
 }
 

@@ -5,6 +5,7 @@
 #include <moecl/workspace.hpp>
 
 #include "host/expert_weights.hpp"
+#include "host/row_quant.hpp"
 
 namespace moecl {
 
@@ -17,24 +18,28 @@ class Experts {
   /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
   /// together.
   struct Layout {
-    Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t rows);
+    /// @param source_rows  N, of the rows that the dispatched ones are read from
+    Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows);
     std::uint64_t product_rows, activated_rows;
+    RowQuant::Layout input, activated;
   };
 
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 3 kernels a weight
-  /// segment
+  /// segment, and those of RowQuant twice
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;
+  std::string activations() const { return input_quant_.description(); }
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
-  void product(StreamView stream, const RoutedRows& rows, TensorView a, bool dispatched,
+  void product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
                DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
 
   MoeShape shape_;
+  RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
   BatchedExpertWeights batched_;
 };

@@ -115,7 +115,7 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
   const auto router_bias = shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{};
   router = DenseProduct(stream, upload, {weights.router}, router_bias, options.dtype, backends.dense.backend);
   experts = Experts(stream, upload, shape, weights.experts, options, backends.batched.backend, progress);
-  shared = SharedExperts(stream, upload, shape, weights, options.dtype, backends.dense.backend);
+  shared = SharedExperts(stream, upload, shape, weights, options, backends.dense.backend);
   if (shape.selection_bias) {
     selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
     const TensorView row(selection_bias_memory.view(), DType::f32, {1, shape.experts});
@@ -132,6 +132,9 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
   report.read_bytes = upload.read_bytes();
   report.expert_format = experts.format();
   report.shared_format = shared.format();
+  report.activations = experts.activations();
+  if (shared.present() && shared.activations() != report.activations)
+    report.activations += "; of shared experts " + shared.activations();
   report.weight_segments = experts.segments();
   report.weight_bytes =
       experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();

@@ -25,7 +25,7 @@ void gather_shares(Communicator& ranks, const TensorView& mine, const TensorView
 
 }  // namespace
 
-MicroBatch::Layout::Layout(const MoeShape& shape, DType dtype, std::int64_t tokens, bool shared_by_tokens)
+MicroBatch::Layout::Layout(const LayerParts& parts, const MoeShape& shape, std::int64_t tokens, bool shared_by_tokens)
     : logits(workspace.add(f32_bytes(tokens, shape.experts))),
       ids(workspace.add(f32_bytes(tokens, shape.router.top_k))),
       physical(workspace.add(f32_bytes(tokens, shape.router.top_k))),
@@ -34,8 +34,8 @@ MicroBatch::Layout::Layout(const MoeShape& shape, DType dtype, std::int64_t toke
       index(workspace.add(f32_bytes(tokens, 1))),
       all_shared(workspace.add(f32_bytes(shared_by_tokens ? tokens : 0, shape.hidden))),
       all_gate_logits(workspace.add(f32_bytes(shared_by_tokens ? tokens : 0, 1))),
-      input(workspace, shape.router, dtype, tokens, shape.hidden),
-      shared(workspace, shape, tokens) {}
+      input(workspace, shape.router, parts.options.dtype, tokens, shape.hidden),
+      shared(workspace, parts.shared, tokens) {}
 
 MicroBatch::MicroBatch(const ExpertRank& rank, const ParallelPlan& plan, const LayerParts& parts,
                        const ExpertPlaces& places)
@@ -52,8 +52,7 @@ void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_to
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t top_k = shape.router.top_k;
   args_ = args;
-  layout_ =
-      std::make_unique<Layout>(shape, parts_.options.dtype, tokens, plan_.shared_sharding == SharedSharding::tokens);
+  layout_ = std::make_unique<Layout>(parts_, shape, tokens, plan_.shared_sharding == SharedSharding::tokens);
   memory_ = token_memory_.reserve(*stream.context, layout_->workspace.total_bytes());
   routed_ = f32_rows(memory_, layout_->routed, tokens, shape.hidden);
   const TensorView logits = given_or(args.router_logits, memory_, layout_->logits, DType::f32, tokens, shape.experts),
@@ -81,7 +80,7 @@ void MicroBatch::run_experts() {
   const StreamView stream = rank_.ep.rank_stream();
   const RoutedRows rows = strategy_->receive();
   WorkspaceLayout layout;
-  const Experts::Layout of_rows(layout, parts_.shape, rows.rows);
+  const Experts::Layout of_rows(layout, parts_.experts, rows.x.shape[0], rows.rows);
   const BufferView memory = row_memory_.reserve(*stream.context, layout.total_bytes());
   strategy_->begin_combine(parts_.experts.run(stream, rows, of_rows, memory), routed_);
 }

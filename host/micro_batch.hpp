@@ -34,7 +34,7 @@ class MicroBatch {
  private:
   /// Scratch that grows with the tokens.
   struct Layout {
-    Layout(const MoeShape& shape, DType dtype, std::int64_t tokens, bool shared_by_tokens);
+    Layout(const LayerParts& parts, const MoeShape& shape, std::int64_t tokens, bool shared_by_tokens);
     WorkspaceLayout workspace;
     std::uint64_t logits, ids, physical, weights, routed, index, all_shared, all_gate_logits;
     WeightedInput::Layout input;

@@ -47,11 +47,20 @@ int ModelConfig::first_moe_layer() const {
   fail(ErrorCode::invalid_data, "none of the {} layers of this {} model has experts", num_layers, family);
 }
 
-QuantScheme MoeLayerConfig::expert_scheme() const {
-  if (names.experts.empty()) return {};
-  const std::string first = substitute(names.experts.front().down, "expert", "0");
-  const QuantizedModules* modules = quantization.find(module_of(first));
+namespace {
+
+QuantScheme scheme_of(const QuantizationConfig& quantization, const ExpertTensorNames& names) {
+  const QuantizedModules* modules = quantization.find(module_of(substitute(names.down, "expert", "0")));
   return modules == nullptr ? QuantScheme::none() : modules->scheme;
+}
+
+}  // namespace
+
+QuantScheme MoeLayerConfig::expert_scheme() const {
+  return names.experts.empty() ? QuantScheme::none() : scheme_of(quantization, names.experts.front());
+}
+QuantScheme MoeLayerConfig::shared_scheme() const {
+  return shape.shared_intermediate == 0 ? QuantScheme::none() : scheme_of(quantization, names.shared);
 }
 
 MoeLayerConfig ModelConfig::layer(int layer) const {

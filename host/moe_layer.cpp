@@ -45,14 +45,15 @@ struct ChunkLayout {
   Experts::Layout experts;
   SharedExperts::Layout shared;
 
-  ChunkLayout(const MoeShape& shape, const local_strategy::Problem& problem, const DeviceCaps& caps)
+  ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem)
       : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
         ids(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
         weights(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
-        input(workspace, shape.router, problem.dtype, problem.tokens, problem.hidden),
-        strategy(workspace, problem, caps),
-        experts(workspace, shape, problem.rows()),
-        shared(workspace, shape, problem.tokens) {}
+        input(workspace, parts.shape.router, problem.dtype, problem.tokens, problem.hidden),
+        strategy(workspace, problem, parts.device->caps),
+        experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
+                problem.rows()),
+        shared(workspace, parts.shared, problem.tokens) {}
 };
 
 /// The caller's tensor where there is one, else a range of the workspace.
@@ -72,9 +73,7 @@ TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64
 /// Bounds the workspace: bytes grow with tokens, in the batched layout with their square until rows_per_expert is
 /// fixed.
 void MoeLayer::State::choose_chunk() {
-  const auto bytes = [&](std::int64_t tokens) {
-    return ChunkLayout(shape, problem(tokens), device->caps).workspace.total_bytes();
-  };
+  const auto bytes = [&](std::int64_t tokens) { return ChunkLayout(*this, problem(tokens)).workspace.total_bytes(); };
   std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
   if (options.chunk_tokens == 0)
     while (tokens > 64 && bytes(tokens) > default_workspace_bytes) tokens /= 2;
@@ -101,14 +100,14 @@ const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report;
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
   const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
-  return ChunkLayout(state_->shape, state_->problem(chunk), state_->device->caps).workspace.total_bytes();
+  return ChunkLayout(*state_, state_->problem(chunk)).workspace.total_bytes();
 }
 
 void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t top_k = shape.router.top_k;
   const local_strategy::Problem routing = problem(tokens);
-  const ChunkLayout layout(shape, routing, device->caps);
+  const ChunkLayout layout(*this, routing);
   const BufferView workspace = args.workspace;
 
   TensorView ids = args.ids, weights = args.weights;

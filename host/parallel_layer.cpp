@@ -16,6 +16,12 @@ bool exchanges_beside(const ExpertRank& rank, const MoeShape& shape, const Paral
   return rank.ep.size() > 1 && (shape.shared_intermediate > 0 || plan.micro_batch_from_tokens);
 }
 
+/// As rows travel in WireFormat::int8.
+bool is_int8_per_token(const OperandQuant& activations) {
+  return activations.type == CodeType::i8 && activations.group == ScaleGroup::per_token() && !activations.zero_points &&
+         !activations.static_scale;
+}
+
 void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                      const MoeLayerOptions& options) {
   const PlacementPlan& placement = plan.placement;
@@ -27,6 +33,16 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
           placed ? placement.physical() : shape.experts);
   if (options.layout != ExpertLayout::standard)
     fail(ErrorCode::unsupported, "parallel layer: the batched layout is for one rank");
+  for (const OperandQuant& activations : {options.activations, options.shared_activations})
+    if (activations.quantized() && activations.group == ScaleGroup::per_tensor() && !activations.static_scale)
+      fail(ErrorCode::unsupported,
+           "parallel layer: activations as {} would depend on which rows each rank gets; static scales, or those of "
+           "each "
+           "token, do not",
+           describe(activations));
+  if (plan.wire == WireFormat::int8 && options.activations.quantized() && !is_int8_per_token(options.activations))
+    fail(ErrorCode::unsupported, "parallel layer: rows that travel as int8 codes cannot be quantized again, as {}",
+         describe(options.activations));
   require(plan.micro_batch_from_tokens.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens",
           plan.micro_batch_from_tokens.value_or(0));
   if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)

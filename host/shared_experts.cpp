@@ -4,28 +4,31 @@
 
 namespace moecl {
 SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights,
-                             DType dtype, dense_backend::Backend backend)
+                             const MoeLayerOptions& options, dense_backend::Backend backend)
     : shared_intermediate_(shape.shared_intermediate),
       hidden_(shape.hidden),
       activation_(shape.activation),
       gated_(shape.shared_gate) {
   if (!present()) return;
   const ExpertMatrices& shared = weights.shared;
+  const DType dtype = options.dtype;
   using Biases = std::vector<HostMatrix>;
   gate_up_ = DenseProduct(stream, upload, {shared.gate, shared.up},
                           shape.shared_bias ? Biases{shared.gate_bias, shared.up_bias} : Biases{}, dtype, backend);
   down_ = DenseProduct(stream, upload, {shared.down}, shape.shared_bias ? Biases{shared.down_bias} : Biases{}, dtype,
                        backend);
+  input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
+  activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
   if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, {}, dtype, backend);
 }
 
-SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens) {
-  const std::int64_t inter = shape.shared_intermediate;
-  gate_up = workspace.add(f32_bytes(tokens, 2 * inter));
-  activated = workspace.add(f32_bytes(tokens, inter));
-  output = workspace.add(f32_bytes(inter > 0 ? tokens : 0, shape.hidden));
-  gate_logits = workspace.add(f32_bytes(shape.shared_gate ? tokens : 0, 1));
-}
+SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens)
+    : gate_up(workspace.add(f32_bytes(tokens, 2 * experts.shared_intermediate_))),
+      activated(workspace.add(f32_bytes(tokens, experts.shared_intermediate_))),
+      output(workspace.add(f32_bytes(experts.present() ? tokens : 0, experts.hidden_))),
+      gate_logits(workspace.add(f32_bytes(experts.gated_ ? tokens : 0, 1))),
+      input(workspace, experts.input_quant_, tokens, experts.hidden_, false),
+      activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
 
 SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const Layout& layout,
                                          BufferView workspace) const {
@@ -35,13 +38,13 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   const TensorView activated = f32_rows(workspace, layout.activated, tokens, shared_intermediate_);
   Output output;
   output.rows = f32_rows(workspace, layout.output, tokens, hidden_);
-  gate_up_.enqueue(stream, x, gate_up);
+  gate_up_.enqueue(stream, input_quant_.run(stream, x, {}, layout.input, workspace), gate_up);
   gated_activation::Args activation;
   activation.x = gate_up;
   activation.activation = activation_;
   activation.out = activated;
   gated_activation::enqueue(stream, activation);
-  down_.enqueue(stream, activated, output.rows);
+  down_.enqueue(stream, activated_quant_.run(stream, activated, {}, layout.activated_input, workspace), output.rows);
   if (gated_) {
     output.gate_logits = f32_rows(workspace, layout.gate_logits, tokens, 1);
     gate_.enqueue(stream, x, output.gate_logits);

@@ -1,28 +1,32 @@
 #pragma once
 // The shared experts: one dense expert that every token passes, optionally under a sigmoid gate.
+#include <moecl/moe_layer.hpp>
 #include <moecl/workspace.hpp>
 
 #include "host/dense_product.hpp"
+#include "host/row_quant.hpp"
 
 namespace moecl {
 
 class SharedExperts {
  public:
   SharedExperts() = default;
-  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights, DType dtype,
-                dense_backend::Backend backend);
+  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights,
+                const MoeLayerOptions& options, dense_backend::Backend backend);
 
   struct Layout {
-    Layout(WorkspaceLayout& workspace, const MoeShape& shape, std::int64_t tokens);
+    Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens);
     std::uint64_t gate_up, activated, output, gate_logits;
+    RowQuant::Layout input, activated_input;
   };
   struct Output {
     TensorView rows;         ///< Shape: [T, H] f32
     TensorView gate_logits;  ///< Shape: [T, 1] f32; absent without a gate
   };
-  /// Async: 3 kernels, 4 with a gate. Absent output when the layer has no shared experts
+  /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
   Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace) const;
 
+  std::string activations() const { return input_quant_.description(); }
   bool present() const noexcept { return shared_intermediate_ > 0; }
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports; empty where there are none.
@@ -32,6 +36,7 @@ class SharedExperts {
   std::int64_t shared_intermediate_ = 0, hidden_ = 0;
   Activation activation_;
   DenseProduct gate_up_, down_, gate_;
+  RowQuant input_quant_, activated_quant_;
   bool gated_ = false;
 };
 

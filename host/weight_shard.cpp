@@ -103,6 +103,8 @@ ExpertMatrices intermediate_part(const ExpertMatrices& expert, std::int64_t inte
       "experts: an intermediate size of {}, got gate, up and down of {}, {} and {}", intermediate, expert.gate.rows(),
       expert.up.rows(), expert.down.columns());
   ExpertMatrices here;
+  here.gate_up_input_scale = expert.gate_up_input_scale;
+  here.down_input_scale = expert.down_input_scale;
   here.gate = rows_of(expert.gate, part);
   here.up = rows_of(expert.up, part);
   here.down = columns_of(expert.down, part);

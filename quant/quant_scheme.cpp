@@ -9,25 +9,6 @@ std::int64_t groups(std::int64_t extent, std::int64_t group) {
   return group == ScaleGroup::whole ? 1 : (extent + group - 1) / group;
 }
 
-std::string describe(const OperandQuant& operand) {
-  if (!operand.quantized()) return "plain";
-  const auto [rows, columns] = operand.group;
-  std::string text = name(*operand.type);
-  if (rows == ScaleGroup::whole && columns == ScaleGroup::whole)
-    text += " per tensor";
-  else if (rows == 1 && columns == ScaleGroup::whole)
-    text += " per row";
-  else if (rows == 1)
-    text += fmt::format(" in groups of {}", columns);
-  else
-    text += fmt::format(" in blocks of {} x {}", rows, columns);
-  if (operand.scale == ScaleFormat::e8m0) text += " with e8m0 scales";
-  if (operand.scale == ScaleFormat::e4m3) text += " with e4m3 scales";
-  if (operand.zero_points) text += " with zero points";
-  if (operand.static_scale) text += ", static";
-  return text;
-}
-
 /// What holds for weights and activations alike.
 std::string reject(const OperandQuant& operand) {
   const CodeType type = *operand.type;
@@ -55,7 +36,8 @@ std::string reject_activations(const OperandQuant& activations, const OperandQua
     return "scales of activations for each column: a product could not apply them";
   if (activations.static_scale && !(group == ScaleGroup::per_tensor()) && activations.scale != ScaleFormat::e4m3)
     return fmt::format("static scales of activations are per tensor, got {}", describe(activations));
-  if (is_integer(a) != is_integer(w))
+  // int4 weights meet fp8 activations as numbers of their own. Source: vLLM's W4A8 with fp8
+  if (is_integer(a) != is_integer(w) && !(is_integer(w) && bits(w) == 4 && bits(a) == 8))
     return fmt::format("{} activations with {} weights: no product mixes integers and floating-point codes", name(a),
                        name(w));
   if (bits(a) < bits(w)) return fmt::format("{} activations are narrower than {} weights", name(a), name(w));
@@ -66,6 +48,25 @@ std::string reject_activations(const OperandQuant& activations, const OperandQua
 }
 
 }  // namespace
+
+std::string describe(const OperandQuant& operand) {
+  if (!operand.quantized()) return "plain";
+  const auto [rows, columns] = operand.group;
+  std::string text = name(*operand.type);
+  if (rows == ScaleGroup::whole && columns == ScaleGroup::whole)
+    text += " per tensor";
+  else if (rows == 1 && columns == ScaleGroup::whole)
+    text += " per row";
+  else if (rows == 1)
+    text += fmt::format(" in groups of {}", columns);
+  else
+    text += fmt::format(" in blocks of {} x {}", rows, columns);
+  if (operand.scale == ScaleFormat::e8m0) text += " with e8m0 scales";
+  if (operand.scale == ScaleFormat::e4m3) text += " with e4m3 scales";
+  if (operand.zero_points) text += " with zero points";
+  if (operand.static_scale) text += ", static";
+  return text;
+}
 
 std::vector<NamedScheme> named_schemes() {
   return {

@@ -24,10 +24,22 @@ Checkpoint open_checked(const LayerOptions& options) {
 }
 
 /// Of the experts, or of what a quantized checkpoint leaves plain.
-DType stored_dtype(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
-  const MoeWeights weights = find_layer_weights(checkpoint, config);
+DType stored_dtype(const MoeWeights& weights) {
   const WeightMatrix& gate = weights.experts.front().gate;
   return gate.quantized() ? weights.router.dtype : gate.plain.dtype;
+}
+
+/// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
+OperandQuant activations_of(const std::string& wanted, QuantScheme scheme) {
+  if (wanted == "auto") return scheme.activations;
+  if (wanted == "none") return {};
+  const bool blocks = scheme.weights.quantized() && scheme.weights.group.rows > 1;
+  const ScaleGroup group = blocks ? ScaleGroup::per_group(scheme.weights.group.columns) : ScaleGroup::per_token();
+  scheme.activations = wanted == "mxfp8" ? QuantScheme::mx(CodeType::f8_e4m3)
+                                         : OperandQuant{wanted == "int8" ? CodeType::i8 : CodeType::f8_e4m3, group};
+  const std::string reason = reject(scheme);
+  refuse_unless(reason.empty(), "--act-quant " + wanted + ": " + reason);
+  return scheme.activations;
 }
 
 }  // namespace
@@ -101,8 +113,6 @@ void LayerOptions::check() const {
   refuse_unless(topology.empty() || static_cast<int>(topology.size()) * topology.front() == ranks,
                 fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
   refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
-  refuse_unless(act_quant == "auto" || act_quant == "none",
-                "--act-quant " + act_quant + ": this version runs unquantized activations");
   refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
                 fmt::format("--quantize {}: not one of {}", quantize, known_schemes()));
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
@@ -115,7 +125,12 @@ LayerSession::LayerSession(const LayerOptions& options)
     : checkpoint_(open_checked(options)), quantize_(scheme_named(options.quantize)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
-  dtype_ = options.dtype.value_or(stored_dtype(checkpoint_, config_));
+  const MoeWeights weights = find_layer_weights(checkpoint_, config_);
+  layer_options_.dtype = options.dtype.value_or(stored_dtype(weights));
+  layer_options_.activations = activations_of(options.act_quant, quantize_.value_or(config_.expert_scheme()));
+  // Shared experts that are plain beside quantized ones stay so altogether.
+  if (weights.shared.gate.quantized())
+    layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
   PlaceExperts problem;
   problem.experts = config_.shape.experts;
   problem.ranks = options.expert_parallel ? options.ranks : 1;

@@ -89,11 +89,12 @@ class LayerSession {
 
   const MoeLayerConfig& config() const { return config_; }
   const PlacementPlan& placement() const { return placement_; }
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return layer_options_.dtype; }
+  bool quantizes_activations() const { return layer_options_.activations.quantized(); }
   double load_ms() const { return load_ms_; }
 
  protected:
-  /// Reads the config, decides the dtype and where experts stand; they are found, not loaded.
+  /// Reads the config, decides the layer's options and where experts stand; they are found, not loaded.
   explicit LayerSession(const LayerOptions& options);
 
   /// The layer's weights with these experts, quantized if --quantize says so. May run in several threads.
@@ -102,7 +103,7 @@ class LayerSession {
   Checkpoint checkpoint_;
   std::optional<QuantScheme> quantize_;
   MoeLayerConfig config_;
-  DType dtype_ = DType::f32;
+  MoeLayerOptions layer_options_;
   PlacementPlan placement_;
   double load_ms_ = 0;
   QuantizationError quantization_;  ///< of the experts, by --quantize

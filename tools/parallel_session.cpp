@@ -90,14 +90,12 @@ void ParallelSession::load(std::int64_t most_tokens) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
-    MoeLayerOptions layer_options;
-    layer_options.dtype = dtype_;
     ParallelPlan plan{strategy_.kind, placement_};
     if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
     const QuantizedExperts found = find_weights(mine);
     plan.wire = wire_format_from_name(options_.wire);
     layers_[static_cast<std::size_t>(world.rank())] =
-        std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options);
+        std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options_);
     errors[static_cast<std::size_t>(world.rank())] = found.error;
   });
   load_ms_ = milliseconds_since(start);
@@ -119,8 +117,9 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const std::int64_t first =
         std::accumulate(counts.begin(), counts.begin() + rank.dp.rank(), std::int64_t{0}) * shape.hidden;
     const std::vector<std::byte> bytes =
-        encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[d] * shape.hidden}, dtype_);
-    DeviceTensor x(*stream.context, dtype_, {counts[d], shape.hidden});
+        encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[d] * shape.hidden},
+               layer_options_.dtype);
+    DeviceTensor x(*stream.context, layer_options_.dtype, {counts[d], shape.hidden});
     write_blocking(stream, x.view.buffer, bytes.data(), bytes.size());
     return x;
   };

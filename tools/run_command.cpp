@@ -77,6 +77,10 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["wire"] = options.wire;
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
+  summary["activations"] = {{"quantized", report.layer.activations},
+                            {"reason", options.act_quant != "auto" ? "asked for by --act-quant"
+                                       : options.quantize.empty()  ? "what the checkpoint says"
+                                                                   : "part of --quantize " + options.quantize}};
   summary["kernels"] = nlohmann::ordered_json::array();
   for (const WorkSummary& row : report.kernels)
     summary["kernels"].push_back(
@@ -111,6 +115,7 @@ void print(const nlohmann::ordered_json& s) {
              s["model"]["intermediate_size"].get<std::int64_t>(), s["model"]["top_k"].get<int>(), text(s["dtype"]));
   fmt::print("on {} / {} (driver {})\n", text(s["devices"][0]["platform"]), text(s["devices"][0]["name"]),
              text(s["devices"][0]["driver"]));
+  fmt::print("activations {}: {}\n", text(s["activations"]["quantized"]), text(s["activations"]["reason"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
   fmt::print("{}; strategy {}: {}\n{} experts placed {}: {}\ndense products by {}: {}\n\n", text(s["rank_places"]),
              text(s["strategy"]["name"]), text(s["strategy"]["reason"]), s["placement"]["experts"].get<int>(),

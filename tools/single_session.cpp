@@ -18,9 +18,7 @@ class SingleSession final : public LayerSession {
     const QuantizedExperts found = find_weights(all);
     quantization_ = found.error;
     Progress progress("loading experts");
-    MoeLayerOptions layer_options;
-    layer_options.dtype = dtype_;
-    layer_.emplace(stream_, config_.shape, found.weights, layer_options, std::ref(progress));
+    layer_.emplace(stream_, config_.shape, found.weights, layer_options_, std::ref(progress));
     load_ms_ = milliseconds_since(start);
   }
 
@@ -29,10 +27,10 @@ class SingleSession final : public LayerSession {
     LayerOutputs outputs;
     outputs.tokens = tokens_ = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
     Context& context = *context_;
-    const DeviceTensor x(context, dtype_, {tokens_, shape.hidden});
+    const DeviceTensor x(context, layer_options_.dtype, {tokens_, shape.hidden});
     const ObservedTensors observed(context, shape, tokens_);
     const Buffer workspace(context, layer_->workspace_bytes(tokens_));
-    const std::vector<std::byte> bytes = encode(hidden_states, dtype_);
+    const std::vector<std::byte> bytes = encode(hidden_states, layer_options_.dtype);
     write_blocking(stream_, x.view.buffer, bytes.data(), bytes.size());
 
     MoeLayer::Forward forward;

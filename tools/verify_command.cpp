@@ -42,6 +42,10 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
   return nodes * (dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048);
 }
 
+/// A quotient next to a tie may go to the other side, which moves a few outputs. Source: README of the goldens
+constexpr GoldenTensors golden_of_quantized_activations = {"hidden_states", "actquant.output_ref", "route_margin", 5e-3,
+                                                           1e-2};
+
 struct Verdict {
   double error = 0, tolerance = 0;
   bool ok() const { return error <= tolerance; }  // false for NaN
@@ -56,7 +60,10 @@ Verdict verify(LayerOptions options, const std::string& dir) {
   GoldenTensors names = session.config().quantization.present()
                             ? golden_tensors_of_codes(session.dtype(), ModelConfig::load(dir + "/config.json").dtype)
                             : golden_tensors(session.dtype());
-  if (!golden.has(names.output)) names = golden_tensors(DType::f32);  // a case of no tokens has only these
+  if (session.quantizes_activations())
+    names = golden_of_quantized_activations;
+  else if (!golden.has(names.output))
+    names = golden_tensors(DType::f32);  // a case of no tokens has only these
   // A weight on the input is rounded to the storage type, and so is its product with the input.
   if (session.config().shape.router.weight_on_input && session.dtype() == DType::bf16) names.tolerance = 8e-3;
   const std::vector<float> expected = to_f32(golden.tensor(names.output));

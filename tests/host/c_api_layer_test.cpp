@@ -130,6 +130,20 @@ TEST(CApiLayer, RunsInACProgramOnEveryDevice) {
   EXPECT_EQ(ran, static_cast<int32_t>(devices().size()));
 }
 
+TEST_P(CApiLayerTest, QuantizesActivationsAsTheCheckpointSaysUnlessTheyAreToStayPlain) {
+  const char* const name = "mixtral-ct-fp8-e4k2";
+  const double tolerance = device().caps().correctly_rounded_divide ? 1e-5 : 5e-3;
+  for (const std::int32_t plain : {0, 1}) {
+    auto options = sized<moecl_layer_options>();
+    options.plain_activations = plain;
+    load(name, &options);
+    Pass pass(device(), golden_values(name, "hidden_states"), info_.hidden, workspace_bytes(7));
+    ASSERT_OK(forward(pass.args));
+    EXPECT_LE(relative_error(pass.out.values(), golden_values(name, plain != 0 ? "output" : "actquant.output_ref")),
+              tolerance);
+  }
+}
+
 TEST_P(CApiLayerTest, LoadsACheckpoint) {
   load(golden_name);
   EXPECT_EQ(info_.hidden, 96);

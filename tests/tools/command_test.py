@@ -81,6 +81,30 @@ class Run(CommandTest):
         numpy.testing.assert_array_equal(outputs[1], outputs[0])
         numpy.testing.assert_array_equal(outputs[2], outputs[0])
 
+    def test_quantized_activations(self):
+        """As the checkpoint says, unless asked otherwise, on one rank and on several."""
+        names = {"qwen3-moe-ct-int8-e8k2": "i8 per row", "mixtral-ct-fp8-e4k2": "f8_e4m3 per row",
+                 "deepseek-v3-fp8block-e8k4": "f8_e4m3 in groups of 128"}
+        for case, name in names.items():
+            with self.subTest(case):
+                file = golden(case) / "golden.safetensors"
+                reference = {key: load(file)[key][1] for key in ("output", "actquant.output_ref")}
+                source = "--input", file, "--dtype", "f32", "--platform", "Portable"
+                summary, found = self.run_layer(golden(case), *source)
+                self.assertEqual(summary["activations"], {"quantized": name, "reason": "what the checkpoint says"})
+                self.assert_close(found["output"][1], reference["actquant.output_ref"], 1e-5)
+                _, ranks = self.run_layer(golden(case), *source, "--ranks", 2, "--ep", "--strategy", "mc2")
+                numpy.testing.assert_array_equal(ranks["output"][1], found["output"][1])
+                summary, found = self.run_layer(golden(case), *source, "--act-quant", "none")
+                self.assertEqual(summary["activations"], {"quantized": "plain", "reason": "asked for by --act-quant"})
+                self.assert_close(found["output"][1], reference["output"], 1e-5)
+        case = golden("mixtral-ct-fp8-e4k2")
+        summary, found = self.run_layer(case, "--act-quant", "mxfp8", "--input", case / "golden.safetensors")
+        self.assertEqual(summary["activations"]["quantized"], "f8_e4m3 in groups of 32 with e8m0 scales")
+        self.assert_close(found["output"][1], load(case / "golden.safetensors")["output"][1], 0.2)
+        summary, _ = self.run_layer(golden("mixtral-e8k2"), "--quantize", "int8_w8a8")
+        self.assertEqual(summary["activations"], {"quantized": "i8 per row", "reason": "part of --quantize int8_w8a8"})
+
     def test_token_counts(self):
         shape = CASES["qwen2-moe-e16k4"]
         for tokens in (0, 1):

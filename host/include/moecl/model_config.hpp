@@ -43,6 +43,7 @@ struct MoeLayerConfig {
 
   /// Of the routed experts; none() when they are plain.
   QuantScheme expert_scheme() const;
+  QuantScheme shared_scheme() const;  ///< of the shared ones
 };
 
 /// Which decoder layers have experts: first <= layer <= last, layer % step == phase, and not in `dense`; or just

@@ -28,6 +28,9 @@ struct MoeLayerOptions {
   /// Who computes dense products (router, shared experts) and the batched layout's; unset: what was measured faster on
   /// such a device. CLBlast needs dtype f32.
   std::optional<dense_backend::Backend> dense_backend;
+  /// How the rows of every product of the routed experts, and of the shared ones, are quantized just before it. The
+  /// router and the shared experts' gate see them as they are.
+  OperandQuant activations, shared_activations;
 };
 
 /// What was chosen for a layer, for logs and summaries.
@@ -36,6 +39,7 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
+  std::string activations;  ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
   std::uint64_t weight_bytes = 0;    ///< device memory held
   std::uint64_t read_bytes = 0;      ///< of the host's matrices, to load them

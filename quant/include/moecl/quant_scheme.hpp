@@ -96,6 +96,8 @@ std::vector<NamedScheme> named_schemes();
 /// nullopt when there is none of that name.
 std::optional<QuantScheme> scheme_named(std::string_view name);
 
+/// "f8_e4m3 in groups of 128"
+std::string describe(const OperandQuant& operand);
 /// "weights f8_e4m3 in blocks of 128 x 128, activations f8_e4m3 in groups of 128"
 std::string describe(const QuantScheme& scheme);
 /// Why no product can be quantized like that; empty when one can.

@@ -1,0 +1,60 @@
+#pragma once
+// The rows of a product, quantized just before it.
+#include <moecl/buffer.hpp>
+#include <moecl/moe_weights.hpp>
+#include <moecl/workspace.hpp>
+
+namespace moecl {
+
+/// The left side of a product: `a`, `a_scale` and `a_group` of grouped_gemm.
+struct ProductRows {
+  TensorView rows;
+  TensorView scale;  ///< absent: 1
+  std::int64_t group = 0;
+
+  ProductRows() = default;
+  ProductRows(const TensorView& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor): rows are the left side
+};
+
+/// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
+/// codes, else to the numbers that the codes stand for, in f32. The sums are the same but for their rounding.
+class RowQuant {
+ public:
+  /// Rows stay as they are.
+  RowQuant() = default;
+  /// @param static_scale  What a code counts, where `how` has static scales; with e4m3 scales what those count. Stops
+  /// the
+  ///                      host for it.
+  /// @param codes         The product takes codes of 8 bits.
+  /// Errors: unsupported  zero points, or codes that no activation has; invalid_argument  a static scale is missing
+  RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes);
+
+  struct Layout {
+    /// @param overwrite  The rows are f32 and nobody needs them as they are.
+    Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t rows, std::int64_t width, bool overwrite);
+    std::uint64_t rows, scale;
+    bool overwrite;
+  };
+  /// Which rows are valid: as in quantize_groups; all of them without row_ends.
+  struct Valid {
+    TensorView row_ends;
+    std::int64_t rows_per_expert = 0;
+  };
+  /// Async: no kernel, one, or three for one scale of all rows
+  ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
+                  BufferView workspace) const;
+
+  /// "plain", "f8_e4m3 in groups of 128", "f4_e2m1 in groups of 32 with e8m0 scales, as numbers in f32"
+  std::string description() const;
+
+ private:
+  bool present() const noexcept { return how_.quantized(); }
+  std::int64_t groups(std::int64_t width) const { return scale_shape(how_, 1, width)[1]; }
+
+  OperandQuant how_;
+  float static_scale_ = 0;
+  Buffer scale_memory_;
+  bool codes_ = false;
+};
+
+}  // namespace moecl
