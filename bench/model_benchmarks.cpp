@@ -1,6 +1,5 @@
 #include "bench/model_benchmarks.hpp"
 
-#include <moecl/error.hpp>
 #include <moecl/trace.hpp>
 
 #include <fmt/format.h>
@@ -10,7 +9,7 @@
 #include <set>
 
 #include "bench/device_time.hpp"
-#include "bench/model_operands.hpp"
+#include "bench/product_check.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -19,6 +18,7 @@ namespace {
 template <class Layers>
 struct Resident {
   std::string of;
+  std::shared_ptr<const ModelWeights> weights;
   Layers layers;
 };
 
@@ -32,29 +32,29 @@ Residents& residents() {
   return *both;
 }
 
-const FirstProduct::Layers& product_layers(const ModelCase& model, int count) {
-  auto& [of, layers] = residents().products;
+const Resident<FirstProduct::Layers>& product_layers(const ModelCase& model, int count) {
+  auto& products = residents().products;
   residents().whole = {};
   const std::string key = model.shape_name + "/" + model.scheme.name;
-  if (of != key || static_cast<int>(layers.size()) < count) {
-    layers.clear();
-    layers = load_layers(model, ModelWeights(model, false), count);
-    of = key;
+  if (products.of != key || static_cast<int>(products.layers.size()) < count) {
+    products = {};
+    products.weights = std::make_shared<ModelWeights>(model, false);
+    products.layers = load_layers(model, *products.weights, count);
+    products.of = key;
   }
-  return layers;
+  return products;
 }
 
 const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count) {
-  auto& [of, layers] = residents().whole;
+  auto& [of, host, layers] = residents().whole;
   residents().products = {};
   const std::string key = model.shape_name + "/" + model.scheme.name;
   if (of != key || static_cast<int>(layers.size()) < count) {
     layers.clear();
-    const ModelWeights weights(model, true);
+    host = std::make_shared<ModelWeights>(model, true);
     MoeLayerOptions options;
     options.dtype = model.scheme.plain;
-    while (static_cast<int>(layers.size()) < count)
-      layers.emplace_back(stream(), model.shape, weights.weights, options);
+    while (static_cast<int>(layers.size()) < count) layers.emplace_back(stream(), model.shape, host->weights, options);
     of = key;
   }
   return layers;
@@ -63,7 +63,12 @@ const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count) {
 void run_product(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
   const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3);
-  FirstProduct product(model, routing, product_layers(model, layers));
+  const auto& resident = product_layers(model, layers);
+  FirstProduct product(model, routing, resident.layers);
+  product.enqueue();
+  std::vector<float> out(static_cast<std::size_t>(product.out().view.elements()));
+  read_blocking(stream(), product.out().view.buffer, out.data(), out.size() * sizeof(float));
+  check_product(model, *resident.weights, routing, out);
   state.SetLabel(product.variant());
   measure(
       state, product.cost(), [&] { product.enqueue(); }, model.scheme.bound());
@@ -94,40 +99,40 @@ void run_layer(benchmark::State& state, const ModelCase& model, const RoutingSou
   trace_kernels(state, layer);
 }
 
-using Run = void (*)(benchmark::State&, const ModelCase&, const RoutingSource&, std::int64_t);
-
-/// What goes wrong in one benchmark is its result, not the end of the others.
-void guarded(benchmark::State& state, Run run, const ModelCase& model, const RoutingSource& source,
-             std::int64_t tokens) {
-  try {
-    run(state, model, source, tokens);
-  } catch (const Error& error) {
-    state.SkipWithError(error.what());
-  }
-}
-
 }  // namespace
 
-std::string routed_name(const std::string& shape, const RoutingSource& source) {
-  return shape + (source.replays() ? "+trace" : source.name == "uniform" ? "" : "+" + source.name);
+void release_layers() { residents() = {}; }
+
+void add_model_benchmark(const char* what, const std::string& implementation, const ModelCase& model,
+                         const RoutingSource& source, std::int64_t tokens, std::function<void(benchmark::State&)> run) {
+  const std::string routed = source.replays() ? "+trace" : source.name == "uniform" ? "" : "+" + source.name;
+  const std::string name =
+      fmt::format("{}/{}{}/{}/T:{}/{}", what, model.shape_name, routed, model.scheme.name, tokens, implementation);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [run = std::move(run)](benchmark::State& state) {
+                                 try {
+                                   run(state);
+                                 } catch (const std::exception& error) {
+                                   state.SkipWithError(error.what());
+                                 }
+                               })
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 void register_models(const ModelBenchmarks& wanted) {
   for (const std::string& shape : wanted.shapes)
-    for (const std::string& scheme_name : wanted.schemes) {
-      const ModelCase model = ModelCase::named(shape, wanted.experts, Scheme::named(scheme_name));
-      const auto add = [&](const char* what, Run run) {
+    for (const std::string& scheme : wanted.schemes) {
+      const ModelCase model = ModelCase::named(shape, wanted.experts, Scheme::named(scheme));
+      const auto add = [&](const char* what, auto run) {
         for (const RoutingSource& source : wanted.routings)
           for (const std::int64_t tokens : wanted.tokens)
-            benchmark::RegisterBenchmark(
-                fmt::format("{}/{}/{}/T:{}/moecl", what, routed_name(model.shape_name, source), scheme_name, tokens)
-                    .c_str(),
-                [=](benchmark::State& state) { guarded(state, run, model, source, tokens); })
-                ->UseManualTime()
-                ->Unit(benchmark::kMicrosecond);
+            add_model_benchmark(what, "moecl", model, source, tokens,
+                                [=](benchmark::State& state) { run(state, model, source, tokens); });
       };
       add("grouped_gemm", run_product);
-      if (!model.scheme.quant.activations.quantized()) add("layer", run_layer);  // layers keep activations plain
+      // Layers keep activations plain.
+      if (wanted.layers && !model.scheme.quant.activations.quantized()) add("layer", run_layer);
     }
 }
 

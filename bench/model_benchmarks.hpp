@@ -5,10 +5,14 @@
 //     layer/<shape>/<scheme>/T:<tokens>/moecl            a forward pass of the whole layer
 //
 // <shape> has "+zipf" or "+trace" behind it where tokens are not routed uniformly.
+#include <benchmark/benchmark.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "bench/model_case.hpp"
 #include "bench/routing.hpp"
 
 namespace moecl::bench {
@@ -18,10 +22,14 @@ struct ModelBenchmarks {
   std::vector<std::int64_t> tokens;
   std::int32_t experts = 0;  ///< a slice of them; 0: see ModelCase::named
   std::vector<RoutingSource> routings;
+  bool layers = true;  ///< else the products alone
 };
 
-/// "qwen3-30b-a3b+zipf"
-std::string routed_name(const std::string& shape, const RoutingSource& source);
+/// One benchmark by that pattern; `run` may throw: then that is its result, and the others go on.
+void add_model_benchmark(const char* what, const std::string& implementation, const ModelCase& model,
+                         const RoutingSource& source, std::int64_t tokens, std::function<void(benchmark::State&)> run);
+/// Gives the device memory of the layers back.
+void release_layers();
 
 /// Names to Google Benchmark; nothing is allocated before they run.
 /// Errors: invalid_argument  unknown shape or scheme, a slice that the router cannot choose from

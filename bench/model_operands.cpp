@@ -4,18 +4,13 @@
 #include <set>
 
 #include "bench/device_time.hpp"
+#include "bench/product_check.hpp"
 #include "host/weight_upload.hpp"
 
 namespace moecl::bench {
 namespace {
 
 std::vector<double> as_doubles(const std::vector<std::int32_t>& ids) { return {ids.begin(), ids.end()}; }
-
-/// Bytes of a pattern that every type reads as a small number.
-void fill(const test::DeviceTensor& tensor) {
-  const bool exponents = tensor.view.dtype == DType::u8;  // e8m0: 1; as a pair of f4 codes any pattern will do
-  enqueue_fill(stream(), tensor.view.buffer, exponents ? 0x7f7f7f7f : 0x3bc23bc2);
-}
 
 }  // namespace
 
@@ -39,14 +34,23 @@ FirstProduct::FirstProduct(const ModelCase& model, const Routing& routing, const
       row_ends_(stream(), DType::i32, {model.shape.experts}, as_doubles(routing.row_ends)),
       out_(stream(), DType::f32, {routing.tokens * routing.top_k, 2 * model.shape.intermediate}) {
   const Activations activations(model.scheme, model.shape.hidden);
-  fill(a_);
+  const std::vector<std::byte> a = product_activations(model, routing.tokens);
+  write_blocking(stream(), a_.view.buffer, a.data(), a.size());
   if (activations.scaled && activations.group == 0)
     scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{routing.tokens});
   else if (activations.scaled)
     scale_.emplace_back(stream(), activations.scale_dtype,
                         std::initializer_list<std::int64_t>{
                             routing.tokens, (model.shape.hidden + activations.group - 1) / activations.group});
-  for (const test::DeviceTensor& scale : scale_) fill(scale);
+  for (const test::DeviceTensor& scale : scale_) {
+    const std::vector<unsigned char> values =
+        test::encode(scale.view.dtype,
+                     std::vector<double>(static_cast<std::size_t>(scale.view.elements()), activation_scale(model)));
+    if (scale.view.dtype == DType::u8)
+      enqueue_fill(stream(), scale.view.buffer, 0x7a7a7a7a);  // e8m0
+    else
+      write_blocking(stream(), scale.view.buffer, values.data(), values.size());
+  }
   args_.a = a_;
   args_.a_index = slots_;
   args_.index_divisor = static_cast<std::int32_t>(routing.top_k);

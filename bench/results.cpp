@@ -50,6 +50,12 @@ std::string heading(const nlohmann::ordered_json& facts) {
   return lines + "\n\n";
 }
 
+std::string slow_note(const nlohmann::ordered_json& facts) {
+  if (facts["slow_mode"] != true) return {};
+  return "\nSLOW MODE: all compute units together are far from as many times one, so something shares the cores; these "
+         "times say little\n";
+}
+
 bool Collector::ReportContext(const Context&) {
   if (rows_ != nullptr)
     fmt::print(rows_, "{}{:<58} {:>10} {:>9} {:>8} {:>6}  {}\n", heading_, "benchmark", "time", "GFLOP/s", "GB/s",

@@ -15,6 +15,8 @@ nlohmann::ordered_json context_facts();
 
 /// The same in a few lines for people.
 std::string heading(const nlohmann::ordered_json& facts);
+/// A line that says that the machine was in a slow mode; empty when it was not.
+std::string slow_note(const nlohmann::ordered_json& facts);
 
 /// Keeps every run and prints the median repetition of each benchmark as it finishes.
 class Collector final : public benchmark::BenchmarkReporter {

@@ -1,0 +1,210 @@
+// The experts' first product by moecl, oneDNN and OpenBLAS in one process, and how they compare. Peers get their rows
+// gathered and their weights in the form they like beforehand, and apply no scales; moecl gathers and scales.
+#include <moecl/error.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <numeric>
+
+#include "bench/device_time.hpp"
+#include "bench/model_benchmarks.hpp"
+#include "bench/peers/peer.hpp"
+#include "bench/product_check.hpp"
+#include "bench/results.hpp"
+#include "tests/oracle/weight_matrix.hpp"
+#include "tools/measure_options.hpp"
+#include "tools/table.hpp"
+
+namespace moecl::bench {
+namespace {
+
+/// Of one expert, gate above up, as numbers that a peer multiplies: codes without their scales.
+std::vector<std::byte> stacked_weights(const ExpertMatrices& expert) {
+  std::vector<std::byte> all;
+  for (const WeightMatrix* matrix : {&expert.gate, &expert.up}) {
+    const auto* begin = static_cast<const std::byte*>(matrix->quantized() ? matrix->codes.data : matrix->plain.data);
+    const std::size_t element = matrix->quantized() ? 1 : size_bytes(matrix->plain.dtype);
+    all.insert(all.end(), begin, begin + static_cast<std::size_t>(matrix->rows() * matrix->columns()) * element);
+  }
+  return all;
+}
+
+/// A peer with the weights of some layers of a case; one at a time holds memory.
+struct Loaded {
+  std::string of;
+  int layers = 0;
+  std::unique_ptr<ModelWeights> host;
+  std::unique_ptr<Peer> peer;
+};
+Loaded& loaded() {
+  static Loaded one;
+  return one;
+}
+
+Arithmetic arithmetic_of(const Scheme& scheme) { return scheme.bound().arithmetic; }
+
+Loaded& load(const std::string& name, const ModelCase& model, int layers, std::int64_t rows) {
+  Loaded& now = loaded();
+  const std::string key = fmt::format("{}/{}/{}", name, model.shape_name, model.scheme.name);
+  if (now.of == key && now.layers >= layers) return now;
+  now = {};
+  release_layers();
+  const std::int64_t n = 2 * model.shape.intermediate, k = model.shape.hidden;
+  now.host = std::make_unique<ModelWeights>(model, false);
+  now.peer = name == "onednn" ? onednn_peer(arithmetic_of(model.scheme), n, k, rows) : openblas_peer(n, k);
+  for (int layer = 0; layer < layers; ++layer)
+    for (const ExpertMatrices& expert : now.host->weights.experts) now.peer->add_expert(stacked_weights(expert).data());
+  now.of = key, now.layers = layers;
+  return now;
+}
+
+/// What moecl would have written: i32 sums of (a + 128) x w become those of a x w, scaled.
+std::vector<float> scaled_output(const ModelCase& model, const ModelWeights& weights,
+                                 const std::vector<std::byte>& out) {
+  std::vector<float> values(out.size() / 4);
+  std::memcpy(values.data(), out.data(), out.size());
+  if (arithmetic_of(model.scheme) != Arithmetic::int8) return values;
+  const auto n = static_cast<std::size_t>(2 * model.shape.intermediate),
+             k = static_cast<std::size_t>(model.shape.hidden);
+  const ExpertMatrices& any = weights.weights.experts.front();  // quantized ones are all the same
+  const std::vector<std::byte> codes = stacked_weights(any);
+  std::vector<double> scale(n), offset(n);
+  for (std::size_t column = 0; column < n; ++column) {
+    const bool up = column >= n / 2;
+    const WeightMatrix& matrix = up ? any.up : any.gate;
+    double sum = 0;
+    for (std::size_t i = 0; i < k; ++i) sum += static_cast<std::int8_t>(codes[column * k + i]);
+    offset[column] = 128 * sum;
+    scale[column] = test::matrix_element(matrix.scale, static_cast<std::int64_t>(up ? column - n / 2 : column), 0) *
+                    static_cast<double>(matrix.global_scale) * activation_scale(model);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::int32_t sum = 0;
+    std::memcpy(&sum, out.data() + 4 * i, 4);
+    values[i] = static_cast<float>((sum - offset[i % n]) * scale[i % n]);
+  }
+  return values;
+}
+
+void run_peer(benchmark::State& state, const std::string& name, const ModelCase& model, const RoutingSource& source,
+              std::int64_t tokens) {
+  const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3);
+  const std::int64_t slots = tokens * routing.top_k;
+  Loaded& now = load(name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
+  // Rows in expert order; int8 activations count from 128 below, which is what oneDNN is fastest with.
+  const bool int8 = arithmetic_of(model.scheme) == Arithmetic::int8;
+  const std::vector<std::byte> tokens_of_a = product_activations(model, tokens);
+  const std::size_t width = tokens_of_a.size() / static_cast<std::size_t>(tokens);
+  std::vector<std::byte> a;
+  for (const std::int32_t slot : routing.sorted_slots) {
+    const auto* row = tokens_of_a.data() + static_cast<std::size_t>(slot / routing.top_k) * width;
+    a.insert(a.end(), row, row + width);
+  }
+  if (int8)
+    for (std::byte& value : a) value ^= std::byte{0x80};
+  const auto row_bytes = static_cast<std::size_t>(2 * model.shape.intermediate) * 4;
+  std::vector<std::byte> out(static_cast<std::size_t>(slots) * row_bytes);
+  std::size_t turn = 0;
+  const auto multiply = [&] {
+    const std::size_t layer = turn++ % static_cast<std::size_t>(layers);
+    std::size_t begin = 0;
+    for (std::size_t expert = 0; expert < routing.row_ends.size(); ++expert) {
+      const auto end = static_cast<std::size_t>(routing.row_ends[expert]);
+      if (end > begin)
+        now.peer->multiply(layer * routing.row_ends.size() + expert, static_cast<std::int64_t>(end - begin),
+                           a.data() + begin * width, out.data() + begin * row_bytes);
+      begin = end;
+    }
+  };
+  multiply();
+  check_product(model, *now.host, routing, scaled_output(model, *now.host, out));
+  const double expert = 2.0 * static_cast<double>(model.shape.intermediate * model.shape.hidden);
+  OperatorCost cost;
+  cost.flops = static_cast<std::uint64_t>(2 * expert * static_cast<double>(slots));
+  cost.bytes = static_cast<std::uint64_t>(static_cast<double>(routing.active_experts) * model.expert_bytes() * 2 / 3) +
+               tokens_of_a.size() + out.size();
+  measure(state, cost, multiply, model.scheme.bound());
+}
+
+void register_peers(const ModelBenchmarks& wanted) {
+  for (const std::string& shape : wanted.shapes)
+    for (const std::string& scheme : wanted.schemes) {
+      const ModelCase model = ModelCase::named(shape, wanted.experts, Scheme::named(scheme));
+      if (scheme != "f32" && scheme != "bf16" && scheme != "int8_w8a8")
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("--schemes {}: peers have f32, bf16 and int8_w8a8", scheme));
+      for (const std::string name : {"onednn", "openblas"}) {
+        if (name == "openblas" && scheme != "f32") continue;
+        for (const RoutingSource& source : wanted.routings)
+          for (const std::int64_t tokens : wanted.tokens)
+            add_model_benchmark("grouped_gemm", name, model, source, tokens,
+                                [=](benchmark::State& state) { run_peer(state, name, model, source, tokens); });
+      }
+    }
+}
+
+/// A row a product: times, and how much longer the better peer takes than moecl.
+void print_ratios(const std::vector<Measured>& all) {
+  std::map<std::string, std::map<std::string, double>> products;
+  for (const Measured& one : all) {
+    const std::size_t slash = one.name.rfind('/');
+    products[one.name.substr(0, slash)][one.name.substr(slash + 1)] = one.median();
+  }
+  std::vector<cli::Row> rows = {{"product", "moecl us", "onednn us", "openblas us", "best peer / moecl"}};
+  std::vector<double> logs;
+  for (const auto& [product, times] : products) {
+    double best = INFINITY;
+    for (const auto& [name, seconds] : times)
+      if (name != "moecl") best = std::min(best, seconds);
+    const auto us = [&, &times = times](const char* name) {
+      return times.count(name) != 0 ? fmt::format("{:.1f}", times.at(name) * 1e6) : std::string("-");
+    };
+    const bool both = times.count("moecl") != 0 && times.size() > 1;
+    if (both) logs.push_back(std::log(best / times.at("moecl")));
+    rows.push_back({product, us("moecl"), us("onednn"), us("openblas"),
+                    both ? fmt::format("{:.2f}", best / times.at("moecl")) : "-"});
+  }
+  fmt::print("\n{}", cli::table(rows));
+  if (!logs.empty())
+    fmt::print("geometric mean {:.2f}\n",
+               std::exp(std::accumulate(logs.begin(), logs.end(), 0.0) / static_cast<double>(logs.size())));
+}
+
+int run(const cli::MeasureOptions& options) {
+  ModelBenchmarks wanted = options.models();
+  wanted.layers = false;
+  use(options.device.open());
+  register_models(wanted);
+  register_peers(wanted);
+  options.set_flags();
+  nlohmann::ordered_json facts = context_facts();
+  Collector collector(options.json ? nullptr : stdout, heading(facts));
+  benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^grouped_gemm/.*T:" : options.filter);
+  facts["slow_mode"] = facts["slow_mode"] == true || slow_now();
+  const nlohmann::ordered_json document = collector.document(facts);
+  if (options.json)
+    std::cout << document.dump(1) << '\n';
+  else
+    print_ratios(measured(document, "this run")), fmt::print("{}", slow_note(facts));
+  return collector.failed() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace moecl::bench
+
+int main(int argc, char** argv) {
+  CLI::App app("moecl_bench_peers: the experts' first product by moecl, oneDNN and OpenBLAS");
+  moecl::cli::MeasureOptions options;
+  options.add_to(app);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return moecl::bench::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moecl_bench_peers: {}\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,59 @@
+#include <dnnl.hpp>
+#include <map>
+#include <vector>
+
+#include "bench/peers/peer.hpp"
+
+namespace moecl::bench {
+namespace {
+
+using dnnl::matmul;
+using dnnl::memory;
+
+class OneDnn final : public Peer {
+ public:
+  OneDnn(Arithmetic arithmetic, std::int64_t n, std::int64_t k, std::int64_t rows) : n_(n), k_(k) {
+    using Type = memory::data_type;
+    source_ = arithmetic == Arithmetic::f32 ? Type::f32 : arithmetic == Arithmetic::bf16 ? Type::bf16 : Type::u8;
+    weight_ = arithmetic == Arithmetic::int8 ? Type::s8 : source_;
+    out_ = arithmetic == Arithmetic::int8 ? Type::s32 : Type::f32;
+    packed_ = descriptor(rows, memory::desc({k_, n_}, weight_, memory::format_tag::any)).weights_desc();
+  }
+  void add_expert(const void* weights) override {
+    memory plain({{k_, n_}, weight_, memory::format_tag::ba}, engine_, const_cast<void*>(weights));
+    weights_.emplace_back(packed_, engine_);
+    dnnl::reorder(plain, weights_.back()).execute(stream_, plain, weights_.back());
+    stream_.wait();
+  }
+  void multiply(std::size_t expert, std::int64_t rows, const void* a, void* out) override {
+    auto found = products_.find(rows);
+    if (found == products_.end()) found = products_.emplace(rows, matmul(descriptor(rows, packed_))).first;
+    const memory source({{rows, k_}, source_, memory::format_tag::ab}, engine_, const_cast<void*>(a));
+    const memory target({{rows, n_}, out_, memory::format_tag::ab}, engine_, out);
+    found->second.execute(stream_,
+                          {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights_[expert]}, {DNNL_ARG_DST, target}});
+  }
+
+ private:
+  matmul::primitive_desc descriptor(std::int64_t rows, const memory::desc& weights) const {
+    return {matmul::desc({{rows, k_}, source_, memory::format_tag::ab}, weights,
+                         {{rows, n_}, out_, memory::format_tag::ab}),
+            engine_};
+  }
+
+  std::int64_t n_, k_;
+  memory::data_type source_, weight_, out_;
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  memory::desc packed_;
+  std::vector<memory> weights_;
+  std::map<std::int64_t, matmul> products_;  ///< by rows
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> onednn_peer(Arithmetic arithmetic, std::int64_t n, std::int64_t k, std::int64_t rows) {
+  return std::make_unique<OneDnn>(arithmetic, n, k, rows);
+}
+
+}  // namespace moecl::bench

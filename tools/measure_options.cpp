@@ -1,0 +1,82 @@
+#include "tools/measure_options.hpp"
+
+#include <moecl/model_shapes.hpp>
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include "bench/model_case.hpp"
+#include "tools/commands.hpp"
+
+namespace moecl::cli {
+namespace {
+
+/// The models of the house's benchmarks.
+const std::vector<std::string>& all_shapes() {
+  static const std::vector<std::string> names = {"qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b",
+                                                 "olmoe-1b-7b"};
+  return names;
+}
+
+std::string shape_names() {
+  std::string names;
+  for (const ModelShape& shape : model_shapes()) names += fmt::format("{}, ", shape.name);
+  return names + "or all: those of the house's benchmarks";
+}
+
+}  // namespace
+
+void MeasureOptions::add_to(CLI::App& command) {
+  device.add_to(command);
+  command.add_option("--filter", filter, "run what this regular expression matches a part of")->type_name("REGEX");
+  command.add_flag("--list", list, "print the names that would run");
+  command.add_option("--shapes", shapes, "model shapes: " + shape_names())
+      ->delimiter(',')
+      ->type_name("A,B,...")
+      ->capture_default_str();
+  command.add_option("--schemes", schemes, "how they are stored: " + bench::known_bench_schemes())
+      ->delimiter(',')
+      ->type_name("A,B,...")
+      ->capture_default_str();
+  command.add_option("--tokens", tokens, "tokens of a call")
+      ->delimiter(',')
+      ->type_name("A,B,...")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--experts", experts, "a slice of the experts (default: 16 of deepseek-v3, else all)")
+      ->check(whole_number(1));
+  command.add_option("--routing", routing, "where tokens go: uniform, zipf, or a file that `moecl run --output` wrote")
+      ->delimiter(',')
+      ->type_name("A,B,...")
+      ->capture_default_str();
+  command.add_option("--seed", seed, "seed of the routing")->check(whole_number(0, INT64_MAX))->capture_default_str();
+  command.add_option("--repetitions", repetitions, "times each is measured (default: 1, with --baseline 5)")
+      ->check(whole_number(1));
+  command.add_option("--min-time", min_time, "least seconds of one measurement")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command.add_flag("--json", json, "results as Google Benchmark's JSON");
+}
+
+bench::ModelBenchmarks MeasureOptions::models() const {
+  bench::ModelBenchmarks wanted;
+  wanted.shapes = shapes == std::vector<std::string>{"all"} ? all_shapes() : shapes;
+  wanted.schemes = schemes;
+  wanted.tokens = tokens;
+  wanted.experts = experts;
+  for (const std::string& name : routing) wanted.routings.push_back(bench::RoutingSource::named(name, seed));
+  return wanted;
+}
+
+void MeasureOptions::set_flags() const {
+  static char program[] = "moecl";  // kept by the library
+  std::vector<std::string> flags = {fmt::format("--benchmark_min_time={}", min_time),
+                                    fmt::format("--benchmark_repetitions={}", repetitions)};
+  if (list) flags.emplace_back("--benchmark_list_tests=true");
+  std::vector<char*> arguments = {program};
+  for (std::string& flag : flags) arguments.push_back(flag.data());
+  int count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+}
+
+}  // namespace moecl::cli
