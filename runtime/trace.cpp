@@ -75,10 +75,13 @@ std::size_t Trace::State::queue_index(StreamView stream, const std::string& reas
   const std::size_t device = index_of(devices, stream.device->handle);
   if (device == devices.size())
     devices.push_back({stream.device->handle, stream.device->caps.name, std::numeric_limits<std::int64_t>::min()});
+  const bool told = std::any_of(queues.begin(), queues.end(), [&](const TracedQueue& queue) {
+    return queue.device == device && queue.host_times_reason == reason;
+  });
   queues.push_back({stream.queue, device, reason});
-  if (!reason.empty())
+  if (!reason.empty() && !told)
     stream.context->log(LogLevel::warning,
-                        fmt::format("trace: a queue of '{}' gets host times: {}", stream.device->caps.name, reason));
+                        fmt::format("trace: queues of '{}' get host times: {}", stream.device->caps.name, reason));
   return index;
 }
 

@@ -3,18 +3,25 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "runtime/log_spdlog.hpp"
 
 namespace moecl::cli {
 namespace {
 
-/// Log lines go to stderr; MOECL_LOG says from which level on.
+/// Log lines go to stderr; MOECL_LOG says from which level on. What several contexts of a command warn of is told once.
 LogCallback log_to_stderr() {
   auto logger = std::make_shared<spdlog::logger>("moecl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::trace);
   logger->set_pattern("moecl: %l: %v");
-  return log_to(std::move(logger));
+  return [print = log_to(std::move(logger))](LogLevel level, std::string_view message) {
+    static std::mutex mutex;
+    static std::set<std::string, std::less<>> told;
+    const std::lock_guard lock(mutex);
+    if (level != LogLevel::warning || told.emplace(message).second) print(level, message);
+  };
 }
 
 }  // namespace

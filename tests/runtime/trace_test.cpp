@@ -183,7 +183,10 @@ TEST_P(TraceTest, PointsFromTheEnqueueToTheCommand) {
 
 TEST_P(TraceTest, FallsBackToHostTimesAndSaysSo) {
   cl_int status = CL_SUCCESS;
-  const cl_command_queue queue = clCreateCommandQueue(context_->handle(), context_->devices()[0].handle, 0, &status);
+  const cl_device_id device_handle = context_->devices()[0].handle;
+  const cl_command_queue queue = clCreateCommandQueue(context_->handle(), device_handle, 0, &status);
+  ASSERT_EQ(status, CL_SUCCESS);
+  const cl_command_queue another = clCreateCommandQueue(context_->handle(), device_handle, 0, &status);
   ASSERT_EQ(status, CL_SUCCESS);
   {
     const Stream stream = Stream::borrow(*context_, queue);
@@ -198,8 +201,13 @@ TEST_P(TraceTest, FallsBackToHostTimesAndSaysSo) {
     const char* reason = device().caps().event_times_usable ? "without profiling" : "no durations";
     EXPECT_THAT(trace.file.at("otherData").at("host_times").at("queue 1").get<std::string>(), HasSubstr(reason));
     EXPECT_THAT(log_, HasSubstr(reason));
-    EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
+    const Stream same_device = Stream::borrow(*context_, another);
+    count(same_device);
+    same_device.finish();
+    EXPECT_THAT(written().file.at("otherData").at("host_times").at("queue 2").get<std::string>(), HasSubstr(reason));
+    EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;  // once a device
   }
+  clReleaseCommandQueue(another);
   clReleaseCommandQueue(queue);
 }
 
