@@ -77,6 +77,7 @@ class All2AllV final : public Strategy {
     RoutedRows routed;
     routed.x = window_.codes;
     routed.x_scale = window_.scale;
+    routed.x_group = window_.group;
     routed.index = in_order.sorted_slots;
     routed.row_ends = in_order.row_ends;
     routed.rows = received_;

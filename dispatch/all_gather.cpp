@@ -34,7 +34,7 @@ class AllGather final : public Strategy {
                         weights = layout.add(bytes_of(DType::f32, total_, top_k));
     sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
     const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    const WireRows mine = packed(stream, {tokens.x, tokens.x_scale}, own, memory);
+    const WireRows mine = packed(stream, rows_of(tokens, {0, tokens.x.shape[0]}), own, memory);
     all_x_ = all.in(memory);
     all_ids_ = tensor_at(memory, ids, DType::i32, total_, top_k);
     fault_ = tokens.fault;
@@ -58,6 +58,7 @@ class AllGather final : public Strategy {
     RoutedRows routed;
     routed.x = all_x_.codes;
     routed.x_scale = all_x_.scale;
+    routed.x_group = all_x_.group;
     routed.index = sorted.sorted_slots;
     routed.index_divisor = problem_.top_k;
     routed.row_ends = sorted.row_ends;

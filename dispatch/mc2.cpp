@@ -67,6 +67,7 @@ class Mc2 final : public Strategy {
     RoutedRows routed;
     routed.x = window_.codes;
     routed.x_scale = window_.scale;
+    routed.x_group = window_.group;
     routed.index = in_order.sorted_slots;
     routed.row_ends = in_order.row_ends;
     routed.rows = window_.codes.shape[0];

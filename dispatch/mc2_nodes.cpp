@@ -49,6 +49,7 @@ class Mc2OverNodes final : public Strategy {
     here_ = {};
     here_.x = x.codes;
     here_.x_scale = x.scale;
+    here_.x_group = x.group;
     here_.ids = tensor_at(memory, ids, DType::i32, total_, top_k);
     rank_.ep.fork();
     WireRows::each(mine, x, [&](const TensorView& from, const TensorView& to) { collect(from, to); });

@@ -113,7 +113,7 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
       problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
       "strategy: hidden {}, top_k {} of {} experts, dtype {}", problem.hidden, problem.top_k, rank.experts,
       name(problem.dtype));
-  require(problem.wire == WireFormat::none || kind != StrategyKind::mc2 || problem.hidden % 8 == 0,
+  require(problem.wire != WireFormat::int8 || kind != StrategyKind::mc2 || problem.hidden % 8 == 0,
           "strategy mc2: wire {} groups columns by 8, hidden is {}", name(problem.wire), problem.hidden);
   if (rank.sharding == ExpertSharding::intermediate && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v))
     fail(ErrorCode::unsupported,
@@ -140,7 +140,8 @@ std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertPr
                                                          {"experts", rank.experts},
                                                          {"ranks of a node", rank.node.size()},
                                                          {"weights", tokens.weights.present() ? 1 : 0},
-                                                         {"x_scale", tokens.x_scale.present() ? 1 : 0}};
+                                                         {"x_scale", tokens.x_scale.present() ? 1 : 0},
+                                                         {"x_group", tokens.x_group}};
   std::vector<std::int64_t> mine = {tokens.x.shape[0]};
   for (const auto& number : agreed) mine.push_back(number.second);
   const auto all = ep.share("dispatch", mine);

@@ -21,7 +21,7 @@ inline TensorView weights_of(const TokensIn& tokens, Share rows) {
 /// Rows of the hidden states, or of their codes and scales.
 inline WireRows rows_of(const TokensIn& tokens, Share rows) {
   return {tokens.x.rows(rows.begin, rows.count),
-          tokens.x_scale.present() ? tokens.x_scale.rows(rows.begin, rows.count) : TensorView()};
+          tokens.x_scale.present() ? tokens.x_scale.rows(rows.begin, rows.count) : TensorView(), tokens.x_group};
 }
 
 /// A range of memory as a tensor of one or two dimensions.

@@ -1,6 +1,7 @@
 #include "dispatch/wire.hpp"
 
 #include <moecl/gather_rows.hpp>
+#include <moecl/quantize_groups.hpp>
 #include <moecl/quantize_rows.hpp>
 
 #include "dispatch/strategy_parts.hpp"
@@ -13,19 +14,59 @@ TensorView as_matrix(const TensorView& view) {
   return view.rank == 2 ? view : TensorView(view.buffer, view.dtype, {view.shape[0], 1});
 }
 
+/// The same for a copy, which need not know what a byte stands for.
+TensorView as_copied(const TensorView& view) {
+  TensorView matrix = as_matrix(view);
+  if (size_bytes(matrix.dtype) == 1) matrix.dtype = DType::i8;
+  return matrix;
+}
+
+/// Of the gathered rows; `args` has neither.
+template <class Args>
+Args gathered(Args args, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
+              const WireRows& to) {
+  args.x = from.codes;
+  args.index = index;
+  args.divisor = divisor;
+  args.row_ends = row_ends;
+  args.q = to.codes;
+  return args;
+}
+
 }  // namespace
 
-const char* name(WireFormat format) noexcept { return format == WireFormat::none ? "none" : "int8"; }
+const char* name(WireFormat format) noexcept {
+  switch (format) {
+    case WireFormat::int8:
+      return "int8";
+    case WireFormat::fp8:
+      return "fp8";
+    case WireFormat::mxfp8:
+      return "mxfp8";
+    case WireFormat::none:
+      break;
+  }
+  return "none";
+}
 
 WireFormat wire_format_from_name(std::string_view text) {
-  for (const WireFormat format : {WireFormat::none, WireFormat::int8})
+  for (const WireFormat format : {WireFormat::none, WireFormat::int8, WireFormat::fp8, WireFormat::mxfp8})
     if (text == name(format)) return format;
-  fail(ErrorCode::invalid_argument, "wire: '{}' is none of none, int8", text);
+  fail(ErrorCode::invalid_argument, "wire: '{}' is none of none, int8, fp8, mxfp8", text);
 }
 
 WireRow WireRow::to_experts(const ExpertProblem& problem, const TokensIn& tokens) {
-  if (tokens.x_scale.present()) return {tokens.x.dtype, tokens.x_scale.dtype};
-  if (problem.wire == WireFormat::int8) return {DType::i8, DType::f32};
+  if (tokens.x_scale.present()) return {tokens.x.dtype, tokens.x_scale.dtype, tokens.x_group};
+  switch (problem.wire) {
+    case WireFormat::int8:
+      return {DType::i8, DType::f32};
+    case WireFormat::fp8:
+      return {DType::f8_e4m3, DType::f32};
+    case WireFormat::mxfp8:
+      return {DType::f8_e4m3, DType::u8, 32};
+    case WireFormat::none:
+      break;
+  }
   return {problem.dtype, std::nullopt};
 }
 
@@ -39,12 +80,12 @@ WireRows::Layout::Layout(WorkspaceLayout& workspace, const WireRow& of, std::int
     : row(of),
       rows(row_count),
       hidden(hidden_size),
-      scales(row.group == 0 ? 1 : hidden_size / row.group),
+      scales(row.group == 0 ? 1 : (hidden_size + row.group - 1) / row.group),
       codes_at(workspace.add(bytes_of(row.codes, rows, hidden))),
       scale_at(row.scale ? workspace.add(bytes_of(*row.scale, rows, scales)) : 0) {}
 
 WireRows WireRows::Layout::in(BufferView memory) const {
-  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}};
+  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}, row.group};
   if (row.scale)
     found.scale = row.group == 0 ? tensor_at(memory, scale_at, *row.scale, rows)
                                  : tensor_at(memory, scale_at, *row.scale, rows, scales);
@@ -55,19 +96,21 @@ void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::i
                const WireRows& to) {
   if (from.scale.present() || !to.scale.present())
     return WireRows::each(from, to, [&](const TensorView& x, const TensorView& out) {
-      gather_rows::enqueue(stream, {as_matrix(x), index, divisor, row_ends, 0, as_matrix(out)});
+      gather_rows::enqueue(stream, {as_copied(x), index, divisor, row_ends, 0, as_copied(out)});
     });
-  const bool grouped = to.scale.rank == 2;
-  quantize_rows::Args args;
-  args.x = from.codes;
-  args.index = index;
-  args.divisor = divisor;
-  args.row_ends = row_ends;
-  args.q = to.codes;
-  args.scale = to.scale;
-  args.rounding = grouped ? quantize_rows::Rounding::divide_scaled_f16 : quantize_rows::Rounding::multiply_127_by_amax;
-  args.group = grouped ? static_cast<std::int32_t>(to.codes.shape[1] / to.scale.shape[1]) : 0;
-  quantize_rows::enqueue(stream, args);
+  if (to.codes.dtype == DType::i8) {
+    auto args = gathered(quantize_rows::Args(), from, index, divisor, row_ends, to);
+    args.scale = to.scale;
+    args.rounding =
+        to.group != 0 ? quantize_rows::Rounding::divide_scaled_f16 : quantize_rows::Rounding::multiply_127_by_amax;
+    args.group = static_cast<std::int32_t>(to.group);
+    return quantize_rows::enqueue(stream, args);
+  }
+  auto args = gathered(quantize_groups::Args(), from, index, divisor, row_ends, to);
+  args.scale = as_matrix(to.scale);
+  args.group = to.group;
+  args.rule = to.group != 0 ? quantize_groups::ScaleRule::mx_floor : quantize_groups::ScaleRule::ratio;
+  quantize_groups::enqueue(stream, args);
 }
 
 WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory) {

@@ -73,10 +73,12 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
   ProductRows x = rows.x;
-  if (rows.x_scale.present())
-    x.scale = rows.x_scale;  // codes already
-  else
+  if (rows.x_scale.present()) {  // codes already
+    x.scale = rows.x_scale;
+    x.group = rows.x_group;
+  } else {
     x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
+  }
   product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
   gated_activation::Args activation;
   activation.x = gate_up;

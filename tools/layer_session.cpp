@@ -89,11 +89,16 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--sub-devices", sub_devices,
                    "divide a device among its ranks instead of sharing it, where it can be");
+  command.add_option("--shared-experts", shared_sharding, "what the ranks of a tp group divide of the shared experts")
+      ->check(CLI::IsMember({"replicated", "tokens", "intermediate"}))
+      ->capture_default_str();
+  command.add_flag("--replace-allreduce", replace_allreduce,
+                   "each rank of a tp group has its share of the tokens alone");
   command.add_option("--topology", topology, "ranks of each node, all the same (default: one node)")
       ->delimiter(',')
       ->type_name("A,B,...");
   command.add_option("--wire", wire, "how hidden states travel between ranks")
-      ->check(CLI::IsMember({"none", "int8"}))
+      ->check(CLI::IsMember({"none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
   device.add_to(command);
 }
@@ -107,6 +112,11 @@ void LayerOptions::check() const {
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(micro_batches == 1 || !alone(),
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
+  refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
+                "--shared-experts and --replace-allreduce: need --tp above 1");
+  refuse_unless(!replace_allreduce || shared_sharding == "replicated",
+                "--shared-experts " + shared_sharding +
+                    ": where tp ranks have other tokens (--replace-allreduce), each needs the shared experts whole");
   for (const int node : topology)
     refuse_unless(node >= 1 && node == topology.front(),
                   fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));

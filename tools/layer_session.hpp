@@ -23,12 +23,13 @@ struct LayerOptions {
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear", wire = "none";
+  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear", wire = "none",
+              shared_sharding = "replicated";
   int ranks = 1, tp = 1, redundant_experts = 0;
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   int micro_batches = 1;
-  bool sub_devices = false;
+  bool sub_devices = false, replace_allreduce = false;
   std::vector<std::int64_t> tokens_per_rank;
   std::vector<int> topology;  ///< ranks of each node; empty: one node
   DeviceOptions device;

@@ -39,6 +39,10 @@ class ParallelSession final : public LayerSession {
     return {world, options_.tp, placement_.physical(), options_.sharding(), options_.ranks_per_node()};
   }
   std::vector<std::int64_t> deal(std::int64_t tokens) const;
+  /// Whose tokens a rank has, a number of `deal`.
+  std::size_t holder_of(const ExpertRank& rank) const {
+    return static_cast<std::size_t>(options_.replace_allreduce ? rank.ep.rank() : rank.dp.rank());
+  }
   void load(std::int64_t most_tokens);
   std::uint64_t host_syncs() const {
     std::uint64_t sum = 0;
@@ -62,7 +66,12 @@ class ParallelSession final : public LayerSession {
   std::vector<std::unique_ptr<ParallelLayer>> layers_;
 };
 
-/// Tokens of each dp rank.
+SharedSharding shared_sharding_from_name(const std::string& text) {
+  if (text == "tokens") return SharedSharding::tokens;
+  return text == "intermediate" ? SharedSharding::intermediate : SharedSharding::replicated;
+}
+
+/// Tokens of each dp rank; where the ranks of a tp group have other tokens, of each rank.
 std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
   std::vector<std::int64_t> counts = options_.tokens_per_rank;
   const int dp = options_.dp_size();
@@ -71,13 +80,17 @@ std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
   if (const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); sum != tokens)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--tokens-per-rank: {} tokens in all, the input has {}", sum, tokens));
-  return counts;
+  if (!options_.replace_allreduce) return counts;
+  std::vector<std::int64_t> shares;
+  for (const std::int64_t count : counts)
+    for (int t = 0; t < options_.tp; ++t) shares.push_back(count / options_.tp + (t < count % options_.tp ? 1 : 0));
+  return shares;
 }
 
 void ParallelSession::load(std::int64_t most_tokens) {
   SelectStrategy problem;
   problem.ep_size = options_.ranks;
-  problem.tp_size = options_.tp;
+  problem.tp_size = options_.replace_allreduce ? 1 : options_.tp;
   problem.max_tokens = most_tokens;
   problem.sharding = options_.sharding();
   problem.ranks_per_node = options_.ranks_per_node();
@@ -91,9 +104,11 @@ void ParallelSession::load(std::int64_t most_tokens) {
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
     ParallelPlan plan{strategy_.kind, placement_};
+    plan.wire = wire_format_from_name(options_.wire);
+    plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
+    plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
     const QuantizedExperts found = find_weights(mine);
-    plan.wire = wire_format_from_name(options_.wire);
     layers_[static_cast<std::size_t>(world.rank())] =
         std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options_);
     errors[static_cast<std::size_t>(world.rank())] = found.error;
@@ -108,18 +123,19 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load(*std::max_element(counts.begin(), counts.end()));
-  std::vector<LayerOutputs> of_dp(counts.size());
+  std::vector<LayerOutputs> of_holder(counts.size());
   std::vector<double> us(static_cast<std::size_t>(repeat));
   std::mutex mutex;
 
   const auto upload_tokens = [&](const ExpertRank& rank, StreamView stream) {
-    const auto d = static_cast<std::size_t>(rank.dp.rank());
+    const std::size_t holder = holder_of(rank);
     const std::int64_t first =
-        std::accumulate(counts.begin(), counts.begin() + rank.dp.rank(), std::int64_t{0}) * shape.hidden;
+        std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(holder), std::int64_t{0}) *
+        shape.hidden;
     const std::vector<std::byte> bytes =
-        encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[d] * shape.hidden},
+        encode({hidden_states.begin() + first, hidden_states.begin() + first + counts[holder] * shape.hidden},
                layer_options_.dtype);
-    DeviceTensor x(*stream.context, layer_options_.dtype, {counts[d], shape.hidden});
+    DeviceTensor x(*stream.context, layer_options_.dtype, {counts[holder], shape.hidden});
     write_blocking(stream, x.view.buffer, bytes.data(), bytes.size());
     return x;
   };
@@ -127,9 +143,9 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const ExpertRank rank = place_of(world);
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
-    const auto d = static_cast<std::size_t>(rank.dp.rank());
+    const std::size_t holder = holder_of(rank);
     const DeviceTensor x = upload_tokens(rank, stream);
-    const ObservedTensors observed(*stream.context, shape, counts[d]);
+    const ObservedTensors observed(*stream.context, shape, counts[holder]);
     ParallelLayer::Forward forward;
     forward.x = x.view;
     forward.out = observed.out.view;
@@ -158,7 +174,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       const std::lock_guard lock(mutex);
       us[static_cast<std::size_t>(i)] = std::max(us[static_cast<std::size_t>(i)], mine);
     }
-    if (rank.tp.rank() == 0) observed.read(stream, of_dp[d]);
+    if (options_.replace_allreduce || rank.tp.rank() == 0) observed.read(stream, of_holder[holder]);
   });
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
@@ -176,7 +192,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
 
   std::sort(us.begin(), us.end());
   times.us = us;
-  for (const LayerOutputs& part : of_dp) {
+  for (const LayerOutputs& part : of_holder) {
     const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
     append(outputs.output, part.output);
     append(outputs.routed_output, part.routed_output);

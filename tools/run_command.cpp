@@ -74,6 +74,8 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                           {"experts", session.placement().physical()},
                           {"redundant_experts", options.redundant_experts}};
   summary["micro_batches"] = options.micro_batches;
+  summary["shared_experts"] = options.shared_sharding;
+  summary["replace_allreduce"] = options.replace_allreduce;
   summary["wire"] = options.wire;
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};

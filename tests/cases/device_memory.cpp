@@ -2,6 +2,7 @@
 
 #include <moecl/bf16.hpp>
 #include <moecl/f16.hpp>
+#include <moecl/fp8.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -54,6 +55,9 @@ std::vector<double> decode(DType dtype, const std::vector<unsigned char>& bytes)
         break;
       case DType::u8:
         values[i] = element<std::uint8_t>(bytes, i);
+        break;
+      case DType::f8_e4m3:
+        values[i] = fp8_e4m3fn.decode(element<std::uint8_t>(bytes, i));
         break;
       case DType::i64:
         values[i] = static_cast<double>(element<std::int64_t>(bytes, i));

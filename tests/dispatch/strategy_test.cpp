@@ -99,20 +99,25 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
     };
     std::vector<double> source = read(rows.x);
     if (rows.x_scale.present()) {
-      const std::vector<double> scale = read(rows.x_scale);
-      for (std::size_t i = 0; i < source.size(); ++i) source[i] *= scale[i / static_cast<std::size_t>(hidden)];
+      const std::int64_t group = rows.x_group == 0 ? hidden : rows.x_group, groups = (hidden + group - 1) / group;
+      std::vector<double> scale = read(rows.x_scale);
+      if (rows.x_scale.dtype == DType::u8)
+        for (double& byte : scale) byte = std::ldexp(1.0, static_cast<int>(byte) - 127);  // e8m0
+      for (std::size_t i = 0; i < source.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        source[i] *= scale[static_cast<std::size_t>(at / hidden * groups + at % hidden / group)];
+      }
     }
     const std::vector<double> index = read(rows.index);
     ASSERT_EQ(read(rows.row_ends), expected.ends);
     const std::size_t valid = expected.experts.size();
     ASSERT_LE(valid, static_cast<std::size_t>(rows.rows));
-    std::vector<double> arrived, error, results(static_cast<std::size_t>(rows.rows * hidden), std::nan(""));
+    std::vector<double> arrived, results(static_cast<std::size_t>(rows.rows * hidden), std::nan(""));
     for (std::size_t j = 0; j < valid; ++j) {
       const auto from = source.begin() + static_cast<std::int64_t>(index[j]) / rows.index_divisor * hidden;
       arrived.insert(arrived.end(), from, from + hidden);
-      error.insert(error.end(), static_cast<std::size_t>(hidden), expected.error[j]);
     }
-    expect_within(arrived, expected.x, error);
+    expect_within(arrived, expected.x, expected.error);
     for (std::size_t i = 0; i < arrived.size(); ++i)
       results[i] = oracle::expert(arrived[i], expected.experts[i / static_cast<std::size_t>(hidden)]);
 

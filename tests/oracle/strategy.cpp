@@ -49,8 +49,9 @@ StrategyProblem::StrategyProblem(std::uint64_t seed) {
   if (in(0, 1) == 0) ranks_per_node = ranks;
   experts = static_cast<std::int32_t>(in(1, 20));  // often fewer than ranks, mostly uneven
   top_k = static_cast<std::int32_t>(in(1, std::min(experts, 6)));
-  if (in(0, 2) == 0) wire = WireFormat::int8;
-  hidden = wire == WireFormat::none ? in(1, 40) : 8 * in(1, 5);
+  constexpr WireFormat wires[] = {WireFormat::none, WireFormat::int8, WireFormat::fp8, WireFormat::mxfp8};
+  wire = wires[std::max<std::int64_t>(in(-2, 3), 0)];
+  hidden = wire == WireFormat::int8 ? 8 * in(1, 5) : in(1, 40);
   dtype = in(0, 2) == 0 ? DType::bf16 : DType::f32;
   const std::int64_t most = in(0, 4) == 0 ? 0 : 12;
   for (std::int32_t d = 0; d < ranks / tp; ++d) tokens.push_back(in(0, 3) == 0 ? 0 : in(0, most));
@@ -122,11 +123,17 @@ std::int64_t StrategyProblem::most_own_tokens() const {
   return share(*std::max_element(tokens.begin(), tokens.end()), tp, 0);
 }
 
-double StrategyProblem::row_error(std::int64_t token) const {
+double StrategyProblem::wire_error(std::int64_t token, std::int64_t h) const {
   if (wire == WireFormat::none) return 0;
+  const std::int64_t group = wire == WireFormat::mxfp8 ? 32 : hidden, first = h / group * group;
   double amax = 0;
-  for (std::int64_t h = 0; h < hidden; ++h) amax = std::max(amax, std::abs(at(token, h)));
-  return half_step(amax);
+  for (std::int64_t i = first; i < std::min(first + group, hidden); ++i) amax = std::max(amax, std::abs(at(token, i)));
+  if (wire == WireFormat::int8) return half_step(amax);
+  // e4m3 has four significant bits down to 2^-6, and ends at 448: mx_floor's scale is 2^-8 of amax rounded down to a
+  // power of two, so the largest numbers may be beyond that.
+  const double scale = wire == WireFormat::fp8 ? amax / 448 : std::ldexp(1.0, std::ilogb(amax) - 8);
+  const double value = std::abs(at(token, h));
+  return std::max({value / 16, scale * std::ldexp(1.0, -10), value - 448 * scale}) * (1 + 1e-6);
 }
 
 StrategyProblem::Rows StrategyProblem::dispatched(StrategyKind kind, std::int32_t rank) const {
@@ -142,7 +149,7 @@ StrategyProblem::Rows StrategyProblem::dispatched(StrategyKind kind, std::int32_
         for (std::int64_t k = 0; k < top_k; ++k)
           if (place(t, k) == p) {
             rows.x.insert(rows.x.end(), x.begin() + t * hidden, x.begin() + (t + 1) * hidden);
-            rows.error.push_back(row_error(t));
+            for (std::int64_t h = 0; h < hidden; ++h) rows.error.push_back(wire_error(t, h));
             rows.experts.push_back(expert_at[static_cast<std::size_t>(p)]);
           }
     rows.ends.push_back(static_cast<double>(rows.experts.size()));
@@ -183,11 +190,11 @@ std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_
       double factor = 1;
       for (std::int64_t k = 0; k < top_k; ++k) {
         if (id(t, k) < 0 || part_of(t, k) != part) continue;
-        const double weight = weights[static_cast<std::size_t>(t * top_k + k)],
-                     moved = row_error(t) * static_cast<double>(id(t, k) + 1);
+        const double weight = weights[static_cast<std::size_t>(t * top_k + k)];
         if (!over_nodes(kind)) factor = weight;
         for (std::int64_t h = 0; h < hidden; ++h) {
           const auto i = static_cast<std::size_t>(h);
+          const double moved = wire_error(t, h) * static_cast<double>(id(t, k) + 1);
           off[i] += weight * moved;
           sent[i] += (over_nodes(kind) ? weight : 1) * (expert(at(t, h), id(t, k)) + moved);
         }
@@ -210,7 +217,8 @@ std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_
 }
 
 std::int64_t StrategyProblem::row_bytes() const {
-  return wire == WireFormat::int8 ? hidden + 4 : hidden * static_cast<std::int64_t>(size_bytes(dtype));
+  if (wire == WireFormat::none) return hidden * static_cast<std::int64_t>(size_bytes(dtype));
+  return wire == WireFormat::mxfp8 ? hidden + (hidden + 31) / 32 : hidden + 4;
 }
 /// Of mc2: in f32, or codes with scales of the tokens' type.
 std::int64_t StrategyProblem::home_row_bytes() const {

@@ -44,7 +44,7 @@ struct StrategyProblem {
 
   struct Rows {
     std::vector<double> ends, x;
-    std::vector<double> error;  ///< [rows] how far an element of the row may be off on the wire
+    std::vector<double> error;  ///< as x: how far an element may be off on the wire
     std::vector<std::int64_t> experts;
   };
   /// What a rank's experts get, in the order expert, source rank, token; over nodes expert, index of the source in its
@@ -77,7 +77,7 @@ struct StrategyProblem {
   std::int64_t own_tokens(std::int32_t rank) const;
   std::int64_t first_own_token(std::int32_t rank) const;
   std::int64_t most_own_tokens() const;
-  double row_error(std::int64_t token) const;
+  double wire_error(std::int64_t token, std::int64_t h) const;
   std::int64_t home_row_bytes() const;
   std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
   std::int64_t mc2_slab() const;

@@ -39,7 +39,7 @@ class Refusals(CommandTest):
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
                               ("--dtype", "f64"), ("--strategy", "walk"), ("--micro-batches", "2"), ("--micro-batches", "3"),
                               ("--placement", "walk"), ("--redundant-experts", "4"), ("--wire", "int8"), ("--wire", "walk"),
-                              ("--topology", "1,1"),
+                              ("--topology", "1,1"), ("--shared-experts", "tokens"), ("--shared-experts", "walk"),
                               ("--act-quant", "int8"), ("--quantize", "int3_w3a3"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)
@@ -51,10 +51,15 @@ class Refusals(CommandTest):
                                    ("--topology 2,2,2: not the nodes of 4 ranks", "--topology", "2,2,2"),
                                    ("3 of them do not have equal shares of 4 ranks", "--redundant-experts", 3),
                                    ("3 numbers for 2 dp ranks", "--tp", 2, "--tokens-per-rank", "1,2,3"),
+                                   ("need --tp above 1", "--replace-allreduce"),
+                                   ("needs the shared experts whole", "--tp", 2, "--replace-allreduce",
+                                    "--shared-experts", "tokens"),
                                    ("-1 is negative", "--tokens-per-rank", "1,2,-1,4"),
                                    ("6 tokens in all, the input has 5", "--tokens-per-rank", "1,2,0,3", "--tokens", 5)):
             with self.subTest(expected):
                 self.run_refused(2, expected, "--ranks", 4, *(() if "without" in expected else ("--ep",)), *options)
+        self.run_refused(3, "rows that travel as fp8 codes cannot be quantized again, as i8", "--ranks", 2, "--ep",
+                         "--wire", "fp8", "--quantize", "int8_w8a8")
         self.run_refused(2, "--tokens", "--input", CASE / "golden.safetensors", "--tokens", "4")
         self.run_refused(2, "dense", "--layer", "0", model=golden("qwen3-moe-layer1-e32k8"))
 

@@ -220,6 +220,16 @@ class Run(CommandTest):
         slab = tokens // ranks * top_k  # 3 tokens of 8 rows; codes and scales, there and back
         self.assertEqual(summary["bytes_exchanged"], ranks * (ranks - 1) *
                          (4 * (experts + 4) + slab * (hidden + 4 + hidden + hidden // 8 * 4)))
+        for wire, scales in (("fp8", 4), ("mxfp8", hidden // 32)):
+            summary, found = self.run_layer(case, *options, "--wire", wire)
+            self.assertEqual(summary["wire"], wire)
+            self.assert_close(found["output"][1], alone["output"][1], 8e-2)
+            self.assertEqual(summary["bytes_exchanged"], ranks * (ranks - 1) *
+                             (4 * experts + slab * (hidden + scales + hidden * 4)))
+            # The codes that the experts' products would make of the rows anyway.
+            _, expected = self.run_layer(case, "--tokens", tokens, "--quantize", wire + "_w8a8")
+            _, found = self.run_layer(case, *options, "--wire", wire, "--quantize", wire + "_w8a8")
+            self.assert_close(found["output"][1], expected["output"][1], 1e-6)
 
     def test_ranks_on_both_platforms(self):
         case = golden("mixtral-skew")

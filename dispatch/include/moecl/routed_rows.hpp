@@ -11,11 +11,12 @@ namespace moecl {
 /// expert e's rows start at e * rows_per_expert. Rows may be read in place: row j is x[index[j] / index_divisor].
 struct RoutedRows {
   TensorView x;        ///< Shape: [N, H]
-  TensorView x_scale;  ///< of an i8 x. Shape: [N] f32: each row's scale
+  TensorView x_scale;  ///< of codes. Shape: [N] f32, each row's scale; or with x_group [N, ceil(H / x_group)] u8: e8m0
   TensorView index;    ///< optional. Shape: [R] i32
   std::int32_t index_divisor = 1;
-  TensorView row_ends;    ///< Shape: [local experts] i32, cumulative end offsets
-  std::int64_t rows = 0;  ///< R: the most rows there can be
+  std::int64_t x_group = 0;  ///< columns of x that share a scale; 0: all of a row
+  TensorView row_ends;       ///< Shape: [local experts] i32, cumulative end offsets
+  std::int64_t rows = 0;     ///< R: the most rows there can be
   std::int64_t rows_per_expert = 0;
 };
 

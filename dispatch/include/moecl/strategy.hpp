@@ -65,7 +65,8 @@ struct TokensIn {
   TensorView ids;           ///< Shape: [T, K] i32, global experts
   TensorView weights;       ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
-  TensorView x_scale = {};  ///< optional, as weights. Shape: [T] f32: `x` is codes, which travel as they are
+  TensorView x_scale = {};  ///< optional, as weights: `x` is codes, which travel as they are. Shape: see RoutedRows
+  std::int64_t x_group = 0;
 };
 
 /// One strategy of one rank: both halves, with the memory that goes between them. Every rank calls both halves of the
