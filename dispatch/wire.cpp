@@ -21,10 +21,10 @@ TensorView as_copied(const TensorView& view) {
   return matrix;
 }
 
-/// Of the gathered rows; `args` has neither.
+/// What every quantizer is told: which rows, and where their codes go.
 template <class Args>
-Args gathered(Args args, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
-              const WireRows& to) {
+Args quantizing(const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends, const WireRows& to) {
+  Args args;
   args.x = from.codes;
   args.index = index;
   args.divisor = divisor;
@@ -99,14 +99,14 @@ void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::i
       gather_rows::enqueue(stream, {as_copied(x), index, divisor, row_ends, 0, as_copied(out)});
     });
   if (to.codes.dtype == DType::i8) {
-    auto args = gathered(quantize_rows::Args(), from, index, divisor, row_ends, to);
+    auto args = quantizing<quantize_rows::Args>(from, index, divisor, row_ends, to);
     args.scale = to.scale;
     args.rounding =
         to.group != 0 ? quantize_rows::Rounding::divide_scaled_f16 : quantize_rows::Rounding::multiply_127_by_amax;
     args.group = static_cast<std::int32_t>(to.group);
     return quantize_rows::enqueue(stream, args);
   }
-  auto args = gathered(quantize_groups::Args(), from, index, divisor, row_ends, to);
+  auto args = quantizing<quantize_groups::Args>(from, index, divisor, row_ends, to);
   args.scale = as_matrix(to.scale);
   args.group = to.group;
   args.rule = to.group != 0 ? quantize_groups::ScaleRule::mx_floor : quantize_groups::ScaleRule::ratio;
