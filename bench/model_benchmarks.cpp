@@ -54,6 +54,7 @@ const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count) {
     host = std::make_shared<ModelWeights>(model, true);
     MoeLayerOptions options;
     options.dtype = model.scheme.plain;
+    options.activations = model.scheme.quant.activations;
     while (static_cast<int>(layers.size()) < count) layers.emplace_back(stream(), model.shape, host->weights, options);
     of = key;
   }
@@ -131,8 +132,7 @@ void register_models(const ModelBenchmarks& wanted) {
                                 [=](benchmark::State& state) { run(state, model, source, tokens); });
       };
       add("grouped_gemm", run_product);
-      // Layers keep activations plain.
-      if (wanted.layers && !model.scheme.quant.activations.quantized()) add("layer", run_layer);
+      if (wanted.layers) add("layer", run_layer);
     }
 }
 

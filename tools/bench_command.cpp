@@ -8,6 +8,7 @@
 
 #include "bench/baseline.hpp"
 #include "bench/device_time.hpp"
+#include "bench/report_page.hpp"
 #include "bench/results.hpp"
 #include "tools/commands.hpp"
 #include "tools/measure_options.hpp"
@@ -51,7 +52,7 @@ nlohmann::ordered_json read_document(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!(text << file.rdbuf())) throw Error(ErrorCode::io_error, fmt::format("{}: cannot be read", path));
-  const nlohmann::ordered_json document = nlohmann::ordered_json::parse(text.str(), nullptr, false);
+  nlohmann::ordered_json document = nlohmann::ordered_json::parse(text.str(), nullptr, false);
   bench::measured(document, path);  // said before an hour of measuring
   return document;
 }
@@ -73,6 +74,7 @@ int run(const BenchOptions& options) {
   if (bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   const nlohmann::ordered_json document = collector.document(facts);
+  if (!options.report.empty()) bench::write_report(options.report, document);
   if (options.json) std::cout << document.dump(1) << '\n';
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)

@@ -10,7 +10,7 @@ namespace moecl::cli {
 
 struct MeasureOptions {
   DeviceOptions device;
-  std::string filter = ".";
+  std::string filter = ".", report;
   std::vector<std::string> shapes = {"qwen3-30b-a3b"}, schemes = {"f32", "bf16", "int8_w8a8"}, routing = {"uniform"};
   std::vector<std::int64_t> tokens = {1, 4, 16, 64, 128, 512, 2048};
   std::int32_t experts = 0;

@@ -13,6 +13,7 @@
 #include "bench/model_benchmarks.hpp"
 #include "bench/peers/peer.hpp"
 #include "bench/product_check.hpp"
+#include "bench/report_page.hpp"
 #include "bench/results.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 #include "tools/measure_options.hpp"
@@ -186,6 +187,7 @@ int run(const cli::MeasureOptions& options) {
   benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^grouped_gemm/.*T:" : options.filter);
   facts["slow_mode"] = facts["slow_mode"] == true || slow_now();
   const nlohmann::ordered_json document = collector.document(facts);
+  if (!options.report.empty()) write_report(options.report, document);
   if (options.json)
     std::cout << document.dump(1) << '\n';
   else

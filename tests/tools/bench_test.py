@@ -1,5 +1,8 @@
 """Tries `moecl bench` as a stranger would: names, JSON, a baseline, replayed routing, and what it refuses."""
 import json
+import re
+import subprocess
+import xml.etree.ElementTree
 
 import numpy
 
@@ -22,8 +25,8 @@ class Bench(CommandTest):
         for shape in ("qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3-e16", "gpt-oss-20b", "olmoe-1b-7b"):
             for routed in (shape, shape + "+zipf"):
                 for tokens in (1, 16):
-                    self.assertIn(f"layer/{routed}/f32/T:{tokens}/moecl", found)
                     for scheme in ("f32", "int8_w8a8"):
+                        self.assertIn(f"layer/{routed}/{scheme}/T:{tokens}/moecl", found)
                         self.assertIn(f"grouped_gemm/{routed}/{scheme}/T:{tokens}/moecl", found)
         self.assertEqual(len(found), len(set(found)))
         for operator in ("combine", "expert_sort", "gating_top_k", "quantize_rows", "gather_rows"):
@@ -91,6 +94,44 @@ class Bench(CommandTest):
         done = compare(1e-6)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("SLOWER", done.stdout)
+
+    def test_report(self):
+        """The page is well-formed, needs nothing from elsewhere, and its plots have a mark a result."""
+        path = self.folder / "report.html"
+        document = self.bench("--filter", "^(grouped_gemm|layer)/", "--tokens", "1,4", "--schemes", "bf16,int8_w8a8",
+                              "--report", path)
+        text = path.read_text()
+        self.assertNotRegex(text, r"(src|href)=|@import|url\(|<script")
+        page = xml.etree.ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+        sections = {section.find("h2").text: section for section in page.iter("section")}
+        self.assertEqual(list(sections), ["Device", "Roofline", "Against the roof and the peers", "Time by kernel",
+                                          "Scaling with the tokens", "Numbers"])
+        marks = lambda title, tag: sum(1 for mark in sections[title].iter(tag) if mark.find("title") is not None)
+        self.assertEqual(len(document["benchmarks"]), 8)
+        self.assertEqual(marks("Roofline", "circle"), 8)
+        self.assertEqual(marks("Roofline", "polyline"), 3)
+        self.assertEqual(marks("Against the roof and the peers", "rect"), 8)
+        self.assertGreaterEqual(marks("Time by kernel", "rect"), 4 * 4)
+        self.assertEqual(marks("Scaling with the tokens", "circle"), 4)
+        self.assertEqual(len(list(sections["Numbers"].iter("tr"))), 9)
+        for mark in page.iter("circle"):  # inside the picture
+            self.assertTrue(0 <= float(mark.get("cx")) <= 720 and 0 <= float(mark.get("cy")) <= 420)
+        self.assertIn(document["context"]["device"], text)
+
+        self.look_at(path, text)
+
+    def look_at(self, path, text):
+        """In a browser as wide as a phone and as a desk: nothing sticks out, and every plot is drawn."""
+        path.write_text(text.replace("</body>", """<script>document.title = JSON.stringify([innerWidth, document.documentElement.scrollWidth,
+            ...[...document.querySelectorAll("section > svg")].map(svg => svg.getBoundingClientRect().height)])</script></body>"""))
+        for width in (500, 1200):
+            shown = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.folder}/profile",
+                                    f"--window-size={width},900", "--dump-dom", path.as_uri()],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120)
+            inside, wide, *heights = json.loads(re.search("<title>(.*?)</title>", shown.stdout).group(1))
+            self.assertLessEqual(wide, inside)
+            self.assertEqual(len(heights), 4)
+            self.assertGreater(min(heights), 60)
 
     def test_refusals(self):
         self.refused(2, "no/such", "bench", "--filter", "no/such")
