@@ -6,11 +6,13 @@
 #include <moecl/error.hpp>
 #include <moecl/fault.hpp>
 #include <moecl/physical_experts.hpp>
+#include <moecl/quantize_groups.hpp>
 #include <moecl/strategy.hpp>
 
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <optional>
 
 #include "tests/dispatch/ranks.hpp"
 #include "tests/host/files.hpp"
@@ -65,7 +67,33 @@ DeviceTensor places_of(StreamView stream, const StrategyProblem& problem, const 
   return physical;
 }
 
-/// One rank of two passes through the same strategy object, and one through another that exchanges on its own queue.
+/// Tokens that come as codes, for the wires of e4m3.
+struct QuantizedTokens {
+  DeviceTensor codes, scale;
+
+  QuantizedTokens(StreamView stream, const StrategyProblem& problem, const DeviceTensor& x)
+      : codes(stream, DType::f8_e4m3, {x.view.shape[0], problem.hidden}),
+        scale(stream, problem.wire == WireFormat::mxfp8 ? DType::u8 : DType::f32,
+              {x.view.shape[0], problem.wire == WireFormat::mxfp8 ? (problem.hidden + 31) / 32 : 1}) {
+    quantize_groups::Args args;
+    args.x = x;
+    args.q = codes;
+    args.scale = scale;
+    if (problem.wire == WireFormat::mxfp8) args.group = 32, args.rule = quantize_groups::ScaleRule::mx_floor;
+    quantize_groups::enqueue(stream, args);
+  }
+  void bring(TokensIn& tokens) const {
+    tokens.x = codes;
+    tokens.x_scale = scale;
+    if (scale.view.dtype == DType::u8)
+      tokens.x_group = 32;
+    else
+      tokens.x_scale = TensorView(scale.view.buffer, DType::f32, {scale.view.shape[0]});
+  }
+};
+
+/// One rank of two passes through the same strategy object, one through another that exchanges on its own queue, and
+/// for the wires of e4m3 one with tokens that are codes already.
 void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem& problem, bool one_context) {
   const ExpertRank rank(world, problem.tp, problem.places(), ExpertSharding::experts, problem.ranks_per_node);
   const StreamView stream = world.stream();
@@ -84,13 +112,19 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
   const StrategyProblem::Bytes bytes = problem.received(kind, world.rank());
   const ExpertProblem sizes{hidden, problem.top_k, problem.dtype, problem.wire};
   const std::unique_ptr<Strategy> on_stream = Strategy::make(kind, rank, sizes),
-                                  beside = Strategy::make(kind, rank.beside(), sizes);
+                                  beside = Strategy::make(kind, rank.beside(), sizes),
+                                  as_they_are = Strategy::make(kind, rank, {hidden, problem.top_k, problem.dtype});
+  const bool e4m3 = problem.wire == WireFormat::fp8 || problem.wire == WireFormat::mxfp8;
+  std::optional<QuantizedTokens> codes;
+  if (e4m3) codes.emplace(stream, problem, x);
   std::vector<double> before;
-  for (int pass = 0; pass < 3; ++pass) {
-    Strategy* const strategy = (pass < 2 ? on_stream : beside).get();
+  for (int pass = 0; pass < (e4m3 ? 4 : 3); ++pass) {
+    Strategy* const strategy = (pass < 2 ? on_stream : pass == 2 ? beside : as_they_are).get();
+    TokensIn brought{x, places, weights, fault};
+    if (pass == 3) codes->bring(brought);
     const std::uint64_t received = world.bytes_received(), crossed = between_nodes(world, problem.ranks_per_node);
     RoutedRows rows;
-    const std::uint64_t syncs = host_syncs_of(world, [&] { rows = strategy->dispatch({x, places, weights, fault}); });
+    const std::uint64_t syncs = host_syncs_of(world, [&] { rows = strategy->dispatch(brought); });
 
     const auto read = [&](const TensorView& view) {
       std::vector<unsigned char> raw(view.size_bytes());
