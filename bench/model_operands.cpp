@@ -75,8 +75,10 @@ std::string FirstProduct::variant() const { return grouped_gemm::select(args_, {
 FirstProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
   FirstProduct::Layers layers;
   for (int layer = 0; layer < count; ++layer) {
+    const std::vector<ExpertMatrices>& experts = weights.weights.experts;
+    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain));
     WeightUpload upload(stream());
-    layers.push_back(load_experts(stream(), upload, model.shape, weights.weights.experts, model.scheme.plain, {}));
+    load_experts(upload, layers.back(), experts, {});
     upload.finish();
   }
   return layers;

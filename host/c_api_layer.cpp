@@ -133,6 +133,25 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   return weights;
 }
 
+/// A layer of a checkpoint; -1: the first that has experts.
+struct StoredLayer {
+  Checkpoint checkpoint;
+  MoeLayerConfig config;
+  MoeWeights weights;
+
+  StoredLayer(const char* model_dir, std::int32_t layer)
+      : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"))),
+        config(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer)),
+        weights(find_layer_weights(checkpoint, config)) {}
+};
+
+void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+  const moecl_stream& on = required(stream, "stream");
+  moecl_layer& of = required(layer, "layer");
+  require(on.context->handle() == of.context->handle(), "the stream and the layer are of different cl_contexts");
+  of.layer.replace_weights(on.stream, weights);
+}
+
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
                         const MoeLayerOptions& options) {
   return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, options)};
@@ -149,10 +168,9 @@ moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32
   return guarded([&] {
     moecl_layer*& out = required(out_layer, "out_layer");
     const moecl_stream& on = required(stream, "stream");
-    const Checkpoint checkpoint = Checkpoint::open(&required(model_dir, "model_dir"));
-    const ModelConfig& model = checkpoint.config();
-    const MoeLayerConfig config = model.layer(layer == -1 ? model.first_moe_layer() : layer);
-    const MoeWeights weights = find_layer_weights(checkpoint, config);
+    const StoredLayer stored(model_dir, layer);
+    const MoeLayerConfig& config = stored.config;
+    const MoeWeights& weights = stored.weights;
     const auto given = read_options(options, "options");
     MoeLayerOptions chosen = layer_options(given, weights);
     if (given.plain_activations == 0) {
@@ -172,6 +190,15 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     const MoeWeights weights = weights_of(given);
     out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights));
   });
+}
+
+moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir,
+                                int32_t decoder_layer) {
+  return guarded([&] { replace_weights(layer, stream, StoredLayer(model_dir, decoder_layer).weights); });
+}
+
+moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
+  return guarded([&] { replace_weights(layer, stream, weights_of(read_struct(desc, "desc"))); });
 }
 
 moecl_status moecl_layer_destroy(moecl_layer* layer) {

@@ -4,22 +4,38 @@
 #include <moecl/context.hpp>
 #include <moecl/grouped_gemm.hpp>
 
+#include "runtime/check.hpp"
+
 namespace moecl {
 
-DenseProduct::DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices,
-                           const std::vector<HostMatrix>& biases, DType dtype, dense_backend::Backend backend) {
+DenseProduct::DenseProduct(StreamView stream, const MatrixStack& matrices, bool biased, DType dtype,
+                           dense_backend::Backend backend)
+    : dtype_(dtype) {
   std::int64_t rows = 0;
   bool quantized = false;
   for (const WeightMatrix& matrix : matrices) rows += matrix.rows(), quantized = quantized || matrix.quantized();
   const std::int64_t k = matrices.front().columns();
   if (quantized || backend != dense_backend::Backend::clblast) {
-    packed_ = DeviceWeights(stream, WeightFormat::of({matrices}, dtype), 1, rows, k, !biases.empty());
-    packed_.pack(upload, 0, matrices);
-    if (!biases.empty()) packed_.pack_bias(upload, 0, biases);
+    packed_ = DeviceWeights(stream, WeightFormat::of({matrices}, dtype), 1, rows, k, biased);
     return;
   }
   memory_ = Buffer(*stream.context, static_cast<std::uint64_t>(rows * k) * size_bytes(dtype));
   row_major_ = TensorView(memory_.view(), dtype, {rows, k});
+}
+
+void DenseProduct::expect(const MatrixStack& matrices, const char* what) const {
+  if (packed_.present()) return packed_.expect({matrices}, dtype_, what);
+  for (const WeightMatrix& matrix : matrices)
+    require(!matrix.quantized() && matrix.plain.column_stride == 1, "{}: stored row by row for CLBlast, got {}", what,
+            matrix.quantized() ? "codes" : "a transposed matrix");
+}
+
+void DenseProduct::load(WeightUpload& upload, const MatrixStack& matrices, const std::vector<HostMatrix>& biases) {
+  if (packed_.present()) {
+    packed_.pack(upload, 0, matrices);
+    if (!biases.empty()) packed_.pack_bias(upload, 0, biases);
+    return;
+  }
   std::int64_t first = 0;
   for (const WeightMatrix& matrix : matrices) {
     upload.copy(matrix.plain, row_major_.rows(first, matrix.rows()));

@@ -10,11 +10,15 @@ namespace moecl {
 class DenseProduct {
  public:
   DenseProduct() = default;
-  /// Stacks `matrices` (all [*, K]) to one W [N, K] stored as `dtype`, in the layout of the backend; quantized ones
-  /// stay what they are, and are multiplied by grouped_gemm. `biases`: one for each matrix, [1, its rows], or none;
-  /// CLBlast's products have none.
-  DenseProduct(StreamView stream, WeightUpload& upload, const MatrixStack& matrices,
-               const std::vector<HostMatrix>& biases, DType dtype, dense_backend::Backend backend);
+  /// Memory for `matrices` (all [*, K]) stacked to one W [N, K] stored as `dtype`, in the layout of the backend;
+  /// quantized ones stay what they are, and are multiplied by grouped_gemm. CLBlast's products have no biases.
+  DenseProduct(StreamView stream, const MatrixStack& matrices, bool biased, DType dtype,
+               dense_backend::Backend backend);
+
+  /// Errors: invalid_argument  matrices of the same shape that are stored otherwise; `what` names them
+  void expect(const MatrixStack& matrices, const char* what) const;
+  /// Writes matrices of that form where the old ones are. @param biases  One for each matrix, [1, its rows], or none
+  void load(WeightUpload& upload, const MatrixStack& matrices, const std::vector<HostMatrix>& biases);
 
   /// @param a    Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
   void enqueue(StreamView stream, const ProductRows& a, TensorView out) const;
@@ -24,6 +28,7 @@ class DenseProduct {
   std::string format() const { return row_major_.present() ? name(row_major_.dtype) : packed_.format(); }
 
  private:
+  DType dtype_ = DType::f32;
   DeviceWeights packed_;  ///< present: grouped_gemm with one expert
   Buffer memory_;
   TensorView row_major_;  ///< present: CLBlast

@@ -71,6 +71,11 @@ DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std:
   if (biased) bias_ = tensor(bias_memory_, DType::f32, {experts, n});
 }
 
+void DeviceWeights::expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const {
+  const WeightFormat format = WeightFormat::of(stacks, plain);
+  require(format_.holds(format), "{}: stored as {}, got {}", what, format_.describe(), format.describe());
+}
+
 void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack) {
   std::vector<std::vector<std::int32_t>> source_groups(stack.size());
   if (weights_.group_index.present()) {

@@ -14,6 +14,8 @@ class DeviceWeights {
   DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k,
                 bool biased = false);
 
+  /// Errors: invalid_argument  such stacks, plain ones as `plain`, are not what the memory is for; `what` names them
+  void expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const;
   /// Fills an expert. Lifetime: as WeightUpload::pack
   void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
   /// Its biases: one for each matrix of the stack, [1, rows].

@@ -1,55 +1,76 @@
 #include "host/expert_weights.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "runtime/check.hpp"
 
 namespace moecl {
 
-std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
-                                        const std::vector<ExpertMatrices>& experts, DType dtype,
-                                        const LoadProgress& progress) {
+namespace {
+
+/// What is packed side by side, of each expert.
+struct ExpertStacks {
+  std::vector<MatrixStack> gate_up, down;
+
+  explicit ExpertStacks(const std::vector<ExpertMatrices>& experts) {
+    for (const ExpertMatrices& expert : experts) {
+      gate_up.push_back({expert.gate, expert.up});
+      down.push_back({expert.down});
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
+                                            const std::vector<ExpertMatrices>& experts, DType dtype) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
-  std::vector<MatrixStack> gate_up, down;
-  for (const ExpertMatrices& expert : experts) {
-    gate_up.push_back({expert.gate, expert.up});
-    down.push_back({expert.down});
-  }
-  const WeightFormat gate_up_format = WeightFormat::of(gate_up, dtype), down_format = WeightFormat::of(down, dtype);
-  const std::uint64_t one =
-      std::max(gate_up_format.size_bytes(2 * inter, hidden), down_format.size_bytes(hidden, inter));
+  const ExpertStacks stacks(experts);
+  const WeightFormat gate_up = WeightFormat::of(stacks.gate_up, dtype), down = WeightFormat::of(stacks.down, dtype);
+  const std::uint64_t one = std::max(gate_up.size_bytes(2 * inter, hidden), down.size_bytes(hidden, inter));
   const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
   if (one > largest)
     fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one,
          stream.device->caps.name, largest);
   const auto total = static_cast<std::int64_t>(experts.size());
   const auto per_segment = static_cast<std::int64_t>(largest / one);
-
-  const bool biased = total > 0 && experts.front().gate_bias.present(),
-             biased_down = total > 0 && experts.front().down_bias.present();
-
   std::vector<ExpertSegment> segments;
   for (std::int64_t first = 0; first < total; first += per_segment) {
-    const std::int64_t count = std::min(per_segment, total - first);
     ExpertSegment& segment = segments.emplace_back();
-    segment.gate_up = DeviceWeights(stream, gate_up_format, count, 2 * inter, hidden, biased);
-    segment.down = DeviceWeights(stream, down_format, count, hidden, inter, biased_down);
+    segment.experts = std::min(per_segment, total - first);
+    segment.gate_up =
+        DeviceWeights(stream, gate_up, segment.experts, 2 * inter, hidden, experts.front().gate_bias.present());
+    segment.down = DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present());
     segment.first_expert = static_cast<std::int32_t>(first);
-    for (std::int64_t i = 0; i < count; ++i) {
-      segment.gate_up.pack(upload, i, gate_up[static_cast<std::size_t>(first + i)]);
-      segment.down.pack(upload, i, down[static_cast<std::size_t>(first + i)]);
-      const ExpertMatrices& expert = experts[static_cast<std::size_t>(first + i)];
-      if (biased) segment.gate_up.pack_bias(upload, i, {expert.gate_bias, expert.up_bias});
-      if (biased_down) segment.down.pack_bias(upload, i, {expert.down_bias});
-      if (progress) progress(first + i + 1, total);
-    }
   }
   return segments;
 }
 
-BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
-                                          const std::vector<ExpertMatrices>& experts, const LoadProgress& progress) {
+void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts,
+                    DType dtype) {
+  if (experts.empty()) return;
+  const ExpertStacks stacks(experts);
+  segments.front().gate_up.expect(stacks.gate_up, dtype, "experts' gate and up");
+  segments.front().down.expect(stacks.down, dtype, "experts' down");
+}
+
+void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
+                  const std::vector<ExpertMatrices>& experts, const LoadProgress& progress) {
+  for (ExpertSegment& segment : segments)
+    for (std::int64_t i = 0; i < segment.experts; ++i) {
+      const std::int64_t number = segment.first_expert + i;
+      const ExpertMatrices& expert = experts[static_cast<std::size_t>(number)];
+      segment.gate_up.pack(upload, i, {expert.gate, expert.up});
+      segment.down.pack(upload, i, {expert.down});
+      if (expert.gate_bias.present()) segment.gate_up.pack_bias(upload, i, {expert.gate_bias, expert.up_bias});
+      if (expert.down_bias.present()) segment.down.pack_bias(upload, i, {expert.down_bias});
+      if (progress) progress(number + 1, static_cast<std::int64_t>(experts.size()));
+    }
+}
+
+BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape& shape) {
   const std::int64_t count = shape.experts, inter = shape.intermediate, hidden = shape.hidden;
   const std::uint64_t bytes = static_cast<std::uint64_t>(count * inter * hidden) * size_bytes(DType::f32);
   BatchedExpertWeights weights;
@@ -57,6 +78,12 @@ BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& uploa
   weights.down_memory = Buffer(*stream.context, bytes);
   weights.gate_up = TensorView(weights.gate_up_memory.view(), DType::f32, {count, 2 * inter, hidden});
   weights.down = TensorView(weights.down_memory.view(), DType::f32, {count, hidden, inter});
+  return weights;
+}
+
+void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
+                  const LoadProgress& progress) {
+  const auto [count, hidden, inter] = std::tuple(weights.down.shape[0], weights.down.shape[1], weights.down.shape[2]);
   const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * 2 * inter, hidden});
   const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
   for (std::int64_t i = 0; i < count; ++i) {
@@ -66,7 +93,6 @@ BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& uploa
     upload.copy(expert.down.plain, down_rows.rows(i * hidden, hidden));
     if (progress) progress(i + 1, count);
   }
-  return weights;
 }
 
 }  // namespace moecl

@@ -13,13 +13,19 @@ struct ExpertSegment {
   DeviceWeights gate_up;  ///< N = 2I (gate, then up), K = H
   DeviceWeights down;     ///< N = H, K = I
   std::int32_t first_expert = 0;
+  std::int64_t experts = 0;
 };
 
-/// Packs the experts into as few segments as the device's largest allocation allows.
+/// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
-std::vector<ExpertSegment> load_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
-                                        const std::vector<ExpertMatrices>& experts, DType dtype,
-                                        const LoadProgress& progress);
+std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
+                                            const std::vector<ExpertMatrices>& experts, DType dtype);
+/// Errors: invalid_argument  these are stored otherwise than what the segments are for
+void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts,
+                    DType dtype);
+/// Writes experts of that form where the old ones are.
+void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
+                  const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
 
 /// The experts' weights as CLBlast's batched product reads them, row-major f32.
 struct BatchedExpertWeights {
@@ -29,7 +35,9 @@ struct BatchedExpertWeights {
 };
 
 /// Errors: invalid_argument  the experts together exceed the device's largest allocation
-BatchedExpertWeights load_batched_experts(StreamView stream, WeightUpload& upload, const MoeShape& shape,
-                                          const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
+BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape& shape);
+/// Plain matrices whose rows are contiguous.
+void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
+                  const LoadProgress& progress);
 
 }  // namespace moecl

@@ -12,8 +12,14 @@ namespace moecl {
 class Experts {
  public:
   Experts() = default;
-  Experts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
-          const MoeLayerOptions& options, dense_backend::Backend batched_backend, const LoadProgress& progress);
+  /// Memory for such experts.
+  Experts(StreamView stream, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
+          const MoeLayerOptions& options, dense_backend::Backend batched_backend);
+
+  /// Errors: invalid_argument  experts of the same shape that are stored otherwise
+  void expect(const std::vector<ExpertMatrices>& experts) const;
+  /// Writes experts of that form where the old ones are.
+  void load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
 
   /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
   /// together.
@@ -39,6 +45,7 @@ class Experts {
                DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
 
   MoeShape shape_;
+  DType dtype_ = DType::f32;
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
   BatchedExpertWeights batched_;

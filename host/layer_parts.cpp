@@ -109,27 +109,23 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
                        std::int64_t local_experts, const MoeLayerOptions& layer_options, const LoadProgress& progress)
     : device(stream.device),
       shape(checked(layer_shape, weights, local_experts, layer_options)),
-      options(layer_options) {
+      options(layer_options),
+      local_experts_(local_experts) {
   const Backends backends(stream.device->caps, shape, weights, options);
-  WeightUpload upload(stream);
-  const auto router_bias = shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{};
-  router = DenseProduct(stream, upload, {weights.router}, router_bias, options.dtype, backends.dense.backend);
-  experts = Experts(stream, upload, shape, weights.experts, options, backends.batched.backend, progress);
-  shared = SharedExperts(stream, upload, shape, weights, options, backends.dense.backend);
+  router = DenseProduct(stream, {weights.router}, shape.router_bias, options.dtype, backends.dense.backend);
+  experts = Experts(stream, shape, weights.experts, options, backends.batched.backend);
+  shared = SharedExperts(stream, shape, weights, options, backends.dense.backend);
   if (shape.selection_bias) {
     selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
-    const TensorView row(selection_bias_memory.view(), DType::f32, {1, shape.experts});
-    upload.copy(weights.selection_bias, row);
-    selection_bias = TensorView(row.buffer, DType::f32, {shape.experts});
+    selection_bias = TensorView(selection_bias_memory.view(), DType::f32, {shape.experts});
   }
-  upload.finish();
+  load(stream, weights, progress);
   report.dense_backend = dense_backend::name(backends.dense.backend);
   report.dense_reason = backends.dense.reason;
   if (options.layout == ExpertLayout::batched) {
     report.batched_backend = dense_backend::name(backends.batched.backend);
     report.batched_reason = backends.batched.reason;
   }
-  report.read_bytes = upload.read_bytes();
   report.expert_format = experts.format();
   report.shared_format = shared.format();
   report.activations = experts.activations();
@@ -138,6 +134,26 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
   report.weight_segments = experts.segments();
   report.weight_bytes =
       experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();
+}
+
+void LayerParts::load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
+  WeightUpload upload(stream);
+  router.load(upload, {weights.router},
+              shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
+  experts.load(upload, weights.experts, progress);
+  shared.load(upload, weights);
+  if (shape.selection_bias)
+    upload.copy(weights.selection_bias, TensorView(selection_bias.buffer, DType::f32, {1, shape.experts}));
+  upload.finish();
+  report.read_bytes = upload.read_bytes();
+}
+
+void LayerParts::replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
+  checked(shape, weights, local_experts_, options);
+  router.expect({weights.router}, "router");
+  experts.expect(weights.experts);
+  shared.expect(weights);
+  load(stream, weights, progress);
 }
 
 void LayerParts::choose_experts(StreamView stream, TensorView logits, TensorView finished, TensorView ids,

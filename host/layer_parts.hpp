@@ -23,10 +23,18 @@ struct LayerParts {
   LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
              const MoeLayerOptions& layer_options, const LoadProgress& progress);
 
+  /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
+  /// host. Errors: invalid_argument  another shape or form, before anything is enqueued
+  void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+
   /// Async: one kernel, two with finished tokens. @param logits  Shape: [T, E] f32. @param finished  optional. Shape:
   /// [T]
   void choose_experts(StreamView stream, TensorView logits, TensorView finished, TensorView ids,
                       TensorView weights) const;
+
+ private:
+  void load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+  std::int64_t local_experts_;
 };
 
 }  // namespace moecl

@@ -93,6 +93,9 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
 MoeLayer::~MoeLayer() = default;
 MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
 MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
+void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
+  state_->replace(stream, weights, progress);
+}
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }
 const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report; }

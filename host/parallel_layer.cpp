@@ -128,6 +128,11 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
 ParallelLayer::~ParallelLayer() = default;
 ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
 ParallelLayer& ParallelLayer::operator=(ParallelLayer&&) noexcept = default;
+void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgress& progress) {
+  const State& of = *state_;
+  const SharedSharding shared = of.plan.shared_sharding;
+  state_->parts.replace(of.rank.ep.rank_stream(), weights_of_rank(of.rank, shared, of.shape, weights), progress);
+}
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }

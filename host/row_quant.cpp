@@ -27,17 +27,24 @@ DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8
 
 }  // namespace
 
-RowQuant::RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes)
-    : how_(how), static_scale_(static_scale) {
+RowQuant::RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes) : how_(how) {
   if (!present()) return;
   if (how.zero_points || (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
     fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
-  require(!how.static_scale || static_scale > 0, "layer: activations as {} need a scale beside the weights",
-          describe(how));
+  expect(static_scale);
   codes_ = codes && bits(*how.type) == 8 && is_per_row(how) && group_of(how) % 16 == 0;
-  if (rule_of(how) != ScaleRule::given) return;
-  scale_memory_ = Buffer(*stream.context, sizeof(float));
-  write_blocking(stream, scale_memory_.view(), &static_scale_, sizeof(float));
+  if (rule_of(how) == ScaleRule::given) scale_memory_ = Buffer(*stream.context, sizeof(float));
+}
+
+void RowQuant::expect(float static_scale) const {
+  require(!how_.static_scale || static_scale > 0, "layer: activations as {} need a scale beside the weights",
+          describe(how_));
+}
+
+void RowQuant::load(StreamView stream, float static_scale) {
+  static_scale_ = static_scale;
+  if (present() && rule_of(how_) == ScaleRule::given)
+    write_blocking(stream, scale_memory_.view(), &static_scale, sizeof(float));
 }
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,

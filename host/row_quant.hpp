@@ -29,6 +29,11 @@ class RowQuant {
   /// Errors: unsupported  zero points, or codes that no activation has; invalid_argument  a static scale is missing
   RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes);
 
+  /// Errors: invalid_argument  a static scale is needed, and this is none
+  void expect(float static_scale) const;
+  /// The scale of the rows to come, before the first ones. Stops the host for it where it is static.
+  void load(StreamView stream, float static_scale);
+
   struct Layout {
     /// @param overwrite  The rows are f32 and nobody needs them as they are.
     Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t rows, std::int64_t width, bool overwrite);

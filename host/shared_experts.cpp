@@ -3,7 +3,7 @@
 #include "host/scratch.hpp"
 
 namespace moecl {
-SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights,
+SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights,
                              const MoeLayerOptions& options, dense_backend::Backend backend)
     : shared_intermediate_(shape.shared_intermediate),
       hidden_(shape.hidden),
@@ -12,14 +12,33 @@ SharedExperts::SharedExperts(StreamView stream, WeightUpload& upload, const MoeS
   if (!present()) return;
   const ExpertMatrices& shared = weights.shared;
   const DType dtype = options.dtype;
-  using Biases = std::vector<HostMatrix>;
-  gate_up_ = DenseProduct(stream, upload, {shared.gate, shared.up},
-                          shape.shared_bias ? Biases{shared.gate_bias, shared.up_bias} : Biases{}, dtype, backend);
-  down_ = DenseProduct(stream, upload, {shared.down}, shape.shared_bias ? Biases{shared.down_bias} : Biases{}, dtype,
-                       backend);
+  gate_up_ = DenseProduct(stream, {shared.gate, shared.up}, shape.shared_bias, dtype, backend);
+  down_ = DenseProduct(stream, {shared.down}, shared.down_bias.present(), dtype, backend);
   input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
   activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
-  if (gated_) gate_ = DenseProduct(stream, upload, {weights.shared_gate}, {}, dtype, backend);
+  if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
+}
+
+void SharedExperts::expect(const MoeWeights& weights) const {
+  if (!present()) return;
+  input_quant_.expect(weights.shared.gate_up_input_scale);
+  activated_quant_.expect(weights.shared.down_input_scale);
+  gate_up_.expect({weights.shared.gate, weights.shared.up}, "shared experts' gate and up");
+  down_.expect({weights.shared.down}, "shared experts' down");
+  if (gated_) gate_.expect({weights.shared_gate}, "shared expert gate");
+}
+
+void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
+  if (!present()) return;
+  const ExpertMatrices& shared = weights.shared;
+  const auto biases = [](std::vector<HostMatrix> given) {
+    return given.front().present() ? given : std::vector<HostMatrix>{};
+  };
+  gate_up_.load(upload, {shared.gate, shared.up}, biases({shared.gate_bias, shared.up_bias}));
+  down_.load(upload, {shared.down}, biases({shared.down_bias}));
+  input_quant_.load(upload.stream(), shared.gate_up_input_scale);
+  activated_quant_.load(upload.stream(), shared.down_input_scale);
+  if (gated_) gate_.load(upload, {weights.shared_gate}, {});
 }
 
 SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens)

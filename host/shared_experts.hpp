@@ -11,8 +11,14 @@ namespace moecl {
 class SharedExperts {
  public:
   SharedExperts() = default;
-  SharedExperts(StreamView stream, WeightUpload& upload, const MoeShape& shape, const MoeWeights& weights,
-                const MoeLayerOptions& options, dense_backend::Backend backend);
+  /// Memory for such experts.
+  SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
+                dense_backend::Backend backend);
+
+  /// Errors: invalid_argument  experts of the same shape that are stored otherwise
+  void expect(const MoeWeights& weights) const;
+  /// Writes experts of that form where the old ones are.
+  void load(WeightUpload& upload, const MoeWeights& weights);
 
   struct Layout {
     Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens);

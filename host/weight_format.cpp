@@ -71,6 +71,11 @@ WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plai
   return all;
 }
 
+bool WeightFormat::holds(WeightFormat other) const {
+  other.column_scale = other.column_scale || column_scale;
+  return other == *this;
+}
+
 std::uint64_t WeightFormat::size_bytes(std::int64_t n, std::int64_t k) const {
   const std::int64_t columns = PackedWeights::panels(n) * PackedWeights::panel_columns;
   std::uint64_t size = PackedWeights::size_bytes(type, 1, n, k) + static_cast<std::uint64_t>(column_scale ? 4 * n : 0);

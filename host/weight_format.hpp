@@ -24,6 +24,9 @@ struct WeightFormat {
 
   /// Plain matrices are stored as `plain`. Errors: invalid_argument  matrices differ in their format
   static WeightFormat of(const std::vector<MatrixStack>& stacks, DType plain);
+  /// Whether matrices of the other format can be packed where some of this one are: a missing column scale is 1.
+  bool holds(WeightFormat other) const;
+  bool operator==(const WeightFormat& other) const = default;
   /// Device memory of one expert [n, k], all that is resident of it.
   std::uint64_t size_bytes(std::int64_t n, std::int64_t k) const;
   /// "i4, scales f16 of 128 columns, zero points"

@@ -23,6 +23,7 @@ class WeightUpload {
   WeightUpload& operator=(const WeightUpload&) = delete;
   /// Errors: device_error  a write or conversion failed
   void finish();
+  StreamView stream() const noexcept { return stream_; }
 
   /// Into rows [first_column, first_column + matrix.rows()) of an expert's N: a plain matrix converted, a quantized one
   /// as it is. `source_groups`: with packed.group_index, the matrix' group that is each group of `packed`.

@@ -3,6 +3,7 @@
 #include <moecl/layer_weights.hpp>
 #include <moecl/safetensors.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -309,6 +310,34 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   EXPECT_FAILS(invalid, "desc: the pointer is null", moecl_layer_create(stream_, nullptr, nullptr, layer_.out()));
   EXPECT_FAILS(invalid, "stream: the pointer is null", moecl_layer_create(nullptr, &raw.desc, nullptr, layer_.out()));
   EXPECT_FAILS(invalid, "out_layer: the pointer is null", moecl_layer_create(stream_, &raw.desc, nullptr, nullptr));
+}
+
+TEST_P(CApiLayerTest, ReplacesWeightsByRawOnesAndByThoseOfACheckpoint) {
+  load(golden_name);
+  const std::vector<double> input = golden_values(golden_name, "hidden_states");
+  const auto output = [&] {
+    Pass pass(device(), input, 96, workspace_bytes(33));
+    EXPECT_EQ(forward(pass.args), MOECL_OK) << moecl_last_error_message();
+    return pass.out.values();
+  };
+  const std::vector<double> before = output();
+  RawWeights raw;
+  std::reverse(raw.down.begin(), raw.down.end());  // other numbers, whatever their bytes say
+  for (auto number = raw.down.begin(); number != raw.down.end(); number += 4) std::reverse(number, number + 4);
+  ASSERT_OK(moecl_layer_replace(layer_, stream_, &raw.desc));
+  const std::vector<double> replaced = output();
+  EXPECT_GT(relative_error(replaced, before), 1e-2);
+  ASSERT_OK(moecl_layer_reload(layer_, stream_, golden_dir(golden_name).c_str(), -1));
+  EXPECT_EQ(output(), before);
+  ASSERT_OK(moecl_layer_create(stream_, &raw.desc, nullptr, layer_.out()));
+  EXPECT_EQ(output(), replaced);
+
+  constexpr auto invalid = MOECL_INVALID_ARGUMENT;
+  EXPECT_FAILS(invalid, "router", moecl_layer_reload(layer_, stream_, golden_dir("mixtral-e8k2").c_str(), -1));
+  EXPECT_FAILS(invalid, "layer: the pointer is null", moecl_layer_replace(nullptr, stream_, &raw.desc));
+  EXPECT_FAILS(invalid, "stream: the pointer is null", moecl_layer_replace(layer_, nullptr, &raw.desc));
+  EXPECT_FAILS(invalid, "desc: the pointer is null", moecl_layer_replace(layer_, stream_, nullptr));
+  EXPECT_EQ(output(), replaced);
 }
 
 TEST_P(CApiLayerTest, RefusesCheckpointsItCannotLoad) {

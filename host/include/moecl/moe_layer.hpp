@@ -51,7 +51,8 @@ using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// One MoE layer on one device: router -> dispatch -> experts -> combine (+ shared experts).
 ///
-/// Threads: `forward` may run from one thread a stream at a time; a layer is read-only after it is made.
+/// Threads: `forward` may run from one thread a stream at a time; a layer is read-only but for
+/// `replace_weights`.
 /// Lifetime: the context outlives the layer; the layer outlives its commands in flight.
 class MoeLayer {
  public:
@@ -63,6 +64,13 @@ class MoeLayer {
   ~MoeLayer();
   MoeLayer(MoeLayer&&) noexcept;
   MoeLayer& operator=(MoeLayer&&) noexcept;
+
+  /// Takes other weights of the same shape, stored in the same formats, into the memory of the old ones: no more of it
+  /// is held. Passes enqueued on `stream` before have the old weights, later ones the new; `weights` may be freed
+  /// afterwards. Stops the host. No pass may be under way on another stream.
+  ///
+  /// Errors: invalid_argument  another shape or format; the layer then keeps what it has
+  void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;

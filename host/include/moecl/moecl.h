@@ -279,6 +279,12 @@ moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32
 /// Errors: invalid_argument  sizes or weights do not fit together; unsupported; out_of_memory
 moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* desc, const moecl_layer_options* options,
                                 moecl_layer** out_layer);
+/// Replaces the weights by those of another checkpoint's layer, or by raw ones, of the same shape and formats. No more
+/// memory is held; passes enqueued on `stream` before have the old weights. No pass may be under way on another stream.
+/// Of `desc` only sizes and weights are read. Stops the host.
+/// Errors: as the two above; invalid_argument  another shape or format. The layer then keeps what it has.
+moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
+moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
 /// NULL is no error. The layer's commands must have completed.
 moecl_status moecl_layer_destroy(moecl_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.

@@ -48,6 +48,11 @@ class ParallelLayer {
   ParallelLayer(ParallelLayer&&) noexcept;
   ParallelLayer& operator=(ParallelLayer&&) noexcept;
 
+  /// This rank's share of other weights of the same shape and formats, as given to the constructor, into the memory of
+  /// the old ones; passes before have those. Exchanges nothing, so ranks that are to agree meet before the next pass.
+  /// Stops the host. Errors: as MoeLayer::replace_weights
+  void replace_weights(const MoeWeights& weights, const LoadProgress& progress = {});
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;

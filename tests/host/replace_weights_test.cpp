@@ -1,0 +1,150 @@
+// A layer's weights replaced while it lives: passes before have the old ones, passes after are those of a new layer.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/devices.hpp"
+#include "tests/host/ranked_model.hpp"
+
+namespace moecl::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// The experts in another order: as good as another checkpoint, of the same form.
+MoeWeights turned(MoeWeights weights) {
+  std::rotate(weights.experts.begin(), weights.experts.begin() + 1, weights.experts.end());
+  return weights;
+}
+
+class ReplaceWeightsTest : public OnEveryDevice {
+ protected:
+  /// Enqueues a pass and waits for nothing.
+  struct Pass {
+    DeviceTensor x, out;
+    Buffer workspace;
+
+    Pass(const TestDevice& device, const Model& model, const MoeLayer& layer)
+        : x(device.stream, model.options.dtype, {model.tokens(), model.hidden()}, model.input),
+          out(device.stream, DType::f32, {model.tokens(), model.hidden()}),
+          workspace(*device.context, layer.workspace_bytes(model.tokens())) {
+      MoeLayer::Forward args;
+      args.x = x;
+      args.out = out;
+      args.workspace = workspace.view();
+      layer.forward(device.stream, args);
+    }
+  };
+  std::vector<double> run(const Model& model, const MoeLayer& layer) const {
+    return Pass(device(), model, layer).out.values(device().stream);
+  }
+  std::string refusal(MoeLayer& layer, const MoeWeights& weights) const {
+    return error_of([&] { layer.replace_weights(device().stream, weights); }).what();
+  }
+};
+MOECL_ON_EVERY_DEVICE(ReplaceWeightsTest);
+
+TEST_P(ReplaceWeightsTest, IsTheLayerOfTheNewWeightsInTheOldMemory) {
+  for (const char* name : {"qwen2-moe-e16k4", "deepseek-v3-e16k4-negbias", "gpt-oss-mxfp4-e8k4", "mixtral-awq-e4k2",
+                           "qwen3-moe-gptq-e8k4", "deepseek-v3-fp8block-e8k4", "qwen3-moe-ct-nvfp4-e8k2"}) {
+    SCOPED_TRACE(name);
+    Model model(name);
+    model.options.activations = model.config.expert_scheme().activations;
+    const MoeWeights old = find_layer_weights(model.checkpoint, model.config), other = turned(old);
+    const MoeLayer expected(device().stream, model.config.shape, other, model.options);
+    MoeLayer layer(device().stream, model.config.shape, old, model.options);
+    const std::vector<double> before = run(model, layer), after = run(model, expected);
+    const std::uint64_t bytes = layer.report().weight_bytes;
+    ASSERT_GT(relative_error(after, before), 1e-2);
+
+    const Pass under_way(device(), model, layer);
+    layer.replace_weights(device().stream, other);
+    EXPECT_EQ(under_way.out.values(device().stream), before);
+    EXPECT_EQ(run(model, layer), after);
+    EXPECT_EQ(layer.report().weight_bytes, bytes);
+    EXPECT_EQ(layer.report().read_bytes, expected.report().read_bytes);
+    layer.replace_weights(device().stream, old);
+    EXPECT_EQ(run(model, layer), before);
+  }
+}
+
+TEST_P(ReplaceWeightsTest, TakesEveryLayoutAndBackend) {
+  Model model("mixtral-e8k2");
+  const MoeWeights old = find_layer_weights(model.checkpoint, model.config);
+  model.options.layout = ExpertLayout::batched;
+  for (const auto backend : {dense_backend::Backend::grouped_gemm, dense_backend::Backend::clblast}) {
+    model.options.dense_backend = backend;
+    MoeLayer layer(device().stream, model.config.shape, old, model.options);
+    const MoeLayer expected(device().stream, model.config.shape, turned(old), model.options);
+    layer.replace_weights(device().stream, turned(old));
+    EXPECT_EQ(run(model, layer), run(model, expected)) << dense_backend::name(backend);
+  }
+}
+
+TEST_P(ReplaceWeightsTest, TakesOtherStaticScalesOfInputs) {
+  Model model("mixtral-e8k2");
+  model.options.activations = {CodeType::f8_e4m3, ScaleGroup::per_tensor()};
+  model.options.activations.static_scale = true;
+  MoeWeights old = find_layer_weights(model.checkpoint, model.config), other = old;
+  for (ExpertMatrices& expert : old.experts) expert.gate_up_input_scale = expert.down_input_scale = 0.01F;
+  for (ExpertMatrices& expert : other.experts) expert.gate_up_input_scale = expert.down_input_scale = 0.02F;
+  MoeLayer layer(device().stream, model.config.shape, old, model.options);
+  const MoeLayer expected(device().stream, model.config.shape, other, model.options);
+  ASSERT_NE(run(model, layer), run(model, expected));
+  layer.replace_weights(device().stream, other);
+  EXPECT_EQ(run(model, layer), run(model, expected));
+  other.experts.front().down_input_scale = 0;
+  EXPECT_THAT(refusal(layer, other), HasSubstr("need a scale beside the weights"));
+}
+
+TEST_P(ReplaceWeightsTest, KeepsWhatItHasWhereOthersDoNotFit) {
+  const Model model("mixtral-awq-e4k2"), plain("mixtral-e8k2");
+  const MoeWeights old = find_layer_weights(model.checkpoint, model.config);
+  MoeLayer layer(device().stream, model.config.shape, old, model.options);
+  const std::vector<double> before = run(model, layer);
+  EXPECT_THAT(refusal(layer, find_layer_weights(plain.checkpoint, plain.config)),
+              HasSubstr("router: expected [4, 128]"));
+  MoeWeights fewer = old;
+  fewer.experts.pop_back();
+  EXPECT_THAT(refusal(layer, fewer), HasSubstr("experts: the shape says 4, the weights have 3"));
+  const std::vector<float> numbers(static_cast<std::size_t>(model.config.shape.intermediate * model.hidden()));
+  MoeWeights unpacked = old;
+  for (ExpertMatrices& expert : unpacked.experts)
+    expert.down = HostMatrix(numbers.data(), DType::f32, model.hidden(), model.config.shape.intermediate);
+  EXPECT_THAT(refusal(layer, unpacked), HasSubstr("experts' down: stored as i4, f16 scales of 128 columns"));
+  EXPECT_EQ(run(model, layer), before);
+}
+
+TEST(ReplaceWeightsOfRanksTest, EachRankTakesItsShare) {
+  const Model model("qwen2-moe-e16k4");
+  const MoeWeights other = turned(find_layer_weights(model.checkpoint, model.config));
+  TestDevice& device = *devices().front();
+  const MoeLayer expected(device.stream, model.config.shape, other, model.options);
+  const Buffer workspace(*device.context, expected.workspace_bytes(model.tokens()));
+  const Outputs alone =
+      forward<MoeLayer::Forward>(device.stream, model, 0, model.tokens(), [&](MoeLayer::Forward& args) {
+        args.workspace = workspace.view();
+        expected.forward(device.stream, args);
+      });
+  for (const ExpertSharding sharding : {ExpertSharding::experts, ExpertSharding::intermediate}) {
+    Ranks on(2, Ranks::first_device, {});
+    std::vector<Outputs> parts(2);
+    on.group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 2, model.config.shape.experts, sharding);
+      ParallelPlan plan;
+      plan.strategy = StrategyKind::all_gather;
+      ParallelLayer layer(rank, plan, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+                          model.options);
+      MoeWeights mine = other;
+      mine.experts.assign(other.experts.begin() + rank.first_expert,
+                          other.experts.begin() + rank.first_expert + rank.local_experts);
+      layer.replace_weights(mine);
+      parts[static_cast<std::size_t>(world.rank())] = forward<ParallelLayer::Forward>(
+          world.stream(), model, 0, model.tokens(), [&](const ParallelLayer::Forward& args) { layer.forward(args); });
+    });
+    for (const Outputs& part : parts) EXPECT_LE(relative_error(part.out, alone.out), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace moecl::test
