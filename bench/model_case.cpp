@@ -119,8 +119,7 @@ HostMatrix ModelWeights::make(DType dtype, std::int64_t rows, std::int64_t colum
 WeightMatrix ModelWeights::make_expert(const ModelCase& model, std::int64_t rows, std::int64_t columns) {
   const OperandQuant& quant = model.scheme.quant.weights;
   if (!quant.quantized()) return make(model.scheme.plain, rows, columns, expert_shift * model.shape.experts);
-  QuantizationError error;
-  return quantized_.emplace_back(quantize_weights(make(DType::f32, rows, columns), quant, error)).matrix;
+  return quantized_.emplace_back(quantize_weights(make(DType::f32, rows, columns), quant)).matrix;
 }
 
 std::vector<std::byte> repeated_values(DType dtype, std::int64_t count, std::int64_t width) {

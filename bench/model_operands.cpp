@@ -76,9 +76,9 @@ FirstProduct::Layers load_layers(const ModelCase& model, const ModelWeights& wei
   FirstProduct::Layers layers;
   for (int layer = 0; layer < count; ++layer) {
     const std::vector<ExpertMatrices>& experts = weights.weights.experts;
-    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain));
+    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}));
     WeightUpload upload(stream());
-    load_experts(upload, layers.back(), experts, {});
+    load_experts(upload, layers.back(), experts, nullptr, {});
     upload.finish();
   }
   return layers;

@@ -95,6 +95,23 @@ void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const Matrix
     upload.write(column_scales(stack, weights_.grouped()).data(), column_scales_.rows(expert, 1));
 }
 
+void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert,
+                         const MatrixStack& stack) {
+  upload.stage_together(stack);
+  std::int64_t first = 0;
+  for (const WeightMatrix& matrix : stack) {
+    TensorView scales;
+    if (column_scales_.present()) {
+      const TensorView all = column_scales_.rows(expert, 1);
+      const auto bytes = static_cast<std::uint64_t>(matrix.rows()) * sizeof(float);
+      scales = TensorView(all.buffer.slice(static_cast<std::uint64_t>(first) * sizeof(float), bytes), DType::f32,
+                          {matrix.rows()});
+    }
+    quantizer.pack(upload.rows_of(matrix.plain), weights_, expert, first, scales);
+    first += matrix.rows();
+  }
+}
+
 void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases) {
   std::vector<float> values;
   for (const HostMatrix& bias : biases)

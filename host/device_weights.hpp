@@ -2,6 +2,7 @@
 // Weight matrices of some experts in device memory, plain or quantized: codes stay packed, there is no second copy.
 #include <moecl/grouped_gemm.hpp>
 
+#include "host/device_quantizer.hpp"
 #include "host/weight_format.hpp"
 #include "host/weight_upload.hpp"
 
@@ -18,6 +19,8 @@ class DeviceWeights {
   void expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const;
   /// Fills an expert. Lifetime: as WeightUpload::pack
   void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
+  /// The same of plain matrices, in the format that `quantizer` makes.
+  void pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert, const MatrixStack& stack);
   /// Its biases: one for each matrix of the stack, [1, rows].
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 

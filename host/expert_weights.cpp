@@ -21,14 +21,29 @@ struct ExpertStacks {
   }
 };
 
+void expect_plain(const std::vector<MatrixStack>& stacks) {
+  for (const MatrixStack& stack : stacks)
+    for (const WeightMatrix& matrix : stack)
+      require(!matrix.quantized(), "quantize: the experts are quantized already ({})", name(matrix.codes.type));
+}
+
+WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, const OperandQuant& quantize,
+                       std::int64_t k) {
+  if (!quantize.quantized()) return WeightFormat::of(stacks, dtype);
+  expect_plain(stacks);
+  return WeightFormat::of(quantize, k);
+}
+
 }  // namespace
 
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
-                                            const std::vector<ExpertMatrices>& experts, DType dtype) {
+                                            const std::vector<ExpertMatrices>& experts, DType dtype,
+                                            const OperandQuant& quantize) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
   const ExpertStacks stacks(experts);
-  const WeightFormat gate_up = WeightFormat::of(stacks.gate_up, dtype), down = WeightFormat::of(stacks.down, dtype);
+  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden),
+                     down = format_of(stacks.down, dtype, quantize, inter);
   const std::uint64_t one = std::max(gate_up.size_bytes(2 * inter, hidden), down.size_bytes(hidden, inter));
   const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
   if (one > largest)
@@ -48,22 +63,30 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
   return segments;
 }
 
-void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts,
-                    DType dtype) {
+void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
+                    const OperandQuant& quantize) {
   if (experts.empty()) return;
   const ExpertStacks stacks(experts);
+  if (quantize.quantized()) {
+    expect_plain(stacks.gate_up);
+    return expect_plain(stacks.down);
+  }
   segments.front().gate_up.expect(stacks.gate_up, dtype, "experts' gate and up");
   segments.front().down.expect(stacks.down, dtype, "experts' down");
 }
 
 void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
-                  const std::vector<ExpertMatrices>& experts, const LoadProgress& progress) {
+                  const std::vector<ExpertMatrices>& experts, DeviceQuantizer* quantizer,
+                  const LoadProgress& progress) {
+  const auto pack = [&](DeviceWeights& to, std::int64_t expert, const MatrixStack& stack) {
+    quantizer == nullptr ? to.pack(upload, expert, stack) : to.pack(upload, *quantizer, expert, stack);
+  };
   for (ExpertSegment& segment : segments)
     for (std::int64_t i = 0; i < segment.experts; ++i) {
       const std::int64_t number = segment.first_expert + i;
       const ExpertMatrices& expert = experts[static_cast<std::size_t>(number)];
-      segment.gate_up.pack(upload, i, {expert.gate, expert.up});
-      segment.down.pack(upload, i, {expert.down});
+      pack(segment.gate_up, i, {expert.gate, expert.up});
+      pack(segment.down, i, {expert.down});
       if (expert.gate_bias.present()) segment.gate_up.pack_bias(upload, i, {expert.gate_bias, expert.up_bias});
       if (expert.down_bias.present()) segment.down.pack_bias(upload, i, {expert.down_bias});
       if (progress) progress(number + 1, static_cast<std::int64_t>(experts.size()));

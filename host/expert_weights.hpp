@@ -18,14 +18,16 @@ struct ExpertSegment {
 
 /// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
+/// @param quantize  What plain ones are to be quantized to; plain: not at all
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
-                                            const std::vector<ExpertMatrices>& experts, DType dtype);
+                                            const std::vector<ExpertMatrices>& experts, DType dtype,
+                                            const OperandQuant& quantize);
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
-void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts,
-                    DType dtype);
-/// Writes experts of that form where the old ones are.
+void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
+                    const OperandQuant& quantize);
+/// Writes experts of that form where the old ones are, quantized by `quantizer` if there is one.
 void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
-                  const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
+                  const std::vector<ExpertMatrices>& experts, DeviceQuantizer* quantizer, const LoadProgress& progress);
 
 /// The experts' weights as CLBlast's batched product reads them, row-major f32.
 struct BatchedExpertWeights {

@@ -5,6 +5,7 @@
 #include <moecl/grouped_gemm.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "host/scratch.hpp"
 #include "runtime/check.hpp"
@@ -21,11 +22,11 @@ TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
 
 Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
                  const MoeLayerOptions& options, dense_backend::Backend batched_backend)
-    : shape_(shape), dtype_(options.dtype) {
+    : shape_(shape), dtype_(options.dtype), quantize_(options.quantize) {
   if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ = allocate_experts(stream, shape, experts, options.dtype);
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
@@ -36,19 +37,25 @@ void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
   if (experts.empty()) return;
   input_quant_.expect(experts.front().gate_up_input_scale);
   activated_quant_.expect(experts.front().down_input_scale);
-  if (!batched_.gate_up.present()) return expect_experts(segments_, experts, dtype_);
+  if (!batched_.gate_up.present()) return expect_experts(segments_, experts, dtype_, quantize_);
   for (const ExpertMatrices& expert : experts)
     for (const WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
       require(!matrix->quantized() && matrix->plain.column_stride == 1,
               "experts: stored row by row for CLBlast, got {}", matrix->quantized() ? "codes" : "a transposed matrix");
 }
 
-void Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts, const LoadProgress& progress) {
-  if (experts.empty()) return;
+QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
+                                const LoadProgress& progress) {
+  if (experts.empty()) return {};
   input_quant_.load(upload.stream(), experts.front().gate_up_input_scale);
   activated_quant_.load(upload.stream(), experts.front().down_input_scale);
-  if (batched_.gate_up.present()) return load_experts(upload, batched_, experts, progress);
-  load_experts(upload, segments_, experts, progress);
+  std::optional<DeviceQuantizer> quantizer;
+  if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
+  if (batched_.gate_up.present())
+    load_experts(upload, batched_, experts, progress);
+  else
+    load_experts(upload, segments_, experts, quantizer ? &*quantizer : nullptr, progress);
+  return quantizer ? quantizer->error() : QuantizationError();
 }
 
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)

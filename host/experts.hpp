@@ -19,7 +19,9 @@ class Experts {
   /// Errors: invalid_argument  experts of the same shape that are stored otherwise
   void expect(const std::vector<ExpertMatrices>& experts) const;
   /// Writes experts of that form where the old ones are.
-  void load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts, const LoadProgress& progress);
+  /// @return  How far MoeLayerOptions::quantize leads from them
+  QuantizationError load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
+                         const LoadProgress& progress);
 
   /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
   /// together.
@@ -46,6 +48,7 @@ class Experts {
 
   MoeShape shape_;
   DType dtype_ = DType::f32;
+  OperandQuant quantize_;
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
   BatchedExpertWeights batched_;

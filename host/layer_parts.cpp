@@ -77,7 +77,7 @@ struct Backends {
     if (shape.router_bias || shape.shared_bias)
       need_packed(dense, options, "CLBlast adds no bias of the router or the shared experts");
     if (!rows_are_contiguous(weights.shared)) need_packed(dense, options, "the shared experts are stored transposed");
-    if (!weights.experts.empty() && weights.experts.front().gate.quantized())
+    if (options.quantize.quantized() || (!weights.experts.empty() && weights.experts.front().gate.quantized()))
       batched = {dense_backend::Backend::grouped_gemm, "the only one for quantized weights"};
     if (shape.expert_bias) need_packed(batched, options, "CLBlast adds no biases of experts");
     if (!weights.experts.empty() && !rows_are_contiguous(weights.experts.front()))
@@ -140,7 +140,7 @@ void LayerParts::load(StreamView stream, const MoeWeights& weights, const LoadPr
   WeightUpload upload(stream);
   router.load(upload, {weights.router},
               shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
-  experts.load(upload, weights.experts, progress);
+  report.quantization = experts.load(upload, weights.experts, progress);
   shared.load(upload, weights);
   if (shape.selection_bias)
     upload.copy(weights.selection_bias, TensorView(selection_bias.buffer, DType::f32, {1, shape.experts}));

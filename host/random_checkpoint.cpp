@@ -87,9 +87,7 @@ class TensorList {
     const auto& [plain, part] = found->second;
     const void* values =
         source.values(plain.name, dtype_, static_cast<std::uint64_t>(plain.elements()), deviation(plain));
-    QuantizationError ignored;
-    quantized_ =
-        quantize_weights(HostMatrix(values, dtype_, plain.shape[0], plain.shape[1]), scheme_->weights, ignored);
+    quantized_ = quantize_weights(HostMatrix(values, dtype_, plain.shape[0], plain.shape[1]), scheme_->weights);
     return released_bytes(part, quantized_, number_);
   }
 

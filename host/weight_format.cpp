@@ -28,16 +28,10 @@ bool has_runs(const WeightMatrix& matrix) {
   return true;
 }
 
-CodeType packed_type(const WeightMatrix& matrix, DType plain) {
-  if (!matrix.quantized()) return code_type(plain);
-  const CodeType type = matrix.codes.type;
-  return type == CodeType::u8 ? CodeType::i8 : type == CodeType::u4 ? CodeType::i4 : type;
-}
-
 /// All but the number of groups where an index says them.
 WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
   WeightFormat format;
-  format.type = packed_type(matrix, plain);
+  format.type = matrix.quantized() ? packed_type(matrix.codes.type) : code_type(plain);
   if (has_groups(matrix)) {
     format.scale = matrix.scale.dtype;
     format.zero = matrix.zero.present();
@@ -69,6 +63,19 @@ WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plai
     for (const MatrixStack& stack : stacks) all.groups = std::max(all.groups, CommonGroups(stack).count());
   }
   return all;
+}
+
+WeightFormat WeightFormat::of(const OperandQuant& quantized, std::int64_t k) {
+  WeightFormat format;
+  format.type = packed_type(*quantized.type);
+  format.column_scale = quantized.scale == ScaleFormat::e4m3 || quantized.group.columns == ScaleGroup::whole;
+  if (quantized.group.columns == ScaleGroup::whole) return format;
+  format.group = quantized.group.columns;
+  format.groups = (k + format.group - 1) / format.group;
+  format.scale = quantized.scale == ScaleFormat::real   ? DType::f32
+                 : quantized.scale == ScaleFormat::e8m0 ? DType::u8
+                                                        : DType::f8_e4m3;
+  return format;
 }
 
 bool WeightFormat::holds(WeightFormat other) const {

@@ -24,6 +24,8 @@ struct WeightFormat {
 
   /// Plain matrices are stored as `plain`. Errors: invalid_argument  matrices differ in their format
   static WeightFormat of(const std::vector<MatrixStack>& stacks, DType plain);
+  /// Of matrices [*, k] that are quantized so while they are packed.
+  static WeightFormat of(const OperandQuant& quantized, std::int64_t k);
   /// Whether matrices of the other format can be packed where some of this one are: a missing column scale is 1.
   bool holds(WeightFormat other) const;
   bool operator==(const WeightFormat& other) const = default;

@@ -87,12 +87,6 @@ class Quantizer {
     const int most = to_.zero_points ? least_code() + (1 << bits(type_)) - 1 : group.zero + largest_code();
     return static_cast<unsigned>(std::clamp(q + group.zero, least, most)) & ((1U << bits(type_)) - 1);
   }
-  float decode(unsigned code, const Group& group) const {
-    if (!integer_) return format_.decode(static_cast<std::uint8_t>(code)) * group.scale;
-    const bool negative = is_signed() && (code >> (bits(type_) - 1)) != 0;
-    const int number = static_cast<int>(code) - (negative ? 1 << bits(type_) : 0);
-    return static_cast<float>(number - group.zero) * group.scale;
-  }
 
  private:
   bool is_signed() const { return type_ == CodeType::i8 || type_ == CodeType::i4; }
@@ -125,18 +119,7 @@ void put(std::vector<std::uint8_t>& codes, std::int64_t position, unsigned code)
 
 }  // namespace
 
-double QuantizationError::rms_relative() const {
-  return sum_squared > 0 ? std::sqrt(sum_squared_differences / sum_squared) : 0;
-}
-
-void QuantizationError::add(const QuantizationError& other) {
-  largest_difference = std::max(largest_difference, other.largest_difference);
-  largest = std::max(largest, other.largest);
-  sum_squared_differences += other.sum_squared_differences;
-  sum_squared += other.sum_squared;
-}
-
-QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& to, QuantizationError& error) {
+QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& to) {
   const std::string why = reject(QuantScheme{{}, to});
   require(to.quantized() && why.empty(), "quantize: {}", to.quantized() ? why : "plain weights");
   const int width = bits(*to.type), unit_codes = width == 8 ? 1 : width == 4 ? 2 : 4;
@@ -161,7 +144,6 @@ QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& 
 
   QuantizedWeights result;
   result.codes.resize(static_cast<std::size_t>(rows * columns * width / 8));
-  error.largest = std::max(error.largest, static_cast<double>(amax));
   for (std::int64_t i = 0; i < shape[0]; ++i) {
     const std::int64_t last_row = std::min(rows, (i + 1) * group_rows);
     for (std::int64_t j = 0; j < shape[1]; ++j) {
@@ -181,13 +163,8 @@ QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& 
       if (to.zero_points) result.zero.push_back(static_cast<std::uint8_t>(group.zero));
       for (std::int64_t n = i * group_rows; n < last_row; ++n)
         for (std::int64_t k = j * group_columns; k < last_column; ++k) {
-          const float value = values[static_cast<std::size_t>(n * columns + k)];
-          const unsigned code = quantizer.code(value, group);
-          put(result.codes, (n * columns + k) * width, code);
-          const double difference = static_cast<double>(quantizer.decode(code, group)) - static_cast<double>(value);
-          error.largest_difference = std::max(error.largest_difference, std::abs(difference));
-          error.sum_squared_differences += difference * difference;
-          error.sum_squared += static_cast<double>(value) * static_cast<double>(value);
+          put(result.codes, (n * columns + k) * width,
+              quantizer.code(values[static_cast<std::size_t>(n * columns + k)], group));
         }
     }
   }

@@ -21,16 +21,6 @@ struct QuantizedWeights {
   QuantizedWeights& operator=(const QuantizedWeights&) = delete;
 };
 
-/// How far quantized weights are from the plain ones, over all matrices added.
-struct QuantizationError {
-  double largest_difference = 0, largest = 0;  ///< of magnitudes
-  double sum_squared_differences = 0, sum_squared = 0;
-
-  double max_relative() const { return largest > 0 ? largest_difference / largest : 0; }
-  double rms_relative() const;
-  void add(const QuantizationError& other);
-};
-
 /// Rounds to the nearest code, halves to even, with scales from the largest magnitudes: of integers amax / 127 and
 /// amax / 7 (4 bits with zero points: the range / 15), of fp8 amax / 448 (e5m2: 57344), of MX and NVFP4 as their
 /// definitions say.
@@ -39,6 +29,6 @@ struct QuantizationError {
 /// Errors: invalid_argument  no such weights (`reject` of the scheme says why), or K does not fit; invalid_data  a NaN
 ///                           or infinity, which has no code
 /// Source: OCP Microscaling Formats 1.0, section 6.3; NVFP4 as in vLLM's scaled_fp4_quant
-QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& to, QuantizationError& error);
+QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& to);
 
 }  // namespace moecl

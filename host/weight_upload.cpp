@@ -5,6 +5,7 @@
 #include <moecl/pack_weights.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -105,6 +106,23 @@ TensorView WeightUpload::find_staged(const HostMatrix& matrix) const {
   if (before(begin_of(matrix), staged_begin_) || before(staged_end_, end_of(matrix))) return {};
   const auto offset = static_cast<std::uint64_t>(begin_of(matrix) - staged_begin_);
   return strided(staging_.view().slice(offset, span_bytes(matrix)), matrix);
+}
+
+TensorView WeightUpload::rows_of(const HostMatrix& matrix) {
+  if (const TensorView staged = find_staged(matrix); staged.present() && matrix.column_stride == 1) return staged;
+  if (matrix.column_stride == 1) return stage(matrix, reserve({span_bytes(matrix)}).front());
+  const std::size_t element = size_bytes(matrix.dtype);
+  std::vector<unsigned char> rows(static_cast<std::size_t>(matrix.rows * matrix.columns) * element);
+  unsigned char* to = rows.data();
+  for (std::int64_t n = 0; n < matrix.rows; ++n)
+    for (std::int64_t k = 0; k < matrix.columns; ++k, to += element)
+      std::memcpy(
+          to, begin_of(matrix) + static_cast<std::size_t>(n * matrix.row_stride + k * matrix.column_stride) * element,
+          element);
+  read_bytes_ += rows.size();
+  const TensorView view(reserve({rows.size()}).front(), matrix.dtype, {matrix.rows, matrix.columns});
+  write(rows.data(), view);
+  return view;
 }
 
 BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {

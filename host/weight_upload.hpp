@@ -29,6 +29,9 @@ class WeightUpload {
   /// as it is. `source_groups`: with packed.group_index, the matrix' group that is each group of `packed`.
   void pack(const WeightMatrix& matrix, const PackedWeights& packed, std::int64_t expert, std::int64_t first_column,
             const std::vector<std::int32_t>& source_groups = {});
+  /// A plain matrix in the staging buffer, its rows contiguous there; valid until the next call. A transposed one is
+  /// turned on the host.
+  TensorView rows_of(const HostMatrix& matrix);
   /// Plain matrices whose elements alternate in one range of memory: it is written once, and the calls of `pack` that
   /// follow find them there. Does nothing with others.
   void stage_together(const std::vector<WeightMatrix>& matrices);

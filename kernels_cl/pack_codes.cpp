@@ -13,10 +13,6 @@ extern const ProgramSource pack_codes;
 namespace moecl::pack_codes {
 namespace {
 
-CodeType packed_type(CodeType type) {
-  return type == CodeType::u8 ? CodeType::i8 : type == CodeType::u4 ? CodeType::i4 : type;
-}
-
 std::string reject_codes(const char* what, const BufferView& source, const CodeLayout& codes) {
   const std::int32_t unit_bits = codes.unit_bytes * 8;
   if (is_plain(codes.type) || codes.rows < 1 || codes.columns < 1 || codes.row_stride < 0 || codes.column_stride < 0 ||

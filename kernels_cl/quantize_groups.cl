@@ -75,7 +75,8 @@ inline float16 codes_of(Scale s, float16 x, Rules rules) {
   const float16 code = rules.rounding == ROUND_HALVES_TO_EVEN ? rint(quotient)
                        : rules.rounding == ROUND_HALVES_AWAY  ? round(quotient)
                                                               : trunc(quotient);
-  return select(min(max(code, rules.rule == RULE_GIVEN ? -128.0f : -127.0f), 127.0f), (float16)(0.0f), isnan(quotient));
+  const float least = rules.rule == RULE_GIVEN ? -rules.largest - 1.0f : -rules.largest;
+  return select(min(max(code, least), rules.largest), (float16)(0.0f), isnan(quotient));
 }
 
 // A NaN stays one in a format without NaN too.
@@ -96,7 +97,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
     __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, long x_stride, long q_stride, long scale_stride, int rows, int width,
-    int group, int divisor, int experts, long rows_per_expert, int bits, int mantissa_bits, int min_exponent, int largest_code,
+    int group, int group_rows, int divisor, int experts, long rows_per_expert, int bits, int mantissa_bits, int min_exponent, int largest_code,
     int rule, int quotient, int rounding, float largest, float least_amax, float most_amax, float least_scale,
     float global_scale) {
   __local int scratch[LANES];
@@ -114,7 +115,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     const int at = first + TEAM_FIRST / TEAM, begin = min(at, groups) * group;
     const int columns = source < 0 ? 0 : clamp(width - begin, 0, group);
 #if HAS_SCALE
-    const Scale s = scale_of_number(scale[0], 0.0f, rules);
+    const Scale s = scale_of_number(scale[row / group_rows * scale_stride + min(at, groups - 1)], 0.0f, rules);
 #else
     const Scale s = scale_of(largest_bits(x + begin, columns, scratch), rules);
     if (TEAM_LANE == 0 && columns > 0 && scale) STORE(SCALE_DTYPE)(SCALE_IS_CODE ? s.byte : s.scale, scale, row * scale_stride + at);
@@ -126,20 +127,30 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
   }
 }
 
-// Dynamic scale of all valid rows: the bits of the largest magnitude, which order as the numbers do, then the scale itself.
+// Dynamic scales of groups in several rows: the bits of the largest magnitude, which order as the numbers do, then the
+// scale itself.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
-    const __global int* row_ends, ulong row_ends_first, __global int* bits, ulong bits_first, long x_stride, int rows, int width,
-    int divisor, int experts, long rows_per_expert) {
+    const __global int* row_ends, ulong row_ends_first, __global int* bits, ulong bits_first, long x_stride, long bits_stride,
+    int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert) {
   __local int scratch[LANES];
-  const long source = gathered_row(get_group_id(0), index ? index + index_first : 0, divisor, rows,
-                                   row_ends ? row_ends + row_ends_first : 0, experts, rows_per_expert);
-  const int found = largest_bits(x + x_first + max(source, 0L) * x_stride, source < 0 ? 0 : width, scratch);
-  if (TEAM_LANE == 0 && source >= 0) atomic_max(bits + bits_first, found);
+  const long row = get_group_id(0);
+  const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
+                                   experts, rows_per_expert);
+  x += x_first + max(source, 0L) * x_stride;
+  bits += bits_first + row / group_rows * bits_stride;
+  const int teams = LANES / TEAM, groups = (width - 1) / group + 1;
+  for (int first = (int)get_group_id(1) * teams; first < groups; first += (int)get_num_groups(1) * teams) {
+    const int at = first + TEAM_FIRST / TEAM, begin = min(at, groups) * group;
+    const int columns = source < 0 ? 0 : clamp(width - begin, 0, group);
+    const int found = largest_bits(x + begin, columns, scratch);
+    if (TEAM_LANE == 0 && columns > 0) atomic_max(bits + at, found);
+  }
 }
 
 __kernel void scale_of_largest(__global float* scale, ulong scale_first, float largest, float least_amax, float most_amax,
-                               float least_scale) {
-  const Rules rules = {{0, 0, 0, 0}, RULE_RATIO, QUOTIENT_DIVIDE, 0, largest, least_amax, most_amax, least_scale, 1.0f};
-  scale[scale_first] = scale_of_ratio(as_int(scale[scale_first]), rules).scale;
+                               float least_scale, int rule) {
+  const Rules rules = {{0, 0, 0, 0}, rule, QUOTIENT_DIVIDE, 0, largest, least_amax, most_amax, least_scale, 1.0f};
+  scale += scale_first + get_global_id(0);
+  *scale = scale_of_ratio(as_int(*scale), rules).scale;
 }

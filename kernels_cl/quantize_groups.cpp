@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
@@ -20,6 +21,7 @@ bool is_mx(ScaleRule rule) {
   return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
 }
 bool is_power_of_two(ScaleRule rule) { return is_mx(rule) || rule == ScaleRule::power_of_two; }
+bool of_several_rows(const Args& args) { return args.rule == ScaleRule::ratio_over_rows || args.group_rows > 1; }
 bool of_whole_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
 
 std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
@@ -29,25 +31,30 @@ std::int64_t group_of(const Args& args) {
 std::int64_t groups_of(const Args& args) { return (args.x.shape[1] + group_of(args) - 1) / group_of(args); }
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
 float largest_of(CodeType format) {
-  return is_integer(format) ? 127.0F : minifloat_of(format).decode(minifloat_of(format).largest);
+  return format == CodeType::i8   ? 127.0F
+         : format == CodeType::i4 ? 7.0F
+                                  : minifloat_of(format).decode(minifloat_of(format).largest);
 }
 
 /// What `format` is stored as when its codes are asked for.
-DType code_dtype(CodeType format) {
-  return is_integer(format) ? DType::i8 : format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
-}
+DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
 
 std::string reject_outputs(const Args& args) {
   const std::int64_t rows = rows_of(args), width = args.x.shape[1], groups = groups_of(args);
-  const bool has_codes = is_integer(args.format) || minifloat_of(args.format).bits() == 8;
-  const bool dtype_ok = is_activation_dtype(args.q.dtype) || (has_codes && args.q.dtype == code_dtype(args.format));
-  if (args.q.rank != 2 || !dtype_ok || args.q.shape[0] != rows || args.q.shape[1] != width)
-    return fmt::format("q: expected {}float [{}, {}], got {}",
-                       has_codes ? fmt::format("{} or ", name(code_dtype(args.format))) : "", rows, width,
-                       args.q.describe());
+  const DType codes = code_dtype(args.format);
+  if (args.q.rank != 2 || !(is_activation_dtype(args.q.dtype) || args.q.dtype == codes) || args.q.shape[0] != rows ||
+      args.q.shape[1] != width)
+    return fmt::format("q: expected {} or float [{}, {}], got {}", name(codes), rows, width, args.q.describe());
   if (of_whole_tensor(args.rule)) {
     if (args.scale.present() && args.scale.dtype == DType::f32 && args.scale.elements() == 1) return {};
     return fmt::format("scale: expected one f32, got {}", args.scale.describe());
+  }
+  if (args.group_rows > 1) {
+    const std::int64_t of_rows = (rows + args.group_rows - 1) / args.group_rows;
+    if (args.scale.rank == 2 && args.scale.dtype == DType::f32 && args.scale.shape[0] == of_rows &&
+        args.scale.shape[1] == groups && args.scale.contiguous())
+      return {};
+    return fmt::format("scale: expected contiguous f32 [{}, {}], got {}", of_rows, groups, args.scale.describe());
   }
   if (!args.scale.present() && is_activation_dtype(args.q.dtype)) return {};
   const DType other = args.rule == ScaleRule::e4m3 ? DType::f8_e4m3 : DType::u8;
@@ -60,12 +67,17 @@ std::string reject_outputs(const Args& args) {
 }
 
 std::string reject_rules(const Args& args) {
-  if (args.format != CodeType::i8 && minifloat_of(args.format).exponent_bits == 0)
-    return fmt::format("format: expected i8 or a floating-point format of at most 8 bits, got {}", name(args.format));
+  if (args.format != CodeType::i8 && args.format != CodeType::i4 && minifloat_of(args.format).exponent_bits == 0)
+    return fmt::format("format: expected i8, i4 or a floating-point format of at most 8 bits, got {}",
+                       name(args.format));
   if (is_integer(args.format) && (is_mx(args.rule) || args.rule == ScaleRule::e4m3))
-    return "rule: powers of two by MX rules and e4m3 scales are for floating-point codes, not for i8";
+    return "rule: powers of two by MX rules and e4m3 scales are for floating-point codes, not for integers";
   if (!is_integer(args.format) && args.rounding != Rounding::halves_to_even)
     return "rounding: floating-point codes are rounded to nearest even";
+  if (args.group_rows < 1 || args.group_rows > std::numeric_limits<std::int32_t>::max())
+    return fmt::format("group_rows: {} is not in [1, 2^31)", args.group_rows);
+  if (args.group_rows > 1 && args.rule != ScaleRule::ratio && args.rule != ScaleRule::power_of_two)
+    return fmt::format("group_rows: {} rows share a scale by the rules ratio and power_of_two alone", args.group_rows);
   if (args.group < 0) return fmt::format("group: {} is negative", args.group);
   if (args.group != 0 && of_whole_tensor(args.rule))
     return fmt::format("group: one scale for all rows, but groups of {} columns", args.group);
@@ -108,7 +120,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::int64_t group = group_of(args), groups = groups_of(args);
   const auto share = static_cast<std::uint64_t>(std::min<std::int64_t>((group + 15) / 16, lanes));
   const auto team = static_cast<std::int64_t>(std::bit_ceil(share)), teams = lanes / team;
-  const bool is_values = is_activation_dtype(args.q.dtype), has_scale = of_whole_tensor(args.rule);
+  const bool is_values = is_activation_dtype(args.q.dtype),
+             has_scale = of_whole_tensor(args.rule) || of_several_rows(args);
   const Minifloat format = minifloat_of(args.format);
   const float largest = largest_of(args.format);
   const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
@@ -126,34 +139,41 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
-  if (args.rule == ScaleRule::ratio_over_rows) {
-    enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
-    submit.wait = {};
-    launch(stream, {&source::quantize_groups, options(lanes), "largest_of_rows"}, {{rows * local, 1, 1}, {local, 1, 1}},
-           {}, {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
-           args.row_ends, args.scale, args.x.stride[0], x_rows, width, args.divisor, experts, args.rows_per_expert);
-    launch(stream, {&source::quantize_groups, options(lanes), "scale_of_largest"}, {}, {},
-           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
-           args.least_scale);
-  }
   const auto passes =
       static_cast<std::size_t>(lanes == 1 ? 1 : std::max<std::int64_t>((groups + teams - 1) / teams, 1));
+  const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
+  const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
+                                                    : has_scale         ? std::numeric_limits<std::int32_t>::max()
+                                                                        : 1);
+  if (of_several_rows(args)) {
+    enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
+    submit.wait = {};
+    launch(stream, {&source::quantize_groups, options(team), "largest_of_rows"},
+           {{rows * local, passes, 1}, {local, 1, 1}}, {},
+           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
+           args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
+           group_rows, args.divisor, experts, args.rows_per_expert);
+    const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
+    launch(stream, {&source::quantize_groups, options(team), "scale_of_largest"}, scales, {},
+           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
+           args.least_scale,
+           static_cast<std::int32_t>(args.rule == ScaleRule::power_of_two ? args.rule : ScaleRule::ratio));
+  }
   launch(stream, {&source::quantize_groups, options(team), "quantize_groups"},
          {{rows * local, passes, 1}, {local, 1, 1}}, submit,
          {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
           work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.q, args.scale, args.x.stride[0], args.q.stride[0],
-         args.scale.rank == 2 ? args.scale.stride[0] : std::int64_t{0}, x_rows, width, static_cast<std::int32_t>(group),
-         args.divisor, experts, args.rows_per_expert, is_integer(args.format) ? 0 : std::int32_t{format.bits()},
-         std::int32_t{format.mantissa_bits}, std::int32_t{format.min_exponent}, std::int32_t{format.largest},
-         static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
-         static_cast<std::int32_t>(args.rounding), largest, args.least_amax, args.most_amax, args.least_scale,
-         args.global_scale);
+         args.x, args.index, args.row_ends, args.q, args.scale, args.x.stride[0], args.q.stride[0], scale_stride,
+         x_rows, width, static_cast<std::int32_t>(group), group_rows, args.divisor, experts, args.rows_per_expert,
+         is_integer(args.format) ? 0 : std::int32_t{format.bits()}, std::int32_t{format.mantissa_bits},
+         std::int32_t{format.min_exponent}, std::int32_t{format.largest}, static_cast<std::int32_t>(args.rule),
+         static_cast<std::int32_t>(quotient), static_cast<std::int32_t>(args.rounding), largest, args.least_amax,
+         args.most_amax, args.least_scale, args.global_scale);
 }
 
 OperatorCost cost(const Args& args) {
   const auto elements = static_cast<std::uint64_t>(rows_of(args) * args.x.shape[1]);
-  const std::uint64_t reads = args.rule == ScaleRule::ratio_over_rows ? 2 : 1;
+  const std::uint64_t reads = of_several_rows(args) ? 2 : 1;
   // A comparison, a division and a rounding for each element.
   return {reads * elements * size_bytes(args.x.dtype) + args.q.size_bytes() + args.scale.size_bytes() +
               args.index.size_bytes(),

@@ -131,13 +131,14 @@ void LayerOptions::check() const {
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
 
-LayerSession::LayerSession(const LayerOptions& options)
-    : checkpoint_(open_checked(options)), quantize_(scheme_named(options.quantize)) {
+LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_checked(options)) {
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   const MoeWeights weights = find_layer_weights(checkpoint_, config_);
   layer_options_.dtype = options.dtype.value_or(stored_dtype(weights));
-  layer_options_.activations = activations_of(options.act_quant, quantize_.value_or(config_.expert_scheme()));
+  const QuantScheme scheme = scheme_named(options.quantize).value_or(config_.expert_scheme());
+  if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
+  layer_options_.activations = activations_of(options.act_quant, scheme);
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.gate.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
@@ -148,12 +149,6 @@ LayerSession::LayerSession(const LayerOptions& options)
   problem.redundant = options.redundant_experts;
   problem.wanted = placement_from_name(options.placement);
   placement_ = place_experts(problem);
-}
-
-QuantizedExperts LayerSession::find_weights(const std::vector<std::int64_t>& experts) const {
-  const MoeWeights weights = find_layer_weights(checkpoint_, config_, experts);
-  if (!quantize_) return {weights, {}, {}};
-  return quantize_experts(weights, *quantize_);
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {

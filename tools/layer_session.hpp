@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "host/expert_quantizer.hpp"
 #include "tools/device_options.hpp"
 
 namespace moecl::cli {
@@ -68,10 +67,9 @@ struct SessionReport {
   std::string rank_places;          ///< how ranks share devices
   std::string strategy, strategy_reason;
   std::vector<std::string> transports;  ///< "0 -> 1: staged: different contexts, ..."
-  MoeLayerReport layer;                 ///< of rank 0; weight_bytes and read_bytes of all ranks
+  MoeLayerReport layer;                 ///< of rank 0; weight_bytes, read_bytes and quantization of all ranks
   std::uint64_t workspace_bytes = 0, programs_built = 0, programs_from_disk = 0;
   std::vector<WorkSummary> kernels;  ///< of the traced pass, all ranks
-  QuantizationError quantization;    ///< what --quantize made of the experts
 };
 
 /// A layer of a checkpoint on one device, or one rank of it on each of several.
@@ -98,16 +96,11 @@ class LayerSession {
   /// Reads the config, decides the layer's options and where experts stand; they are found, not loaded.
   explicit LayerSession(const LayerOptions& options);
 
-  /// The layer's weights with these experts, quantized if --quantize says so. May run in several threads.
-  QuantizedExperts find_weights(const std::vector<std::int64_t>& experts) const;
-
   Checkpoint checkpoint_;
-  std::optional<QuantScheme> quantize_;
   MoeLayerConfig config_;
   MoeLayerOptions layer_options_;
   PlacementPlan placement_;
   double load_ms_ = 0;
-  QuantizationError quantization_;  ///< of the experts, by --quantize
 };
 
 /// One device. And ranks: a thread, a queue and a ParallelLayer each.

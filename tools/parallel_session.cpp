@@ -1,4 +1,5 @@
 #include <moecl/error.hpp>
+#include <moecl/layer_weights.hpp>
 #include <moecl/parallel_layer.hpp>
 #include <moecl/select_strategy.hpp>
 
@@ -98,7 +99,6 @@ void ParallelSession::load(std::int64_t most_tokens) {
   strategy_ = select_strategy(problem);
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
-  std::vector<QuantizationError> errors(layers_.size());
   group_.run([&](Communicator& world) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
@@ -108,13 +108,10 @@ void ParallelSession::load(std::int64_t most_tokens) {
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
-    const QuantizedExperts found = find_weights(mine);
-    layers_[static_cast<std::size_t>(world.rank())] =
-        std::make_unique<ParallelLayer>(rank, plan, config_.shape, found.weights, layer_options_);
-    errors[static_cast<std::size_t>(world.rank())] = found.error;
+    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
+        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_);
   });
   load_ms_ = milliseconds_since(start);
-  for (const QuantizationError& error : errors) quantization_.add(error);
 }
 
 LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) {
@@ -217,9 +214,10 @@ SessionReport ParallelSession::report() {
         report.transports.push_back(fmt::format("{} -> {}: {}: {}", from, to, name(choice.kind), choice.reason));
       }
   report.layer = layers_.front()->report();
-  report.quantization = quantization_;
   report.layer.weight_bytes = report.layer.read_bytes = 0;
+  report.layer.quantization = {};
   for (const auto& layer : layers_) {
+    report.layer.quantization.add(layer->report().quantization);
     report.layer.weight_bytes += layer->report().weight_bytes;
     report.layer.read_bytes += layer->report().read_bytes;
     report.workspace_bytes += layer->workspace_bytes();

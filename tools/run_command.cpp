@@ -102,8 +102,8 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["load_gb_per_s"] = static_cast<double>(report.layer.read_bytes) / 1e6 / session.load_ms();
   if (!options.quantize.empty())
     summary["quantize"] = {{"scheme", options.quantize},
-                           {"max_relative_error", report.quantization.max_relative()},
-                           {"rms_relative_error", report.quantization.rms_relative()}};
+                           {"max_relative_error", report.layer.quantization.max_relative()},
+                           {"rms_relative_error", report.layer.quantization.rms_relative()}};
   summary["programs"] = {{"built", report.programs_built}, {"from_cache", report.programs_from_disk}};
   return summary;
 }

@@ -1,5 +1,6 @@
+#include <moecl/layer_weights.hpp>
+
 #include <algorithm>
-#include <numeric>
 
 #include "tools/layer_session.hpp"
 #include "tools/progress.hpp"
@@ -13,12 +14,9 @@ class SingleSession final : public LayerSession {
   explicit SingleSession(const LayerOptions& options)
       : LayerSession(options), context_(options.device.open()), stream_(*context_, 0, false) {
     const auto start = std::chrono::steady_clock::now();
-    std::vector<std::int64_t> all(static_cast<std::size_t>(config_.shape.experts));
-    std::iota(all.begin(), all.end(), 0);
-    const QuantizedExperts found = find_weights(all);
-    quantization_ = found.error;
+    const MoeWeights weights = find_layer_weights(checkpoint_, config_);
     Progress progress("loading experts");
-    layer_.emplace(stream_, config_.shape, found.weights, layer_options_, std::ref(progress));
+    layer_.emplace(stream_, config_.shape, weights, layer_options_, std::ref(progress));
     load_ms_ = milliseconds_since(start);
   }
 
@@ -68,7 +66,6 @@ class SingleSession final : public LayerSession {
     report.strategy = "local";
     report.strategy_reason = "one rank holds every expert";
     report.layer = layer_->report();
-    report.quantization = quantization_;
     report.workspace_bytes = layer_->workspace_bytes(tokens_);
     report.programs_built = context_->counters().programs_built;
     report.programs_from_disk = context_->counters().programs_from_disk;

@@ -14,6 +14,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_quantize_rows,
            self_test_mx_quantize,
            self_test_quantize_groups,
+           self_test_row_differences,
            self_test_pack_weights,
            self_test_grouped_gemm,
            self_test_quantized_weights,

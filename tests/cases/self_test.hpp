@@ -22,6 +22,7 @@ std::vector<SelfTestResult> self_test_gather_rows(StreamView stream);
 std::vector<SelfTestResult> self_test_quantize_rows(StreamView stream);
 std::vector<SelfTestResult> self_test_mx_quantize(StreamView stream);
 std::vector<SelfTestResult> self_test_quantize_groups(StreamView stream);
+std::vector<SelfTestResult> self_test_row_differences(StreamView stream);
 std::vector<SelfTestResult> self_test_pack_weights(StreamView stream);
 std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream);
 std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream);

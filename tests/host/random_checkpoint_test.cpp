@@ -234,8 +234,7 @@ TEST(RandomCheckpointTest, BadRequestsLeaveNothing) {
 }
 
 void expect_same(const WeightMatrix& found, const HostMatrix& plain, const OperandQuant& to) {
-  QuantizationError error;
-  const QuantizedWeights expected = quantize_weights(plain, to, error);
+  const QuantizedWeights expected = quantize_weights(plain, to);
   ASSERT_TRUE(found.quantized());
   for (std::int64_t n = 0; n < plain.rows; ++n)
     for (std::int64_t k = 0; k < plain.columns; ++k)

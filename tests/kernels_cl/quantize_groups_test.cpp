@@ -24,7 +24,7 @@ using quantize_groups::Quotient;
 using quantize_groups::Rounding;
 using quantize_groups::ScaleRule;
 
-constexpr CodeType formats[] = {CodeType::i8,      CodeType::f8_e4m3, CodeType::f8_e5m2,
+constexpr CodeType formats[] = {CodeType::i8,      CodeType::i4,      CodeType::f8_e4m3, CodeType::f8_e5m2,
                                 CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::f4_e2m1};
 constexpr ScaleRule rules[] = {ScaleRule::ratio,           ScaleRule::power_of_two, ScaleRule::mx_floor,
                                ScaleRule::mx_ceil,         ScaleRule::mx_even,      ScaleRule::e4m3,
@@ -150,13 +150,13 @@ class QuantizeGroupsTest : public OnEveryDevice {
   }
   /// One code beside the right one where division is not correctly rounded.
   void check_code(std::uint8_t got, std::int32_t expected, const Args& args) const {
-    const int code = args.format == CodeType::i8 ? static_cast<std::int8_t>(got) : got;
+    const int code = is_integer(args.format) ? static_cast<std::int8_t>(got) : got;
     ASSERT_LE(std::abs(code - expected), exact() ? 0 : 1);
   }
   void check_number(float got, float expected, float scale, const Args& args) const {
     if (same(got, expected)) return;
     ASSERT_FALSE(exact() && args.q.dtype == DType::f32) << got << " is not " << expected;
-    const float step = args.format == CodeType::i8 ? scale : std::abs(expected) / 2 + scale / 2;
+    const float step = is_integer(args.format) ? scale : std::abs(expected) / 2 + scale / 2;
     ASSERT_NEAR(got, expected, exact() ? std::abs(expected) / 128 : 1.01F * step);
   }
 };
@@ -184,7 +184,7 @@ TEST_P(QuantizeGroupsTest, RandomShapesFormatsAndRules) {
     Case c;
     c.args.format = formats[engine() % std::size(formats)];
     c.args.rule = rules[engine() % std::size(rules)];
-    const bool integer = c.args.format == CodeType::i8;
+    const bool integer = is_integer(c.args.format);
     if (integer && (is_mx(c.args.rule) || c.args.rule == ScaleRule::e4m3)) c.args.rule = ScaleRule::ratio;
     const bool mx = is_mx(c.args.rule);
     if (!of_tensor(c.args.rule))
@@ -202,9 +202,7 @@ TEST_P(QuantizeGroupsTest, RandomShapesFormatsAndRules) {
     if (engine() % 8 == 0) c.width += 1100;
     const DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
     c.dtype = dtypes[engine() % 3];
-    const bool has_codes = integer || minifloat_of(c.args.format).bits() == 8;
-    if (has_codes && engine() % 2 == 0)
-      c.q = integer ? DType::i8 : c.args.format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
+    if (engine() % 2 == 0) c.q = integer ? DType::i8 : storage_dtype(c.args.format).value_or(DType::u8);
     if ((mx || c.args.rule == ScaleRule::power_of_two) && engine() % 2 == 0) c.scale = DType::u8;
     if (c.args.rule == ScaleRule::e4m3 && engine() % 2 == 0) c.scale = DType::f8_e4m3;
     c.x = mixed(static_cast<std::size_t>(c.width) * (engine() % 6), engine);
@@ -280,6 +278,50 @@ TEST_P(QuantizeGroupsTest, NaNAndInfinityStayInTheirGroup) {
       }
 }
 
+TEST_P(QuantizeGroupsTest, BlocksOfRowsAndColumnsShareAScale) {
+  struct Block {
+    std::int64_t rows, columns, block_rows, block_columns;
+  };
+  for (const Block& of : {Block{70, 100, 32, 48}, Block{5, 33, 128, 0}, Block{128, 256, 128, 128}, Block{3, 1, 2, 16}})
+    for (const CodeType format : {CodeType::f8_e4m3, CodeType::i4})
+      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two}) {
+        const std::vector<double> x = rounded(DType::bf16, normal(static_cast<std::size_t>(of.rows * of.columns), 6));
+        const std::int64_t width = of.block_columns == 0 ? of.columns : of.block_columns,
+                           down = (of.rows + of.block_rows - 1) / of.block_rows,
+                           across = (of.columns + width - 1) / width;
+        const GuardedTensor device_x = upload(device(), DType::bf16, {of.rows, of.columns}, x);
+        for (const std::int32_t lanes : lane_choices) {
+          const GuardedTensor q(device(), is_integer(format) ? DType::i8 : DType::f8_e4m3, {of.rows, of.columns}),
+              scale(device(), DType::f32, {down, across});
+          Args args;
+          args.x = device_x;
+          args.format = format;
+          args.group = of.block_columns;
+          args.group_rows = of.block_rows;
+          args.rule = rule;
+          args.q = q;
+          args.scale = scale;
+          quantize_groups::enqueue(device().stream, args, {lanes});
+          const auto codes = q.read<std::uint8_t>();
+          const std::vector<float> scales = floats(scale);
+          for (std::int64_t i = 0; i < down * across; ++i) {
+            std::vector<float> block;
+            std::vector<std::size_t> at;
+            for (std::int64_t n = i / across * of.block_rows; n < std::min((i / across + 1) * of.block_rows, of.rows);
+                 ++n)
+              for (std::int64_t k = i % across * width; k < std::min((i % across + 1) * width, of.columns); ++k) {
+                at.push_back(static_cast<std::size_t>(n * of.columns + k));
+                block.push_back(static_cast<float>(x[at.back()]));
+              }
+            const oracle::QuantizedGroup expected = oracle::quantize_group(block, args);
+            check_scale(scales[static_cast<std::size_t>(i)], expected.scale);
+            for (std::size_t j = 0; j < at.size(); ++j) check_code(codes[at[j]], expected.codes[j], args);
+            ASSERT_FALSE(HasFatalFailure()) << "block " << i << " of " << of.rows << " x " << of.columns;
+          }
+        }
+      }
+}
+
 TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   const GuardedTensor x(device(), DType::f32, {3, 40}), q(device(), DType::f8_e4m3, {3, 40}),
       q_i8(device(), DType::i8, {3, 40}), scale(device(), DType::f32, {3, 2}), bytes(device(), DType::u8, {3, 2}),
@@ -301,21 +343,27 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   EXPECT_THAT(reason([&](Args& args) { args.q = q_i8; }),
               testing::HasSubstr("q: expected f8_e4m3 or float [3, 40], got i8[3, 40]"));
   EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::f4_e2m1; }),
-              testing::HasSubstr("q: expected float [3, 40]"));
+              testing::HasSubstr("q: expected u8 or float [3, 40]"));
   EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::u4; }),
-              testing::HasSubstr("format: expected i8 or a floating"));
+              testing::HasSubstr("format: expected i8, i4 or a floating"));
   EXPECT_THAT(reason([&](Args& args) { args.scale = {}; }),
               testing::HasSubstr("scale: expected f32 [3, 2], got absent"));
   EXPECT_THAT(reason([&](Args& args) { args.scale = bytes; }),
               testing::HasSubstr("scale: expected f32 [3, 2], got u8[3, 2]"));
   EXPECT_THAT(reason([&](Args& args) { args.group = 16; }), testing::HasSubstr("scale: expected f32 [3, 3]"));
+  EXPECT_THAT(reason([&](Args& args) { args.group_rows = 2; }),
+              testing::HasSubstr("scale: expected contiguous f32 [2, 2], got f32[3, 2]"));
+  EXPECT_THAT(reason([&](Args& args) { args.group_rows = 0; }),
+              testing::HasSubstr("group_rows: 0 is not in [1, 2^31)"));
+  EXPECT_THAT(reason([&](Args& args) { args.group_rows = 2, args.rule = ScaleRule::e4m3; }),
+              testing::HasSubstr("share a scale by the rules ratio and power_of_two alone"));
   EXPECT_THAT(reason([&](Args& args) { args.group = -1; }), testing::HasSubstr("-1 is negative"));
   EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.scale = one; }),
               testing::HasSubstr("one scale for all rows, but groups of 32 columns"));
   EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.group = 0; }),
               testing::HasSubstr("scale: expected one f32, got f32[3, 2]"));
   EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::i8, args.rule = ScaleRule::mx_ceil; }),
-              testing::HasSubstr("are for floating-point codes, not for i8"));
+              testing::HasSubstr("are for floating-point codes, not for integers"));
   EXPECT_THAT(reason([&](Args& args) { args.rounding = Rounding::toward_zero; }),
               testing::HasSubstr("rounded to nearest even"));
   EXPECT_THAT(reason([&](Args& args) { args.least_amax = -1; }), testing::HasSubstr("least_amax: -1 is negative"));

@@ -21,7 +21,9 @@ using quantize_groups::ScaleRule;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 float largest_of(const Args& rules) {
-  return rules.format == CodeType::i8 ? 127 : minifloat_of(rules.format).decode(minifloat_of(rules.format).largest);
+  return rules.format == CodeType::i8   ? 127
+         : rules.format == CodeType::i4 ? 7
+                                        : minifloat_of(rules.format).decode(minifloat_of(rules.format).largest);
 }
 
 /// NaN above all, as when torch takes the maximum.
@@ -34,12 +36,13 @@ float largest_magnitude(const std::vector<float>& x) {
 
 /// Code of x / scale; an all-ones NaN where the format has one.
 std::int32_t code_of(float quotient, const Args& rules) {
-  if (rules.format == CodeType::i8) {
+  if (is_integer(rules.format)) {
+    const float most = largest_of(rules);
     if (std::isnan(quotient)) return 0;
     const float code = rules.rounding == Rounding::halves_to_even ? std::nearbyint(quotient)
                        : rules.rounding == Rounding::halves_away  ? std::round(quotient)
                                                                   : std::trunc(quotient);
-    return static_cast<std::int32_t>(std::clamp(code, rules.rule == ScaleRule::given ? -128.0F : -127.0F, 127.0F));
+    return static_cast<std::int32_t>(std::clamp(code, rules.rule == ScaleRule::given ? -most - 1 : -most, most));
   }
   const Minifloat format = minifloat_of(rules.format);
   if (!std::isnan(quotient))
@@ -104,9 +107,8 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     else
       code = code_of(zeros ? 0 : value * (largest_of(rules) / amax), rules);
     out.codes.push_back(code);
-    const float number = rules.format == CodeType::i8
-                             ? static_cast<float>(code)
-                             : minifloat_of(rules.format).decode(static_cast<std::uint8_t>(code));
+    const float number = is_integer(rules.format) ? static_cast<float>(code)
+                                                  : minifloat_of(rules.format).decode(static_cast<std::uint8_t>(code));
     out.values.push_back(std::isnan(value) ? nan : number * out.scale / rules.global_scale);
   }
   return out;

@@ -3,6 +3,7 @@
 #include <moecl/dense_backend.hpp>
 #include <moecl/fault.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/quantization_error.hpp>
 #include <moecl/tensor_view.hpp>
 #include <moecl/workspace.hpp>
 
@@ -31,6 +32,8 @@ struct MoeLayerOptions {
   /// How the rows of every product of the routed experts, and of the shared ones, are quantized just before it. The
   /// router and the shared experts' gate see them as they are.
   OperandQuant activations, shared_activations;
+  /// How plain weights of the routed experts are quantized, on the device while they are loaded; plain: not at all.
+  OperandQuant quantize;
 };
 
 /// What was chosen for a layer, for logs and summaries.
@@ -42,6 +45,7 @@ struct MoeLayerReport {
   std::string activations;  ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
   std::uint64_t weight_bytes = 0;    ///< device memory held
+  QuantizationError quantization;    ///< what MoeLayerOptions::quantize made of the weights
   std::uint64_t read_bytes = 0;      ///< of the host's matrices, to load them
   std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
 };

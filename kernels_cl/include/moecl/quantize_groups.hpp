@@ -17,7 +17,7 @@
 /// operators
 namespace moecl::quantize_groups {
 
-/// `amax` is the group's largest magnitude, `largest` the format's largest number (of integers 127).
+/// `amax` is the group's largest magnitude, `largest` the format's largest number (of integers 127 and 7).
 enum class ScaleRule : std::uint8_t {
   ratio,            ///< amax / largest; 1 where that is below 2^-126, and the codes are 0
   power_of_two,     ///< the ratio, rounded up to a power of two ("UE8M0")
@@ -37,13 +37,16 @@ enum class Rounding : std::uint8_t { halves_to_even, halves_away, toward_zero };
 
 struct Args {
   TensorView x;                         ///< Shape: [N, K] f32, f16 or bf16
-  CodeType format = CodeType::f8_e4m3;  ///< i8, f8_e4m3, f8_e5m2, f6_e2m3, f6_e3m2 or f4_e2m1
+  CodeType format = CodeType::f8_e4m3;  ///< i8, i4, f8_e4m3, f8_e5m2, f6_e2m3, f6_e3m2 or f4_e2m1
   std::int64_t group = 0;               ///< columns that share a scale, the last group may be shorter; 0: all K
+  std::int64_t group_rows = 1;          ///< and rows, of ratio and power_of_two; the last group may have fewer
   ScaleRule rule = ScaleRule::ratio;
-  /// out. Shape: [R, K] i8, f8_e4m3 or f8_e5m2 as `format`: codes; f32, f16 or bf16: the numbers they stand for
+  /// out. Shape: [R, K] i8, f8_e4m3 or f8_e5m2 as `format`, i8 of i4, u8 of narrower floats: codes, one to a byte; f32,
+  /// f16 or bf16: the numbers they stand for
   TensorView q;
-  /// out, optional where q holds numbers. Shape: [R, ceil(K / group)] f32; u8, an e8m0 byte, of the rules that make
-  /// powers of two; f8_e4m3 of `e4m3`. One element, f32, of ratio_over_rows, and of `given`, which reads it
+  /// out, optional where q holds numbers of single rows. Shape: [ceil(R / group_rows), ceil(K / group)] f32; of single
+  /// rows also u8, an e8m0 byte, of the rules that make powers of two; f8_e4m3 of `e4m3`. One element, f32, of
+  /// ratio_over_rows, and of `given`, which reads it
   TensorView scale;
   float least_amax =
       0;  ///< amax counts as at least this. Range: finite, not negative; this and the next two: ratios only
@@ -68,7 +71,8 @@ struct Config {
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel; of ratio_over_rows four commands. Empty: R == 0 enqueues nothing, ratio_over_rows still a scale
+/// Async:  one kernel; of ratio_over_rows, and with group_rows, four commands. Empty: R == 0 enqueues nothing,
+/// ratio_over_rows still a scale
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
 OperatorCost cost(const Args& args);
 

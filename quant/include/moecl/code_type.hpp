@@ -84,6 +84,10 @@ constexpr const char* name(CodeType type) noexcept {
 constexpr int implicit_zero(CodeType type) noexcept {
   return type == CodeType::u8 ? 128 : type == CodeType::u4 ? 8 : 0;
 }
+/// What packed weights hold it as: signed integers count from 0 or from their group's zero point.
+constexpr CodeType packed_type(CodeType type) noexcept {
+  return type == CodeType::u8 ? CodeType::i8 : type == CodeType::u4 ? CodeType::i4 : type;
+}
 /// f32, f16 or bf16: elements that need no scale.
 constexpr bool is_plain(CodeType type) noexcept { return bits(type) >= 16; }
 

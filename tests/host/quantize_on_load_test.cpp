@@ -1,0 +1,112 @@
+// Plain experts quantized on the device while they are loaded: the layer of the same numbers quantized on the host.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <deque>
+#include <limits>
+
+#include "host/weight_quantizer.hpp"
+#include "tests/devices.hpp"
+#include "tests/host/ranked_model.hpp"
+#include "tests/oracle/weight_matrix.hpp"
+
+namespace moecl::test {
+namespace {
+
+/// The host's codes of a layer's experts, and how far they are from the numbers.
+struct HostCodes {
+  MoeWeights weights;
+  QuantizationError error;
+
+  HostCodes(const MoeWeights& plain, const OperandQuant& to) : weights(plain) {
+    for (ExpertMatrices& expert : weights.experts)
+      for (WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down}) {
+        const HostMatrix numbers = matrix->plain;
+        *matrix = memory_.emplace_back(quantize_weights(numbers, to)).matrix;
+        for (std::int64_t n = 0; n < numbers.rows; ++n)
+          for (std::int64_t k = 0; k < numbers.columns; ++k) add(matrix_element(numbers, n, k), *matrix, n, k);
+      }
+  }
+
+ private:
+  void add(double number, const WeightMatrix& codes, std::int64_t n, std::int64_t k) {
+    const double difference = weight_element(codes, n, k) - number;
+    error.add({std::abs(difference), std::abs(number), difference * difference, number * number});
+  }
+  std::deque<QuantizedWeights> memory_;
+};
+
+class QuantizeOnLoadTest : public OnEveryDevice {
+ protected:
+  Outputs run(const Model& model, const MoeLayer& layer) const {
+    const Buffer workspace(*device().context, layer.workspace_bytes(model.tokens()));
+    return forward<MoeLayer::Forward>(device().stream, model, 0, model.tokens(), [&](MoeLayer::Forward& args) {
+      args.workspace = workspace.view();
+      layer.forward(device().stream, args);
+    });
+  }
+};
+MOECL_ON_EVERY_DEVICE(QuantizeOnLoadTest);
+
+TEST_P(QuantizeOnLoadTest, IsTheLayerOfTheHostsCodesForEveryScheme) {
+  // Whole matrices, halves of one, transposed halves.
+  for (const char* name : {"mixtral-e8k2", "granitemoe-e8k2", "llama4-e8k1"}) {
+    Model model(name);
+    const MoeWeights plain = find_layer_weights(model.checkpoint, model.config);
+    const std::vector<double> unquantized = run(model, MoeLayer(device().stream, model.config.shape, plain)).out;
+    for (const auto& [scheme_name, scheme] : named_schemes()) {
+      if (scheme.activations.quantized()) continue;
+      SCOPED_TRACE(testing::Message() << name << ", " << scheme_name);
+      const HostCodes codes(plain, scheme.weights);
+      const MoeLayer expected(device().stream, model.config.shape, codes.weights);
+      model.options.quantize = scheme.weights;
+      MoeLayer layer(device().stream, model.config.shape, plain, model.options);
+      EXPECT_EQ(layer.report().expert_format, expected.report().expert_format);
+      EXPECT_EQ(layer.report().weight_bytes, expected.report().weight_bytes);
+      const QuantizationError &error = layer.report().quantization, &truth = codes.error;
+      // A quotient next to a tie may go to the other side where division is not correctly rounded.
+      const bool exact = device().caps().correctly_rounded_divide;
+      EXPECT_NEAR(error.rms_relative(), truth.rms_relative(), (exact ? 1e-5 : 1e-2) * truth.rms_relative());
+      EXPECT_NEAR(error.max_relative(), truth.max_relative(), (exact ? 1e-5 : 1e-2) * truth.max_relative());
+      const std::vector<double> out = run(model, layer).out;
+      EXPECT_LE(relative_error(out, run(model, expected).out), exact ? 1e-5 : 5e-3);
+      EXPECT_GT(relative_error(out, unquantized), 1e-3);
+      layer.replace_weights(device().stream, plain);
+      EXPECT_EQ(run(model, layer).out, out);
+      EXPECT_EQ(layer.report().quantization.sum_squared, error.sum_squared);
+    }
+  }
+}
+
+TEST_P(QuantizeOnLoadTest, BlocksOfRowsShareAScale) {
+  Model model("mixtral-e8k2");
+  model.options.quantize = QuantScheme::fp8_w8a8_block(32, 48).weights;
+  const MoeWeights plain = find_layer_weights(model.checkpoint, model.config);
+  const HostCodes codes(plain, model.options.quantize);
+  const MoeLayer layer(device().stream, model.config.shape, plain, model.options),
+      expected(device().stream, model.config.shape, codes.weights);
+  EXPECT_LE(relative_error(run(model, layer).out, run(model, expected).out),
+            device().caps().correctly_rounded_divide ? 1e-5 : 5e-3);
+}
+
+TEST_P(QuantizeOnLoadTest, SaysWhatHasNoCodes) {
+  const auto message = [&](const Model& model, const MoeWeights& weights, const OperandQuant& to) {
+    MoeLayerOptions options;
+    options.quantize = to;
+    return std::string(error_of([&] { MoeLayer(device().stream, model.config.shape, weights, options); }).what());
+  };
+  const Model model("mixtral-e8k2"), packed("mixtral-awq-e4k2");
+  const OperandQuant to = QuantScheme::fp8_w8a16().weights;
+  EXPECT_THAT(message(packed, find_layer_weights(packed.checkpoint, packed.config), to),
+              testing::HasSubstr("the experts are quantized already (u4)"));
+  MoeWeights weights = find_layer_weights(model.checkpoint, model.config);
+  EXPECT_THAT(message(model, weights, QuantScheme::int4_w4a16(32, true).weights),
+              testing::HasSubstr("u4 in groups of 32 with zero points are not made while loading"));
+  std::vector<float> numbers(static_cast<std::size_t>(model.config.shape.intermediate * model.hidden()), 1);
+  numbers[static_cast<std::size_t>(model.hidden())] = std::numeric_limits<float>::infinity();
+  weights.experts[1].up = HostMatrix(numbers.data(), DType::f32, model.config.shape.intermediate, model.hidden());
+  EXPECT_THAT(message(model, weights, to), testing::HasSubstr("row 1 holds inf"));
+}
+
+}  // namespace
+}  // namespace moecl::test

@@ -1,0 +1,10 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace moecl::test::oracle {
+
+/// Of each row of `width` columns: the largest |x|, the largest |y - x|, the sum of x^2, that of (y - x)^2.
+std::vector<double> row_differences(const std::vector<double>& x, const std::vector<double>& y, std::int64_t width);
+
+}  // namespace moecl::test::oracle
