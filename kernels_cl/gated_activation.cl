@@ -1,41 +1,12 @@
 // Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU. Quantized
 // rows are computed twice, once for the largest value and once to write.
+#include "kernels_cl/lib/activation.clh"
 #include "kernels_cl/lib/dtype.clh"
 #include "kernels_cl/lib/columns.clh"
 #include "kernels_cl/lib/lanes.clh"
 #include "kernels_cl/lib/quantize_row.clh"
 #include "kernels_cl/lib/rows.clh"
 #include "kernels_cl/lib/vector16.clh"
-
-#pragma OPENCL FP_CONTRACT OFF
-
-typedef struct {
-  int gated, gate_is_right;
-  float alpha, limit, bias;
-} Activation;
-
-// What -DFUNCTION names (ActivationFunction), of gate g and up u. Comparisons are false for NaN, so a NaN stays one.
-inline float16 sigmoid16(float16 x) { return 1.0f / (1.0f + exp(-x)); }
-inline float16 apply_silu(float16 g, float16 u, Activation a) { return g * sigmoid16(g) * u; }
-inline float16 apply_gelu(float16 g, float16 u, Activation a) { return 0.5f * g * (1.0f + erf(g * M_SQRT1_2_F)) * u; }
-inline float16 apply_gelu_tanh(float16 g, float16 u, Activation a) {
-  const float sqrt_2_by_pi = M_2_SQRTPI_F * M_SQRT1_2_F;
-  return 0.5f * g * (1.0f + tanh(sqrt_2_by_pi * (g + 0.044715f * g * g * g))) * u;
-}
-inline float16 apply_fast_gelu(float16 g, float16 u, Activation a) {
-  return g * exp(0.851f * (g - fabs(g))) / (1.0f + exp(-1.702f * fabs(g))) * u;
-}
-inline float16 apply_swigluoai(float16 g, float16 u, Activation a) {
-  g = select(g, (float16)(a.limit), g > a.limit);
-  u = select(u, (float16)(a.limit), u > a.limit);
-  u = select(u, (float16)(-a.limit), u < -a.limit);
-  return (u + a.bias) * (g * sigmoid16(a.alpha * g));
-}
-inline float16 apply_relu(float16 g, float16 u, Activation a) { return select(g, (float16)(0.0f), g < 0.0f) * u; }
-inline float16 apply_relu2(float16 g, float16 u, Activation a) {
-  g = select(g, (float16)(0.0f), g < 0.0f);
-  return g * g * u;
-}
 
 // A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
 #if !INTERLEAVED
@@ -94,10 +65,14 @@ inline float16 dequantized(Row row, int right, int first) {
 #endif
 }
 
-inline float16 activated(Activation a, Row row, int first) {
-  const int right = a.gate_is_right;
+typedef struct {
+  int gated, gate_is_right;
+} Halves;
+
+inline float16 activated(Activation a, Halves halves, Row row, int first) {
+  const int right = halves.gate_is_right;
   const float16 g = dequantized(row, right, first);
-  return JOIN(apply_, FUNCTION)(g, a.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
+  return APPLY(g, halves.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
 }
 
 // One value for all columns, or one for each.
@@ -121,7 +96,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
     int rounding) {
   __local int scratch[LANES];
   const long row = get_group_id(0);
-  const Activation a = {gated, gate_is_right, alpha, limit, up_bias};
+  const Activation a = {alpha, limit, up_bias};
+  const Halves halves = {gated, gate_is_right};
   out += out_first + row * out_stride;
   row_ends += row_ends ? row_ends_first : 0;
   // An invalid row has no columns: all work-items still meet at the barriers.
@@ -138,7 +114,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
 #if QUANTIZE == DYNAMIC
   int16 largest = 0;
   FOR_EACH_STEP(first, width) {
-    float16 y = activated(a, from, first);
+    float16 y = activated(a, halves, from, first);
     if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
     largest = max(largest, magnitude_bits(y));
   }
@@ -147,7 +123,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
   if (get_local_id(0) == 0 && valid) scale[scale_first + row] = quantizer.scale;
 #endif
   FOR_EACH_STEP(first, width) {
-    float16 y = activated(a, from, first);
+    float16 y = activated(a, halves, from, first);
 #if QUANTIZE == DYNAMIC
     if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
     y = symmetric_codes(quantizer, y);

@@ -11,10 +11,9 @@ namespace moecl::source {
 extern const ProgramSource gated_activation;
 }
 
-namespace moecl::gated_activation {
-namespace {
+namespace moecl {
 
-const char* name_of(ActivationFunction function) {
+const char* name(ActivationFunction function) noexcept {
   switch (function) {
     case ActivationFunction::silu:
       return "silu";
@@ -34,17 +33,25 @@ const char* name_of(ActivationFunction function) {
   return "fast_gelu";
 }
 
+float Activation::effective_limit() const noexcept {
+  return limit > 0.0F ? limit : std::numeric_limits<float>::infinity();
+}
+
+std::string Activation::reject() const {
+  if (gated) return {};
+  if (function == ActivationFunction::swigluoai) return "activation: swigluoai is always gated";
+  if (interleaved || gate_is_right) return "activation: only gated ones have columns to interleave or halves to swap";
+  return {};
+}
+
+}  // namespace moecl
+
+namespace moecl::gated_activation {
+namespace {
+
 bool is_scalar(const TensorView& view) { return view.present() && view.elements() == 1; }
 bool is_quantized(const Args& args) { return args.scale.present() || args.quant_scale.present(); }
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
-
-std::string reject_activation(const Activation& activation) {
-  if (activation.gated) return {};
-  if (activation.function == ActivationFunction::swigluoai) return "activation: swigluoai is always gated";
-  if (activation.interleaved || activation.gate_is_right)
-    return "activation: only gated ones have columns to interleave or halves to swap";
-  return {};
-}
 
 std::string reject_dequantization(const Args& args) {
   const std::int64_t width = args.x.shape[1], rows = args.x.shape[0];
@@ -94,7 +101,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (args.out.rank != 2 || args.out.shape[0] != rows || args.out.shape[1] != width || !out_dtype_ok)
     return fmt::format("out: expected {} [{}, {}], got {}", is_quantized(args) ? "i8" : "float", rows, width,
                        args.out.describe());
-  if (std::string reason = reject_activation(args.activation); !reason.empty()) return reason;
+  if (std::string reason = args.activation.reject(); !reason.empty()) return reason;
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
   if (std::string reason = reject_dequantization(args); !reason.empty()) return reason;
   if (std::string reason = reject_quantization(args); !reason.empty()) return reason;
@@ -111,11 +118,10 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const Activation& activation = args.activation;
   const char* const codes = args.scale.present() ? "DYNAMIC" : args.quant_scale.present() ? "STATIC" : "NO_CODES";
   const bool dequantize = args.column_scale.present() || args.row_scale.present() || args.bias.present();
-  const float limit = activation.limit > 0.0F ? activation.limit : std::numeric_limits<float>::infinity();
   const OperatorCost work = cost(args);
   const std::string options =
       fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={} -DINTERLEAVED={} -DDEQUANTIZE={} -DBIAS_IS_I32={}{}{}{}",
-                  lanes, name_of(activation.function), codes, activation.interleaved ? 1 : 0, dequantize ? 1 : 0,
+                  lanes, name(activation.function), codes, activation.interleaved ? 1 : 0, dequantize ? 1 : 0,
                   args.bias.dtype == DType::i32 ? 1 : 0, dtype_option("BIAS_DTYPE", args.bias),
                   dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
   launch(
@@ -123,13 +129,14 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       {{static_cast<std::size_t>(rows) * local, args.scale.present() ? 1 : row_groups(lanes, width), 1}, {local, 1, 1}},
       submit,
       {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
-       fmt::format("{} {}", name_of(activation.function), args.out.describe()), work.bytes, work.flops},
+       fmt::format("{} {}", name(activation.function), args.out.describe()), work.bytes, work.flops},
       args.x, args.row_ends, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset,
       args.out, args.scale, args.x.stride[0], expert_stride(args.column_scale), expert_stride(args.bias),
       expert_stride(args.quant_scale), expert_stride(args.quant_offset), args.out.stride[0],
       static_cast<std::int32_t>(width), static_cast<std::int32_t>(experts_of(args)), args.rows_per_expert,
-      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha, limit, activation.bias,
-      std::int32_t{is_scalar(args.quant_scale)}, static_cast<std::int32_t>(args.rounding));
+      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha,
+      activation.effective_limit(), activation.bias, std::int32_t{is_scalar(args.quant_scale)},
+      static_cast<std::int32_t>(args.rounding));
 }
 
 OperatorCost cost(const Args& args) {

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels_cl/grouped_gemm_variants.hpp"
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
-
-namespace moecl::source {
-extern const ProgramSource grouped_gemm_tile, grouped_gemm_gemv, grouped_gemm_local;
-}
 
 namespace moecl::grouped_gemm {
 namespace {
@@ -21,39 +18,13 @@ std::int64_t i8_max_k(std::int32_t a_zero_point) {
   return (std::int64_t{1} << 31) / largest_product - 1;
 }
 
-/// How a variant is compiled and launched.
-struct Kernel {
-  Variant variant;
-  const ProgramSource* source;
-  const char* name;
-  std::int64_t tile_rows;  ///< rows of one expert that a work-group takes
-  const char* options;
-  std::size_t work_items;  ///< of a work-group
-  std::uint64_t local_mem_bytes;
-  std::uint32_t min_float_width;  ///< of the vectors that the device prefers
-};
-
-// clang-format off
-constexpr Kernel kernels[] = {
-    {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * 64 * 4, 4},
-    {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * 64 * 4, 4},
-    {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
-     &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1},
-    {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
-     &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
-};
-// clang-format on
+/// Exact sums in int32, with every scale after them.
+bool sums_integers(const Args& args) {
+  return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
+}
 
 /// Up to here reading the weights costs more than multiplying with them.
 constexpr std::int64_t gemv_rows = 16;
-
-const Kernel* find(std::string_view variant) {
-  const auto* found =
-      std::find_if(std::begin(kernels), std::end(kernels), [&](const Kernel& k) { return variant == k.variant.name; });
-  return found != std::end(kernels) ? found : nullptr;
-}
 
 /// Experts of the whole layer; the weights may be a segment of them.
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
@@ -61,11 +32,6 @@ std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? arg
 /// Products with rows, scales and a bias of their own: one for each packed matrix, or for each window of k.
 std::int64_t products_of(const Args& args) {
   return args.k_ends.present() ? args.k_ends.shape[0] : args.weights.experts;
-}
-
-/// Exact sums in int32, with every scale after them.
-bool sums_integers(const Args& args) {
-  return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
 }
 
 /// A byte of `a` holds two codes.
@@ -164,6 +130,25 @@ std::string reject_epilogue(const Args& args) {
   return {};
 }
 
+/// Columns of `out`.
+std::int64_t output_width(const Args& args) {
+  return args.activation && args.activation->gated ? args.weights.n / 2 : args.weights.n;
+}
+
+std::string reject_fusion(const Args& args, const Activation& activation, const Kernel& kernel,
+                          const DeviceCaps& caps) {
+  if (std::string reason = activation.reject(); !reason.empty()) return reason;
+  if (!kernel.activates) return fmt::format("variant {}: has no activation", kernel.variant.name);
+  if (activation.interleaved || (activation.gated && args.weights.n % (2 * PackedWeights::panel_columns) != 0))
+    return fmt::format("activation: expected gate and up of whole panels of {} columns each, got N = {}{}",
+                       PackedWeights::panel_columns, args.weights.n, activation.interleaved ? ", interleaved" : "");
+  if (args.k_ends.present() || args.out.dtype == DType::i32)
+    return "activation: expected neither k_ends nor an i32 out";
+  if (const std::uint64_t needed = local_bytes(kernel, activation.gated); needed > caps.local_mem_bytes)
+    return fmt::format("activation: needs {} bytes of local memory, the device has {}", needed, caps.local_mem_bytes);
+  return {};
+}
+
 /// From one column's value to the next one's; 0 where all columns share it.
 std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
 
@@ -178,8 +163,12 @@ std::string operand_options(const Args& args) {
   if (args.a_group != 0)
     options += fmt::format(" -DA_GROUP={} -DA_SCALE_DTYPE={}", args.a_group, scale_name(args.a_scale));
   if (args.weights.grouped())
-    options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={}",
-                           args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale));
+    options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={} -DW_ZERO={}",
+                           args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale),
+                           args.weights.zero.present() ? 1 : 0);
+  if (args.activation)
+    options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
+                           args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
   return options;
 }
 
@@ -197,16 +186,24 @@ const std::vector<Variant>& variants() {
 
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
+  for (const Kernel& kernel : kernels)
+    if (kernel.extension != nullptr && caps.*kernel.extension->offered && kernel.extension->multiplies(args))
+      return kernel.variant.name;
   if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4)
     return caps.preferred_float_width >= 16 ? "t0_tile" : "t0_tile16";
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
   return (config.expected_rows > 0 ? config.expected_rows : spread) <= gemv_rows ? "t0_gemv" : "t0_local";
 }
 
+bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps) {
+  const Kernel* kernel = find(select(args, config, caps));
+  return kernel != nullptr && reject_fusion(args, activation, *kernel, caps).empty();
+}
+
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (std::string reason = args.weights.reject(); !reason.empty()) return reason;
   const bool i8 = sums_integers(args);
-  const std::int64_t n = args.weights.n, k = args.weights.k;
+  const std::int64_t n = output_width(args), k = args.weights.k;
   if (std::string reason = reject_a(args); !reason.empty()) return reason;
   if (args.out.rank != 2 || args.out.shape[1] != n || args.out.shape[0] > int32_max ||
       (!is_activation_dtype(args.out.dtype) && args.out.dtype != DType::i8 && !(i8 && args.out.dtype == DType::i32)))
@@ -225,10 +222,16 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("variant {}: needs work-groups of {} and {} bytes of local memory, the device has {} and {}",
                        variant, kernel->work_items, kernel->local_mem_bytes, caps.max_work_group_size,
                        caps.local_mem_bytes);
+  if (args.activation)
+    if (std::string reason = reject_fusion(args, *args.activation, *kernel, caps); !reason.empty()) return reason;
   // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
   if (kernel->min_float_width > caps.preferred_float_width)
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
                        kernel->min_float_width, caps.preferred_float_width);
+  if (const Extension* needs = kernel->extension;
+      needs != nullptr && !(caps.*needs->offered && needs->multiplies(args)))
+    return fmt::format("variant {}: multiplies {}, got {} x {}", variant, needs->what, args.a.describe(),
+                       name(args.weights.type));
   return {};
 }
 
@@ -242,24 +245,28 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       rows / kernel.tile_rows + std::min(experts, rows);  // at most: each expert has one partial tile
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
+  const std::int64_t panels = weights.shape[1] / (args.activation && args.activation->gated ? 2 : 1);
+  const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  launch(stream,
-         {kernel.source, fmt::format("-DTILE_ROWS={}{}{}", kernel.tile_rows, kernel.options, operand_options(args)),
-          kernel.name},
-         {{runs ? size(weights.shape[1]) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
-         {"grouped_gemm", kernel.variant.name,
-          fmt::format("{} x {}[{}, {}, {}]", args.a.describe(), name(args.weights.type), experts, args.weights.n,
-                      args.weights.k),
-          work.bytes, work.flops},
-         args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
-         args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
-         args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
-         args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
-         any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
-         std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows),
-         width(args.weights.n), width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
-         args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert);
+  launch(
+      stream,
+      {kernel.source, fmt::format("-DTILE_ROWS={}{}{}", kernel.tile_rows, kernel.options, operand_options(args)),
+       kernel.name},
+      {{runs ? size(panels) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
+      {"grouped_gemm", kernel.variant.name,
+       fmt::format("{} x {}[{}, {}, {}]{}{}", args.a.describe(), name(args.weights.type), experts, args.weights.n,
+                   args.weights.k, args.activation ? " " : "", args.activation ? name(args.activation->function) : ""),
+       work.bytes, work.flops},
+      args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
+      args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
+      args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
+      args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
+      any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
+      std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows), width(args.weights.n),
+      width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
+      args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
+      activation.bias);
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {
@@ -274,7 +281,9 @@ OperatorCost cost(const Args& args, std::int64_t active_experts) {
   const std::int64_t a_bits = args.a.shape[1] * bits_of(args.a);
   // Windows of k share out the products of each row of `a`.
   const std::int64_t products = args.k_ends.present() ? args.a.shape[0] : rows;
-  return {static_cast<std::uint64_t>(read_rows * a_bits + active * weight_bits + rows * n * bits_of(args.out)) / 8,
+  return {static_cast<std::uint64_t>(read_rows * a_bits + active * weight_bits +
+                                     rows * args.out.shape[1] * bits_of(args.out)) /
+              8,
           2 * static_cast<std::uint64_t>(products) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
 }
 

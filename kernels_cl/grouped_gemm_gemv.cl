@@ -33,8 +33,8 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
   if (tile.count == 0) return;
   const int quad = get_local_id(0) % QUADS, slice = get_local_id(0) / QUADS;
-  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert);
-  const Groups groups_of = GROUPS_OF(tile.expert);
+  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, get_group_id(0));
+  const Groups groups_of = GROUPS_OF(tile.expert, get_group_id(0));
   ENTER_K_WINDOW(panel, tile.expert)
 
   EACH_ROW(BEGIN_ROW)

@@ -59,6 +59,22 @@ void apply_quirks(DeviceCaps& caps) {
   }
 }
 
+/// Whether the device compiles for the CPU that this process runs on, with 16-lane registers.
+bool is_avx512_of_host(const DeviceCaps& caps) {
+  const auto named = [&](const char* driver) { return caps.name.rfind(driver, 0) == 0; };
+  return caps.type == DeviceType::cpu && caps.preferred_float_width >= 16 &&
+         caps.platform_name == "Portable Computing Language" && (named("pthread") || named("basic") || named("cpu"));
+}
+
+void add_host_instructions(DeviceCaps& caps) {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  if (!is_avx512_of_host(caps) || !__builtin_cpu_supports("avx512bw")) return;
+  caps.has_avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0;
+  caps.has_avx512_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+#endif
+}
+
 /// Why the T0 kernels cannot run there; empty when they can.
 std::string reason_to_refuse(cl_device_id device, const DeviceCaps& caps) {
   if (number<cl_bool>(device, CL_DEVICE_AVAILABLE) == CL_FALSE) return "the driver says it is not available";
@@ -124,6 +140,7 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
       (number<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   caps.has_integer_dot = has("cl_khr_integer_dot_product");
   apply_quirks(caps);
+  add_host_instructions(caps);
   return caps;
 }
 

@@ -11,27 +11,35 @@
 namespace moecl::cli {
 namespace {
 
-/// The grouped product's variants that a device gets: with one row an expert, and with many.
-std::vector<std::string> variants_for(const DeviceCaps& caps) {
+/// The grouped product's variant that a device gets for this many rows of one expert.
+std::string variant_for(const DeviceCaps& caps, std::int64_t rows, DType a, CodeType weights) {
   grouped_gemm::Args args;
-  const auto matrix = [](std::int64_t rows, std::int64_t columns) {
+  const auto matrix = [rows](DType dtype, std::int64_t columns) {
     TensorView view;
+    view.dtype = dtype;
     view.rank = 2;
     view.shape = {rows, columns};
     view.stride = {columns, 1};
     return view;
   };
-  std::vector<std::string> names;
-  for (const std::int64_t rows : {1, 256}) {
-    args.a = matrix(rows, 2048);
-    args.out = matrix(rows, 1536);
-    args.weights.experts = 1;
-    args.weights.n = 1536;
-    args.weights.k = 2048;
-    names.push_back(grouped_gemm::select(args, {}, caps));
-  }
-  return names;
+  args.a = matrix(a, 2048);
+  args.out = matrix(DType::f32, 1536);
+  args.weights.type = weights;
+  args.weights.experts = 1;
+  args.weights.n = 1536;
+  args.weights.k = 2048;
+  return grouped_gemm::select(args, {}, caps);
 }
+
+/// What of them is chosen for which rows and operands.
+struct Choices {
+  std::string few_rows, many_rows, bf16, i8;
+  explicit Choices(const DeviceCaps& caps)
+      : few_rows(variant_for(caps, 1, DType::f32, CodeType::f32)),
+        many_rows(variant_for(caps, 256, DType::f32, CodeType::f32)),
+        bf16(variant_for(caps, 256, DType::bf16, CodeType::bf16)),
+        i8(variant_for(caps, 256, DType::i8, CodeType::i8)) {}
+};
 
 nlohmann::ordered_json describe(const DeviceReport& report) {
   const DeviceCaps& caps = report.device.caps;
@@ -53,22 +61,25 @@ nlohmann::ordered_json describe(const DeviceReport& report) {
   entry["fp16"] = caps.has_fp16;
   entry["subgroups"] = caps.has_subgroups;
   entry["integer_dot"] = caps.has_integer_dot;
+  entry["avx512_vnni"] = caps.has_avx512_vnni;
+  entry["avx512_bf16"] = caps.has_avx512_bf16;
   entry["tier"] = "T0";
-  const std::vector<std::string> variants = variants_for(caps);
-  entry["grouped_gemm"] = {{"few_rows", variants[0]}, {"many_rows", variants[1]}};
+  const Choices choices(caps);
+  entry["grouped_gemm"] = {
+      {"few_rows", choices.few_rows}, {"many_rows", choices.many_rows}, {"bf16", choices.bf16}, {"i8", choices.i8}};
   entry["quirks"] = caps.quirks;
   return entry;
 }
 
 std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1ULL << 30)); }
 
-std::string joined(const std::vector<std::string>& parts, const char* separator) {
-  return fmt::format("{}", fmt::join(parts, separator));
+std::string joined(const Choices& of) {
+  return fmt::format("{} / {} / {} / {}", of.few_rows, of.many_rows, of.bf16, of.i8);
 }
 
 void print(const std::vector<DeviceReport>& reports) {
   std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
-                            "tier", "few rows / many rows, or why refused"}};
+                            "tier", "few rows / many rows / bf16 / i8, or why refused"}};
   for (const DeviceReport& report : reports) {
     const DeviceCaps& caps = report.device.caps;
     if (!report.refused.empty()) {
@@ -78,7 +89,7 @@ void print(const std::vector<DeviceReport>& reports) {
     }
     rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
                     std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
-                    std::to_string(caps.local_mem_bytes / 1024), "T0", joined(variants_for(caps), " / ")});
+                    std::to_string(caps.local_mem_bytes / 1024), "T0", joined(Choices(caps))});
   }
   fmt::print("{}", table(rows));
   for (const DeviceReport& report : reports)

@@ -120,20 +120,23 @@ TEST_P(GroupedGemmTest, SplitsTheWeightsOverBuffers) {
 
 TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
   // K beyond a K block, and rows enough for every tile size.
-  const GroupedGemmCase many{{103}, 7, 530, DType::f32, DType::f32, DType::f32, 0, 0, 1};
-  const GroupedProduct product = make_product(many, 13);
-  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-    const Operands all(device(), many, product);
-    if (!grouped_gemm::reject(all.args, {variant.name}, device().caps()).empty()) continue;
-    grouped_gemm::enqueue(device().stream, all.args, {variant.name});
-    const std::vector<double> together = all.out();
-    for (const std::size_t row : {0, 5, 50, 102}) {
-      GroupedProduct single = product;
-      single.rows = 1, single.rows_of_expert = {1}, single.index = {product.index[row]};
-      const Operands one(device(), {{1}, 7, 530}, single);
-      grouped_gemm::enqueue(device().stream, one.args, {variant.name});
-      const auto begin = together.begin() + static_cast<std::ptrdiff_t>(row * 7);
-      EXPECT_EQ(one.out(), std::vector<double>(begin, begin + 7)) << variant.name << ", row " << row;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const GroupedGemmCase many{{103}, 7, 531, dtype, dtype, DType::f32, 0, 0, 1};
+    const GroupedProduct product = make_product(many, 13);
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      const Operands all(device(), many, product);
+      if (!grouped_gemm::reject(all.args, {variant.name}, device().caps()).empty()) continue;
+      if (dtype != DType::f32 && grouped_gemm::select(all.args, {}, device().caps()) != variant.name) continue;
+      grouped_gemm::enqueue(device().stream, all.args, {variant.name});
+      const std::vector<double> together = all.out();
+      for (const std::size_t row : {0, 5, 50, 102}) {
+        GroupedProduct single = product;
+        single.rows = 1, single.rows_of_expert = {1}, single.index = {product.index[row]};
+        const Operands one(device(), {{1}, 7, 531, dtype, dtype}, single);
+        grouped_gemm::enqueue(device().stream, one.args, {variant.name});
+        const auto begin = together.begin() + static_cast<std::ptrdiff_t>(row * 7);
+        EXPECT_EQ(one.out(), std::vector<double>(begin, begin + 7)) << variant.name << ", row " << row;
+      }
     }
   }
 }
@@ -153,6 +156,27 @@ TEST(GroupedGemmSelectTest, FitsTheDeviceAndTheRowsOfAnExpert) {
     EXPECT_EQ(grouped_gemm::select(args, {"", 100}, gpu), "t0_local");
     EXPECT_EQ(grouped_gemm::select(args, {"t0_local"}, avx512), "t0_local");
   }
+}
+
+TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
+  grouped_gemm::Args args;
+  args.out.rank = 2, args.out.shape[0] = 8;
+  DeviceCaps zen4, skylake;
+  zen4.type = skylake.type = DeviceType::cpu;
+  zen4.preferred_float_width = skylake.preferred_float_width = 16;
+  zen4.has_avx512_vnni = zen4.has_avx512_bf16 = true;
+  const auto selected = [&](DType a, CodeType weights) {
+    args.a.dtype = a, args.weights.type = weights;
+    EXPECT_EQ(grouped_gemm::select(args, {}, skylake), "t0_tile");
+    return grouped_gemm::select(args, {}, zen4);
+  };
+  EXPECT_EQ(selected(DType::i8, CodeType::i8), "avx512_vnni");
+  EXPECT_EQ(selected(DType::i8, CodeType::i4), "avx512_vnni");
+  EXPECT_EQ(selected(DType::bf16, CodeType::bf16), "avx512_bf16");
+  EXPECT_EQ(selected(DType::f32, CodeType::bf16), "t0_tile");
+  EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile");
+  args.a_zero_point = 1;
+  EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
 }
 
 TEST_P(GroupedGemmTest, SaysWhyItRejects) {

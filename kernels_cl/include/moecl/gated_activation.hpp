@@ -22,6 +22,9 @@ enum class ActivationFunction : std::uint8_t {
   fast_gelu,  ///< g * sigmoid(1.702 g) * u, computed as g exp(0.851 (g - |g|)) / (1 + exp(-1.702 |g|)) * u
 };
 
+/// "silu"
+const char* name(ActivationFunction function) noexcept;
+
 struct Activation {
   ActivationFunction function = ActivationFunction::silu;
   bool gated = true;         ///< false: the function of x alone, without `u`; width kept (swigluoai is always gated)
@@ -30,6 +33,11 @@ struct Activation {
   float limit = 7.0F;        ///< swigluoai; 0 or less: none
   float bias = 1.0F;         ///< swigluoai; with alpha 1, bias 0 and no limit it is silu
   bool gate_is_right = false;  ///< x = [up | gate]; interleaved: g = x[2i + 1]
+
+  std::int64_t input_width(std::int64_t width) const noexcept { return gated ? 2 * width : width; }
+  float effective_limit() const noexcept;  ///< infinite where there is none
+  /// Why there is no such activation; empty when there is.
+  std::string reject() const;
 };
 
 }  // namespace moecl

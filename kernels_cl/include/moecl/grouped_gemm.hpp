@@ -1,10 +1,12 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/gated_activation.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/pack_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +16,7 @@
 ///
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
 /// does not depend on the other rows of the batch. Scales for groups of K multiply the elements before the sum. A dense
-/// product is one expert with every row.
+/// product is one expert with every row. Variant avx512_bf16 counts subnormal operands and sums as 0.
 namespace moecl::grouped_gemm {
 
 struct Args {
@@ -46,6 +48,9 @@ struct Args {
   /// Shape: [R, N] f32, f16, bf16; i8: rounded to the nearest, halves to even, in [-128, 127]; i32: the sums of
   /// i8 x i8, without any scale. Rows of other experts and past the valid ones are untouched
   TensorView out;
+  /// optional, where `fuses_activation`: `out` is the activation of these rows, a gated one [R, N / 2] of W = [gate |
+  /// up]
+  std::optional<Activation> activation = {};
 };
 
 /// A row of the variant table.
@@ -63,6 +68,9 @@ struct Config {
 const std::vector<Variant>& variants();
 /// The variant that `enqueue` runs: `config`'s, else one for the shape of the device and the rows of an expert.
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs,
+/// with gate and up of whole panels.
+bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why

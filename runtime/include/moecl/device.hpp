@@ -21,6 +21,9 @@ struct DeviceCaps {
   std::uint32_t compute_units = 0, preferred_float_width = 1, mem_base_align_bytes = 1;
   std::size_t max_work_group_size = 0;
   bool has_fp16 = false, has_fp64 = false, has_subgroups = false, has_integer_dot = false;
+  /// Dot products of AVX-512 (vpdpbusd, vdpbf16ps) run there: what the host's cpuid says, where the device is the
+  /// host's CPU through PoCL. A kernel that used them elsewhere would end the process.
+  bool has_avx512_vnni = false, has_avx512_bf16 = false;
   /// f32 division and square root round as IEEE 754 says (all kernels are then built so); else OpenCL allows 2.5 ulp.
   bool correctly_rounded_divide = false;
   /// False where event profiling returns no usable durations (Mesa rusticl 22.3): traces then carry host times.
