@@ -43,15 +43,36 @@ void DenseProduct::load(WeightUpload& upload, const MatrixStack& matrices, const
   }
 }
 
-void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out) const {
-  if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
+grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
   args.a_group = a.group;
   packed_.multiply(args);
   args.out = out;
-  grouped_gemm::enqueue(stream, args);
+  return args;
+}
+
+void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out) const {
+  if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
+  grouped_gemm::enqueue(stream, product(a, out));
+}
+
+void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const Activation& activation,
+                                     TensorView rows, TensorView activated) const {
+  if (packed_.present()) {
+    grouped_gemm::Args args = product(a, activated);
+    if (grouped_gemm::fuses_activation(args, activation, {}, stream.device->caps)) {
+      args.activation = activation;
+      return grouped_gemm::enqueue(stream, args);
+    }
+  }
+  enqueue(stream, a, rows);
+  gated_activation::Args args;
+  args.x = rows;
+  args.activation = activation;
+  args.out = activated;
+  gated_activation::enqueue(stream, args);
 }
 
 }  // namespace moecl

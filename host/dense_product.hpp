@@ -1,6 +1,7 @@
 #pragma once
 // x W^T (+ bias) over one matrix that every token uses: the router's projection and the shared experts.
 #include <moecl/dense_backend.hpp>
+#include <moecl/grouped_gemm.hpp>
 
 #include "host/device_weights.hpp"
 #include "host/row_quant.hpp"
@@ -22,12 +23,18 @@ class DenseProduct {
 
   /// @param a    Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
   void enqueue(StreamView stream, const ProductRows& a, TensorView out) const;
+  /// activated = activation(a W^T), in one kernel where the product can apply it.
+  /// @param rows  scratch of the product, for where it cannot. Shape: [T, N] f32
+  void enqueue_activated(StreamView stream, const ProductRows& a, const Activation& activation, TensorView rows,
+                         TensorView activated) const;
   bool takes_codes() const noexcept { return packed_.present(); }
   std::uint64_t weight_bytes() const noexcept { return memory_.size_bytes() + packed_.size_bytes(); }
   /// How the weights are stored, for reports.
   std::string format() const { return row_major_.present() ? name(row_major_.dtype) : packed_.format(); }
 
  private:
+  grouped_gemm::Args product(const ProductRows& a, TensorView out) const;
+
   DType dtype_ = DType::f32;
   DeviceWeights packed_;  ///< present: grouped_gemm with one expert
   Buffer memory_;

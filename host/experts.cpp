@@ -64,15 +64,16 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
       input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-void Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
-                      DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched,
-                      TensorView out) const {
+bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
+                      DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
+                      TensorView activated) const {
   if (batched_.gate_up.present()) {
     // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
     clblast_gemm::enqueue(
         stream, {by_expert(a.rows, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
-    return;
+    return false;
   }
+  bool fused = false;
   for (const ExpertSegment& segment : segments_) {
     grouped_gemm::Args args;
     args.a = a.rows;
@@ -87,8 +88,14 @@ void Experts::product(StreamView stream, const RoutedRows& rows, const ProductRo
     args.row_ends = rows.row_ends;
     args.rows_per_expert = rows.rows_per_expert;
     args.out = out;
+    fused = activated.present() && grouped_gemm::fuses_activation(args, shape_.activation, {}, stream.device->caps);
+    if (fused) {
+      args.activation = shape_.activation;
+      args.out = activated;
+    }
     grouped_gemm::enqueue(stream, args);
   }
+  return fused;
 }
 
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
@@ -105,16 +112,17 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   } else {
     x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
   }
-  product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up);
-  gated_activation::Args activation;
-  activation.x = gate_up;
-  activation.row_ends = rows.row_ends;
-  activation.rows_per_expert = rows.rows_per_expert;
-  activation.activation = shape_.activation;
-  activation.out = activated;
-  gated_activation::enqueue(stream, activation);
+  if (!product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up, activated)) {
+    gated_activation::Args activation;
+    activation.x = gate_up;
+    activation.row_ends = rows.row_ends;
+    activation.rows_per_expert = rows.rows_per_expert;
+    activation.activation = shape_.activation;
+    activation.out = activated;
+    gated_activation::enqueue(stream, activation);
+  }
   const ProductRows down_in = activated_quant_.run(stream, activated, valid, layout.activated, workspace);
-  product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down);
+  product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down, {});
   return down;
 }
 

@@ -32,8 +32,8 @@ class Experts {
     RowQuant::Layout input, activated;
   };
 
-  /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 3 kernels a weight
-  /// segment, and those of RowQuant twice
+  /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
+  /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
   std::uint64_t weight_bytes() const noexcept;
@@ -43,8 +43,10 @@ class Experts {
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
-  void product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
-               DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out) const;
+  /// @return  whether `activated`, if asked for, was written: the activation of the product, instead of `out`
+  bool product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
+               DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
+               TensorView activated) const;
 
   MoeShape shape_;
   DType dtype_ = DType::f32;

@@ -57,12 +57,8 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   const TensorView activated = f32_rows(workspace, layout.activated, tokens, shared_intermediate_);
   Output output;
   output.rows = f32_rows(workspace, layout.output, tokens, hidden_);
-  gate_up_.enqueue(stream, input_quant_.run(stream, x, {}, layout.input, workspace), gate_up);
-  gated_activation::Args activation;
-  activation.x = gate_up;
-  activation.activation = activation_;
-  activation.out = activated;
-  gated_activation::enqueue(stream, activation);
+  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), activation_, gate_up,
+                             activated);
   down_.enqueue(stream, activated_quant_.run(stream, activated, {}, layout.activated_input, workspace), output.rows);
   if (gated_) {
     output.gate_logits = f32_rows(workspace, layout.gate_logits, tokens, 1);
