@@ -16,6 +16,8 @@ struct Refusal {
   const char *what, *why;
 };
 
+inline constexpr std::array<const char*, 5> round_modes = {"rint", "round", "floor", "ceil", "trunc"};
+
 /// Specialised for each Args:
 ///   static constexpr const char *name, *summary, *rounding;   rounding: which variant is the default
 ///   static constexpr std::array<Refusal, N> refused;

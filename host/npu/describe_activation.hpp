@@ -53,7 +53,7 @@ struct Describe<DequantSwigluQuantArgs> {
     visit.parameter("activate_left", a.activate_left, "swiglu_mode 0: the left half is activated, else the right one");
     visit.parameter("quant_mode", a.quant_mode, "0 static, 1 dynamic");
     visit.choice("dst_type", a.dst_type, "type of y", std::array{"int8", "float8_e4m3fn", "float8_e5m2"});
-    visit.choice("round_mode", a.round_mode, "rounding of y", std::array{"rint", "round", "floor", "ceil", "trunc"});
+    visit.choice("round_mode", a.round_mode, "rounding of y", round_modes);
     visit.parameter("activate_dim", a.activate_dim, "dimension that is halved");
     visit.parameter("swiglu_mode", a.swiglu_mode, "0 plain, 1 clamped and interleaved, 2 clamped halves");
     visit.parameter("clamp_limit", a.clamp_limit, "swiglu_mode 1 and 2; above 0");

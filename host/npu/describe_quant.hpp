@@ -63,8 +63,7 @@ struct Describe<DynamicMxQuantArgs> {
   static void fields(A& a, V& visit) {
     visit.input("x", a.x, "one to three dimensions; f16 or bf16, or beyond the operator f32");
     visit.parameter("axis", a.axis, "along which blocks run");
-    visit.choice("round_mode", a.round_mode, "to even, down or away from zero (fp8: rint)",
-                 std::array{"rint", "floor", "round"});
+    visit.choice("round_mode", a.round_mode, "rint, for fp4 also floor and round (away from zero)", round_modes);
     visit.choice("dst_type", a.dst_type, "what codes are",
                  std::array{"float4_e2m1fn_x2", "float4_e1m2fn_x2", "float8_e4m3fn", "float8_e5m2"});
     visit.parameter("block_size", a.block_size, "elements that share a scale: 32");

@@ -27,16 +27,19 @@ Minifloat format_of(MxType type) {
   return fp8_e5m2;
 }
 
-mx_quantize::Rounding rounding_of(MxRoundMode mode) {
+mx_quantize::Rounding rounding_of(RoundMode mode) {
   switch (mode) {
-    case MxRoundMode::rint:
+    case RoundMode::rint:
       return mx_quantize::Rounding::halves_to_even;
-    case MxRoundMode::floor:
+    case RoundMode::floor:
       return mx_quantize::Rounding::downward;
-    case MxRoundMode::round:
+    case RoundMode::round:
+      return mx_quantize::Rounding::halves_away;
+    case RoundMode::ceil:
+    case RoundMode::trunc:
       break;
   }
-  return mx_quantize::Rounding::halves_away;
+  fail(ErrorCode::invalid_argument, "round_mode: codes are rounded by rint, floor or round");
 }
 
 /// The axis counted from the first dimension, checked.
@@ -79,7 +82,8 @@ void infer(DynamicMxQuantArgs& args) {
   const bool fp4 = is_fp4(args.dst_type);
   require(args.scale_alg == 0 || args.scale_alg == 1, "scale_alg: {} is neither 0 nor 1", args.scale_alg);
   require(!fp4 || args.scale_alg == 0, "scale_alg: 1 is for fp8, but dst_type is fp4");
-  require(fp4 || args.round_mode == MxRoundMode::rint, "round_mode: fp8 is rounded by rint alone");
+  require(rounding_of(args.round_mode) == mx_quantize::Rounding::halves_to_even || fp4,
+          "round_mode: fp8 is rounded by rint alone");
   const std::size_t axis = axis_of(args);
   std::vector<std::int64_t> shape = shape_of(args.x);
   std::vector<std::int64_t> scales = shape;

@@ -97,8 +97,6 @@ static_assert(same(MOECL_DEQUANT_SWIGLU_INT8, npu::DequantSwigluType::int8, MOEC
 static_assert(same(MOECL_MX_FLOAT4_E2M1FN_X2, npu::MxType::float4_e2m1fn_x2, MOECL_MX_FLOAT4_E1M2FN_X2,
                    npu::MxType::float4_e1m2fn_x2, MOECL_MX_FLOAT8_E4M3FN, npu::MxType::float8_e4m3fn,
                    MOECL_MX_FLOAT8_E5M2, npu::MxType::float8_e5m2));
-static_assert(same(MOECL_MX_RINT, npu::MxRoundMode::rint, MOECL_MX_FLOOR, npu::MxRoundMode::floor, MOECL_MX_ROUND,
-                   npu::MxRoundMode::round));
 static_assert(same(MOECL_CODE_NONE, npu::CodeType::none, MOECL_CODE_E4M3, npu::CodeType::e4m3, MOECL_CODE_E5M2,
                    npu::CodeType::e5m2, MOECL_CODE_E2M1, npu::CodeType::e2m1, MOECL_CODE_FLOAT8_E8M0FNU,
                    npu::CodeType::float8_e8m0fnu));

@@ -11,8 +11,8 @@
 namespace moecl::test {
 namespace {
 
-using npu::MxRoundMode;
 using npu::MxType;
+using npu::RoundMode;
 
 struct Format {
   MxType type;
@@ -23,10 +23,10 @@ const std::vector<Format> formats = {{MxType::float4_e2m1fn_x2, fp4_e2m1},
                                      {MxType::float4_e1m2fn_x2, fp4_e1m2},
                                      {MxType::float8_e4m3fn, fp8_e4m3fn},
                                      {MxType::float8_e5m2, fp8_e5m2}};
-const std::vector<std::pair<MxRoundMode, mx_quantize::Rounding>> modes = {
-    {MxRoundMode::rint, mx_quantize::Rounding::halves_to_even},
-    {MxRoundMode::floor, mx_quantize::Rounding::downward},
-    {MxRoundMode::round, mx_quantize::Rounding::halves_away}};
+const std::vector<std::pair<RoundMode, mx_quantize::Rounding>> modes = {
+    {RoundMode::rint, mx_quantize::Rounding::halves_to_even},
+    {RoundMode::floor, mx_quantize::Rounding::downward},
+    {RoundMode::round, mx_quantize::Rounding::halves_away}};
 
 class NpuMxQuantTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(NpuMxQuantTest);
@@ -111,7 +111,8 @@ TEST_P(NpuMxQuantTest, RefusesWhatCannotBeQuantized) {
   EXPECT_THAT(refusal([](auto& args) { args.axis = 2; }), testing::HasSubstr("2 is outside [-2, 2)"));
   EXPECT_THAT(refusal([](auto& args) { args.block_size = 64; }), testing::HasSubstr("64 is not supported, only 32"));
   EXPECT_THAT(refusal([](auto& args) { args.scale_alg = 2; }), testing::HasSubstr("2 is neither 0 nor 1"));
-  EXPECT_THAT(refusal([](auto& args) { args.round_mode = MxRoundMode::floor; }), testing::HasSubstr("rint alone"));
+  EXPECT_THAT(refusal([](auto& args) { args.round_mode = RoundMode::floor; }), testing::HasSubstr("rint alone"));
+  EXPECT_THAT(refusal([](auto& args) { args.round_mode = RoundMode::ceil; }), testing::HasSubstr("rint, floor or"));
   EXPECT_THAT(refusal([](auto& args) { args.dst_type = MxType::float4_e1m2fn_x2; }),
               testing::HasSubstr("packed by two, but the last dimension is 9"));
   EXPECT_THAT(refusal([](auto& args) { args.dst_type = MxType::float4_e2m1fn_x2, args.scale_alg = 1; }),

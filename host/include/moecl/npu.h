@@ -55,6 +55,15 @@ typedef enum moecl_tail {
   MOECL_TAIL_ZERO = 2
 } moecl_tail;
 
+/// How a number between two codes becomes one. Operators say which they have.
+typedef enum moecl_round_mode {
+  MOECL_ROUND_MODE_RINT = 0,   ///< the nearest, halves to even
+  MOECL_ROUND_MODE_ROUND = 1,  ///< the nearest, halves away from zero
+  MOECL_ROUND_MODE_FLOOR = 2,  ///< the lower
+  MOECL_ROUND_MODE_CEIL = 3,   ///< the upper
+  MOECL_ROUND_MODE_TRUNC = 4   ///< the one nearer to zero
+} moecl_round_mode;
+
 /// How an operator is called.
 typedef struct moecl_call {
   uint64_t size_bytes;

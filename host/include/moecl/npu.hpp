@@ -44,6 +44,10 @@ struct Call {
   Submit submit;
 };
 
+/// How a number between two codes becomes one: the nearest, halves to even; the nearest, halves away from zero; the
+/// lower; the upper; the one nearer to zero. Operators say which they have.
+enum class RoundMode : std::uint8_t { rint, round, floor, ceil, trunc };
+
 using TensorList = std::vector<TensorView>;
 
 }  // namespace moecl::npu

@@ -13,15 +13,6 @@ typedef enum moecl_dequant_swiglu_type {
   MOECL_DEQUANT_SWIGLU_FLOAT8_E5M2 = 2
 } moecl_dequant_swiglu_type;
 
-/// Rounding of y of dequant_swiglu_quant; all but rint, to nearest even, are refused.
-typedef enum moecl_round_mode {
-  MOECL_ROUND_MODE_RINT = 0,
-  MOECL_ROUND_MODE_ROUND = 1,
-  MOECL_ROUND_MODE_FLOOR = 2,
-  MOECL_ROUND_MODE_CEIL = 3,
-  MOECL_ROUND_MODE_TRUNC = 4
-} moecl_round_mode;
-
 /// npu_swiglu: swish of one half of x times the other half
 typedef struct moecl_swiglu_args {
   uint64_t size_bytes;
@@ -47,7 +38,7 @@ typedef struct moecl_dequant_swiglu_quant_args {
   int32_t activate_left;          ///< 1: the left half is activated, 0: the right one; of swiglu_mode 0
   int64_t quant_mode;             ///< 0 static, 1 dynamic
   int32_t dst_type;               ///< moecl_dequant_swiglu_type
-  int32_t round_mode;             ///< moecl_round_mode
+  int32_t round_mode;             ///< moecl_round_mode: rint
   int64_t activate_dim;           ///< dimension that is halved: the last
   int64_t swiglu_mode;            ///< 0 plain, 1 clamped and interleaved, 2 clamped halves
   double clamp_limit;             ///< swiglu_mode 1 and 2; above 0

@@ -16,9 +16,8 @@ std::uint64_t workspace_bytes(const SwigluArgs& args, const DeviceCaps& caps);
 OperatorCost cost(const SwigluArgs& args);
 void swiglu(StreamView stream, const SwigluArgs& args, const Call& how = {});
 
-/// The only legal values of dst_type and round_mode here; the others are refused.
+/// What codes are; only int8 here.
 enum class DequantSwigluType : std::uint8_t { int8, float8_e4m3fn, float8_e5m2 };
-enum class RoundMode : std::uint8_t { rint, round, floor, ceil, trunc };
 
 /// x * weight_scale * activation_scale + bias (an i32 bias counts as part of x), SwiGLU, int8 codes.
 ///
@@ -38,10 +37,10 @@ struct DequantSwigluQuantArgs {
   bool activate_left = false;   ///< swiglu_mode 0: which half is activated
   std::int64_t quant_mode = 0;  ///< 0 static, 1 dynamic
   DequantSwigluType dst_type = DequantSwigluType::int8;
-  RoundMode round_mode = RoundMode::rint;
-  std::int64_t activate_dim = -1;  ///< only the last dimension
-  std::int64_t swiglu_mode = 0;    ///< 0, 1 or 2
-  double clamp_limit = 7;          ///< Range: above 0
+  RoundMode round_mode = RoundMode::rint;  ///< only rint
+  std::int64_t activate_dim = -1;          ///< only the last dimension
+  std::int64_t swiglu_mode = 0;            ///< 0, 1 or 2
+  double clamp_limit = 7;                  ///< Range: above 0
   double glu_alpha = 1.702;
   double glu_bias = 1;
   TensorView y;      ///< out. Shape: [..., H] i8

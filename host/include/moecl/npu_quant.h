@@ -66,19 +66,12 @@ typedef enum moecl_mx_type {
   MOECL_MX_FLOAT8_E5M2 = 3
 } moecl_mx_type;
 
-/// How fp4 codes are rounded; fp8 codes only to the nearest, halves to even.
-typedef enum moecl_mx_round_mode {
-  MOECL_MX_RINT = 0,   ///< to the nearest, halves to even
-  MOECL_MX_FLOOR = 1,  ///< down
-  MOECL_MX_ROUND = 2   ///< to the nearest, halves away from zero
-} moecl_mx_round_mode;
-
 /// npu_dynamic_mx_quant: blocks of 32 to fp8 or fp4, a power of two as the scale of each
 typedef struct moecl_dynamic_mx_quant_args {
   uint64_t size_bytes;
   moecl_tensor x;
   int64_t axis;
-  int32_t round_mode;  ///< moecl_mx_round_mode
+  int32_t round_mode;  ///< moecl_round_mode: rint, for fp4 also floor and round
   int32_t dst_type;    ///< moecl_mx_type
   int64_t block_size;
   int64_t scale_alg;

@@ -53,18 +53,14 @@ void dynamic_quant_asymmetric(StreamView stream, const DynamicQuantAsymmetricArg
 /// What a block's numbers become; fp4 codes lie two to a byte, element 0 in the low nibble.
 enum class MxType : std::uint8_t { float4_e2m1fn_x2, float4_e1m2fn_x2, float8_e4m3fn, float8_e5m2 };
 
-/// Which of the two codes around a number it gets: the nearest, halves to even; the lower; the nearest, halves away
-/// from zero.
-enum class MxRoundMode : std::uint8_t { rint, floor, round };
-
 /// Each block of 32 elements along an axis, a last one filled up with zeros, to fp8 or fp4 codes of x / scale.
 ///
 /// Exact. Codes saturate. A block of zeros has scale byte 0 (2^-127); one with NaN or infinity has 255 (NaN) and codes
 /// 0. Source: npu_dynamic_mx_quant
 struct DynamicMxQuantArgs {
-  TensorView x;            ///< Shape: one to three dimensions; f16 or bf16, or beyond the operator f32
-  std::int64_t axis = -1;  ///< along which blocks run. Range: [-rank, rank)
-  MxRoundMode round_mode = MxRoundMode::rint;  ///< only rint for fp8
+  TensorView x;                            ///< Shape: one to three dimensions; f16 or bf16, or beyond the operator f32
+  std::int64_t axis = -1;                  ///< along which blocks run. Range: [-rank, rank)
+  RoundMode round_mode = RoundMode::rint;  ///< rint, for fp4 also floor and round
   MxType dst_type = MxType::float4_e2m1fn_x2;
   std::int64_t block_size = 32;  ///< only 32
   /// 0: scale 2^(floor(log2(amax)) - emax), emax the exponent of dst_type's largest number; 1, of fp8: 2^ceil(log2(amax
