@@ -1,6 +1,7 @@
 #include "bench/results.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "bench/device_time.hpp"
@@ -21,6 +22,15 @@ std::string time_text(double seconds) {
 
 double seconds_of(const benchmark::BenchmarkReporter::Run& run) {
   return run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
+}
+
+/// Why a run failed, if it did. Google Benchmark 1.8 renamed the fields.
+template <class Run>
+std::optional<std::string> error_of(const Run& run) {
+  if constexpr (requires { run.error_occurred; })
+    return run.error_occurred ? std::optional<std::string>(run.error_message) : std::nullopt;
+  else
+    return run.skipped != decltype(run.skipped){} ? std::optional<std::string>(run.skip_message) : std::nullopt;
 }
 
 }  // namespace
@@ -70,10 +80,10 @@ void Collector::ReportRuns(const std::vector<Run>& runs) {
     // How it was run is said beside the name, not in it.
     run.run_name.min_time.clear(), run.run_name.iterations.clear(), run.run_name.repetitions.clear();
     run.run_name.time_type.clear();
-    failed_ = failed_ || run.error_occurred;
-    if (run.error_occurred && rows_ != nullptr)
-      fmt::print(rows_, "{:<58} {}\n", run.benchmark_name(), run.error_message);
-    if (!run.error_occurred && run.run_type == Run::RT_Iteration) timed.push_back(&run);
+    const std::optional<std::string> error = error_of(run);
+    failed_ = failed_ || error;
+    if (error && rows_ != nullptr) fmt::print(rows_, "{:<58} {}\n", run.benchmark_name(), *error);
+    if (!error && run.run_type == Run::RT_Iteration) timed.push_back(&run);
   }
   std::sort(timed.begin(), timed.end(), [](const Run* a, const Run* b) { return seconds_of(*a) < seconds_of(*b); });
   if (!timed.empty() && rows_ != nullptr) print_row(*timed[timed.size() / 2]);
