@@ -31,6 +31,8 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
   activated_quant_ = RowQuant(stream, options.activations, experts.front().down_input_scale, codes);
+  if (!segments_.empty() && !activated_quant_.present())
+    activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), stream.device->caps);
 }
 
 void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
@@ -100,7 +102,8 @@ bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRo
 
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
   const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, 2 * shape_.intermediate);
-  const TensorView activated = f32_rows(workspace, layout.activated_rows, rows.rows, shape_.intermediate);
+  const TensorView activated =
+      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
   const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
 
   // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.

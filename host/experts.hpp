@@ -54,6 +54,7 @@ class Experts {
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
   BatchedExpertWeights batched_;
+  DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
 };
 
 }  // namespace moecl

@@ -49,11 +49,12 @@ class RowQuant {
   ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
                   BufferView workspace) const;
 
+  /// Whether rows change at all.
+  bool present() const noexcept { return how_.quantized(); }
   /// "plain", "f8_e4m3 in groups of 128", "f4_e2m1 in groups of 32 with e8m0 scales, as numbers in f32"
   std::string description() const;
 
  private:
-  bool present() const noexcept { return how_.quantized(); }
   std::int64_t groups(std::int64_t width) const { return scale_shape(how_, 1, width)[1]; }
 
   OperandQuant how_;

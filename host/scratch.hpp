@@ -14,4 +14,11 @@ inline TensorView f32_rows(BufferView workspace, std::uint64_t offset, std::int6
   return TensorView(workspace.slice(offset, f32_bytes(rows, columns)), DType::f32, {rows, columns});
 }
 
+/// [rows, columns] of a type of at most 32 bits, in the place of as many f32.
+inline TensorView narrow_rows(BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows,
+                              std::int64_t columns) {
+  return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype,
+                    {rows, columns});
+}
+
 }  // namespace moecl

@@ -54,7 +54,8 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
   const TensorView gate_up = f32_rows(workspace, layout.gate_up, tokens, 2 * shared_intermediate_);
-  const TensorView activated = f32_rows(workspace, layout.activated, tokens, shared_intermediate_);
+  const DType dtype = activated_quant_.present() ? DType::f32 : down_.row_dtype(stream.device->caps);
+  const TensorView activated = narrow_rows(workspace, layout.activated, dtype, tokens, shared_intermediate_);
   Output output;
   output.rows = f32_rows(workspace, layout.output, tokens, hidden_);
   gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), activation_, gate_up,

@@ -144,8 +144,9 @@ std::string reject_fusion(const Args& args, const Activation& activation, const 
                        PackedWeights::panel_columns, args.weights.n, activation.interleaved ? ", interleaved" : "");
   if (args.k_ends.present() || args.out.dtype == DType::i32)
     return "activation: expected neither k_ends nor an i32 out";
-  if (const std::uint64_t needed = local_bytes(kernel, activation.gated); needed > caps.local_mem_bytes)
-    return fmt::format("activation: needs {} bytes of local memory, the device has {}", needed, caps.local_mem_bytes);
+  if (const std::uint64_t needed = local_bytes(kernel, activation.gated); needed > caps.static_local_mem_bytes)
+    return fmt::format("activation: needs {} bytes of local memory, the device has {}", needed,
+                       caps.static_local_mem_bytes);
   return {};
 }
 
@@ -156,9 +157,10 @@ std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] ==
 const char* scale_name(const TensorView& scale) { return scale.dtype == DType::u8 ? "e8m0" : name(scale.dtype); }
 
 /// -D definitions that say what the operands are.
-std::string operand_options(const Args& args) {
-  std::string options = fmt::format(" -DA_DTYPE={} -DW_DTYPE={}{}", a_is_f4(args) ? "f4_e2m1" : name(args.a.dtype),
-                                    name(args.weights.type), dtype_option("OUT_DTYPE", args.out));
+std::string options_of(const Kernel& kernel, const Args& args) {
+  std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options);
+  options += fmt::format(" -DA_DTYPE={} -DW_DTYPE={}{}", a_is_f4(args) ? "f4_e2m1" : name(args.a.dtype),
+                         name(args.weights.type), dtype_option("OUT_DTYPE", args.out));
   if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
   if (args.a_group != 0)
     options += fmt::format(" -DA_GROUP={} -DA_SCALE_DTYPE={}", args.a_group, scale_name(args.a_scale));
@@ -169,7 +171,21 @@ std::string operand_options(const Args& args) {
   if (args.activation)
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
+  if (kernel.extension == &mma || kernel.extension == &wgmma)
+    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d}", is_aligned(args.a, 8), is_aligned(args.out, 4));
   return options;
+}
+
+/// At most: each expert has one partial tile of rows.
+std::int64_t row_tiles_of(const Kernel& kernel, const Args& args) {
+  const std::int64_t rows = args.out.shape[0];
+  return rows / kernel.tile_rows + std::min(products_of(args), rows);
+}
+
+/// Tiles of rows and columns.
+std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
+  const std::int64_t columns = kernel.panels * PackedWeights::panel_columns;
+  return row_tiles_of(kernel, args) * ((args.weights.n + columns - 1) / columns);
 }
 
 }  // namespace
@@ -184,15 +200,27 @@ const std::vector<Variant>& variants() {
   return *list;
 }
 
+DType row_dtype(CodeType weights, const DeviceCaps& caps) {
+  if (!mma.offered(caps)) return DType::f32;
+  return weights == CodeType::bf16 ? DType::bf16 : weights == CodeType::f16 ? DType::f16 : DType::f32;
+}
+
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
-  for (const Kernel& kernel : kernels)
-    if (kernel.extension != nullptr && caps.*kernel.extension->offered && kernel.extension->multiplies(args))
-      return kernel.variant.name;
+  const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
+  const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
+  const Kernel* smallest = nullptr;  // of those that leave compute units idle
+  for (const Kernel& kernel : kernels) {
+    if (kernel.extension == nullptr || !kernel.extension->offered(caps) || !kernel.extension->multiplies(args))
+      continue;
+    const bool fills = caps.type != DeviceType::gpu || tiles_of(kernel, args) >= caps.compute_units;
+    if (of_expert <= kernel.most_rows && fills) return kernel.variant.name;
+    if (smallest == nullptr || kernel.tile_rows < smallest->tile_rows) smallest = &kernel;
+  }
+  if (smallest != nullptr) return smallest->variant.name;
   if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4)
     return caps.preferred_float_width >= 16 ? "t0_tile" : "t0_tile16";
-  const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
-  return (config.expected_rows > 0 ? config.expected_rows : spread) <= gemv_rows ? "t0_gemv" : "t0_local";
+  return of_expert <= gemv_rows ? "t0_gemv" : "t0_local";
 }
 
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps) {
@@ -218,10 +246,10 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   const std::string variant = select(args, config, caps);
   const Kernel* kernel = find(variant);
   if (kernel == nullptr) return fmt::format("variant: there is no '{}'", variant);
-  if (kernel->work_items > caps.max_work_group_size || kernel->local_mem_bytes > caps.local_mem_bytes)
+  if (kernel->work_items > caps.max_work_group_size || kernel->local_mem_bytes > caps.static_local_mem_bytes)
     return fmt::format("variant {}: needs work-groups of {} and {} bytes of local memory, the device has {} and {}",
                        variant, kernel->work_items, kernel->local_mem_bytes, caps.max_work_group_size,
-                       caps.local_mem_bytes);
+                       caps.static_local_mem_bytes);
   if (args.activation)
     if (std::string reason = reject_fusion(args, *args.activation, *kernel, caps); !reason.empty()) return reason;
   // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
@@ -229,7 +257,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
                        kernel->min_float_width, caps.preferred_float_width);
   if (const Extension* needs = kernel->extension;
-      needs != nullptr && !(caps.*needs->offered && needs->multiplies(args)))
+      needs != nullptr && !(needs->offered(caps) && needs->multiplies(args)))
     return fmt::format("variant {}: multiplies {}, got {} x {}", variant, needs->what, args.a.describe(),
                        name(args.weights.type));
   return {};
@@ -241,19 +269,20 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const Kernel& kernel = *find(select(args, config, stream.device->caps));
   const TensorView weights = args.weights.view();
   const std::int64_t rows = args.out.shape[0], experts = products_of(args);
-  const std::int64_t tiles =
-      rows / kernel.tile_rows + std::min(experts, rows);  // at most: each expert has one partial tile
+  const std::int64_t tiles = row_tiles_of(kernel, args);
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
   const std::int64_t panels = weights.shape[1] / (args.activation && args.activation->gated ? 2 : 1);
+  const std::int64_t groups =
+      kernel.persistent ? stream.device->caps.compute_units : (panels + kernel.panels - 1) / kernel.panels;
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   launch(
-      stream,
-      {kernel.source, fmt::format("-DTILE_ROWS={}{}{}", kernel.tile_rows, kernel.options, operand_options(args)),
-       kernel.name},
-      {{runs ? size(panels) * kernel.work_items : 0, size(tiles), 1}, {kernel.work_items, 1, 1}}, submit,
+      stream, {kernel.source, options_of(kernel, args), kernel.name},
+      {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), 1},
+       {kernel.work_items, 1, 1}},
+      submit,
       {"grouped_gemm", kernel.variant.name,
        fmt::format("{} x {}[{}, {}, {}]{}{}", args.a.describe(), name(args.weights.type), experts, args.weights.n,
                    args.weights.k, args.activation ? " " : "", args.activation ? name(args.activation->function) : ""),

@@ -6,6 +6,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/kernel_library.hpp"
+#include "runtime/nv_sm90a.hpp"
 
 namespace moecl {
 
@@ -36,13 +37,25 @@ Context::Context(cl_context adopted, std::vector<Device> devices, const ContextO
       log_(options.log),
       log_level_(*options.log_level),
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
-      kernels_(std::make_unique<KernelLibrary>(*this, options)) {}
+      kernels_(std::make_unique<KernelLibrary>(*this, options)) {
+  for (Device& device : devices_)
+    if (device.caps.nv_compute_capability == 90) probe_sm90a(device);
+}
 
 Context::~Context() {
   save_programs();
   trace_.reset();
   kernels_.reset();
   clReleaseContext(handle_);
+}
+
+void Context::probe_sm90a(Device& device) {
+  try {
+    kernels_->build(device, nv_sm90a::probe());
+    device.caps.nv_sm90a = true;
+  } catch (const Error& error) {
+    log(LogLevel::warning, fmt::format("no wgmma on '{}': {}", device.caps.name, error.what()));
+  }
 }
 
 void Context::save_programs() { kernels_->save(); }

@@ -1,6 +1,7 @@
 #include <moecl/device.hpp>
 
 #include <CL/cl.h>
+#include <CL/cl_ext.h>
 
 #include <algorithm>
 #include <cctype>
@@ -47,6 +48,15 @@ DeviceType type_of(cl_device_type type) {
   if ((type & CL_DEVICE_TYPE_CPU) != 0) return DeviceType::cpu;
   if ((type & CL_DEVICE_TYPE_ACCELERATOR) != 0) return DeviceType::accelerator;
   return DeviceType::other;
+}
+
+/// NVIDIA's driver reports 48 KiB of local memory, as dynamic allocations are limited to, but takes static arrays up to
+/// the hardware's limit.
+/// Source: CUDA C++ Programming Guide, technical specifications by compute capability (maximum of a thread block).
+std::uint64_t nv_static_local_bytes(std::uint32_t compute_capability) {
+  if (compute_capability >= 90) return 227 * 1024;
+  if (compute_capability == 80 || compute_capability == 87) return 163 * 1024;
+  return compute_capability >= 86 ? 99 * 1024 : 48 * 1024;
 }
 
 /// Deviations seen on real drivers; each is worked around where the named field is read.
@@ -139,6 +149,12 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
   caps.correctly_rounded_divide =
       (number<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   caps.has_integer_dot = has("cl_khr_integer_dot_product");
+  caps.static_local_mem_bytes = caps.local_mem_bytes;
+  if (has("cl_nv_device_attribute_query")) {
+    caps.nv_compute_capability = number<cl_uint>(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) * 10 +
+                                 number<cl_uint>(device, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV);
+    caps.static_local_mem_bytes = std::max(caps.local_mem_bytes, nv_static_local_bytes(caps.nv_compute_capability));
+  }
   apply_quirks(caps);
   add_host_instructions(caps);
   return caps;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "runtime/check.hpp"
+#include "runtime/nv_sm90a.hpp"
 
 namespace moecl {
 
@@ -100,6 +101,19 @@ std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
   return {};
 }
 
+/// Takes over `compiled`.
+cl_program for_sm90a(cl_context context, cl_program compiled, const char* name, const Device& device,
+                     const std::string& options) {
+  std::vector<unsigned char> binary = binary_of(compiled, device);
+  clReleaseProgram(compiled);
+  const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
+  binary.assign(ptx.begin(), ptx.end());
+  cl_program program = from_binary(context, device, binary, options);
+  if (program == nullptr)
+    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a", name, device.caps.name);
+  return program;
+}
+
 cl_kernel create_kernel(cl_program program, const KernelKey& key) {
   cl_int status = CL_SUCCESS;
   cl_kernel kernel = clCreateKernel(program, key.kernel, &status);
@@ -159,6 +173,9 @@ KernelLibrary::Program& KernelLibrary::program(const Device& device, const Kerne
   }
   const auto start = std::chrono::steady_clock::now();
   program->handle = from_source(context_.handle(), device, *key.source, options);
+  if (nv_sm90a::is_meant_by(key.source->text))
+    program->handle =
+        for_sm90a(context_.handle(), std::exchange(program->handle, nullptr), key.source->name, device, options);
   program->unsaved = true;
   ++context_.counters().programs_built;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;

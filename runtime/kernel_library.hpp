@@ -26,6 +26,9 @@ class KernelLibrary {
   /// at the same time, each waits for the one before.
   void share_between_queues(const Device& device) noexcept;
 
+  /// Compiles without launching. Errors: build_failed
+  void build(const Device& device, const KernelKey& key) { program(device, key); }
+
   /// Writes programs that were built from source to the disk cache, each once.
   void save() noexcept;
 

@@ -46,6 +46,23 @@ TEST_P(GroupedGemmTest, TakesEveryStorageType) {
   for (const DType out : types) check({{3, 0, 8}, 67, 35, DType::i8, DType::i8, out, 0, 0, 0, true}, out != DType::f32);
 }
 
+TEST_P(GroupedGemmTest, TakesTheTilesOfTensorCores) {
+  // Rows around tiles of 16, 64 and 128, more than 16 of those; columns around two and four panels; K around 64 and
+  // beyond all stages, of rows that start at 16 bytes and not.
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const bool is_bf16 = type == DType::bf16;
+    for (const std::int64_t k : {8, 64, 72, 69, 584}) {
+      check({{17, 0, 129, 1}, 70, k, type, type, DType::f32, 0, 3, 0, is_bf16});
+      check({{63, 5}, is_bf16 ? 257 : 128, k, type, type, type, 0, 9, 3, !is_bf16});
+    }
+    check({{5, 0, 13, 8}, 130, 136, type, type, DType::f32, 13, 0, 2, true});
+  }
+  check({{2190, 40}, 200, 40, DType::bf16, DType::bf16, DType::f32});
+  std::vector<std::int64_t> many(70);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i * 7 % 40);
+  check({many, 70, 24, DType::bf16, DType::bf16, DType::bf16});
+}
+
 TEST_P(GroupedGemmTest, SumsInt8Exactly) {
   // Sums of 1,400 products reach 2^24.5: more than f32 can hold exactly. Powers of two as scales keep the result exact.
   GroupedGemmCase shape{{2, 9}, 65, 1400, DType::i8, DType::i8, DType::f32};
@@ -177,6 +194,36 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile");
   args.a_zero_point = 1;
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
+}
+
+TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
+  grouped_gemm::Args args;
+  args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
+  args.a.dtype = args.out.dtype = DType::bf16, args.weights.type = CodeType::bf16;
+  args.a.rank = args.out.rank = 2;
+  args.a.stride[0] = 64;
+  DeviceCaps ampere, hopper;
+  ampere.type = hopper.type = DeviceType::gpu;
+  ampere.nv_compute_capability = 80, hopper.nv_compute_capability = 90, hopper.nv_sm90a = true;
+  const auto chosen = [&](const DeviceCaps& caps, std::int64_t rows) {
+    return grouped_gemm::select(args, {"", rows}, caps);
+  };
+  EXPECT_EQ(chosen(ampere, 16), "nv_sm80_16");
+  EXPECT_EQ(chosen(ampere, 17), "nv_sm80_64");
+  EXPECT_EQ(chosen(hopper, 16), "nv_sm80_16");
+  EXPECT_EQ(chosen(hopper, 96), "nv_sm90a_64");
+  EXPECT_EQ(chosen(hopper, 97), "nv_sm90a_128");
+  hopper.compute_units = 132;  // more than there are tiles of more rows
+  EXPECT_EQ(chosen(hopper, 97), "nv_sm80_16");
+  hopper.compute_units = 0, hopper.nv_sm90a = false;
+  EXPECT_EQ(chosen(hopper, 97), "nv_sm80_64");
+  hopper.nv_sm90a = true, args.a.stride[0] = 63;
+  EXPECT_EQ(chosen(hopper, 97), "nv_sm80_64");
+  args.weights.type = CodeType::f16;
+  EXPECT_EQ(chosen(hopper, 97), "t0_local");
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f16, ampere), DType::f16);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i8, ampere), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DeviceCaps()), DType::f32);
 }
 
 TEST_P(GroupedGemmTest, SaysWhyItRejects) {

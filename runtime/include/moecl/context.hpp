@@ -67,6 +67,8 @@ class Context {
 
  private:
   Context(_cl_context* adopted, std::vector<Device> devices, const ContextOptions& options);
+  /// Sets caps.nv_sm90a; a driver that does not do it is a log line.
+  void probe_sm90a(Device& device);
 
   _cl_context* handle_;
   std::vector<Device> devices_;

@@ -20,6 +20,12 @@ struct DeviceCaps {
   std::uint64_t global_mem_bytes = 0, max_alloc_bytes = 0, local_mem_bytes = 0;
   std::uint32_t compute_units = 0, preferred_float_width = 1, mem_base_align_bytes = 1;
   std::size_t max_work_group_size = 0;
+  /// What a work-group may have as arrays in its kernel; more than local_mem_bytes on NVIDIA devices.
+  std::uint64_t static_local_mem_bytes = 0;
+  /// 10 * major + minor on NVIDIA devices, else 0: what PTX inside a kernel may use.
+  std::uint32_t nv_compute_capability = 0;
+  /// Programs for sm_90a build as well. False until a context has tried.
+  bool nv_sm90a = false;
   bool has_fp16 = false, has_fp64 = false, has_subgroups = false, has_integer_dot = false;
   /// Dot products of AVX-512 (vpdpbusd, vdpbf16ps) run there: what the host's cpuid says, where the device is the
   /// host's CPU through PoCL. A kernel that used them elsewhere would end the process.
