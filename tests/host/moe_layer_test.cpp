@@ -184,15 +184,25 @@ TEST_P(MoeLayerTest, SplitsWeightsThatExceedTheLargestAllocation) {
 
 TEST_P(MoeLayerTest, AFailedLoadLeavesTheWeightsToTheCaller) {
   const Fixture whole(device(), "mixtral-e8k2");
+  const MoeWeights weights = find_layer_weights(whole.checkpoint, whole.config);
+  const LoadProgress stop = [](std::int64_t done, std::int64_t) {
+    if (done == 2) throw Error(ErrorCode::io_error, "stopped");
+  };
+  const BlockingCalls calls;
+  const Error error = error_of([&] { MoeLayer(device().stream, whole.config.shape, weights, {}, stop); });
+  EXPECT_EQ(error.code(), ErrorCode::io_error) << error.what();
+  EXPECT_THAT(calls.names(), testing::Contains("clFinish")) << "writes of experts may be in flight";
+}
+
+TEST_P(MoeLayerTest, ExpertsThatNoBufferHoldsAreRefusedBeforeAnythingIsWritten) {
+  const Fixture whole(device(), "mixtral-e8k2");
   Device small = device().context->devices().front();
   small.caps.max_alloc_bytes = 64 * 96 * 4;  // room for the router, not for an expert
   TestDevice limited{Context::create({small}), {}, "limited"};
   limited.stream = Stream(*limited.context);
   const MoeWeights weights = find_layer_weights(whole.checkpoint, whole.config);
-  const BlockingCalls calls;
   const Error error = error_of([&] { MoeLayer(limited.stream, whole.config.shape, weights); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
-  EXPECT_THAT(calls.names(), testing::Contains("clFinish")) << "writes of the router may be in flight";
 }
 
 TEST_P(MoeLayerTest, ChunksGiveTheSameResult) {
