@@ -47,7 +47,7 @@ class Bench(CommandTest):
                           for scheme in ("bf16", "mxfp4_w4a16")})
         for run in runs:
             seconds = run["real_time"] * {"us": 1e-6}[run["time_unit"]]
-            self.assertRegex(run["label"], r"^\w+$")  # the kernel variant
+            self.assertRegex(run["label"], r"^\w+(,\w+)*$")  # the kernel variants
             self.assertGreater(run["% of roof"], 0)
             if run["name"] == NAME:  # 4 tokens x 8 experts x 2048 x 2048 multiply-adds
                 self.assertAlmostEqual(run["GFLOP/s"] * seconds, 2e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
@@ -85,15 +85,14 @@ class Bench(CommandTest):
             return self.start("bench", *MODEL, "--experts", 8, "--filter", NAME, "--tokens", 4, "--schemes", "bf16", "--repetitions", 2,
                               "--baseline", path)
 
-        done = compare(1000)  # far slower then
-        if "slow mode" in done.stderr:  # now: nothing can be compared, and that is said
-            self.assertEqual(done.returncode, 3, done.stderr)
-            return
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("0 of 1 benchmarks", done.stdout)
-        done = compare(1e-6)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("SLOWER", done.stdout)
+        def expect(done, code, text):
+            """A machine in a slow mode, as one that runs other tests may be, compares with nothing, and that is said."""
+            slow = "slow mode" in done.stderr
+            self.assertEqual(done.returncode, 3 if slow else code, done.stderr)
+            self.assertIn("compare with nothing" if slow else text, done.stderr + done.stdout)
+
+        expect(compare(1000), 0, "0 of 1 benchmarks")  # far slower then
+        expect(compare(1e-6), 1, "SLOWER")
 
     def test_report(self):
         """The page is well-formed, needs nothing from elsewhere, and its plots have a mark a result."""
