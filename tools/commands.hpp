@@ -26,6 +26,7 @@ void add_families(CLI::App& app, Outcome outcome);
 void add_devices(CLI::App& app, Outcome outcome);
 void add_doctor(CLI::App& app, Outcome outcome);
 void add_bench(CLI::App& app, Outcome outcome);
+void add_tune(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);
 void add_env(CLI::App& app, Outcome outcome);
 

@@ -53,6 +53,7 @@ int run_verb(int argc, char** argv) {
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);
   cli::add_bench(app, outcome);
+  cli::add_tune(app, outcome);
   cli::add_cache(app, outcome);
   cli::add_env(app, outcome);
   try {

@@ -132,6 +132,41 @@ class Bench(CommandTest):
             self.assertEqual(len(heights), 4)
             self.assertGreater(min(heights), 60)
 
+    def test_tune(self):
+        """What was measured here goes before what was shipped, says so, and is ignored aloud when it is damaged."""
+        home = {"XDG_DATA_HOME": str(self.folder)}
+        table = self.folder / "moecl/tuning/dense_backend.json"
+        self.assertIn("shipped with moecl", self.succeed("tune", "--list", "--platform", "Portable", **home))
+        done = self.start("tune", "--platform", "Portable", "--time-limit", 0, **home)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertFalse(table.exists())
+        text = self.succeed("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        self.assertIn(f"wrote {table}", text)
+        entry, = json.loads(table.read_text())["entries"]
+        for product in entry["dense"] + entry["batched"]:
+            self.assertGreater(product["grouped_gemm_gflops"], 0)
+            self.assertGreater(product["clblast_gflops"], 0)
+        other = {"match": {"device": "somewhere else"}, "measured_on": "it", "dense": [], "batched": []}
+        for product in entry["dense"]:
+            product["clblast_gflops"] = 1e6
+        table.write_text(json.dumps({"entries": [other, entry]}))
+        text = self.succeed("tune", "--list", "--platform", "Portable", **home)
+        self.assertRegex(text, rf"dense products +clblast +.*\({table}\)")
+        layer = "run", golden("mixtral-t0"), "--platform", "Portable", "--tokens", 2, "--json"
+        self.assertEqual(json.loads(self.succeed(*layer, **home))["dense_backend"]["name"], "clblast")
+        self.succeed("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        self.assertEqual([kept["match"] for kept in json.loads(table.read_text())["entries"]], [entry["match"], other["match"]])
+        table.write_text("{")
+        done = self.start(*layer, **home)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stderr, rf"warning: {table}: ignored: ")
+        self.assertEqual(json.loads(done.stdout)["dense_backend"]["name"], "grouped_gemm")
+        self.assertIn("ignored", self.succeed("tune", "--list", "--platform", "Portable", **home))
+        done = self.start("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        self.assertEqual((done.returncode, table.read_text()), (3, "{"), done)
+        self.assertIn("remove it to tune anew", done.stderr)
+        self.refused(2, "--time-limit", "tune", "--time-limit", "soon")
+
     def test_refusals(self):
         self.refused(2, "no/such", "bench", "--filter", "no/such")
         self.refused(2, "frobnicate", "bench", "--shapes", "frobnicate", "--list")

@@ -417,7 +417,7 @@ class OtherVerbs(CommandTest):
         self.assertTrue(numpy.isfinite(found["output"][1]).all() and found["output"][1].any())
 
     def test_help(self):
-        verbs = "run", "verify", "generate", "families", "devices", "doctor", "bench", "cache", "env"
+        verbs = "run", "verify", "generate", "families", "devices", "doctor", "bench", "tune", "cache", "env"
         text = self.succeed("--help")
         for verb in verbs:
             self.assertIn(f"\n  {verb} ", text)

@@ -7,7 +7,8 @@
 #include <string_view>
 
 /// Which code computes dense products on a device: our grouped product with one expert, or CLBlast. Data, not trial:
-/// kernels_cl/tuning/dense_backend.json, embedded in the library, holds what was measured.
+/// kernels_cl/tuning/dense_backend.json, embedded in the library, holds what was measured, and the user's table what
+/// `moecl tune` measured here.
 namespace moecl::dense_backend {
 
 enum class Backend : std::uint8_t { grouped_gemm, clblast };
@@ -16,13 +17,16 @@ const char* name(Backend backend) noexcept;
 
 struct Choice {
   Backend backend = Backend::grouped_gemm;
-  std::string reason;  ///< for summaries: the measurement or the rule that decided
+  std::string reason = {};   ///< for summaries: the measurement or the rule that decided
+  bool measured = false;     ///< else a rule
+  std::string problem = {};  ///< why the user's table was ignored; for the log
 };
 
 /// For x W^T over one matrix (router, shared experts), weights and activations stored as `dtype`.
 ///
-/// The first entry of the data that matches the device decides, for the backend that was faster in the geometric mean
-/// over the entry's products; grouped_gemm where none matches, and for every type but f32.
+/// The entry of the user's table that is closest to the device decides, else one of the shipped table, for the backend
+/// that was faster in the geometric mean over the entry's products; grouped_gemm where none matches, and for every type
+/// but f32.
 Choice select(const DeviceCaps& caps, DType dtype);
 /// For the experts' products in the batched layout.
 Choice select_batched(const DeviceCaps& caps, DType dtype);

@@ -11,12 +11,13 @@ struct EnvironmentVariable {
 };
 
 /// Every environment variable that the library reads. ContextOptions sets the same from code and goes first.
-inline constexpr std::array<EnvironmentVariable, 5> environment_variables{{
+inline constexpr std::array<EnvironmentVariable, 6> environment_variables{{
     {"MOECL_CACHE", "keep compiled programs on disk: on, off", "on"},
     {"MOECL_CACHE_DIR", "folder of compiled programs", "$XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl"},
     {"MOECL_LOG", "least level that is logged: debug, info, warning, error, off", "warning"},
     {"XDG_CACHE_HOME", "absolute folder of the user's caches", "$HOME/.cache"},
-    {"HOME", "the user's folder, for the one of the caches", "no disk cache"},
+    {"XDG_DATA_HOME", "absolute folder of the user's data: what moecl tune measured", "$HOME/.local/share"},
+    {"HOME", "the user's folder, for those of caches and data", "no disk cache, shipped tuning"},
 }};
 
 /// The value of a variable of the table; nullopt when it is unset or empty.

@@ -1,0 +1,32 @@
+#pragma once
+#include <moecl/device.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What was measured of an operator on kinds of devices, as data: {"entries": [{"match": {..}, "measured_on": "..",
+/// ..}]}. `match` names parts of a device's properties: device, platform, type, vendor.
+namespace moecl::tuning {
+
+/// A table and where it comes from.
+struct Table {
+  std::string text, origin;  ///< origin: "shipped with moecl", or the user's path
+};
+
+/// $XDG_DATA_HOME/moecl/tuning/<name>.json, else $HOME/.local/share/moecl/tuning/<name>.json; empty where neither is
+/// set.
+std::string user_file(std::string_view name);
+/// The user's table, where there is a readable one, then the shipped one: the first that suits decides.
+std::vector<Table> tables(std::string_view name, std::string_view shipped);
+
+/// The entry for that device as JSON text; empty when none matches. One that names the device goes before one for its
+/// family (platform, type), that before one for its vendor, and that before the default, which names nothing.
+/// @param needed  a member that must be there and not be empty
+/// Errors: invalid_data  the table is not such JSON
+std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed);
+/// The table with the entry in the place of one with the same `match`, or as the first one.
+/// Errors: invalid_data  either is not such JSON
+std::string with_entry(std::string_view table, std::string_view entry);
+
+}  // namespace moecl::tuning
