@@ -32,6 +32,14 @@ static_assert(number_of(LogLevel::debug) == MOECL_LOG_DEBUG && number_of(LogLeve
               number_of(LogLevel::warning) == MOECL_LOG_WARNING && number_of(LogLevel::error) == MOECL_LOG_ERROR &&
               number_of(LogLevel::off) == MOECL_LOG_OFF);
 
+struct Numbered {
+  std::int32_t number;
+  DType dtype;
+};
+constexpr Numbered dtypes[] = {{MOECL_F32, DType::f32}, {MOECL_F16, DType::f16}, {MOECL_BF16, DType::bf16},
+                               {MOECL_I8, DType::i8},   {MOECL_U8, DType::u8},   {MOECL_BOOL, DType::boolean},
+                               {MOECL_I32, DType::i32}, {MOECL_I64, DType::i64}};
+
 ContextOptions context_options(const moecl_context_options* given) {
   const auto from = read_options(given, "options");
   require(from.log_level >= 0 && from.log_level <= MOECL_LOG_OFF, "options.log_level: {} is not in [0, {}]",
@@ -85,6 +93,19 @@ moecl_status status_of(ErrorCode code) noexcept {
       return MOECL_DEADLINE_EXCEEDED;
   }
   return MOECL_INTERNAL_ERROR;
+}
+
+std::optional<DType> to_dtype(std::int32_t number, const char* what) {
+  if (number == MOECL_DEFAULT_DTYPE) return std::nullopt;
+  for (const Numbered& entry : dtypes)
+    if (entry.number == number) return entry.dtype;
+  fail(ErrorCode::invalid_argument, "{}: {} is no moecl_dtype", what, number);
+}
+
+std::int32_t number_of(DType dtype) {
+  for (const Numbered& entry : dtypes)
+    if (entry.dtype == dtype) return entry.number;
+  fail(ErrorCode::unsupported, "the C interface has no number for {}", name(dtype));
 }
 
 DType dtype_of(std::int32_t number, const char* what) {
@@ -190,6 +211,18 @@ moecl_status moecl_context_destroy(moecl_context* context) {
 
 moecl_status moecl_context_native(const moecl_context* context, _cl_context** out_cl_context) {
   return guarded([&] { required(out_cl_context, "out_cl_context") = required(context, "context").context->handle(); });
+}
+
+moecl_status moecl_context_describe(const moecl_context* context, moecl_context_info* out_info) {
+  return guarded([&] {
+    const ContextCounters& counters = required(context, "context").context->counters();
+    moecl_context_info info{};
+    info.host_syncs = counters.host_syncs;
+    info.programs_built = counters.programs_built;
+    info.programs_from_disk = counters.programs_from_disk;
+    info.kernels_launched = counters.kernels_launched;
+    write_struct(info, out_info, "out_info");
+  });
 }
 
 moecl_status moecl_trace_write(moecl_context* context, const char* path) {

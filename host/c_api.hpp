@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <type_traits>
 
 #include "runtime/check.hpp"
@@ -75,7 +76,11 @@ T or_default(T given, T by_default) {
   return given == T{} ? by_default : given;
 }
 
-/// Errors: invalid_argument  the number is none of moecl_dtype's types; `what` names it
+/// The type of a moecl_dtype; none for MOECL_DEFAULT_DTYPE. Errors: invalid_argument  `what` names it
+std::optional<DType> to_dtype(std::int32_t number, const char* what);
+/// Errors: unsupported
+std::int32_t number_of(DType dtype);
+/// One of a layer. Errors: invalid_argument  neither f32, f16 nor bf16
 DType dtype_of(std::int32_t number, const char* what);
 
 /// The caller's memory from the offset to the end of the cl_mem.
@@ -85,6 +90,11 @@ BufferView memory_of(const Context& context, moecl_device_array array, std::uint
 /// Errors: invalid_argument  as memory_of, or they do not fit
 TensorView tensor_of(const Context& context, moecl_device_array array, const char* what, DType dtype, std::int64_t rows,
                      std::int64_t columns);
+/// As `tensor_of`; absent where there is no memory.
+inline TensorView optional_tensor(const Context& context, moecl_device_array array, const char* what, DType dtype,
+                                  std::int64_t rows, std::int64_t columns) {
+  return array.memory == nullptr ? TensorView() : tensor_of(context, array, what, dtype, rows, columns);
+}
 /// Errors: invalid_argument  a null event, or one of another cl_context
 WaitList wait_list(const Context& context, std::uint32_t count, _cl_event* const* events);
 

@@ -1,19 +1,11 @@
+#include "host/c_api_forward.hpp"
+
 #include <moecl/workspace.hpp>
 
 #include <CL/cl.h>
 
-#include "host/c_api.hpp"
-
 namespace moecl::c_api {
 namespace {
-
-TensorView fault_word(const Context& context, moecl_device_array array) {
-  constexpr std::uint64_t word_bytes = 16;
-  const BufferView memory = memory_of(context, array, sizeof(std::int32_t), "fault");
-  require(memory.size_bytes >= word_bytes, "fault: needs {} bytes, the cl_mem has {} from byte offset {} on",
-          word_bytes, memory.size_bytes, array.offset_bytes);
-  return {memory, DType::i32, {4}};
-}
 
 BufferView workspace_of(const Context& context, const moecl_forward_args& args) {
   if (args.tokens == 0 && args.workspace.memory == nullptr) return {};
@@ -24,29 +16,25 @@ BufferView workspace_of(const Context& context, const moecl_forward_args& args) 
   return memory.slice(0, or_default(args.workspace_bytes, memory.size_bytes));
 }
 
-MoeLayer::Forward forward_args(const Context& context, const MoeLayer& layer, const moecl_forward_args& args) {
-  const MoeShape& shape = layer.shape();
-  const DType stored = layer.options().dtype;
-  const DType out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype");
-  require(args.tokens >= 0, "tokens: {} is negative", args.tokens);
-  const auto given = [&](moecl_device_array array, const char* what, DType dtype, std::int64_t columns) {
-    return array.memory == nullptr ? TensorView() : tensor_of(context, array, what, dtype, args.tokens, columns);
-  };
-  MoeLayer::Forward forward;
-  forward.x = tensor_of(context, args.x, "x", stored, args.tokens, shape.hidden);
-  forward.out = tensor_of(context, args.out, "out", out, args.tokens, shape.hidden);
-  forward.ids = given(args.ids, "ids", DType::i32, shape.router.top_k);
-  forward.weights = given(args.weights, "weights", DType::f32, shape.router.top_k);
-  forward.router_logits = given(args.router_logits, "router_logits", DType::f32, shape.experts);
-  forward.topk_ids = given(args.topk_ids, "topk_ids", DType::i32, shape.router.top_k);
-  forward.topk_weights = given(args.topk_weights, "topk_weights", DType::f32, shape.router.top_k);
-  forward.routed_out = given(args.routed_out, "routed_out", out, shape.hidden);
+MoeLayer::Forward layer_args(const Context& context, const MoeLayer& layer, const moecl_forward_args& args) {
+  MoeLayer::Forward forward = forward_args(context, layer, args);
+  const std::int32_t top_k = layer.shape().router.top_k;
+  forward.ids = optional_tensor(context, args.ids, "ids", DType::i32, args.tokens, top_k);
+  forward.weights = optional_tensor(context, args.weights, "weights", DType::f32, args.tokens, top_k);
   forward.workspace = workspace_of(context, args);
-  if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
   return forward;
 }
 
 }  // namespace
+
+TensorView fault_word(const Context& context, moecl_device_array array) {
+  constexpr std::uint64_t word_bytes = 16;
+  const BufferView memory = memory_of(context, array, sizeof(std::int32_t), "fault");
+  require(memory.size_bytes >= word_bytes, "fault: needs {} bytes, the cl_mem has {} from byte offset {} on",
+          word_bytes, memory.size_bytes, array.offset_bytes);
+  return {memory, DType::i32, {4}};
+}
+
 }  // namespace moecl::c_api
 
 using namespace moecl;
@@ -59,7 +47,7 @@ moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream,
     const StreamView on = required(stream, "stream").stream;
     require(on.context->handle() == of.context->handle(),
             "forward: the stream and the layer are of different cl_contexts");
-    const MoeLayer::Forward forward = forward_args(*on.context, of.layer, read_struct(args, "args"));
+    const MoeLayer::Forward forward = layer_args(*on.context, of.layer, read_struct(args, "args"));
     Event done;
     Submit submit{wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
     of.layer.forward(on, forward, submit);

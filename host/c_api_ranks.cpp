@@ -21,20 +21,6 @@ GroupOptions group_options(const moecl_rank_group_options* given) {
   return options;
 }
 
-/// What fails on one rank ends the group, so that its peers need not wait for the deadline.
-template <class Body>
-moecl_status collective(moecl_communicator* communicator, Body body) {
-  return guarded([&] {
-    Communicator& ranks = required(communicator, "communicator").communicator;
-    try {
-      body(ranks, *ranks.stream().context);
-    } catch (const std::exception& error) {
-      ranks.abort(error.what());
-      throw;
-    }
-  });
-}
-
 template <class T>
 std::vector<T> one_each(const Communicator& ranks, const T* array, const char* what) {
   return {&required(array, what), array + ranks.size()};
@@ -205,4 +191,34 @@ moecl_status moecl_all_reduce(moecl_communicator* communicator, moecl_device_arr
     check_matrix(rows, width);
     ranks.all_reduce(tensor_of(context, data, "data", dtype_of(dtype, "dtype"), rows, width));
   });
+}
+
+moecl_status moecl_window_create(moecl_communicator* communicator, uint64_t bytes, moecl_window** out_window) {
+  return collective(communicator, [&](Communicator& ranks, const Context&) {
+    moecl_window*& out = required(out_window, "out_window");
+    out = new moecl_window{communicator->ranks, ranks, Window(ranks, bytes)};
+  });
+}
+
+moecl_status moecl_window_destroy(moecl_window* window) {
+  return guarded([&] { delete window; });
+}
+
+moecl_status moecl_window_memory(const moecl_window* window, moecl_device_array* out_memory) {
+  return guarded([&] {
+    const BufferView memory = required(window, "window").window.memory();
+    required(out_memory, "out_memory") = {memory.handle, memory.offset_bytes};
+  });
+}
+
+moecl_status moecl_window_put(moecl_window* window, int32_t peer, uint64_t offset_bytes, moecl_device_array source,
+                              uint64_t bytes) {
+  return guarded([&] {
+    moecl_window& of = required(window, "window");
+    of.window.put(peer, offset_bytes, bytes_at(*of.communicator.stream().context, source, bytes, "source"));
+  });
+}
+
+moecl_status moecl_window_fence(moecl_window* window) {
+  return guarded([&] { required(window, "window").window.fence(); });
 }

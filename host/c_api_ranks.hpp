@@ -2,6 +2,7 @@
 // Groups of ranks behind the C interface.
 #include <moecl/communicator.hpp>
 #include <moecl/rank_group.h>
+#include <moecl/window.hpp>
 
 #include <vector>
 
@@ -25,3 +26,33 @@ struct moecl_communicator {
   std::shared_ptr<moecl::c_api::GroupOfStreams> ranks;
   moecl::Communicator communicator;
 };
+
+struct moecl_window {
+  std::shared_ptr<moecl::c_api::GroupOfStreams> ranks;
+  moecl::Communicator communicator;
+  moecl::Window window;
+};
+
+namespace moecl::c_api {
+
+/// What fails on one rank ends the group, so that its peers need not wait for the deadline.
+template <class Body>
+moecl_status together(Communicator& ranks, Body body) {
+  return guarded([&] {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      ranks.abort(error.what());
+      throw;
+    }
+  });
+}
+
+template <class Body>
+moecl_status collective(moecl_communicator* communicator, Body body) {
+  if (communicator == nullptr) return failed(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null");
+  Communicator& ranks = communicator->communicator;
+  return together(ranks, [&] { body(ranks, *ranks.stream().context); });
+}
+
+}  // namespace moecl::c_api

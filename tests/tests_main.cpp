@@ -33,10 +33,11 @@ class KernelCounts : public ::testing::Environment {
 }  // namespace
 }  // namespace moecl::test
 
-/// usage: moecl_tests [--source=FLOOR/STEM_test.cpp] [GoogleTest's own options]
+/// usage: moecl_tests [--source=FLOOR/STEM_test.cpp]... [GoogleTest's own options]
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::AddGlobalTestEnvironment(new moecl::test::KernelCounts);
+  std::string of_sources;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const std::string filter = argument.rfind(moecl::test::source_option, 0) == 0
@@ -46,8 +47,9 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s: no such option, or no tests in that source\n", argv[i]);
       return 2;
     }
-    GTEST_FLAG_SET(filter, filter);
+    of_sources += filter;
   }
+  if (!of_sources.empty()) GTEST_FLAG_SET(filter, of_sources);
   std::printf("OpenCL devices under test:\n");
   for (const auto& device : moecl::test::devices())
     std::printf("  %s: %s, driver %s\n", device->label.c_str(), device->caps().name.c_str(),

@@ -7,31 +7,10 @@
 namespace moecl::c_api {
 namespace {
 
-struct Numbered {
-  std::int32_t number;
-  DType dtype;
-};
-constexpr Numbered dtypes[] = {{MOECL_F32, DType::f32}, {MOECL_F16, DType::f16}, {MOECL_BF16, DType::bf16},
-                               {MOECL_I8, DType::i8},   {MOECL_U8, DType::u8},   {MOECL_BOOL, DType::boolean},
-                               {MOECL_I32, DType::i32}, {MOECL_I64, DType::i64}};
-
 /// More items in one list than any operator takes: an unset count.
 constexpr std::int64_t longest_list = 1 << 20;
 
 }  // namespace
-
-std::optional<DType> to_dtype(std::int32_t number, const char* what) {
-  if (number == MOECL_DEFAULT_DTYPE) return std::nullopt;
-  for (const Numbered& entry : dtypes)
-    if (entry.number == number) return entry.dtype;
-  fail(ErrorCode::invalid_argument, "{}: {} is no moecl_dtype", what, number);
-}
-
-std::int32_t number_of(DType dtype) {
-  for (const Numbered& entry : dtypes)
-    if (entry.dtype == dtype) return entry.number;
-  fail(ErrorCode::unsupported, "the C interface has no number for {}", name(dtype));
-}
 
 TensorView to_view(const Context& context, const moecl_tensor& from, const char* what) {
   if (from.rank == 0) return {};

@@ -53,8 +53,6 @@ struct FieldPairs {
 TensorView to_view(const Context& context, const moecl_tensor& from, const char* what);
 npu::TensorList to_list(const Context& context, const moecl_tensor_list& from, const char* what);
 std::vector<std::int64_t> to_ints(const moecl_int_list& from, const char* what);
-std::optional<DType> to_dtype(std::int32_t number, const char* what);
-std::int32_t number_of(DType dtype);
 /// dtype, rank and shape; memory stays.
 void describe_output(const TensorView& from, moecl_tensor& to);
 void describe_outputs(const npu::TensorList& from, moecl_tensor_list& to, const char* what);

@@ -1,30 +1,16 @@
 #include <moecl/bf16.hpp>
-#include <moecl/checkpoint.hpp>
-#include <moecl/layer_weights.hpp>
-#include <moecl/safetensors.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
 
 #include "tests/host/c_api.hpp"
+#include "tests/host/c_golden.hpp"
 #include "tests/host/c_layer.h"
-#include "tests/host/files.hpp"
 #include "tests/runtime/blocking_calls.hpp"
 
 namespace moecl::test {
 namespace {
-
-const char* const golden_name = "deepseek-v3-e32k8-g8";  // uses every router option but weight_on_input
-
-std::string golden_dir(const std::string& name) { return data_path("goldens/" + name); }
-
-std::vector<double> golden_values(const std::string& name, const char* tensor_name) {
-  const SafetensorsFile file = SafetensorsFile::open(golden_dir(name) + "/golden.safetensors");
-  const HostTensor tensor = file.tensor(tensor_name);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
-  return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
-}
 
 moecl_device_array array(const TensorView& view) { return {view.buffer.handle, view.buffer.offset_bytes}; }
 
@@ -70,48 +56,6 @@ struct Pass {
     args.out = array(out);
     args.workspace = {workspace.handle(), 256};
     args.workspace_bytes = workspace_bytes;
-  }
-};
-
-/// The weights of a golden layer as one array a kind.
-struct RawWeights {
-  std::vector<unsigned char> gate, up, down;
-  Checkpoint checkpoint = Checkpoint::open(golden_dir(golden_name));
-  MoeLayerConfig config = checkpoint.config().layer(0);
-  MoeWeights found = find_layer_weights(checkpoint, config);
-  moecl_layer_desc desc = sized<moecl_layer_desc>();
-
-  RawWeights() {
-    const auto append = [](std::vector<unsigned char>& to, const HostMatrix& matrix) {
-      const auto* from = static_cast<const unsigned char*>(matrix.data);
-      to.insert(to.end(), from, from + matrix.rows * matrix.columns * 4);
-    };
-    for (const ExpertMatrices& expert : found.experts) {
-      append(gate, expert.gate.plain);
-      append(up, expert.up.plain);
-      append(down, expert.down.plain);
-    }
-    // Written out from config.json of the case.
-    desc.hidden = 96;
-    desc.intermediate = 20;
-    desc.shared_intermediate = static_cast<std::int64_t>(found.shared.gate.rows());
-    desc.experts = 32;
-    desc.top_k = 8;
-    desc.score = MOECL_SCORE_SIGMOID;
-    desc.groups = 8;
-    desc.kept_groups = 4;
-    desc.group_score = MOECL_GROUP_SUM_OF_TOP_2;
-    desc.renormalise = 1;
-    desc.renormalise_epsilon = 1e-20F;
-    desc.scaling_factor = 2.5F;
-    desc.router = {found.router.data, MOECL_F32};
-    desc.selection_bias = {found.selection_bias.data, MOECL_F32};
-    desc.gate = {gate.data(), MOECL_F32};
-    desc.up = {up.data(), MOECL_F32};
-    desc.down = {down.data(), MOECL_F32};
-    desc.shared_gate = {found.shared.gate.plain.data, MOECL_F32};
-    desc.shared_up = {found.shared.up.plain.data, MOECL_F32};
-    desc.shared_down = {found.shared.down.plain.data, MOECL_F32};
   }
 };
 
@@ -169,6 +113,14 @@ TEST_P(CApiLayerTest, LoadsACheckpoint) {
   EXPECT_LE(relative_error(pass.out.values(), golden_values(golden_name, "output")), 1e-5);
   EXPECT_LE(relative_error(routed.values(), golden_values(golden_name, "routed_output")), 1e-5);
   EXPECT_LE(relative_error(logits.values(), golden_values(golden_name, "router_logits")), 1e-5);
+
+  // Tokens that are finished take no expert.
+  const GuardedTensor finished(device(), DType::u8, {33}, std::vector<unsigned char>(33, 1));
+  pass.args.finished = array(finished);
+  ASSERT_OK(forward(pass.args));
+  EXPECT_EQ(ids.values(), std::vector<double>(33 * 8, -1));
+  pass.args.finished = {};
+  ASSERT_OK(forward(pass.args));
 
   // The chosen experts, given back as the caller's own, lead to the same output.
   const std::vector<double> own = pass.out.values();

@@ -3,17 +3,14 @@
 
 #include <moecl/npu_distribute.h>
 
-#include <mutex>
 #include <thread>
 
 #include "host/npu/describe_distribute.hpp"
+#include "tests/host/c_group.hpp"
 #include "tests/host/c_npu_case.hpp"
 
 namespace moecl::test {
 namespace {
-
-using GroupHandle = Handle<moecl_rank_group, moecl_rank_group_destroy>;
-using CommunicatorHandle = Handle<moecl_communicator, moecl_communicator_destroy>;
 
 /// Numbers of the usable devices.
 std::vector<std::int32_t> usable_devices() {
@@ -44,68 +41,6 @@ TEST(CRanks, DispatchAndCombineInACProgram) {
       }
 }
 
-/// A group of the caller's queues of one device, by default in one cl_context.
-struct CGroup {
-  explicit CGroup(std::int32_t ranks, std::int64_t deadline_ms = 0)
-      : streams(static_cast<std::size_t>(ranks)), communicators(streams.size()) {
-    EXPECT_OK(moecl_context_wrap(caller.context, nullptr, context.out()));
-    std::vector<moecl_stream*> handles;
-    for (StreamHandle& stream : streams) {
-      EXPECT_OK(moecl_stream_create(context, 0, stream.out()));
-      handles.push_back(stream);
-    }
-    auto options = sized<moecl_rank_group_options>();
-    options.deadline_ms = deadline_ms;
-    EXPECT_OK(moecl_rank_group_create(handles.data(), ranks, &options, group.out()));
-    for (std::size_t rank = 0; rank < communicators.size(); ++rank)
-      EXPECT_OK(moecl_rank_group_communicator(group, static_cast<std::int32_t>(rank), communicators[rank].out()));
-  }
-  CGroup(const CGroup&) = delete;
-  CGroup& operator=(const CGroup&) = delete;
-  ~CGroup() {
-    for (cl_mem held : memory) clReleaseMemObject(held);
-  }
-
-  moecl_device_array allocate(const std::vector<float>& values) {
-    const std::size_t bytes = values.size() * sizeof(float);
-    cl_mem made = clCreateBuffer(caller.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes,
-                                 const_cast<float*>(values.data()), nullptr);
-    EXPECT_NE(made, nullptr);
-    const std::lock_guard lock(mutex);
-    memory.push_back(made);
-    return {made, 0};
-  }
-  std::vector<float> read(std::size_t rank, moecl_device_array from, std::size_t count) const {
-    std::vector<float> values(count);
-    cl_command_queue queue = nullptr;
-    EXPECT_OK(moecl_stream_native(streams[rank], &queue));
-    EXPECT_EQ(clEnqueueReadBuffer(queue, from.memory, CL_TRUE, from.offset_bytes, count * sizeof(float), values.data(),
-                                  0, nullptr, nullptr),
-              CL_SUCCESS);
-    return values;
-  }
-  std::string failure() const {
-    char text[256] = "unset";
-    EXPECT_OK(moecl_rank_group_failure(group, text, sizeof(text)));
-    return text;
-  }
-  /// A thread for each rank.
-  void run(const std::function<void(std::size_t rank, moecl_communicator*)>& body) {
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < communicators.size(); ++rank)
-      threads.emplace_back([&, rank] { body(rank, communicators[rank]); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  CallersQueue caller{*devices()[0]};
-  ContextHandle context;
-  std::vector<StreamHandle> streams;
-  GroupHandle group;
-  std::vector<CommunicatorHandle> communicators;
-  std::mutex mutex;
-  std::vector<cl_mem> memory;
-};
-
 TEST(CRanks, Collectives) {
   CGroup on(3);
   on.run([&](std::size_t rank, moecl_communicator* communicator) {
@@ -114,7 +49,8 @@ TEST(CRanks, Collectives) {
     EXPECT_OK(moecl_barrier(communicator));
 
     const std::uint64_t sizes[] = {8, 0, 4};
-    const moecl_device_array gathered = on.allocate(std::vector<float>(3, -1)), two = on.allocate({mine, mine + 10});
+    const moecl_device_array gathered = on.allocate(rank, std::vector<float>(3, -1)),
+                             two = on.allocate<float>(rank, {mine, mine + 10});
     EXPECT_OK(moecl_all_gather(communicator, rank == 1 ? nothing : two, gathered, sizes));
     EXPECT_EQ(on.read(rank, gathered, 3), (std::vector<float>{0, 10, 2}));
 
@@ -122,15 +58,15 @@ TEST(CRanks, Collectives) {
     EXPECT_EQ(on.read(rank, two, 2), (std::vector<float>{2, 12}));
 
     const std::uint64_t offsets[] = {8, 4, 0}, bytes[] = {4, 4, 4}, places[] = {0, 4, 8};
-    const moecl_device_array sends = on.allocate({100 * mine, 100 * mine + 1, 100 * mine + 2}),
-                             received = on.allocate(std::vector<float>(3, -1));
+    const moecl_device_array sends = on.allocate<float>(rank, {100 * mine, 100 * mine + 1, 100 * mine + 2}),
+                             received = on.allocate(rank, std::vector<float>(3, -1));
     EXPECT_OK(moecl_all_to_all_v(communicator, sends, offsets, bytes, received, places, bytes));
     const auto block = static_cast<float>(2 - rank);
     EXPECT_EQ(on.read(rank, received, 3), (std::vector<float>{block, 100 + block, 200 + block}));
 
     const std::int64_t rows[] = {1, 0, 2};
-    const moecl_device_array data = on.allocate({mine, 1, mine * mine, 2, 10 * mine, 3}),
-                             part = on.allocate(std::vector<float>(4, -1));
+    const moecl_device_array data = on.allocate<float>(rank, {mine, 1, mine * mine, 2, 10 * mine, 3}),
+                             part = on.allocate(rank, std::vector<float>(4, -1));
     EXPECT_OK(moecl_reduce_scatter(communicator, data, rank == 1 ? nothing : part, MOECL_F32, 2, rows));
     const std::vector<float> sums[] = {{3, 3, -1, -1}, {-1, -1, -1, -1}, {5, 6, 30, 9}};
     EXPECT_EQ(on.read(rank, part, 4), sums[rank]);
@@ -146,11 +82,71 @@ TEST(CRanks, Collectives) {
   EXPECT_EQ(on.failure(), "");
 }
 
+using WindowHandle = Handle<moecl_window, moecl_window_destroy>;
+
+/// Every device there is: several platforms exchange through pinned host memory.
+std::vector<const TestDevice*> all_devices() {
+  std::vector<const TestDevice*> all;
+  for (const auto& device : devices()) all.push_back(device.get());
+  return all;
+}
+
+TEST(CRanks, PutsArriveAtTheFence) {
+  for (const auto& place : {std::vector<const TestDevice*>{devices()[0].get()}, all_devices()}) {
+    SCOPED_TRACE(testing::Message() << place.size() << " devices");
+    CGroup on(3, 0, place);
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      WindowHandle window;
+      ASSERT_OK(moecl_window_create(communicator, 24, window.out()));
+      moecl_device_array memory{};
+      ASSERT_OK(moecl_window_memory(window, &memory));
+      for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+        const std::uint64_t half = epoch % 2 * 12;
+        const auto value = [&](std::size_t from, std::size_t to) {
+          return static_cast<float>(100 * epoch + 10 * from + to);
+        };
+        for (std::size_t to = 0; to < 3; ++to) {
+          moecl_device_array source = on.allocate<float>(rank, {-1, value(rank, to)});
+          source.offset_bytes = 4;
+          EXPECT_OK(moecl_window_put(window, static_cast<std::int32_t>(to), half + 4 * rank, source, 4));
+        }
+        EXPECT_OK(moecl_window_fence(window));
+        EXPECT_EQ(on.read(rank, {memory.memory, memory.offset_bytes + half}, 3),
+                  (std::vector<float>{value(0, rank), value(1, rank), value(2, rank)}));
+      }
+    });
+    EXPECT_EQ(on.failure(), "");
+  }
+}
+
+TEST(CRanks, RefusesWrongWindowsAndPuts) {
+  CGroup on(2);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    WindowHandle window;
+    ASSERT_OK(moecl_window_create(communicator, 16, window.out()));
+    const moecl_device_array source = on.allocate<float>(rank, {1, 2});
+    const auto put = [&](std::int32_t peer, std::uint64_t offset, moecl_device_array from, std::uint64_t bytes) {
+      return moecl_window_put(window, peer, offset, from, bytes);
+    };
+    const moecl_status invalid = MOECL_INVALID_ARGUMENT;
+    EXPECT_FAILS(invalid, "rank 2 is not in [0, 2)", put(2, 0, source, 4));
+    EXPECT_FAILS(invalid, "8 bytes at 12 leave a window of 16", put(0, 12, source, 8));
+    EXPECT_FAILS(invalid, "source: 12 bytes of a cl_mem with 8 from 0 on", put(0, 0, source, 12));
+    EXPECT_FAILS(invalid, "source: the cl_mem is null", put(0, 0, {}, 4));
+    EXPECT_FAILS(invalid, "window: the pointer is null", moecl_window_put(nullptr, 0, 0, source, 4));
+    EXPECT_FAILS(invalid, "window: the pointer is null", moecl_window_fence(nullptr));
+    EXPECT_FAILS(invalid, "out_memory: the pointer is null", moecl_window_memory(window, nullptr));
+    EXPECT_OK(moecl_window_fence(window));  // the group is whole
+    EXPECT_FAILS(invalid, "", moecl_window_create(communicator, 16 + 4 * rank, window.out()));
+  });
+  EXPECT_THAT(on.failure(), testing::HasSubstr("window: 20 bytes here, 16 on the first rank"));
+}
+
 TEST(CRanks, PartsAndHandlesInAnyOrder) {
   CGroup on(3);
   on.group.reset();
   on.streams[1].reset();
-  on.context.reset();
+  on.contexts.clear();
   on.run([&](std::size_t rank, moecl_communicator* communicator) {
     if (rank == 0) return;
     CommunicatorHandle part;
@@ -160,7 +156,7 @@ TEST(CRanks, PartsAndHandlesInAnyOrder) {
     EXPECT_OK(moecl_communicator_describe(part, &info));
     EXPECT_EQ(info.rank, rank == 2 ? 0 : 1);
     EXPECT_EQ(info.size, 2);
-    const moecl_device_array data = on.allocate({static_cast<float>(rank)});
+    const moecl_device_array data = on.allocate<float>(rank, {static_cast<float>(rank)});
     EXPECT_OK(moecl_broadcast(part, data, 4, 0));
     EXPECT_OK(moecl_barrier(part));
     if (rank == 2) {

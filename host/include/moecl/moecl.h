@@ -1,23 +1,20 @@
 #ifndef MOECL_H
 #define MOECL_H
 // moecl's C interface: one MoE layer on one OpenCL device. C99 and C++. Operators are in npu_<family>.h, groups of
-// ranks in rank_group.h.
+// ranks in rank_group.h, layers over ranks in parallel_layer.h.
 //
 // Status     Every function returns MOECL_OK or says what kind of thing went wrong; moecl_last_error_message() says it
-// in
-//            words, with the numbers. Results come through `out_` parameters, untouched on failure. Arguments are
+//            in words, with the numbers. Results come through `out_` parameters, untouched on failure. Arguments are
 //            checked before anything is enqueued. No exception leaves this interface; the library never prints and
 //            never aborts.
 // Structs    Set every struct to zero, then `size_bytes` to its sizeof. Zero is each field's default, so a program
-// built
-//            with an older header runs on a newer library. The reverse runs too unless it sets a field that the library
-//            does not know, which is an error.
+//            built with an older header runs on a newer library. The reverse runs too unless it sets a field that the
+//            library does not know, which is an error.
 // Handles    A handle is destroyed once, in any order: a stream and a layer keep what they need of their context. The
 //            caller's cl_context and cl_command_queue are retained when wrapped and released when their handle is
 //            destroyed. A cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
 // Threads    Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
-// change
-//            once made: streams in different threads may run it, each with a workspace of its own.
+//            change once made: streams in different threads may run it, each with a workspace of its own.
 // Sizes      T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
 //            contiguous. Units are elements unless a name ends in `_bytes`.
 #include <stdint.h>
@@ -108,8 +105,8 @@ typedef struct moecl_context_options {
   uint64_t cache_max_bytes;  ///< 256 MiB
   int32_t log_level;         ///< moecl_log_level: the least that reaches `log`. MOECL_LOG, else warning
   int32_t disk_cache;        ///< moecl_switch: keep compiled programs on disk. MOECL_CACHE, else on
-  int32_t
-      trace;  ///< moecl_switch: record kernels and transfers; streams that moecl makes then have profiling queues. Off
+  /// moecl_switch: record kernels and transfers; streams that moecl makes then have profiling queues. Off
+  int32_t trace;
 } moecl_context_options;
 
 /// A context of one device, by its number in moecl_device_describe.
@@ -129,6 +126,18 @@ moecl_status moecl_context_wrap(struct _cl_context* cl_context, const moecl_cont
 moecl_status moecl_context_destroy(moecl_context* context);
 /// The cl_context, to make cl_mem objects with. Lifetime: the context's; retain it to keep it longer.
 moecl_status moecl_context_native(const moecl_context* context, struct _cl_context** out_cl_context);
+
+typedef struct moecl_context_info {
+  uint64_t size_bytes;
+  // Counts so far, of everything that was made from the context.
+  uint64_t host_syncs;          ///< calls that stopped the host for a device: finish, blocking reads and writes
+  uint64_t programs_built;      ///< compiled from source
+  uint64_t programs_from_disk;  ///< read from the disk cache
+  uint64_t kernels_launched;
+} moecl_context_info;
+/// @param out_info  Filled as far as its size_bytes reaches. Threads: any
+moecl_status moecl_context_describe(const moecl_context* context, moecl_context_info* out_info);
+
 /// Writes what was recorded so far as Chrome JSON, for ui.perfetto.dev. Stops the host until those commands are
 /// complete. Errors: invalid_argument  the context was made without `trace`; io_error
 moecl_status moecl_trace_write(moecl_context* context, const char* path);
@@ -315,6 +324,7 @@ typedef struct moecl_forward_args {
   moecl_device_array workspace;      ///< offset a multiple of 256; this stream's alone until the command completes
   uint64_t workspace_bytes;          ///< at least what moecl_layer_workspace_bytes says; 0: up to the end of the cl_mem
   moecl_device_array fault;          ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
+  moecl_device_array finished;       ///< optional. Shape: [T] bytes; tokens with another than 0 take no expert
 } moecl_forward_args;
 
 /// out = MoE(x).

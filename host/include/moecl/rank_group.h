@@ -1,6 +1,7 @@
 #ifndef MOECL_RANK_GROUP_H
 #define MOECL_RANK_GROUP_H
-// Ranks of one process that exchange device memory, and their collectives; npu_distribute.h has the operators on them.
+// Ranks of one process that exchange device memory, their collectives and windows; npu_distribute.h has the operators
+// on them, parallel_layer.h a layer.
 //
 // A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
 // same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
@@ -97,6 +98,31 @@ moecl_status moecl_reduce_scatter(moecl_communicator* communicator, moecl_device
 /// @param data  Shape: [rows, width] of dtype
 moecl_status moecl_all_reduce(moecl_communicator* communicator, moecl_device_array data, int32_t dtype, int64_t rows,
                               int64_t width);
+
+/// Memory of every rank that the others may put into; an offset means the same on all of them.
+///
+/// moecl_window_fence, which all ranks call, cuts time into epochs. In each a rank puts into the others' memory and
+/// uses what came into its own before the last fence, in another place: two halves that take turns need one fence a
+/// step.
+typedef struct moecl_window moecl_window;
+/// By all ranks, with the same size. What the memory holds at first is undefined.
+/// Errors: invalid_argument  the sizes disagree; out_of_memory
+moecl_status moecl_window_create(moecl_communicator* communicator, uint64_t bytes, moecl_window** out_window);
+/// NULL is no error. What is on its way needs no window.
+moecl_status moecl_window_destroy(moecl_window* window);
+/// This rank's own, for kernels and reads; NULL where it has no bytes. Lifetime: the window's; retain it to keep it.
+moecl_status moecl_window_memory(const moecl_window* window, moecl_device_array* out_memory);
+/// Copies `bytes` of `source` to `offset_bytes` of the memory of `peer`, which may be this rank. Puts of one epoch into
+/// the same bytes come in no order. A refusal leaves the group whole.
+///
+/// Async: after what this rank's stream holds, and what the peer's held at the last fence; waits for nobody. No command
+/// before the next fence changes `source`.
+/// Errors: invalid_argument  no such rank, or the range leaves the window or the cl_mem
+moecl_status moecl_window_put(moecl_window* window, int32_t peer, uint64_t offset_bytes, moecl_device_array source,
+                              uint64_t bytes);
+/// What this rank's stream gets from here on sees every rank's puts of the epoch that ends, and may change what this
+/// rank has put; puts of the next epoch come after what the stream holds by now.
+moecl_status moecl_window_fence(moecl_window* window);
 
 #ifdef __cplusplus
 }

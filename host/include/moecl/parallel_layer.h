@@ -1,0 +1,128 @@
+#ifndef MOECL_PARALLEL_LAYER_H
+#define MOECL_PARALLEL_LAYER_H
+// One MoE layer over the ranks of a communicator, which divide its experts among them, or each expert.
+//
+// Every rank makes a layer of its own and calls the same functions with its own tokens, in a host thread of its own;
+// what rank_group.h says of calls by all ranks holds here too. dispatch/STRATEGIES.md has what travels.
+#include <moecl/rank_group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// One rank's part of a layer.
+typedef struct moecl_parallel_layer moecl_parallel_layer;
+
+/// How tokens travel to the ranks that own their experts, and back.
+typedef enum moecl_strategy {
+  MOECL_STRATEGY_AUTO = 0,        ///< by max_tokens; moecl_parallel_layer_describe has the choice and its reason
+  MOECL_STRATEGY_MC2 = 1,         ///< windows of fixed capacity; the host never learns a count
+  MOECL_STRATEGY_ALL_GATHER = 2,  ///< every rank gets all tokens; partial sums are reduced and scattered
+  MOECL_STRATEGY_ALL2ALL_V = 3,   ///< exactly the rows that each rank needs; one host read of the split sizes
+  MOECL_STRATEGY_MULTICAST = 4    ///< as all-gather, by broadcasts and one all-reduce
+} moecl_strategy;
+
+/// What the ranks divide: the experts, or the intermediate size of each.
+typedef enum moecl_expert_sharding {
+  MOECL_SHARD_EXPERTS = 0,      ///< expert-parallel
+  MOECL_SHARD_INTERMEDIATE = 1  ///< tensor-parallel; only with all-gather and multicast
+} moecl_expert_sharding;
+
+typedef enum moecl_expert_placement {
+  MOECL_PLACE_LINEAR = 0,      ///< consecutive runs, the remainder to the first ranks
+  MOECL_PLACE_ROUND_ROBIN = 1  ///< expert e on rank e % R, for routers with expert groups; else linear
+} moecl_expert_placement;
+
+/// How hidden states travel. Rows come back in f32, but with int8 and MC2 as codes too.
+typedef enum moecl_wire_format {
+  MOECL_WIRE_NONE = 0,  ///< in their own type
+  MOECL_WIRE_INT8 = 1,  ///< codes with a scale a row
+  MOECL_WIRE_FP8 = 2,   ///< e4m3 with a scale a row
+  MOECL_WIRE_MXFP8 = 3  ///< e4m3 with an e8m0 scale for each 32 columns
+} moecl_wire_format;
+
+/// What the ranks of a tp group, who have the same tokens, divide of the shared experts.
+typedef enum moecl_shared_sharding {
+  MOECL_SHARED_REPLICATED = 0,   ///< nothing: each computes all its tokens
+  MOECL_SHARED_TOKENS = 1,       ///< each computes a share of the tokens, and gets the others'
+  MOECL_SHARED_INTERMEDIATE = 2  ///< each has a part of the intermediate size; partial sums are reduced
+} moecl_shared_sharding;
+
+/// The same on every rank. Rank = dp_rank * tp + tp_rank; R ranks.
+typedef struct moecl_parallel_options {
+  uint64_t size_bytes;
+  int32_t tp;                 ///< ranks that bring the same tokens; divides R. 0: 1
+  int32_t expert_sharding;    ///< moecl_expert_sharding
+  int32_t strategy;           ///< moecl_strategy
+  int32_t placement;          ///< moecl_expert_placement
+  int32_t redundant_experts;  ///< second places, of experts 0, 1, 2, ...; R divides experts and these together
+  int32_t wire;               ///< moecl_wire_format
+  int32_t ranks_per_node;     ///< neighbours that reach each other faster than others; divides R. 0: all
+  int32_t shared_sharding;    ///< moecl_shared_sharding
+  int32_t replace_allreduce;  ///< not 0: ranks of a tp group bring different tokens, and get sums of those only
+  int32_t reserved;           ///< 0
+  int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring
+  /// Passes of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
+  /// travel, the other's kernels run. Twice the workspace. 0: never
+  int64_t micro_batch_from_tokens;
+} moecl_parallel_options;
+
+typedef struct moecl_parallel_layer_info {
+  uint64_t size_bytes;
+  // Of the whole layer.
+  int64_t hidden;
+  int64_t intermediate;
+  int64_t shared_intermediate;
+  int32_t experts;
+  int32_t top_k;
+  int32_t dtype;  ///< moecl_dtype that `x` must have
+  // What was chosen.
+  int32_t strategy;   ///< moecl_strategy, never AUTO
+  int32_t placement;  ///< moecl_expert_placement
+  // Of this rank.
+  int32_t places;                ///< of experts, copies included
+  int32_t first_place;           ///< they count linearly over the ranks
+  int32_t reserved;              ///< 0
+  uint64_t weight_bytes;         ///< device memory held
+  uint64_t workspace_bytes;      ///< device memory of exchanges and of rows between kernels; grows with the tokens seen
+  uint64_t bytes_received;       ///< from other ranks in the last pass
+  uint64_t bytes_between_nodes;  ///< of those, from ranks of other nodes
+  char strategy_reason[256];
+  char placement_reason[256];  ///< also why it is not the one that was wanted
+} moecl_parallel_layer_info;
+
+/// This rank's part of a layer of a Hugging Face model directory; it reads its own experts alone. Stops the host.
+///
+/// @param layer     Decoder layer; -1: the first that has experts.
+/// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
+/// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other;
+///         unsupported  the batched layout, MC2 and all-to-all where experts are not whole
+moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
+                                       const moecl_parallel_options* parallel, const moecl_layer_options* options,
+                                       moecl_parallel_layer** out_layer);
+/// The same from raw weights, those of all experts; a rank reads its own alone. Stops the host.
+moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const moecl_layer_desc* desc,
+                                         const moecl_parallel_options* parallel, const moecl_layer_options* options,
+                                         moecl_parallel_layer** out_layer);
+/// This rank's share of other weights of the same shape and formats, into the memory of the old ones; passes before
+/// have those. Exchanges nothing, so ranks that are to agree meet (moecl_barrier) before the next pass. Stops the host.
+/// Errors: as moecl_layer_reload
+moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer);
+moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc);
+/// NULL is no error. The rank's commands must have completed. The communicator may go before.
+moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);
+/// @param out_info  Filled as far as its size_bytes reaches.
+moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, moecl_parallel_layer_info* out_info);
+
+/// out = MoE(x), on the rank's stream, by all ranks. The layer has a workspace of its own and routes itself: ids,
+/// weights and workspace of `args` stay 0. topk_ids are experts, not places.
+///
+/// Async: waits for the peers' host threads; stops the host for a device only in all-to-all, once.
+/// Empty: T = 0 takes part in the exchange.
+/// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come
+moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+#pragma once
+// Golden layers for tests of the C interface.
+#include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
+#include <moecl/moecl.h>
+#include <moecl/safetensors.hpp>
+
+#include <string>
+#include <vector>
+
+#include "tests/cases/device_memory.hpp"
+#include "tests/host/c_api.hpp"
+#include "tests/host/files.hpp"
+
+namespace moecl::test {
+
+inline const char* const golden_name = "deepseek-v3-e32k8-g8";  // uses every router option but weight_on_input
+
+inline std::string golden_dir(const std::string& name) { return data_path("goldens/" + name); }
+
+inline std::vector<double> golden_values(const std::string& name, const char* tensor_name) {
+  const SafetensorsFile file = SafetensorsFile::open(golden_dir(name) + "/golden.safetensors");
+  const HostTensor tensor = file.tensor(tensor_name);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+  return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
+}
+
+/// The weights of a golden layer as one array a kind.
+struct RawWeights {
+  std::vector<unsigned char> gate, up, down;
+  Checkpoint checkpoint = Checkpoint::open(golden_dir(golden_name));
+  MoeLayerConfig config = checkpoint.config().layer(0);
+  MoeWeights found = find_layer_weights(checkpoint, config);
+  moecl_layer_desc desc = sized<moecl_layer_desc>();
+
+  RawWeights() {
+    const auto append = [](std::vector<unsigned char>& to, const HostMatrix& matrix) {
+      const auto* from = static_cast<const unsigned char*>(matrix.data);
+      to.insert(to.end(), from, from + matrix.rows * matrix.columns * 4);
+    };
+    for (const ExpertMatrices& expert : found.experts) {
+      append(gate, expert.gate.plain);
+      append(up, expert.up.plain);
+      append(down, expert.down.plain);
+    }
+    // Written out from config.json of the case.
+    desc.hidden = 96;
+    desc.intermediate = 20;
+    desc.shared_intermediate = static_cast<std::int64_t>(found.shared.gate.rows());
+    desc.experts = 32;
+    desc.top_k = 8;
+    desc.score = MOECL_SCORE_SIGMOID;
+    desc.groups = 8;
+    desc.kept_groups = 4;
+    desc.group_score = MOECL_GROUP_SUM_OF_TOP_2;
+    desc.renormalise = 1;
+    desc.renormalise_epsilon = 1e-20F;
+    desc.scaling_factor = 2.5F;
+    desc.router = {found.router.data, MOECL_F32};
+    desc.selection_bias = {found.selection_bias.data, MOECL_F32};
+    desc.gate = {gate.data(), MOECL_F32};
+    desc.up = {up.data(), MOECL_F32};
+    desc.down = {down.data(), MOECL_F32};
+    desc.shared_gate = {found.shared.gate.plain.data, MOECL_F32};
+    desc.shared_up = {found.shared.up.plain.data, MOECL_F32};
+    desc.shared_down = {found.shared.down.plain.data, MOECL_F32};
+  }
+};
+
+}  // namespace moecl::test

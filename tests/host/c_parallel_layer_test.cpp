@@ -1,0 +1,415 @@
+// A layer over ranks through the C interface: the goldens, and the bits of the C++ layer of the same plan.
+#include <moecl/parallel_layer.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/c_golden.hpp"
+#include "tests/host/c_group.hpp"
+#include "tests/host/ranked_model.hpp"
+
+namespace moecl::test {
+namespace {
+
+using ParallelLayerHandle = Handle<moecl_parallel_layer, moecl_parallel_layer_destroy>;
+
+constexpr moecl_strategy strategies[] = {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V,
+                                         MOECL_STRATEGY_MULTICAST};
+
+/// What each rank has of a layer, and how its passes end.
+struct CLayers {
+  CGroup& on;
+  std::vector<ParallelLayerHandle> of_rank;
+
+  explicit CLayers(CGroup& group) : on(group), of_rank(group.communicators.size()) {}
+  void load(const std::string& model, const moecl_parallel_options& parallel) {
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      EXPECT_OK(moecl_parallel_layer_load(communicator, golden_dir(model).c_str(), -1, &parallel, nullptr,
+                                          of_rank[rank].out()));
+    });
+  }
+  moecl_parallel_layer_info info(std::size_t rank) const {
+    auto told = sized<moecl_parallel_layer_info>();
+    EXPECT_OK(moecl_parallel_layer_describe(of_rank[rank], &told));
+    return told;
+  }
+  /// A pass of each rank's rows of `input`; f32 outputs, also those that may be asked for.
+  struct Pass {
+    std::vector<float> out, routed;
+    std::vector<std::int32_t> ids;
+  };
+  std::vector<Pass> forward(const std::vector<std::vector<double>>& inputs,
+                            const std::vector<std::uint8_t>& finished = {}) {
+    std::vector<Pass> passes(of_rank.size());
+    on.run([&](std::size_t rank, moecl_communicator*) {
+      const moecl_parallel_layer_info layer = info(rank);
+      const std::vector<double>& x = inputs[rank];
+      const std::size_t tokens = x.size() / static_cast<std::size_t>(layer.hidden),
+                        ids = tokens * static_cast<std::size_t>(layer.top_k);
+      auto args = sized<moecl_forward_args>();
+      args.tokens = static_cast<std::int64_t>(tokens);
+      args.x = on.allocate<float>(rank, {x.begin(), x.end()});
+      args.out = on.allocate(rank, std::vector<float>(x.size()));
+      args.routed_out = on.allocate(rank, std::vector<float>(x.size()));
+      args.topk_ids = on.allocate(rank, std::vector<std::int32_t>(ids));
+      args.fault = on.allocate(rank, std::vector<std::int32_t>(4));
+      if (!finished.empty()) args.finished = on.allocate(rank, finished);
+      EXPECT_OK(moecl_parallel_layer_forward(of_rank[rank], &args));
+      EXPECT_OK(moecl_check_fault(on.streams[rank], args.fault));
+      passes[rank] = {on.read(rank, args.out, x.size()), on.read(rank, args.routed_out, x.size()),
+                      on.read<std::int32_t>(rank, args.topk_ids, ids)};
+    });
+    return passes;
+  }
+};
+
+/// Tokens of `input` for each rank: `tokens` of the dp ranks, or with own tokens of every rank.
+std::vector<std::vector<double>> dealt(const std::vector<double>& input, std::int64_t hidden, std::int32_t ranks,
+                                       const std::vector<std::int64_t>& tokens) {
+  std::vector<std::vector<double>> of_rank;
+  const std::int32_t same = ranks / static_cast<std::int32_t>(tokens.size());
+  auto next = input.begin();
+  for (const std::int64_t count : tokens) {
+    const auto end = next + count * hidden;
+    for (std::int32_t i = 0; i < same; ++i) of_rank.emplace_back(next, end);
+    next = end;
+  }
+  return of_rank;
+}
+
+struct Place {
+  const char* name;
+  bool first, last;
+};
+
+class CParallelLayerTest : public testing::TestWithParam<Place> {
+ protected:
+  std::vector<const TestDevice*> places() const {
+    std::vector<const TestDevice*> on;
+    if (GetParam().first) on.push_back(devices().front().get());
+    if (GetParam().last) on.push_back(devices().back().get());
+    return on;
+  }
+  Ranks::Places same_places() const {
+    return !GetParam().last ? Ranks::first_device : GetParam().first ? Ranks::all_platforms : Ranks::last_device;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Places, CParallelLayerTest,
+                         testing::Values(Place{"first_device", true, false}, Place{"last_device", false, true},
+                                         Place{"all_platforms", true, true}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST_P(CParallelLayerTest, GoldensWithEveryOption) {
+  using Options = moecl_parallel_options;
+  struct Case {
+    const char* model;
+    std::int32_t ranks;
+    std::vector<std::int64_t> tokens;  ///< of each dp rank, or where every rank has its own of each
+    std::function<void(Options&)> options = [](Options&) {};
+    std::function<void(ParallelPlan&, RankedOptions&)> plan = [](ParallelPlan&, RankedOptions&) {};
+    bool whole_experts = true;
+    double tolerance = 1e-5;  ///< of the golden
+  };
+  const auto sharding = [](moecl_shared_sharding shared) {
+    return Case{"qwen2-moe-e16k4",
+                4,
+                {33},
+                [=](Options& o) { o.tp = 4, o.shared_sharding = shared; },
+                [=](ParallelPlan& p, RankedOptions&) { p.shared_sharding = static_cast<SharedSharding>(shared); }};
+  };
+  const auto wire = [](moecl_wire_format format) {
+    return Case{"qwen2-moe-e16k4",
+                3,
+                {20, 0, 13},
+                [=](Options& o) { o.wire = format; },
+                [=](ParallelPlan& p, RankedOptions&) { p.wire = static_cast<WireFormat>(format); },
+                true,
+                0.1};
+  };
+  const Case cases[] = {{"qwen2-moe-e16k4", 3, {0, 7, 26}},
+                        {"deepseek-v3-e32k8-g8", 4, {9, 24}, [](Options& o) { o.tp = 2; }},
+                        {"mixtral-t0", 2, {0, 0}},
+                        {"deepseek-v3-e32k8-g8",
+                         3,
+                         {4, 3, 26},
+                         [](Options& o) { o.placement = MOECL_PLACE_ROUND_ROBIN; },
+                         [](ParallelPlan& p, RankedOptions&) {
+                           p.placement = place_experts({32, 3, 8, 0, ExpertPlacement::round_robin});
+                         }},
+                        {"qwen2-moe-e16k4",
+                         3,
+                         {11, 11, 11},
+                         [](Options& o) { o.redundant_experts = 2; },
+                         [](ParallelPlan& p, RankedOptions&) {
+                           p.placement = place_experts({16, 3, 1, 2});
+                         }},
+                        {"qwen2-moe-e16k4",
+                         2,
+                         {5, 28},
+                         [](Options& o) { o.micro_batch_from_tokens = 1; },
+                         [](ParallelPlan& p, RankedOptions&) { p.micro_batch_from_tokens = 1; }},
+                        {"qwen2-moe-e16k4",
+                         4,
+                         {9, 8, 16, 0},
+                         [](Options& o) { o.tp = 2, o.replace_allreduce = 1; },
+                         [](ParallelPlan& p, RankedOptions&) { p.replace_allreduce = true; }},
+                        {"qwen2-moe-e16k4",
+                         2,
+                         {5, 28},
+                         [](Options& o) { o.expert_sharding = MOECL_SHARD_INTERMEDIATE; },
+                         [](ParallelPlan&, RankedOptions& o) { o.sharding = ExpertSharding::intermediate; },
+                         false},
+                        sharding(MOECL_SHARED_TOKENS),
+                        sharding(MOECL_SHARED_INTERMEDIATE),
+                        wire(MOECL_WIRE_INT8),
+                        wire(MOECL_WIRE_FP8),
+                        wire(MOECL_WIRE_MXFP8)};
+  for (const Case& c : cases) {
+    const Model model(c.model);
+    CGroup on(c.ranks, 0, places());
+    CLayers layers(on);
+    for (const moecl_strategy strategy : strategies) {
+      if (!c.whole_experts && (strategy == MOECL_STRATEGY_MC2 || strategy == MOECL_STRATEGY_ALL2ALL_V)) continue;
+      auto options = sized<Options>();
+      options.strategy = strategy;
+      c.options(options);
+      SCOPED_TRACE(testing::Message() << c.model << ", strategy " << strategy << ", " << c.ranks << " ranks, case "
+                                      << &c - cases);
+      layers.load(c.model, options);
+      ASSERT_EQ(on.failure(), "");
+      const std::vector<CLayers::Pass> passes = layers.forward(dealt(model.input, model.hidden(), c.ranks, c.tokens));
+      ASSERT_EQ(on.failure(), "");
+      const moecl_parallel_layer_info info = layers.info(0);
+      EXPECT_EQ(info.strategy, strategy);
+      EXPECT_STREQ(info.strategy_reason, "asked for");
+      EXPECT_EQ(info.placement, options.placement);
+
+      std::vector<double> out, routed, ids;
+      const std::size_t same = passes.size() / c.tokens.size();
+      for (std::size_t rank = 0; rank < passes.size(); rank += same) {
+        out.insert(out.end(), passes[rank].out.begin(), passes[rank].out.end());
+        routed.insert(routed.end(), passes[rank].routed.begin(), passes[rank].routed.end());
+        ids.insert(ids.end(), passes[rank].ids.begin(), passes[rank].ids.end());
+      }
+      EXPECT_LE(relative_error(out, golden_values(c.model, "output")), c.tolerance);
+      EXPECT_LE(relative_error(routed, golden_values(c.model, "routed_output")), c.tolerance);
+
+      ParallelPlan plan;
+      RankedOptions ranked;
+      c.plan(plan, ranked);
+      plan.strategy = static_cast<StrategyKind>(strategy - 1);
+      Ranks cpp(c.ranks, same_places());
+      const Outputs expected = of_ranks(cpp, model, plan, std::max(options.tp, 1), c.tokens, false, ranked);
+      EXPECT_EQ(ids, expected.ids);
+      if (GetParam().first != GetParam().last) {
+        EXPECT_EQ(out, expected.out);
+        EXPECT_EQ(routed, expected.routed);
+      }
+    }
+  }
+}
+
+TEST_P(CParallelLayerTest, NodesHaveBytesBetweenThem) {
+  const std::string name = "deepseek-v3-e32k8-g8";
+  const std::vector<double> input = golden_values(name, "hidden_states");
+  CGroup on(4, 0, places());
+  CLayers layers(on);
+  auto options = sized<moecl_parallel_options>();
+  options.strategy = MOECL_STRATEGY_MC2;
+  options.ranks_per_node = 2;
+  layers.load(name, options);
+  const std::vector<CLayers::Pass> passes = layers.forward(dealt(input, 96, 4, {8, 8, 8, 9}));
+  std::vector<double> out;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    out.insert(out.end(), passes[rank].out.begin(), passes[rank].out.end());
+    const moecl_parallel_layer_info info = layers.info(rank);
+    EXPECT_THAT(info.strategy_reason, testing::HasSubstr("over 2 nodes of 2 ranks in two levels"));
+    // dispatch/STRATEGIES.md: the tokens of the ranks of one index with ids and weights, and a sum for each own token.
+    const std::uint64_t theirs = rank == 1 ? 9 : 8, mine = rank == 3 ? 9 : 8;
+    EXPECT_EQ(info.bytes_between_nodes, theirs * (96 * 4 + 8 * 8) + mine * 96 * 4) << "rank " << rank;
+    EXPECT_GT(info.bytes_received, info.bytes_between_nodes);
+  }
+  EXPECT_LE(relative_error(out, golden_values(name, "output")), 1e-5);
+}
+
+TEST_P(CParallelLayerTest, TellsWhatAPassTook) {
+  const std::string name = "qwen2-moe-e16k4";
+  const std::vector<double> input = golden_values(name, "hidden_states");
+  CGroup on(2, 0, places());
+  CLayers layers(on);
+  const auto syncs = [&] {
+    std::uint64_t sum = 0;
+    for (const ContextHandle& context : on.contexts) {
+      auto info = sized<moecl_context_info>();
+      EXPECT_OK(moecl_context_describe(context, &info));
+      EXPECT_GT(info.kernels_launched, 0U);
+      sum += info.host_syncs;
+    }
+    return sum;
+  };
+  for (const moecl_strategy strategy : strategies) {
+    SCOPED_TRACE(strategy);
+    auto options = sized<moecl_parallel_options>();
+    options.strategy = strategy;
+    layers.load(name, options);
+    const std::vector<std::vector<double>> inputs = dealt(input, 64, 2, {5, 28});
+    std::vector<moecl_forward_args> args(2, sized<moecl_forward_args>());
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      args[rank].tokens = static_cast<std::int64_t>(inputs[rank].size() / 64);
+      args[rank].x = on.allocate<float>(rank, {inputs[rank].begin(), inputs[rank].end()});
+      args[rank].out = on.allocate(rank, std::vector<float>(inputs[rank].size()));
+    }
+    const std::uint64_t before = syncs();
+    on.run([&](std::size_t rank, moecl_communicator*) {
+      EXPECT_OK(moecl_parallel_layer_forward(layers.of_rank[rank], &args[rank]));
+    });
+    EXPECT_EQ(syncs() - before, strategy == MOECL_STRATEGY_ALL2ALL_V ? 2U : 0U);
+    on.run([&](std::size_t rank, moecl_communicator*) { EXPECT_OK(moecl_stream_finish(on.streams[rank])); });
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const moecl_parallel_layer_info info = layers.info(rank);
+      EXPECT_EQ(info.hidden, 64);
+      EXPECT_EQ(info.experts, 16);
+      EXPECT_EQ(info.top_k, 4);
+      EXPECT_EQ(info.dtype, MOECL_F32);
+      EXPECT_EQ(info.places, 8);
+      EXPECT_EQ(info.first_place, rank == 0 ? 0 : 8);
+      EXPECT_GT(info.weight_bytes, 0U);
+      EXPECT_GT(info.workspace_bytes, 0U);
+      EXPECT_EQ(info.bytes_between_nodes, 0U);
+      EXPECT_GT(info.bytes_received, 0U);
+      if (strategy != MOECL_STRATEGY_ALL_GATHER) continue;
+      // dispatch/STRATEGIES.md: the other rank's tokens with ids and weights, and its sums for this rank's.
+      const std::uint64_t mine = rank == 0 ? 5 : 28, theirs = 33 - mine;
+      EXPECT_EQ(info.bytes_received, theirs * (64 * 4 + 8 * 4) + mine * 64 * 4);
+    }
+  }
+}
+
+TEST(CParallelLayer, ChoosesByTheTokensThatWillCome) {
+  CGroup on(2);
+  CLayers layers(on);
+  auto options = sized<moecl_parallel_options>();
+  options.max_tokens = 512;
+  layers.load("qwen2-moe-e16k4", options);
+  EXPECT_EQ(layers.info(0).strategy, MOECL_STRATEGY_MC2);
+  EXPECT_THAT(layers.info(0).strategy_reason, testing::HasSubstr("at most 512 tokens a dp rank fit windows of 512"));
+  options.max_tokens = 513;
+  options.placement = MOECL_PLACE_ROUND_ROBIN;
+  layers.load("qwen2-moe-e16k4", options);
+  EXPECT_EQ(layers.info(1).strategy, MOECL_STRATEGY_ALL2ALL_V);
+  EXPECT_THAT(layers.info(1).strategy_reason, testing::HasSubstr("513 tokens on a dp rank exceed"));
+  EXPECT_EQ(layers.info(1).placement, MOECL_PLACE_LINEAR);
+  EXPECT_THAT(layers.info(1).placement_reason, testing::HasSubstr("round robin"));
+}
+
+TEST(CParallelLayer, TakesRawWeightsOtherWeightsAndFinishedTokens) {
+  RawWeights raw;
+  const std::vector<double> input = golden_values(golden_name, "hidden_states"),
+                            golden = golden_values(golden_name, "output");
+  CGroup on(3);
+  CLayers layers(on);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    ASSERT_OK(moecl_parallel_layer_create(communicator, &raw.desc, nullptr, nullptr, layers.of_rank[rank].out()));
+  });
+  const auto output = [&](const std::vector<std::uint8_t>& finished = {}) {
+    std::vector<double> all;
+    for (const CLayers::Pass& pass : layers.forward(dealt(input, 96, 3, {11, 11, 11}), finished)) {
+      all.insert(all.end(), pass.out.begin(), pass.out.end());
+      if (finished.empty()) continue;
+      EXPECT_THAT(pass.ids, testing::Each(-1));
+      EXPECT_THAT(pass.routed, testing::Each(0));
+    }
+    return all;
+  };
+  const std::vector<double> first = output();
+  EXPECT_LE(relative_error(first, golden), 1e-5);
+  output(std::vector<std::uint8_t>(11, 1));
+
+  std::reverse(raw.down.begin(), raw.down.end());  // other numbers, whatever their bytes say
+  for (auto number = raw.down.begin(); number != raw.down.end(); number += 4) std::reverse(number, number + 4);
+  for (const ParallelLayerHandle& layer : layers.of_rank) EXPECT_OK(moecl_parallel_layer_replace(layer, &raw.desc));
+  EXPECT_GT(relative_error(output(), golden), 1e-2);
+  const std::string dir = golden_dir(golden_name), other = golden_dir("mixtral-e8k2");
+  for (const ParallelLayerHandle& layer : layers.of_rank)
+    EXPECT_OK(moecl_parallel_layer_reload(layer, dir.c_str(), -1));
+  EXPECT_EQ(output(), first);
+  raw.desc.experts = 31;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "31 experts, the layer has 32",
+               moecl_parallel_layer_replace(layers.of_rank[0], &raw.desc));
+  EXPECT_NE(moecl_parallel_layer_reload(layers.of_rank[0], other.c_str(), -1), MOECL_OK);
+  EXPECT_EQ(output(), first);  // the group is whole
+}
+
+TEST(CParallelLayer, RefusesWhatCannotBe) {
+  const std::string dir = golden_dir("qwen2-moe-e16k4");
+  using Options = moecl_parallel_options;
+  /// A refusal ends the group, so that nobody waits for this rank.
+  const auto refuses = [&](moecl_status status, const char* text, const std::function<void(Options&)>& spoil) {
+    SCOPED_TRACE(text);
+    CGroup on(2);
+    auto options = sized<Options>();
+    spoil(options);
+    ParallelLayerHandle layer;
+    EXPECT_FAILS(status, text,
+                 moecl_parallel_layer_load(on.communicators[1], dir.c_str(), -1, &options, nullptr, layer.out()));
+    EXPECT_EQ(layer, nullptr);
+    EXPECT_THAT(on.failure(), testing::AllOf(testing::StartsWith("rank 1: "), testing::HasSubstr(text)));
+  };
+  const moecl_status invalid = MOECL_INVALID_ARGUMENT;
+  refuses(invalid, "size_bytes is 0", [](Options& o) { o.size_bytes = 0; });
+  refuses(invalid, "parallel.strategy: 5 is not in [0, 4]", [](Options& o) { o.strategy = 5; });
+  refuses(invalid, "parallel.expert_sharding: 2 is not in [0, 1]", [](Options& o) { o.expert_sharding = 2; });
+  refuses(invalid, "parallel.placement: -1 is not in [0, 1]", [](Options& o) { o.placement = -1; });
+  refuses(invalid, "parallel.wire: 4 is not in [0, 3]", [](Options& o) { o.wire = 4; });
+  refuses(invalid, "parallel.shared_sharding: 3 is not in [0, 2]", [](Options& o) { o.shared_sharding = 3; });
+  refuses(invalid, "parallel.tp: 3 does not divide 2 ranks", [](Options& o) { o.tp = 3; });
+  refuses(invalid, "parallel.reserved: 1 is not 0", [](Options& o) { o.reserved = 1; });
+  refuses(invalid, "redundant", [](Options& o) { o.redundant_experts = 1; });
+  refuses(invalid, "micro_batch_from_tokens: -1 is negative", [](Options& o) { o.micro_batch_from_tokens = -1; });
+  refuses(invalid, "-4 tokens", [](Options& o) { o.max_tokens = -4; });
+  refuses(invalid, "nodes of 3 do not divide 2 ranks", [](Options& o) { o.ranks_per_node = 3; });
+  refuses(invalid, "ranks that divide every expert have all of them",
+          [](Options& o) { o.expert_sharding = MOECL_SHARD_INTERMEDIATE, o.redundant_experts = 2; });
+  refuses(MOECL_UNSUPPORTED, "strategy mc2: sends tokens to whole experts",
+          [](Options& o) { o.expert_sharding = MOECL_SHARD_INTERMEDIATE, o.strategy = MOECL_STRATEGY_MC2; });
+  refuses(MOECL_UNSUPPORTED, "each needs the shared experts whole",
+          [](Options& o) { o.tp = 2, o.replace_allreduce = 1, o.shared_sharding = MOECL_SHARED_TOKENS; });
+
+  moecl_parallel_layer* made = nullptr;
+  EXPECT_FAILS(invalid, "communicator: the pointer is null",
+               moecl_parallel_layer_load(nullptr, dir.c_str(), -1, nullptr, nullptr, &made));
+  EXPECT_FAILS(invalid, "layer: the pointer is null", moecl_parallel_layer_forward(nullptr, nullptr));
+  EXPECT_FAILS(invalid, "layer: the pointer is null", moecl_parallel_layer_reload(nullptr, dir.c_str(), -1));
+  EXPECT_FAILS(invalid, "layer: the pointer is null", moecl_parallel_layer_describe(nullptr, nullptr));
+}
+
+TEST(CParallelLayer, ARefusedPassEndsTheGroup) {
+  const auto refuses = [](const char* text, const std::function<void(moecl_forward_args&, moecl_device_array)>& spoil) {
+    SCOPED_TRACE(text);
+    CGroup on(2);
+    CLayers layers(on);
+    layers.load("qwen2-moe-e16k4", sized<moecl_parallel_options>());
+    on.run([&](std::size_t rank, moecl_communicator*) {
+      auto args = sized<moecl_forward_args>();
+      args.tokens = 2;
+      args.x = on.allocate(rank, std::vector<float>(128));
+      args.out = on.allocate(rank, std::vector<float>(128));
+      if (rank == 1) spoil(args, args.out);
+      const moecl_status status = moecl_parallel_layer_forward(layers.of_rank[rank], &args);
+      EXPECT_EQ(status, rank == 1 ? MOECL_INVALID_ARGUMENT : MOECL_DEADLINE_EXCEEDED);
+      EXPECT_THAT(moecl_last_error_message(), testing::HasSubstr(text));
+    });
+    EXPECT_THAT(on.failure(), testing::StartsWith("rank 1: "));
+  };
+  using Args = moecl_forward_args&;
+  refuses("ids, weights: a layer over ranks routes", [](Args a, moecl_device_array any) { a.ids = any; });
+  refuses("workspace: a layer over ranks has", [](Args a, moecl_device_array any) { a.workspace = any; });
+  refuses("x: 3 rows of 256 bytes do not fit", [](Args a, moecl_device_array) { a.tokens = 3; });
+  const CallersQueue other(*devices()[0]);
+  cl_mem foreign = clCreateBuffer(other.context, CL_MEM_READ_WRITE, 4, nullptr, nullptr);
+  refuses("finished: the cl_mem belongs to another cl_context",
+          [&](Args a, moecl_device_array) { a.finished.memory = foreign; });
+  clReleaseMemObject(foreign);
+}
+
+}  // namespace
+}  // namespace moecl::test
