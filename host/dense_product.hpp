@@ -30,7 +30,7 @@ class DenseProduct {
   bool takes_codes() const noexcept { return packed_.present(); }
   /// How rows that only this product reads are best stored.
   DType row_dtype(const DeviceCaps& caps) const {
-    return row_major_.present() ? DType::f32 : grouped_gemm::row_dtype(packed_.type(), caps);
+    return row_major_.present() ? DType::f32 : grouped_gemm::row_dtype(packed_.type(), dtype_, caps);
   }
   std::uint64_t weight_bytes() const noexcept { return memory_.size_bytes() + packed_.size_bytes(); }
   /// How the weights are stored, for reports.

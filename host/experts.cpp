@@ -32,7 +32,7 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
   activated_quant_ = RowQuant(stream, options.activations, experts.front().down_input_scale, codes);
   if (!segments_.empty() && !activated_quant_.present())
-    activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), stream.device->caps);
+    activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, stream.device->caps);
 }
 
 void Experts::expect(const std::vector<ExpertMatrices>& experts) const {

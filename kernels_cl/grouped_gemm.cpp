@@ -171,8 +171,10 @@ std::string options_of(const Kernel& kernel, const Args& args) {
   if (args.activation)
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
-  if (kernel.extension == &mma || kernel.extension == &wgmma)
-    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d}", is_aligned(args.a, 8), is_aligned(args.out, 4));
+  if (on_tensor_cores(kernel))
+    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d}",
+                           is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype))),
+                           is_aligned(args.out, 4));
   return options;
 }
 
@@ -200,9 +202,13 @@ const std::vector<Variant>& variants() {
   return *list;
 }
 
-DType row_dtype(CodeType weights, const DeviceCaps& caps) {
-  if (!mma.offered(caps)) return DType::f32;
-  return weights == CodeType::bf16 ? DType::bf16 : weights == CodeType::f16 ? DType::f16 : DType::f32;
+DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
+  Args args;
+  args.weights.type = weights;
+  args.a.dtype = weights == CodeType::bf16 ? DType::bf16 : weights == CodeType::f16 ? DType::f16 : dtype;
+  const bool multiplies =
+      (mma.offered(caps) && mma.multiplies(args)) || (mma_codes.offered(caps) && mma_codes.multiplies(args));
+  return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {

@@ -47,13 +47,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
 #pragma unroll
       for (int m = 0; m < TILES_M; ++m) {
         const int row = (warp_m * TILES_M + m) * 16 + lane % 16;
-        LOAD_MATRICES("", a_tile[m], stage + row * ROW_BYTES + ((part * 2 + lane / 16) ^ row % 8) * 16);
+        LOAD_MATRICES("", a_tile[m], stage + row * LINE + ((part * 2 + lane / 16) ^ row % 8) * 16);
       }
 #pragma unroll
       for (int p = 0; p < TILE_PANELS; ++p) {
         const int row = part * 16 + lane % 16;
         LOAD_MATRICES(".trans", w_tile[p],
-                      stage + A_BYTES + p * PANEL_BYTES + row * ROW_BYTES + ((warp_n * 2 + lane / 16) ^ row % 8) * 16);
+                      stage + A_BYTES + p * BLOCK_BYTES + row * LINE + ((warp_n * 2 + lane / 16) ^ row % 8) * 16);
       }
 #pragma unroll
       for (int m = 0; m < TILES_M; ++m)

@@ -3,6 +3,7 @@
 #include <moecl/grouped_gemm.hpp>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
 
@@ -10,7 +11,7 @@
 
 namespace moecl::source {
 extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_gemv, grouped_gemm_local, grouped_gemm_mma,
-    grouped_gemm_wgmma;
+    grouped_gemm_wgmma, grouped_gemm_codes;
 }
 
 namespace moecl::grouped_gemm {
@@ -36,6 +37,32 @@ inline bool is_tensor_core_product(const Args& args) {
          !args.weights.grouped() && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
 }
 
+inline bool is_f8(DType type) { return type == DType::f8_e4m3 || type == DType::f8_e5m2; }
+/// Whether scales for such groups of K fit the steps that tensor cores take with rows of so many bits.
+inline bool is_step_group(std::int64_t group, std::int64_t row_bits) {
+  const std::int64_t step = 1024 / row_bits, product = 256 / row_bits;
+  return group == 0 || (group % product == 0 && (step % group == 0 || group % step == 0));
+}
+/// What tensor cores multiply where the weights are codes, in the type of the rows.
+inline bool is_code_product(const Args& args) {
+  const PackedWeights& weights = args.weights;
+  const auto one_of = [&weights](std::initializer_list<CodeType> types) {
+    return std::find(types.begin(), types.end(), weights.type) != types.end();
+  };
+  const bool wide = args.a.dtype == DType::f16 || args.a.dtype == DType::bf16;
+  const bool types =
+      (args.a.dtype == DType::i8 && args.a_zero_point == 0 && one_of({CodeType::i8, CodeType::i4})) ||
+      (args.a.dtype == DType::f8_e4m3 && one_of({CodeType::f8_e4m3})) ||
+      (args.a.dtype == DType::f8_e5m2 && one_of({CodeType::f8_e5m2})) ||
+      (wide && one_of({CodeType::i8, CodeType::i4, CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1}));
+  const std::int64_t bits = wide ? 16 : 8, group = weights.grouped() ? weights.group : 0;
+  const auto [fewer, more] = std::minmax(group, args.a_group);
+  const bool groups = is_step_group(group, bits) && is_step_group(args.a_group, bits) &&
+                      (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
+                      (!weights.zero.present() || (wide && group % 32 == 0));
+  return types && groups && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
+}
+
 /// Instructions beside those of T0, and what they multiply.
 struct Extension {
   bool (*offered)(const DeviceCaps& caps);
@@ -56,6 +83,16 @@ inline constexpr Extension wgmma{
     "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, rows of `a` from multiples of 8 "
     "elements, where a driver builds for sm_90a"};
 
+inline constexpr Extension mma_codes{[](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; },
+                                     [](const Args& args) { return !is_f8(args.a.dtype) && is_code_product(args); },
+                                     "f16 or bf16 x i8, i4, f8 or f4, or i8 x i8 or i4, to f32, f16 or bf16, in groups "
+                                     "of K that fit its steps, on NVIDIA "
+                                     "compute capability 8.0"};
+inline constexpr Extension mma_f8{
+    [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
+    [](const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); },
+    "f8 x f8 of one type to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA compute capability 8.9"};
+
 inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
 
 /// How a variant is compiled and launched. Of those that an extension offers, `select` takes the first that fits.
@@ -75,8 +112,12 @@ struct Kernel {
   bool persistent = false;            ///< a work-group a compute unit takes tiles in turn
 };
 
+/// Those of lib/tensor_tile.clh.
+inline bool on_tensor_cores(const Kernel& kernel) { return kernel.panels > 1; }
 /// A stage of lib/tensor_tile.clh: 64 k of `rows` rows and `panels` panels.
 constexpr std::uint64_t stage_bytes(std::uint64_t rows, std::uint64_t panels) { return (rows + panels * 64) * 64 * 2; }
+/// The same of codes, for rows of 8 bits.
+constexpr std::uint64_t code_stage_bytes(std::uint64_t rows) { return (rows + 2 * 64) * 128; }
 /// What grouped_gemm_wgmma has beside its stages.
 constexpr std::uint64_t wgmma_bytes = 8 * 16 * 40 * 4 + 2 * 4 * 8;
 
@@ -102,6 +143,14 @@ inline constexpr Kernel kernels[] = {
      &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 128, " -DSTAGES=4", 384, 4 * stage_bytes(128, 4) + wgmma_bytes, 1, false, &wgmma, any_rows, 4, true},
     {{"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"},
      &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, false, &mma, any_rows, 2},
+    {{"nv_sm80_codes_16", "few rows on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16) + 64, 1, false, &mma_codes, 16, 2},
+    {{"nv_sm80_codes_64", "many rows: the same in 128 x 64 sums"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64) + 256, 1, false, &mma_codes, any_rows, 2},
+    {{"nv_sm89_f8_16", "few rows of f8 with f8"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16) + 64, 1, false, &mma_f8, 16, 2},
+    {{"nv_sm89_f8_64", "many rows of f8 with f8"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64) + 256, 1, false, &mma_f8, any_rows, 2},
 };
 // clang-format on
 

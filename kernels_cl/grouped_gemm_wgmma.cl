@@ -22,9 +22,9 @@
 #define TEXT(x) TEXT_(x)
 
 // Where an operand starts in local memory, with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart, and panels
-// PANEL_BYTES.
+// BLOCK_BYTES.
 inline ulong operand(uint address) {
-  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(PANEL_BYTES >> 4) << 16 | (ulong)(1024 >> 4) << 32 | (ulong)1 << 62;
+  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(BLOCK_BYTES >> 4) << 16 | (ulong)(1024 >> 4) << 32 | (ulong)1 << 62;
 }
 
 #define REGISTERS(x)                                                                                          \
@@ -130,8 +130,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const int warp = item / 32 - 4, half_group = warp / 4;
   const int warp_row = TILE_ROWS == 128 ? warp * 16 : warp % 4 * 16;
   const int warp_column = TILE_ROWS == 128 ? 0 : half_group * WARP_PANELS * PANEL;
-  const uint rows_at = TILE_ROWS == 128 ? half_group * 64 * ROW_BYTES : 0;
-  const uint panels_at = A_BYTES + (TILE_ROWS == 128 ? 0 : half_group * WARP_PANELS * PANEL_BYTES);
+  const uint rows_at = TILE_ROWS == 128 ? half_group * 64 * LINE : 0;
+  const uint panels_at = A_BYTES + (TILE_ROWS == 128 ? 0 : half_group * WARP_PANELS * BLOCK_BYTES);
   __local float* const piece = pieces + warp * 16 * PIECE_PITCH;
   const uint fragment = shared_address(piece + lane / 4 * PIECE_PITCH + lane % 4 * 2);
   Ring ring = {0, 0};
@@ -147,7 +147,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
       WGMMA_FENCE;
 #pragma unroll
       for (int part = 0; part < K_STEP / 16; ++part)
-        WGMMA(operand(stage + rows_at + part * 32), operand(stage + panels_at + part * 16 * ROW_BYTES), step + part);
+        WGMMA(operand(stage + rows_at + part * 32), operand(stage + panels_at + part * 16 * LINE), step + part);
       WGMMA_COMMIT;
       WGMMA_WAIT(1);
       if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);

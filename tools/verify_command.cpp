@@ -48,7 +48,7 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
 /// Rows between products are rounded to bf16 where tensor cores multiply them: by 2^-9 of an element.
 double tolerance_of_rows(const SessionReport& report, DType dtype) {
   const auto rounds = [](const DeviceCaps& caps) {
-    return grouped_gemm::row_dtype(CodeType::bf16, caps) == DType::bf16;
+    return grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, caps) == DType::bf16;
   };
   return dtype == DType::bf16 && std::any_of(report.devices.begin(), report.devices.end(), rounds) ? 0x1p-8 : 0;
 }

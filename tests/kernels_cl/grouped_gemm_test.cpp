@@ -221,9 +221,36 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   EXPECT_EQ(chosen(hopper, 97), "nv_sm80_64");
   args.weights.type = CodeType::f16;
   EXPECT_EQ(chosen(hopper, 97), "t0_local");
-  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f16, ampere), DType::f16);
-  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i8, ampere), DType::f32);
-  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DeviceCaps()), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f16, DType::f32, ampere), DType::f16);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f32, DType::f32, ampere), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i4, DType::f32, ampere), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i4, DType::bf16, ampere), DType::bf16);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f6_e2m3, DType::bf16, ampere), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, DeviceCaps()), DType::f32);
+}
+
+TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
+  grouped_gemm::Args args;
+  args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
+  args.out.dtype = DType::f32, args.a.rank = args.out.rank = 2;
+  DeviceCaps ampere, hopper;
+  ampere.type = hopper.type = DeviceType::gpu;
+  ampere.nv_compute_capability = 80, hopper.nv_compute_capability = 90;
+  const auto chosen = [&](const DeviceCaps& caps, DType a, CodeType weights, std::int64_t rows = 16) {
+    args.a.dtype = a, args.weights.type = weights;
+    return grouped_gemm::select(args, {"", rows}, caps);
+  };
+  EXPECT_EQ(chosen(ampere, DType::bf16, CodeType::i4), "nv_sm80_codes_16");
+  EXPECT_EQ(chosen(ampere, DType::i8, CodeType::i8, 17), "nv_sm80_codes_64");
+  EXPECT_EQ(chosen(ampere, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "nv_sm89_f8_16");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e5m2), "t0_gemv");
+  EXPECT_EQ(chosen(hopper, DType::f32, CodeType::i4), "t0_gemv");
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::f8_e4m3), "t0_gemv");
+  args.a_group = 128;
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "nv_sm89_f8_16");
+  args.a_group = 48;  // neither divides 128 nor is a multiple
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
 }
 
 TEST_P(GroupedGemmTest, SaysWhyItRejects) {

@@ -89,14 +89,35 @@ TEST_P(QuantizedGemmTest, TakesOddSizesAndManyRows) {
     check({CodeType::f4_e2m1, DType::u8, 32}, {1, 9}, n, k);
 }
 
+// What tensor cores take, in the steps and tails of theirs.
+TEST_P(QuantizedGemmTest, MultipliesShortRowsWithCodes) {
+  for (const DType rows : {DType::f16, DType::bf16}) {
+    for (const CodeType type : {CodeType::i8, CodeType::i4, CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1})
+      check({type, {}}, {3, 0, 8, 70}, 200, 165, rows);
+    check({CodeType::u4, DType::f16, 128, 0, true, 1, CodePlacing::words_n_awq}, {3, 0, 17}, 136, 300, rows);
+    check({CodeType::i4, DType::bf16, 32}, {3, 0, 66}, 130, 300, rows);
+    check({CodeType::u8, DType::f32, 32, 0, true, 1, CodePlacing::along_k, 1}, {3, 0, 8}, 67, 300, rows);
+    check({CodeType::f4_e2m1, DType::u8, 32}, {66, 1}, 67, 200, rows);
+    check({CodeType::f4_e2m1, DType::f8_e4m3, 16}, {3, 0, 20}, 67, 200, rows);
+    check({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, {3, 0, 8}, 200, 200, rows);
+  }
+}
+
 TEST_P(QuantizedGemmTest, MultipliesInt8WithInt4) {
   check({CodeType::i4, {}}, {3, 0, 8}, 67, 70, DType::i8);
   check({CodeType::i4, DType::bf16, 32}, {3, 0, 8}, 67, 70, DType::i8);
   check({CodeType::i8, DType::f32, 32}, {3, 0, 8}, 67, 70, DType::i8);
+  for (const CodeType type : {CodeType::i8, CodeType::i4}) {
+    check({type, {}}, {3, 0, 8, 70}, 200, 305, DType::i8);
+    check({type, DType::f16, 128}, {3, 0, 66}, 200, 305, DType::i8);
+  }
 }
 
 TEST_P(QuantizedGemmTest, MultipliesRowsOfCodesWithScalesOfGroups) {
   check_rows({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, DType::f8_e4m3, DType::f32, 128, 200);
+  check_rows({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, DType::f8_e4m3, DType::f32, 128, 390);
+  check_rows({CodeType::f8_e4m3, DType::u8, 32}, DType::f8_e4m3, DType::u8, 32, 290);
+  check_rows({CodeType::f8_e5m2, DType::f32, 64}, DType::f8_e5m2, DType::f32, 128, 290);
   check_rows({CodeType::f4_e2m1, DType::u8, 32}, DType::u8, DType::u8, 32, 97);
   check_rows({CodeType::f4_e2m1, DType::f8_e4m3, 16}, DType::u8, DType::f8_e4m3, 16, 70);
   check_rows({CodeType::f4_e2m1, DType::u8, 32}, DType::f8_e4m3, DType::u8, 32, 70);
