@@ -47,6 +47,7 @@ Minifloat minifloat_of(CodeType type) {
 /// Code numbers of one group and what they are multiplied by.
 struct Group {
   float scale = 1;
+  float factor = 0;             ///< NVFP4 multiplies by it; elsewhere numbers are divided by the scale
   std::uint8_t scale_code = 0;  ///< where scales are e8m0 or e4m3
   int zero = 0;
 };
@@ -68,8 +69,10 @@ class Quantizer {
       group.scale_code = amax > 0 ? mx_exponent(amax) : 0;
       group.scale = e8m0_to_f32(group.scale_code);
     } else if (to_.scale == ScaleFormat::e4m3) {
-      group.scale_code = fp8_e4m3fn.encode(global_ * (amax / 6));
-      group.scale = fp8_e4m3fn.decode(group.scale_code) / global_;
+      group.scale_code = fp8_e4m3fn.encode(global_ * amax / 6);
+      const float scale = fp8_e4m3fn.decode(group.scale_code);
+      group.scale = scale / global_;
+      group.factor = scale > 0 ? global_ / scale : 0;
     } else if (to_.zero_points) {
       const float low = std::min(least, 0.0F), steps = static_cast<float>((1 << bits(type_)) - 1);
       group.scale = (std::max(most, 0.0F) - low) / steps;
@@ -81,6 +84,7 @@ class Quantizer {
     return group;
   }
   unsigned code(float value, const Group& group) const {
+    if (to_.scale == ScaleFormat::e4m3) return format_.encode(value * group.factor);
     if (!integer_) return format_.encode(group.scale > 0 ? value / group.scale : 0.0F);
     const int q = group.scale > 0 ? static_cast<int>(std::nearbyint(value / group.scale)) : 0;
     const int least = to_.zero_points ? least_code() : group.zero - largest_code();
