@@ -6,51 +6,13 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "tests/devices.hpp"
 #include "tests/host/files.hpp"
-#include "tests/oracle/quantize_groups.hpp"
-#include "tests/oracle/weight_matrix.hpp"
+#include "tests/host/layer_run.hpp"
+#include "tests/oracle/moe_block.hpp"
 
 namespace moecl::test {
 namespace {
-
-using quantize_groups::ScaleRule;
-
-/// What the codes of a row stand for.
-std::vector<float> quantized(const std::vector<float>& row, const OperandQuant& how, float static_scale) {
-  quantize_groups::Args rules;
-  rules.format = *how.type;
-  rules.rule = how.scale == ScaleFormat::e8m0   ? ScaleRule::mx_floor
-               : how.scale == ScaleFormat::e4m3 ? ScaleRule::e4m3
-               : how.static_scale               ? ScaleRule::given
-                                                : ScaleRule::ratio;
-  if (rules.rule == ScaleRule::e4m3 && how.static_scale) rules.global_scale = 1 / static_scale;
-  if (rules.rule == ScaleRule::given) rules.quotient = quantize_groups::Quotient::reciprocal;
-  const std::size_t group =
-      how.group.columns == ScaleGroup::whole ? row.size() : static_cast<std::size_t>(how.group.columns);
-  std::vector<float> values;
-  for (std::size_t first = 0; first < row.size(); first += group) {
-    const std::vector<float> part(row.begin() + static_cast<std::ptrdiff_t>(first),
-                                  row.begin() + static_cast<std::ptrdiff_t>(std::min(first + group, row.size())));
-    const std::vector<float> numbers = oracle::quantize_group(part, rules, static_scale).values;
-    values.insert(values.end(), numbers.begin(), numbers.end());
-  }
-  return values;
-}
-
-std::vector<float> product(const WeightMatrix& weights, const std::vector<float>& x) {
-  std::vector<float> out;
-  for (std::int64_t n = 0; n < weights.rows(); ++n) {
-    double sum = 0;
-    for (std::int64_t k = 0; k < weights.columns(); ++k)
-      sum += weight_element(weights, n, k) * x[static_cast<std::size_t>(k)];
-    out.push_back(static_cast<float>(sum));
-  }
-  return out;
-}
 
 class ActivationQuantTest : public OnEveryDevice {
  protected:
@@ -65,40 +27,12 @@ class ActivationQuantTest : public OnEveryDevice {
     x_.assign(x.begin(), x.end());
   }
 
-  struct Outputs {
-    std::vector<double> out, ids, weights;
-  };
   Outputs run(const MoeLayerOptions& options) const {
-    const MoeLayer layer(device().stream, config_.shape, weights_, options);
-    const std::int64_t hidden = config_.shape.hidden;
-    const GuardedTensor x(device(), DType::f32, {rows, hidden}, x_), out(device(), DType::f32, {rows, hidden}),
-        ids(device(), DType::i32, {rows, 2}), weights(device(), DType::f32, {rows, 2});
-    const Buffer workspace(*device().context, layer.workspace_bytes(rows));
-    MoeLayer::Forward args;
-    args.x = x;
-    args.out = out;
-    args.topk_ids = ids;
-    args.topk_weights = weights;
-    args.workspace = workspace.view();
-    layer.forward(device().stream, args);
-    return {out.values(), ids.values(), weights.values()};
+    return run_layer(device(), MoeLayer(device().stream, config_.shape, weights_, options), {x_.begin(), x_.end()});
   }
   /// Of the router's choice in `chosen`, which plain activations decide.
   std::vector<double> expected(const OperandQuant& how, const Outputs& chosen) const {
-    const auto hidden = static_cast<std::size_t>(config_.shape.hidden);
-    std::vector<double> out(x_.size());
-    for (std::size_t slot = 0; slot < chosen.ids.size(); ++slot) {
-      const ExpertMatrices& expert = weights_.experts[static_cast<std::size_t>(chosen.ids[slot])];
-      const auto first = x_.begin() + static_cast<std::ptrdiff_t>(slot / 2 * hidden);
-      const std::vector<float> x = quantized({first, first + static_cast<std::ptrdiff_t>(hidden)}, how, static_scale);
-      std::vector<float> gate = product(expert.gate, x);
-      const std::vector<float> up = product(expert.up, x);
-      for (std::size_t i = 0; i < gate.size(); ++i)
-        gate[i] = static_cast<float>(gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i]);
-      const std::vector<float> y = product(expert.down, quantized(gate, how, static_scale));
-      for (std::size_t h = 0; h < hidden; ++h) out[slot / 2 * hidden + h] += chosen.weights[slot] * y[h];
-    }
-    return out;
+    return oracle::moe_block({config_.shape, weights_, how, {}}, x_, chosen.ids, chosen.weights).out;
   }
 
   static constexpr std::int64_t rows = 9;

@@ -15,8 +15,8 @@
 #include <set>
 
 #include "host/model_families.hpp"
-#include "tests/devices.hpp"
 #include "tests/host/files.hpp"
+#include "tests/host/layer_run.hpp"
 
 namespace moecl::test {
 namespace {
@@ -540,15 +540,7 @@ TEST_P(FamilyLayersTest, ComputeWhatTheFamilysFormulasSay) {
     }
 
     const MoeLayer layer(device().stream, config.shape, find_layer_weights(checkpoint, config));
-    const GuardedTensor x = upload(device(), DType::f32, {tokens, hidden}, input);
-    const GuardedTensor out(device(), DType::f32, {tokens, hidden});
-    const Buffer workspace(*device().context, layer.workspace_bytes(tokens));
-    MoeLayer::Forward args;
-    args.x = x;
-    args.out = out;
-    args.workspace = workspace.view();
-    layer.forward(device().stream, args);
-    EXPECT_LE(relative_error(out.values(), expected), 1e-5);
+    EXPECT_LE(relative_error(run_layer(device(), layer, input).out, expected), 1e-5);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "tests/devices.hpp"
 #include "tests/host/files.hpp"
+#include "tests/host/layer_run.hpp"
 #include "tests/runtime/blocking_calls.hpp"
 
 namespace moecl::test {
@@ -45,35 +46,7 @@ struct Fixture {
   }
 };
 
-struct Outputs {
-  std::vector<double> out, routed, logits, ids, weights;
-};
-
-/// One pass with all optional outputs, over a poisoned workspace.
-Outputs forward(const Fixture& f, const std::vector<double>& input) {
-  const StreamView stream = f.device.stream;
-  const auto tokens = static_cast<std::int64_t>(input.size()) / f.hidden();
-  const std::int32_t top_k = f.config.shape.router.top_k;
-  const GuardedTensor x = upload(f.device, f.layer.options().dtype, {tokens, f.hidden()}, input);
-  const GuardedTensor out(f.device, DType::f32, {tokens, f.hidden()}),
-      routed(f.device, DType::f32, {tokens, f.hidden()});
-  const GuardedTensor logits(f.device, DType::f32, {tokens, f.config.shape.experts});
-  const GuardedTensor ids(f.device, DType::i32, {tokens, top_k}), weights(f.device, DType::f32, {tokens, top_k});
-  const GuardedTensor workspace(f.device, DType::u8, {static_cast<std::int64_t>(f.layer.workspace_bytes(tokens)) + 64});
-  MoeLayer::Forward args;
-  args.x = x;
-  args.out = out;
-  args.router_logits = logits;
-  args.topk_ids = ids;
-  args.topk_weights = weights;
-  args.routed_out = routed;
-  // Aligned inside the guarded memory: the workspace's ranges are.
-  args.workspace =
-      workspace.view().buffer.slice(64 - workspace.view().buffer.offset_bytes % 64, f.layer.workspace_bytes(tokens));
-  f.layer.forward(stream, args);
-  workspace.check_guards();
-  return {out.values(), routed.values(), logits.values(), ids.values(), weights.values()};
-}
+Outputs forward(const Fixture& f, const std::vector<double>& input) { return run_layer(f.device, f.layer, input); }
 
 class MoeLayerTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(MoeLayerTest);

@@ -1,50 +1,18 @@
 // Plain experts quantized on the device while they are loaded: the layer of the same numbers quantized on the host.
 #include <gmock/gmock.h>
 
-#include <cmath>
-#include <deque>
 #include <limits>
 
-#include "host/weight_quantizer.hpp"
 #include "tests/devices.hpp"
+#include "tests/host/host_codes.hpp"
 #include "tests/host/ranked_model.hpp"
-#include "tests/oracle/weight_matrix.hpp"
 
 namespace moecl::test {
 namespace {
 
-/// The host's codes of a layer's experts, and how far they are from the numbers.
-struct HostCodes {
-  MoeWeights weights;
-  QuantizationError error;
-
-  HostCodes(const MoeWeights& plain, const OperandQuant& to) : weights(plain) {
-    for (ExpertMatrices& expert : weights.experts)
-      for (WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down}) {
-        const HostMatrix numbers = matrix->plain;
-        *matrix = memory_.emplace_back(quantize_weights(numbers, to)).matrix;
-        for (std::int64_t n = 0; n < numbers.rows; ++n)
-          for (std::int64_t k = 0; k < numbers.columns; ++k) add(matrix_element(numbers, n, k), *matrix, n, k);
-      }
-  }
-
- private:
-  void add(double number, const WeightMatrix& codes, std::int64_t n, std::int64_t k) {
-    const double difference = weight_element(codes, n, k) - number;
-    error.add({std::abs(difference), std::abs(number), difference * difference, number * number});
-  }
-  std::deque<QuantizedWeights> memory_;
-};
-
 class QuantizeOnLoadTest : public OnEveryDevice {
  protected:
-  Outputs run(const Model& model, const MoeLayer& layer) const {
-    const Buffer workspace(*device().context, layer.workspace_bytes(model.tokens()));
-    return forward<MoeLayer::Forward>(device().stream, model, 0, model.tokens(), [&](MoeLayer::Forward& args) {
-      args.workspace = workspace.view();
-      layer.forward(device().stream, args);
-    });
-  }
+  Outputs run(const Model& model, const MoeLayer& layer) const { return run_layer(device(), layer, model.input); }
 };
 MOECL_ON_EVERY_DEVICE(QuantizeOnLoadTest);
 

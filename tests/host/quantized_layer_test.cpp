@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tests/cases/quantized_matrices.hpp"
-#include "tests/devices.hpp"
+#include "tests/host/layer_run.hpp"
 
 namespace moecl::test {
 namespace {
@@ -71,13 +71,7 @@ class Weights {
 class QuantizedLayerTest : public OnEveryDevice {
  protected:
   std::vector<double> run(const MoeLayer& layer) const {
-    const GuardedTensor x = upload(device(), DType::f32, {tokens, hidden}, normal(tokens * hidden, 2)),
-                        out(device(), DType::f32, {tokens, hidden});
-    const Buffer workspace(*device().context, layer.workspace_bytes(tokens));
-    MoeLayer::Forward args;
-    args.x = x, args.out = out, args.workspace = workspace.view();
-    layer.forward(device().stream, args);
-    return out.values();
+    return run_layer(device(), layer, normal(tokens * hidden, 2)).out;
   }
   MoeLayerReport check(const Weights& weights, const MoeLayerOptions& options = {}) const {
     const MoeLayer quantized(device().stream, shape_of_layer(), weights.quantized, options),

@@ -10,6 +10,7 @@
 
 #include "tests/dispatch/ranks.hpp"
 #include "tests/host/files.hpp"
+#include "tests/host/layer_run.hpp"
 
 namespace moecl::test {
 
@@ -36,15 +37,6 @@ struct Model {
   MoeWeights weights(const PlacementPlan& placement, std::int64_t first, std::int64_t count) const {
     const auto begin = placement.logical_of.begin() + first;
     return find_layer_weights(checkpoint, config, {begin, begin + count});
-  }
-};
-
-struct Outputs {
-  std::vector<double> out, routed, logits, ids, weights;
-  bool operator==(const Outputs&) const = default;
-  void append(const Outputs& more) {
-    for (const auto field : {&Outputs::out, &Outputs::routed, &Outputs::logits, &Outputs::ids, &Outputs::weights})
-      (this->*field).insert((this->*field).end(), (more.*field).begin(), (more.*field).end());
   }
 };
 
