@@ -417,6 +417,15 @@ constexpr SelectionMethod selection_methods[] = {
 
 }  // namespace
 
+bool is_stacked(const NetworkNames& names) {
+  return std::string_view(names.name).find("{expert}") == std::string_view::npos;
+}
+bool has_stacked_experts(const ModelFamily& family) {
+  for (const NetworkNames& form : family.expert_names)
+    if (form.name != nullptr && !is_stacked(form)) return false;
+  return true;
+}
+
 const ModelFamily* find_family(std::string_view model_type) {
   for (const ModelFamily& family : families)
     for (const char* name : family.model_types)

@@ -93,6 +93,10 @@ struct SelectionMethod {
   bool bias;
 };
 
+/// All experts' matrices in one tensor.
+bool is_stacked(const NetworkNames& names);
+/// In every form it may have.
+bool has_stacked_experts(const ModelFamily& family);
 /// nullptr when there is no such family.
 const ModelFamily* find_family(std::string_view model_type);
 std::span<const ModelFamily> model_families();

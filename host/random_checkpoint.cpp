@@ -230,8 +230,9 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
     const std::vector<ExpertTensorNames>& forms = whole.moe.names.experts;
     const bool stacked =
         std::all_of(forms.begin(), forms.end(), [](const ExpertTensorNames& form) { return form.stacked; });
-    if (stacked && whole.moe.shape.shared_intermediate > 0)
-      fail(ErrorCode::unsupported, "config.json: no quantized form of a {} is known", whole.family);
+    if (!is_released(*checkpoint.scheme, stacked, whole.moe.shape.shared_intermediate > 0))
+      fail(ErrorCode::unsupported, "config.json: {} with {} is not released; --quantize makes it of plain weights",
+           whole.family, describe(*checkpoint.scheme));
     json["quantization_config"] = released_config(*checkpoint.scheme, stacked);
   }
   const ModelConfig config = ModelConfig::parse(json.dump(), "config.json", checkpoint.router_spec);

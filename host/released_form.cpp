@@ -59,12 +59,15 @@ const char* compressed_format(const OperandQuant& weights) {
 
 }  // namespace
 
+bool is_released(const QuantScheme& scheme, bool stacked, bool shared) {
+  const bool mxfp4 = scheme.weights.type == CodeType::f4_e2m1 && scheme.weights.scale == ScaleFormat::e8m0;
+  return !stacked || (mxfp4 && !scheme.activations.quantized() && !shared);
+}
+
 std::vector<ReleasedTensor> released_tensors(const std::string& name, std::int64_t rows, std::int64_t columns,
                                              const OperandQuant& weights, std::int64_t stacked) {
   const std::vector<std::int64_t> scales = scale_shape(weights, rows, columns);
   if (stacked > 0) {
-    if (weights.type != CodeType::f4_e2m1 || weights.scale != ScaleFormat::e8m0)
-      fail(ErrorCode::unsupported, "{}: of all experts in one tensor only mxfp4 is released", name);
     require(columns % 32 == 0, "{}: {} columns are not blocks of 32", name, columns);
     return {released(module_of(name) + "_blocks", DType::u8, {stacked, rows / stacked, columns / 32, 16}, Part::codes),
             released(module_of(name) + "_scales", DType::u8, {stacked, rows / stacked, columns / 32}, Part::scale)};

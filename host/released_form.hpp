@@ -18,10 +18,14 @@ struct ReleasedTensor {
   Part part;
 };
 
+/// Whether some producer writes experts so. @param stacked  All experts' matrices in one tensor, beside shared ones or
+/// not: only mxfp4 is, alone
+bool is_released(const QuantScheme& scheme, bool stacked, bool shared);
+
 /// compressed-tensors where it has the format, else fp8 (blocks) and Quark (mxfp6, mxfp8).
 ///
 /// @param name  Of the plain tensor. @param stacked  All experts' matrices in one: as gpt-oss stores mxfp4
-/// Errors: unsupported  no stacked form of the scheme is released; invalid_argument  K is not in whole units
+/// Errors: invalid_argument  K is not in whole units
 std::vector<ReleasedTensor> released_tensors(const std::string& name, std::int64_t rows, std::int64_t columns,
                                              const OperandQuant& weights, std::int64_t stacked = 0);
 /// The bytes of that tensor; they live as long as `weights` and `number` do.

@@ -4,7 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "host/model_families.hpp"
+#include "host/released_form.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -81,7 +86,7 @@ std::string weights(const ModelFamily& family) {
 std::string network(const NetworkNames& names) {
   std::string text =
       fmt::format("`{}`: {}, {}, {}", names.name, names.matrices[0], names.matrices[1], names.matrices[2]);
-  if (std::string_view(names.name).find("{expert}") == std::string_view::npos) text += "; of all experts";
+  if (is_stacked(names)) text += "; of all experts";
   if (names.transposed) text += "; [in, out]";
   if (names.alternating) text += "; gate and up rows alternate";
   return text + (names.bias != nullptr ? fmt::format("; biases `{}`", names.bias) : "");
@@ -107,7 +112,8 @@ std::string layers(const ModelFamily& family) {
   std::string text;
   const auto add = [&text](const std::string& rule) { text += (text.empty() ? "" : "; ") + rule; };
   if (!is_constant(family.first_sparse_layer, std::int64_t{0})) add("from " + described(family.first_sparse_layer));
-  if (!is_constant(family.last_sparse_layer, std::int64_t{-1})) add("to " + described(family.last_sparse_layer));
+  if (!is_constant(family.last_sparse_layer, std::int64_t{-1}))
+    add(fmt::format("to {} (the last)", joined(family.last_sparse_layer.names)));
   if (!is_constant(family.sparse_step, std::int64_t{1}))
     add(is_constant(family.sparse_phase, std::int64_t{-1})
             ? fmt::format("(layer + 1) % {} is 0", described(family.sparse_step))
@@ -118,6 +124,29 @@ std::string layers(const ModelFamily& family) {
 }
 
 }  // namespace
+
+std::string schemes_table() {
+  const std::vector<NamedScheme> schemes = named_schemes();
+  std::string head = "| model_type |", line = "| --- |";
+  for (const NamedScheme& named : schemes) {
+    head += fmt::format(" {} |", named.name);
+    line += " --- |";
+  }
+  std::vector<std::pair<std::string, std::string>> rows;  // families with the same cells, and those
+  for (const ModelFamily& family : model_families()) {
+    const bool stacked = has_stacked_experts(family), shared = family.shared_names.name != nullptr;
+    std::string cells;
+    for (const NamedScheme& named : schemes) cells += is_released(named.scheme, stacked, shared) ? " R Q |" : " Q |";
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return other.second == cells; });
+    if (row == rows.end())
+      rows.emplace_back(model_types(family), cells);
+    else
+      row->first += ", " + model_types(family);
+  }
+  std::string text = head + "\n" + line + "\n";
+  for (const auto& [types, cells] : rows) text += fmt::format("| {} |{}\n", types, cells);
+  return text;
+}
 
 std::string families_list() {
   std::string text;

@@ -395,6 +395,8 @@ class OtherVerbs(CommandTest):
         page = DATA.parent.parent / "host/FAMILIES.md"
         self.assertEqual(page.read_text(), self.succeed("families", "--page"), f"write it anew: moecl families --page > {page.name}")
         self.assertIn("granitemoeshared", self.succeed("families").split())
+        readme = (DATA.parent.parent / "README.md").read_text()
+        self.assertIn(self.succeed("families", "--schemes"), readme, "write it anew: moecl families --schemes")
 
     def test_router_spec(self):
         config = json.loads((golden("gpt-oss-bf16form-e8k4") / "config.json").read_text())
