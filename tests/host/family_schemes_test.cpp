@@ -107,7 +107,7 @@ TEST_F(FamilySchemesTest, EveryFamilyRunsWithEveryScheme) {
       check(plain, HostCodes(plain.weights, scheme.weights).weights, options);
 
       if (!is_released(scheme, has_stacked_experts(family), family.shared_names.name != nullptr)) {
-        EXPECT_EQ(error_of([&] { SmallModel(family, scheme); }).code(), ErrorCode::unsupported);
+        EXPECT_EQ(error_of([&, &released = scheme] { SmallModel(family, released); }).code(), ErrorCode::unsupported);
         continue;
       }
       const SmallModel released(family, scheme);
