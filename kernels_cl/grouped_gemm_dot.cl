@@ -44,6 +44,7 @@ inline Sum dot_product(Sum sum, uint16 weights, uint16 elements) {
 INTERLEAVE(low_words, "vpunpcklwd")
 INTERLEAVE(high_words, "vpunpckhwd")
 
+#define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
 // STEP_K values of k of a panel's columns.
 typedef struct {
   uint16 part[PARTS];
@@ -95,9 +96,15 @@ inline Sum ordered_part(const __local Sum* sums, int part) {
 typedef struct __attribute__((packed)) { uint16 v; } PackedUint16;
 FOLD_16(sum_int_of_16, int, SUM_)
 inline int row_sum(const __global char* row, int count) {
-  Sum sum = 0;
+  const __global PackedUint16* x = (const __global PackedUint16*)row;
+  Sum sum = 0, next = 0, third = 0, fourth = 0;  // do not wait for each other
   int i = 0;
-  for (; i + 64 <= count; i += 64) sum = dot_product(sum, 0x01010101u, ((const __global PackedUint16*)(row + i))->v);
+  for (; i + 256 <= count; i += 256, x += 4) {
+    sum = dot_product(sum, 0x01010101u, x[0].v), next = dot_product(next, 0x01010101u, x[1].v);
+    third = dot_product(third, 0x01010101u, x[2].v), fourth = dot_product(fourth, 0x01010101u, x[3].v);
+  }
+  for (; i + 64 <= count; i += 64, ++x) sum = dot_product(sum, 0x01010101u, x->v);
+  sum += next + third + fourth;
   int rest = 0;
   for (; i < count; ++i) rest += row[i];
   return sum_int_of_16(sum) + rest;
@@ -119,18 +126,20 @@ typedef struct __attribute__((packed)) { uint v; } PackedUint;
     EACH_PART(STEP_PART, r)               \
   }
 #define END_ROW(r) EACH_PART(END_PART, r)
-#define REGISTER_TILE(EACH_ROW, STEP)   \
-  {                                     \
-    EACH_ROW(BEGIN_ROW)                 \
-    for (int i = begin; i < end; ++i) { \
-      const Step w = STEP;              \
-      EACH_ROW(STEP_ROW)                \
-    }                                   \
-    EACH_ROW(END_ROW)                   \
+#define REGISTER_TILE(EACH_ROW, STEP, BESIDE) \
+  {                                           \
+    EACH_ROW(BEGIN_ROW)                       \
+    for (int i = begin; i < end; ++i) {       \
+      const Step w = STEP;                    \
+      BESIDE;                                 \
+      EACH_ROW(STEP_ROW)                      \
+    }                                         \
+    EACH_ROW(END_ROW)                         \
   }
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(panel, i))
-#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - begin])
-#define ROW_POINTER(r) (a + SOURCE_ROW(row + min(r, count - 1)) * a_stride)
+#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(panel, i), )
+#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(panel, i), w_block[i - begin] = w)
+#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - begin], __builtin_prefetch(fetched); fetched += 64)
+#define ROW_POINTER(r) (a + row_starts[row + min(r, count - 1)])
 #define ROW_POINTERS                                                                                                \
   const __global STORAGE(A_DTYPE) *a0 = ROW_POINTER(0), *a1 = ROW_POINTER(1), *a2 = ROW_POINTER(2), *a3 = ROW_POINTER(3), \
                                   *a4 = ROW_POINTER(4), *a5 = ROW_POINTER(5)
@@ -161,12 +170,14 @@ inline void complete_row(__local Sum* sums, const __global STORAGE(A_DTYPE) * ro
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_PARAMETERS) {
   __local Sum tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
   __local Step w_block[BLOCK_STEPS];
+  __local ulong row_starts[TILE_ROWS];
   OFFSET_POINTERS;
   const RowTile tile = OWN_ROW_TILE;
   if (tile.count == 0) return;
   const int columns = min(PANEL, n - (int)get_group_id(0) * PANEL);
   const Epilogue epilogue = EPILOGUE_OF(tile.expert);
   PanelColumns of_columns[PANELS_EACH];
+  FIND_ROWS
 
   for (int side = 0; side < PANELS_EACH; ++side) {
     const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, PANEL_AT(side));
@@ -184,17 +195,20 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GR
     } else {
       for (int begin = 0; begin < steps; begin += BLOCK_STEPS) {
         const int end = min(begin + BLOCK_STEPS, steps);
-        for (int i = begin; i < end; ++i) w_block[i - begin] = load_step(panel, i);
+        // The first rows keep the block for the others, and these fetch the next one a line a step: nothing would be
+        // multiplied while the processor waits for it.
+        const __global char* fetched = (const __global char*)panel + (ulong)end * STEP_BYTES;
         for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
           const int count = min(REGISTER_ROWS, tile.count - row);
           __local Sum* sums = side_sums + row * PARTS;
           ROW_POINTERS;
-          FOR_ABOUT_ROWS(count, BLOCK_TILE)
+          if (row == 0) KEPT_TILE(ROWS_6)
+          else FOR_ROWS(count, BLOCK_TILE)
         }
       }
     }
     for (int row = 0; row < tile.count; ++row)
-      complete_row(side_sums + row * PARTS, a + SOURCE_ROW(row) * a_stride, panel, &of_columns[side], k);
+      complete_row(side_sums + row * PARTS, a + row_starts[row], panel, &of_columns[side], k);
   }
   STORE_ROWS
 }

@@ -133,7 +133,7 @@ inline void decode_row(const __global STORAGE(A_DTYPE) * row, const __global STO
 #else
 typedef const __global STORAGE(A_DTYPE) * Rows;
 #define X(row, i) (LOAD(A_DTYPE)(row, i) - (float)A_ZERO_POINT)
-#define ROW_POINTER(r) (a + SOURCE_ROW(row + min(r, count - 1)) * a_stride + k_begin)
+#define ROW_POINTER(r) (a + row_starts[row + min(r, count - 1)] + k_begin)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(GROUPED_GEMM_PARAMETERS) {
@@ -145,12 +145,14 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
 #if DECODED_A
   __local float a_block[TILE_ROWS * DECODED_K] __attribute__((aligned(64)));
 #endif
+  __local ulong row_starts[TILE_ROWS];
   OFFSET_POINTERS;
   const RowTile tile = OWN_ROW_TILE;
   if (tile.count == 0) return;
   const int columns = min(PANEL, n - (int)get_group_id(0) * PANEL);
   const Epilogue epilogue = EPILOGUE_OF(tile.expert);
   PanelColumns of_columns[PANELS_EACH];
+  FIND_ROWS
 
   for (int side = 0; side < PANELS_EACH; ++side) {
     const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, PANEL_AT(side));
@@ -172,7 +174,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       const int k_end = min(k_begin + block, k);
 #if DECODED_A
       for (int row = 0; row < tile.count; ++row)
-        decode_row(a + SOURCE_ROW(row) * a_stride, a_scale + SOURCE_ROW(row) * a_scale_stride, k_begin, k_end,
+        decode_row(a + row_starts[row], a_scale + SOURCE_ROW(row) * a_scale_stride, k_begin, k_end,
                    a_block + row * DECODED_K);
 #endif
 #if DECODED_W

@@ -124,13 +124,13 @@ constexpr std::uint64_t wgmma_bytes = 8 * 16 * 40 * 4 + 2 * 4 * 8;
 // clang-format off
 inline constexpr Kernel kernels[] = {
     {{"avx512_vnni", "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
-     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * 64 * 4 + 128 * 256, 16, true, &vnni},
+     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256, 16, true, &vnni},
     {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 in pairs of k, 6 x 64 sums in registers"},
-     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * 64 * 4 + 128 * 256, 16, true, &bf16},
+     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256, 16, true, &bf16},
     {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * 64 * 4, 4, true},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true},
     {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * 64 * 4, 4, true},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * (64 * 4 + 8), 4, true},
     {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
      &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1},
     {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
