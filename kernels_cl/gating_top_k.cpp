@@ -11,17 +11,17 @@ extern const ProgramSource gating_top_k;
 namespace moecl::gating_top_k {
 namespace {
 
-/// A step is 16 experts for each lane: more lanes have nothing to do up to 512 experts (measured on an H200).
 constexpr std::int32_t lanes_on_gpu = 32;
 
-/// Local memory of the kernel. Keys are read 16 at a time, from the last expert of a group at worst.
+/// Local memory of the kernel. Keys are read 16 at a time at most, from the last expert of a group at worst; a step may
+/// be 4 experts.
 struct LocalBytes {
   std::size_t keys, group_keys, bests, chosen;
 
   LocalBytes(std::int64_t experts, const RouterSpec& spec)
       : keys(static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t)),
         group_keys(static_cast<std::size_t>(spec.kept_groups < spec.groups ? spec.groups : 1) * sizeof(std::uint32_t)),
-        bests(static_cast<std::size_t>(experts + 15) / 16 * sizeof(std::uint64_t)),
+        bests(static_cast<std::size_t>(experts + 3) / 4 * sizeof(std::uint64_t)),
         chosen(static_cast<std::size_t>(spec.top_k + 15) / 16 * 16 * sizeof(float)) {}
 
   std::size_t total(std::int32_t lanes) const {

@@ -94,7 +94,7 @@ inline Sum ordered_part(const __local Sum* sums, int part) {
 #define TAIL(sum, x, w) ((sum) + (int)(x) * convert_int16(w))
 
 typedef struct __attribute__((packed)) { uint16 v; } PackedUint16;
-FOLD_16(sum_int_of_16, int, SUM_)
+FOLD_OF(sum_int, int, SUM_)
 inline int row_sum(const __global char* row, int count) {
   const __global PackedUint16* x = (const __global PackedUint16*)row;
   Sum sum = 0, next = 0, third = 0, fourth = 0;  // do not wait for each other
