@@ -12,7 +12,11 @@
 namespace moecl {
 namespace {
 
-constexpr std::uint64_t default_workspace_bytes = 256ULL << 20;
+/// Chunks that are too short give experts few rows, and read their weights again.
+std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
+  constexpr std::uint64_t least = 256ULL << 20;
+  return caps.type == DeviceType::gpu ? std::max(least, caps.global_mem_bytes / 16) : least;
+}
 
 }  // namespace
 
@@ -75,8 +79,9 @@ TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64
 void MoeLayer::State::choose_chunk() {
   const auto bytes = [&](std::int64_t tokens) { return ChunkLayout(*this, problem(tokens)).workspace.total_bytes(); };
   std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
+  const std::uint64_t most = std::min(default_workspace_bytes(device->caps), device->caps.max_alloc_bytes);
   if (options.chunk_tokens == 0)
-    while (tokens > 64 && bytes(tokens) > default_workspace_bytes) tokens /= 2;
+    while (tokens > 64 && bytes(tokens) > most) tokens /= 2;
   require(bytes(tokens) <= device->caps.max_alloc_bytes,
           "layer: a chunk of {} tokens needs {} bytes of workspace, device '{}' allocates at most {}", tokens,
           bytes(tokens), device->caps.name, device->caps.max_alloc_bytes);

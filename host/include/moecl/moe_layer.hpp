@@ -24,7 +24,8 @@ struct MoeLayerOptions {
   ExpertLayout layout = ExpertLayout::standard;
   /// Batched layout: rows each expert has room for; 0: as many as a chunk has tokens, so none can overflow.
   std::int64_t rows_per_expert = 0;
-  /// Most tokens in flight; longer inputs run in chunks of equal workspace. 0: as many as fit 256 MiB of workspace.
+  /// Most tokens in flight; longer inputs run in chunks of equal workspace. 0: as many as fit
+  /// 256 MiB of workspace, or a 16th of a GPU's memory.
   std::int64_t chunk_tokens = 0;
   /// Who computes dense products (router, shared experts) and the batched layout's; unset: what was measured faster on
   /// such a device. CLBlast needs dtype f32.
