@@ -10,35 +10,6 @@
 #include "kernels_cl/lib/code_operands.clh"
 
 #define TILES_N (TILE_ROWS / 8)  // of 8 rows
-#if OPERAND_BITS == 8
-#define PRODUCT_K 32
-#else
-#define PRODUCT_K 16
-#endif
-// k that share all scales; the host takes this kernel only where a group divides K_STEP or is a multiple of it.
-#if W_GROUPED && A_GROUP
-#define GROUP_K (W_GROUP < A_GROUP ? W_GROUP : A_GROUP)
-#elif W_GROUPED
-#define GROUP_K W_GROUP
-#else
-#define GROUP_K A_GROUP
-#endif
-#define IS_GROUPED (W_GROUPED || A_GROUP)
-#if IS_GROUPED
-#define STEP_GROUPS (GROUP_K < K_STEP ? K_STEP / GROUP_K : 1)  // of a step
-#endif
-
-#define IS_INTEGER_i8 1
-#define IS_INTEGER_f8_e4m3 0
-#define IS_INTEGER_f8_e5m2 0
-#define IS_INTEGER_f16 0
-#define IS_INTEGER_bf16 0
-#if JOIN(IS_INTEGER_, A_DTYPE)
-typedef int Sum;
-#else
-typedef float Sum;
-#endif
-
 // sum += a b for a tile of 16 columns, 8 rows and 32 k.
 #define MMA_16x8x32(types, constraint, sum, a, b0, b1)                                                          \
   asm volatile("mma.sync.aligned.m16n8k32.row.col." types                                                       \
@@ -49,11 +20,6 @@ typedef float Sum;
 #define MMA_f8_e4m3(sum, a, b0, b1) MMA_16x8x32("f32.e4m3.e4m3.f32", "f", sum, a, b0, b1)
 #define MMA_f8_e5m2(sum, a, b0, b1) MMA_16x8x32("f32.e5m2.e5m2.f32", "f", sum, a, b0, b1)
 #define MMA JOIN(MMA_, A_DTYPE)
-
-#define STORE2_f32(x, y, to) *(__global float2*)(to) = (float2)(x, y)
-#define STORE2_f16(x, y, to) vstorea_half2_rte((float2)(x, y), 0, to)
-#define STORE2_bf16(x, y, to) *(__global uint*)(to) = bf16_pair(x, y)
-#define STORE2 JOIN(STORE2_, OUT_DTYPE)
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(GROUPED_GEMM_PARAMETERS) {
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));
@@ -68,20 +34,17 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
         item < tile.rows.count ? (int)source_row(tile.rows.first + item, a_index, index_divisor, a_rows) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
   const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k);
-  // This lane's columns: 16 j + parity from here, for j and parity 0 and 1; its rows of 8 are 2 (lane % 4) and the next.
-  const int column = tile.first_panel * PANEL + warp * 32 + lane / 4 * 2, row = lane % 4 * 2;
+  const int column = tile.first_panel * PANEL + warp * 32 + LANE_COLUMN(lane), row = lane % 4 * 2;
 
   Sum sums[2][TILES_N][4];  // [parity * 2 + which of its rows]
-#if IS_GROUPED
+#ifdef GROUP_K
   float totals[2][TILES_N][4];
-  const int panels = (n + PANEL - 1) / PANEL, panel = column / PANEL;
-  const ulong panel_at =
-      ((ulong)tile.rows.expert * panels + min(panel, panels - 1)) * (ulong)groups * PANEL + column % PANEL;
+  const ulong group_at = column_at(tile.rows.expert, column, n, groups);
 #endif
 #pragma unroll
   for (int i = 0; i < 2 * TILES_N * 4; ++i) {
     sums[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
-#if IS_GROUPED
+#ifdef GROUP_K
     totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
 #endif
   }
@@ -92,24 +55,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     commit_copies();
   }
   for (int step = 0; step < steps; ++step) {
-#if IS_GROUPED
+#ifdef GROUP_K
     // Read before they are wanted.
     float w_scale[STEP_GROUPS][4], row_scale[STEP_GROUPS][TILES_N][2];
     uint offset[STEP_GROUPS][4];
 #pragma unroll
     for (int group = 0; group < STEP_GROUPS; ++group) {
       const int begin = min(step * K_STEP + group * GROUP_K, k - 1);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        w_scale[group][i] = 1, offset[group][i] = OFFSET_OF(0);
-#if W_GROUPED
-        const ulong at = panel_at + (ulong)(begin / W_GROUP) * PANEL + i / 2 * 16 + i % 2;
-        w_scale[group][i] = LOAD(W_SCALE_DTYPE)(group_scale, at);
-#if W_ZERO
-        offset[group][i] = OFFSET_OF(group_zero[at]);
-#endif
-#endif
-      }
+      LOAD_GROUP(w_scale[group], offset[group], group_at, begin)
 #pragma unroll
       for (int i = 0; i < 2 * TILES_N; ++i) {
         row_scale[group][i / 2][i % 2] = 1;
@@ -131,8 +84,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     const uint stage = shared_address(stages) + step % STAGES * STAGE_BYTES;
 #pragma unroll
     for (int part = 0; part < K_STEP / 32; ++part) {
-#if IS_GROUPED
-      const uint* const part_offset = offset[GROUP_K < K_STEP ? part * 32 / GROUP_K : 0];
+#ifdef GROUP_K
+      const uint* const part_offset = offset[STEP_GROUP(part * 32)];
 #else
       const uint* const part_offset = offset[0];
 #endif
@@ -149,11 +102,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
           for (int i = 0; i < 4; ++i)
             MMA(sums[i / 2][pair * 2 + i % 2], operands[i / 2 * PRODUCTS + product], b[i % 2 * 2], b[i % 2 * 2 + 1]);
         }
-#if IS_GROUPED
+#ifdef GROUP_K
         const int upto = part * 32 + (product + 1) * PRODUCT_K;
-        if (GROUP_K < K_STEP ? upto % GROUP_K == 0
-                             : upto == K_STEP && ((step + 1) % (GROUP_K / K_STEP) == 0 || step + 1 == steps)) {
-          const int group = GROUP_K < K_STEP ? upto / GROUP_K - 1 : 0;
+        if (GROUP_ENDS(upto, step, steps)) {
+          const int group = STEP_GROUP(upto - 1);
 #pragma unroll
           for (int j = 0; j < 2; ++j)
 #pragma unroll
@@ -171,41 +123,20 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
   }
 
   const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int first = column + j * 16, columns = n - first;
-    float scale[2] = {0, 0}, bias_of[2] = {0, 0};
-    int sum_bias_of[2] = {0, 0};
-#pragma unroll
-    for (int parity = 0; parity < 2; ++parity)
-      if (parity < columns) {
-        scale[parity] = column_scale(&epilogue, first + parity), bias_of[parity] = column_bias(&epilogue, first + parity);
-        if (sum_bias) sum_bias_of[parity] = epilogue.sum_bias[first + parity];
-      }
-#pragma unroll
-    for (int i = 0; i < 2 * TILES_N; ++i) {
-      const int tile_row = i / 2 * 8 + row + i % 2, source = sources[tile_row];
-      if (source < 0 || columns <= 0) continue;
-      const float row_scale = ROW_SCALE(source);
-      float x[2];
-#pragma unroll
-      for (int parity = 0; parity < 2; ++parity) {
-#if IS_GROUPED
-        const float sum = totals[j][i / 2][parity * 2 + i % 2] * (1.0f / (1 << CODE_FACTOR_BITS));
-#elif JOIN(IS_INTEGER_, A_DTYPE)
-        const float sum = (float)((sums[j][i / 2][parity * 2 + i % 2] >> CODE_FACTOR_BITS) + sum_bias_of[parity]);
+  const LaneColumns columns = lane_columns_of(&epilogue, column, n);
+#ifdef GROUP_K
+#define TOTALS totals
 #else
-        const float sum = sums[j][i / 2][parity * 2 + i % 2];
+#define TOTALS sums
 #endif
-        x[parity] = FINISH(sum, scale[parity], bias_of[parity], row_scale);
-      }
-      const ulong to = (tile.rows.first + tile_row) * out_stride + first;
-      if (OUT_ALIGNED && columns >= 2) {
-        STORE2(x[0], x[1], out + to);
-      } else {
-        STORE(OUT_DTYPE)(x[0], out, to);
-        if (columns >= 2) STORE(OUT_DTYPE)(x[1], out, to + 1);
-      }
-    }
+#pragma unroll
+  for (int i = 0; i < 2 * TILES_N; ++i) {
+    const int tile_row = i / 2 * 8 + row + i % 2, source = sources[tile_row];
+    if (source < 0) continue;
+    __global STORAGE(OUT_DTYPE)* const to = out + (tile.rows.first + tile_row) * out_stride;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      store_columns(TOTALS[j][i / 2][i % 2], TOTALS[j][i / 2][2 + i % 2], &columns, j, ROW_SCALE(source), a_scale_bias,
+                    column, n, to);
   }
 }

@@ -11,7 +11,7 @@
 
 namespace moecl::source {
 extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_gemv, grouped_gemm_local, grouped_gemm_mma,
-    grouped_gemm_wgmma, grouped_gemm_codes;
+    grouped_gemm_wgmma, grouped_gemm_codes, grouped_gemm_wgmma_codes;
 }
 
 namespace moecl::grouped_gemm {
@@ -92,6 +92,21 @@ inline constexpr Extension mma_f8{
     [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
     [](const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); },
     "f8 x f8 of one type to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA compute capability 8.9"};
+/// Rows of codes or 16 bits from multiples of 16 bytes.
+inline bool is_wgmma_code_product(const Args& args, bool groups) {
+  return is_code_product(args) && (args.weights.grouped() || args.a_group != 0) == groups &&
+         is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype)));
+}
+inline constexpr Extension wgmma_codes{
+    [](const DeviceCaps& caps) { return caps.nv_sm90a; },
+    [](const Args& args) { return is_wgmma_code_product(args, false); },
+    "what nv_sm80_codes and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 bytes, where a driver "
+    "builds for sm_90a"};
+inline constexpr Extension wgmma_groups{
+    [](const DeviceCaps& caps) { return caps.nv_sm90a; },
+    [](const Args& args) { return is_wgmma_code_product(args, true); },
+    "what nv_sm80_codes and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 bytes, where a driver "
+    "builds for sm_90a"};
 
 inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
 
@@ -117,7 +132,9 @@ inline bool on_tensor_cores(const Kernel& kernel) { return kernel.panels > 1; }
 /// A stage of lib/tensor_tile.clh: 64 k of `rows` rows and `panels` panels.
 constexpr std::uint64_t stage_bytes(std::uint64_t rows, std::uint64_t panels) { return (rows + panels * 64) * 64 * 2; }
 /// The same of codes, for rows of 8 bits.
-constexpr std::uint64_t code_stage_bytes(std::uint64_t rows) { return (rows + 2 * 64) * 128; }
+constexpr std::uint64_t code_stage_bytes(std::uint64_t rows, std::uint64_t panels) {
+  return (rows + panels * 64) * 128;
+}
 /// What grouped_gemm_wgmma has beside its stages.
 constexpr std::uint64_t wgmma_bytes = 8 * 16 * 40 * 4 + 2 * 4 * 8;
 
@@ -144,13 +161,21 @@ inline constexpr Kernel kernels[] = {
     {{"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"},
      &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, false, &mma, any_rows, 2},
     {{"nv_sm80_codes_16", "few rows on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16) + 64, 1, false, &mma_codes, 16, 2},
-    {{"nv_sm80_codes_64", "many rows: the same in 128 x 64 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64) + 256, 1, false, &mma_codes, any_rows, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, false, &mma_codes, 16, 2},
     {{"nv_sm89_f8_16", "few rows of f8 with f8"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16) + 64, 1, false, &mma_f8, 16, 2},
-    {{"nv_sm89_f8_64", "many rows of f8 with f8"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64) + 256, 1, false, &mma_f8, any_rows, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, false, &mma_f8, 16, 2},
+    {{"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, false, &wgmma_codes, 96, 4, true},
+    {{"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * code_stage_bytes(128, 4) + 64, 1, false, &wgmma_codes, any_rows, 4, true},
+    {{"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, false, &wgmma_groups, 96, 4, true},
+    {{"nv_sm90a_groups_128", "many rows with scales for groups of K: 128 x 128 sums"},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=6", 384, 6 * code_stage_bytes(128, 2) + 96, 1, false, &wgmma_groups, any_rows, 2, true},
+    {{"nv_sm80_codes_64", "many rows of codes where wgmma is not: 128 x 64 sums"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, false, &mma_codes, any_rows, 2},
+    {{"nv_sm89_f8_64", "many rows of f8 with f8 where wgmma is not"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, false, &mma_f8, any_rows, 2},
 };
 // clang-format on
 

@@ -9,30 +9,16 @@
 // one letter hold 32 columns.
 // Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
 #define TILE_PANELS 4
-#define COPY_ITEMS 128
-#define ITEMS 384
 #define OUT_STEP 4  // of a warp's 16 rows, in pieces of 32 columns
 #define OUT_ROWS 4
-#include "kernels_cl/lib/tensor_tile.clh"
+#include "kernels_cl/lib/hopper.clh"
 
 #define WARP_PANELS (TILE_ROWS == 128 ? 4 : 2)  // of a multiplying warp group
 #define PIECE 32                                // columns that a warp stores at once
 #define PIECE_PITCH (PIECE + 8)
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
-// Where an operand starts in local memory, with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart, and panels
-// BLOCK_BYTES.
-inline ulong operand(uint address) {
-  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(BLOCK_BYTES >> 4) << 16 | (ulong)(1024 >> 4) << 32 | (ulong)1 << 62;
-}
-
-#define REGISTERS(x)                                                                                          \
-  x "0, " x "1, " x "2, " x "3, " x "4, " x "5, " x "6, " x "7, " x "8, " x "9, " x "10, " x "11, " x "12, " x \
-    "13, " x "14, " x "15"
-#define HALF_SUMS REGISTERS("a") ", " REGISTERS("b") ", " REGISTERS("c") ", " REGISTERS("d")
+#define HALF_SUMS FOUR_REGISTERS("a", "b", "c", "d")
 #if TILE_ROWS == 128
-#define SUMS HALF_SUMS ", " REGISTERS("e") ", " REGISTERS("f") ", " REGISTERS("g") ", " REGISTERS("h")
+#define SUMS HALF_SUMS ", " FOUR_REGISTERS("e", "f", "g", "h")
 #define SHAPE "m64n256k16"
 #else
 #define SUMS HALF_SUMS
@@ -45,42 +31,6 @@ inline ulong operand(uint address) {
                ".f32." TEXT(W_DTYPE) "." TEXT(W_DTYPE) " {" SUMS "}, %0, %1, adds, 1, 1, 0, 1;\n}" ::"l"(a), \
                "l"(w), "r"(adds)                                                                                \
                : "memory")
-#define WGMMA_FENCE asm volatile("\n//A90 wgmma.fence.sync.aligned;\n" ::: "memory")
-#define WGMMA_COMMIT asm volatile("\n//A90 wgmma.commit_group.sync.aligned;\n" ::: "memory")
-#define WGMMA_WAIT(groups) asm volatile("\n//A90 wgmma.wait_group.sync.aligned %0;\n" ::"n"(groups) : "memory")
-// What copies wrote to local memory, as far as this work-item knows of it, can then be read by wgmma.
-#define PROXY_FENCE asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
-#define WARP_BARRIER asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
-
-inline void barrier_init(uint barrier_at, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier_at), "r"(arrivals) : "memory");
-}
-inline void barrier_arrive(uint barrier_at) {
-  asm volatile("{.reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0];}" ::"r"(barrier_at) : "memory");
-}
-// Arrives once this work-item's copies so far are done.
-inline void barrier_arrive_after_copies(uint barrier_at) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier_at) : "memory");
-}
-// Until the barrier has left the phase of that parity.
-inline void barrier_wait(uint barrier_at, uint parity) {
-  int left;
-  do {
-    asm volatile("{.reg .pred left; mbarrier.try_wait.parity.shared::cta.b64 left, [%1], %2; selp.s32 %0, 1, 0, left;}"
-                 : "=r"(left)
-                 : "r"(barrier_at), "r"(parity)
-                 : "memory");
-  } while (!left);
-}
-
-// The next stage; the turn, 0 or 1, changes with every round.
-typedef struct {
-  uint stage, turn;
-} Ring;
-inline void advance(Ring* ring) {
-  if (++ring->stage == STAGES) ring->stage = 0, ring->turn ^= 1;
-}
-
 // Register 4 j + i of a lane is row lane / 4 (+ 8 for i = 2, 3) and column 8 j + lane % 4 * 2 (+ 1 for odd i).
 #define STORE_PIECE(x, number)                                                                                      \
   {                                                                                                                 \
@@ -102,30 +52,15 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   OFFSET_POINTERS;
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
-  if (item == 0)
-    for (int stage = 0; stage < STAGES; ++stage) barrier_init(full + stage * 8, COPY_ITEMS), barrier_init(empty + stage * 8, 8);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  START_BARRIERS(full, empty);
   const int steps = (k + K_STEP - 1) / K_STEP;
 
   if (item < COPY_ITEMS) {
-    asm volatile("\n//A90 setmaxnreg.dec.sync.aligned.u32 88;\n");
-    Ring ring = {0, 1};
-    for (int number = get_group_id(0);; number += get_num_groups(0)) {
-      const Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
-      if (tile.rows.count == 0) break;
-      const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k);
-      for (int step = 0; step < steps; ++step) {
-        barrier_wait(empty + ring.stage * 8, ring.turn);  // at once in the first turn
-        copy_stage(&copies, step, stages + ring.stage * STAGE_BYTES);
-        barrier_arrive_after_copies(full + ring.stage * 8);
-        advance(&ring);
-      }
-    }
-    WAIT_FOR_COPIES(0);
+    COPY_TILES(stages, full, empty)
     return;
   }
 
-  asm volatile("\n//A90 setmaxnreg.inc.sync.aligned.u32 208;\n");
+  MORE_REGISTERS;
   asm volatile(".reg .f32 a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
   const int warp = item / 32 - 4, half_group = warp / 4;
   const int warp_row = TILE_ROWS == 128 ? warp * 16 : warp % 4 * 16;

@@ -247,7 +247,13 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e5m2), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::f32, CodeType::i4), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::i8, CodeType::f8_e4m3), "t0_gemv");
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 96), "nv_sm80_codes_64");
+  hopper.nv_sm90a = true;
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 96), "nv_sm90a_codes_64");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_codes_128");
   args.a_group = 128;
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 96), "nv_sm90a_groups_64");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_groups_128");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "nv_sm89_f8_16");
   args.a_group = 48;  // neither divides 128 nor is a multiple
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
