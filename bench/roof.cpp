@@ -37,18 +37,24 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void multiply_adds(_
   out[first + get_global_id(0)] = FIRST(sum);
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void read_all(__global const float16* x, ulong x_first, __global float* out, ulong first) {
+#define M JOIN(float, MEMORY_WIDTH)
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void read_all(__global const M* x, ulong x_first, __global float* out, ulong first) {
   const size_t begin = get_group_id(0) * CHUNK + get_local_id(0);
-  float16 a = 0, b = 0, c = 0, d = 0;
+  M a = 0, b = 0, c = 0, d = 0;
   for (int i = 0; i < CHUNK; i += 4 * ITEMS) {
     a += x[begin + i]; b += x[begin + i + ITEMS]; c += x[begin + i + 2 * ITEMS]; d += x[begin + i + 3 * ITEMS];
   }
   a += b + c + d;
-  const float8 s = a.lo + a.hi;
-  out[first + get_global_id(0)] = s.s0 + s.s1 + s.s2 + s.s3 + s.s4 + s.s5 + s.s6 + s.s7;
+#if MEMORY_WIDTH == 16
+  const float8 s8 = a.lo + a.hi;
+  const float4 s = s8.lo + s8.hi;
+#else
+  const float4 s = a;
+#endif
+  out[first + get_global_id(0)] = s.s0 + s.s1 + s.s2 + s.s3;
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global const float16* x, ulong x_first, __global float16* out, ulong first) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global const M* x, ulong x_first, __global M* out, ulong first) {
   const size_t begin = get_group_id(0) * CHUNK + get_local_id(0);
   for (int i = 0; i < CHUNK; i += ITEMS) {
 #ifdef __clang__
@@ -59,12 +65,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global c
   }
 })"};
 
-constexpr std::size_t vector_bytes = 64, vectors_of_group = 4096;
+constexpr std::size_t vectors_of_group = 4096;
 
 /// How the device is filled: work-items of a group, groups, lanes of a vector, steps of about a millisecond.
 struct Shape {
   std::size_t items, groups;
-  std::uint32_t width;
+  std::uint32_t width, memory_width;  // of vectors: what multiplies, and what is read
   std::int32_t steps;
   std::string options;
 
@@ -72,9 +78,11 @@ struct Shape {
     const bool cpu = caps.type == DeviceType::cpu;
     items = cpu ? 1 : 256;
     groups = static_cast<std::size_t>(caps.compute_units) * (cpu ? 4 : 32);
+    memory_width = cpu ? 16 : 4;
     width = cpu ? std::clamp(caps.preferred_float_width, 4U, 16U) : 1;
     steps = cpu ? 200'000 : 4096;
-    options = fmt::format("-DWIDTH={} -DITEMS={} -DCHUNK={}", width, items, vectors_of_group);
+    options =
+        fmt::format("-DWIDTH={} -DMEMORY_WIDTH={} -DITEMS={} -DCHUNK={}", width, memory_width, items, vectors_of_group);
   }
 };
 
@@ -114,7 +122,7 @@ void measure_f32(Roof& roof) {
 void measure_memory(Roof& roof) {
   const DeviceCaps& caps = stream().device->caps;
   const Shape shape(caps);
-  const std::uint64_t group_bytes = vector_bytes * vectors_of_group;
+  const std::uint64_t group_bytes = shape.memory_width * sizeof(float) * vectors_of_group;
   const std::uint64_t bytes = (caps.type == DeviceType::cpu ? 256ULL << 20 : 2ULL << 30) / group_bytes * group_bytes;
   const std::size_t groups = bytes / group_bytes, items = groups * shape.items;
   const Buffer from(*stream().context, bytes), to(*stream().context, bytes);

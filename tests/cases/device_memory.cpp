@@ -95,6 +95,9 @@ std::vector<unsigned char> encode(DType dtype, const std::vector<double>& values
       case DType::u8:
         append(bytes, static_cast<std::uint8_t>(value));
         break;
+      case DType::f8_e4m3:
+        append(bytes, static_cast<std::uint8_t>(fp8_e4m3fn.encode(static_cast<float>(value))));
+        break;
       case DType::i64:
         append(bytes, static_cast<std::int64_t>(value));
         break;

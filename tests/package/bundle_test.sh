@@ -19,7 +19,7 @@ size_bytes=$(stat -c %s "$archive")
 echo "$(basename "$archive"): $size_bytes bytes"
 ((size_bytes < largest_bytes)) || { echo "larger than $largest_bytes bytes" >&2; exit 1; }
 
-for program in "$root"/bin/* "$root"/lib/libmoecl.so; do
+for program in "$root"/bin/moecl* "$root"/lib/libmoecl.so; do
   needed=$(ldd "$program")
   if outside=$(grep -vF "$root" <<<"$needed" | grep -vE "$from_the_system"); then
     printf '%s needs libraries that are not in the bundle:\n%s\n' "$program" "$outside" >&2
@@ -31,4 +31,5 @@ cd /
 export MOECL_TEST_DATA=$root/tests/data
 "$root/bin/moecl_tests" --source=kernels_cl/gather_rows_test.cpp --gtest_brief=1
 "$root/bin/moecl" verify "$MOECL_TEST_DATA/goldens/mixtral-e8k2" --platform "Portable Computing Language"
+"$root/bin/gpu_check" "$scratch/checked" "Portable Computing Language" quick
 LD_LIBRARY_PATH=$root/lib/fallback "$root/bin/moecl_bench" --benchmark_list_tests=true >/dev/null
