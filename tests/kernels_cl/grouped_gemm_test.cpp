@@ -266,7 +266,7 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
     grouped_gemm::Args args = operands.args;
     grouped_gemm::Config config;
     change(args, config);
-    const std::string text = grouped_gemm::reject(args, config, device().caps());
+    std::string text = grouped_gemm::reject(args, config, device().caps());
     EXPECT_THROW(grouped_gemm::enqueue(device().stream, args, config), Error) << text;
     return text;
   };
