@@ -42,6 +42,14 @@ OperandQuant activations_of(const std::string& wanted, QuantScheme scheme) {
   return scheme.activations;
 }
 
+/// Elements of the tensor, after `to`. Stops the host.
+template <class T>
+void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
+  const std::size_t first = to.size();
+  to.resize(first + static_cast<std::size_t>(tensor.elements()));
+  read_blocking(stream, tensor.buffer, to.data() + first, tensor.size_bytes());
+}
+
 }  // namespace
 
 std::string known_schemes() {
@@ -97,7 +105,9 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--topology", topology, "ranks of each node, all the same (default: one node)")
       ->delimiter(',')
       ->type_name("A,B,...");
-  command.add_option("--wire", wire, "how hidden states travel between ranks")
+  command
+      .add_option("--wire", wire,
+                  "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
       ->check(CLI::IsMember({"none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
   device.add_to(command);
@@ -155,13 +165,6 @@ std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
   return options.alone() ? open_single_session(options) : open_parallel_session(options);
 }
 
-DeviceTensor::DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape) {
-  std::uint64_t bytes = size_bytes(dtype);
-  for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
-  memory = Buffer(context, bytes);
-  view = TensorView(memory.view(), dtype, shape);
-}
-
 ObservedTensors::ObservedTensors(Context& context, const MoeShape& shape, std::int64_t tokens)
     : out(context, DType::f32, {tokens, shape.hidden}),
       routed(context, DType::f32, {tokens, shape.hidden}),
@@ -170,11 +173,11 @@ ObservedTensors::ObservedTensors(Context& context, const MoeShape& shape, std::i
       weights(context, DType::f32, {tokens, shape.router.top_k}) {}
 
 void ObservedTensors::read(StreamView stream, LayerOutputs& to) const {
-  out.read(stream, to.output);
-  routed.read(stream, to.routed_output);
-  logits.read(stream, to.router_logits);
-  weights.read(stream, to.topk_weights);
-  ids.read(stream, to.topk_ids);
+  append(stream, out, to.output);
+  append(stream, routed, to.routed_output);
+  append(stream, logits, to.router_logits);
+  append(stream, weights, to.topk_weights);
+  append(stream, ids, to.topk_ids);
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {

@@ -2,6 +2,7 @@
 // One MoE layer of a checkpoint on its device or devices, and what a forward pass of it gave: shared by `run` and
 // `verify`.
 #include <moecl/checkpoint.hpp>
+#include <moecl/device_tensor.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
@@ -106,21 +107,6 @@ class LayerSession {
 /// One device. And ranks: a thread, a queue and a ParallelLayer each.
 std::unique_ptr<LayerSession> open_single_session(const LayerOptions& options);
 std::unique_ptr<LayerSession> open_parallel_session(const LayerOptions& options);
-
-/// Device memory with a shape.
-struct DeviceTensor {
-  Buffer memory;
-  TensorView view;
-
-  DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape);
-  /// Appends the values to `to`. Stops the host.
-  template <class T>
-  void read(StreamView stream, std::vector<T>& to) const {
-    const std::size_t first = to.size();
-    to.resize(first + static_cast<std::size_t>(view.elements()));
-    read_blocking(stream, view.buffer, to.data() + first, view.size_bytes());
-  }
-};
 
 /// What a forward pass may tell, in device memory.
 struct ObservedTensors {

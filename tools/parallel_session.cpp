@@ -144,13 +144,13 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const DeviceTensor x = upload_tokens(rank, stream);
     const ObservedTensors observed(*stream.context, shape, counts[holder]);
     ParallelLayer::Forward forward;
-    forward.x = x.view;
-    forward.out = observed.out.view;
+    forward.x = x;
+    forward.out = observed.out;
     ParallelLayer::Forward telling = forward;
-    telling.routed_out = observed.routed.view;
-    telling.router_logits = observed.logits.view;
-    telling.topk_ids = observed.ids.view;
-    telling.topk_weights = observed.weights.view;
+    telling.routed_out = observed.routed;
+    telling.router_logits = observed.logits;
+    telling.topk_ids = observed.ids;
+    telling.topk_weights = observed.weights;
     layer.forward(telling);
     stream.finish();
     for (int i = 0; i < repeat; ++i) {
@@ -180,8 +180,8 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     const DeviceTensor x = upload_tokens(rank, world.stream());
     const DeviceTensor out(*world.stream().context, DType::f32, {x.view.shape[0], shape.hidden});
     ParallelLayer::Forward forward;
-    forward.x = x.view;
-    forward.out = out.view;
+    forward.x = x;
+    forward.out = out;
     layers_[static_cast<std::size_t>(world.rank())]->forward(forward);
     world.stream().finish();
   });

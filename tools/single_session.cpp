@@ -32,14 +32,14 @@ class SingleSession final : public LayerSession {
     write_blocking(stream_, x.view.buffer, bytes.data(), bytes.size());
 
     MoeLayer::Forward forward;
-    forward.x = x.view;
-    forward.out = observed.out.view;
+    forward.x = x;
+    forward.out = observed.out;
     forward.workspace = workspace.view();
     MoeLayer::Forward telling = forward;  // the first pass also tells what the router did
-    telling.routed_out = observed.routed.view;
-    telling.router_logits = observed.logits.view;
-    telling.topk_ids = observed.ids.view;
-    telling.topk_weights = observed.weights.view;
+    telling.routed_out = observed.routed;
+    telling.router_logits = observed.logits;
+    telling.topk_ids = observed.ids;
+    telling.topk_weights = observed.weights;
     layer_->forward(stream_, telling);
     stream_.finish();
     for (int i = 0; i < repeat; ++i) {

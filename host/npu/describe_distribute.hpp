@@ -35,10 +35,27 @@ void visit_dispatch_inputs(A& a, V& visit) {
   visit.input("scales", a.scales, "optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth");
 }
 template <class A, class V>
-void visit_dispatch_outputs(A& a, V& visit) {
+void visit_dispatch_parameters(A& a, V& visit) {
+  visit_group_parameters(a, visit);
+  visit.parameter("quant_mode", a.quant_mode, "0 none, 2 int8 for each token");
+  visit.parameter("expert_token_nums_type", a.expert_token_nums_type, "0 cumulative, 1 counts");
+}
+template <class A, class V>
+void visit_dispatched_rows(A& a, V& visit) {
+  visit.output("expand_x", a.expand_x, "[A, H], x's dtype or i8");
+  visit.output("dynamic_scales", a.dynamic_scales, "[A] f32; with quant_mode 2");
+}
+template <class A, class V>
+void visit_dispatched_counts(A& a, V& visit) {
   visit.output("expert_token_nums", a.expert_token_nums, "[nl] i64");
   visit.output("ep_recv_counts", a.ep_recv_counts, "[nl * R] i32, cumulative over expert, source rank");
   visit.output("tp_recv_counts", a.tp_recv_counts, "[1] i32, never written; with tp_world_size 1");
+}
+template <class A, class V>
+void visit_combine_inputs(A& a, V& visit) {
+  visit.input("ep_send_counts", a.ep_send_counts, "[nl * R] i32: ep_recv_counts of dispatch");
+  visit.input("expert_scales", a.expert_scales, "[BS, K] f32: the router's weights");
+  visit.input("tp_send_counts", a.tp_send_counts, "optional, reserved: not read");
 }
 
 template <>
@@ -62,18 +79,15 @@ struct Describe<MoeDistributeDispatchV2Args> {
     visit.input("expert_scales", a.expert_scales, "optional [BS, K] f32, for comm_alg hierarchy");
     visit.input("elastic_info", a.elastic_info, "optional, refused");
     visit.input("performance_info", a.performance_info, "optional, refused");
-    visit_group_parameters(a, visit);
-    visit.parameter("quant_mode", a.quant_mode, "0 none, 2 int8 for each token");
-    visit.parameter("expert_token_nums_type", a.expert_token_nums_type, "0 cumulative, 1 counts");
+    visit_dispatch_parameters(a, visit);
     visit_v2_parameters(a, visit);
     visit.parameter("y_dtype", a.y_dtype, "that of expand_x");
     visit.parameter("x_dtype", a.x_dtype, "refused");
     visit.parameter("scales_dtype", a.scales_dtype, "refused");
-    visit.output("expand_x", a.expand_x, "[A, H], x's dtype or i8");
-    visit.output("dynamic_scales", a.dynamic_scales, "[A] f32; with quant_mode 2");
+    visit_dispatched_rows(a, visit);
     visit.output("assist_info_for_combine", a.assist_info_for_combine,
                  "[max(BS * K, 128 * A)] i32: source rank, token, column of each row");
-    visit_dispatch_outputs(a, visit);
+    visit_dispatched_counts(a, visit);
     visit.output("expand_scales", a.expand_scales, "[A] f32; with hierarchy");
   }
 };
@@ -91,13 +105,10 @@ struct Describe<MoeDistributeDispatchArgs> {
     visit_dispatch_inputs(a, visit);
     visit.input("x_active_mask", a.x_active_mask, "optional, reserved: not read");
     visit.input("expert_scales", a.expert_scales, "optional, reserved: not read");
-    visit_group_parameters(a, visit);
-    visit.parameter("quant_mode", a.quant_mode, "0 none, 2 int8 for each token");
-    visit.parameter("expert_token_nums_type", a.expert_token_nums_type, "0 cumulative, 1 counts");
-    visit.output("expand_x", a.expand_x, "[A, H], x's dtype or i8");
-    visit.output("dynamic_scales", a.dynamic_scales, "[A] f32; with quant_mode 2");
+    visit_dispatch_parameters(a, visit);
+    visit_dispatched_rows(a, visit);
     visit.output("expand_idx", a.expand_idx, "[BS * K] i32: earlier pairs of this rank with the same expert");
-    visit_dispatch_outputs(a, visit);
+    visit_dispatched_counts(a, visit);
   }
 };
 
@@ -121,9 +132,7 @@ struct Describe<MoeDistributeCombineV2Args> {
     visit.input("expand_x", a.expand_x, "[A, H] bf16, f16 or f32");
     visit.input("expert_ids", a.expert_ids, "[BS, K] i32, as given to dispatch");
     visit.input("assist_info_for_combine", a.assist_info_for_combine, "[3 * rows or more] i32, of dispatch");
-    visit.input("ep_send_counts", a.ep_send_counts, "[nl * R] i32: ep_recv_counts of dispatch");
-    visit.input("expert_scales", a.expert_scales, "[BS, K] f32: the router's weights");
-    visit.input("tp_send_counts", a.tp_send_counts, "optional, reserved: not read");
+    visit_combine_inputs(a, visit);
     visit.input("x_active_mask", a.x_active_mask, "optional, as given to dispatch");
     visit.input("expand_scales", a.expand_scales, "optional [A] f32, for comm_alg hierarchy");
     visit.input("shared_expert_x", a.shared_expert_x, "optional [BS, H] or [a, b, H], added with weight 1");
@@ -156,9 +165,7 @@ struct Describe<MoeDistributeCombineArgs> {
     visit.input("expand_x", a.expand_x, "[A, H] bf16, f16 or f32");
     visit.input("expert_ids", a.expert_ids, "[BS, K] i32, as given to dispatch");
     visit.input("expand_idx", a.expand_idx, "[BS * K] i32, of dispatch");
-    visit.input("ep_send_counts", a.ep_send_counts, "[nl * R] i32: ep_recv_counts of dispatch");
-    visit.input("expert_scales", a.expert_scales, "[BS, K] f32: the router's weights");
-    visit.input("tp_send_counts", a.tp_send_counts, "optional, reserved: not read");
+    visit_combine_inputs(a, visit);
     visit.input("x_active_mask", a.x_active_mask, "optional, reserved: not read");
     visit.input("activation_scale", a.activation_scale, "optional, reserved: not read");
     visit.input("weight_scale", a.weight_scale, "optional, reserved: not read");

@@ -41,10 +41,8 @@ struct Distribution {
 };
 
 /// Tokens or expert rows. Shape: [?, H]
-inline const TensorView& rows_of(const MoeDistributeDispatchArgs& args) { return args.x; }
-inline const TensorView& rows_of(const MoeDistributeDispatchV2Args& args) { return args.x; }
-inline const TensorView& rows_of(const MoeDistributeCombineArgs& args) { return args.expand_x; }
-inline const TensorView& rows_of(const MoeDistributeCombineV2Args& args) { return args.expand_x; }
+inline const TensorView& rows_of(const MoeDistributeDispatchRows& args) { return args.x; }
+inline const TensorView& rows_of(const MoeDistributeCombineRows& args) { return args.expand_x; }
 
 /// Checks the parameters that mean the same in all four operators.
 template <class Args>
@@ -68,7 +66,7 @@ Distribution distribution_of(const Args& args) {
   d.global_bs = number("global_bs", args.global_bs);
   require(d.shared_ranks != 0 || d.shared_experts <= 1, "shared_expert_num: {} of them need ranks", d.shared_experts);
   if (d.shared_ranks == 0) d.shared_experts = 0;
-  if constexpr (requires { args.comm_alg; }) {
+  if constexpr (std::is_base_of_v<MoeDistributeV2, Args>) {
     d.zero_experts = number("zero_expert_num", args.zero_expert_num);
     d.copy_experts = number("copy_expert_num", args.copy_expert_num);
     d.const_experts = number("const_expert_num", args.const_expert_num);

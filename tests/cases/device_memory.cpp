@@ -120,12 +120,8 @@ std::vector<double> normal(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape) {
-  std::uint64_t size = size_bytes(dtype);
-  for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
-  buffer = Buffer(*stream.context, std::max<std::uint64_t>(size, 1));
-  view = TensorView(buffer.view(), dtype, shape);
-}
+DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape)
+    : moecl::DeviceTensor(*stream.context, dtype, shape) {}
 
 DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
                            const std::vector<double>& values)

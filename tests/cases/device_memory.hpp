@@ -1,7 +1,6 @@
 #pragma once
 // Moves values between host vectors of double and device tensors of any storage type.
-#include <moecl/buffer.hpp>
-#include <moecl/tensor_view.hpp>
+#include <moecl/device_tensor.hpp>
 
 #include <cstdint>
 #include <initializer_list>
@@ -17,16 +16,12 @@ std::vector<double> rounded(DType dtype, const std::vector<double>& values);
 /// Standard normal values, the same for a seed everywhere.
 std::vector<double> normal(std::size_t count, std::uint64_t seed);
 
-/// A tensor in a buffer of its own.
-struct DeviceTensor {
-  Buffer buffer;
-  TensorView view;
-
+/// One whose elements are written and read as double, rounded to its storage type.
+struct DeviceTensor : moecl::DeviceTensor {
   DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape);
   DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
                const std::vector<double>& values);
-  operator TensorView() const { return view; }
-  /// Elements as double. Stops the host.
+  /// Stops the host.
   std::vector<double> values(StreamView stream) const;
 };
 

@@ -23,58 +23,8 @@ namespace moecl::npu {
 /// How rows travel. All but `hierarchy` are alike here.
 enum class CommAlg : std::uint8_t { by_default, fullmesh, fullmesh_v1, fullmesh_v2, hierarchy };
 
-/// Rows in the order local expert, source rank, token. quant_mode 2: int8 as round(x * (127 / amax)), scale
-/// 1 / (127 / amax), halves to even. Ids from moe_expert_num on are zero, copy and constant experts, which get no rows.
-///
-/// Source: npu_moe_distribute_dispatch_v2
-struct MoeDistributeDispatchV2Args {
-  TensorView x;              ///< Shape: [BS, H] bf16, f16 or f32; rows may be strided
-  TensorView expert_ids;     ///< Shape: [BS, K] i32
-  TensorView scales;         ///< optional. Shape: [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
-  TensorView x_active_mask;  ///< optional. Shape: [BS] bool, true for the first tokens; or [BS, K]
-  TensorView expert_scales;  ///< with comm_alg hierarchy. Shape: [BS, K] f32
-  TensorView elastic_info, performance_info;   ///< refused
-  std::string group_ep;                        ///< name only: the communicator is the group
-  std::int64_t ep_world_size = 0;              ///< the communicator's size
-  std::int64_t ep_rank_id = 0;                 ///< the communicator's rank
-  std::int64_t moe_expert_num = 0;             ///< E
-  std::string group_tp;                        ///< name only
-  std::int64_t tp_world_size = 0;              ///< 0 or 1
-  std::int64_t tp_rank_id = 0;                 ///< 0
-  std::int64_t expert_shard_type = 0;          ///< 0: shared expert ranks come first
-  std::int64_t shared_expert_num = 1;          ///< divides shared_expert_rank_num
-  std::int64_t shared_expert_rank_num = 0;     ///< S
-  std::int64_t quant_mode = 0;                 ///< 0 none, 2 int8
-  std::int64_t global_bs = 0;                  ///< G
-  std::int64_t expert_token_nums_type = 1;     ///< 0 cumulative, 1 counts
-  CommAlg comm_alg = CommAlg::by_default;      ///< hierarchy also gives expand_scales
-  std::int64_t zero_expert_num = 0;            ///< Range: 0 or more
-  std::int64_t copy_expert_num = 0;            ///< Range: 0 or more
-  std::int64_t const_expert_num = 0;           ///< Range: 0 or more
-  std::optional<DType> y_dtype;                ///< that of expand_x, or none
-  std::optional<DType> x_dtype, scales_dtype;  ///< refused
-  std::int64_t ranks_per_server = 0;           ///< of hierarchy; 0: all ranks. moecl's own
-  TensorView expand_x;                         ///< out. Shape: [A, H], x's dtype or i8
-  TensorView dynamic_scales;                   ///< out, quant_mode 2. Shape: [A] f32
-  TensorView assist_info_for_combine;          ///< out. Shape: [max(BS * K, 128 * A)] i32: {rank, token, column} a row
-  TensorView expert_token_nums;                ///< out. Shape: [nl] i64, on a shared rank [1]
-  TensorView ep_recv_counts;                   ///< out. Shape: [nl * ranks] i32: cumulative over expert, source rank
-  TensorView tp_recv_counts;                   ///< out, tp_world_size 1. Shape: [1] i32; never written
-  TensorView expand_scales;                    ///< out, hierarchy. Shape: [A] f32: the weight that each row has
-};
-void infer(MoeDistributeDispatchV2Args& args);
-std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const DeviceCaps& caps);
-OperatorCost cost(const MoeDistributeDispatchV2Args& args);
-void moe_distribute_dispatch_v2(Communicator& ranks, const MoeDistributeDispatchV2Args& args, const Call& how = {});
-
-/// The first version: no special experts, no mask (a reserved input), and slot numbers instead of the assist info.
-///
-/// Source: npu_moe_distribute_dispatch
-struct MoeDistributeDispatchArgs {
-  TensorView x;                             ///< Shape: [BS, H] bf16, f16 or f32; rows may be strided
-  TensorView expert_ids;                    ///< Shape: [BS, K] i32
-  TensorView scales;                        ///< optional. Shape: [shared_expert_num + E, H] or [E, H] f32: smooth
-  TensorView x_active_mask, expert_scales;  ///< optional, reserved: not read
+/// The group and its experts: the same in all four operators.
+struct MoeDistributeGroup {
   std::string group_ep;                     ///< name only: the communicator is the group
   std::int64_t ep_world_size = 0;           ///< the communicator's size
   std::int64_t ep_rank_id = 0;              ///< the communicator's rank
@@ -85,63 +35,91 @@ struct MoeDistributeDispatchArgs {
   std::int64_t expert_shard_type = 0;       ///< 0: shared expert ranks come first
   std::int64_t shared_expert_num = 1;       ///< divides shared_expert_rank_num
   std::int64_t shared_expert_rank_num = 0;  ///< S
-  std::int64_t quant_mode = 0;              ///< 0 none, 2 int8
   std::int64_t global_bs = 0;               ///< G
+};
+
+/// What the second versions have more: special experts, whose ids come after the E others, and servers.
+struct MoeDistributeV2 {
+  TensorView elastic_info, performance_info;  ///< refused
+  CommAlg comm_alg = CommAlg::by_default;
+  std::int64_t zero_expert_num = 0;   ///< Range: 0 or more
+  std::int64_t copy_expert_num = 0;   ///< Range: 0 or more
+  std::int64_t const_expert_num = 0;  ///< Range: 0 or more
+  std::int64_t ranks_per_server = 0;  ///< of hierarchy; divides the ranks; 0: all of them. moecl's own
+};
+
+/// Both versions of dispatch. Rows in the order local expert, source rank, token. quant_mode 2: int8 as
+/// round(x * (127 / amax)), scale 1 / (127 / amax), halves to even.
+struct MoeDistributeDispatchRows : MoeDistributeGroup {
+  TensorView x;           ///< Shape: [BS, H] bf16, f16 or f32; rows may be strided
+  TensorView expert_ids;  ///< Shape: [BS, K] i32
+  TensorView scales;      ///< optional. Shape: [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+  /// optional, not read by the first version. Shape: [BS] bool, true for the first tokens; or [BS, K]
+  TensorView x_active_mask;
+  TensorView expert_scales;                 ///< with comm_alg hierarchy. Shape: [BS, K] f32
+  std::int64_t quant_mode = 0;              ///< 0 none, 2 int8
   std::int64_t expert_token_nums_type = 1;  ///< 0 cumulative, 1 counts
   TensorView expand_x;                      ///< out. Shape: [A, H], x's dtype or i8
   TensorView dynamic_scales;                ///< out, quant_mode 2. Shape: [A] f32
-  TensorView expand_idx;         ///< out. Shape: [BS * K] i32: earlier pairs of the rank with the same expert
-  TensorView expert_token_nums;  ///< out. Shape: [nl] i64, on a shared rank [1]
-  TensorView ep_recv_counts;     ///< out. Shape: [nl * ranks] i32
-  TensorView tp_recv_counts;     ///< out, tp_world_size 1. Shape: [1] i32; never written
+  TensorView expert_token_nums;             ///< out. Shape: [nl] i64, on a shared rank [1]
+  TensorView ep_recv_counts;                ///< out. Shape: [nl * ranks] i32: cumulative over expert, source rank
+  TensorView tp_recv_counts;                ///< out, tp_world_size 1. Shape: [1] i32; never written
+};
+
+/// Ids from moe_expert_num on are zero, copy and constant experts, which get no rows; hierarchy also gives
+/// expand_scales.
+///
+/// Source: npu_moe_distribute_dispatch_v2
+struct MoeDistributeDispatchV2Args : MoeDistributeDispatchRows, MoeDistributeV2 {
+  std::optional<DType> y_dtype;                ///< that of expand_x, or none
+  std::optional<DType> x_dtype, scales_dtype;  ///< refused
+  TensorView assist_info_for_combine;          ///< out. Shape: [max(BS * K, 128 * A)] i32: {rank, token, column} a row
+  TensorView expand_scales;                    ///< out, hierarchy. Shape: [A] f32: the weight that each row has
+};
+void infer(MoeDistributeDispatchV2Args& args);
+std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const DeviceCaps& caps);
+OperatorCost cost(const MoeDistributeDispatchV2Args& args);
+void moe_distribute_dispatch_v2(Communicator& ranks, const MoeDistributeDispatchV2Args& args, const Call& how = {});
+
+/// The first version: no special experts, no mask, and slot numbers instead of the assist info.
+///
+/// Source: npu_moe_distribute_dispatch
+struct MoeDistributeDispatchArgs : MoeDistributeDispatchRows {
+  TensorView expand_idx;  ///< out. Shape: [BS * K] i32: earlier pairs of the rank with the same expert
 };
 void infer(MoeDistributeDispatchArgs& args);
 std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const DeviceCaps& caps);
 OperatorCost cost(const MoeDistributeDispatchArgs& args);
 void moe_distribute_dispatch(Communicator& ranks, const MoeDistributeDispatchArgs& args, const Call& how = {});
 
-/// out[t] = sum over k of expert_scales[t, k] * row(t, k), then the shared experts' rows, then shared_expert_x[t]; f32,
-/// in that order, multiplied and added separately, rounded once. Rows of inactive tokens are not written.
+/// Both versions of combine. out[t] = sum over k of expert_scales[t, k] * row(t, k), then the shared experts' rows,
+/// then shared_expert_x[t]; f32, in that order, multiplied and added separately, rounded once.
 ///
-/// A copy expert's row is ori_x[t], a constant expert's alpha_1 * ori_x[t] + alpha_2 * v. comm_quant_mode 2: each 8
-/// elements travel as int8 with scale amax * (1 / 127), rounded to f16 and then to int8, scale and product rounded to
-/// the rows' dtype. comm_alg hierarchy: each server's weighted sum (by expand_scales) is rounded to the rows' dtype and
-/// the home rank adds these in server order.
+/// comm_quant_mode 2: each 8 elements travel as int8 with scale amax * (1 / 127), rounded to f16 and then to int8,
+/// scale and product rounded to the rows' dtype.
+struct MoeDistributeCombineRows : MoeDistributeGroup {
+  TensorView expand_x;               ///< Shape: [A, H] bf16, f16 or f32; as dispatched
+  TensorView expert_ids;             ///< Shape: [BS, K] i32: as given to dispatch
+  TensorView ep_send_counts;         ///< Shape: [nl * ranks] i32: ep_recv_counts of dispatch
+  TensorView expert_scales;          ///< Shape: [BS, K] f32: the router's weights
+  TensorView tp_send_counts;         ///< optional, reserved: not read
+  TensorView x_active_mask;          ///< optional, not read by the first version. Shape: as given to dispatch
+  TensorView expand_scales;          ///< with comm_alg hierarchy. Shape: [A] f32, of dispatch
+  TensorView shared_expert_x;        ///< optional. Shape: [BS, H] or [a, b, H] with a * b = BS, the type of expand_x
+  std::int64_t comm_quant_mode = 0;  ///< 0 none, 2 int8 (needs H % 8 == 0)
+  TensorView out;                    ///< out. Shape: [BS, H], expand_x's dtype
+};
+
+/// Rows of inactive tokens are not written. A copy expert's row is ori_x[t], a constant expert's alpha_1 * ori_x[t] +
+/// alpha_2 * v. comm_alg hierarchy: each server's weighted sum (by expand_scales) is rounded to the rows' dtype and the
+/// home rank adds these in server order.
 ///
 /// Source: npu_moe_distribute_combine_v2
-struct MoeDistributeCombineV2Args {
-  TensorView expand_x;                 ///< Shape: [A, H] bf16, f16 or f32; as dispatched
-  TensorView expert_ids;               ///< Shape: [BS, K] i32: as given to dispatch
+struct MoeDistributeCombineV2Args : MoeDistributeCombineRows, MoeDistributeV2 {
   TensorView assist_info_for_combine;  ///< Shape: [3 * rows or more] i32, of dispatch
-  TensorView ep_send_counts;           ///< Shape: [nl * ranks] i32: ep_recv_counts of dispatch
-  TensorView expert_scales;            ///< Shape: [BS, K] f32: the router's weights
-  TensorView tp_send_counts;           ///< optional, reserved: not read
-  TensorView x_active_mask;            ///< optional. Shape: as given to dispatch
-  TensorView expand_scales;            ///< with comm_alg hierarchy. Shape: [A] f32, of dispatch
-  TensorView shared_expert_x;          ///< optional. Shape: [BS, H] or [a, b, H] with a * b = BS, the type of expand_x
-  TensorView elastic_info;             ///< refused
   TensorView ori_x;                    ///< with copy and constant experts. Shape: [BS, H], the type of expand_x
   TensorView const_expert_alpha_1, const_expert_alpha_2;  ///< with constant experts C. Shape: [C, H], or [C]: one each
   TensorView const_expert_v;                              ///< with constant experts. Shape: [C, H]
-  TensorView performance_info;                            ///< refused
-  std::string group_ep;                                   ///< name only: the communicator is the group
-  std::int64_t ep_world_size = 0;                         ///< the communicator's size
-  std::int64_t ep_rank_id = 0;                            ///< the communicator's rank
-  std::int64_t moe_expert_num = 0;                        ///< E
-  std::string group_tp;                                   ///< name only
-  std::int64_t tp_world_size = 0;                         ///< 0 or 1
-  std::int64_t tp_rank_id = 0;                            ///< 0
-  std::int64_t expert_shard_type = 0;                     ///< 0: shared expert ranks come first
-  std::int64_t shared_expert_num = 1;                     ///< divides shared_expert_rank_num
-  std::int64_t shared_expert_rank_num = 0;                ///< S
-  std::int64_t global_bs = 0;                             ///< G
-  std::int64_t comm_quant_mode = 0;                       ///< 0 none, 2 int8 (needs H % 8 == 0)
-  CommAlg comm_alg = CommAlg::by_default;
-  std::int64_t zero_expert_num = 0;   ///< Range: 0 or more
-  std::int64_t copy_expert_num = 0;   ///< Range: 0 or more
-  std::int64_t const_expert_num = 0;  ///< Range: 0 or more
-  std::int64_t ranks_per_server = 0;  ///< of hierarchy; divides the ranks; 0: all of them. moecl's own
-  TensorView out;                     ///< out. Shape: [BS, H], expand_x's dtype
 };
 void infer(MoeDistributeCombineV2Args& args);
 std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const DeviceCaps& caps);
@@ -151,30 +129,10 @@ void moe_distribute_combine_v2(Communicator& ranks, const MoeDistributeCombineV2
 /// The first version, beside moe_distribute_dispatch.
 ///
 /// Source: npu_moe_distribute_combine
-struct MoeDistributeCombineArgs {
-  TensorView expand_x;                                    ///< Shape: [A, H] bf16, f16 or f32; as dispatched
-  TensorView expert_ids;                                  ///< Shape: [BS, K] i32: as given to dispatch
+struct MoeDistributeCombineArgs : MoeDistributeCombineRows {
   TensorView expand_idx;                                  ///< Shape: [BS * K] i32, of dispatch
-  TensorView ep_send_counts;                              ///< Shape: [nl * ranks] i32: ep_recv_counts of dispatch
-  TensorView expert_scales;                               ///< Shape: [BS, K] f32: the router's weights
-  TensorView tp_send_counts, x_active_mask;               ///< optional, reserved: not read
   TensorView activation_scale, weight_scale, group_list;  ///< optional, reserved: not read
-  TensorView expand_scales;                               ///< optional, reserved: not read
-  TensorView shared_expert_x;                             ///< optional. Shape: [BS, H] or [a, b, H]
-  std::string group_ep;                                   ///< name only: the communicator is the group
-  std::int64_t ep_world_size = 0;                         ///< the communicator's size
-  std::int64_t ep_rank_id = 0;                            ///< the communicator's rank
-  std::int64_t moe_expert_num = 0;                        ///< E
-  std::string group_tp;                                   ///< name only
-  std::int64_t tp_world_size = 0;                         ///< 0 or 1
-  std::int64_t tp_rank_id = 0;                            ///< 0
-  std::int64_t expert_shard_type = 0;                     ///< 0: shared expert ranks come first
-  std::int64_t shared_expert_num = 1;                     ///< divides shared_expert_rank_num
-  std::int64_t shared_expert_rank_num = 0;                ///< S
-  std::int64_t global_bs = 0;                             ///< G
   std::int64_t out_dtype = 0, group_list_type = 0;        ///< reserved: 0
-  std::int64_t comm_quant_mode = 0;                       ///< 0 none, 2 int8 (needs H % 8 == 0)
-  TensorView out;                                         ///< out. Shape: [BS, H], expand_x's dtype
 };
 void infer(MoeDistributeCombineArgs& args);
 std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const DeviceCaps& caps);
