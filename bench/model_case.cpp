@@ -49,10 +49,9 @@ double Scheme::weight_bits() const {
 
 Bound Scheme::bound() const {
   const bool integers = quant.activations.type == CodeType::i8 && is_integer(*quant.weights.type);
-  return {integers                                     ? Arithmetic::int8
-          : !quant.quantized() && plain == DType::bf16 ? Arithmetic::bf16
-                                                       : Arithmetic::f32,
-          true};
+  // Codes are numbers of bf16, exactly.
+  const bool bf16 = plain == DType::bf16 && !quant.activations.quantized();
+  return {integers ? Arithmetic::int8 : bf16 ? Arithmetic::bf16 : Arithmetic::f32, true};
 }
 
 ModelCase ModelCase::named(const std::string& shape, std::int32_t experts, const Scheme& scheme) {

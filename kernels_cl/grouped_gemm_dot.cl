@@ -1,131 +1,80 @@
-// Grouped GEMM for a CPU with the dot products of AVX-512: bf16 x bf16 in pairs of k (vdpbf16ps), i8 x i8 and i8 x i4 in
-// fours (vpdpbusd). Tiles of rows, panels and registers are those of grouped_gemm_tile.
+// Grouped GEMM for a CPU with the dot products of AVX-512; lib/dot_steps.clh says of what. Tiles of rows, panels and
+// registers are those of grouped_gemm_tile.
 //
-// A register of weights has the STEP_K values of each of 16 columns side by side. A panel has them in rows, which
-// interleave to four such registers: in registers where few rows stream the panel, once a block of k in local memory
-// for many rows. Interleaving works within quarters of a register, so sums stand in an order of their own until they are
-// stored. Every sum runs over k in ascending order, whatever the blocks.
+// The first rows of a tile make steps of the panel, in registers. Where there are others they keep a block of steps for
+// them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the
+// processor waits for it.
+//
+// Weights with scales for groups of K are multiplied with theirs a run of k at a time: a group, cut at the ends of blocks.
+// Every sum runs over k in ascending order, in the same runs for any number of rows.
+#include "kernels_cl/lib/dot_steps.clh"
 #include "kernels_cl/lib/register_tile.clh"
-#include "kernels_cl/lib/vector16.clh"
 
-#define IS_BF16_bf16 1
-#if JOIN(IS_BF16_, A_DTYPE)
-typedef float16 Sum;
-typedef float4 Sum4;
-#define DOT "vdpbf16ps"
-#define STEP_K 2
+#if W_GROUPED
+typedef float16 Total;
+typedef float4 Total4;
+#define RUN_STEPS (W_GROUP / STEP_K)
+#define RUN_END(begin) min(min(((begin) / RUN_STEPS + 1) * RUN_STEPS, ((begin) / BLOCK_STEPS + 1) * BLOCK_STEPS), steps)
 #else
-// vpdpbusd takes one operand without sign: weights plus W_OFFSET, which the row's sum times W_OFFSET corrects. Sums wrap
-// on the way, and are right in the end.
-typedef int16 Sum;
-typedef int4 Sum4;
-#define DOT "vpdpbusd"
-#define STEP_K 4
-#define IS_I4_i4 1
-#define W_IS_I4 JOIN(IS_I4_, W_DTYPE)
-#if W_IS_I4
-#define W_OFFSET 8
+typedef Sum Total;
+#if STEP_K == 2
+typedef float4 Total4;
 #else
-#define W_OFFSET 128
+typedef int4 Total4;
 #endif
 #endif
-
-// As instructions, since the driver compiles for a processor that may lack them.
-inline Sum dot_product(Sum sum, uint16 weights, uint16 elements) {
-  __asm__(DOT " %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(elements));
-  return sum;
+inline Total ordered_part(const __local Total* totals, int part) {
+  const __local Total4* quarters = (const __local Total4*)totals;
+  return (Total)(ORDERED(quarters, part));
 }
-#define INTERLEAVE(name, instruction)                                          \
-  inline uint16 name(uint16 a, uint16 b) {                                     \
-    uint16 both;                                                               \
-    __asm__(instruction " %2, %1, %0" : "=v"(both) : "v"(a), "v"(b));          \
-    return both;                                                               \
-  }
-INTERLEAVE(low_words, "vpunpcklwd")
-INTERLEAVE(high_words, "vpunpckhwd")
 
 #define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
-// STEP_K values of k of a panel's columns.
-typedef struct {
-  uint16 part[PARTS];
-} Step;
-
-#if STEP_K == 2
-inline Step load_step(const __global ushort* panel, int step) {
-  const __global uint16* rows = (const __global uint16*)(panel + (ulong)step * (2 * PANEL));
-  const uint16 left = rows[0], right = rows[1], next_left = rows[2], next_right = rows[3];
-  const Step of = {{low_words(left, next_left), high_words(left, next_left), low_words(right, next_right),
-                    high_words(right, next_right)}};
-  return of;
-}
-// Sums of columns 16 * part and the next.
-inline Sum ordered_part(const __local Sum* sums, int part) {
-  const __local Sum4* quarters = (const __local Sum4*)sums + (part / 2 * 8 + part % 2 * 2);
-  return (Sum)(quarters[0], quarters[4], quarters[1], quarters[5]);
-}
-#define TAIL(sum, x, w) fma((float16)(x), w, sum)
+// A processor sees too few of the short steps of 4-bit codes at once to keep memory busy.
+#if PANEL_UNITS(W_DTYPE) < PANEL
+#define FETCH_AHEAD(step) \
+  for (int line = 0; line < STEP_BYTES; line += 64) __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + 2048 + line)
 #else
-INTERLEAVE(low_bytes, "vpunpcklbw")
-INTERLEAVE(high_bytes, "vpunpckhbw")
-// A row of the panel in order, without sign.
-#if W_IS_I4
-inline uint16 load_row(const __global uchar* row) {
-  const ulong4 x = *(const __global ulong4*)row;
-  const ulong8 halves = ((ulong8)(x.lo, x.lo, x.hi, x.hi) >> (ulong8)(0, 0, 4, 4, 0, 0, 4, 4)) & 0x0f0f0f0f0f0f0f0ful;
-  return as_uint16(halves) ^ 0x08080808u;
-}
-#else
-inline uint16 load_row(const __global char* row) { return *(const __global uint16*)row ^ 0x80808080u; }
-#endif
-inline Step load_step(const __global STORAGE(W_DTYPE) * panel, int step) {
-  const __global STORAGE(W_DTYPE)* row = panel + (ulong)step * (4 * PANEL_UNITS(W_DTYPE));
-  const uint16 x0 = load_row(row), x1 = load_row(row + PANEL_UNITS(W_DTYPE)),
-               x2 = load_row(row + 2 * PANEL_UNITS(W_DTYPE)), x3 = load_row(row + 3 * PANEL_UNITS(W_DTYPE));
-  const uint16 low = low_bytes(x0, x1), next_low = low_bytes(x2, x3), high = high_bytes(x0, x1),
-               next_high = high_bytes(x2, x3);
-  const Step of = {{low_words(low, next_low), high_words(low, next_low), low_words(high, next_high),
-                    high_words(high, next_high)}};
-  return of;
-}
-inline Sum ordered_part(const __local Sum* sums, int part) {
-  const __local Sum4* quarters = (const __local Sum4*)sums + part;
-  return (Sum)(quarters[0], quarters[4], quarters[8], quarters[12]);
-}
-#define TAIL(sum, x, w) ((sum) + (int)(x) * convert_int16(w))
-
-typedef struct __attribute__((packed)) { uint16 v; } PackedUint16;
-FOLD_OF(sum_int, int, SUM_)
-inline int row_sum(const __global char* row, int count) {
-  const __global PackedUint16* x = (const __global PackedUint16*)row;
-  Sum sum = 0, next = 0, third = 0, fourth = 0;  // do not wait for each other
-  int i = 0;
-  for (; i + 256 <= count; i += 256, x += 4) {
-    sum = dot_product(sum, 0x01010101u, x[0].v), next = dot_product(next, 0x01010101u, x[1].v);
-    third = dot_product(third, 0x01010101u, x[2].v), fourth = dot_product(fourth, 0x01010101u, x[3].v);
-  }
-  for (; i + 64 <= count; i += 64, ++x) sum = dot_product(sum, 0x01010101u, x->v);
-  sum += next + third + fourth;
-  int rest = 0;
-  for (; i < count; ++i) rest += row[i];
-  return sum_int_of_16(sum) + rest;
-}
+#define FETCH_AHEAD(step)
 #endif
 
 // STEP_K elements of a row of `a`.
 typedef struct __attribute__((packed)) { uint v; } PackedUint;
 #define X(row, step) (((const __global PackedUint*)(row))[step].v)
 
+#if W_GROUPED
+// What the columns of a panel have in a run, in the order of its sums.
+typedef struct {
+  float16 scale[PARTS];
+  Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
+} Run;
+#define BEGIN_PART(r, p) Sum acc##r##p = 0;
+#define END_PART(r, p) \
+  totals[r * PARTS + p] = fma(convert_float16(acc##r##p OFFSETS(p)), run->scale[p], totals[r * PARTS + p]);
+#if W_ZERO || defined(W_OFFSET)
+#define BEGIN_END(r) const Number elements = row_sum(a##r, begin * STEP_K, end * STEP_K);
+#define OFFSETS(p) - (Sum)(elements) * run->offset[p]
+#else
+#define BEGIN_END(r)
+#define OFFSETS(p)
+#endif
+#else
+#define BEGIN_PART(r, p) Sum acc##r##p = totals[r * PARTS + p];
+#define BEGIN_END(r)
+#define END_PART(r, p) totals[r * PARTS + p] = acc##r##p;
+#endif
 #define EACH_PART(DO, r) DO(r, 0) DO(r, 1) DO(r, 2) DO(r, 3)
-#define BEGIN_PART(r, p) Sum acc##r##p = sums[r * PARTS + p];
 #define STEP_PART(r, p) acc##r##p = dot_product(acc##r##p, w.part[p], x);
-#define END_PART(r, p) sums[r * PARTS + p] = acc##r##p;
 #define BEGIN_ROW(r) EACH_PART(BEGIN_PART, r)
 #define STEP_ROW(r)                       \
   {                                       \
     const uint16 x = (uint16)X(a##r, i);  \
     EACH_PART(STEP_PART, r)               \
   }
-#define END_ROW(r) EACH_PART(END_PART, r)
+#define END_ROW(r)          \
+  {                         \
+    BEGIN_END(r)            \
+    EACH_PART(END_PART, r)  \
+  }
 #define REGISTER_TILE(EACH_ROW, STEP, BESIDE) \
   {                                           \
     EACH_ROW(BEGIN_ROW)                       \
@@ -136,79 +85,120 @@ typedef struct __attribute__((packed)) { uint v; } PackedUint;
     }                                         \
     EACH_ROW(END_ROW)                         \
   }
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(panel, i), )
-#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(panel, i), w_block[i - begin] = w)
-#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - begin], __builtin_prefetch(fetched); fetched += 64)
+#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_AHEAD(i))
+#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), w_block[i - block] = w)
+#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - block], __builtin_prefetch(fetched); fetched += 64)
 #define ROW_POINTER(r) (a + row_starts[row + min(r, count - 1)])
 #define ROW_POINTERS                                                                                                \
   const __global STORAGE(A_DTYPE) *a0 = ROW_POINTER(0), *a1 = ROW_POINTER(1), *a2 = ROW_POINTER(2), *a3 = ROW_POINTER(3), \
                                   *a4 = ROW_POINTER(4), *a5 = ROW_POINTER(5)
 
-// Puts the sums of a row in the order of columns, and adds what the steps left out: the last k, and what sums start from.
-inline void complete_row(__local Sum* sums, const __global STORAGE(A_DTYPE) * row, const __global STORAGE(W_DTYPE) * panel,
-                         const PanelColumns* of_columns, int k) {
+// Puts the totals of a row in the order of columns, and adds what the steps left out: the last k, and what sums start from.
+inline void complete_row(__local Total* totals, const __global STORAGE(A_DTYPE) * row,
+                         const __global STORAGE(W_DTYPE) * panel, const Groups* groups_of, const PanelColumns* of_columns,
+                         int k) {
   const int first = k / STEP_K * STEP_K;
-  Sum ordered[PARTS];
-  for (int part = 0; part < PARTS; ++part) ordered[part] = ordered_part(sums, part);
-#ifdef W_OFFSET
-  const int too_much = W_OFFSET * row_sum(row, first);
+  Total ordered[PARTS];
+  for (int part = 0; part < PARTS; ++part) ordered[part] = ordered_part(totals, part);
+#if defined(W_OFFSET) && !W_GROUPED
+  const int too_much = W_OFFSET * row_sum(row, 0, first);
 #endif
   for (int part = 0; part < PARTS; ++part) {
-    Sum sum = ordered[part];
-#ifdef W_OFFSET
-    sum -= too_much;
+    Total total = ordered[part];
+#if defined(W_OFFSET) && !W_GROUPED
+    total -= too_much;
 #endif
 #if IS_I8
-    sum += vload16(part, of_columns->start);
+    total += vload16(part, of_columns->start);
 #endif
-    for (int i = first; i < k; ++i)
-      sum = TAIL(sum, LOAD(A_DTYPE)(row, i), PANEL16(W_DTYPE)(panel + (ulong)i * PANEL_UNITS(W_DTYPE), part * 16));
-    sums[part] = sum;
+    for (int i = first; i < k; ++i) {
+      const __global STORAGE(W_DTYPE)* w = panel + (ulong)i * PANEL_UNITS(W_DTYPE);
+#if W_GROUPED || STEP_K == 2
+      const int group = GROUP_AT(groups_of, i);
+      total = fma((float16)(LOAD(A_DTYPE)(row, i)),
+                  weights16(w, part * 16, zeros16(groups_of, group, part * 16), scales16(groups_of, group, part * 16)), total);
+#else
+      total += (int)row[i] * convert_int16(PANEL16(W_DTYPE)(w, part * 16));
+#endif
+    }
+    totals[part] = total;
   }
 }
 
+#if W_GROUPED
+// Groups are at least 16 long.
+#define RUNS_OF_BLOCK (BLOCK_STEPS * STEP_K / 16 + 1)
+inline void load_run(const Groups* of, int group, __local Run* run) {
+  float scale[PANEL], offset[PANEL];
+  for (int part = 0; part < PARTS; ++part) {
+    vstore16(scales16(of, group, part * 16), part, scale);
+    vstore16(zeros16(of, group, part * 16), part, offset);
+  }
+  const float4 *scales = (const float4*)scale, *offsets = (const float4*)offset;
+  for (int part = 0; part < PARTS; ++part) {
+    run->scale[part] = (float16)(ORDERED(scales, part));
+#if STEP_K == 2
+    run->offset[part] = (float16)(ORDERED(offsets, part));
+#else
+    run->offset[part] = convert_int16((float16)(ORDERED(offsets, part))) + W_OFFSET;
+#endif
+  }
+}
+#endif
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_PARAMETERS) {
-  __local Sum tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
   __local Step w_block[BLOCK_STEPS];
   __local ulong row_starts[TILE_ROWS];
+#if W_GROUPED
+  __local Run runs[RUNS_OF_BLOCK];
+#endif
   OFFSET_POINTERS;
   const RowTile tile = OWN_ROW_TILE;
   if (tile.count == 0) return;
   const int columns = min(PANEL, n - (int)get_group_id(0) * PANEL);
   const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+  const Codec codec = make_codec();
   PanelColumns of_columns[PANELS_EACH];
   FIND_ROWS
 
   for (int side = 0; side < PANELS_EACH; ++side) {
     const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, PANEL_AT(side));
+    const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
     ENTER_K_WINDOW(panel, tile.expert)
-    __local Sum* side_sums = tile_sums + side * TILE_ROWS * PARTS;
+    __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
     load_columns(&epilogue, PANEL_AT(side) * PANEL, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = 0;
 
-    const int steps = k / STEP_K;
-    if (tile.count <= REGISTER_ROWS) {
-      const int row = 0, count = tile.count, begin = 0, end = steps;
-      __local Sum* sums = side_sums;
-      ROW_POINTERS;
-      FOR_ROWS(count, STREAMED_TILE)
-    } else {
-      for (int begin = 0; begin < steps; begin += BLOCK_STEPS) {
-        const int end = min(begin + BLOCK_STEPS, steps);
-        // The first rows keep the block for the others, and these fetch the next one a line a step: nothing would be
-        // multiplied while the processor waits for it.
-        const __global char* fetched = (const __global char*)panel + (ulong)end * STEP_BYTES;
-        for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
-          const int count = min(REGISTER_ROWS, tile.count - row);
-          __local Sum* sums = side_sums + row * PARTS;
-          ROW_POINTERS;
-          if (row == 0) KEPT_TILE(ROWS_6)
+    const bool streams = tile.count <= REGISTER_ROWS;
+    const int steps = k / STEP_K, block_steps = streams && !W_GROUPED ? max(steps, 1) : BLOCK_STEPS;
+    for (int block = 0; block < steps; block += block_steps) {
+      const int block_end = min(block + block_steps, steps);
+      const __global char* fetched = (const __global char*)panel + (ulong)block_end * STEP_BYTES;
+#if W_GROUPED
+      for (int begin = block, i = 0; begin < block_end; begin = RUN_END(begin), ++i)
+        load_run(&groups_of, begin / RUN_STEPS, &runs[i]);
+#endif
+      for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
+        const int count = min(REGISTER_ROWS, tile.count - row);
+        __local Total* totals = side_sums + row * PARTS;
+        ROW_POINTERS;
+#if W_GROUPED
+        const __local Run* run = runs;
+        for (int begin = block, end; begin < block_end; begin = end, ++run) {
+          end = RUN_END(begin);
+#else
+        {
+          const int begin = block, end = block_end;
+#endif
+          if (streams) FOR_ROWS(count, STREAMED_TILE)
+          else if (row == 0) KEPT_TILE(ROWS_6)
           else FOR_ROWS(count, BLOCK_TILE)
         }
       }
     }
     for (int row = 0; row < tile.count; ++row)
-      complete_row(side_sums + row * PARTS, a + row_starts[row], panel, &of_columns[side], k);
+      complete_row(side_sums + row * PARTS, a + row_starts[row], panel, &groups_of, &of_columns[side], k);
   }
   STORE_ROWS
 }

@@ -39,33 +39,6 @@ typedef float16 Sum;
 #define EACH_PART(DO, r) DO(r, 0)
 #endif
 
-// Sixteen weights of a row of the panel.
-inline float16 weights16(const __global STORAGE(W_DTYPE) * row, int column, float16 zero, float16 scale) {
-  float16 w = PANEL16(W_DTYPE)(row, column);
-#if W_ZERO
-  w -= zero;
-#endif
-#if W_GROUPED
-  w *= scale;
-#endif
-  return w;
-}
-// Zero points and scales of sixteen columns in a group of k.
-inline float16 zeros16(const Groups* of, int group, int column) {
-#if W_ZERO
-  return convert_float16(*(const __global short16*)(of->zero + (ulong)group * PANEL + column));
-#else
-  return 0.0f;
-#endif
-}
-inline float16 scales16(const Groups* of, int group, int column) {
-#if W_GROUPED
-  return LOAD16(W_SCALE_DTYPE)(of->scale, (ulong)group * PANEL + column);
-#else
-  return 1.0f;
-#endif
-}
-
 // Adds the k in [begin, end) of a block, counted from its first, to `sums` of the rows at a0, a1, ...
 #define BEGIN_PART(r, p) float16 acc##r##p = RESUME(sums[r * PARTS + p]);
 #define STEP_PART(r, p) acc##r##p = fma(x, w##p, acc##r##p);

@@ -16,14 +16,18 @@ extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_gem
 
 namespace moecl::grouped_gemm {
 
-/// What the dot products of a CPU multiply, without scales for groups of K.
+/// What the dot products of a CPU multiply: scales for groups of K stand in runs of it.
+inline bool has_runs_of_groups(const Args& args) {
+  return args.a_group == 0 &&
+         (!args.weights.grouped() || (!args.weights.group_index.present() && args.weights.group % 16 == 0));
+}
 inline bool is_vnni_product(const Args& args) {
   return args.a.dtype == DType::i8 && (args.weights.type == CodeType::i8 || args.weights.type == CodeType::i4) &&
-         args.a_zero_point == 0 && args.a_group == 0 && !args.weights.grouped();
+         args.a_zero_point == 0 && has_runs_of_groups(args);
 }
 inline bool is_bf16_product(const Args& args) {
-  return args.a.dtype == DType::bf16 && args.weights.type == CodeType::bf16 && args.a_group == 0 &&
-         !args.weights.grouped();
+  const CodeType type = args.weights.type;
+  return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
 }
 
 /// Whether every row starts at a multiple of so many elements.
@@ -69,10 +73,12 @@ struct Extension {
   bool (*multiplies)(const Args& args);
   const char* what;
 };
-inline constexpr Extension vnni{[](const DeviceCaps& caps) { return caps.has_avx512_vnni; }, &is_vnni_product,
-                                "i8 without zero point x i8 or i4, without groups of K, on AVX-512 VNNI"};
-inline constexpr Extension bf16{[](const DeviceCaps& caps) { return caps.has_avx512_bf16; }, &is_bf16_product,
-                                "bf16 x bf16, without groups of K, on AVX-512 BF16"};
+inline constexpr Extension vnni{
+    [](const DeviceCaps& caps) { return caps.has_avx512_vnni; }, &is_vnni_product,
+    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-512 VNNI"};
+inline constexpr Extension bf16{
+    [](const DeviceCaps& caps) { return caps.has_avx512_bf16; }, &is_bf16_product,
+    "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI"};
 inline constexpr Extension mma{
     [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; }, &is_tensor_core_product,
     "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, on NVIDIA "
@@ -141,9 +147,9 @@ constexpr std::uint64_t wgmma_bytes = 8 * 16 * 40 * 4 + 2 * 4 * 8;
 // clang-format off
 inline constexpr Kernel kernels[] = {
     {{"avx512_vnni", "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
-     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256, 16, true, &vnni},
-    {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 in pairs of k, 6 x 64 sums in registers"},
-     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256, 16, true, &bf16},
+     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &vnni},
+    {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
+     &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &bf16},
     {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
      &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true},
     {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},

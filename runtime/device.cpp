@@ -81,7 +81,7 @@ void add_host_instructions(DeviceCaps& caps) {
   __builtin_cpu_init();
   if (!is_avx512_of_host(caps) || !__builtin_cpu_supports("avx512bw")) return;
   caps.has_avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0;
-  caps.has_avx512_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+  caps.has_avx512_bf16 = __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
 #endif
 }
 

@@ -191,7 +191,9 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::i8, CodeType::i4), "avx512_vnni");
   EXPECT_EQ(selected(DType::bf16, CodeType::bf16), "avx512_bf16");
   EXPECT_EQ(selected(DType::f32, CodeType::bf16), "t0_tile");
-  EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile");
+  EXPECT_EQ(selected(DType::bf16, CodeType::i8), "avx512_bf16");
+  EXPECT_EQ(selected(DType::bf16, CodeType::f4_e2m1), "avx512_bf16");
+  EXPECT_EQ(selected(DType::bf16, CodeType::f16), "t0_tile");
   args.a_zero_point = 1;
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
 }

@@ -103,6 +103,49 @@ TEST_P(QuantizedGemmTest, MultipliesShortRowsWithCodes) {
   }
 }
 
+TEST_P(QuantizedGemmTest, TakesGroupsAcrossTheBlocksOfATile) {
+  for (const DType rows : {DType::bf16, DType::i8}) {
+    check({CodeType::i4, DType::f16, 48}, {7, 0, 13}, 65, 533, rows);
+    check({CodeType::i8, DType::f32, 544, 0, true}, {1, 14}, 65, 1091, rows);
+  }
+  check({CodeType::f6_e3m2, DType::u8, 32}, {1, 97}, 65, 290, DType::bf16);
+}
+
+TEST_P(QuantizedGemmTest, ARowDoesNotDependOnTheOthers) {
+  const auto check_rows = [&](const QuantizedCase& kind, DType a) {
+    const GroupedGemmCase shape{{103}, 7, 1091, a, DType::f32, DType::f32};
+    const GroupedProduct product = make_product(shape, 3);
+    const QuantizedOnDevice weights(device().stream, kind, 1, shape.n, shape.k, 5);
+    const auto rows_of = [&](const grouped_gemm::Variant& variant, const GroupedGemmCase& rows,
+                             const GroupedProduct& of) {
+      Operands operands(device(), rows, of);
+      operands.args.weights = weights.weights;
+      if (grouped_gemm::select(operands.args, {}, device().caps()) != variant.name) return std::vector<double>();
+      grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+      return operands.out();
+    };
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      const std::vector<double> together = rows_of(variant, shape, product);
+      if (together.empty()) continue;
+      for (const std::int64_t row : {0, 5, 50, 102}) {
+        GroupedProduct single = product;
+        single.rows = 1, single.rows_of_expert = {1};
+        single.a.assign(product.a.begin() + row * shape.k, product.a.begin() + (row + 1) * shape.k);
+        if (!product.a_scale.empty()) single.a_scale = {product.a_scale[static_cast<std::size_t>(row)]};
+        GroupedGemmCase one = shape;
+        one.rows_of_expert = {1};
+        const auto begin = together.begin() + row * shape.n;
+        EXPECT_EQ(rows_of(variant, one, single), std::vector<double>(begin, begin + shape.n))
+            << variant.name << ": " << kind.describe() << ", row " << row;
+      }
+    }
+  };
+  check_rows({CodeType::i4, DType::f16, 32, 0, true}, DType::bf16);
+  check_rows({CodeType::f4_e2m1, DType::f8_e4m3, 16}, DType::bf16);
+  check_rows({CodeType::f8_e4m3, DType::f32, 544}, DType::bf16);
+  check_rows({CodeType::i8, DType::f32, 544}, DType::i8);
+}
+
 TEST_P(QuantizedGemmTest, MultipliesInt8WithInt4) {
   check({CodeType::i4, {}}, {3, 0, 8}, 67, 70, DType::i8);
   check({CodeType::i4, DType::bf16, 32}, {3, 0, 8}, 67, 70, DType::i8);

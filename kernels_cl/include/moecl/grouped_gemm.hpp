@@ -15,8 +15,9 @@
 ///     out[j] = ((a[index[j] / divisor] - a_zero_point) x W_e^T + sum_bias_e) * weight_scale_e * a_scale + bias_e
 ///
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
-/// does not depend on the other rows of the batch. Scales for groups of K multiply the elements before the sum. A dense
-/// product is one expert with every row. Variant avx512_bf16 counts subnormal operands and sums as 0.
+/// does not depend on the other rows of the batch. Scales for groups of K multiply the elements before the sum, or as
+/// exactly the sums of their groups. A dense product is one expert with every row. Variant avx512_bf16 counts subnormal
+/// operands and sums as 0.
 namespace moecl::grouped_gemm {
 
 struct Args {
