@@ -41,23 +41,29 @@ inline Total ordered_part(const __local Total* totals, int part) {
 typedef struct __attribute__((packed)) { uint v; } PackedUint;
 #define X(row, step) (((const __global PackedUint*)(row))[step].v)
 
+#define HAS_OFFSETS (W_ZERO || W_OFFSET)
 #if W_GROUPED
 // What the columns of a panel have in a run, in the order of its sums.
 typedef struct {
   float16 scale[PARTS];
+#if HAS_OFFSETS
   Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
+#endif
 } Run;
+#define EACH_RUN \
+  for (int begin = block, end = RUN_END(block), run = 0; begin < block_end; begin = end, end = RUN_END(begin), ++run)
 #define BEGIN_PART(r, p) Sum acc##r##p = 0;
 #define END_PART(r, p) \
-  totals[r * PARTS + p] = fma(convert_float16(acc##r##p OFFSETS(p)), run->scale[p], totals[r * PARTS + p]);
-#if W_ZERO || defined(W_OFFSET)
+  totals[r * PARTS + p] = fma(convert_float16(acc##r##p OFFSETS(p)), runs[run].scale[p], totals[r * PARTS + p]);
+#if HAS_OFFSETS
 #define BEGIN_END(r) const Number elements = row_sum(a##r, begin * STEP_K, end * STEP_K);
-#define OFFSETS(p) - (Sum)(elements) * run->offset[p]
+#define OFFSETS(p) - (Sum)(elements) * runs[run].offset[p]
 #else
 #define BEGIN_END(r)
 #define OFFSETS(p)
 #endif
 #else
+#define EACH_RUN for (int begin = block, end = block_end; begin < end; begin = end)
 #define BEGIN_PART(r, p) Sum acc##r##p = totals[r * PARTS + p];
 #define BEGIN_END(r)
 #define END_PART(r, p) totals[r * PARTS + p] = acc##r##p;
@@ -76,7 +82,7 @@ typedef struct {
     EACH_PART(END_PART, r)  \
   }
 #define REGISTER_TILE(EACH_ROW, STEP, BESIDE) \
-  {                                           \
+  EACH_RUN {                                  \
     EACH_ROW(BEGIN_ROW)                       \
     for (int i = begin; i < end; ++i) {       \
       const Step w = STEP;                    \
@@ -100,12 +106,12 @@ inline void complete_row(__local Total* totals, const __global STORAGE(A_DTYPE) 
   const int first = k / STEP_K * STEP_K;
   Total ordered[PARTS];
   for (int part = 0; part < PARTS; ++part) ordered[part] = ordered_part(totals, part);
-#if defined(W_OFFSET) && !W_GROUPED
+#if W_OFFSET && !W_GROUPED
   const int too_much = W_OFFSET * row_sum(row, 0, first);
 #endif
   for (int part = 0; part < PARTS; ++part) {
     Total total = ordered[part];
-#if defined(W_OFFSET) && !W_GROUPED
+#if W_OFFSET && !W_GROUPED
     total -= too_much;
 #endif
 #if IS_I8
@@ -129,20 +135,25 @@ inline void complete_row(__local Total* totals, const __global STORAGE(A_DTYPE) 
 // Groups are at least 16 long.
 #define RUNS_OF_BLOCK (BLOCK_STEPS * STEP_K / 16 + 1)
 inline void load_run(const Groups* of, int group, __local Run* run) {
+#if STEP_K == 2  // sums of codes stand in the order of columns
+  for (int part = 0; part < PARTS; ++part) {
+    run->scale[part] = scales16(of, group, part * 16);
+#if HAS_OFFSETS
+    run->offset[part] = zeros16(of, group, part * 16);
+#endif
+  }
+#else
   float scale[PANEL], offset[PANEL];
   for (int part = 0; part < PARTS; ++part) {
     vstore16(scales16(of, group, part * 16), part, scale);
-    vstore16(zeros16(of, group, part * 16), part, offset);
+    vstore16(zeros16(of, group, part * 16) + W_OFFSET, part, offset);
   }
   const float4 *scales = (const float4*)scale, *offsets = (const float4*)offset;
   for (int part = 0; part < PARTS; ++part) {
     run->scale[part] = (float16)(ORDERED(scales, part));
-#if STEP_K == 2
-    run->offset[part] = (float16)(ORDERED(offsets, part));
-#else
-    run->offset[part] = convert_int16((float16)(ORDERED(offsets, part))) + W_OFFSET;
-#endif
+    run->offset[part] = convert_int16((float16)(ORDERED(offsets, part)));
   }
+#endif
 }
 #endif
 
@@ -183,18 +194,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GR
         const int count = min(REGISTER_ROWS, tile.count - row);
         __local Total* totals = side_sums + row * PARTS;
         ROW_POINTERS;
-#if W_GROUPED
-        const __local Run* run = runs;
-        for (int begin = block, end; begin < block_end; begin = end, ++run) {
-          end = RUN_END(begin);
-#else
-        {
-          const int begin = block, end = block_end;
-#endif
-          if (streams) FOR_ROWS(count, STREAMED_TILE)
-          else if (row == 0) KEPT_TILE(ROWS_6)
-          else FOR_ROWS(count, BLOCK_TILE)
-        }
+        if (streams) FOR_ROWS(count, STREAMED_TILE)
+        else if (row == 0) KEPT_TILE(ROWS_6)
+        else FOR_ROWS(count, BLOCK_TILE)
       }
     }
     for (int row = 0; row < tile.count; ++row)
