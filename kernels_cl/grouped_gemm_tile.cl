@@ -50,23 +50,24 @@ typedef float16 Sum;
     EACH_PART(STEP_PART, r)                \
   }
 #define END_ROW(r) EACH_PART(END_PART, r)
-#define REGISTER_TILE(EACH_ROW, LOAD_PART) \
-  {                                        \
-    EACH_ROW(BEGIN_ROW)                    \
-    for (int i = begin; i < end; ++i) {    \
-      EACH_PART(LOAD_PART, 0)              \
-      EACH_ROW(STEP_ROW)                   \
-    }                                      \
-    EACH_ROW(END_ROW)                      \
+#define REGISTER_TILE(EACH_ROW, LOAD_PART, BESIDE) \
+  {                                                \
+    EACH_ROW(BEGIN_ROW)                            \
+    for (int i = begin; i < end; ++i) {            \
+      EACH_PART(LOAD_PART, 0)                      \
+      BESIDE;                                      \
+      EACH_ROW(STEP_ROW)                           \
+    }                                              \
+    EACH_ROW(END_ROW)                              \
   }
 #define LOAD_STREAMED(r, p) \
   const float16 w##p = weights16(streamed + (ulong)i * PANEL_UNITS(W_DTYPE), (part + p) * 16, zero##p, scale##p);
 #define LOAD_GROUP(r, p)                                                 \
   const float16 zero##p = zeros16(&groups_of, group, (part + p) * 16), \
                 scale##p = scales16(&groups_of, group, (part + p) * 16);
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED)
+#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED, __builtin_prefetch(fetched + i * line_step))
 #define LOAD_BLOCK(r, p) const float16 w##p = *(const __local float16*)(w_block + i * PANEL + (part + p) * 16);
-#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_BLOCK)
+#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_BLOCK, )
 
 #if DECODED_W
 // [k_end - k_begin, PANEL] numbers of the panel.
@@ -158,6 +159,11 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
         const int count = min(REGISTER_ROWS, tile.count - row);
         const Rows a0 = ROW_POINTER(0), a1 = ROW_POINTER(1), a2 = ROW_POINTER(2), a3 = ROW_POINTER(3),
                    a4 = ROW_POINTER(4), a5 = ROW_POINTER(5);
+        // All rows but the first fetch the next block meanwhile, a line each k.
+        const int block_bytes = K_BLOCK * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
+                  first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * 64,
+                  line_step = row > 0 && first_line < block_bytes ? 64 : 0;
+        const __global char* fetched = (const __global char*)streamed + block_bytes + first_line;
         for (int part = 0; part < PARTS; part += REGISTER_PARTS) {
           __local Sum* sums = side_sums + row * PARTS + part;
 #if DECODED_W
