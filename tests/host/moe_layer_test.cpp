@@ -125,6 +125,30 @@ TEST_P(MoeLayerTest, BytesThatHoldGateAndUpAreWrittenOnce) {
   EXPECT_EQ(writes, 1U + 8U * 2 + 3);  // the router, each expert's two tensors, the shared expert's three
 }
 
+TEST_P(MoeLayerTest, AForwardTakesFewKernels) {
+  // Experts of whole panels: where products apply the activation, it takes no kernel of its own.
+  MoeLayerOptions bf16, int8;
+  bf16.dtype = int8.dtype = DType::bf16;
+  int8.quantize = QuantScheme::int8_w8a8().weights;
+  int8.activations = QuantScheme::int8_w8a8().activations;
+  const bool fuses = device().caps().type == DeviceType::cpu && device().caps().preferred_float_width >= 4;
+  for (const auto& [options, most] : {std::pair{bf16, 6U}, {int8, 8U}}) {
+    const Fixture f(device(), "gpt-oss-bf16form-e8k4", options);
+    const GuardedTensor x = upload(device(), DType::bf16, {16, f.hidden()},
+                                   std::vector<double>(static_cast<std::size_t>(16 * f.hidden()), 1)),
+                        out(device(), DType::f32, {16, f.hidden()});
+    const Buffer workspace(*device().context, f.layer.workspace_bytes(16));
+    MoeLayer::Forward args;
+    args.x = x;
+    args.out = out;
+    args.workspace = workspace.view();
+    const std::uint64_t before = device().context->counters().kernels_launched;
+    f.layer.forward(device().stream, args);
+    device().stream.finish();
+    EXPECT_LE(device().context->counters().kernels_launched - before, most + (fuses ? 0 : 1));
+  }
+}
+
 TEST_P(MoeLayerTest, BackendsAgreeWithGoldens) {
   for (const ExpertLayout layout : {ExpertLayout::standard, ExpertLayout::batched})
     for (const dense_backend::Backend backend :
