@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/results.hpp"
+#include "bench/measured.hpp"
 
 namespace moecl::bench {
 

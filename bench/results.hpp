@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
-#include <map>
 #include <string>
 #include <vector>
+
+#include "bench/measured.hpp"
 
 namespace moecl::bench {
 
@@ -37,19 +38,5 @@ class Collector final : public benchmark::BenchmarkReporter {
   std::vector<std::vector<Run>> groups_;
   bool failed_ = false;
 };
-
-/// One benchmark of a document.
-struct Measured {
-  std::string name, label;
-  std::vector<double> seconds;             ///< of its repetitions, ascending
-  std::map<std::string, double> counters;  ///< of the last one
-
-  double median() const { return seconds[seconds.size() / 2]; }
-  /// Largest less smallest, over the median.
-  double spread() const { return (seconds.back() - seconds.front()) / median(); }
-};
-
-/// Those that gave a time, in order. Errors: invalid_data  not such a document; `origin` names it
-std::vector<Measured> measured(const nlohmann::ordered_json& document, const std::string& origin);
 
 }  // namespace moecl::bench
