@@ -1,5 +1,6 @@
-// The experts' first product by moecl, oneDNN and OpenBLAS in one process, and how they compare. Peers get their rows
-// gathered and their weights in the form they like beforehand, and apply no scales; moecl gathers and scales.
+// The experts' first product, and whole layers, by moecl, oneDNN and OpenBLAS in one process, and how they compare.
+// Peers get their weights in the form they like beforehand. Their products find rows gathered and apply no scales,
+// where moecl gathers and scales; their layers find the experts chosen, where moecl has a router too.
 #include <moecl/error.hpp>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "bench/device_time.hpp"
 #include "bench/model_benchmarks.hpp"
+#include "bench/peers/layer.hpp"
 #include "bench/peers/peer.hpp"
 #include "bench/product_check.hpp"
 #include "bench/report_page.hpp"
@@ -33,12 +35,15 @@ std::vector<std::byte> stacked_weights(const ExpertMatrices& expert) {
   return all;
 }
 
+constexpr const char *first_product = "grouped_gemm", *whole_layer = "layer";
+
 /// A peer with the weights of some layers of a case; one at a time holds memory.
 struct Loaded {
   std::string of;
   int layers = 0;
   std::unique_ptr<ModelWeights> host;
   std::unique_ptr<Peer> peer;
+  std::unique_ptr<PeerLayer> layer;  ///< or this
 };
 Loaded& loaded() {
   static Loaded one;
@@ -47,17 +52,25 @@ Loaded& loaded() {
 
 Arithmetic arithmetic_of(const Scheme& scheme) { return scheme.bound().arithmetic; }
 
-Loaded& load(const std::string& name, const ModelCase& model, int layers, std::int64_t rows) {
+Loaded& load(const char* what, const std::string& name, const ModelCase& model, int layers, std::int64_t rows) {
   Loaded& now = loaded();
-  const std::string key = fmt::format("{}/{}/{}", name, model.shape_name, model.scheme.name);
+  const std::string key = fmt::format("{}/{}/{}/{}", what, name, model.shape_name, model.scheme.name);
   if (now.of == key && now.layers >= layers) return now;
   now = {};
   release_layers();
-  const std::int64_t n = 2 * model.shape.intermediate, k = model.shape.hidden;
-  now.host = std::make_unique<ModelWeights>(model, false);
-  now.peer = name == "onednn" ? onednn_peer(arithmetic_of(model.scheme), n, k, rows) : openblas_peer(n, k);
-  for (int layer = 0; layer < layers; ++layer)
-    for (const ExpertMatrices& expert : now.host->weights.experts) now.peer->add_expert(stacked_weights(expert).data());
+  const auto make = [&](std::int64_t n, std::int64_t k) {
+    return name == "onednn" ? onednn_peer(arithmetic_of(model.scheme), n, k, rows) : openblas_peer(n, k);
+  };
+  const bool whole = what == whole_layer;
+  now.host = std::make_unique<ModelWeights>(model, whole);
+  if (whole) {
+    now.layer = std::make_unique<PeerLayer>(model, now.host->weights, layers, make);
+  } else {
+    now.peer = make(2 * model.shape.intermediate, model.shape.hidden);
+    for (int layer = 0; layer < layers; ++layer)
+      for (const ExpertMatrices& expert : now.host->weights.experts)
+        now.peer->add_expert(stacked_weights(expert).data());
+  }
   now.of = key, now.layers = layers;
   return now;
 }
@@ -95,7 +108,7 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
   const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3);
   const std::int64_t slots = tokens * routing.top_k;
-  Loaded& now = load(name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
+  Loaded& now = load(first_product, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
   // Rows in expert order; int8 activations count from 128 below, which is what oneDNN is fastest with.
   const bool int8 = arithmetic_of(model.scheme) == Arithmetic::int8;
   const std::vector<std::byte> tokens_of_a = product_activations(model, tokens);
@@ -131,6 +144,34 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
   measure(state, cost, multiply, model.scheme.bound());
 }
 
+void run_peer_layer(benchmark::State& state, const std::string& name, const ModelCase& model,
+                    const RoutingSource& source, std::int64_t tokens) {
+  const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes());
+  const std::int64_t slots = tokens * routing.top_k;
+  Loaded& now = load(whole_layer, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
+  const std::vector<std::byte> x = repeated_values(model.scheme.plain, tokens * model.shape.hidden, 1);
+  now.layer->expect(routing, x);
+  now.layer->forward(0);
+
+  const auto* bytes = reinterpret_cast<const unsigned char*>(x.data());
+  const std::vector<double> values = test::decode(model.scheme.plain, {bytes, bytes + x.size()});
+  const std::int64_t token = tokens - 1, column = model.shape.hidden / 2;
+  const double expected = layer_element(model, now.host->weights, routing, values, token, column);
+  const double got = now.layer->out()[static_cast<std::size_t>(token * model.shape.hidden + column)];
+  if (!(std::abs(got - expected) <= 2e-2 * std::max(std::abs(expected), 0.1)))
+    throw Error(ErrorCode::device_error, fmt::format("wrong result: element [{}, {}] of the layer is {}, expected {}",
+                                                     token, column, got, expected));
+  std::size_t turn = 0;
+  OperatorCost cost;
+  const double expert = 3.0 * static_cast<double>(model.shape.intermediate * model.shape.hidden);
+  cost.flops = static_cast<std::uint64_t>(2 * expert * static_cast<double>(slots));
+  cost.bytes =
+      static_cast<std::uint64_t>(static_cast<double>(routing.active_experts) * model.expert_bytes()) + x.size();
+  measure(
+      state, cost, [&] { now.layer->forward(turn++ % static_cast<std::size_t>(layers)); }, model.scheme.bound());
+}
+
 void register_peers(const ModelBenchmarks& wanted) {
   for (const std::string& shape : wanted.shapes)
     for (const std::string& scheme : wanted.schemes) {
@@ -142,20 +183,25 @@ void register_peers(const ModelBenchmarks& wanted) {
         if (name == "openblas" && scheme != "f32") continue;
         for (const RoutingSource& source : wanted.routings)
           for (const std::int64_t tokens : wanted.tokens)
-            add_model_benchmark("grouped_gemm", name, model, source, tokens,
+            add_model_benchmark(first_product, name, model, source, tokens,
                                 [=](benchmark::State& state) { run_peer(state, name, model, source, tokens); });
+        if (scheme == "int8_w8a8") continue;
+        for (const RoutingSource& source : wanted.routings)
+          for (const std::int64_t tokens : wanted.tokens)
+            add_model_benchmark(whole_layer, name, model, source, tokens,
+                                [=](benchmark::State& state) { run_peer_layer(state, name, model, source, tokens); });
       }
     }
 }
 
-/// A row a product: times, and how much longer the better peer takes than moecl.
+/// A row a case: times, and how much longer the better peer takes than moecl.
 void print_ratios(const std::vector<Measured>& all) {
   std::map<std::string, std::map<std::string, double>> products;
   for (const Measured& one : all) {
     const std::size_t slash = one.name.rfind('/');
     products[one.name.substr(0, slash)][one.name.substr(slash + 1)] = one.median();
   }
-  std::vector<cli::Row> rows = {{"product", "moecl us", "onednn us", "openblas us", "best peer / moecl"}};
+  std::vector<cli::Row> rows = {{"case", "moecl us", "onednn us", "openblas us", "best peer / moecl"}};
   std::vector<double> logs;
   for (const auto& [product, times] : products) {
     double best = INFINITY;
@@ -176,15 +222,14 @@ void print_ratios(const std::vector<Measured>& all) {
 }
 
 int run(const cli::MeasureOptions& options) {
-  ModelBenchmarks wanted = options.models();
-  wanted.layers = false;
+  const ModelBenchmarks wanted = options.models();
   use(options.device.open());
   register_models(wanted);
   register_peers(wanted);
   options.set_flags();
   nlohmann::ordered_json facts = context_facts();
   Collector collector(options.json ? nullptr : stdout, heading(facts));
-  benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^grouped_gemm/.*T:" : options.filter);
+  benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^(grouped_gemm|layer)/.*T:" : options.filter);
   facts["slow_mode"] = facts["slow_mode"] == true || slow_now();
   const nlohmann::ordered_json document = collector.document(facts);
   if (!options.report.empty()) write_report(options.report, document);
@@ -199,7 +244,7 @@ int run(const cli::MeasureOptions& options) {
 }  // namespace moecl::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("moecl_bench_peers: the experts' first product by moecl, oneDNN and OpenBLAS");
+  CLI::App app("moecl_bench_peers: the experts' first product and layers by moecl, oneDNN and OpenBLAS");
   moecl::cli::MeasureOptions options;
   options.add_to(app);
   CLI11_PARSE(app, argc, argv);

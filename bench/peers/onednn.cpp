@@ -50,7 +50,45 @@ class OneDnn final : public Peer {
   std::map<std::int64_t, matmul> products_;  ///< by rows
 };
 
+class OneDnnGatedSilu final : public GatedSilu {
+ public:
+  OneDnnGatedSilu(Arithmetic arithmetic, std::int64_t intermediate)
+      : intermediate_(intermediate),
+        out_(arithmetic == Arithmetic::f32 ? memory::data_type::f32 : memory::data_type::bf16) {}
+  void apply(std::int64_t rows, float* gate_up, void* out) override {
+    const auto type = memory::data_type::f32;
+    const memory::desc half({rows, intermediate_}, type, memory::dims{2 * intermediate_, 1});
+    const memory gate(half, engine_, gate_up), up(half, engine_, gate_up + intermediate_);
+    const memory target({{rows, intermediate_}, out_, memory::format_tag::ab}, engine_, out);
+    const auto found = [&] {
+      const auto known = of_rows_.find(rows);
+      if (known != of_rows_.end()) return known;
+      const dnnl::eltwise_forward::primitive_desc silu(
+          {dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_swish, half, 1.0F}, engine_);
+      const dnnl::binary::primitive_desc product({dnnl::algorithm::binary_mul, half, half, target.get_desc()}, engine_);
+      return of_rows_.emplace(rows, Steps{dnnl::eltwise_forward(silu), dnnl::binary(product)}).first;
+    }();
+    found->second.silu.execute(stream_, {{DNNL_ARG_SRC, gate}, {DNNL_ARG_DST, gate}});
+    found->second.product.execute(stream_, {{DNNL_ARG_SRC_0, gate}, {DNNL_ARG_SRC_1, up}, {DNNL_ARG_DST, target}});
+  }
+
+ private:
+  struct Steps {
+    dnnl::eltwise_forward silu;
+    dnnl::binary product;
+  };
+  std::int64_t intermediate_;
+  memory::data_type out_;
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::map<std::int64_t, Steps> of_rows_;
+};
+
 }  // namespace
+
+std::unique_ptr<GatedSilu> gated_silu(Arithmetic arithmetic, std::int64_t intermediate) {
+  return std::make_unique<OneDnnGatedSilu>(arithmetic, intermediate);
+}
 
 std::unique_ptr<Peer> onednn_peer(Arithmetic arithmetic, std::int64_t n, std::int64_t k, std::int64_t rows) {
   return std::make_unique<OneDnn>(arithmetic, n, k, rows);
