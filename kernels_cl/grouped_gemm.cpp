@@ -206,8 +206,9 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
   Args args;
   args.weights.type = weights;
   args.a.dtype = weights == CodeType::bf16 ? DType::bf16 : weights == CodeType::f16 ? DType::f16 : dtype;
-  const bool multiplies =
-      (mma.offered(caps) && mma.multiplies(args)) || (mma_codes.offered(caps) && mma_codes.multiplies(args));
+  const bool multiplies = std::any_of(std::begin(kernels), std::end(kernels), [&](const Kernel& kernel) {
+    return kernel.extension != nullptr && kernel.extension->offered(caps) && kernel.extension->multiplies(args);
+  });
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 

@@ -45,7 +45,7 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
   return nodes * (dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048);
 }
 
-/// Rows between products are rounded to bf16 where tensor cores multiply them: by 2^-9 of an element.
+/// Rows between products are rounded to bf16 where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element.
 double tolerance_of_rows(const SessionReport& report, DType dtype) {
   const auto rounds = [](const DeviceCaps& caps) {
     return grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, caps) == DType::bf16;

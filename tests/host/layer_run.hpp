@@ -1,5 +1,6 @@
 #pragma once
 // A layer over rows from the host, with every optional output.
+#include <moecl/grouped_gemm.hpp>
 #include <moecl/moe_layer.hpp>
 
 #include "tests/devices.hpp"
@@ -14,6 +15,12 @@ struct Outputs {
       (this->*field).insert((this->*field).end(), (more.*field).begin(), (more.*field).end());
   }
 };
+
+/// Of a bf16 layer's output: activated rows that tensor cores or AVX-512 BF16 multiply are rounded to bf16, by at most
+/// 2^-9 of an element.
+inline double bf16_tolerance(const DeviceCaps& caps) {
+  return grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, caps) == DType::bf16 ? 0x1p-8 : 1e-5;
+}
 
 /// Over guarded tensors and a poisoned workspace.
 inline Outputs run_layer(const TestDevice& device, const MoeLayer& layer, const std::vector<double>& input) {

@@ -75,9 +75,7 @@ void expect_golden(TestDevice& device, const std::string& name, const MoeLayerOp
   const Outputs got = forward(f, f.input());
   const std::vector<double> expected = golden_values(f.golden, bf16 ? "bf16.output_ref" : "output");
   if (expected.empty()) return;
-  // Activated rows that tensor cores multiply are rounded to bf16, by at most 2^-9 of an element.
-  const bool rounded_rows = bf16 && grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, device.caps()) == DType::bf16;
-  EXPECT_LE(relative_error(got.out, expected), rounded_rows ? 0x1p-8 : 1e-5);
+  EXPECT_LE(relative_error(got.out, expected), bf16 ? bf16_tolerance(device.caps()) : 1e-5);
   expect_same_routing(got, golden_values(f.golden, bf16 ? "bf16.topk_ids_ref" : "topk_ids"),
                       golden_values(f.golden, bf16 ? "bf16.topk_weights_ref" : "topk_weights"),
                       static_cast<std::size_t>(f.config.shape.router.top_k));

@@ -229,6 +229,11 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i4, DType::bf16, ampere), DType::bf16);
   EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f6_e2m3, DType::bf16, ampere), DType::f32);
   EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, DeviceCaps()), DType::f32);
+  DeviceCaps zen4;
+  zen4.type = DeviceType::cpu, zen4.has_avx512_bf16 = true;
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, zen4), DType::bf16);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f16, DType::f16, zen4), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::f32, DType::f32, zen4), DType::f32);
 }
 
 TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {

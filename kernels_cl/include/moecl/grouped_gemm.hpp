@@ -69,9 +69,9 @@ struct Config {
 const std::vector<Variant>& variants();
 /// The variant that `enqueue` runs: `config`'s, else one for the shape of the device and the rows of an expert.
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
-/// How rows between two products with such weights are best stored: where tensor cores multiply them as f16 or bf16 (a
-/// rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that of the layer;
-/// else f32.
+/// How rows between two products with such weights are best stored: where tensor cores or AVX-512 BF16 multiply them as
+/// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
+/// of the layer; else f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
 /// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs,
 /// with gate and up of whole panels.
