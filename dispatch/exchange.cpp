@@ -33,10 +33,19 @@ StagedJob Communicator::Exchange::staged_job(std::int32_t from, BufferView sourc
   job.from_stream = stream_of(from);
   job.from = source;
   job.to = target;
+  if (transport(from, to) == TransportKind::peer_window) job.peer_memory = group.options.peer_memory.get();
   job.trace = stream_of(to).trace;
   job.from_rank = self.members_[static_cast<std::size_t>(from)];
   job.to_rank = self.members_[static_cast<std::size_t>(to)];
   return job;
+}
+
+void Communicator::Exchange::await(std::int32_t peer, std::shared_ptr<const Event> ready) const {
+  StagedJob job = staged_job(peer, {}, self.rank_, {});
+  job.from_ready = std::move(ready);
+  job.arrived = group.fate.watched_event(*lane.stream.context);
+  wait_on_stream(lane.stream, {job.arrived->handle()});  // before anybody can complete it, as in `run`
+  lane.copier->enqueue(std::move(job));
 }
 
 void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& pulls,
@@ -48,7 +57,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
     const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
     if (pull.peer != self.rank_) count_received(pull.peer, pull.to.size_bytes);
-    if (staged_between(pull.peer, self.rank_)) {
+    if (apart(pull.peer, self.rank_)) {
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;
       job.to_ready = free;
@@ -62,7 +71,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
   wait_on_stream(lane.stream, arrivals);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-    if (!staged_between(peer, self.rank_)) continue;
+    if (!apart(peer, self.rank_)) continue;
     const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
     const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
       return job.from_stream.queue == stream_of(peer).queue;

@@ -29,11 +29,12 @@ struct Communicator::Exchange {
   explicit Exchange(Communicator& of)
       : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])), lane(of.lane()) {}
 
-  bool staged_between(std::int32_t from, std::int32_t to) const {
-    return from != to &&
-           group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)])
-                   .kind == TransportKind::staged;
+  TransportKind transport(std::int32_t from, std::int32_t to) const {
+    return group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)])
+        .kind;
   }
+  /// Whether events of one rank mean nothing to the other; a copier's thread waits for them.
+  bool apart(std::int32_t from, std::int32_t to) const { return transport(from, to) != TransportKind::shared_context; }
 
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
@@ -49,8 +50,7 @@ struct Communicator::Exchange {
       // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
       std::vector<_cl_event*> leaving;
       for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-        note.left.push_back(staged_between(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context)
-                                                             : nullptr);
+        note.left.push_back(apart(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context) : nullptr);
         if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
       }
       wait_on_stream(lane.stream, leaving);
@@ -61,7 +61,7 @@ struct Communicator::Exchange {
       // The same for peers of this context.
       std::vector<_cl_event*> readers;
       for (std::int32_t peer = 0; peer < self.size(); ++peer)
-        if (peer != self.rank_ && !staged_between(self.rank_, peer))
+        if (peer != self.rank_ && !apart(self.rank_, peer))
           readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
       wait_on_stream(lane.stream, readers);
     } catch (const Error& error) {
@@ -76,6 +76,9 @@ struct Communicator::Exchange {
   void count_received(std::int32_t from, std::uint64_t bytes) const {
     me.bytes_received[static_cast<std::size_t>(self.members_[static_cast<std::size_t>(from)])] += bytes;
   }
+
+  /// What this rank's exchanges are given next waits for an event of a peer's context.
+  void await(std::int32_t peer, std::shared_ptr<const Event> ready) const;
 
   /// A copy by the copier of `to`.
   StagedJob staged_job(std::int32_t from, BufferView source, std::int32_t to, BufferView target) const;

@@ -21,7 +21,7 @@ struct MeetingNote {
   BufferView memory;                             ///< what others may read
   std::shared_ptr<const Event> ready;            ///< when they may
   std::vector<std::shared_ptr<UserEvent>> left;  ///< [members] completed by a peer of another context once it has read
-  std::shared_ptr<const Buffer> window;          ///< memory that others may put into, for as long as they like
+  std::vector<std::shared_ptr<const Buffer>> window;  ///< [members] memory that they may put into, as each sees it
 };
 
 /// The end of a group, shared by all its meetings: the first cause wins.

@@ -25,6 +25,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
   require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
           "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
   state_->options = options;
+  if (options.peer_memory == nullptr) state_->options.peer_memory = driver_peer_memory(streams);
   for (const StreamView& stream : streams) {
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
     state_->ranks.push_back(std::make_unique<State::Rank>());
@@ -39,16 +40,21 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
       known;
   for (const StreamView& to : streams)
     for (const StreamView& from : streams) {
+      if (&from == &to) {
+        state_->transports.push_back({TransportKind::shared_context, "the rank itself"});
+        continue;
+      }
       const auto pair = std::pair(std::pair<const Context*, const Device*>(from.context, from.device),
                                   std::pair<const Context*, const Device*>(to.context, to.device));
       auto found = known.find(pair);
-      if (found == known.end()) found = known.emplace(pair, choose_transport(from, to, options.transport)).first;
+      if (found == known.end())
+        found = known.emplace(pair, choose_transport(from, to, options.transport, *state_->options.peer_memory)).first;
       state_->transports.push_back(found->second);
     }
   for (std::size_t to = 0; to < streams.size(); ++to)
     for (std::size_t from = 0; from < streams.size(); ++from)
       if (from != to && state_->ranks[to]->main.copier == nullptr &&
-          state_->transports[to * streams.size() + from].kind == TransportKind::staged)
+          state_->transports[to * streams.size() + from].kind != TransportKind::shared_context)
         state_->ranks[to]->main.copier = std::make_unique<StagedCopier>(streams[to], state_->fate);
 }
 

@@ -15,7 +15,7 @@ namespace moecl {
 struct Communicator::Lane {
   StreamView stream;
   Workspace scratch;                     ///< of reductions
-  std::unique_ptr<StagedCopier> copier;  ///< where some peer needs it
+  std::unique_ptr<StagedCopier> copier;  ///< where some peer is of another context
   Stream own;                            ///< `beside`: the queue of `stream`
 };
 
@@ -25,7 +25,7 @@ struct RankGroup::State {
     std::vector<std::atomic<std::uint64_t>> bytes_received;  ///< from each rank
   };
 
-  GroupOptions options;
+  GroupOptions options;  ///< peer_memory is set
   GroupFate fate;
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<TransportChoice> transports;  ///< [to][from]
@@ -44,6 +44,7 @@ struct RankGroup::State {
 
 /// Measures and checks what a pair can do. Both streams must be idle.
 /// Errors: invalid_argument  `wanted` is not possible; device_error  the only transport gives wrong data
-TransportChoice choose_transport(StreamView from, StreamView to, std::optional<TransportKind> wanted);
+TransportChoice choose_transport(StreamView from, StreamView to, std::optional<TransportKind> wanted,
+                                 PeerMemory& peer_memory);
 
 }  // namespace moecl

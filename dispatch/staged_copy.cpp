@@ -53,7 +53,7 @@ void StagedCopier::work() {
     jobs_.pop_front();
     lock.unlock();
     try {
-      if (job.from.size_bytes != 0 && fate_.cause().empty()) copy(job);
+      if (fate_.cause().empty()) job.from.size_bytes != 0 ? copy(job) : wait_for_sender(job);
     } catch (const std::exception& error) {
       fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, error.what()));
     }
@@ -66,28 +66,58 @@ StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
   Source& source = sources_[job.from_stream.device];
   if (source.queue.view().queue == nullptr)
     source.queue = Stream(*job.from_stream.context, index_of(job.from_stream), false);
+  return source;
+}
+
+void StagedCopier::make_room(Source& source, const StagedJob& job) const {
   // One small message needs no room for a pipeline.
   const std::uint64_t wanted =
       job.from.size_bytes <= chunk_bytes ? (job.from.size_bytes + 4095) / 4096 * 4096 : chunk_bytes * slots;
-  if (source.pinned == nullptr || source.pinned->size_bytes() < wanted) {
+  if (job.peer_memory != nullptr) {
+    if (!source.shared.empty() && source.shared.front().size_bytes() >= wanted) return;
+    source.shared.clear();
+    source.shared = job.peer_memory->allocate(to_queue_, {source.queue}, wanted);
+  } else if (source.pinned == nullptr || source.pinned->size_bytes() < wanted) {
     source.pinned.reset();
     source.pinned = std::make_unique<PinnedMemory>(source.queue.view(), wanted);
   }
-  return source;
+}
+
+void StagedCopier::leave_sender(const Source& source, BufferView from, std::uint64_t place, Submit submit) const {
+  if (source.shared.empty())
+    enqueue_read(source.queue, from, source.pinned->data() + place, from.size_bytes, submit);
+  else
+    enqueue_copy(source.queue, from, source.shared[1].view().slice(place, from.size_bytes), submit);
+  source.queue.view().flush();
+}
+
+void StagedCopier::reach_receiver(const Source& source, std::uint64_t place, BufferView to, Submit submit) const {
+  if (source.shared.empty())
+    enqueue_write(to_queue_, to, source.pinned->data() + place, to.size_bytes, submit);
+  else
+    enqueue_copy(to_queue_, source.shared[0].view().slice(place, to.size_bytes), to, submit);
+  to_queue_.view().flush();
+}
+
+/// By a command of this thread's own queue: rusticl keeps a queue locked while its owner is in clFinish, and the owner
+/// may be waiting for this very job.
+void StagedCopier::wait_for_sender(const StagedJob& job) {
+  if (job.from_ready == nullptr) return;
+  const Source& source = source_of(job);
+  _cl_event* const ready = job.from_ready->handle();
+  Event came;
+  enqueue_marker(source.queue, {wait_for(ready), &came});
+  source.queue.view().flush();
+  came.wait();
 }
 
 /// Reads of later chunks run beside writes of earlier ones.
 void StagedCopier::copy(const StagedJob& job) {
   Source& source = source_of(job);
+  make_room(source, job);
   std::string block;
   if (job.trace != nullptr) {
-    // The block shall not show the wait for the sender. The wait is for a command of this thread's own queue: rusticl
-    // keeps a queue locked while its owner is in clFinish, and the owner may be waiting for this very copy.
-    _cl_event* const ready = job.from_ready->handle();
-    Event came;
-    enqueue_marker(source.queue, {wait_for(ready), &came});
-    source.queue.view().flush();
-    came.wait();
+    wait_for_sender(job);  // which the block shall not show
     block =
         fmt::format("staged copy from rank {} to rank {}, {} bytes", job.from_rank, job.to_rank, job.from.size_bytes);
   }
@@ -99,17 +129,15 @@ void StagedCopier::copy(const StagedJob& job) {
     const std::size_t slot = chunk % slots;
     read[slot].wait();
     _cl_event* const ready = job.to_ready->handle();
-    enqueue_write(to_queue_, job.to.slice(chunk * chunk_bytes, bytes_of(chunk)),
-                  source.pinned->data() + slot * chunk_bytes, bytes_of(chunk), {wait_for(ready), &written[slot]});
-    to_queue_.view().flush();
+    reach_receiver(source, slot * chunk_bytes, job.to.slice(chunk * chunk_bytes, bytes_of(chunk)),
+                   {wait_for(ready), &written[slot]});
   };
   for (std::uint64_t chunk = 0; chunk < count; ++chunk) {
     const std::size_t slot = chunk % slots;
     if (chunk >= slots) written[slot].wait();
     _cl_event* const ready = job.from_ready->handle();
-    enqueue_read(source.queue, job.from.slice(chunk * chunk_bytes, bytes_of(chunk)),
-                 source.pinned->data() + slot * chunk_bytes, bytes_of(chunk), {wait_for(ready), &read[slot]});
-    source.queue.view().flush();
+    leave_sender(source, job.from.slice(chunk * chunk_bytes, bytes_of(chunk)), slot * chunk_bytes,
+                 {wait_for(ready), &read[slot]});
     if (chunk > 0) write(chunk - 1);
   }
   write(count - 1);

@@ -1,7 +1,9 @@
 #pragma once
-// The transport that works between any two contexts: device -> pinned host memory -> device, in chunks, by a thread.
+// Copies between any two contexts by a thread, in chunks: device -> pinned host memory -> device, or where there is
+// memory that both devices reach, through that.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
+#include <moecl/peer_memory.hpp>
 #include <moecl/stream.hpp>
 
 #include <condition_variable>
@@ -17,7 +19,8 @@
 
 namespace moecl {
 
-/// One copy between contexts. Without bytes it only completes its events, after the jobs before it.
+/// One copy between contexts. Without bytes it only waits for from_ready and completes its events, after the jobs
+/// before it.
 struct StagedJob {
   StreamView from_stream;                   ///< of the sender; its queue is not used
   BufferView from, to;                      ///< of the same size
@@ -25,6 +28,7 @@ struct StagedJob {
   std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
   std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
   std::shared_ptr<UserEvent> arrived;       ///< optional: completed when `to` holds the bytes
+  PeerMemory* peer_memory = nullptr;        ///< optional: chunks stand in such memory of the receiver's device
   Trace* trace = nullptr;                   ///< optional: gets a block
   std::int32_t from_rank = 0, to_rank = 0;  ///< for the block
   Buffer keep_from, keep_to;                ///< references: owners may let go of their memory before the copy begins
@@ -48,15 +52,20 @@ class StagedCopier {
   static constexpr std::size_t slots = 4;
 
  private:
-  /// What reads one sender's device.
+  /// What reads one sender's device, and where its chunks stand: in host memory or in memory of both devices.
   struct Source {
     Stream queue;
     std::unique_ptr<PinnedMemory> pinned;
+    std::vector<Buffer> shared;  ///< as the receiver sees it, as the sender does
   };
 
   void work();
   void copy(const StagedJob& job);
+  void wait_for_sender(const StagedJob& job);
   Source& source_of(const StagedJob& job);
+  void make_room(Source& source, const StagedJob& job) const;
+  void leave_sender(const Source& source, BufferView from, std::uint64_t place, Submit submit) const;
+  void reach_receiver(const Source& source, std::uint64_t place, BufferView to, Submit submit) const;
 
   GroupFate& fate_;
   Stream to_queue_;

@@ -8,7 +8,7 @@ namespace moecl {
 struct Window::State {
   Communicator ranks;
   std::uint64_t bytes;
-  std::vector<std::shared_ptr<const Buffer>> memory;  ///< of every rank
+  std::vector<std::shared_ptr<const Buffer>> memory;  ///< of every rank, as this one sees it if it can
   std::vector<std::shared_ptr<const Event>> open;     ///< from when on each rank's may be overwritten
   std::vector<std::uint64_t> put_bytes;               ///< into each rank's, in this epoch
 
@@ -21,17 +21,54 @@ struct Window::State {
       throw;
     }
   }
-  const Buffer& memory_of(std::int32_t rank) const { return *memory[static_cast<std::size_t>(rank)]; }
+  BufferView memory_of(std::int32_t rank) const {
+    return memory[static_cast<std::size_t>(rank)]->view().slice(0, bytes);
+  }
+  /// Whether `from` copies into the window of `to` itself.
+  bool direct(const Communicator::Exchange& exchange, std::int32_t from, std::int32_t to) const {
+    return !exchange.apart(from, to) || (exchange.transport(from, to) == TransportKind::peer_window &&
+                                         bytes <= exchange.group.options.peer_memory->most_bytes());
+  }
+  std::vector<std::shared_ptr<const Buffer>> allocate(const Communicator::Exchange& exchange) const;
 };
+
+/// This rank's memory as each member sees it, or as this rank does where it is not for that member's commands.
+std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communicator::Exchange& exchange) const {
+  const std::int32_t mine = ranks.rank(), size = ranks.size();
+  PeerMemory& peer_memory = *exchange.group.options.peer_memory;
+  std::vector<std::int32_t> users;
+  std::vector<StreamView> streams;
+  for (std::int32_t peer = 0; peer < size; ++peer) {
+    if (!exchange.apart(peer, mine)) continue;
+    if (exchange.transport(peer, mine) == TransportKind::peer_window && !direct(exchange, peer, mine))
+      exchange.lane.stream.context->log(
+          LogLevel::warning,
+          fmt::format("window: {} bytes are more than the {} of one piece of peers' memory: puts from "
+                      "rank {} go through chunks",
+                      bytes, peer_memory.most_bytes(), peer));
+    if (!direct(exchange, peer, mine)) continue;
+    users.push_back(peer);
+    streams.push_back(exchange.stream_of(peer));
+  }
+  if (users.empty() || bytes == 0)
+    return {static_cast<std::size_t>(size), std::make_shared<const Buffer>(*exchange.lane.stream.context, bytes)};
+  std::vector<Buffer> views = peer_memory.allocate(exchange.lane.stream, streams, bytes);
+  std::vector<std::shared_ptr<const Buffer>> seen(static_cast<std::size_t>(size),
+                                                  std::make_shared<const Buffer>(std::move(views.front())));
+  for (std::size_t i = 0; i < users.size(); ++i)
+    seen[static_cast<std::size_t>(users[i])] = std::make_shared<const Buffer>(std::move(views[i + 1]));
+  return seen;
+}
 
 Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}}) {
   state_->together([&](const Communicator::Exchange& exchange) {
-    const auto mine = std::make_shared<const Buffer>(*exchange.lane.stream.context, bytes);
-    const auto notes = exchange.meet({"window", {bytes}, {}, recorded(exchange.lane.stream), {}, mine});
+    const auto mine = static_cast<std::size_t>(ranks.rank());
+    const auto notes =
+        exchange.meet({"window", {bytes}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
     for (const MeetingNote& note : *notes) {
       require(note.numbers == notes->front().numbers, "window: {} bytes here, {} on the first rank", note.numbers[0],
               notes->front().numbers[0]);
-      state_->memory.push_back(note.window);
+      state_->memory.push_back(note.window[mine]);
       state_->open.push_back(note.ready);
     }
   });
@@ -42,7 +79,7 @@ Window::~Window() = default;
 Window::Window(Window&&) noexcept = default;
 Window& Window::operator=(Window&&) noexcept = default;
 
-BufferView Window::memory() const { return state_->memory_of(state_->ranks.rank()).view(); }
+BufferView Window::memory() const { return state_->memory_of(state_->ranks.rank()); }
 
 void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   Communicator& ranks = state_->ranks;
@@ -52,12 +89,18 @@ void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   const Communicator::Exchange exchange(ranks);
   exchange.group.fate.expect_whole();
   if (source.size_bytes == 0) return;
-  state_->put_bytes[static_cast<std::size_t>(peer)] += source.size_bytes;
-  const BufferView target = state_->memory_of(peer).view().slice(offset, source.size_bytes);
-  if (!exchange.staged_between(ranks.rank(), peer)) return enqueue_copy(exchange.lane.stream, source, target);
+  const std::shared_ptr<const Event> open = state_->open[static_cast<std::size_t>(peer)];
+  std::uint64_t& put_bytes = state_->put_bytes[static_cast<std::size_t>(peer)];
+  const bool first = put_bytes == 0;
+  put_bytes += source.size_bytes;
+  const BufferView target = state_->memory_of(peer).slice(offset, source.size_bytes);
+  if (state_->direct(exchange, ranks.rank(), peer)) {
+    if (first && exchange.apart(ranks.rank(), peer)) exchange.await(peer, open);
+    return enqueue_copy(exchange.lane.stream, source, target);
+  }
   StagedJob job = exchange.staged_job(ranks.rank(), source, peer, target);
   job.from_ready = recorded(exchange.lane.stream);
-  job.to_ready = state_->open[static_cast<std::size_t>(peer)];
+  job.to_ready = open;
   exchange.rank(peer).main.copier->enqueue(std::move(job));
 }
 
@@ -76,7 +119,7 @@ void Window::fence() {
       exchange.rank(to).main.copier->enqueue(std::move(job));
     };
     for (std::int32_t peer = 0; peer < size; ++peer)
-      if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && exchange.staged_between(mine, peer))
+      if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && !state_->direct(exchange, mine, peer))
         after_puts(peer, &StagedJob::left);
     const auto notes = exchange.meet({"fence", state_->put_bytes, {}, ready, {}, {}});
     std::vector<_cl_event*> done;
@@ -87,10 +130,12 @@ void Window::fence() {
       if (peer == mine) continue;
       const std::uint64_t received = note.numbers[static_cast<std::size_t>(mine)];
       exchange.count_received(peer, received);
-      if (!exchange.staged_between(peer, mine))
+      if (!exchange.apart(peer, mine))
         done.push_back(note.ready->handle());
-      else
+      else if (!state_->direct(exchange, peer, mine))
         staged = staged || received != 0;
+      else if (received != 0)
+        exchange.await(peer, note.ready);
     }
     wait_on_stream(stream, done);
     if (staged) after_puts(mine, &StagedJob::arrived);

@@ -31,6 +31,8 @@ std::string describe(const FaultWord& word) {
     case FaultCode::other_call:
       return fmt::format("place {} holds {}: the row information is not of the dispatch with these expert ids and mask",
                          word.index, word.value);
+    case FaultCode::peer_late:
+      return fmt::format("rank {} did not signal step {} of the exchange in time", word.index, word.value);
   }
   return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
 }

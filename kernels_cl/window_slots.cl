@@ -1,37 +1,6 @@
 // Row indices of fixed-capacity windows: one work-item an element.
 
-// Who owns which experts: `singles` ranks have one each, the others equal runs, the first of them one expert more where
-// that does not come out even.
-typedef struct {
-  int experts, ranks, singles;
-} Owners;
-
-inline int first_expert_of(Owners of, int rank) {
-  if (rank < of.singles) return rank;
-  const int others = of.ranks - of.singles, experts = of.experts - of.singles, index = rank - of.singles;
-  return others == 0 ? of.experts : of.singles + index * (experts / others) + min(index, experts % others);
-}
-inline int rank_of_expert(Owners of, int expert) {
-  if (expert < of.singles) return expert;
-  const int others = of.ranks - of.singles, experts = of.experts - of.singles, index = expert - of.singles;
-  const int more = experts % others, base = experts / others;
-  return of.singles + (index < more * (base + 1) ? index / (base + 1) : more + (index - more * (base + 1)) / base);
-}
-// Rows before expert `expert` of those sorted by expert.
-inline int rows_before(const __global int* row_ends, int expert) { return expert == 0 ? 0 : row_ends[expert - 1]; }
-
-// The first expert whose row end is past the row.
-inline int expert_of_row(const __global int* row_ends, int experts, int row) {
-  int low = 0, high = experts;
-  while (low < high) {
-    const int middle = low + (high - low) / 2;
-    if (row_ends[middle] > row)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
-}
+#include "kernels_cl/lib/expert_owners.clh"
 
 __kernel void window_slots_outgoing(const __global int* row_ends, ulong row_ends_first, const __global int* sorted_slots,
                                     ulong sorted_first, __global int* slots, ulong slots_first, int count, int experts,

@@ -8,6 +8,8 @@
 #include <array>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <mutex>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/check.hpp"
@@ -50,21 +52,30 @@ std::string hex(const Uuid& uuid) {
   return digits;
 }
 
-/// A file descriptor that is closed once.
+/// A file descriptor that is closed once, by whoever has it: OpenCL lets a driver take an imported one over.
 class Descriptor {
  public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
+  explicit Descriptor(int fd) noexcept : fd_(fd), known_(fstat(fd, &file_) == 0) {}
   ~Descriptor() {
-    // OpenCL lets a driver take an imported descriptor over; NVIDIA's leaves it open.
-    if (fd_ >= 0 && fcntl(fd_, F_GETFD) != -1) close(fd_);
+    struct stat now {};
+    if (known_ && fstat(fd_, &now) == 0 && now.st_dev == file_.st_dev && now.st_ino == file_.st_ino) close(fd_);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const noexcept { return fd_; }
 
  private:
+  struct stat file_ {};
   int fd_;
+  bool known_;
 };
+
+/// Of all threads of the process one imports at a time. With two at once driver 580 refused imports (status 999), and
+/// bytes went astray: a descriptor that the driver closes is anybody's next one.
+std::mutex& one_importer() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 /// CUmemAllocationProp of the driver interface.
 struct AllocationProperties {
@@ -170,6 +181,7 @@ std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector
   const CreateBuffer create_buffer = create_buffer_with_properties();
   if (create_buffer == nullptr)
     fail(ErrorCode::unsupported, "peer memory: the OpenCL loader has no clCreateBufferWithProperties");
+  const std::lock_guard lock(one_importer());
   AllocationProperties properties;
   properties.location_id = cuda_->ordinal(*owner.device);
   std::size_t granule = 0;

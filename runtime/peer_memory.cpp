@@ -3,6 +3,7 @@
 #include <moecl/peer_memory.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -12,6 +13,23 @@
 
 namespace moecl {
 namespace {
+
+/// A queue of its own: the stream's may be waiting for this very thread.
+Stream queue_beside(StreamView stream) {
+  return Stream(*stream.context, static_cast<std::size_t>(stream.device - stream.context->devices().data()), false);
+}
+
+/// An import that gives other memory would be wrong results later. Stops the host.
+void expect_one_memory(StreamView owner, const Buffer& owned, StreamView user, const Buffer& seen) {
+  static std::atomic<std::uint64_t> tags{0x6d6f6563ULL << 32};
+  const std::uint64_t tag = ++tags;
+  std::uint64_t found = 0;
+  write_blocking(queue_beside(owner), owned.view(), &tag, sizeof(tag));
+  read_blocking(queue_beside(user), seen.view(), &found, sizeof(found));
+  if (found != tag)
+    throw Error(ErrorCode::device_error, "peer memory: '" + user.device->caps.name +
+                                             "' sees other memory than the one that was allocated for it");
+}
 
 class NvPeerMemory final : public PeerMemory {
  public:
@@ -31,7 +49,9 @@ class NvPeerMemory final : public PeerMemory {
 
   std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users,
                                std::uint64_t size_bytes) override {
-    return driver().allocate(owner, users, size_bytes);
+    std::vector<Buffer> views = driver().allocate(owner, users, size_bytes);
+    for (std::size_t i = 0; i < users.size(); ++i) expect_one_memory(owner, views.front(), users[i], views[i + 1]);
+    return views;
   }
 
   std::uint64_t most_bytes() const noexcept override { return ExternalMemory::most_bytes; }

@@ -70,6 +70,7 @@ void check_stores(StreamView owner, const Buffer& owned, StreamView user, const 
 }
 
 void print_verdicts(const std::vector<std::string>& uuids) {
+  if (uuids.empty()) return;
   const ExternalMemory driver;
   std::vector<std::unique_ptr<Context>> contexts;
   std::map<std::string, Stream> streams;

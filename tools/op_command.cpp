@@ -100,8 +100,10 @@ void add_op(CLI::App& app, Outcome outcome) {
           {"poison", npu::Tail::poison}, {"zero", npu::Tail::zero}, {"untouched", npu::Tail::untouched}}))
       ->default_str("poison");
   command->add_option("--transport", options->run.transport, "how ranks exchange; unset: probed")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, TransportKind>{
-          {"shared_context", TransportKind::shared_context}, {"staged", TransportKind::staged}}));
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, TransportKind>{{"shared_context", TransportKind::shared_context},
+                                               {"staged", TransportKind::staged},
+                                               {"peer_window", TransportKind::peer_window}}));
   command->add_flag("--json", options->json, "as JSON");
   options->run.device.add_to(*command);
   command->callback([options, &outcome] { outcome = op(*options); });

@@ -19,7 +19,7 @@ class CommunicatorTest : public testing::TestWithParam<Setting> {
     return {count, GetParam().places, {deadline, GetParam().transport}};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, CommunicatorTest, testing::ValuesIn(settings),
+INSTANTIATE_TEST_SUITE_P(Places, CommunicatorTest, testing::ValuesIn(settings_with_fake),
                          [](const auto& param) { return std::string(param.param.name); });
 
 constexpr std::int32_t rank_counts[] = {1, 2, 3, 4, 8};

@@ -1,5 +1,6 @@
 #pragma once
-// Groups of ranks to test on: on each device, forced through the staged transport, and over all platforms at once.
+// Groups of ranks to test on: on each device, forced through the staged transport, through peers' memory that is a
+// fake, and over all platforms at once.
 #include <moecl/communicator.hpp>
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "tests/devices.hpp"
+#include "tests/dispatch/fake_peer_memory.hpp"
 
 namespace moecl::test {
 
@@ -25,6 +27,8 @@ class Ranks {
       streams_.emplace_back(*devices()[place]->context);
       views_.push_back(streams_.back().view());
     }
+    if (options.transport == TransportKind::peer_window && options.peer_memory == nullptr)
+      options.peer_memory = std::make_shared<FakePeerMemory>();
     group = RankGroup(views_, options);
   }
 
@@ -65,5 +69,12 @@ inline constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "firs
                                        {Ranks::first_device, TransportKind::staged, "first_device_staged"},
                                        {Ranks::last_device, std::nullopt, "last_device"},
                                        {Ranks::all_platforms, std::nullopt, "all_platforms"}};
+/// The same, and through peers' memory that is a fake.
+inline constexpr Setting settings_with_fake[] = {
+    settings[0],
+    settings[1],
+    settings[2],
+    settings[3],
+    {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
 
 }  // namespace moecl::test

@@ -187,7 +187,7 @@ class StrategyTest : public testing::TestWithParam<Setting> {
     return {count, GetParam().places, {std::chrono::milliseconds(60000), GetParam().transport}};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, StrategyTest, testing::ValuesIn(settings),
+INSTANTIATE_TEST_SUITE_P(Places, StrategyTest, testing::ValuesIn(settings_with_fake),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(StrategyTest, EveryStrategyIsTheLayer) {

@@ -21,7 +21,7 @@ class WindowTest : public testing::TestWithParam<Setting> {
     return {count, GetParam().places, {deadline, GetParam().transport}};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, WindowTest, testing::ValuesIn(settings),
+INSTANTIATE_TEST_SUITE_P(Places, WindowTest, testing::ValuesIn(settings_with_fake),
                          [](const auto& param) { return std::string(param.param.name); });
 
 /// What a rank puts at a place of a peer in an epoch; nothing else has those bytes.

@@ -202,8 +202,8 @@ TEST(CRanks, RefusesWrongArguments) {
                moecl_rank_group_create(streams, 2, &options, &made));
   options.deadline_ms = -5;
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-5 ms", moecl_rank_group_create(streams, 1, &options, &made));
-  options.deadline_ms = 0, options.transport = 3;
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.transport: 3 is not in [0, 2]",
+  options.deadline_ms = 0, options.transport = 4;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.transport: 4 is not in [0, 3]",
                moecl_rank_group_create(streams, 1, &options, &made));
   EXPECT_EQ(made, nullptr);
   CommunicatorHandle communicator;

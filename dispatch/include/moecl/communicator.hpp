@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/buffer.hpp>
+#include <moecl/peer_memory.hpp>
 #include <moecl/tensor_view.hpp>
 #include <moecl/workspace.hpp>
 
@@ -16,7 +17,8 @@ namespace moecl {
 /// How bytes move between two ranks.
 enum class TransportKind : std::uint8_t {
   shared_context,  ///< the receiver copies out of the sender's cl_mem, on its own queue
-  staged           ///< through pinned host memory, in chunks, by a thread of the receiver
+  staged,          ///< through pinned host memory, in chunks, by a thread of the receiver
+  peer_window      ///< into memory of the receiver's device that the sender's kernels reach, of another context
 };
 const char* name(TransportKind kind) noexcept;
 
@@ -29,8 +31,10 @@ struct GroupOptions {
   /// How long a rank waits for its peers in any call.
   std::chrono::milliseconds deadline{30000};
   /// For every pair of ranks; staged is possible everywhere. Unset: the faster one in a probe that also checks the
-  /// data.
+  /// data, but peer_window wherever it passes.
   std::optional<TransportKind> transport;
+  /// Of peer_window. Unset: what the drivers offer.
+  std::shared_ptr<PeerMemory> peer_memory = nullptr;
 };
 
 class Communicator;
@@ -133,6 +137,7 @@ class Communicator {
 
  private:
   friend class RankGroup;
+  friend class PutWindow;
   friend class Window;
   struct Exchange;
   struct Lane;

@@ -24,7 +24,8 @@ typedef struct moecl_communicator moecl_communicator;
 typedef enum moecl_transport {
   MOECL_TRANSPORT_PROBED = 0,          ///< for each pair the faster one in a probe that also checks the data
   MOECL_TRANSPORT_SHARED_CONTEXT = 1,  ///< the receiver copies out of the sender's cl_mem; ranks of one cl_context
-  MOECL_TRANSPORT_STAGED = 2           ///< through pinned host memory, by a thread of the receiver
+  MOECL_TRANSPORT_STAGED = 2,          ///< through pinned host memory, by a thread of the receiver
+  MOECL_TRANSPORT_PEER_WINDOW = 3      ///< into memory of the receiver's device that the sender's kernels reach
 } moecl_transport;
 
 typedef struct moecl_rank_group_options {

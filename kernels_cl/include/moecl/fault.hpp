@@ -21,7 +21,8 @@ enum class FaultCode : std::int32_t {
   group_sum_too_small,     ///< index: sum of the group list, value: the rows it must make
   expert_repeated,         ///< index: slot, value: the id, which the token has in an earlier column too
   mask_not_a_prefix,       ///< index: token, value: its mask; active tokens must come first
-  other_call               ///< index: place in a window, value: what came there; a combine got another dispatch's info
+  other_call,              ///< index: place in a window, value: what came there; a combine got another dispatch's info
+  peer_late                ///< index: rank, value: the step that it did not signal in time
 };
 
 struct FaultWord {

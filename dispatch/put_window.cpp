@@ -1,0 +1,128 @@
+#include "dispatch/put_window.hpp"
+
+#include <moecl/context.hpp>
+#include <moecl/fault.hpp>
+#include <moecl/workspace.hpp>
+
+#include <cstring>
+
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+namespace {
+
+/// How often a signal is looked at for each millisecond of the deadline: a look over NVLink's memory takes about 0.5
+/// us.
+constexpr std::uint64_t looks_a_millisecond = 2000;
+/// A copy of a few bytes to the host takes as long as an exchange of a few tokens.
+constexpr std::int32_t steps_between_looks = 16;
+
+}  // namespace
+
+std::string PutWindow::reject(const Communicator& ranks) {
+  if (ranks.size() == 1) return "one rank";
+  if (ranks.size() > window_put::most_ranks) return fmt::format("more than {} ranks", window_put::most_ranks);
+  Communicator all = ranks;
+  const Communicator::Exchange exchange(all);
+  for (std::int32_t from = 0; from < ranks.size(); ++from)
+    for (std::int32_t to = 0; to < ranks.size(); ++to)
+      if (from != to && exchange.transport(from, to) != TransportKind::peer_window)
+        return fmt::format("no peer window from rank {} to rank {}", from, to);
+  return {};
+}
+
+std::uint64_t PutWindow::most_bytes(const Communicator& ranks) {
+  return ranks.group_->options.peer_memory->most_bytes();
+}
+
+PutWindow::Half PutWindow::agree(const Communicator::Exchange& exchange) const {
+  const StreamView stream = exchange.lane.stream;
+  const auto mine = static_cast<std::size_t>(ranks_.rank());
+  std::vector<StreamView> users;
+  for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
+    if (peer != ranks_.rank()) users.push_back(exchange.stream_of(peer));
+  std::vector<Buffer> views = exchange.group.options.peer_memory->allocate(stream, users, half_bytes_);
+  enqueue_fill(stream, views.front().view(), 0);
+  recorded(stream)->wait();  // before any peer stores into it
+  MeetingNote note{"put window", {half_bytes_}, {}, nullptr, {}, {}};
+  for (std::size_t peer = 0, user = 1; peer < static_cast<std::size_t>(ranks_.size()); ++peer)
+    note.window.push_back(std::make_shared<const Buffer>(std::move(views[peer == mine ? 0 : user++])));
+  const auto notes = exchange.meet(std::move(note));
+  Half half;
+  for (const MeetingNote& of : *notes) {
+    require(of.numbers == notes->front().numbers, "put window: {} bytes here, {} on the first rank", of.numbers[0],
+            notes->front().numbers[0]);
+    half.push_back(of.window[mine]);
+  }
+  return half;
+}
+
+PutWindow::PutWindow(const Communicator& ranks, std::uint64_t half_bytes) : ranks_(ranks), half_bytes_(half_bytes) {
+  try {
+    const Communicator::Exchange exchange(ranks_);
+    const StreamView stream = exchange.lane.stream;
+    WorkspaceLayout layout;
+    const std::uint64_t even = layout.add(bytes_of(DType::i64, ranks.size())),
+                        odd = layout.add(bytes_of(DType::i64, ranks.size())),
+                        counter = layout.add(bytes_of(DType::i32, 1)), late = layout.add(sizeof(FaultWord));
+    words_ = Buffer(*stream.context, layout.total_bytes());
+    enqueue_fill(stream, words_.view(), 0);
+    addresses_ = {tensor_at(words_.view(), even, DType::i64, ranks.size()),
+                  tensor_at(words_.view(), odd, DType::i64, ranks.size())};
+    counter_ = tensor_at(words_.view(), counter, DType::i32, 1);
+    late_ = tensor_at(words_.view(), late, DType::i32, 4);
+    known_late_ = std::make_unique<PinnedMemory>(stream, sizeof(FaultWord));
+    std::memset(known_late_->data(), 0, sizeof(FaultWord));
+    for (std::size_t half = 0; half < 2; ++half) {
+      halves_[half] = agree(exchange);
+      for (std::int32_t rank = 0; rank < ranks.size(); ++rank)
+        window_put::enqueue(
+            stream, window_put::Address{halves_[half][static_cast<std::size_t>(rank)]->view(), rank, addresses_[half]});
+    }
+  } catch (const Error& error) {
+    ranks_.abort(error.what());
+    throw;
+  }
+}
+
+void PutWindow::next() {
+  FaultWord late;
+  std::memcpy(&late, known_late_->data(), sizeof(late));
+  if (const std::string what = describe(late); !what.empty()) {
+    ranks_.abort(what);
+    fail(ErrorCode::deadline_exceeded, "{}", what);
+  }
+  ++step_;
+}
+
+window_put::Windows PutWindow::windows() const {
+  window_put::Windows to;
+  to.addresses = addresses_[turn()];
+  to.counter = counter_;
+  to.rank = ranks_.rank();
+  to.step = step_;
+  return to;
+}
+
+BufferView PutWindow::memory() const {
+  return halves_[turn()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
+}
+
+void PutWindow::arrive(std::uint64_t bytes, TensorView fault) {
+  const Communicator::Exchange exchange(ranks_);
+  const StreamView stream = exchange.lane.stream;
+  if (!exchange.group.options.peer_memory->kernels_may_wait()) {
+    const auto notes = exchange.meet({"put", {}, {}, recorded(stream), {}, {}});
+    for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
+      if (peer != ranks_.rank()) exchange.await(peer, (*notes)[static_cast<std::size_t>(peer)].ready);
+  }
+  for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
+    if (peer != ranks_.rank()) exchange.count_received(peer, bytes);
+  const auto patience = static_cast<std::uint64_t>(exchange.group.options.deadline.count()) * looks_a_millisecond;
+  window_put::enqueue(
+      stream, window_put::Wait{tensor_at(memory(), 0, DType::i32, ranks_.size()), step_, patience, late_, fault});
+  stream.flush();
+  if (step_ % steps_between_looks == 0) enqueue_read(stream, late_.buffer, known_late_->data(), sizeof(FaultWord));
+}
+
+}  // namespace moecl
