@@ -31,8 +31,9 @@ inline Total ordered_part(const __local Total* totals, int part) {
 #define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
 // A processor sees too few of the short steps of 4-bit codes at once to keep memory busy.
 #if PANEL_UNITS(W_DTYPE) < PANEL
-#define FETCH_AHEAD(step) \
-  for (int line = 0; line < STEP_BYTES; line += 64) __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + 2048 + line)
+#define FETCH_AHEAD(step)                             \
+  for (int line = 0; line < STEP_BYTES; line += 64) \
+    __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + 2048 + line)
 #else
 #define FETCH_AHEAD(step)
 #endif
