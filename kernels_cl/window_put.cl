@@ -45,7 +45,7 @@ inline void signal_ranks(const __global long* windows, __global int* counter, in
   if (lane == 0) {
     fence_of_peers();
     *last = atomic_inc((volatile __global int*)counter) == (int)get_num_groups(0) - 1;
-    if (*last) *counter = 0;  // of the next launch
+    if (*last) atomic_xchg((volatile __global int*)counter, 0);  // of the next launch
     fence_of_peers();
   }
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
