@@ -76,7 +76,7 @@ inline float16 codes_of(Scale s, float16 x, Rules rules) {
                        : rules.rounding == ROUND_HALVES_AWAY  ? round(quotient)
                                                               : trunc(quotient);
   const float least = rules.rule == RULE_GIVEN ? -rules.largest - 1.0f : -rules.largest;
-  return select(min(max(code, least), rules.largest), (float16)(0.0f), isnan(quotient));
+  return select(min(max(code, (float16)(least)), (float16)(rules.largest)), (float16)(0.0f), isnan(quotient));
 }
 
 // A NaN stays one in a format without NaN too.
