@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "tools/commands.hpp"
+#include "tools/rank_devices.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -110,6 +111,7 @@ void LayerOptions::add_to(CLI::App& command) {
                   "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
       ->check(CLI::IsMember({"none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
+  add_transport(command, transport);
   device.add_to(command);
 }
 
@@ -132,6 +134,7 @@ void LayerOptions::check() const {
                   fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));
   refuse_unless(topology.empty() || static_cast<int>(topology.size()) * topology.front() == ranks,
                 fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
+  refuse_unless(!transport || ranks > 1, "--transport: ranks exchange with --ranks above 1");
   refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
   refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
                 fmt::format("--quantize {}: not one of {}", quantize, known_schemes()));

@@ -31,15 +31,16 @@ struct LayerOptions {
   int micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false;
   std::vector<std::int64_t> tokens_per_rank;
-  std::vector<int> topology;  ///< ranks of each node; empty: one node
+  std::vector<int> topology;               ///< ranks of each node; empty: one node
+  std::optional<TransportKind> transport;  ///< between ranks; unset: probed
   DeviceOptions device;
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
   int dp_size() const { return dp.value_or(ranks / tp); }
-  /// One rank has all of every expert: then a strategy that was asked for runs in a group of one.
-  /// One rank that exchanges nothing.
+  /// One rank without a group. A strategy that was asked for runs in a group of one.
   bool alone() const { return ranks == 1 && strategy == "auto"; }
+  /// One rank has all of every expert.
   ExpertSharding sharding() const {
     return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
   }

@@ -8,6 +8,7 @@
 #include "tools/commands.hpp"
 #include "tools/operator_run.hpp"
 #include "tools/operators_page.hpp"
+#include "tools/rank_devices.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -95,15 +96,18 @@ void add_op(CLI::App& app, Outcome outcome) {
   command->add_flag("--page", options->page, "write the page about the operators (OPERATORS.md)");
   command->add_flag("--compatible", options->run.compatible,
                     "take data that the strict mode refuses as the device does");
-  command->add_option("--tail", options->run.tail, "what fills the undefined part of outputs")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, npu::Tail>{
-          {"poison", npu::Tail::poison}, {"zero", npu::Tail::zero}, {"untouched", npu::Tail::untouched}}))
+  command
+      ->add_option_function<std::string>(
+          "--tail",
+          [options](const std::string& text) {
+            options->run.tail = text == "zero"        ? npu::Tail::zero
+                                : text == "untouched" ? npu::Tail::untouched
+                                                      : npu::Tail::poison;
+          },
+          "what fills the undefined part of outputs")
+      ->check(CLI::IsMember({"poison", "zero", "untouched"}))
       ->default_str("poison");
-  command->add_option("--transport", options->run.transport, "how ranks exchange; unset: probed")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, TransportKind>{{"shared_context", TransportKind::shared_context},
-                                               {"staged", TransportKind::staged},
-                                               {"peer_window", TransportKind::peer_window}}));
+  add_transport(*command, options->run.transport);
   command->add_flag("--json", options->json, "as JSON");
   options->run.device.add_to(*command);
   command->callback([options, &outcome] { outcome = op(*options); });

@@ -16,13 +16,19 @@
 namespace moecl::cli {
 namespace {
 
+GroupOptions group_options(const LayerOptions& from) {
+  GroupOptions options;
+  options.transport = from.transport;
+  return options;
+}
+
 class ParallelSession final : public LayerSession {
  public:
   explicit ParallelSession(const LayerOptions& options)
       : LayerSession(options),
         options_(options),
         devices_(options.device, options.ranks, options.sub_devices),
-        group_(devices_.views()) {}
+        group_(devices_.views(), group_options(options)) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
   SessionReport report() override;

@@ -76,4 +76,19 @@ std::vector<Stream> RankDevices::traced() const {
   return list;
 }
 
+void add_transport(CLI::App& command, std::optional<TransportKind>& to) {
+  static constexpr TransportKind kinds[] = {TransportKind::shared_context, TransportKind::staged,
+                                            TransportKind::peer_window};
+  std::vector<std::string> names;
+  for (const TransportKind kind : kinds) names.emplace_back(name(kind));
+  command
+      .add_option_function<std::string>(
+          "--transport",
+          [&to](const std::string& text) {
+            to = *std::find_if(std::begin(kinds), std::end(kinds), [&](TransportKind k) { return text == name(k); });
+          },
+          "how ranks exchange; unset: probed")
+      ->check(CLI::IsMember(names));
+}
+
 }  // namespace moecl::cli

@@ -1,10 +1,12 @@
 #pragma once
-// Which device each rank of a session runs on.
+// Which device each rank of a session runs on, and how ranks exchange.
+#include <moecl/communicator.hpp>
 #include <moecl/context.hpp>
 #include <moecl/stream.hpp>
 #include <moecl/sub_devices.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,5 +32,8 @@ struct RankDevices {
  private:
   std::vector<Device> divide(const std::vector<Device>& devices, int ranks);
 };
+
+/// --transport: of every pair of ranks; unset: probed.
+void add_transport(CLI::App& command, std::optional<TransportKind>& to);
 
 }  // namespace moecl::cli

@@ -39,7 +39,8 @@ class Refusals(CommandTest):
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
                               ("--dtype", "f64"), ("--strategy", "walk"), ("--micro-batches", "2"), ("--micro-batches", "3"),
                               ("--placement", "walk"), ("--redundant-experts", "4"), ("--wire", "int8"), ("--wire", "walk"),
-                              ("--topology", "1,1"), ("--shared-experts", "tokens"), ("--shared-experts", "walk"),
+                              ("--topology", "1,1"), ("--transport", "staged"), ("--transport", "walk"),
+                              ("--shared-experts", "tokens"), ("--shared-experts", "walk"),
                               ("--act-quant", "int8"), ("--quantize", "int3_w3a3"), ("--tokens-per-rank", "1,x")):
             with self.subTest(option, value=value):
                 self.run_refused(2, option, option, value)

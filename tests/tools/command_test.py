@@ -190,6 +190,9 @@ class Run(CommandTest):
                 self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (syncs, 0))
                 for name, (_, values) in alone.items():
                     self.assert_close(found[name][1], values, 1e-6)
+        summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", 2, "--ep", "--transport", "staged")
+        self.assertEqual(summary["transports"], ["1 -> 0: staged: asked for", "0 -> 1: staged: asked for"])
+        self.assert_close(found["output"][1], alone["output"][1], 1e-6)
         summary, _ = self.run_layer(case, "--tokens", 600, "--ranks", 2, "--ep")
         self.assertEqual(summary["strategy"]["name"], "mc2")
         self.assertIn("300 tokens", summary["strategy"]["reason"])
