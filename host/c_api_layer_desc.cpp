@@ -135,7 +135,7 @@ MoeLayerOptions StoredLayer::options(const moecl_layer_options& given, const Moe
   MoeLayerOptions options = layer_options(given, weights);
   if (given.plain_activations == 0) {
     options.activations = config.expert_scheme().activations;
-    if (weights.shared.gate.quantized()) options.shared_activations = config.shared_scheme().activations;
+    if (weights.shared.up.quantized()) options.shared_activations = config.shared_scheme().activations;
   }
   return options;
 }

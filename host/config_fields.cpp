@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <sstream>
+#include <type_traits>
 
 #include "host/json_file.hpp"
 #include "runtime/check.hpp"
@@ -18,19 +19,48 @@ std::string quoted(const std::array<const char*, 3>& names) {
   return text;
 }
 
-/// The one value of a list that repeats it for each layer, else the value itself.
-const nlohmann::json& value_of_layers(const nlohmann::json& value) {
-  if (!value.is_array() || value.empty()) return value;
-  for (const nlohmann::json& item : value)
-    if (item != value.front()) return value;
-  return value.front();
-}
-
 bool is_int64(const nlohmann::json& value) {
   return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
 }
 
+bool is_one_of(const nlohmann::json& type, const std::array<const char*, 2>& types) {
+  return std::any_of(types.begin(), types.end(), [&](const char* name) { return name != nullptr && type == name; });
+}
+
+/// Layers whose types a list has, or a text with a letter for each.
+template <class Types>
+std::vector<std::int64_t> layers_of_type(const Types& of_layers, const std::array<const char*, 2>& types) {
+  std::vector<std::int64_t> layers;
+  std::int64_t layer = 0;
+  for (const auto& type : of_layers) {
+    if constexpr (std::is_same_v<Types, std::string>) {
+      if (is_one_of(std::string(1, type), types)) layers.push_back(layer);
+    } else if (is_one_of(type, types)) {
+      layers.push_back(layer);
+    }
+    ++layer;
+  }
+  return layers;
+}
+
 }  // namespace
+
+/// The layer's value of a list that has one for each; the one value of a list that repeats it; else the value itself.
+const nlohmann::json& ConfigFields::of_layer(const nlohmann::json& value) const {
+  if (!value.is_array() || value.empty()) return value;
+  if (static_cast<std::int64_t>(value.size()) == layers_) return value[static_cast<std::size_t>(layer_)];
+  const bool repeats =
+      std::all_of(value.begin(), value.end(), [&](const nlohmann::json& item) { return item == value.front(); });
+  return repeats ? value.front() : value;
+}
+
+bool ConfigFields::vary(std::int64_t layers) const {
+  return std::any_of(config_.get().begin(), config_.get().end(), [&](const nlohmann::json& value) {
+    return value.is_array() && static_cast<std::int64_t>(value.size()) == layers &&
+           std::any_of(value.begin(), value.end(),
+                       [&](const nlohmann::json& item) { return item.is_number() && item != value.front(); });
+  });
+}
 
 const nlohmann::json* ConfigFields::find(const std::array<const char*, 3>& names) const {
   const nlohmann::json* found = nullptr;
@@ -38,7 +68,7 @@ const nlohmann::json* ConfigFields::find(const std::array<const char*, 3>& names
   for (const char* name : names) {
     const nlohmann::json* value = name == nullptr ? nullptr : find_member(config_, name);
     if (value == nullptr) continue;
-    if (found != nullptr && value_of_layers(*found) != value_of_layers(*value))
+    if (found != nullptr && of_layer(*found) != of_layer(*value))
       fail(ErrorCode::invalid_data, "{}: \"{}\" is {} but \"{}\" is {}", origin_, found_name, found->dump(), name,
            value->dump());
     found = value;
@@ -54,7 +84,7 @@ Result ConfigFields::read(const Field<T>& field, const char* type, Accepts accep
     if (!field.fallback) fail(ErrorCode::invalid_data, "{}: no {}", origin_, quoted(field.names));
     return Result(*field.fallback);
   }
-  const nlohmann::json& one = value_of_layers(*value);
+  const nlohmann::json& one = of_layer(*value);
   if (!accepts(one))
     fail(ErrorCode::invalid_data, "{}: {} is {}, not {}", origin_, quoted(field.names), value->dump(), type);
   return one.get<Result>();
@@ -96,11 +126,14 @@ std::vector<std::int64_t> ConfigFields::integers(const char* name) const {
   return result;
 }
 
-std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name, const char* type) const {
+std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name,
+                                                              const std::array<const char*, 2>& types) const {
   const nlohmann::json* value = find({name});
   if (value == nullptr) return std::nullopt;
   std::vector<std::int64_t> layers;
-  if (value->is_string()) {
+  if (value->is_string() && value->get<std::string>().find_first_of("0123456789,") == std::string::npos) {
+    layers = layers_of_type(value->get<std::string>(), types);
+  } else if (value->is_string()) {
     std::stringstream text(value->get<std::string>());
     for (std::string item; std::getline(text, item, ',');) {
       item.erase(0, item.find_first_not_of(' '));
@@ -111,8 +144,7 @@ std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name, 
       layers.push_back(layer);
     }
   } else if (value->is_array() && !value->empty() && value->front().is_string()) {
-    for (std::size_t layer = 0; layer < value->size(); ++layer)
-      if ((*value)[layer] == type) layers.push_back(static_cast<std::int64_t>(layer));
+    layers = layers_of_type(*value, types);
   } else {
     layers = integers(name);
   }
@@ -120,9 +152,24 @@ std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name, 
   return layers;
 }
 
+std::optional<std::vector<std::int64_t>> ConfigFields::flagged(const char* name, std::int64_t layers) const {
+  const nlohmann::json* value = name == nullptr ? nullptr : find({name});
+  if (value == nullptr || !value->is_array() || static_cast<std::int64_t>(value->size()) != layers) return std::nullopt;
+  const std::vector<std::int64_t> flags = integers(name);
+  std::vector<std::int64_t> flagged;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const std::int64_t flag = flags[static_cast<std::size_t>(layer)];
+    if (flag != 0 && flag != 1)
+      fail(ErrorCode::invalid_data, "{}: \"{}\" says {} of layer {}, not 0 or 1", origin_, name, flag, layer);
+    if (flag == 1) flagged.push_back(layer);
+  }
+  return flagged;
+}
+
 bool ConfigFields::is_null(const char* name) const {
-  const auto found = name == nullptr ? config_.end() : config_.find(name);
-  return found != config_.end() && found->is_null();
+  const nlohmann::json& config = config_;
+  const auto found = name == nullptr ? config.end() : config.find(name);
+  return found != config.end() && found->is_null();
 }
 
 }  // namespace moecl

@@ -15,7 +15,7 @@ struct ExpertStacks {
 
   explicit ExpertStacks(const std::vector<ExpertMatrices>& experts) {
     for (const ExpertMatrices& expert : experts) {
-      gate_up.push_back({expert.gate, expert.up});
+      gate_up.push_back(first_matrices(expert));
       down.push_back({expert.down});
     }
   }
@@ -40,11 +40,11 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
                                             const OperandQuant& quantize) {
   if (experts.empty()) return {};  // a rank that has none
-  const std::int64_t inter = shape.intermediate, hidden = shape.hidden;
+  const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
   const ExpertStacks stacks(experts);
   const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden),
                      down = format_of(stacks.down, dtype, quantize, inter);
-  const std::uint64_t one = std::max(gate_up.size_bytes(2 * inter, hidden), down.size_bytes(hidden, inter));
+  const std::uint64_t one = std::max(gate_up.size_bytes(width, hidden), down.size_bytes(hidden, inter));
   const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
   if (one > largest)
     fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one,
@@ -55,8 +55,7 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
   for (std::int64_t first = 0; first < total; first += per_segment) {
     ExpertSegment& segment = segments.emplace_back();
     segment.experts = std::min(per_segment, total - first);
-    segment.gate_up =
-        DeviceWeights(stream, gate_up, segment.experts, 2 * inter, hidden, experts.front().gate_bias.present());
+    segment.gate_up = DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present());
     segment.down = DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present());
     segment.first_expert = static_cast<std::int32_t>(first);
   }
@@ -85,21 +84,22 @@ void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
     for (std::int64_t i = 0; i < segment.experts; ++i) {
       const std::int64_t number = segment.first_expert + i;
       const ExpertMatrices& expert = experts[static_cast<std::size_t>(number)];
-      pack(segment.gate_up, i, {expert.gate, expert.up});
+      pack(segment.gate_up, i, first_matrices(expert));
       pack(segment.down, i, {expert.down});
-      if (expert.gate_bias.present()) segment.gate_up.pack_bias(upload, i, {expert.gate_bias, expert.up_bias});
+      if (expert.up_bias.present()) segment.gate_up.pack_bias(upload, i, first_biases(expert));
       if (expert.down_bias.present()) segment.down.pack_bias(upload, i, {expert.down_bias});
       if (progress) progress(number + 1, static_cast<std::int64_t>(experts.size()));
     }
 }
 
 BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape& shape) {
-  const std::int64_t count = shape.experts, inter = shape.intermediate, hidden = shape.hidden;
-  const std::uint64_t bytes = static_cast<std::uint64_t>(count * inter * hidden) * size_bytes(DType::f32);
+  const std::int64_t count = shape.experts, inter = shape.intermediate, hidden = shape.hidden,
+                     width = shape.activation.input_width(inter);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(count * hidden) * size_bytes(DType::f32);
   BatchedExpertWeights weights;
-  weights.gate_up_memory = Buffer(*stream.context, 2 * bytes);
-  weights.down_memory = Buffer(*stream.context, bytes);
-  weights.gate_up = TensorView(weights.gate_up_memory.view(), DType::f32, {count, 2 * inter, hidden});
+  weights.gate_up_memory = Buffer(*stream.context, static_cast<std::uint64_t>(width) * row_bytes);
+  weights.down_memory = Buffer(*stream.context, static_cast<std::uint64_t>(inter) * row_bytes);
+  weights.gate_up = TensorView(weights.gate_up_memory.view(), DType::f32, {count, width, hidden});
   weights.down = TensorView(weights.down_memory.view(), DType::f32, {count, hidden, inter});
   return weights;
 }
@@ -107,12 +107,13 @@ BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape&
 void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
                   const LoadProgress& progress) {
   const auto [count, hidden, inter] = std::tuple(weights.down.shape[0], weights.down.shape[1], weights.down.shape[2]);
-  const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * 2 * inter, hidden});
+  const std::int64_t width = weights.gate_up.shape[1];
+  const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * width, hidden});
   const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
   for (std::int64_t i = 0; i < count; ++i) {
     const ExpertMatrices& expert = experts[static_cast<std::size_t>(i)];
-    upload.copy(expert.gate.plain, gate_up_rows.rows(2 * i * inter, inter));
-    upload.copy(expert.up.plain, gate_up_rows.rows((2 * i + 1) * inter, inter));
+    if (expert.gate.present()) upload.copy(expert.gate.plain, gate_up_rows.rows(i * width, inter));
+    upload.copy(expert.up.plain, gate_up_rows.rows((i + 1) * width - inter, inter));
     upload.copy(expert.down.plain, down_rows.rows(i * hidden, hidden));
     if (progress) progress(i + 1, count);
   }

@@ -32,7 +32,7 @@ void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
 /// The experts' weights as CLBlast's batched product reads them, row-major f32.
 struct BatchedExpertWeights {
   Buffer gate_up_memory, down_memory;
-  TensorView gate_up;  ///< Shape: [E, 2I, H]
+  TensorView gate_up;  ///< Shape: [E, 2I, H], of ungated experts [E, I, H]
   TensorView down;     ///< Shape: [E, H, I]
 };
 

@@ -42,7 +42,7 @@ void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
   if (!batched_.gate_up.present()) return expect_experts(segments_, experts, dtype_, quantize_);
   for (const ExpertMatrices& expert : experts)
     for (const WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
-      require(!matrix->quantized() && matrix->plain.column_stride == 1,
+      require(!matrix->quantized() && (!matrix->present() || matrix->plain.column_stride == 1),
               "experts: stored row by row for CLBlast, got {}", matrix->quantized() ? "codes" : "a transposed matrix");
 }
 
@@ -61,7 +61,7 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
 }
 
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
-    : product_rows(workspace.add(f32_bytes(rows, std::max(2 * experts.shape_.intermediate, experts.shape_.hidden)))),
+    : product_rows(workspace.add(f32_bytes(rows, std::max(experts.product_width(), experts.shape_.hidden)))),
       activated_rows(workspace.add(f32_bytes(rows, experts.shape_.intermediate))),
       input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
@@ -101,7 +101,7 @@ bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRo
 }
 
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
-  const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, 2 * shape_.intermediate);
+  const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, product_width());
   const TensorView activated =
       narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
   const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);

@@ -1,6 +1,6 @@
 #pragma once
-// The routed experts of one device: gate/up product -> activation -> down product, over rows that a strategy
-// dispatched.
+// The routed experts of one device: gate/up product (of ungated ones: up) -> activation -> down product, over rows that
+// a strategy dispatched.
 #include <moecl/routed_rows.hpp>
 #include <moecl/workspace.hpp>
 
@@ -47,6 +47,8 @@ class Experts {
   bool product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
                DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
                TensorView activated) const;
+
+  std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
 
   MoeShape shape_;
   DType dtype_ = DType::f32;

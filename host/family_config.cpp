@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <string_view>
 
 #include "host/json_file.hpp"
@@ -90,7 +91,8 @@ Activation parse_activation(const ModelFamily& family, const ConfigFields& field
   Activation activation;
   activation.function = family.activation;
   if (family.activation == ActivationFunction::silu)
-    activation.function = activation_function(fields.text({{"hidden_act"}, "silu"}), fields.origin());
+    activation.function = activation_function(fields.text(family.activation_name), fields.origin());
+  activation.gated = family.expert_names[0].matrices[0] != nullptr;
   if (family.activation == ActivationFunction::swigluoai) {
     activation.alpha = static_cast<float>(fields.number(family.activation_alpha));
     activation.limit = static_cast<float>(fields.number(family.activation_limit));
@@ -109,8 +111,8 @@ std::int64_t parse_shared_width(const ModelFamily& family, const ConfigFields& f
 
 ExpertTensorNames network_names(const ModelFamily& family, const NetworkNames& network, bool routed) {
   const auto name = [&](const char* text, std::size_t matrix) {
-    return text == nullptr ? std::string()
-                           : substitute(family.prefix + std::string(text), "matrix", network.matrices[matrix]);
+    if (text == nullptr || network.matrices[matrix] == nullptr) return std::string();
+    return substitute(family.prefix + std::string(text), "matrix", network.matrices[matrix]);
   };
   ExpertTensorNames names;
   names.gate = name(network.name, 0);
@@ -141,7 +143,7 @@ MoeTensorNames tensor_names(const ModelFamily& family, const MoeShape& shape) {
     if (form.name != nullptr) names.experts.push_back(network_names(family, form, true));
   if (shape.shared_intermediate > 0) names.shared = network_names(family, family.shared_names, false);
   if (shape.shared_bias) {
-    names.shared.gate_bias = bias_beside(names.shared.gate);
+    if (!names.shared.gate.empty()) names.shared.gate_bias = bias_beside(names.shared.gate);
     names.shared.up_bias = bias_beside(names.shared.up);
     names.shared.down_bias = bias_beside(names.shared.down);
   }
@@ -149,15 +151,18 @@ MoeTensorNames tensor_names(const ModelFamily& family, const MoeShape& shape) {
   return names;
 }
 
-SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& fields) {
+SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& fields, int layers) {
   SparseLayers sparse;
+  for (const char* name : family.sparse_layers_fields)
+    if (name != nullptr && !sparse.only) sparse.only = fields.layers(name, family.sparse_layer_types);
+  if (!sparse.only) sparse.only = fields.flagged(family.sparse_step.names[0], layers);
+  if (sparse.only) return sparse;
   sparse.first = fields.integer(family.first_sparse_layer);
   if (const std::int64_t last = fields.integer(family.last_sparse_layer); last != -1) sparse.last = last;
   sparse.step = fields.size(family.sparse_step);
   const std::int64_t phase = fields.integer(family.sparse_phase);
   sparse.phase = (phase % sparse.step + sparse.step) % sparse.step;
   if (family.dense_layers_field != nullptr) sparse.dense = fields.integers(family.dense_layers_field);
-  if (family.sparse_layers_field != nullptr) sparse.only = fields.layers(family.sparse_layers_field, "sparse");
   if (sparse.first < 0)
     fail(ErrorCode::invalid_data, "{}: \"{}\" is {}", fields.origin(), family.first_sparse_layer.names[0],
          sparse.first);
@@ -222,7 +227,10 @@ TextConfig find_text_config(const nlohmann::json& config, const std::string& ori
   const WrapperFamily* wrapper =
       model_type != nullptr && model_type->is_string() ? find_wrapper(model_type->get<std::string>()) : nullptr;
   if (wrapper == nullptr) return {&config, "", "model."};
-  const nlohmann::json* member = find_member(config, wrapper->member);
+  const nlohmann::json* member = &config;
+  std::stringstream path(wrapper->member);
+  for (std::string part; member != nullptr && std::getline(path, part, '.');)
+    member = member->is_object() ? find_member(*member, part) : nullptr;
   if (member == nullptr || !member->is_object())
     fail(ErrorCode::invalid_data, "{}: a \"{}\" model, but no object \"{}\" describes its language model", origin,
          wrapper->model_type, wrapper->member);
@@ -249,18 +257,16 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   return result;
 }
 
-ModelConfig read_family_config(const nlohmann::json& config, const std::string& origin) {
-  const TextConfig text = find_text_config(config, origin);
-  const ConfigFields fields = text.fields(origin);
-  const ModelFamily& family = family_of(fields);
+namespace {
+
+/// What config.json makes of one layer; `moe` has what does not depend on the family.
+MoeLayerConfig read_layer(const ModelFamily& family, const TextConfig& text, const ConfigFields& fields,
+                          MoeLayerConfig moe) {
   const std::string selection = fields.text(family.selection);
   const SelectionMethod* method = find_selection_method(selection);
-  if (method == nullptr) fail(ErrorCode::unsupported, "{}: unknown selection method \"{}\"", origin, selection);
-
-  ModelConfig result = read_common_config(config, origin);
-  fields.size({{"num_hidden_layers"}});
-  result.sparse = parse_sparse_layers(family, fields);
-  MoeShape& shape = result.moe.shape;
+  if (method == nullptr)
+    fail(ErrorCode::unsupported, "{}: unknown selection method \"{}\"", fields.origin(), selection);
+  MoeShape& shape = moe.shape;
   shape.hidden = fields.size({{"hidden_size"}});
   shape.intermediate = fields.size(family.intermediate);
   shape.experts = static_cast<std::int32_t>(fields.size(family.experts));
@@ -274,10 +280,37 @@ ModelConfig read_family_config(const nlohmann::json& config, const std::string& 
   shape.shared_bias = shape.shared_intermediate > 0 && fields.boolean(family.shared_bias);
   expect_sound(shape, fields.origin());
 
-  result.moe.names = tensor_names(family, shape);
-  for_each_name(result.moe.names, [&](std::string& name) {
-    if (!name.empty()) name = text.root + name.substr(std::string_view("model.").size());
+  moe.names = tensor_names(family, shape);
+  for_each_name(moe.names, [&](std::string& name) {
+    constexpr std::string_view root = "model.";
+    if (name.rfind(root, 0) == 0) name = text.root + name.substr(root.size());
   });
+  return moe;
+}
+
+}  // namespace
+
+ModelConfig read_family_config(const nlohmann::json& config, const std::string& origin) {
+  const TextConfig text = find_text_config(config, origin);
+  const ConfigFields fields = text.fields(origin);
+  const ModelFamily& family = family_of(fields);
+  if (family.unknown_field != nullptr && find_member(*text.config, family.unknown_field) != nullptr)
+    fail(ErrorCode::unsupported, "{}: \"{}\" asks for what no layer here computes", fields.origin(),
+         family.unknown_field);
+  ModelConfig result = read_common_config(config, origin);
+  fields.size({{"num_hidden_layers"}});
+  result.sparse = parse_sparse_layers(family, fields, result.num_layers);
+
+  const auto layer = [&](int number) {
+    return read_layer(family, text, fields.at_layer(number, result.num_layers), result.moe);
+  };
+  int first = 0;
+  while (first < result.num_layers && !result.has_experts(first)) ++first;
+  const MoeLayerConfig of_first = layer(first < result.num_layers ? first : 0);
+  if (fields.vary(result.num_layers))
+    for (int number = first + 1; number < result.num_layers; ++number)
+      if (result.has_experts(number)) result.varied.emplace(number, layer(number));
+  result.moe = of_first;
   return result;
 }
 

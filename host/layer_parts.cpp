@@ -19,8 +19,6 @@ void expect_shape(const MoeShape& shape) {
   require(unroutable.empty(), "layer: {}", unroutable);
   require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
   require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
-  if (!shape.activation.gated)
-    fail(ErrorCode::unsupported, "layer: experts without a gate matrix are not supported yet");
 }
 
 void expect_bias(const HostMatrix& bias, const std::string& what, bool expected, std::int64_t columns) {
@@ -30,11 +28,14 @@ void expect_bias(const HostMatrix& bias, const std::string& what, bool expected,
 }
 
 void expect_expert(const ExpertMatrices& expert, const std::string& what, std::int64_t hidden, std::int64_t inter,
-                   bool biased) {
-  expect_weights(expert.gate, (what + " gate").c_str(), inter, hidden);
+                   bool gated, bool biased) {
+  if (gated)
+    expect_weights(expert.gate, (what + " gate").c_str(), inter, hidden);
+  else
+    require(!expert.gate.present(), "{} gate: given, but the activation is not gated", what);
   expect_weights(expert.up, (what + " up").c_str(), inter, hidden);
   expect_weights(expert.down, (what + " down").c_str(), hidden, inter);
-  expect_bias(expert.gate_bias, what + " gate bias", biased, inter);
+  expect_bias(expert.gate_bias, what + " gate bias", biased && gated, inter);
   expect_bias(expert.up_bias, what + " up bias", biased, inter);
 }
 
@@ -46,13 +47,15 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64
           "experts: the shape says {}, the weights have {}", local_experts, weights.experts.size());
   for (std::size_t i = 0; i < weights.experts.size(); ++i) {
     const ExpertMatrices& expert = weights.experts[i];
-    expect_expert(expert, fmt::format("expert {}", i), shape.hidden, shape.intermediate, shape.expert_bias);
+    expect_expert(expert, fmt::format("expert {}", i), shape.hidden, shape.intermediate, shape.activation.gated,
+                  shape.expert_bias);
     // Of experts in parts the first part has the bias, so all experts here have one or none.
     const bool down_bias = shape.expert_bias && weights.experts.front().down_bias.present();
     expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.hidden);
   }
   if (shape.shared_intermediate > 0) {
-    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.shared_bias);
+    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
+                  shape.shared_bias);
     expect_bias(weights.shared.down_bias, "shared experts down bias", shape.shared_bias, shape.hidden);
   }
   if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
@@ -77,7 +80,7 @@ struct Backends {
     if (shape.router_bias || shape.shared_bias)
       need_packed(dense, options, "CLBlast adds no bias of the router or the shared experts");
     if (!rows_are_contiguous(weights.shared)) need_packed(dense, options, "the shared experts are stored transposed");
-    if (options.quantize.quantized() || (!weights.experts.empty() && weights.experts.front().gate.quantized()))
+    if (options.quantize.quantized() || (!weights.experts.empty() && weights.experts.front().up.quantized()))
       batched = {dense_backend::Backend::grouped_gemm, "the only one for quantized weights"};
     if (shape.expert_bias) need_packed(batched, options, "CLBlast adds no biases of experts");
     if (!weights.experts.empty() && !rows_are_contiguous(weights.experts.front()))

@@ -16,7 +16,7 @@ NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, 
     of.transposed = names.transposed;
     return of;
   };
-  gate = part(names.gate, width, hidden);
+  if (!names.gate.empty()) gate = part(names.gate, width, hidden);
   up = part(names.up, width, hidden);
   down = part(names.down, hidden, width);
   if (names.gate != names.up) return;

@@ -12,7 +12,7 @@
 
 namespace moecl {
 
-/// The three matrices of a network; `expert` of `experts` when it is a routed one.
+/// The matrices of a network, without a gate where it has none; `expert` of `experts` when it is a routed one.
 struct NetworkParts {
   TensorPart gate, up, down;
 

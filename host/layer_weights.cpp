@@ -10,7 +10,10 @@ namespace moecl {
 namespace {
 
 ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& names, const NetworkParts& parts) {
-  ExpertMatrices network{find.matrix(parts.gate), find.matrix(parts.up), find.matrix(parts.down), {}, {}, {}};
+  ExpertMatrices network;
+  if (!names.gate.empty()) network.gate = find.matrix(parts.gate);
+  network.up = find.matrix(parts.up);
+  network.down = find.matrix(parts.down);
   const auto bias = [&](const TensorPart& part, const std::string& name, HostMatrix& to) {
     if (!name.empty()) to = find.vector(part.bias(name));
   };
@@ -22,7 +25,8 @@ ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& n
 
 /// Static scales of the inputs of a network's products; 0 where there are none.
 void find_input_scales(const LayerTensors& find, const NetworkParts& parts, ExpertMatrices& network) {
-  const float gate = find.input_scale(parts.gate).value_or(0), up = find.input_scale(parts.up).value_or(0);
+  const float up = find.input_scale(parts.up).value_or(0);
+  const float gate = parts.gate.name.empty() ? up : find.input_scale(parts.gate).value_or(0);
   // One input. Source: vLLM's compressed-tensors loader
   if (std::abs(gate - up) > 1e-5F)
     fail(ErrorCode::invalid_data, "{}: input scales of gate and up differ: {} and {}", parts.gate.name, gate, up);

@@ -20,9 +20,15 @@ namespace {
 
 ModelConfig read_with_spec(const nlohmann::json& config, const std::string& origin, const nlohmann::json& spec,
                            const std::string& spec_origin) {
-  return apply_router_spec(
-      spec, spec_origin,
-      is_known_family(config, origin) ? read_family_config(config, origin) : read_common_config(config, origin));
+  const ModelConfig read =
+      is_known_family(config, origin) ? read_family_config(config, origin) : read_common_config(config, origin);
+  ModelConfig result = apply_router_spec(spec, spec_origin, read);
+  for (auto& [layer, moe] : result.varied) {
+    ModelConfig one = read;
+    one.moe = moe;
+    moe = apply_router_spec(spec, spec_origin, one).moe;
+  }
+  return result;
 }
 
 }  // namespace
@@ -66,7 +72,8 @@ QuantScheme MoeLayerConfig::shared_scheme() const {
 MoeLayerConfig ModelConfig::layer(int layer) const {
   require(layer >= 0 && layer < num_layers, "layer {} of a model with {} layers", layer, num_layers);
   require(sparse.contains(layer), "layer {} is dense; the first layer with experts is {}", layer, first_moe_layer());
-  MoeLayerConfig result = moe;
+  const auto other = varied.find(layer);
+  MoeLayerConfig result = other == varied.end() ? moe : other->second;
   result.layer = layer;
   for_each_name(result.names, [&](std::string& name) { name = substitute(name, "layer", std::to_string(layer)); });
   return result;

@@ -57,6 +57,13 @@ constexpr ModelFamily qwen3_moe{
     .expert_names = {one_by_one, stacked},
 };
 
+constexpr ModelFamily qwen3_omni_moe = [] {
+  ModelFamily family = qwen3_moe;
+  family.model_types = {"qwen3_omni_moe_text"};
+  family.renormalise.fallback = true;
+  return family;
+}();
+
 constexpr ModelFamily qwen2_moe = [] {
   ModelFamily family = qwen3_moe;
   family.model_types = {"qwen2_moe"};
@@ -131,7 +138,7 @@ constexpr ModelFamily deepseek_v3 = [] {
   family.scaling.fallback = 2.5;
   family.shared_experts.fallback = 1;
   family.first_sparse_layer.fallback = 3;
-  family.sparse_layers_field = "mlp_layer_types";
+  family.sparse_layers_fields = {"mlp_layer_types"};
   return family;
 }();
 
@@ -175,6 +182,38 @@ constexpr ModelFamily dots1 = [] {
   family.renormalise.fallback = false;
   family.shared_experts.fallback = 0;
   family.first_sparse_layer.fallback = 0;
+  return family;
+}();
+
+// Source: also XiaomiMiMo/MiMo-V2-Flash, config.json (moe_layer_freq, no shared experts)
+constexpr ModelFamily mimo_v2_flash = [] {
+  ModelFamily family = glm4_moe;
+  family.model_types = {"mimo_v2_flash"};
+  family.shared_experts.fallback = 0;
+  family.first_sparse_layer = {{}, 0};
+  family.sparse_step = {{"moe_layer_freq"}, 1};
+  return family;
+}();
+
+// Source: also vLLM's nemotron_h.py (the width of several shared experts). Newer models put products to and from a
+// narrower width around the experts.
+constexpr ModelFamily nemotron_h = [] {
+  constexpr std::array<const char*, 3> ungated{nullptr, "up_proj", "down_proj"};
+  ModelFamily family = glm4_moe;
+  family.model_types = {"nemotron_h"};
+  family.scoring = {{}, "sigmoid"};
+  family.selection = {{}, "noaux_tc"};
+  family.activation_name = {{"mlp_hidden_act"}, "relu2"};
+  family.shared_width = {{"moe_shared_expert_intermediate_size"}};
+  family.first_sparse_layer = {{}, 0};
+  family.sparse_layers_fields = {"layers_block_type", "hybrid_override_pattern"};
+  family.sparse_layer_types = {"moe", "E"};
+  family.unknown_field = "moe_latent_size";
+  family.prefix = "backbone.layers.{layer}.mixer.";
+  family.router_name = "gate.weight";
+  family.selection_bias_name = "gate.e_score_correction_bias";
+  family.expert_names = {{{"experts.{expert}.{matrix}.weight", ungated}}};
+  family.shared_names = {"shared_experts.{matrix}.weight", ungated};
   return family;
 }();
 
@@ -354,7 +393,7 @@ constexpr ModelFamily llama4{
     .shared_width = {{"intermediate_size"}},
     .sparse_step = {{"interleave_moe_layer_step"}, 1},
     .sparse_phase = {{}, -1},
-    .sparse_layers_field = "moe_layers",
+    .sparse_layers_fields = {"moe_layers"},
     .router_name = "feed_forward.router.weight",
     .expert_names = {{{"feed_forward.experts.{matrix}", stacked.matrices, true},
                       {"feed_forward.experts.{expert}.{matrix}.weight"}}},
@@ -384,25 +423,29 @@ constexpr ModelFamily step3{
     .shared_experts = {{}, 1},
     .shared_width = {{"share_expert_dim"}},
     .first_sparse_layer = {{}, 1},
-    .sparse_layers_field = "moe_layers_enum",
+    .sparse_layers_fields = {"moe_layers_enum"},
     .router_name = "moe.gate.weight",
     .expert_names = {{{"moe.{matrix}.weight"}}},
     .shared_names = {"share_expert.{matrix}.weight"},
 };
 
 constexpr ModelFamily families[] = {
-    mixtral,     qwen2_moe, qwen3_moe,   qwen3_next,     qwen3_vl_moe, qwen3_5_moe, olmoe,      deepseek_v2,
-    deepseek_v3, glm4_moe,  dots1,       glm4_moe_lite,  glm_moe_dsa,  solar_open,  exaone_moe, phimoe,
-    granitemoe,  llama4,    gpt_oss,     hunyuan_v1_moe, ernie4_5_moe, minimax,     minimax_m2, lfm2_moe,
-    jamba,       afmoe,     bailing_moe, bailing_hybrid, kimi_linear,  hy_v3,       step3,
+    mixtral,    qwen2_moe,      qwen3_moe,      qwen3_next,  qwen3_vl_moe, qwen3_omni_moe, qwen3_5_moe,
+    olmoe,      deepseek_v2,    deepseek_v3,    glm4_moe,    dots1,        glm4_moe_lite,  glm_moe_dsa,
+    solar_open, mimo_v2_flash,  nemotron_h,     exaone_moe,  phimoe,       granitemoe,     llama4,
+    gpt_oss,    hunyuan_v1_moe, ernie4_5_moe,   minimax,     minimax_m2,   lfm2_moe,       jamba,
+    afmoe,      bailing_moe,    bailing_hybrid, kimi_linear, hy_v3,        step3,
 };
 
 // Source: each model's released model.safetensors.index.json; vLLM's step3_vl.py
 constexpr WrapperFamily wrappers[] = {
     {"llama4", "text_config", "language_model.model."},
     {"qwen3_vl_moe", "text_config", "model.language_model."},
+    {"qwen3_omni_moe", "thinker_config.text_config", "thinker.model."},
     {"qwen3_5_moe", "text_config", "model.language_model."},
     {"glm4v_moe", "text_config", "model.language_model."},
+    {"deepseek_vl_v2", "language_config", "language.model."},
+    {"internvl_chat", "llm_config", "language_model.model."},
     {"kimi_k25", "text_config", "language_model.model."},
     {"kimi_vl", "text_config", "language_model.model."},
     {"step3_vl", "text_config", "model."},

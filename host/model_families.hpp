@@ -13,17 +13,17 @@
 namespace moecl {
 
 /// A value of config.json: the member of one of these names (of several, all must agree), else `fallback`; neither is
-/// an error. Without a name it is a constant of the family. A JSON null counts as absent, a list with one value for
-/// each layer as that value.
+/// an error. Without a name it is a constant of the family. A JSON null counts as absent; of a list with a value for
+/// each layer it is the layer's.
 template <class T>
 struct Field {
   std::array<const char*, 3> names{};
   std::optional<T> fallback{};
 };
 
-/// Where the gate, up and down matrices of a network stand. In `name` "{expert}" stands for the expert's number
-/// (without it a tensor is stacked: all experts', one after the other) and "{matrix}" for one of `matrices`; gate and
-/// up of the same name are one tensor, gate first.
+/// Where the gate, up and down matrices of a network stand; without a name for the gate it has none. In `name`
+/// "{expert}" stands for the expert's number (without it a tensor is stacked: all experts', one after the other) and
+/// "{matrix}" for one of `matrices`; gate and up of the same name are one tensor, gate first.
 struct NetworkNames {
   const char* name = nullptr;
   std::array<const char*, 3> matrices{"gate_proj", "up_proj", "down_proj"};
@@ -53,7 +53,8 @@ struct ModelFamily {
   Field<double> scaling{{}, 1.0};
   bool weight_on_input = false;
 
-  ActivationFunction activation = ActivationFunction::silu;              ///< silu: or what "hidden_act" says
+  ActivationFunction activation = ActivationFunction::silu;  ///< silu: or what `activation_name` says
+  Field<const char*> activation_name{{"hidden_act"}, "silu"};
   Field<double> activation_alpha{{}, 1.702}, activation_limit{{}, 7.0};  ///< asked for only of swigluoai
 
   Field<std::int64_t> shared_experts{{}, 0};  ///< how many; null in config.json: none
@@ -62,11 +63,13 @@ struct ModelFamily {
 
   Field<std::int64_t> first_sparse_layer{{}, 0};
   Field<std::int64_t> last_sparse_layer{{}, -1};  ///< -1: the model's last
-  Field<std::int64_t> sparse_step{{}, 1};
-  Field<std::int64_t> sparse_phase{{}, 0};   ///< layers with layer % step == phase % step have experts
-  const char* dense_layers_field = nullptr;  ///< a list of layers without experts
-  const char* sparse_layers_field =
-      nullptr;  ///< a list of those with experts, which then says it all; see SparseLayers
+  Field<std::int64_t> sparse_step{{}, 1};         ///< or a list that says 0 or 1 of each layer, and then all
+  Field<std::int64_t> sparse_phase{{}, 0};        ///< layers with layer % step == phase % step have experts
+  const char* dense_layers_field = nullptr;       ///< a list of layers without experts
+  /// Of those with experts, which then say it all; see ConfigFields::layers.
+  std::array<const char*, 2> sparse_layers_fields{};
+  std::array<const char*, 2> sparse_layer_types{"sparse"};  ///< what lists of types and patterns call them
+  const char* unknown_field = nullptr;                      ///< config.json asks by it for what no layer here computes
 
   /// Tensor names; `prefix` stands before all others, "{layer}" for the layer's number.
   const char* prefix = "model.layers.{layer}.";
@@ -81,8 +84,8 @@ struct ModelFamily {
 /// A model_type whose config.json holds that of a language model in a member, and names its tensors otherwise.
 struct WrapperFamily {
   const char* model_type;
-  const char* member;
-  const char* root;  ///< what the text model's leading "model." becomes
+  const char* member;  ///< "a.b": of a member
+  const char* root;    ///< what the text model's leading "model." becomes
 };
 
 /// How the experts are chosen from the scores: DeepSeek's topk_method.

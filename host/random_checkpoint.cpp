@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <unistd.h>
 #include <vector>
 
@@ -42,8 +43,13 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
 /// config.json of the part that is written.
 nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int num_layers) {
   nlohmann::json config = parse_json(checkpoint.config_json, "config.json");
-  const std::string member = find_text_config(config, "config.json").member;
-  nlohmann::json& text = member.empty() ? config : config[member];
+  nlohmann::json* of_text = &config;
+  std::stringstream path(find_text_config(config, "config.json").member);
+  for (std::string part; std::getline(path, part, '.');) of_text = &(*of_text)[part];
+  nlohmann::json& text = *of_text;
+  for (nlohmann::json& value : text)  // a value for each layer
+    if (value.is_array() && text["num_hidden_layers"] == value.size())
+      value.erase(value.begin() + num_layers, value.end());
   text["num_hidden_layers"] = num_layers;
   text.erase("dtype");
   text["torch_dtype"] = config_name(checkpoint.dtype);
@@ -113,7 +119,7 @@ class TensorList {
                                        : std::vector{part.stored_rows, part.columns});
       if (!bias.empty()) add_stored(part.bias(bias), {part.stored_rows});
     };
-    add_matrix(parts.gate, names.gate_bias);
+    if (!names.gate.empty()) add_matrix(parts.gate, names.gate_bias);
     if (names.up != names.gate) add_matrix(parts.up, names.up_bias);
     add_matrix(parts.down, names.down_bias);
   }

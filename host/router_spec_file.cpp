@@ -104,6 +104,7 @@ void read_activation(const SpecObject& spec, Activation& activation) {
   spec.read("alpha", activation.alpha);
   spec.read("limit", activation.limit);
   spec.read("bias", activation.bias);
+  spec.read("gated", activation.gated);
 }
 
 std::vector<std::int64_t> read_layers(const nlohmann::json& list, const std::string& origin) {
@@ -152,11 +153,13 @@ ExpertTensorNames read_network(const nlohmann::json& spec, const std::string& or
   object.read("down_bias", names.down_bias);
   object.read("transposed", names.transposed);
   object.read("alternating", names.alternating);
-  if (names.gate.empty() || names.up.empty() || names.down.empty())
-    fail(ErrorCode::invalid_data, "{}: expected the names \"gate\", \"up\" (or \"gate_up\" for both) and \"down\"",
+  const bool gated = !names.gate.empty(), biased = !names.up_bias.empty();
+  if (names.up.empty() || names.down.empty())
+    fail(ErrorCode::invalid_data,
+         "{}: expected the names \"gate\", \"up\" (or \"gate_up\" for both) and \"down\"; without a gate \"up\" and "
+         "\"down\"",
          origin);
-  const bool biased = !names.gate_bias.empty();
-  if (biased == names.up_bias.empty() || biased == names.down_bias.empty() ||
+  if ((gated && biased == names.gate_bias.empty()) || biased == names.down_bias.empty() ||
       (biased && (names.gate == names.up) != (names.gate_bias == names.up_bias)))
     fail(ErrorCode::invalid_data, "{}: biases of all three matrices or of none, in the form of the matrices", origin);
   if (names.alternating && names.gate != names.up)
@@ -197,7 +200,7 @@ ModelConfig apply_router_spec(const nlohmann::json& spec, const std::string& ori
                     "renormalise_epsilon", "renormalise_minimum", "scaling_factor", "weight_on_input", "mixer_jitter"}),
         shape.router);
   if (const nlohmann::json* activation = object.find("activation"))
-    read_activation(SpecObject(*activation, object.path("activation"), {"function", "alpha", "limit", "bias"}),
+    read_activation(SpecObject(*activation, object.path("activation"), {"function", "gated", "alpha", "limit", "bias"}),
                     shape.activation);
   if (const nlohmann::json* layers = object.find("sparse_layers"))
     config.sparse = read_sparse_layers(*layers, object.path("sparse_layers"));
@@ -216,6 +219,13 @@ ModelConfig apply_router_spec(const nlohmann::json& spec, const std::string& ori
   expect(!names.router.empty(), "tensors.router");
   expect(!names.experts.empty(), "tensors.experts");
   expect(shape.shared_intermediate == 0 || !names.shared.down.empty(), "tensors.shared");
+  const auto expect_gate = [&](const ExpertTensorNames& network, const char* what) {
+    if (network.gate.empty() == shape.activation.gated)
+      fail(ErrorCode::invalid_data, "{}: activation.gated is {}, but {} has {} gate", origin, shape.activation.gated,
+           what, network.gate.empty() ? "no" : "a");
+  };
+  expect_gate(names.experts.front(), "tensors.experts");
+  if (shape.shared_intermediate > 0) expect_gate(names.shared, "tensors.shared");
   shape.router_bias = !names.router_bias.empty();
   shape.selection_bias = !names.selection_bias.empty();
   shape.expert_bias = !names.experts.front().down_bias.empty();

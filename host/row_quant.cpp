@@ -16,6 +16,7 @@ ScaleRule rule_of(const OperandQuant& how) {
   if (how.scale == ScaleFormat::e8m0) return ScaleRule::mx_floor;
   if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
   if (how.static_scale) return ScaleRule::given;
+  if (how.zero_points) return ScaleRule::range;
   return how.group.rows == ScaleGroup::whole ? ScaleRule::ratio_over_rows : ScaleRule::ratio;
 }
 bool is_per_row(const OperandQuant& how) { return how.group.rows != ScaleGroup::whole; }
@@ -29,10 +30,11 @@ DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8
 
 RowQuant::RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes) : how_(how) {
   if (!present()) return;
-  if (how.zero_points || (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
+  if ((how.zero_points && how.type != CodeType::i8) ||
+      (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
     fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
   expect(static_scale);
-  codes_ = codes && bits(*how.type) == 8 && is_per_row(how) && group_of(how) % 16 == 0;
+  codes_ = codes && bits(*how.type) == 8 && !how.zero_points && is_per_row(how) && group_of(how) % 16 == 0;
   if (rule_of(how) == ScaleRule::given) scale_memory_ = Buffer(*stream.context, sizeof(float));
 }
 

@@ -12,7 +12,7 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
   if (!present()) return;
   const ExpertMatrices& shared = weights.shared;
   const DType dtype = options.dtype;
-  gate_up_ = DenseProduct(stream, {shared.gate, shared.up}, shape.shared_bias, dtype, backend);
+  gate_up_ = DenseProduct(stream, first_matrices(shared), shape.shared_bias, dtype, backend);
   down_ = DenseProduct(stream, {shared.down}, shared.down_bias.present(), dtype, backend);
   input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
   activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
@@ -23,7 +23,7 @@ void SharedExperts::expect(const MoeWeights& weights) const {
   if (!present()) return;
   input_quant_.expect(weights.shared.gate_up_input_scale);
   activated_quant_.expect(weights.shared.down_input_scale);
-  gate_up_.expect({weights.shared.gate, weights.shared.up}, "shared experts' gate and up");
+  gate_up_.expect(first_matrices(weights.shared), "shared experts' gate and up");
   down_.expect({weights.shared.down}, "shared experts' down");
   if (gated_) gate_.expect({weights.shared_gate}, "shared expert gate");
 }
@@ -34,7 +34,7 @@ void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
   const auto biases = [](std::vector<HostMatrix> given) {
     return given.front().present() ? given : std::vector<HostMatrix>{};
   };
-  gate_up_.load(upload, {shared.gate, shared.up}, biases({shared.gate_bias, shared.up_bias}));
+  gate_up_.load(upload, first_matrices(shared), biases(first_biases(shared)));
   down_.load(upload, {shared.down}, biases({shared.down_bias}));
   input_quant_.load(upload.stream(), shared.gate_up_input_scale);
   activated_quant_.load(upload.stream(), shared.down_input_scale);
@@ -42,7 +42,7 @@ void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
 }
 
 SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens)
-    : gate_up(workspace.add(f32_bytes(tokens, 2 * experts.shared_intermediate_))),
+    : gate_up(workspace.add(f32_bytes(tokens, experts.activation_.input_width(experts.shared_intermediate_)))),
       activated(workspace.add(f32_bytes(tokens, experts.shared_intermediate_))),
       output(workspace.add(f32_bytes(experts.present() ? tokens : 0, experts.hidden_))),
       gate_logits(workspace.add(f32_bytes(experts.gated_ ? tokens : 0, 1))),
@@ -53,7 +53,7 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
                                          BufferView workspace) const {
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
-  const TensorView gate_up = f32_rows(workspace, layout.gate_up, tokens, 2 * shared_intermediate_);
+  const TensorView gate_up = f32_rows(workspace, layout.gate_up, tokens, activation_.input_width(shared_intermediate_));
   const DType dtype = activated_quant_.present() ? DType::f32 : down_.row_dtype(stream.device->caps);
   const TensorView activated = narrow_rows(workspace, layout.activated, dtype, tokens, shared_intermediate_);
   Output output;

@@ -45,6 +45,14 @@ WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
 
 }  // namespace
 
+MatrixStack first_matrices(const ExpertMatrices& network) {
+  return network.gate.present() ? MatrixStack{network.gate, network.up} : MatrixStack{network.up};
+}
+
+std::vector<HostMatrix> first_biases(const ExpertMatrices& network) {
+  return network.gate.present() ? std::vector{network.gate_bias, network.up_bias} : std::vector{network.up_bias};
+}
+
 WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plain) {
   WeightFormat all = format_of(stacks.front().front(), plain);
   bool indexed = false;

@@ -12,6 +12,9 @@ namespace moecl {
 
 /// Matrices [*, K] that are packed side by side as one [N, K]: gate and up, or one alone.
 using MatrixStack = std::vector<WeightMatrix>;
+/// What a network's first product multiplies with, and what is added to it: of gate and up, or of up alone.
+MatrixStack first_matrices(const ExpertMatrices& network);
+std::vector<HostMatrix> first_biases(const ExpertMatrices& network);
 
 /// The one format of all experts' stacks.
 struct WeightFormat {

@@ -98,14 +98,15 @@ std::int64_t intermediate_unit(const ExpertMatrices& expert) {
 }
 
 ExpertMatrices intermediate_part(const ExpertMatrices& expert, std::int64_t intermediate, Share part) {
-  require(
-      expert.gate.rows() == intermediate && expert.up.rows() == intermediate && expert.down.columns() == intermediate,
-      "experts: an intermediate size of {}, got gate, up and down of {}, {} and {}", intermediate, expert.gate.rows(),
-      expert.up.rows(), expert.down.columns());
+  const bool gated = expert.gate.present();
+  require((!gated || expert.gate.rows() == intermediate) && expert.up.rows() == intermediate &&
+              expert.down.columns() == intermediate,
+          "experts: an intermediate size of {}, got gate, up and down of {}, {} and {}", intermediate,
+          expert.gate.rows(), expert.up.rows(), expert.down.columns());
   ExpertMatrices here;
   here.gate_up_input_scale = expert.gate_up_input_scale;
   here.down_input_scale = expert.down_input_scale;
-  here.gate = rows_of(expert.gate, part);
+  if (gated) here.gate = rows_of(expert.gate, part);
   here.up = rows_of(expert.up, part);
   here.down = columns_of(expert.down, part);
   if (expert.gate_bias.present()) here.gate_bias = columns_of(expert.gate_bias, part).plain;

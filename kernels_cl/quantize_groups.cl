@@ -10,7 +10,7 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
-enum { RULE_RATIO, RULE_POWER_OF_TWO, RULE_MX_FLOOR, RULE_MX_CEIL, RULE_MX_EVEN, RULE_E4M3, RULE_RATIO_OVER_ROWS, RULE_GIVEN };
+enum { RULE_RATIO, RULE_POWER_OF_TWO, RULE_MX_FLOOR, RULE_MX_CEIL, RULE_MX_EVEN, RULE_E4M3, RULE_RANGE, RULE_RATIO_OVER_ROWS, RULE_GIVEN };
 enum { QUOTIENT_DIVIDE, QUOTIENT_RECIPROCAL, QUOTIENT_LARGEST_BY_AMAX };
 enum { ROUND_HALVES_TO_EVEN, ROUND_HALVES_AWAY, ROUND_TOWARD_ZERO };
 
@@ -27,6 +27,7 @@ typedef struct {
   float scale;            // what the codes count
   float divisor, factor;  // quotients are x / divisor or x * factor
   int byte;               // of e8m0, or of the scale's own code
+  float zero;             // the code of 0
 } Scale;
 
 inline Scale scale_of_number(float scale, float amax, Rules rules) {
@@ -56,6 +57,15 @@ inline Scale scale_of_e4m3(int bits, Rules rules) {
   const Scale s = {scale, 0.0f, scale == 0.0f ? 0.0f : rules.global_scale / scale, code};
   return s;
 }
+// From the bits of a group's greatest number and of the magnitude of its least, each 0 where there is none of its sign.
+inline Scale scale_of_range(int greatest, int least) {
+  const float scale = (as_float(greatest) + as_float(least)) / 255.0f;
+  const Scale zeros = {1.0f, INFINITY, 0.0f, 127, -128.0f};
+  if (scale < FLT_MIN) return zeros;
+  const float zero = rint(-128.0f + as_float(least) / scale);
+  const Scale s = {scale, scale, 0.0f, 0, isnan(zero) ? 0.0f : zero};
+  return s;
+}
 // From the bits of a group's largest magnitude.
 inline Scale scale_of(int bits, Rules rules) {
   if (rules.rule == RULE_E4M3) return scale_of_e4m3(bits, rules);
@@ -72,17 +82,18 @@ inline float16 codes_of(Scale s, float16 x, Rules rules) {
   }
   const float16 quotient = rules.quotient == QUOTIENT_DIVIDE ? x / s.divisor : x * s.factor;
   if (!is_integer(rules)) return convert_float16(minifloat_codes(rules.format, quotient, 0, HALVES_TO_EVEN));
-  const float16 code = rules.rounding == ROUND_HALVES_TO_EVEN ? rint(quotient)
-                       : rules.rounding == ROUND_HALVES_AWAY  ? round(quotient)
-                                                              : trunc(quotient);
-  const float least = rules.rule == RULE_GIVEN ? -rules.largest - 1.0f : -rules.largest;
+  float16 code = rules.rounding == ROUND_HALVES_TO_EVEN ? rint(quotient)
+                 : rules.rounding == ROUND_HALVES_AWAY  ? round(quotient)
+                                                        : trunc(quotient);
+  code += s.zero;
+  const float least = rules.rule == RULE_GIVEN || rules.rule == RULE_RANGE ? -rules.largest - 1.0f : -rules.largest;
   return select(min(max(code, (float16)(least)), (float16)(rules.largest)), (float16)(0.0f), isnan(quotient));
 }
 
 // A NaN stays one in a format without NaN too.
 inline float16 values_of(Scale s, float16 codes, float16 x, Rules rules) {
   if (!is_integer(rules)) codes = minifloat_value16(rules.format, convert_int16(codes));
-  const float16 values = codes * s.scale;
+  const float16 values = (codes - s.zero) * s.scale;
   return select(rules.rule == RULE_E4M3 ? values / rules.global_scale : values, x, isnan(x));
 }
 
@@ -93,10 +104,21 @@ inline int largest_bits(const __global STORAGE(X_DTYPE)* x, int width, __local i
   return max_int_over_lanes(max_int_of_16(largest), scratch);
 }
 
+// The same of the numbers of one sign; a NaN has both.
+inline int largest_bits_of_sign(const __global STORAGE(X_DTYPE)* x, int width, float sign, __local int* scratch) {
+  int16 largest = 0;
+  for (int first = 0; first < width; first += STEP_COLUMNS) {
+    const float16 values = LOAD_STEP(X_DTYPE)(x, first, width);
+    largest = max(largest, select(magnitude_bits(values), (int16)(0), values * sign <= 0.0f));
+  }
+  return max_int_over_lanes(max_int_of_16(largest), scratch);
+}
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
-    __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, long x_stride, long q_stride, long scale_stride, int rows, int width,
+    __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global int* zero, ulong zero_first, long x_stride, long q_stride,
+    long scale_stride, long zero_stride, int rows, int width,
     int group, int group_rows, int divisor, int experts, long rows_per_expert, int bits, int mantissa_bits, int min_exponent, int largest_code,
     int rule, int quotient, int rounding, float largest, float least_amax, float most_amax, float least_scale,
     float global_scale) {
@@ -109,6 +131,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
   x += x_first + max(source, 0L) * x_stride;
   q += q_first + row * q_stride;
   scale += scale ? scale_first : 0;
+  zero += zero ? zero_first : 0;
   const int teams = LANES / TEAM, groups = (width - 1) / group + 1;
   for (int first = (int)get_group_id(1) * teams; first < groups; first += (int)get_num_groups(1) * teams) {
     // A team past the last group, or of a row to leave alone, has no columns: all still meet at the barriers.
@@ -117,7 +140,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 #if HAS_SCALE
     const Scale s = scale_of_number(scale[row / group_rows * scale_stride + min(at, groups - 1)], 0.0f, rules);
 #else
-    const Scale s = scale_of(largest_bits(x + begin, columns, scratch), rules);
+    const Scale s = rules.rule == RULE_RANGE ? scale_of_range(largest_bits_of_sign(x + begin, columns, 1.0f, scratch),
+                                                              largest_bits_of_sign(x + begin, columns, -1.0f, scratch))
+                                             : scale_of(largest_bits(x + begin, columns, scratch), rules);
+    if (TEAM_LANE == 0 && columns > 0 && zero) zero[row * zero_stride + at] = (int)s.zero;
     if (TEAM_LANE == 0 && columns > 0 && scale) STORE(SCALE_DTYPE)(SCALE_IS_CODE ? s.byte : s.scale, scale, row * scale_stride + at);
 #endif
     for (int step = 0; step < columns; step += STEP_COLUMNS) {

@@ -39,6 +39,18 @@ float largest_of(CodeType format) {
 /// What `format` is stored as when its codes are asked for.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
 
+std::string reject_zero(const Args& args) {
+  const std::int64_t rows = rows_of(args), groups = groups_of(args);
+  if (args.rule != ScaleRule::range)
+    return args.zero.present() ? fmt::format("zero: the rule range alone has zero points, got {}", args.zero.describe())
+                               : std::string();
+  if (!args.zero.present() && !args.scale.present()) return {};
+  if (args.zero.rank == 2 && args.zero.dtype == DType::i32 && args.zero.shape[0] == rows &&
+      args.zero.shape[1] == groups)
+    return {};
+  return fmt::format("zero: expected i32 [{}, {}] beside the scales, got {}", rows, groups, args.zero.describe());
+}
+
 std::string reject_outputs(const Args& args) {
   const std::int64_t rows = rows_of(args), width = args.x.shape[1], groups = groups_of(args);
   const DType codes = code_dtype(args.format);
@@ -72,6 +84,9 @@ std::string reject_rules(const Args& args) {
                        name(args.format));
   if (is_integer(args.format) && (is_mx(args.rule) || args.rule == ScaleRule::e4m3))
     return "rule: powers of two by MX rules and e4m3 scales are for floating-point codes, not for integers";
+  if (args.rule == ScaleRule::range &&
+      (args.format != CodeType::i8 || args.quotient != Quotient::divide || args.rounding != Rounding::halves_to_even))
+    return fmt::format("rule: range is of i8 codes, divided and rounded to even, got {}", name(args.format));
   if (!is_integer(args.format) && args.rounding != Rounding::halves_to_even)
     return "rounding: floating-point codes are rounded to nearest even";
   if (args.group_rows < 1 || args.group_rows > std::numeric_limits<std::int32_t>::max())
@@ -103,6 +118,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
   if (std::string reason = reject_rules(args); !reason.empty()) return reason;
   if (std::string reason = reject_outputs(args); !reason.empty()) return reason;
+  if (std::string reason = reject_zero(args); !reason.empty()) return reason;
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows_of(args)); !reason.empty())
     return reason;
   if (std::string reason = reject_width("x", std::max(args.x.shape[1], args.group)); !reason.empty()) return reason;
@@ -163,12 +179,13 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {{rows * local, passes, 1}, {local, 1, 1}}, submit,
          {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
           work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.q, args.scale, args.x.stride[0], args.q.stride[0], scale_stride,
-         x_rows, width, static_cast<std::int32_t>(group), group_rows, args.divisor, experts, args.rows_per_expert,
-         is_integer(args.format) ? 0 : std::int32_t{format.bits()}, std::int32_t{format.mantissa_bits},
-         std::int32_t{format.min_exponent}, std::int32_t{format.largest}, static_cast<std::int32_t>(args.rule),
-         static_cast<std::int32_t>(quotient), static_cast<std::int32_t>(args.rounding), largest, args.least_amax,
-         args.most_amax, args.least_scale, args.global_scale);
+         args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
+         scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows, args.divisor,
+         experts, args.rows_per_expert, is_integer(args.format) ? 0 : std::int32_t{format.bits()},
+         std::int32_t{format.mantissa_bits}, std::int32_t{format.min_exponent}, std::int32_t{format.largest},
+         static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
+         static_cast<std::int32_t>(args.rounding), largest, args.least_amax, args.most_amax, args.least_scale,
+         args.global_scale);
 }
 
 OperatorCost cost(const Args& args) {
@@ -176,7 +193,7 @@ OperatorCost cost(const Args& args) {
   const std::uint64_t reads = of_several_rows(args) ? 2 : 1;
   // A comparison, a division and a rounding for each element.
   return {reads * elements * size_bytes(args.x.dtype) + args.q.size_bytes() + args.scale.size_bytes() +
-              args.index.size_bytes(),
+              args.zero.size_bytes() + args.index.size_bytes(),
           3 * elements};
 }
 

@@ -36,6 +36,8 @@ std::string reject_activations(const OperandQuant& activations, const OperandQua
     return "scales of activations for each column: a product could not apply them";
   if (activations.static_scale && !(group == ScaleGroup::per_tensor()) && activations.scale != ScaleFormat::e4m3)
     return fmt::format("static scales of activations are per tensor, got {}", describe(activations));
+  if (activations.zero_points && (activations.static_scale || group.rows == ScaleGroup::whole))
+    return fmt::format("zero points of activations come with each token's scale, got {}", describe(activations));
   // int4 weights meet fp8 activations as numbers of their own. Source: vLLM's W4A8 with fp8
   if (is_integer(a) != is_integer(w) && !(is_integer(w) && bits(w) == 4 && bits(a) == 8))
     return fmt::format("{} activations with {} weights: no product mixes integers and floating-point codes", name(a),
@@ -71,6 +73,7 @@ std::string describe(const OperandQuant& operand) {
 std::vector<NamedScheme> named_schemes() {
   return {
       {"int8_w8a8", QuantScheme::int8_w8a8()},
+      {"int8_w8a8_asymmetric", QuantScheme::int8_w8a8_asymmetric()},
       {"int8_w8a16", QuantScheme::int8_w8a16()},
       {"int4_w4a16", QuantScheme::int4_w4a16()},
       {"int4_w4a8", QuantScheme::int4_w4a8()},

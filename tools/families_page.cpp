@@ -84,16 +84,22 @@ std::string weights(const ModelFamily& family) {
 }
 
 std::string network(const NetworkNames& names) {
-  std::string text =
-      fmt::format("`{}`: {}, {}, {}", names.name, names.matrices[0], names.matrices[1], names.matrices[2]);
+  std::string matrices;
+  for (const char* matrix : names.matrices)
+    if (matrix != nullptr) matrices += (matrices.empty() ? "" : ", ") + std::string(matrix);
+  std::string text = fmt::format("`{}`: {}", names.name, matrices);
   if (is_stacked(names)) text += "; of all experts";
   if (names.transposed) text += "; [in, out]";
   if (names.alternating) text += "; gate and up rows alternate";
+  if (names.matrices[0] == nullptr) text += "; no gate";
   return text + (names.bias != nullptr ? fmt::format("; biases `{}`", names.bias) : "");
 }
 
 std::string experts(const ModelFamily& family) {
   std::string text = network(family.expert_names[0]);
+  if (family.prefix != std::string_view(ModelFamily().prefix)) text += fmt::format("; names after `{}`", family.prefix);
+  if (family.activation_name.fallback != std::string_view("silu"))
+    text += "; activation " + described(family.activation_name);
   if (family.activation == ActivationFunction::swigluoai)
     text += fmt::format("; swiglu of alpha {}, limit {}", described(family.activation_alpha),
                         described(family.activation_limit));
@@ -119,7 +125,8 @@ std::string layers(const ModelFamily& family) {
             ? fmt::format("(layer + 1) % {} is 0", described(family.sparse_step))
             : fmt::format("layer % {} is {}", described(family.sparse_step), described(family.sparse_phase)));
   if (family.dense_layers_field != nullptr) add(fmt::format("not in `{}`", family.dense_layers_field));
-  if (family.sparse_layers_field != nullptr) add(fmt::format("or `{}`", family.sparse_layers_field));
+  for (const char* name : family.sparse_layers_fields)
+    if (name != nullptr) add(fmt::format("or `{}`", name));
   return text.empty() ? "all" : text;
 }
 

@@ -26,8 +26,8 @@ Checkpoint open_checked(const LayerOptions& options) {
 
 /// Of the experts, or of what a quantized checkpoint leaves plain.
 DType stored_dtype(const MoeWeights& weights) {
-  const WeightMatrix& gate = weights.experts.front().gate;
-  return gate.quantized() ? weights.router.dtype : gate.plain.dtype;
+  const WeightMatrix& up = weights.experts.front().up;
+  return up.quantized() ? weights.router.dtype : up.plain.dtype;
 }
 
 /// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
@@ -153,7 +153,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
   // Shared experts that are plain beside quantized ones stay so altogether.
-  if (weights.shared.gate.quantized())
+  if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
   PlaceExperts problem;
   problem.experts = config_.shape.experts;

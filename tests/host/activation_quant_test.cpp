@@ -49,7 +49,8 @@ TEST_P(ActivationQuantTest, EveryFormatIsThatOfTheOracleInEveryLayout) {
   OperandQuant given{CodeType::f8_e4m3, ScaleGroup::per_tensor()}, nvfp4 = QuantScheme::nvfp4();
   given.static_scale = nvfp4.static_scale = true;
   for (const OperandQuant& activations :
-       {OperandQuant{CodeType::i8, ScaleGroup::per_token()}, OperandQuant{CodeType::f8_e4m3, ScaleGroup::per_token()},
+       {OperandQuant{CodeType::i8, ScaleGroup::per_token()}, QuantScheme::int8_w8a8_asymmetric().activations,
+        OperandQuant{CodeType::f8_e4m3, ScaleGroup::per_token()},
         OperandQuant{CodeType::f8_e5m2, ScaleGroup::per_token()},
         OperandQuant{CodeType::f8_e4m3, ScaleGroup::per_group(64)}, QuantScheme::mx(CodeType::f8_e4m3),
         QuantScheme::mx(CodeType::f6_e2m3), QuantScheme::mx(CodeType::f4_e2m1), QuantScheme::nvfp4(), nvfp4, given}) {
@@ -78,10 +79,10 @@ TEST_P(ActivationQuantTest, SaysWhatItCannotDo) {
     return std::string(error_of([&] { MoeLayer(device().stream, config_.shape, weights_, options); }).what());
   };
   for (ExpertMatrices& expert : weights_.experts) expert.gate_up_input_scale = 0;
-  OperandQuant asymmetric{CodeType::i8, ScaleGroup::per_token()}, given{CodeType::f8_e4m3, ScaleGroup::per_tensor()};
+  OperandQuant asymmetric{CodeType::i4, ScaleGroup::per_token()}, given{CodeType::f8_e4m3, ScaleGroup::per_tensor()};
   asymmetric.zero_points = true;
   given.static_scale = true;
-  EXPECT_THAT(message(asymmetric), testing::HasSubstr("activations as i8 per row with zero points are not supported"));
+  EXPECT_THAT(message(asymmetric), testing::HasSubstr("activations as i4 per row with zero points are not supported"));
   EXPECT_THAT(message(given), testing::HasSubstr("need a scale beside the weights"));
 }
 

@@ -4,17 +4,14 @@
 #include <moecl/layer_weights.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/random_checkpoint.hpp>
-#include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <set>
 
 #include "host/model_families.hpp"
+#include "tests/host/family_reference.hpp"
 #include "tests/host/files.hpp"
 #include "tests/host/layer_run.hpp"
 
@@ -22,172 +19,8 @@ namespace moecl::test {
 namespace {
 
 using nlohmann::json;
-using Row = std::vector<double>;
 
-constexpr std::size_t hidden = 24, tokens = 7;
-
-struct Choice {
-  std::size_t expert;
-  double weight;
-};
-using Route = std::function<std::vector<Choice>(const Row& logits, const Row& bias)>;
-
-Row softmax(Row x) {
-  double sum = 0;
-  for (double& value : x) sum += value = std::exp(value);
-  for (double& value : x) value /= sum;
-  return x;
-}
-Row sigmoid(Row x) {
-  for (double& value : x) value = 1 / (1 + std::exp(-value));
-  return x;
-}
-std::vector<std::size_t> best(const Row& x, std::size_t count) {
-  std::vector<std::size_t> order(x.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return x[a] > x[b]; });
-  order.resize(count);
-  return order;
-}
-std::vector<Choice> weighted(const Row& scores, const std::vector<std::size_t>& experts, bool norm, double epsilon,
-                             double scale) {
-  double sum = epsilon;
-  for (const std::size_t e : experts) sum += scores[e];
-  std::vector<Choice> chosen;
-  for (const std::size_t e : experts) chosen.push_back({e, scores[e] / (norm ? sum : 1) * scale});
-  return chosen;
-}
-/// Mixtral, Qwen, Jamba, Hunyuan: the best of a softmax over all experts.
-Route softmax_top(std::size_t k, bool norm) {
-  return [=](const Row& logits, const Row&) {
-    const Row scores = softmax(logits);
-    return weighted(scores, best(scores, k), norm, 0, 1);
-  };
-}
-/// DeepSeek-V3's: sigmoid, chosen with a bias among the groups whose best two are the best, weighted without it.
-Route sigmoid_top(std::size_t k, double epsilon, double scale, std::size_t groups = 1, std::size_t kept = 1,
-                  bool norm = true) {
-  return [=](const Row& logits, const Row& bias) {
-    const Row scores = sigmoid(logits);
-    Row choice = scores;
-    for (std::size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
-    const std::size_t size = choice.size() / groups;
-    Row group_scores;
-    for (std::size_t g = 0; g < groups; ++g) {
-      const Row group(choice.begin() + static_cast<std::ptrdiff_t>(g * size),
-                      choice.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
-      double score = 0;
-      for (const std::size_t e : best(group, 2)) score += group[e];
-      group_scores.push_back(score);
-    }
-    const std::vector<std::size_t> stay = best(group_scores, kept);
-    for (std::size_t e = 0; e < choice.size(); ++e)
-      if (std::find(stay.begin(), stay.end(), e / size) == stay.end()) choice[e] = -INFINITY;
-    return weighted(scores, best(choice, k), norm, epsilon, scale);
-  };
-}
-
-/// How a network's matrices stand in the file.
-enum class Stored : std::uint8_t { each, stacked, stacked_halves, stacked_halves_transposed, halves };
-struct Network {
-  const char *gate = "", *up = "", *down = "";  ///< "#" stands for the expert
-  Stored stored = Stored::each;
-  std::size_t width = 0;
-  bool biased = false;  ///< a ".bias" beside each ".weight"
-};
-
-struct Family {
-  const char* name;
-  json config;
-  int layer;
-  const char *router, *bias;
-  Network experts, shared;
-  const char* shared_gate;
-  Route route;
-};
-
-Network gate_up_down(const char* gate, const char* up, const char* down, std::size_t width,
-                     Stored stored = Stored::each) {
-  return {gate, up, down, stored, width, false};
-}
-
-std::string at(std::string name, std::size_t expert) {
-  const auto found = name.find('#');
-  return found == name.npos ? name : name.replace(found, 1, std::to_string(expert));
-}
-
-class Block {
- public:
-  Block(const std::string& dir, const Family& family)
-      : file_(SafetensorsFile::open(dir + "/model.safetensors")), family_(family) {}
-
-  Row forward(const Row& x) const {
-    const Row router = values(family_.router), bias = *family_.bias == 0 ? Row() : values(family_.bias);
-    Row out(hidden);
-    for (const Choice& choice : family_.route(product(router, x, 0, 1), bias))
-      add(network(family_.experts, choice.expert, x), choice.weight, out);
-    if (family_.shared.width == 0) return out;
-    const double gate = *family_.shared_gate == 0 ? 1 : sigmoid(product(values(family_.shared_gate), x, 0, 1))[0];
-    add(network(family_.shared, 0, x), gate, out);
-    return out;
-  }
-
- private:
-  Row values(const std::string& name) const {
-    const HostTensor tensor = file_.tensor(name);
-    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
-    return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
-  }
-  static void add(const Row& from, double weight, Row& to) {
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] += weight * from[i];
-  }
-  /// Rows first, first + step, ... of a matrix with x.size() columns.
-  static Row product(const Row& matrix, const Row& x, std::size_t first, std::size_t step) {
-    Row out;
-    for (std::size_t r = first; (r + 1) * x.size() <= matrix.size(); r += step)
-      out.push_back(
-          std::inner_product(x.begin(), x.end(), matrix.begin() + static_cast<std::ptrdiff_t>(r * x.size()), 0.0));
-    return out;
-  }
-  /// An expert's matrix [rows, columns] of a tensor of all experts, transposed to that if it is not.
-  static Row slice(const Row& all, std::size_t expert, std::size_t rows, std::size_t columns, bool transposed) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert * rows * columns);
-    const Row stored(begin, begin + static_cast<std::ptrdiff_t>(rows * columns));
-    Row matrix(stored.size());
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < columns; ++c)
-        matrix[r * columns + c] = transposed ? stored[c * rows + r] : stored[r * columns + c];
-    return matrix;
-  }
-  Row network(const Network& of, std::size_t expert, const Row& x) const {
-    Row gate, up, down;
-    const bool transposed = of.stored == Stored::stacked_halves_transposed;
-    if (of.stored == Stored::each || of.stored == Stored::stacked) {
-      const std::size_t e = of.stored == Stored::stacked ? expert : 0;
-      gate = slice(values(at(of.gate, expert)), e, of.width, hidden, false);
-      up = slice(values(at(of.up, expert)), e, of.width, hidden, false);
-      down = slice(values(at(of.down, expert)), e, hidden, of.width, false);
-    } else {
-      const Row both = slice(values(of.gate), expert, 2 * of.width, hidden, transposed);
-      const auto middle = both.begin() + static_cast<std::ptrdiff_t>(of.width * hidden);
-      gate.assign(both.begin(), middle);
-      up.assign(middle, both.end());
-      down = slice(values(of.down), expert, hidden, of.width, transposed);
-    }
-    const auto biased = [&](const char* name, Row y) {
-      const std::string weight = name;
-      if (of.biased) add(values(weight.substr(0, weight.size() - 6) + "bias"), 1, y);
-      return y;
-    };
-    const Row g = biased(of.gate, product(gate, x, 0, 1)), u = biased(of.up, product(up, x, 0, 1));
-    Row inner(of.width);
-    for (std::size_t i = 0; i < inner.size(); ++i) inner[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
-    return biased(of.down, product(down, inner, 0, 1));
-  }
-
-  SafetensorsFile file_;
-  const Family& family_;
-};
+constexpr std::size_t hidden = reference_hidden, tokens = 7;
 
 json config(const char* model_type, const json& fields) {
   json whole = {{"model_type", model_type}, {"hidden_size", hidden}, {"num_hidden_layers", 3}, {"hidden_act", "silu"}};
@@ -208,6 +41,11 @@ std::vector<Family> families() {
   const Network shared_experts =
       shared("model.layers.1.mlp.shared_experts.gate_proj.weight", "model.layers.1.mlp.shared_experts.up_proj.weight",
              "model.layers.1.mlp.shared_experts.down_proj.weight", 20);
+  const auto ungated = [](const char* up, const char* down, std::size_t width) {
+    Network network = gate_up_down("", up, down, width);
+    network.gated = false;
+    return network;
+  };
   Network ernie_shared = shared_experts;
   ernie_shared.biased = true;
   return {
@@ -220,6 +58,20 @@ std::vector<Family> families() {
        shared("model.layers.0.mlp.shared_expert.gate_proj.weight", "model.layers.0.mlp.shared_expert.up_proj.weight",
               "model.layers.0.mlp.shared_expert.down_proj.weight", 13),
        "model.layers.0.mlp.shared_expert_gate.weight", softmax_top(3, true)},
+      {"qwen3_omni_moe",
+       {{"model_type", "qwen3_omni_moe"},
+        {"thinker_config",
+         {{"text_config", config("qwen3_omni_moe_text",
+                                 {{"num_experts", 8}, {"num_experts_per_tok", 3}, {"moe_intermediate_size", 10}})}}}},
+       0,
+       "thinker.model.layers.0.mlp.gate.weight",
+       "",
+       gate_up_down("thinker.model.layers.0.mlp.experts.#.gate_proj.weight",
+                    "thinker.model.layers.0.mlp.experts.#.up_proj.weight",
+                    "thinker.model.layers.0.mlp.experts.#.down_proj.weight", 10),
+       {},
+       "",
+       softmax_top(3, true)},
       {"deepseek_v2 with norm_topk_prob",
        config("deepseek_v2", {{"n_routed_experts", 12},
                               {"num_experts_per_tok", 3},
@@ -294,6 +146,35 @@ std::vector<Family> families() {
        {},
        "",
        sigmoid_top(3, 1e-20, 1, 1, 1, false)},
+      {"mimo_v2_flash",
+       config("mimo_v2_flash", {{"n_routed_experts", 12},
+                                {"num_experts_per_tok", 3},
+                                {"moe_intermediate_size", 10},
+                                {"n_shared_experts", nullptr},
+                                {"routed_scaling_factor", nullptr},
+                                {"moe_layer_freq", {0, 1, 1}}}),
+       1,
+       "model.layers.1.mlp.gate.weight",
+       "model.layers.1.mlp.gate.e_score_correction_bias",
+       mlp,
+       {},
+       "",
+       sigmoid_top(3, 1e-20, 1)},
+      {"nemotron_h",
+       config("nemotron_h", {{"n_routed_experts", 12},
+                             {"num_experts_per_tok", 3},
+                             {"moe_intermediate_size", 10},
+                             {"moe_shared_expert_intermediate_size", 13},
+                             {"n_shared_experts", 1},
+                             {"mlp_hidden_act", "relu2"},
+                             {"routed_scaling_factor", 2.5},
+                             {"hybrid_override_pattern", "ME*"}}),
+       1, "backbone.layers.1.mixer.gate.weight", "backbone.layers.1.mixer.gate.e_score_correction_bias",
+       ungated("backbone.layers.1.mixer.experts.#.up_proj.weight", "backbone.layers.1.mixer.experts.#.down_proj.weight",
+               10),
+       ungated("backbone.layers.1.mixer.shared_experts.up_proj.weight",
+               "backbone.layers.1.mixer.shared_experts.down_proj.weight", 13),
+       "", sigmoid_top(3, 1e-20, 2.5)},
       {"bailing_hybrid",
        config("bailing_hybrid", {{"num_experts", 16},
                                  {"num_experts_per_token", 4},
@@ -509,7 +390,9 @@ std::vector<Family> families() {
 TEST(FamiliesTest, EveryRowOfTheTableIsRunAgainstAReference) {
   std::set<const ModelFamily*> tested;
   const auto add = [&](const json& whole) {
-    const auto* text = whole.contains("text_config") ? &whole["text_config"] : &whole;
+    const json* text = &whole;
+    for (const char* member : {"thinker_config", "text_config"})
+      if (text->contains(member)) text = &(*text)[member];
     tested.insert(find_family((*text)["model_type"].get<std::string>()));
   };
   for (const Family& family : families()) add(family.config);

@@ -17,6 +17,7 @@ struct HostCodes {
   HostCodes(const MoeWeights& plain, const OperandQuant& to) : weights(plain) {
     for (ExpertMatrices& expert : weights.experts)
       for (WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down}) {
+        if (!matrix->present()) continue;
         const HostMatrix numbers = matrix->plain;
         *matrix = memory_.emplace_back(quantize_weights(numbers, to)).matrix;
         for (std::int64_t n = 0; n < numbers.rows; ++n)

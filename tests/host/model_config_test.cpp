@@ -133,8 +133,9 @@ TEST(ModelConfigTest, NamesTheTensorsOfALayer) {
   EXPECT_EQ(v3.shared.gate, "model.layers.3.mlp.shared_experts.gate_proj.weight");
 }
 
+using Layers = std::vector<int>;
+
 TEST(ModelConfigTest, KnowsWhichLayersHaveExperts) {
-  using Layers = std::vector<int>;
   EXPECT_EQ(sparse_layers(parse(deepseek_v3())), (Layers{3, 4, 5}));
   EXPECT_EQ(sparse_layers(parse(with(deepseek_v3(), "first_k_dense_replace", 0))), (Layers{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(sparse_layers(parse(with(with(deepseek_v3(), "first_k_dense_replace", 1), "moe_layer_freq", 2))),
@@ -220,7 +221,6 @@ TEST(ModelConfigTest, FamiliesThatDifferInMoreThanNumbers) {
 }
 
 TEST(ModelConfigTest, LayersWithExpertsAreSaidInManyWays) {
-  using Layers = std::vector<int>;
   const json llama4 = {{"model_type", "llama4_text"}, {"hidden_size", 64},      {"num_hidden_layers", 6},
                        {"num_local_experts", 4},      {"intermediate_size", 8}, {"num_experts_per_tok", 1}};
   EXPECT_EQ(sparse_layers(parse(llama4)), (Layers{0, 1, 2, 3, 4, 5}));
@@ -260,10 +260,62 @@ TEST(ModelConfigTest, AListWithOneValueForEachLayerIsThatValue) {
                 parse(with(hunyuan, "moe_intermediate_size", {9, 9, 9}));
               }).what(),
               HasSubstr("\"intermediate_size\" is 8 but \"moe_intermediate_size\" is [9,9,9]"));
+  EXPECT_THAT(error_of([&] { parse(with(hunyuan, "moe_topk", {1, 2})); }).what(), HasSubstr("[1,2], not an integer"));
+}
+
+TEST(ModelConfigTest, ListsGiveEachLayerItsOwnShape) {
+  const json hunyuan = {{"model_type", "hunyuan_v1_moe"}, {"hidden_size", 64},      {"num_hidden_layers", 3},
+                        {"num_experts", {8, 8, 16}},      {"intermediate_size", 8}, {"moe_topk", {1, 2, 2}},
+                        {"num_shared_expert", {1, 0, 2}}};
+  const ModelConfig config = parse(hunyuan);
+  std::vector<std::int64_t> top_k, experts, shared;
+  for (int layer = 0; layer < 3; ++layer) {
+    const MoeShape shape = config.layer(layer).shape;
+    top_k.push_back(shape.router.top_k);
+    experts.push_back(shape.experts);
+    shared.push_back(shape.shared_intermediate);
+  }
+  EXPECT_THAT(top_k, testing::ElementsAre(1, 2, 2));
+  EXPECT_THAT(experts, testing::ElementsAre(8, 8, 16));
+  EXPECT_THAT(shared, testing::ElementsAre(8, 0, 16));
+  EXPECT_EQ(config.layer(1).names.shared.down, "");
   EXPECT_THAT(error_of([&] {
-                parse(with(hunyuan, "moe_topk", {1, 2, 2}));
+                parse(with(hunyuan, "moe_topk", {1, 9, 2}));
               }).what(),
-              HasSubstr("[1,2,2], not an integer"));
+              HasSubstr("9 experts per token of only 8"));
+  // Layers without experts may say anything.
+  const json freq =
+      with(with(deepseek_v3(), "moe_layer_freq", {0, 1, 0, 0, 1, 1}), "num_experts_per_tok", {0, 1, 99, 0, 2, 3});
+  EXPECT_EQ(sparse_layers(parse(freq)), (Layers{1, 4, 5}));
+  EXPECT_EQ(parse(freq).layer(1).shape.router.top_k, 1);
+  EXPECT_EQ(parse(freq).layer(5).shape.router.top_k, 3);
+  // What a router spec says holds for all.
+  const ModelConfig with_spec = ModelConfig::parse(hunyuan.dump(), "x", R"({"router": {"renormalise": false}})");
+  for (int layer = 0; layer < 3; ++layer) EXPECT_FALSE(with_spec.layer(layer).shape.router.renormalise);
+  EXPECT_EQ(with_spec.layer(2).shape.experts, 16);
+}
+
+TEST(ModelConfigTest, ExpertsWithoutAGate) {
+  const json nemotron = {{"model_type", "nemotron_h"},
+                         {"hidden_size", 64},
+                         {"num_hidden_layers", 6},
+                         {"n_routed_experts", 8},
+                         {"num_experts_per_tok", 2},
+                         {"moe_intermediate_size", 24},
+                         {"moe_shared_expert_intermediate_size", 40},
+                         {"hybrid_override_pattern", "MEM*-E"}};
+  EXPECT_EQ(sparse_layers(parse(nemotron)), (Layers{1, 5}));
+  const json types = with(nemotron, "layers_block_type", {"moe", "mamba", "attention", "mlp", "moe", "mamba"});
+  EXPECT_EQ(sparse_layers(parse(types)), (Layers{0, 4}));
+  const MoeLayerConfig layer = parse(nemotron).layer(5);
+  EXPECT_FALSE(layer.shape.activation.gated);
+  EXPECT_EQ(layer.shape.activation.function, ActivationFunction::relu2);
+  EXPECT_EQ(layer.shape.shared_intermediate, 40);
+  EXPECT_EQ(layer.names.experts[0].gate, "");
+  EXPECT_EQ(layer.names.experts[0].up, "backbone.layers.5.mixer.experts.{expert}.up_proj.weight");
+  const Error error = error_of([&] { parse(with(nemotron, "moe_latent_size", 16)); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("\"moe_latent_size\" asks for what no layer here computes"));
 }
 
 TEST(ModelConfigTest, AModelInsideAnother) {
@@ -339,6 +391,7 @@ TEST(ModelConfigTest, BadFieldsGetAClearError) {
       {"first_k_dense_replace", -1, ErrorCode::invalid_data, "first_k_dense_replace"},
       {"moe_layer_freq", 0, ErrorCode::invalid_data, "moe_layer_freq"},
       {"moe_layer_freq", {0, 1, 1}, ErrorCode::invalid_data, "[0,1,1], not an integer"},
+      {"moe_layer_freq", {0, 1, 1, 2, 0, 0}, ErrorCode::invalid_data, "says 2 of layer 3, not 0 or 1"},
       {"hidden_act", "tanh", ErrorCode::unsupported, "\"tanh\" is not one of silu"},
       {"torch_dtype", "int4", ErrorCode::unsupported, "int4"},
       {"quantization_config", "fp8", ErrorCode::invalid_data, "not an object"},

@@ -118,6 +118,8 @@ TEST(RouterSpecFileTest, WhatIsWrongIsSaid) {
       {with("/sparse_layers/phase", 1), ErrorCode::invalid_data, "no layer % 1 is 1"},
       {with("/tensors/experts/down", nullptr), ErrorCode::invalid_data, "and \"down\""},
       {with("/tensors/experts/down_bias", nullptr), ErrorCode::invalid_data, "biases of all three matrices or of none"},
+      {with("/activation/gated", false), ErrorCode::invalid_data,
+       "activation.gated is false, but tensors.experts has a gate"},
       {with("/tensors/router", nullptr), ErrorCode::invalid_data, "no \"tensors.router\""},
       {with("/shared_intermediate", 8), ErrorCode::invalid_data, "no \"tensors.shared\""},
       {json::object(), ErrorCode::invalid_data, "no \"intermediate\", and config.json does not say it either"},

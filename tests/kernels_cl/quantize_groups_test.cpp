@@ -3,17 +3,14 @@
 #include <moecl/code_numbers.hpp>
 #include <moecl/error.hpp>
 #include <moecl/quantize_groups.hpp>
-#include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "tests/devices.hpp"
-#include "tests/host/files.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
@@ -28,7 +25,7 @@ constexpr CodeType formats[] = {CodeType::i8,      CodeType::i4,      CodeType::
                                 CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::f4_e2m1};
 constexpr ScaleRule rules[] = {ScaleRule::ratio,           ScaleRule::power_of_two, ScaleRule::mx_floor,
                                ScaleRule::mx_ceil,         ScaleRule::mx_even,      ScaleRule::e4m3,
-                               ScaleRule::ratio_over_rows, ScaleRule::given};
+                               ScaleRule::ratio_over_rows, ScaleRule::given,        ScaleRule::range};
 
 bool of_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
 bool is_mx(ScaleRule rule) {
@@ -93,10 +90,13 @@ class QuantizeGroupsTest : public OnEveryDevice {
               ? upload(device(), DType::f32, {1}, {tensor_scale})
               : GuardedTensor(device(), c.scale, {out_rows, static_cast<std::int64_t>(groups)},
                               std::vector<std::uint8_t>(rows * groups * size_bytes(c.scale), poison));
+      const GuardedTensor zero(device(), DType::i32, {out_rows, static_cast<std::int64_t>(groups)},
+                               std::vector<std::uint8_t>(rows * groups * sizeof(std::int32_t), poison));
       Args args = c.args;
       args.x = device_x;
       args.q = q;
       args.scale = scale;
+      if (c.args.rule == ScaleRule::range) args.zero = zero;
       if (!c.index.empty()) args.index = index;
       if (!c.rows.row_ends.empty()) args.row_ends = row_ends;
       args.rows_per_expert = c.rows.rows_per_expert;
@@ -105,6 +105,7 @@ class QuantizeGroupsTest : public OnEveryDevice {
       const std::vector<float> numbers = is_activation_dtype(c.q) ? floats(q) : std::vector<float>();
       const std::vector<float> scales = c.scale == DType::f32 ? floats(scale) : std::vector<float>();
       const auto scale_bytes = scale.read<std::uint8_t>();
+      const auto zeros = zero.read<std::int32_t>();
       if (of_tensor(c.args.rule)) check_scale(scales[0], tensor_scale);
       for (std::size_t r = 0; r < rows; ++r) {
         const std::size_t from = source_row(c, r);
@@ -122,6 +123,9 @@ class QuantizeGroupsTest : public OnEveryDevice {
               {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(last)}, c.args,
               tensor_scale);
           if (!of_tensor(c.args.rule) && c.scale == DType::f32) check_scale(scales[r * groups + g], expected.scale);
+          if (c.args.rule == ScaleRule::range) {
+            ASSERT_LE(std::abs(zeros[r * groups + g] - expected.zero), exact() ? 0 : 1);
+          }
           if (c.scale != DType::f32) {
             ASSERT_EQ(scale_bytes[r * groups + g], expected.scale_code) << "row " << r << ", group " << g;
           }
@@ -179,18 +183,19 @@ std::vector<double> mixed(std::size_t count, std::mt19937_64& engine) {
 TEST_P(QuantizeGroupsTest, RandomShapesFormatsAndRules) {
   std::mt19937_64 engine(1);
   const std::int64_t group_sizes[] = {0, 1, 8, 16, 32, 64, 128};
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 130; ++i) {
     SCOPED_TRACE(i);
     Case c;
     c.args.format = formats[engine() % std::size(formats)];
     c.args.rule = rules[engine() % std::size(rules)];
     const bool integer = is_integer(c.args.format);
     if (integer && (is_mx(c.args.rule) || c.args.rule == ScaleRule::e4m3)) c.args.rule = ScaleRule::ratio;
+    if (c.args.rule == ScaleRule::range && c.args.format != CodeType::i8) c.args.rule = ScaleRule::ratio;
     const bool mx = is_mx(c.args.rule);
     if (!of_tensor(c.args.rule))
       c.args.group = engine() % 8 == 0 ? static_cast<std::int64_t>(engine() % 90) + 1 : group_sizes[engine() % 7];
     if (c.args.rule == ScaleRule::e4m3) c.args.global_scale = static_cast<float>(engine() % 3000 + 1);
-    if (integer) c.args.rounding = static_cast<Rounding>(engine() % 3);
+    if (integer && c.args.rule != ScaleRule::range) c.args.rounding = static_cast<Rounding>(engine() % 3);
     if (c.args.rule == ScaleRule::ratio) c.args.quotient = static_cast<Quotient>(engine() % 3);
     if (c.args.rule == ScaleRule::given) c.args.quotient = static_cast<Quotient>(engine() % 2);
     if (engine() % 4 == 0) c.args.least_amax = 0.25F;
@@ -236,7 +241,7 @@ TEST_P(QuantizeGroupsTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
 }
 
 TEST_P(QuantizeGroupsTest, GathersRowsAndLeavesThoseOutOfRange) {
-  for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows})
+  for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows, ScaleRule::range})
     for (const std::int32_t divisor : {1, 3}) {
       Case c{40, normal(4 * 40, 13), {}, DType::f32, DType::i8};
       c.args.format = CodeType::i8;
@@ -250,7 +255,8 @@ TEST_P(QuantizeGroupsTest, GathersRowsAndLeavesThoseOutOfRange) {
 TEST_P(QuantizeGroupsTest, ZerosHugeAndTinyGroups) {
   for (const double amax : {0.0, 1e-45, 1e-38, 5e-36, 6e-36, 3e38})
     for (const CodeType format : {CodeType::i8, CodeType::f8_e4m3, CodeType::f4_e2m1})
-      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two}) {
+      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two, ScaleRule::range}) {
+        if (rule == ScaleRule::range && format != CodeType::i8) continue;
         std::vector<double> row = normal(40, 4);
         for (double& value : row) value = std::clamp(value, -1.0, 1.0) * amax;
         row[7] = -amax;
@@ -264,8 +270,9 @@ TEST_P(QuantizeGroupsTest, ZerosHugeAndTinyGroups) {
 TEST_P(QuantizeGroupsTest, NaNAndInfinityStayInTheirGroup) {
   for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL})
     for (const CodeType format : {CodeType::i8, CodeType::f8_e4m3, CodeType::f6_e2m3})
-      for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::mx_floor, ScaleRule::e4m3, ScaleRule::given}) {
-        if (format == CodeType::i8 && (is_mx(rule) || rule == ScaleRule::e4m3)) continue;
+      for (const ScaleRule rule :
+           {ScaleRule::ratio, ScaleRule::mx_floor, ScaleRule::e4m3, ScaleRule::given, ScaleRule::range}) {
+        if (format == CodeType::i8 ? is_mx(rule) || rule == ScaleRule::e4m3 : rule == ScaleRule::range) continue;
         Case c{96, normal(96, 5)};
         c.x[40] = bad;
         c.args.format = format;
@@ -364,6 +371,12 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
               testing::HasSubstr("scale: expected one f32, got f32[3, 2]"));
   EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::i8, args.rule = ScaleRule::mx_ceil; }),
               testing::HasSubstr("are for floating-point codes, not for integers"));
+  EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::range; }),
+              testing::HasSubstr("rule: range is of i8 codes, divided and rounded to even, got f8_e4m3"));
+  EXPECT_THAT(reason([&](Args& args) { args.format = CodeType::i8, args.q = q_i8, args.rule = ScaleRule::range; }),
+              testing::HasSubstr("zero: expected i32 [3, 2] beside the scales, got absent"));
+  EXPECT_THAT(reason([&](Args& args) { args.zero = scale; }),
+              testing::HasSubstr("zero: the rule range alone has zero points, got f32[3, 2]"));
   EXPECT_THAT(reason([&](Args& args) { args.rounding = Rounding::toward_zero; }),
               testing::HasSubstr("rounded to nearest even"));
   EXPECT_THAT(reason([&](Args& args) { args.least_amax = -1; }), testing::HasSubstr("least_amax: -1 is negative"));
@@ -376,181 +389,6 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   EXPECT_THAT(reason([&](Args& args) { args.rows_per_expert = 3; }), testing::HasSubstr("3 needs row_ends"));
   EXPECT_THAT(reason([](Args&) {}, 3), testing::HasSubstr("3 is no power of two"));
   EXPECT_THROW(quantize_groups::enqueue(device().stream, {}), Error);
-}
-
-// Against data that other libraries made.
-
-/// A golden file's tensor by name.
-class GoldenFormats {
- public:
-  explicit GoldenFormats(const std::string& name)
-      : file_(SafetensorsFile::open(data_path("formats/" + name + ".safetensors"))) {}
-  template <class T>
-  std::vector<T> read(const std::string& name) const {
-    const HostTensor tensor = file_.tensor(name);
-    std::vector<T> values(tensor.size_bytes / sizeof(T));
-    std::memcpy(values.data(), tensor.data, tensor.size_bytes);
-    return values;
-  }
-  std::int64_t extent(const std::string& name, std::size_t axis) const { return file_.tensor(name).shape[axis]; }
-
- private:
-  SafetensorsFile file_;
-};
-
-TEST_P(QuantizeGroupsTest, ConvertsEveryNumberAsTheGoldens) {
-  const std::pair<const char*, CodeType> kinds[] = {{"fp8_e4m3fn", CodeType::f8_e4m3},
-                                                    {"fp8_e5m2", CodeType::f8_e5m2},
-                                                    {"fp6_e2m3", CodeType::f6_e2m3},
-                                                    {"fp6_e3m2", CodeType::f6_e3m2},
-                                                    {"fp4_e2m1", CodeType::f4_e2m1}};
-  for (const auto& [kind, format] : kinds) {
-    SCOPED_TRACE(kind);
-    const GoldenFormats golden(std::string("convert_") + kind);
-    const auto codes = golden.read<std::uint8_t>("code_saturated"), is_nan = golden.read<std::uint8_t>("is_nan_input");
-    const auto table = golden.read<float>("decode_table");
-    const auto width = static_cast<std::int64_t>(codes.size());
-    const bool is_f8 = minifloat_of(format).bits() == 8;
-    const GuardedTensor x(device(), DType::f32, {1, width}, golden.read<float>("input_bits")),
-        q(device(), format == CodeType::f8_e4m3 ? DType::f8_e4m3 : DType::f8_e5m2, {1, width}),
-        values(device(), DType::f32, {1, width}), scale = upload(device(), DType::f32, {1}, {1});
-    Args args;
-    args.x = x;
-    args.format = format;
-    args.rule = ScaleRule::given;
-    args.scale = scale;
-    args.q = values;
-    quantize_groups::enqueue(device().stream, args);
-    const auto numbers = values.read<float>();
-    for (std::size_t i = 0; i < codes.size(); ++i)
-      ASSERT_TRUE(is_nan[i] != 0 ? std::isnan(numbers[i]) : numbers[i] == table[codes[i]]) << "input " << i;
-    if (!is_f8) continue;
-    args.q = q;
-    quantize_groups::enqueue(device().stream, args);
-    const auto made = q.read<std::uint8_t>();
-    for (std::size_t i = 0; i < codes.size(); ++i)
-      ASSERT_TRUE(is_nan[i] != 0 ? std::isnan(table[made[i]]) : made[i] == codes[i]) << "input " << i;
-  }
-}
-
-TEST_P(QuantizeGroupsTest, TokensAndGroupsAreThoseOfTheGoldens) {
-  struct Kind {
-    const char* file;
-    std::string input, prefix;
-    CodeType format;
-    DType q;
-    std::int64_t group;
-  };
-  const Kind kinds[] = {{"fp8_token_group_block", "input", "token", CodeType::f8_e4m3, DType::f8_e4m3, 0},
-                        {"fp8_token_group_block", "input", "token_e5m2", CodeType::f8_e5m2, DType::f8_e5m2, 0},
-                        {"fp8_token_group_block", "input", "group128", CodeType::f8_e4m3, DType::f8_e4m3, 128},
-                        {"fp8_token_group_block", "weight", "weight_channel", CodeType::f8_e4m3, DType::f8_e4m3, 0},
-                        {"int8_per_token_per_channel", "input", "input", CodeType::i8, DType::i8, 0},
-                        {"int8_per_token_per_channel", "weight", "weight", CodeType::i8, DType::i8, 0}};
-  for (const Kind& kind : kinds) {
-    SCOPED_TRACE(kind.prefix);
-    const GoldenFormats golden(kind.file);
-    const std::int64_t rows = golden.extent(kind.input, 0), width = golden.extent(kind.input, 1);
-    const GuardedTensor x(device(), DType::f32, {rows, width}, golden.read<float>(kind.input)),
-        q(device(), kind.q, {rows, width}),
-        scale(device(), DType::f32, {rows, golden.extent(kind.prefix + "_scale", 1)}),
-        values(device(), DType::f32, {rows, width});
-    Args args;
-    args.x = x;
-    args.format = kind.format;
-    args.group = kind.group;
-    args.q = q;
-    args.scale = scale;
-    for (const std::int32_t lanes : lane_choices) {
-      quantize_groups::enqueue(device().stream, args, {lanes});
-      Args numbers = args;
-      numbers.q = values;
-      quantize_groups::enqueue(device().stream, numbers, {lanes});
-      if (exact()) {
-        EXPECT_EQ(scale.read<float>(), golden.read<float>(kind.prefix + "_scale"));
-        EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>(kind.prefix + "_q"));
-        EXPECT_EQ(values.read<float>(), golden.read<float>(kind.prefix + "_dequant"));
-      } else {
-        const auto dequant = golden.read<float>(kind.prefix + "_dequant");
-        EXPECT_LE(relative_error(values.values(), {dequant.begin(), dequant.end()}), 0.01);
-      }
-    }
-  }
-}
-
-TEST_P(QuantizeGroupsTest, BlocksAreThoseOfTheGoldens) {
-  const GoldenFormats golden("mx_block32");
-  const GuardedTensor x(device(), DType::f32, {9, 192}, golden.read<float>("input")),
-      scale(device(), DType::u8, {9, 6}), values(device(), DType::f32, {9, 192}),
-      codes(device(), DType::f8_e4m3, {9, 192}), e5m2(device(), DType::f8_e5m2, {9, 192});
-  const std::pair<std::string, CodeType> kinds[] = {{"mxfp8_e4m3", CodeType::f8_e4m3},
-                                                    {"mxfp8_e5m2", CodeType::f8_e5m2},
-                                                    {"mxfp6_e2m3", CodeType::f6_e2m3},
-                                                    {"mxfp6_e3m2", CodeType::f6_e3m2},
-                                                    {"mxfp4_e2m1", CodeType::f4_e2m1}};
-  for (const auto& [kind, format] : kinds)
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(kind);
-      Args args;
-      args.x = x;
-      args.format = format;
-      args.group = 32;
-      args.rule = ScaleRule::mx_floor;
-      args.q = values;
-      args.scale = scale;
-      quantize_groups::enqueue(device().stream, args, {lanes});
-      EXPECT_EQ(scale.read<std::uint8_t>(), golden.read<std::uint8_t>(kind + ".scale_e8m0"));
-      EXPECT_EQ(values.read<float>(), golden.read<float>(kind + ".dequant"));
-      if (minifloat_of(format).bits() != 8) continue;
-      const GuardedTensor& q = format == CodeType::f8_e4m3 ? codes : e5m2;
-      args.q = q;
-      quantize_groups::enqueue(device().stream, args, {lanes});
-      EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>(kind + ".code"));
-    }
-}
-
-TEST_P(QuantizeGroupsTest, NvFp4IsThatOfTheGoldens) {
-  const GoldenFormats golden("nvfp4_block16");
-  const GuardedTensor x(device(), DType::f32, {24, 96}, golden.read<float>("input")),
-      scale(device(), DType::f8_e4m3, {24, 6}), values(device(), DType::f32, {24, 96});
-  for (const std::int32_t lanes : lane_choices) {
-    Args args;
-    args.x = x;
-    args.format = CodeType::f4_e2m1;
-    args.group = 16;
-    args.rule = ScaleRule::e4m3;
-    args.global_scale = golden.read<float>("global_scale")[0];
-    args.q = values;
-    args.scale = scale;
-    quantize_groups::enqueue(device().stream, args, {lanes});
-    if (exact()) {
-      EXPECT_EQ(scale.read<std::uint8_t>(), golden.read<std::uint8_t>("scale_e4m3"));
-      EXPECT_EQ(values.read<float>(), golden.read<float>("dequant"));
-    } else {
-      const auto dequant = golden.read<float>("dequant");
-      EXPECT_LE(relative_error(values.values(), {dequant.begin(), dequant.end()}), 0.01);
-    }
-  }
-}
-
-TEST_P(QuantizeGroupsTest, OneScaleOfATensorIsThatOfTheGoldens) {
-  const GoldenFormats golden("fp8_token_group_block");
-  const std::int64_t rows = golden.extent("weight", 0), width = golden.extent("weight", 1);
-  const GuardedTensor x(device(), DType::f32, {rows, width}, golden.read<float>("weight")),
-      q(device(), DType::f8_e4m3, {rows, width}), scale(device(), DType::f32, {1});
-  Args args;
-  args.x = x;
-  args.rule = ScaleRule::ratio_over_rows;
-  args.q = q;
-  args.scale = scale;
-  for (const std::int32_t lanes : lane_choices) {
-    quantize_groups::enqueue(device().stream, args, {lanes});
-    const float expected = golden.read<float>("weight_tensor_scale")[0];
-    EXPECT_NEAR(scale.read<float>()[0], expected, exact() ? 0 : 3e-7F * expected);
-    if (exact()) {
-      EXPECT_EQ(q.read<std::uint8_t>(), golden.read<std::uint8_t>("weight_tensor_q"));
-    }
-  }
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ std::vector<float> quantized(const std::vector<float>& row, const OperandQuant& 
   rules.rule = how.scale == ScaleFormat::e8m0   ? ScaleRule::mx_floor
                : how.scale == ScaleFormat::e4m3 ? ScaleRule::e4m3
                : how.static_scale               ? ScaleRule::given
+               : how.zero_points                ? ScaleRule::range
                                                 : ScaleRule::ratio;
   if (rules.rule == ScaleRule::e4m3 && how.static_scale) rules.global_scale = 1 / static_scale;
   if (rules.rule == ScaleRule::given) rules.quotient = quantize_groups::Quotient::reciprocal;
@@ -69,7 +70,8 @@ struct NetworkRow {
 NetworkRow network(const ExpertMatrices& expert, const Activation& activation, const OperandQuant& how,
                    const std::vector<float>& x) {
   const std::vector<float> in = quantized(x, how, expert.gate_up_input_scale);
-  std::vector<double> inner = product(expert.gate, expert.gate_bias, in);
+  std::vector<double> inner;
+  if (activation.gated) inner = product(expert.gate, expert.gate_bias, in);
   const std::vector<double> up = product(expert.up, expert.up_bias, in);
   inner.insert(inner.end(), up.begin(), up.end());
   const std::vector<double> activated = gated_activation(inner, activation);

@@ -50,6 +50,25 @@ std::int32_t code_of(float quotient, const Args& rules) {
   return format.bits() == 8 ? 0x7f | (std::signbit(quotient) ? 0x80 : 0) : 0;
 }
 
+/// Sets scale and zero point of an asymmetric group. @return  what its numbers are divided by
+float set_range(const std::vector<float>& x, QuantizedGroup& to) {
+  float least = 0, greatest = 0;
+  for (const float value : x) {
+    if (std::isnan(value)) least = greatest = value;
+    if (value < least) least = value;
+    if (value > greatest) greatest = value;
+  }
+  to.scale = (greatest - least) / 255;
+  to.zero = -128;
+  if (to.scale < std::numeric_limits<float>::min()) {
+    to.scale = 1;
+    return std::numeric_limits<float>::infinity();
+  }
+  const float zero = std::nearbyint(-128 - least / to.scale);
+  to.zero = std::isnan(zero) ? 0 : static_cast<std::int32_t>(zero);
+  return to.scale;
+}
+
 /// Exponent of an MX block's scale, by f64 arithmetic.
 int mx_exponent(float amax, const Args& rules) {
   const double largest = largest_of(rules);
@@ -90,11 +109,17 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     out.scale_code = std::isnan(wanted) ? 0x7f : minifloat_code(std::min(wanted, 448.0F), fp8_e4m3fn);
     out.scale = fp8_e4m3fn.decode(out.scale_code);
   }
+  const float range_divisor = rules.rule == ScaleRule::range ? set_range(x, out) : 0;
   // The scale is 1 then, and a quotient by amax would not be 0.
   const bool zeros = amax / largest_of(rules) < std::numeric_limits<float>::min();
   for (const float value : x) {
     std::int32_t code = 0;
-    if (is_mx)  // in f64, where the quotient is exact
+    if (rules.rule == ScaleRule::range) {
+      const float quotient = value / range_divisor;
+      if (!std::isnan(quotient))
+        code = static_cast<std::int32_t>(
+            std::clamp(std::nearbyint(quotient) + static_cast<float>(out.zero), -128.0F, 127.0F));
+    } else if (is_mx)  // in f64, where the quotient is exact
       code = out.scale_code == 255 ? 0
                                    : minifloat_code(std::ldexp(static_cast<double>(value), 127 - out.scale_code),
                                                     minifloat_of(rules.format));
@@ -107,7 +132,7 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     else
       code = code_of(zeros ? 0 : value * (largest_of(rules) / amax), rules);
     out.codes.push_back(code);
-    const float number = is_integer(rules.format) ? static_cast<float>(code)
+    const float number = is_integer(rules.format) ? static_cast<float>(code - out.zero)
                                                   : minifloat_of(rules.format).decode(static_cast<std::uint8_t>(code));
     out.values.push_back(std::isnan(value) ? nan : number * out.scale / rules.global_scale);
   }

@@ -10,6 +10,7 @@ namespace moecl::test::oracle {
 struct QuantizedGroup {
   float scale = 0;              ///< what the codes count; of the rule e4m3 before it is divided by the global scale
   std::uint8_t scale_code = 0;  ///< e8m0, or of the rule e4m3 its code
+  std::int32_t zero = 0;        ///< the code of 0, of the rule range
   std::vector<std::int32_t> codes;
   std::vector<float> values;  ///< what the codes stand for
 };

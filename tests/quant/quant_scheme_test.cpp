@@ -59,8 +59,8 @@ TEST(QuantSchemeTest, ImpossibleCombinationsAreRefusedWithTheReason) {
   const OperandQuant fp8_block = QuantScheme::fp8_w8a8_block().weights;
   const OperandQuant int8_token = {CodeType::i8, ScaleGroup::per_token()};
   const OperandQuant fp8_token = {CodeType::f8_e4m3, ScaleGroup::per_token()};
-  OperandQuant zeros = fp8_token, still = fp8_token;
-  zeros.zero_points = true;
+  OperandQuant zeros = fp8_token, still = fp8_token, zero_of_all = {CodeType::i8, ScaleGroup::per_tensor()};
+  zeros.zero_points = zero_of_all.zero_points = true;
   still.static_scale = true;
   const std::pair<QuantScheme, const char*> cases[] = {
       {{int8_token, {}}, "quantized activations need quantized weights"},
@@ -72,6 +72,7 @@ TEST(QuantSchemeTest, ImpossibleCombinationsAreRefusedWithTheReason) {
       {{{}, {CodeType::f4_e2m1, ScaleGroup::per_group(32), ScaleFormat::e4m3}}, "in groups of 16"},
       {{{}, {CodeType::f6_e2m3, ScaleGroup::per_group(32)}}, "f6_e2m3 codes need e8m0 or e4m3 scales"},
       {{{}, still}, "a static scale is one of activations"},
+      {{zero_of_all, int8_token}, "come with each token's scale, got i8 per tensor with zero points"},
       {{still, fp8_token}, "static scales of activations are per tensor"},
       {{fp8_token, fp8_block}, "weights in blocks of 128 x 128 need activations in groups of 128, got f8_e4m3 per row"},
       {{int8_token, QuantScheme::fp8_w8a8().weights}, "i8 activations with f8_e4m3 weights"},

@@ -4,15 +4,17 @@
 #include <moecl/quantization_config.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace moecl {
 
-/// Tensor names of one gated feed-forward network: down(activation(gate x) * up x), also called w1, w3 and w2.
+/// Tensor names of one feed-forward network: down(activation(gate x) * up x), also called w1, w3 and w2, or without a
+/// gate down(activation(up x)).
 struct ExpertTensorNames {
-  std::string gate;                           ///< Shape: [I, H]
+  std::string gate;                           ///< Shape: [I, H]; empty: there is none
   std::string up;                             ///< Shape: [I, H]; gate's name: one tensor [2I, H] holds both
   std::string down;                           ///< Shape: [H, I]
   std::string gate_bias, up_bias, down_bias;  ///< empty: none. Shapes: [I], [I], [H]; up's name may be gate's here too
@@ -64,7 +66,9 @@ struct ModelConfig {
   int num_layers = 0;
   std::optional<DType> dtype;  ///< what config.json says; each tensor's own dtype is what counts
   SparseLayers sparse;
-  MoeLayerConfig moe;  ///< of every layer with experts; "{layer}" in the names stands for the layer's number
+  /// Of the layers with experts; "{layer}" in the names stands for the layer's number.
+  MoeLayerConfig moe;
+  std::map<int, MoeLayerConfig> varied;  ///< of those among them that config.json's lists make different
 
   /// @param json    Text of a config.json.
   /// @param origin  What messages call it: its path.

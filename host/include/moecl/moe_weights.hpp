@@ -68,12 +68,12 @@ struct WeightMatrix {
   std::int64_t columns() const noexcept { return quantized() ? codes.columns : plain.columns; }
 };
 
-/// One gated expert: down(activation(gate x) * up x).
+/// One expert: down(activation(gate x) * up x), or without a gate down(activation(up x)).
 struct ExpertMatrices {
-  WeightMatrix gate;  ///< Shape: [I, H] ("w1")
+  WeightMatrix gate;  ///< Shape: [I, H] ("w1"); absent where the shape's activation is not gated
   WeightMatrix up;    ///< Shape: [I, H] ("w3")
   WeightMatrix down;  ///< Shape: [H, I] ("w2")
-  /// Optional, added to the products. Shapes: [1, I], [1, I], [1, H] f32, f16 or bf16
+  /// Optional, added to the products. Shapes: [1, I] (as gate), [1, I], [1, H] f32, f16 or bf16
   HostMatrix gate_bias, up_bias, down_bias;
   /// Static scales of the products' inputs, the same for all experts; 0: they bring their own or stay plain.
   float gate_up_input_scale = 0, down_input_scale = 0;

@@ -19,12 +19,16 @@ namespace moecl::quantize_groups {
 
 /// `amax` is the group's largest magnitude, `largest` the format's largest number (of integers 127 and 7).
 enum class ScaleRule : std::uint8_t {
-  ratio,            ///< amax / largest; 1 where that is below 2^-126, and the codes are 0
-  power_of_two,     ///< the ratio, rounded up to a power of two ("UE8M0")
-  mx_floor,         ///< 2^(floor(log2(amax)) - that of largest). Source: OCP Microscaling Formats 1.0, section 6.3
-  mx_ceil,          ///< 2^ceil(log2(amax / largest))
-  mx_even,          ///< as mx_floor, of amax rounded up from 1.75 times a power of two on
-  e4m3,             ///< e4m3(global_scale * amax / largest); code = x * (global_scale / scale). Source: nvfp4
+  ratio,         ///< amax / largest; 1 where that is below 2^-126, and the codes are 0
+  power_of_two,  ///< the ratio, rounded up to a power of two ("UE8M0")
+  mx_floor,      ///< 2^(floor(log2(amax)) - that of largest). Source: OCP Microscaling Formats 1.0, section 6.3
+  mx_ceil,       ///< 2^ceil(log2(amax / largest))
+  mx_even,       ///< as mx_floor, of amax rounded up from 1.75 times a power of two on
+  e4m3,          ///< e4m3(global_scale * amax / largest); code = x * (global_scale / scale). Source: nvfp4
+  /// of i8, asymmetric: (greatest - least) / 255 of the group with a 0 in it, 1 where that is below 2^-126, with the
+  /// zero point round(-128 - least / scale); code = round(x / scale) + zero point in [-128, 127]. Source: vLLM's
+  /// dynamic int8 quantization with azp
+  range,
   ratio_over_rows,  ///< the ratio of the amax of all valid rows together
   given,            ///< by the caller
 };
@@ -48,6 +52,7 @@ struct Args {
   /// rows also u8, an e8m0 byte, of the rules that make powers of two; f8_e4m3 of `e4m3`. One element, f32, of
   /// ratio_over_rows, and of `given`, which reads it
   TensorView scale;
+  TensorView zero = {};  ///< out, of the rule range; optional where scale is. Shape: as scale, i32
   float least_amax =
       0;  ///< amax counts as at least this. Range: finite, not negative; this and the next two: ratios only
   float most_amax = std::numeric_limits<float>::infinity();  ///< and as at most this, unless it is NaN

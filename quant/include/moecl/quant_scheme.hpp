@@ -56,6 +56,12 @@ struct QuantScheme {
   static QuantScheme int8_w8a8() {
     return {{CodeType::i8, ScaleGroup::per_token()}, {CodeType::i8, ScaleGroup::per_channel()}};
   }
+  /// The same with a zero point for each token.
+  static QuantScheme int8_w8a8_asymmetric() {
+    QuantScheme scheme = int8_w8a8();
+    scheme.activations.zero_points = true;
+    return scheme;
+  }
   static QuantScheme int8_w8a16() { return {{}, {CodeType::i8, ScaleGroup::per_channel()}}; }
   /// int4 weights in groups along K.
   static QuantScheme int4_w4a16(std::int64_t group = 128, bool zero_points = false) {
