@@ -53,8 +53,9 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
       if (same_bits && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v)) {
         EXPECT_TRUE(got == expected) << relative_error(got.out, expected.out);
       } else {
-        EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
-        EXPECT_LE(relative_error(got.routed, expected.routed), 1e-6);
+        const double tolerance = tolerance_between(GetParam().places, c.dtype);
+        EXPECT_LE(relative_error(got.out, expected.out), tolerance);
+        EXPECT_LE(relative_error(got.routed, expected.routed), tolerance);
       }
     }
   }

@@ -40,6 +40,14 @@ struct Model {
   }
 };
 
+/// What several ranks may differ by from one: devices may round the activated rows of bf16 layers, or not.
+inline double tolerance_between(Ranks::Places places, DType dtype) {
+  double tolerance = 1e-6;
+  if (places == Ranks::all_platforms && dtype == DType::bf16)
+    for (const auto& device : devices()) tolerance = std::max(tolerance, row_rounding(device->caps()));
+  return tolerance;
+}
+
 /// Tokens [first, first + tokens) through a layer; `run` gets the arguments that both kinds of layer have.
 template <class Forward, class Run>
 Outputs forward(StreamView stream, const Model& model, std::int64_t first, std::int64_t tokens, Run run) {

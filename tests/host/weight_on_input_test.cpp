@@ -55,7 +55,7 @@ TEST_P(WeightOnInputTest, ExpertsSeeTheProduct) {
       SCOPED_TRACE(testing::Message() << name(kind) << ", " << name(dtype));
       const Outputs got = of_ranks(on, model, {kind}, 1, {4, 0, model.tokens() - 4}, false);
       EXPECT_EQ(got.ids, one.ids);
-      EXPECT_LE(relative_error(got.out, one.out), 1e-6);
+      EXPECT_LE(relative_error(got.out, one.out), tolerance_between(GetParam().places, dtype));
     }
   }
 }

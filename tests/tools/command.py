@@ -76,7 +76,7 @@ class CommandTest(unittest.TestCase):
         before = sorted(self.folder.rglob("*"))
         done = self.start(*arguments, **environment)
         self.assertEqual((done.returncode, done.stdout), (code, ""), f"{arguments}: {done}")
-        self.assertRegex(done.stderr, r"\Amoecl: [^\n]{1,1000}\n\Z", arguments)
+        self.assertRegex(done.stderr, r"\Amoecl: [^\n]{1,1500}\n\Z", arguments)
         self.assertIn(expected, done.stderr)
         self.assertEqual(sorted(self.folder.rglob("*")), before)
 
