@@ -1,5 +1,6 @@
 #include <moecl/module_pattern.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/check.hpp"
@@ -40,6 +41,16 @@ bool has_components(std::string_view name, std::string_view part) {
   return false;
 }
 
+/// libstdc++ computes the number of a back reference or repetition without a look at overflow.
+constexpr std::ptrdiff_t max_digits = 9;
+bool has_long_number(std::string_view text) {
+  std::ptrdiff_t digits = 0;
+  return std::any_of(text.begin(), text.end(), [&](char c) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    return digits > max_digits;
+  });
+}
+
 }  // namespace
 
 ModulePattern::ModulePattern(std::string text, const std::string& origin) : text_(std::move(text)) {
@@ -47,6 +58,8 @@ ModulePattern::ModulePattern(std::string text, const std::string& origin) : text
   if (text_.size() > max_regex_characters)
     fail(ErrorCode::invalid_data, "{}: a regular expression of {} characters, more than {}", origin, text_.size(),
          max_regex_characters);
+  if (has_long_number(text_))
+    fail(ErrorCode::invalid_data, "{}: \"{}\" has a number of more than {} digits", origin, text_, max_digits);
   try {
     // Polynomial: a hostile expression must not search for ever.
     regex_ = std::make_shared<const std::regex>(text_.substr(regex_prefix.size()),

@@ -235,6 +235,9 @@ TEST(ModulePatternTest, AHostileExpressionEndsSoon) {
   const ModulePattern stars(std::string(2000, '*') + "b", "test");
   EXPECT_FALSE(stars.matches(std::string(2000, 'a')));
   EXPECT_EQ(error_of([] { ModulePattern("re:" + std::string(5000, 'a'), "test"); }).code(), ErrorCode::invalid_data);
+  // Found by fuzzing: the number of a back reference overflowed inside the standard library.
+  EXPECT_EQ(error_of([] { ModulePattern("re:.*\\" + std::string(19, '9'), "test"); }).code(), ErrorCode::invalid_data);
+  EXPECT_TRUE(ModulePattern("re:.*\\.123456789\\..*", "test").matches("layers.123456789.up"));
 }
 
 }  // namespace
