@@ -29,13 +29,14 @@ inline Total ordered_part(const __local Total* totals, int part) {
 }
 
 #define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
-// A processor sees too few of the short steps of 4-bit codes at once to keep memory busy.
-#if PANEL_UNITS(W_DTYPE) < PANEL
-#define FETCH_AHEAD(step)                             \
+#define FETCH_AHEAD(step, bytes)                      \
   for (int line = 0; line < STEP_BYTES; line += 64) \
-    __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + 2048 + line)
+    __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + (bytes) + line)
+// A processor by itself sees too few of the short steps of 4-bit codes at once to keep memory busy.
+#if PANEL_UNITS(W_DTYPE) < PANEL
+#define FETCH_STREAMED(step) FETCH_AHEAD(step, 2048)
 #else
-#define FETCH_AHEAD(step)
+#define FETCH_STREAMED(step)
 #endif
 
 // STEP_K elements of a row of `a`.
@@ -92,8 +93,8 @@ typedef struct {
     }                                         \
     EACH_ROW(END_ROW)                         \
   }
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_AHEAD(i))
-#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), w_block[i - block] = w)
+#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_STREAMED(i))
+#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_AHEAD(i, 4096); w_block[i - block] = w)
 #define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - block], __builtin_prefetch(fetched); fetched += 64)
 #define ROW_POINTER(r) (a + row_starts[row + min(r, count - 1)])
 #define ROW_POINTERS                                                                                                \

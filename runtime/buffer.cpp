@@ -6,6 +6,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
+#include "runtime/huge_pages.hpp"
 
 namespace moecl {
 namespace {
@@ -41,6 +42,7 @@ Buffer::Buffer(Context& context, std::uint64_t size) {
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("clCreateBuffer of {} bytes failed: {}", size, cl_status_text(status)), status);
   size_bytes_ = size;
+  advise_huge_pages(context, handle_, size);
 }
 
 Buffer Buffer::borrow(cl_mem handle) {
