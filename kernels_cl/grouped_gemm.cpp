@@ -174,7 +174,7 @@ std::string options_of(const Kernel& kernel, const Args& args) {
   if (on_tensor_cores(kernel))
     options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d}",
                            is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype))),
-                           is_aligned(args.out, 4));
+                           is_aligned(args.out, 16 / static_cast<std::int64_t>(size_bytes(args.out.dtype))));
   return options;
 }
 
@@ -184,10 +184,16 @@ std::int64_t row_tiles_of(const Kernel& kernel, const Args& args) {
   return rows / kernel.tile_rows + std::min(products_of(args), rows);
 }
 
+/// A gated activation's have gate and up of the same columns; a CPU's work-item takes a panel of each.
+std::int64_t column_tiles_of(const Kernel& kernel, const Args& args) {
+  const std::int64_t columns = kernel.panels * PackedWeights::panel_columns;
+  const std::int64_t n = on_tensor_cores(kernel) ? args.weights.n : output_width(args);
+  return (n + columns - 1) / columns;
+}
+
 /// Tiles of rows and columns.
 std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
-  const std::int64_t columns = kernel.panels * PackedWeights::panel_columns;
-  return row_tiles_of(kernel, args) * ((args.weights.n + columns - 1) / columns);
+  return row_tiles_of(kernel, args) * column_tiles_of(kernel, args);
 }
 
 }  // namespace
@@ -279,9 +285,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::int64_t tiles = row_tiles_of(kernel, args);
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
-  const std::int64_t panels = weights.shape[1] / (args.activation && args.activation->gated ? 2 : 1);
   const std::int64_t groups =
-      kernel.persistent ? stream.device->caps.compute_units : (panels + kernel.panels - 1) / kernel.panels;
+      kernel.persistent ? stream.device->caps.compute_units : column_tiles_of(kernel, args);
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };

@@ -1,12 +1,10 @@
 // Grouped GEMM of packed codes on NVIDIA's tensor cores by mma.sync: the codes are the left operand, so a product has
 // 16 columns of weights and 8 rows of `a`. STAGES - 1 stages travel to local memory ahead of the one that is multiplied.
-// A warp has the same 32 of 128 columns for all rows. Where columns or rows of `a` have scales for groups of k, the
+// A warp has the same 16 columns of both panels for all rows. Where columns or rows of `a` have scales for groups of k, the
 // sums of a group get them before they are added to those of the other groups, in ascending order.
 #define TILE_PANELS 2
 #define ITEMS 128
 #define COPY_ITEMS ITEMS
-#define OUT_STEP 1
-#define OUT_ROWS 1
 #include "kernels_cl/lib/code_operands.clh"
 
 #define TILES_N (TILE_ROWS / 8)  // of 8 rows
@@ -34,12 +32,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
         item < tile.rows.count ? (int)source_row(tile.rows.first + item, a_index, index_divisor, a_rows) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
   const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k);
-  const int column = tile.first_panel * PANEL + warp * 32 + LANE_COLUMN(lane), row = lane % 4 * 2;
+  const int column = tile.first_panel * PANEL + warp * 16 + LANE_COLUMN(lane), row = lane % 4 * 2;
 
-  Sum sums[2][TILES_N][4];  // [parity * 2 + which of its rows]
+  Sum sums[2][TILES_N][4];  // [tile][rows][parity * 2 + which of its rows]
 #ifdef GROUP_K
   float totals[2][TILES_N][4];
-  const ulong group_at = column_at(tile.rows.expert, column, n, groups);
+  ulong group_at[2];
+  FIND_GROUPS(group_at, tile.rows.expert, column)
 #endif
 #pragma unroll
   for (int i = 0; i < 2 * TILES_N * 4; ++i) {
@@ -50,10 +49,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
   }
 
   const int steps = (k + K_STEP - 1) / K_STEP;
-  for (int step = 0; step < STAGES - 1; ++step) {
-    if (step < steps) copy_stage(&copies, step, stages + step * STAGE_BYTES);
-    commit_copies();
-  }
+  copy_first_stages(&copies, steps, stages);
   for (int step = 0; step < steps; ++step) {
 #ifdef GROUP_K
     // Read before they are wanted.
@@ -76,12 +72,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
 #else
     const uint offset[1][4] = {{OFFSET_OF(0), OFFSET_OF(0), OFFSET_OF(0), OFFSET_OF(0)}};
 #endif
-    WAIT_FOR_COPIES(STAGES - 2);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (step + STAGES - 1 < steps)
-      copy_stage(&copies, step + STAGES - 1, stages + (step + STAGES - 1) % STAGES * STAGE_BYTES);
-    commit_copies();
-    const uint stage = shared_address(stages) + step % STAGES * STAGE_BYTES;
+    const uint stage = next_stage(&copies, step, steps, stages);
 #pragma unroll
     for (int part = 0; part < K_STEP / 32; ++part) {
 #ifdef GROUP_K
@@ -89,8 +80,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
 #else
       const uint* const part_offset = offset[0];
 #endif
-      uint operands[2 * PRODUCTS][4];
-      load_code_operands(operands, stage + A_BYTES, warp, part, part_offset);
+      uint operands[2][PRODUCTS][4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        load_code_operands(operands[j], stage + A_BYTES, warp, j, part, part_offset + 2 * j);
 #pragma unroll
       for (int product = 0; product < PRODUCTS; ++product) {
 #pragma unroll
@@ -100,7 +93,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
           LOAD_MATRICES("", b, stage + a_row * LINE + (chunk ^ a_row % 8) * 16);
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            MMA(sums[i / 2][pair * 2 + i % 2], operands[i / 2 * PRODUCTS + product], b[i % 2 * 2], b[i % 2 * 2 + 1]);
+            MMA(sums[i / 2][pair * 2 + i % 2], operands[i / 2][product], b[i % 2 * 2], b[i % 2 * 2 + 1]);
         }
 #ifdef GROUP_K
         const int upto = part * 32 + (product + 1) * PRODUCT_K;
@@ -112,8 +105,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
             for (int t = 0; t < TILES_N; ++t)
 #pragma unroll
               for (int i = 0; i < 4; ++i) {
-                totals[j][t][i] +=
-                    (float)sums[j][t][i] * (w_scale[group][j * 2 + i / 2] * row_scale[group][t][i % 2]);
+                totals[j][t][i] = fma((float)sums[j][t][i], w_scale[group][j * 2 + i / 2] * row_scale[group][t][i % 2],
+                                      totals[j][t][i]);
                 sums[j][t][i] = 0;
               }
         }
@@ -129,14 +122,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
 #else
 #define TOTALS sums
 #endif
+  const Activation activation = {alpha, limit, up_bias};
 #pragma unroll
-  for (int i = 0; i < 2 * TILES_N; ++i) {
-    const int tile_row = i / 2 * 8 + row + i % 2, source = sources[tile_row];
-    if (source < 0) continue;
-    __global STORAGE(OUT_DTYPE)* const to = out + (tile.rows.first + tile_row) * out_stride;
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-      store_columns(TOTALS[j][i / 2][i % 2], TOTALS[j][i / 2][2 + i % 2], &columns, j, ROW_SCALE(source), a_scale_bias,
-                    column, n, to);
+  for (int t = 0; t < TILES_N; ++t) {
+    const int first = t * 8 + row;
+    const bool there[2] = {sources[first] >= 0, sources[first + 1] >= 0};
+    const float row_scale[2] = {there[0] ? ROW_SCALE(sources[first]) : 0, there[1] ? ROW_SCALE(sources[first + 1]) : 0};
+    STORE_TWO_ROWS(TOTALS[0][t], TOTALS[1][t], row_scale, there, out + (tile.rows.first + first) * out_stride)
   }
 }

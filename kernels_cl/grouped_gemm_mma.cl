@@ -5,16 +5,14 @@
 #define WARPS_N 4
 #define ITEMS (32 * WARPS_M * WARPS_N)
 #define COPY_ITEMS ITEMS
-#define OUT_STEP (ITEMS / 32)
-#define OUT_ROWS (TILE_ROWS / OUT_STEP)
-#include "kernels_cl/lib/tensor_tile.clh"
+#include "kernels_cl/lib/row_store.clh"
 
 #define TILES_M (TILE_ROWS / WARPS_M / 16)  // of 16 rows, of a warp
 #define MMA JOIN(MMA_, W_DTYPE)
-#define SUM_PITCH (TILE_PANELS * PANEL + 8)  // f32, of a row of sums in local memory
+#define PIECES (OUT_PANELS * PANEL / PIECE)  // of 16 rows
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mma(GROUPED_GEMM_PARAMETERS) {
-  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // later the sums, which need less
+  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // later pieces of `out`, which need less
   OFFSET_POINTERS;
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
   const Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
@@ -30,17 +28,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
       for (int i = 0; i < 4; ++i) sums[m][j][i] = 0;
 
   const int steps = (k + K_STEP - 1) / K_STEP;
-  for (int step = 0; step < STAGES - 1; ++step) {
-    if (step < steps) copy_stage(&copies, step, stages + step * STAGE_BYTES);
-    commit_copies();
-  }
+  copy_first_stages(&copies, steps, stages);
   for (int step = 0; step < steps; ++step) {
-    WAIT_FOR_COPIES(STAGES - 2);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (step + STAGES - 1 < steps)
-      copy_stage(&copies, step + STAGES - 1, stages + (step + STAGES - 1) % STAGES * STAGE_BYTES);
-    commit_copies();
-    const uint stage = shared_address(stages) + step % STAGES * STAGE_BYTES;
+    const uint stage = next_stage(&copies, step, steps, stages);
 #pragma unroll
     for (int part = 0; part < K_STEP / 16; ++part) {
       uint a_tile[TILES_M][4], w_tile[TILE_PANELS][4];
@@ -63,19 +53,26 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
     }
   }
 
-  __local float* const sum_rows = (__local float*)stages;
+  const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
+  const Activation activation = {alpha, limit, up_bias};
   WAIT_FOR_COPIES(0);
   barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-  for (int m = 0; m < TILES_M; ++m)
+  for (int m = 0; m < TILES_M; ++m) {
+    const int tile_m = warp_m * TILES_M + m;
+    const OutRows out_rows = out_rows_of(&tile, tile_m * 16, a_index, index_divisor, a_rows, a_scale);
 #pragma unroll
-    for (int j = 0; j < 2 * TILE_PANELS; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = (warp_m * TILES_M + m) * 16 + i / 2 * 8 + lane / 4;
-        sum_rows[row * SUM_PITCH + j / 2 * PANEL + warp_n * 16 + j % 2 * 8 + lane % 4 * 2 + i % 2] = sums[m][j][i];
-      }
+    for (int j = 0; j < 2 * OUT_PANELS; ++j) {
+      const int column = j / 2 * PANEL + warp_n * 16 + j % 2 * 8;
+      const float4 sum = vload4(0, sums[m][j]), up = vload4(0, sums[m][GATED ? j + 2 : j]);
+      put_columns(OUTPUT(sum, up, tile.first_panel * PANEL + column), column % PIECE,
+                  stages + (tile_m * PIECES + column / PIECE) * PIECE_BYTES);
+    }
+  }
   barrier(CLK_LOCAL_MEM_FENCE);
-  const OutRows out_rows = out_rows_of(&tile, warp, a_index, index_divisor, a_rows, a_scale);
-  STORE_SUMS(tile, out_rows, warp, sum_rows + warp * SUM_PITCH + lane * 4, SUM_PITCH, lane * 4)
+  for (int piece = warp; piece < TILE_ROWS / 16 * PIECES; piece += ITEMS / 32) {
+    const OutRows out_rows = out_rows_of(&tile, piece / PIECES * 16, a_index, index_divisor, a_rows, a_scale);
+    store_piece(stages + piece * PIECE_BYTES, &out_rows, out, out_stride,
+                tile.first_panel * PANEL + piece % PIECES * PIECE, OUT_WIDTH);
+  }
 }

@@ -124,12 +124,12 @@ struct Kernel {
   std::int64_t tile_rows;  ///< rows of one expert that a work-group takes
   const char* options;
   std::size_t work_items;         ///< of a work-group
-  std::uint64_t local_mem_bytes;  ///< a gated activation takes the sums of a second panel
+  std::uint64_t local_mem_bytes;  ///< of it; on a CPU a gated activation takes the sums of a second panel
   std::uint32_t min_float_width;  ///< of the vectors that the device prefers
   bool activates = false;         ///< its sums
   const Extension* extension = nullptr;
   std::int64_t most_rows = any_rows;  ///< of an expert, that it is good for
-  std::int64_t panels = 1;            ///< of a work-group
+  std::int64_t panels = 1;            ///< of a work-group; on a CPU a gated activation's come in pairs
   bool persistent = false;            ///< a work-group a compute unit takes tiles in turn
 };
 
@@ -142,7 +142,7 @@ constexpr std::uint64_t code_stage_bytes(std::uint64_t rows, std::uint64_t panel
   return (rows + panels * 64) * 128;
 }
 /// What grouped_gemm_wgmma has beside its stages.
-constexpr std::uint64_t wgmma_bytes = 8 * 16 * 40 * 4 + 2 * 4 * 8;
+constexpr std::uint64_t wgmma_bytes = 8 * 2 * 2048 + 2 * 4 * 8;
 
 // clang-format off
 inline constexpr Kernel kernels[] = {
@@ -159,29 +159,29 @@ inline constexpr Kernel kernels[] = {
     {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
      &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
     {{"nv_sm80_16", "few rows on NVIDIA tensor cores: f16 or bf16 on both sides, 16 x 128 sums"},
-     &source::grouped_gemm_mma, "grouped_gemm_mma", 16, " -DSTAGES=4", 128, 4 * stage_bytes(16, 2), 1, false, &mma, 16, 2},
+     &source::grouped_gemm_mma, "grouped_gemm_mma", 16, " -DSTAGES=4", 128, 4 * stage_bytes(16, 2), 1, true, &mma, 16, 2},
     {{"nv_sm90a_64", "more rows on Hopper's: warp groups that copy and multiply, 64 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 64, " -DSTAGES=4", 384, 4 * stage_bytes(64, 4) + wgmma_bytes, 1, false, &wgmma, 96, 4, true},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 64, " -DSTAGES=4", 384, 4 * stage_bytes(64, 4) + wgmma_bytes, 1, true, &wgmma, 96, 4, true},
     {{"nv_sm90a_128", "many rows: the same in 128 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 128, " -DSTAGES=4", 384, 4 * stage_bytes(128, 4) + wgmma_bytes, 1, false, &wgmma, any_rows, 4, true},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 128, " -DSTAGES=4", 384, 4 * stage_bytes(128, 4) + wgmma_bytes, 1, true, &wgmma, any_rows, 4, true},
     {{"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"},
-     &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, false, &mma, any_rows, 2},
+     &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, true, &mma, any_rows, 2},
     {{"nv_sm80_codes_16", "few rows on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, false, &mma_codes, 16, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_codes, 16, 2},
     {{"nv_sm89_f8_16", "few rows of f8 with f8"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, false, &mma_f8, 16, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8, 16, 2},
     {{"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, false, &wgmma_codes, 96, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, true, &wgmma_codes, 96, 4, true},
     {{"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * code_stage_bytes(128, 4) + 64, 1, false, &wgmma_codes, any_rows, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * code_stage_bytes(128, 4) + 64, 1, true, &wgmma_codes, any_rows, 4, true},
     {{"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, false, &wgmma_groups, 96, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, true, &wgmma_groups, 96, 4, true},
     {{"nv_sm90a_groups_128", "many rows with scales for groups of K: 128 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=6", 384, 6 * code_stage_bytes(128, 2) + 96, 1, false, &wgmma_groups, any_rows, 2, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=6", 384, 6 * code_stage_bytes(128, 2) + 96, 1, true, &wgmma_groups, any_rows, 2, true},
     {{"nv_sm80_codes_64", "many rows of codes where wgmma is not: 128 x 64 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, false, &mma_codes, any_rows, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_codes, any_rows, 2},
     {{"nv_sm89_f8_64", "many rows of f8 with f8 where wgmma is not"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, false, &mma_f8, any_rows, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_f8, any_rows, 2},
 };
 // clang-format on
 
@@ -193,7 +193,8 @@ inline const Kernel* find(std::string_view variant) {
 
 inline std::uint64_t local_bytes(const Kernel& kernel, bool gated) {
   constexpr std::int64_t row_bytes = PackedWeights::panel_columns * 4;
-  return kernel.local_mem_bytes + (gated ? static_cast<std::uint64_t>(kernel.tile_rows * row_bytes) : 0);
+  const bool keeps_sums = gated && !on_tensor_cores(kernel);
+  return kernel.local_mem_bytes + (keeps_sums ? static_cast<std::uint64_t>(kernel.tile_rows * row_bytes) : 0);
 }
 
 }  // namespace moecl::grouped_gemm

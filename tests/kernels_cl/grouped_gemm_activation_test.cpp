@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 #include "tests/oracle/gated_activation.hpp"
 
@@ -38,34 +39,103 @@ std::vector<double> activated(const std::vector<double>& rows, std::size_t width
   return out;
 }
 
+/// What the storage of `out` and the activation's own functions may add, relative to the largest element.
+double tolerance(DType out) { return out == DType::f32 ? 2e-6 : out == DType::bf16 ? 0x1p-8 : 0x1p-11; }
+
+bool has_tensor_cores(const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; }
+bool fuses(const DeviceCaps& caps) {
+  return has_tensor_cores(caps) || (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4);
+}
+
+/// Runs every variant that applies the activation here. @return  how many
+int check_variants(const TestDevice& device, const Operands& operands, const GroupedProduct& product,
+                   const Activation& activation, DType out_dtype, double allowed) {
+  const std::vector<double> sums = grouped_gemm_oracle(product).values;
+  const std::vector<double> expected = activated(sums, static_cast<std::size_t>(product.n), activation);
+  int ran = 0;
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+    const GuardedTensor out(device, out_dtype, {product.rows, activation.gated ? product.n / 2 : product.n});
+    grouped_gemm::Args args = operands.args;
+    args.activation = activation, args.out = out;
+    const grouped_gemm::Config config{variant.name};
+    if (!grouped_gemm::reject(args, config, device.caps()).empty()) continue;
+    EXPECT_TRUE(grouped_gemm::fuses_activation(args, activation, config, device.caps()));
+    grouped_gemm::enqueue(device.stream, args, config);
+    EXPECT_LE(relative_error(out.values(), expected), allowed)
+        << variant.name << ", " << args.a.describe() << " x " << name(args.weights.type) << " [" << product.n << ", "
+        << product.k << "] -> " << name(out_dtype) << ", " << name(activation.function);
+    ++ran;
+  }
+  return ran;
+}
+
 TEST_P(GroupedGemmActivationTest, IsThatOfTheSums) {
-  Activation plain{ActivationFunction::relu2, false}, swapped{ActivationFunction::gelu};
+  Activation plain{ActivationFunction::relu2, false}, swapped{ActivationFunction::gelu}, limited;
   swapped.gate_is_right = true;
+  limited.function = ActivationFunction::swigluoai, limited.limit = 1.5F;
   int ran = 0;
   // Each kernel once, and each way to have the halves.
   for (const auto& [dtype, activation] : {std::pair{DType::f32, Activation{}},
                                           {DType::f32, swapped},
-                                          {DType::bf16, Activation{ActivationFunction::swigluoai}},
+                                          {DType::bf16, limited},
+                                          {DType::f16, swapped},
                                           {DType::i8, plain}}) {
     const GroupedGemmCase shape{{3, 0, 8, 97}, 256, 70, dtype, dtype, DType::f32, 0, 0, 2};
     const GroupedProduct product = exact_product(shape);
-    const std::vector<double> sums = grouped_gemm_oracle(product).values;
-    const std::vector<double> expected = activated(sums, 256, activation);
-    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-      Operands operands(device(), shape, product);
-      const GuardedTensor out(device(), DType::f32, {product.rows, activation.gated ? 128 : 256});
-      operands.args.activation = activation, operands.args.out = out;
-      const grouped_gemm::Config config{variant.name};
-      if (!grouped_gemm::reject(operands.args, config, device().caps()).empty()) continue;
-      EXPECT_TRUE(grouped_gemm::fuses_activation(operands.args, activation, config, device().caps()));
-      grouped_gemm::enqueue(device().stream, operands.args, config);
-      EXPECT_LE(relative_error(out.values(), expected), 2e-6)
-          << variant.name << ", " << name(dtype) << ", " << name(activation.function);
-      ++ran;
-    }
+    ran += check_variants(device(), Operands(device(), shape, product), product, activation, DType::f32, 2e-6);
   }
-  const bool tiles = device().caps().type == DeviceType::cpu && device().caps().preferred_float_width >= 4;
-  EXPECT_EQ(ran > 0, tiles);
+  EXPECT_EQ(ran > 0, fuses(device().caps()));
+}
+
+TEST_P(GroupedGemmActivationTest, TakesTheTilesOfTensorCores) {
+  if (!has_tensor_cores(device().caps())) GTEST_SKIP() << "no tensor cores";
+  Activation ungated{ActivationFunction::relu, false}, swapped, limited{ActivationFunction::swigluoai};
+  swapped.gate_is_right = true;
+  limited.limit = 1.5F;
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    // Rows around tiles, gate panels that fill tiles of two and four panels or not.
+    for (const std::vector<std::int64_t>& rows : std::vector<std::vector<std::int64_t>>{{0}, {1}, {17, 0, 200, 1, 70}})
+      for (const std::int64_t n : {128, 384, 640})
+        for (const DType out : {DType::f32, dtype == DType::i8 ? DType::f16 : dtype}) {
+          const GroupedGemmCase shape{rows, n, 144, dtype, dtype, out, 0, 0, 3, true};
+          const GroupedProduct product = exact_product(shape);
+          const Operands operands(device(), shape, product);
+          for (const Activation& activation : {Activation{}, swapped, limited})
+            check_variants(device(), operands, product, activation, out, tolerance(out));
+        }
+    const GroupedGemmCase odd{{5, 130}, 191, 80, dtype, dtype, DType::f32, 0, 0, 2, true};
+    const GroupedProduct product = exact_product(odd);
+    for (const DType out : {DType::f32, DType::bf16})
+      check_variants(device(), Operands(device(), odd, product), product, ungated, out, tolerance(out));
+  }
+}
+
+TEST_P(GroupedGemmActivationTest, IsThatOfCodesWithGroups) {
+  if (!has_tensor_cores(device().caps())) GTEST_SKIP() << "no tensor cores";
+  const QuantizedCase blocks{CodeType::f8_e4m3, DType::f32, 128, 0, false, 128};
+  for (const QuantizedCase& kind : {QuantizedCase{CodeType::i4, {}},
+                                    {CodeType::i4, DType::f16, 32},
+                                    {CodeType::u8, DType::f32, 32, 0, true, 1, CodePlacing::along_k, 1},
+                                    {CodeType::f4_e2m1, DType::f8_e4m3, 16},
+                                    blocks}) {
+    const GroupedGemmCase shape{{5, 0, 140}, 384, 272, DType::bf16, DType::f32, DType::f32};
+    GroupedProduct product = make_product(shape, 3);
+    const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, shape.k, 5);
+    product.weights = weights.values;
+    Operands operands(device(), shape, product);
+    operands.args.weights = weights.weights;
+    check_variants(device(), operands, product, Activation{}, DType::f32, 2e-5);
+  }
+  const GroupedGemmCase shape{{5, 0, 140}, 384, 272};
+  GroupedProduct product = make_product(shape, 3);
+  const QuantizedOnDevice weights(device().stream, blocks, product.experts(), shape.n, shape.k, 5);
+  const QuantizedRows rows(device().stream, DType::f8_e4m3, DType::f32, 128, product.rows, shape.k, 7);
+  product.weights = weights.values, product.a = rows.values;
+  Operands operands(device(), shape, product);
+  operands.args.weights = weights.weights;
+  operands.args.a = rows.a, operands.args.a_scale = rows.a_scale, operands.args.a_group = 128;
+  // Sums of f8 products have some 14 bits in wgmma.
+  check_variants(device(), operands, product, Activation{}, DType::f32, 0x1p-11);
 }
 
 TEST_P(GroupedGemmActivationTest, SaysWhyItRejects) {

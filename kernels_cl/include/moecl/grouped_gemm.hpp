@@ -73,8 +73,8 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
-/// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs,
-/// with gate and up of whole panels.
+/// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs
+/// and NVIDIA's tensor cores, with gate and up of whole panels.
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
