@@ -285,8 +285,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::int64_t tiles = row_tiles_of(kernel, args);
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
-  const std::int64_t groups =
-      kernel.persistent ? stream.device->caps.compute_units : column_tiles_of(kernel, args);
+  const std::int64_t groups = kernel.persistent ? stream.device->caps.compute_units : column_tiles_of(kernel, args);
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };

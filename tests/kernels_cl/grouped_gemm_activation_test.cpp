@@ -146,7 +146,7 @@ TEST_P(GroupedGemmActivationTest, SaysWhyItRejects) {
     args.weights.n = n;
     args.activation = activation;
     args.out.shape[1] = activation.gated ? n / 2 : n;
-    const std::string text = grouped_gemm::reject(args, {variant}, device().caps());
+    std::string text = grouped_gemm::reject(args, {variant}, device().caps());
     EXPECT_FALSE(grouped_gemm::fuses_activation(args, activation, {variant}, device().caps())) << text;
     return text;
   };
