@@ -29,8 +29,8 @@ inline Total ordered_part(const __local Total* totals, int part) {
 }
 
 #define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
-#define FETCH_AHEAD(step, bytes)                      \
-  for (int line = 0; line < STEP_BYTES; line += 64) \
+#define FETCH_AHEAD(step, bytes)                                                   \
+  _Pragma("unroll") for (int line = 0; line < STEP_BYTES; line += 64) \
     __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + (bytes) + line)
 // A processor by itself sees too few of the short steps of 4-bit codes at once to keep memory busy.
 #if PANEL_UNITS(W_DTYPE) < PANEL
