@@ -79,7 +79,7 @@ RouterSpec parse_router(const ModelFamily& family, const SelectionMethod& method
   router.order = router.score == ScoreFunction::sparse_mixer ? ScoreOrder::after_top_k : family.order;
   if (router.score == ScoreFunction::sparse_mixer)
     router.mixer_jitter = static_cast<float>(fields.number(family.mixer_jitter));
-  router.renormalise = fields.boolean(family.renormalise);
+  router.renormalise = fields.boolean(family.renormalise) && (router.top_k > 1 || family.renormalise_single);
   router.renormalise_epsilon = family.renormalise_epsilon;
   router.renormalise_minimum = static_cast<float>(fields.number(family.renormalise_minimum));
   router.scaling_factor = static_cast<float>(fields.number(family.scaling));

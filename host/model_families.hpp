@@ -48,6 +48,7 @@ struct ModelFamily {
   Field<bool> selection_bias{{}, true};         ///< asked for only when the selection method has a bias
   Field<double> mixer_jitter{{}, 0.0};          ///< asked for only of sparse mixers
   Field<bool> renormalise{{}, false};
+  bool renormalise_single = true;  ///< the weight of the only expert of a token as well
   float renormalise_epsilon = 0;
   Field<double> renormalise_minimum{{}, 0.0};
   Field<double> scaling{{}, 1.0};

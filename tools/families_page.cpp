@@ -77,6 +77,7 @@ std::string choice(const ModelFamily& family) {
 
 std::string weights(const ModelFamily& family) {
   std::string text = "normalised: " + described(family.renormalise);
+  if (!family.renormalise_single) text += " of several";
   if (family.renormalise_epsilon > 0) text += fmt::format(", sum + {:g}", family.renormalise_epsilon);
   if (!is_constant(family.renormalise_minimum, 0.0)) text += ", sum at least " + described(family.renormalise_minimum);
   if (!is_constant(family.scaling, 1.0)) text += "; times " + described(family.scaling);
@@ -164,7 +165,7 @@ std::string families_list() {
 std::string families_page() {
   std::string text =
       "# Model families\n\n"
-      "Written by `moecl families --page` from the table in host/model_families.cpp, which names the sources; a test "
+      "Written by `moecl families --page` from the table in host/families, which names the sources; a test "
       "keeps it so. Names in `code` "
       "are fields of config.json, with the value of an absent one in brackets, and tensors of the checkpoint, after "
       "`model.layers.{layer}.`. Every row has a golden in tests/data/goldens or a reference in "

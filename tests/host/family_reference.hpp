@@ -101,9 +101,37 @@ struct Family {
   Route route;
 };
 
-inline Network gate_up_down(const char* gate, const char* up, const char* down, std::size_t width,
-                            Stored stored = Stored::each) {
+constexpr Network gate_up_down(const char* gate, const char* up, const char* down, std::size_t width,
+                               Stored stored = Stored::each) {
   return {gate, up, down, stored, width};
+}
+constexpr Network ungated(const char* up, const char* down, std::size_t width) {
+  Network network = gate_up_down("", up, down, width);
+  network.gated = false;
+  return network;
+}
+
+/// What several families have: in layer 1, in layer 0, and beside the first.
+inline constexpr Network mlp =
+    gate_up_down("model.layers.1.mlp.experts.#.gate_proj.weight", "model.layers.1.mlp.experts.#.up_proj.weight",
+                 "model.layers.1.mlp.experts.#.down_proj.weight", 10);
+inline constexpr Network mlp_0 =
+    gate_up_down("model.layers.0.mlp.experts.#.gate_proj.weight", "model.layers.0.mlp.experts.#.up_proj.weight",
+                 "model.layers.0.mlp.experts.#.down_proj.weight", 10);
+inline constexpr Network shared_experts = gate_up_down("model.layers.1.mlp.shared_experts.gate_proj.weight",
+                                                       "model.layers.1.mlp.shared_experts.up_proj.weight",
+                                                       "model.layers.1.mlp.shared_experts.down_proj.weight", 20);
+constexpr Network with_biases(Network network) {
+  network.biased = true;
+  return network;
+}
+
+/// A config.json of three layers.
+inline nlohmann::json config(const char* model_type, const nlohmann::json& fields) {
+  nlohmann::json whole = {
+      {"model_type", model_type}, {"hidden_size", reference_hidden}, {"num_hidden_layers", 3}, {"hidden_act", "silu"}};
+  whole.update(fields);
+  return whole;
 }
 
 inline std::string at(std::string name, std::size_t expert) {
