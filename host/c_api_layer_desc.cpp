@@ -37,8 +37,7 @@ HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_r
 
 MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights) {
   MoeLayerOptions options;
-  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? weights.experts.front().down.plain.dtype
-                                                    : dtype_of(from.dtype, "options.dtype");
+  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored_dtype(weights) : dtype_of(from.dtype, "options.dtype");
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;

@@ -108,4 +108,9 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
                       [&](std::int64_t i) { return expert_ids[static_cast<std::size_t>(i)]; });
 }
 
+DType stored_dtype(const MoeWeights& weights) {
+  const WeightMatrix& up = weights.experts.front().up;
+  return up.quantized() ? weights.router.dtype : up.plain.dtype;
+}
+
 }  // namespace moecl

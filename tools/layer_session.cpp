@@ -24,12 +24,6 @@ Checkpoint open_checked(const LayerOptions& options) {
   return Checkpoint::open(options.model_dir, options.router_spec);
 }
 
-/// Of the experts, or of what a quantized checkpoint leaves plain.
-DType stored_dtype(const MoeWeights& weights) {
-  const WeightMatrix& up = weights.experts.front().up;
-  return up.quantized() ? weights.router.dtype : up.plain.dtype;
-}
-
 /// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
 OperandQuant activations_of(const std::string& wanted, QuantScheme scheme) {
   if (wanted == "auto") return scheme.activations;

@@ -82,6 +82,7 @@ TEST_P(CApiLayerTest, QuantizesActivationsAsTheCheckpointSaysUnlessTheyAreToStay
   for (const std::int32_t plain : {0, 1}) {
     auto options = sized<moecl_layer_options>();
     options.plain_activations = plain;
+    options.dtype = MOECL_F32;
     load(name, &options);
     Pass pass(device(), golden_values(name, "hidden_states"), info_.hidden, workspace_bytes(7));
     ASSERT_OK(forward(pass.args));
@@ -154,6 +155,8 @@ TEST_P(CApiLayerTest, StoresInTheTypeAskedFor) {
             bf16_tolerance(device().caps()));
   load("qwen3-moe-e128k8-bf16");
   EXPECT_EQ(info_.dtype, MOECL_BF16) << "by default, what the checkpoint stores";
+  load("mixtral-awq-e4k2");
+  EXPECT_EQ(info_.dtype, MOECL_F16) << "by default, the router's beside quantized experts";
 }
 
 TEST_P(CApiLayerTest, TakesRawWeights) {

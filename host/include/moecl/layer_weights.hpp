@@ -29,4 +29,8 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
                               const std::vector<std::int64_t>& expert_ids);
 
+/// How a layer of these weights is best stored where its caller does not say: in the type of the experts' weights, of
+/// quantized ones in that of the router. `moecl run` and the C interface take it.
+DType stored_dtype(const MoeWeights& weights);
+
 }  // namespace moecl

@@ -201,7 +201,9 @@ typedef enum moecl_expert_layout {
 
 typedef struct moecl_layer_options {
   uint64_t size_bytes;
-  int32_t dtype;  ///< moecl_dtype of activations and weights on the device; 0: that of the first expert's weights
+  /// moecl_dtype of activations and plain weights on the device; 0: that of the first expert's weights, of the router's
+  /// where those are quantized
+  int32_t dtype;
   int32_t expert_layout;    ///< moecl_expert_layout
   int64_t rows_per_expert;  ///< batched layout: rows each expert has room for; 0: enough for any routing
   int64_t chunk_tokens;  ///< longer inputs run in chunks; 0: as many tokens as fit 256 MiB of workspace, or a 16th of a
