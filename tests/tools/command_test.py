@@ -53,8 +53,9 @@ class Run(CommandTest):
         source = "--input", case / "golden.safetensors", "--tensor", "bf16.hidden_states"
         summary, found = self.run_layer(case, *source)
         self.assertEqual(summary["dtype"], "bf16")  # the checkpoint's own
-        # Activated rows are rounded where the device multiplies bf16.
-        self.assert_close(found["output"][1], reference["bf16.output_ref"], 2**-8)
+        # Activated rows are rounded where the device multiplies bf16, as `verify` allows for.
+        device, = (d for d in json.loads(self.succeed("devices", "--json")) if "Portable" in d["platform"])
+        self.assert_close(found["output"][1], reference["bf16.output_ref"], 2**-8 if device["avx512_bf16"] else 2e-5)
         self.assert_routing(found, reference["bf16.topk_ids_ref"], reference["bf16.topk_weights_ref"])
         summary, widened = self.run_layer(case, *source, "--dtype", "f32")
         self.assertEqual(summary["dtype"], "f32")
