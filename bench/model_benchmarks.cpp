@@ -136,4 +136,17 @@ void register_models(const ModelBenchmarks& wanted) {
     }
 }
 
+nlohmann::ordered_json shape_facts(const ModelBenchmarks& wanted) {
+  nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+  for (const std::string& name : wanted.shapes) {
+    const ModelCase model = ModelCase::named(name, wanted.experts, {});
+    const MoeShape& shape = model.shape;
+    facts[model.shape_name] = {{"hidden", shape.hidden},
+                               {"intermediate", shape.intermediate},
+                               {"experts", shape.experts},
+                               {"top_k", shape.router.top_k}};
+  }
+  return facts;
+}
+
 }  // namespace moecl::bench

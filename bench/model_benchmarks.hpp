@@ -6,6 +6,7 @@
 //
 // <shape> has "+zipf" or "+trace" behind it where tokens are not routed uniformly.
 #include <benchmark/benchmark.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -34,5 +35,8 @@ void release_layers();
 /// Names to Google Benchmark; nothing is allocated before they run.
 /// Errors: invalid_argument  unknown shape or scheme, a slice that the router cannot choose from
 void register_models(const ModelBenchmarks& wanted);
+/// The shapes by their names in benchmarks: hidden, intermediate, experts, top_k. For the document, so that whoever
+/// computes the same elsewhere need not know them. Errors: as register_models
+nlohmann::ordered_json shape_facts(const ModelBenchmarks& wanted);
 
 }  // namespace moecl::bench

@@ -65,6 +65,7 @@ int run(const BenchOptions& options) {
   bench::use(options.device.open());
   nlohmann::ordered_json facts = bench::context_facts();
   facts["seed"] = options.seed;
+  facts["shapes"] = bench::shape_facts(options.models());
   if (!before.is_null()) bench::expect_comparable(before, options.baseline, facts);
   bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts));
   std::ostringstream messages;

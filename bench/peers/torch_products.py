@@ -15,15 +15,6 @@ import sys
 
 import torch
 
-# hidden, intermediate, experts here, experts of the model, top-k, as in moecl's shapes of these names.
-SHAPES = {
-    "qwen3-30b-a3b": (2048, 768, 128, 128, 8),
-    "mixtral-8x7b": (4096, 14336, 8, 8, 2),
-    "deepseek-v3": (7168, 2048, 16, 16, 8),
-    "gpt-oss-20b": (2880, 2880, 32, 32, 4),
-    "olmoe-1b-7b": (2048, 1024, 64, 64, 8),
-}
-
 
 def microseconds(call):
     """Median of replays of a CUDA graph of `call`."""
@@ -47,13 +38,14 @@ def microseconds(call):
 
 
 def measure(kind, shape, tokens):
-    hidden, intermediate, experts, of_model, top_k = SHAPES[shape]
+    """`shape`: one of the document's context."""
+    hidden, intermediate, experts, top_k = (shape[size] for size in ("hidden", "intermediate", "experts", "top_k"))
     torch.manual_seed(0)
     like = dict(device="cuda", dtype=torch.bfloat16)
     gate_up = torch.randn(experts, hidden, 2 * intermediate, **like) / hidden**0.5
     down = torch.randn(experts, intermediate, hidden, **like) / intermediate**0.5
     x = torch.randn(tokens, hidden, **like)
-    chosen = torch.rand(tokens, of_model, device="cuda").topk(top_k).indices.flatten()
+    chosen = torch.rand(tokens, experts, device="cuda").topk(top_k).indices.flatten()
     order = chosen.argsort(stable=True)
     source = order // top_k
     ends = torch.bincount(chosen, minlength=experts).cumsum(0).to(torch.int32)
@@ -63,7 +55,7 @@ def measure(kind, shape, tokens):
     expert, row = int(chosen[order[-1]]), len(source) - 1
     expected = rows[row].double() @ gate_up[expert].double()
     error = (torch._grouped_mm(rows, gate_up, offs=ends)[row].double() - expected).abs().max() / expected.abs().max()
-    assert error < 1e-2, f"{shape} T:{tokens}: the peer is wrong by {error}"
+    assert error < 1e-2, f"{shape}, {tokens} tokens: the peer is wrong by {error}"
 
     def layer():
         gate, up = torch._grouped_mm(x[source], gate_up, offs=ends).chunk(2, -1)
@@ -75,17 +67,18 @@ def measure(kind, shape, tokens):
 
 def main():
     result = json.load(open(sys.argv[1]))
+    shapes = result["context"]["shapes"]
     times = collections.defaultdict(list)
     for entry in result["benchmarks"]:
         name = re.fullmatch(r"(layer|grouped_gemm)/([^/]+)/bf16/T:(\d+)/moecl(/.*)?", entry["name"])
-        if name and name[2] in SHAPES and entry.get("run_type") == "iteration":
+        if name and name[2] in shapes and entry.get("run_type") == "iteration":
             scale = {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}[entry["time_unit"]]
             times[name[1], name[2], int(name[3])].append(entry["real_time"] * scale)
     entries = []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'benchmark':50} {'moecl us':>10} {'torch us':>10} {'torch/moecl':>12}")
     for (kind, shape, tokens), measured in times.items():
-        ours, theirs = statistics.median(measured), measure(kind, shape, tokens)
+        ours, theirs = statistics.median(measured), measure(kind, shapes[shape], tokens)
         label = f"{kind}/{shape}/bf16/T:{tokens}"
         entries.append({"name": label, "moecl_us": ours, "torch_us": theirs})
         print(f"{label:50} {ours:10.1f} {theirs:10.1f} {theirs / ours:12.2f}", flush=True)
