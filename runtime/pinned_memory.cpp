@@ -8,7 +8,8 @@
 
 namespace moecl {
 
-PinnedMemory::PinnedMemory(StreamView stream, std::uint64_t size_bytes) : stream_(stream), size_bytes_(size_bytes) {
+PinnedMemory::PinnedMemory(StreamView stream, std::uint64_t size_bytes)
+    : stream_(Stream::borrow(*stream.context, stream.queue)), size_bytes_(size_bytes) {
   cl_int status = CL_SUCCESS;
   cl_mem memory =
       clCreateBuffer(stream.context->handle(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size_bytes, nullptr, &status);
@@ -23,8 +24,8 @@ PinnedMemory::PinnedMemory(StreamView stream, std::uint64_t size_bytes) : stream
 
 PinnedMemory::~PinnedMemory() {
   if (data_ == nullptr) return;
-  clEnqueueUnmapMemObject(stream_.queue, buffer_.handle(), data_, 0, nullptr, nullptr);
-  clFinish(stream_.queue);
+  clEnqueueUnmapMemObject(stream_.view().queue, buffer_.handle(), data_, 0, nullptr, nullptr);
+  clFinish(stream_.view().queue);
 }
 
 }  // namespace moecl

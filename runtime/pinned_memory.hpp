@@ -18,7 +18,7 @@ class PinnedMemory {
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
  private:
-  StreamView stream_;
+  Stream stream_;  ///< the caller's queue, retained: it unmaps the memory in the end
   Buffer buffer_;
   unsigned char* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
