@@ -1,0 +1,129 @@
+#include "bench/rank_time.hpp"
+
+#include <moecl/trace.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+namespace moecl::bench {
+namespace {
+
+constexpr int chain = 16;
+
+struct Group {
+  std::vector<std::unique_ptr<Context>> contexts;
+  std::vector<Stream> timed, traced;  ///< of each rank: without profiling, and with
+  std::unique_ptr<RankGroup> ranks;
+
+  explicit Group(std::size_t count) {
+    const std::vector<Device> devices = gpus();
+    ContextOptions options;
+    options.trace = true;
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      if (devices.size() >= count) contexts.push_back(Context::create({devices[rank]}, options));
+      Context& context = devices.size() >= count ? *contexts.back() : *stream().context;
+      timed.emplace_back(context, 0, false);
+      traced.emplace_back(context, 0, true);
+    }
+    ranks = std::make_unique<RankGroup>(views(timed));
+  }
+  static std::vector<StreamView> views(const std::vector<Stream>& streams) { return {streams.begin(), streams.end()}; }
+};
+
+/// What kernels of a rank took, in their order.
+struct KernelTime {
+  bool puts;
+  double us;
+};
+
+std::vector<KernelTime> kernel_times(Trace& trace) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("moecl_ranks_{}.json", Trace::now_ns());
+  trace.write_chrome_json(path.string());
+  std::ifstream file(path);
+  const nlohmann::json read = nlohmann::json::parse(file);
+  std::filesystem::remove(path);
+  std::vector<KernelTime> times;
+  for (const auto& event : read.at("traceEvents"))
+    if (event.value("cat", "") == "kernel")
+      times.push_back({event.at("name") == "window_put", event.at("dur").get<double>()});
+  return times;
+}
+
+double median_of_least(const std::vector<std::vector<KernelTime>>& of_ranks, bool puts_alone) {
+  std::vector<double> steps(chain, std::numeric_limits<double>::infinity());
+  for (const std::vector<KernelTime>& kernels : of_ranks) {
+    const std::size_t each = kernels.size() / chain;
+    for (std::size_t step = 0; step < chain; ++step) {
+      double us = 0;
+      for (std::size_t i = step * each; i < (step + 1) * each; ++i)
+        us += puts_alone && !kernels[i].puts ? 0 : kernels[i].us;
+      steps[step] = std::min(steps[step], us);
+    }
+  }
+  std::nth_element(steps.begin(), steps.begin() + chain / 2, steps.end());
+  return steps[chain / 2];
+}
+
+/// Once more on queues that tell the device's times.
+RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
+  group.ranks->set_streams(Group::views(group.traced));
+  std::vector<std::vector<KernelTime>> kernels(steps.size());
+  group.ranks->run([&](Communicator& world) {
+    const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
+    step();
+    world.stream().finish();
+    world.stream().trace->clear();
+    world.share("start", {});
+    for (int i = 0; i < chain; ++i) step();
+    world.stream().finish();
+    kernels[static_cast<std::size_t>(world.rank())] = kernel_times(*world.stream().trace);
+    world.share("end", {});
+  });
+  return {median_of_least(kernels, false), median_of_least(kernels, true)};
+}
+
+}  // namespace
+
+std::vector<Device> gpus() {
+  const Device& of = *stream().device;
+  return of.caps.type == DeviceType::gpu ? select_devices(of.caps.platform_name, of.caps.name) : std::vector<Device>();
+}
+
+std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ranks,
+                                       const std::function<RankStep(Communicator&)>& make) try {
+  Group group(static_cast<std::size_t>(ranks));
+  std::vector<RankStep> steps(static_cast<std::size_t>(ranks));
+  group.ranks->run([&](Communicator& world) {
+    RankStep& step = steps[static_cast<std::size_t>(world.rank())] = make(world);
+    for (int i = 0; i < 3; ++i) step();
+    world.stream().finish();
+  });
+  for (auto _ : state)
+    group.ranks->run([&](Communicator& world) {
+      const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
+      world.share("start", {});
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < chain; ++i) step();
+      world.stream().finish();
+      world.share("end", {});
+      if (world.rank() == 0)
+        state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / chain);
+    });
+  if (ranks > 1) state.SetLabel(name(group.ranks->transport(1, 0).kind));
+  if (group.contexts.empty()) return std::nullopt;
+  const RankTimes times = device_times(group, steps);
+  state.counters["kernels us"] = times.kernels_us;
+  state.counters["exchange us"] = times.exchange_us;
+  return times;
+} catch (const std::exception& error) {
+  state.SkipWithError(error.what());
+  return std::nullopt;
+}
+
+}  // namespace moecl::bench
