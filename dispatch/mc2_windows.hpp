@@ -7,12 +7,12 @@ namespace moecl {
 
 /// A rank's tokens as they leave.
 struct Mc2Tokens {
-  WireRows x;                     ///< Shape: [T, H]
-  WireRow row;                    ///< as what they travel
-  TensorView ids, weights;        ///< Shape: [T, K]; weights optional
-  TensorView homes;               ///< out. Shape: [T * K]: where their sums come back to, see window_slots::SumHomes
-  std::vector<std::int64_t> each; ///< tokens of every rank
-  std::int64_t capacity = 0;      ///< the most of them: tokens of a slab
+  WireRows x;                      ///< Shape: [T, H]
+  WireRow row;                     ///< as what they travel
+  TensorView ids, weights;         ///< Shape: [T, K]; weights optional
+  TensorView homes;                ///< out. Shape: [T * K]: where their sums come back to, see window_slots::SumHomes
+  std::vector<std::int64_t> each;  ///< tokens of every rank
+  std::int64_t capacity = 0;       ///< the most of them: tokens of a slab
   TensorView fault;
 };
 
