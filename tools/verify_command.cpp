@@ -45,12 +45,14 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
   return nodes * (dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048);
 }
 
-/// Rows between products are rounded to bf16 where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element.
+/// Rows between products are rounded to 16 bits where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element in
+/// bf16, by 2^-12 in f16.
 double tolerance_of_rows(const SessionReport& report, DType dtype) {
-  const auto rounds = [](const DeviceCaps& caps) {
-    return grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, caps) == DType::bf16;
-  };
-  return dtype == DType::bf16 && std::any_of(report.devices.begin(), report.devices.end(), rounds) ? 0x1p-8 : 0;
+  if (dtype == DType::f32) return 0;
+  const CodeType type = dtype == DType::bf16 ? CodeType::bf16 : CodeType::f16;
+  const auto rounds = [&](const DeviceCaps& caps) { return grouped_gemm::row_dtype(type, dtype, caps) == dtype; };
+  if (std::none_of(report.devices.begin(), report.devices.end(), rounds)) return 0;
+  return dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }
 
 /// A quotient next to a tie may go to the other side, which moves a few outputs. Source: README of the goldens
