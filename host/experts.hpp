@@ -4,6 +4,8 @@
 #include <moecl/routed_rows.hpp>
 #include <moecl/workspace.hpp>
 
+#include <optional>
+
 #include "host/expert_weights.hpp"
 #include "host/row_quant.hpp"
 
@@ -31,6 +33,14 @@ class Experts {
     std::uint64_t product_rows, activated_rows;
     RowQuant::Layout input, activated;
   };
+
+  /// The codes of the tokens that `run` would make first, for a caller who makes them with something else and hands them
+  /// over as `x` and `x_scale` of the rows; none where the product takes no codes.
+  /// @param x  Shape: [N, H], source_rows of the layout
+  std::optional<RowQuant::Step> token_codes(TensorView x, const Layout& layout, BufferView workspace) const {
+    if (!input_quant_.gives_codes()) return std::nullopt;
+    return input_quant_.step(x, {}, layout.input, workspace);
+  }
 
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice

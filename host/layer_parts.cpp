@@ -1,8 +1,5 @@
 #include "host/layer_parts.hpp"
 
-#include <moecl/gating_top_k.hpp>
-#include <moecl/index_vectors.hpp>
-
 #include "host/weight_upload.hpp"
 #include "runtime/check.hpp"
 
@@ -158,15 +155,6 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   experts.expect(weights.experts);
   shared.expect(weights);
   load(stream, weights, progress);
-}
-
-void LayerParts::choose_experts(StreamView stream, TensorView logits, TensorView finished, TensorView ids,
-                                TensorView weights) const {
-  gating_top_k::enqueue(stream, {logits, selection_bias, ids, weights, {}, finished}, shape.router);
-  if (!finished.present()) return;
-  // Their ids are E, which a sort would report.
-  const TensorView all(ids.buffer, DType::i32, {ids.elements()});
-  index_vectors::enqueue(stream, index_vectors::Narrow{all, 0, shape.experts, -1, {}, all, {}});
 }
 
 }  // namespace moecl

@@ -1,5 +1,6 @@
 #pragma once
 // What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
+#include <moecl/gating_top_k.hpp>
 #include <moecl/moe_layer.hpp>
 
 #include "host/experts.hpp"
@@ -27,10 +28,11 @@ struct LayerParts {
   /// host. Errors: invalid_argument  another shape or form, before anything is enqueued
   void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
 
-  /// Async: one kernel, two with finished tokens. @param logits  Shape: [T, E] f32. @param finished  optional. Shape:
-  /// [T]
-  void choose_experts(StreamView stream, TensorView logits, TensorView finished, TensorView ids,
-                      TensorView weights) const;
+  /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, E] f32.
+  /// @param finished  optional. Shape: [T]
+  gating_top_k::Args gating(TensorView logits, TensorView finished, TensorView ids, TensorView weights) const {
+    return {logits, selection_bias, ids, weights, {}, finished, -1};
+  }
 
  private:
   void load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);

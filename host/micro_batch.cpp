@@ -59,7 +59,7 @@ void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_to
                    ids = given_or(args.topk_ids, memory_, layout_->ids, DType::i32, tokens, top_k),
                    weights = given_or(args.topk_weights, memory_, layout_->weights, DType::f32, tokens, top_k);
   parts_.router.enqueue(stream, args.x, logits);
-  parts_.choose_experts(stream, logits, args.finished, ids, weights);
+  gating_top_k::enqueue(stream, parts_.gating(logits, args.finished, ids, weights), shape.router);
   TensorView physical = ids;
   if (places_.present()) {
     physical.buffer = memory_.slice(layout_->physical, f32_bytes(tokens, top_k));

@@ -1,5 +1,6 @@
 #include <moecl/local_strategy.hpp>
 #include <moecl/moe_layer.hpp>
+#include <moecl/route_tokens.hpp>
 #include <moecl/trace.hpp>
 
 #include <algorithm>
@@ -118,19 +119,31 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const ChunkLayout layout(*this, routing);
   const BufferView workspace = args.workspace;
 
-  TensorView ids = args.ids, weights = args.weights;
-  if (!ids.present() || args.router_logits.present()) {
-    const TensorView logits = given_or(args.router_logits, workspace, layout.logits, DType::f32, tokens, shape.experts);
-    router.enqueue(stream, args.x, logits);
-    if (!ids.present()) {
-      ids = given_or(args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k);
-      weights = given_or(args.topk_weights, workspace, layout.weights, DType::f32, tokens, top_k);
-      choose_experts(stream, logits, args.finished, ids, weights);
-    }
+  const bool chosen = args.ids.present();
+  const TensorView logits = given_or(args.router_logits, workspace, layout.logits, DType::f32, tokens, shape.experts),
+                   ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k),
+                   weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights, DType::f32,
+                                      tokens, top_k);
+  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits);
+  const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
+  // Where the rows are the tokens as they came, their codes are made beside the choice.
+  std::optional<RowQuant::Step> codes;
+  if (chosen) {
+    expert_sort::enqueue(stream, sort);
+  } else {
+    if (routing.rows_per_expert == 0 && !shape.router.weight_on_input)
+      codes = experts.token_codes(args.x, layout.experts, workspace);
+    route_tokens::enqueue(stream, {gating(logits, args.finished, ids, weights), sort, codes ? codes->args : quantize_groups::Args()},
+                          shape.router);
   }
   const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
-  const local_strategy::Dispatched dispatched =
-      local_strategy::dispatch(stream, routing, layout.strategy, workspace, input.x, ids, args.fault);
+  local_strategy::Dispatched dispatched =
+      local_strategy::dispatch(stream, routing, layout.strategy, workspace, input.x, sort);
+  if (codes) {
+    dispatched.rows.x = codes->rows.rows;
+    dispatched.rows.x_scale = codes->rows.scale;
+    dispatched.rows.x_group = codes->rows.group;
+  }
   const TensorView rows = experts.run(stream, dispatched.rows, layout.experts, workspace);
   if (args.routed_out.present())
     local_strategy::combine(stream, dispatched, rows, {input.weights, {}, {}}, args.routed_out);

@@ -2,7 +2,6 @@
 
 #include <moecl/code_numbers.hpp>
 #include <moecl/context.hpp>
-#include <moecl/quantize_groups.hpp>
 
 #include "host/scratch.hpp"
 #include "runtime/check.hpp"
@@ -60,22 +59,21 @@ RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std:
                                      : size_bytes(DType::f32));
 }
 
-ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
-                          BufferView workspace) const {
-  if (!present()) return x;
+RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const {
   const std::int64_t rows = x.shape[0], width = x.shape[1];
   const auto at = [&](std::uint64_t offset, DType dtype, std::int64_t columns) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
     return TensorView(workspace.slice(offset, bytes), dtype, {rows, columns});
   };
-  quantize_groups::Args args;
+  Step step;
+  quantize_groups::Args& args = step.args;
   args.x = x;
   args.format = *how_.type;
   args.group = group_of(how_);
   args.rule = rule_of(how_);
   args.row_ends = valid.row_ends;
   args.rows_per_expert = valid.rows_per_expert;
-  ProductRows out;
+  ProductRows& out = step.rows;
   if (codes_) {
     args.q = at(layout.rows, *storage_dtype(*how_.type), width);
     args.scale = at(layout.scale, scale_dtype(how_), groups(width));
@@ -92,9 +90,16 @@ ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, c
     // nvfp4 has one number for all rows beside the scales of its blocks; without one they count by themselves.
     if (args.rule == ScaleRule::e4m3 && how_.static_scale) args.global_scale = 1 / static_scale_;
   }
-  quantize_groups::enqueue(stream, args);
   out.rows = args.q;
-  return out;
+  return step;
+}
+
+ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
+                          BufferView workspace) const {
+  if (!present()) return x;
+  const Step quantization = step(x, valid, layout, workspace);
+  quantize_groups::enqueue(stream, quantization.args);
+  return quantization.rows;
 }
 
 std::string RowQuant::description() const {

@@ -2,6 +2,7 @@
 // The rows of a product, quantized just before it.
 #include <moecl/buffer.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/quantize_groups.hpp>
 #include <moecl/workspace.hpp>
 
 namespace moecl {
@@ -45,12 +46,20 @@ class RowQuant {
     TensorView row_ends;
     std::int64_t rows_per_expert = 0;
   };
+  /// What `run` enqueues, and the rows that it gives. Only where rows change.
+  struct Step {
+    quantize_groups::Args args;
+    ProductRows rows;
+  };
+  Step step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const;
   /// Async: no kernel, one, or three for one scale of all rows
   ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
                   BufferView workspace) const;
 
   /// Whether rows change at all.
   bool present() const noexcept { return how_.quantized(); }
+  /// Whether the product gets codes and their scales.
+  bool gives_codes() const noexcept { return codes_; }
   /// "plain", "f8_e4m3 in groups of 128", "f4_e2m1 in groups of 32 with e8m0 scales, as numbers in f32"
   std::string description() const;
 

@@ -5,6 +5,7 @@
 
 #include "kernels_cl/index_view.hpp"
 #include "kernels_cl/launch_shape.hpp"
+#include "kernels_cl/sort_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -21,20 +22,17 @@ struct Chunks {
 };
 
 Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
-  // A chunk costs a table of E counters; below these sizes that and two more launches outweigh what parallel chunks
-  // save.
-  const bool cpu = caps.type == DeviceType::cpu;
-  const std::int64_t smallest = std::max<std::int64_t>(cpu ? 8192 : 256, experts);
-  const std::int64_t most = std::max<std::int64_t>(1, (cpu ? 2 : 8) * std::int64_t{caps.compute_units});
+  // A chunk costs a table of E counters, which every chunk reads; below this size that and another launch outweigh what
+  // parallel chunks save.
+  const std::int64_t smallest = std::max<std::int64_t>(caps.type == DeviceType::cpu ? 8192 : 2048, experts);
+  const std::int64_t most = std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units}, 1, 32);
   const std::int64_t wanted = std::clamp<std::int64_t>(slots / smallest, 1, most);
   const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
   return {std::max<std::int64_t>(1, (slots + slots_each - 1) / slots_each), slots_each};
 }
 
-/// Entries of the kernels' table: counts and a flag of each chunk, two numbers of each expert.
-std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return count * (experts + 1) + 2 * experts; }
-
-std::int32_t local_experts(const Args& args) { return args.end_expert - args.first_expert; }
+/// Entries of the kernels' table: counts and a flag of each chunk.
+std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return count * (experts + 1); }
 
 std::string reject_keys(const Args& args) {
   if (args.key_bits < 0 || args.key_bits > 31) return fmt::format("key_bits: {} is outside [0, 31]", args.key_bits);
@@ -81,10 +79,9 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (const std::uint64_t needed = scratch_bytes(slots, local_experts(args), caps); args.scratch.size_bytes < needed)
     return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::uint64_t local_bytes =
-      (static_cast<std::uint64_t>(experts) + 2 * row_lanes(config.lanes, caps)) * sizeof(std::int32_t);
-  if (local_bytes > caps.local_mem_bytes)
-    return fmt::format("experts: {} need {} bytes of local memory, the device has {}", experts, local_bytes,
+  const std::uint64_t needed = lanes_for(slots, local_experts(args), config, caps).local_bytes(experts);
+  if (needed > caps.local_mem_bytes)
+    return fmt::format("experts: {} need {} bytes of local memory, the device has {}", experts, needed,
                        caps.local_mem_bytes);
   return {};
 }
@@ -93,46 +90,31 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const DeviceCaps& caps = stream.device->caps;
   const std::string reason = reject(args, config, caps);
   require(reason.empty(), "expert_sort: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, caps);
-  const auto local = static_cast<std::size_t>(lanes);
-  const auto slots = static_cast<std::int32_t>(args.ids.elements());
-  const std::int32_t experts = local_experts(args);
-  const auto capacity = static_cast<std::int32_t>(args.rows_per_expert);
-  const std::int32_t may_drop = args.may_drop ? 1 : 0;
-  const bool keys = args.key_bits > 0;
-  const std::int32_t lowest_id = keys ? 0 : -1, mask = keys ? experts - 1 : -1;
-  const std::int32_t highest_id =
-      keys ? static_cast<std::int32_t>((std::int64_t{1} << args.key_bits) - 1) : args.total_experts - 1;
-  const LocalMemory counters{static_cast<std::size_t>(experts) * sizeof(std::int32_t)};
+  const std::int64_t slots = args.ids.elements();
+  const Chunks cut = chunks(slots, local_experts(args), caps);
+  const Lanes lanes = lanes_for(cut.slots_each, local_experts(args), config, caps);
+  const auto local = static_cast<std::size_t>(lanes.count);
   const OperatorCost work = cost(args);
   // A kernel is named expert_sort_<variant>.
-  const auto run = [&](const char* kernel, std::uint64_t bytes, std::int64_t groups, const Submit& when,
-                       const auto&... rest) {
-    launch(
-        stream, {&source::expert_sort, fmt::format("-DLANES={}", lanes), kernel},
-        {{static_cast<std::size_t>(groups) * local, 1, 1}, {local, 1, 1}}, when,
-        {"expert_sort", kernel + sizeof("expert_sort"), fmt::format("{} E={}", args.ids.describe(), experts), bytes, 0},
-        rest...);
+  const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... given) {
+    launch(stream, {&source::expert_sort, lanes.options(), kernel},
+           {{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}}, when,
+           {"expert_sort", kernel + sizeof("expert_sort"),
+            fmt::format("{} E={}", args.ids.describe(), local_experts(args)), bytes, 0},
+           given...);
   };
-  const auto run_on_slots = [&](const char* kernel, std::uint64_t bytes, std::int64_t groups, const Submit& when,
-                                const auto&... rest) {
-    run(kernel, bytes, groups, when, args.ids, args.order, slots, args.first_expert, experts, lowest_id, highest_id,
-        args.key_shift, mask, capacity, may_drop, rest...);
+  const auto with = [&](const auto& given, const char* kernel, std::uint64_t bytes, const Submit& when) {
+    std::apply([&](const auto&... each) { run(kernel, bytes, when, each...); }, given);
   };
+  const auto in = slots_args(args, lanes);
+  const auto in_and_out = std::tuple_cat(in, sorted_args(args));
+  if (cut.count == 1) return with(in_and_out, "expert_sort_one_chunk", work.bytes, submit);
 
-  const Chunks cut = chunks(slots, experts, caps);
-  if (cut.count == 1)
-    return run_on_slots("expert_sort_one_chunk", work.bytes, 1, submit, args.row_ends, args.counts, args.sorted_slots,
-                        args.slot_rows, args.fault, counters);
-
-  const auto slots_each = static_cast<std::int32_t>(cut.slots_each);
-  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, experts)});
-  run_on_slots("expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(), cut.count, {submit.wait, nullptr},
-               table, slots_each, counters);
-  run("expert_sort_scan", 2 * table.size_bytes(), experts, {}, table, static_cast<std::int32_t>(cut.count), capacity,
-      may_drop);
-  run_on_slots("expert_sort_scatter", work.bytes + table.size_bytes(), cut.count, {{}, submit.done}, table,
-               args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault, slots_each, counters);
+  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, local_experts(args))});
+  const std::tuple chunk(table, static_cast<std::int32_t>(cut.slots_each));
+  with(std::tuple_cat(in, chunk), "expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(),
+       {submit.wait, nullptr});
+  with(std::tuple_cat(in_and_out, chunk), "expert_sort_scatter", work.bytes + table.size_bytes(), {{}, submit.done});
 }
 
 OperatorCost cost(const Args& args) {

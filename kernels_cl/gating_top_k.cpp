@@ -1,5 +1,6 @@
 #include <moecl/gating_top_k.hpp>
 
+#include "kernels_cl/gating_args.hpp"
 #include "kernels_cl/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -9,28 +10,6 @@ extern const ProgramSource gating_top_k;
 }
 
 namespace moecl::gating_top_k {
-namespace {
-
-constexpr std::int32_t lanes_on_gpu = 32;
-
-/// Local memory of the kernel. Keys are read 16 at a time at most, from the last expert of a group at worst; a step may
-/// be 4 experts.
-struct LocalBytes {
-  std::size_t keys, group_keys, bests, chosen;
-
-  LocalBytes(std::int64_t experts, const RouterSpec& spec)
-      : keys(static_cast<std::size_t>(experts + 31) / 16 * 16 * sizeof(std::uint32_t)),
-        group_keys(static_cast<std::size_t>(spec.kept_groups < spec.groups ? spec.groups : 1) * sizeof(std::uint32_t)),
-        bests(static_cast<std::size_t>(experts + 3) / 4 * sizeof(std::uint64_t)),
-        chosen(static_cast<std::size_t>(spec.top_k + 15) / 16 * 16 * sizeof(float)) {}
-
-  std::size_t total(std::int32_t lanes) const {
-    return keys + group_keys + bests + chosen +
-           static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
-  }
-};
-
-}  // namespace
 
 std::string reject(const RouterSpec& spec, std::int64_t experts) {
   if (spec.top_k < 1 || spec.top_k > experts)
@@ -76,7 +55,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
       (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
     return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::size_t needed = LocalBytes(experts, spec).total(row_lanes(config.lanes, caps, lanes_on_gpu));
+  const std::size_t needed = local_bytes(team_words(experts, spec), row_lanes(config.lanes, caps, lanes_on_gpu), 1);
   if (needed > caps.local_mem_bytes)
     return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
                        spec.groups, needed, caps.local_mem_bytes);
@@ -88,24 +67,16 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   require(reason.empty(), "gating_top_k: {}", reason);
   const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps, lanes_on_gpu);
   const auto local = static_cast<std::size_t>(lanes);
-  const std::int64_t experts = args.logits.shape[1];
-  const LocalBytes memory(experts, spec);
   const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::gating_top_k,
-          fmt::format("-DLANES={}{}{}{}", lanes, dtype_option("X_DTYPE", args.logits),
-                      dtype_option("BIAS_DTYPE", args.selection_bias), dtype_option("WEIGHT_DTYPE", args.weights)),
-          "gating_top_k"},
-         {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-         {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
-          fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
-         args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores, args.logits.stride[0],
-         args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], static_cast<std::int32_t>(experts),
-         spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order), spec.groups,
-         spec.kept_groups, static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise},
-         spec.renormalise_epsilon, spec.renormalise_minimum, spec.scaling_factor, 2 * spec.mixer_jitter,
-         LocalMemory{memory.keys}, LocalMemory{memory.group_keys}, LocalMemory{memory.bests},
-         LocalMemory{memory.chosen});
+  std::apply(
+      [&](const auto&... of_gating) {
+        launch(stream, {&source::gating_top_k, fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)), "gating_top_k"},
+               {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
+               {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
+                fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
+               of_gating...);
+      },
+      kernel_args(args, spec, 1));
 }
 
 OperatorCost cost(const Args& args) {

@@ -65,6 +65,16 @@ inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
   return lanes == 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>((width + step - 1) / step, 1));
 }
 
+/// Where all lanes are in whole warps of an NVIDIA device, registers may go from lane to lane.
+inline const char* shuffle_option(std::int32_t lanes, const DeviceCaps& caps) {
+  return caps.nv_compute_capability >= 70 && lanes % 32 == 0 ? " -DHAS_SHUFFLE=1" : "";
+}
+
+/// Every row starts at a multiple of four elements, and has a multiple of four: an access may take four.
+inline bool has_fours(const TensorView& rows) {
+  return rows.offset_elements() % 4 == 0 && rows.stride[0] % 4 == 0 && rows.shape[1] % 4 == 0;
+}
+
 /// "-DX_DTYPE=bf16"
 inline std::string dtype_option(const char* macro, const TensorView& view) {
   return fmt::format(" -D{}={}", macro, name(view.dtype));

@@ -1,12 +1,11 @@
-#include <moecl/code_numbers.hpp>
 #include <moecl/quantize_groups.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "kernels_cl/launch_shape.hpp"
+#include "kernels_cl/quantize_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -16,25 +15,6 @@ extern const ProgramSource quantize_groups;
 
 namespace moecl::quantize_groups {
 namespace {
-
-bool is_mx(ScaleRule rule) {
-  return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
-}
-bool is_power_of_two(ScaleRule rule) { return is_mx(rule) || rule == ScaleRule::power_of_two; }
-bool of_several_rows(const Args& args) { return args.rule == ScaleRule::ratio_over_rows || args.group_rows > 1; }
-bool of_whole_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
-
-std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
-std::int64_t group_of(const Args& args) {
-  return std::max<std::int64_t>(args.group == 0 ? args.x.shape[1] : args.group, 1);
-}
-std::int64_t groups_of(const Args& args) { return (args.x.shape[1] + group_of(args) - 1) / group_of(args); }
-std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
-float largest_of(CodeType format) {
-  return format == CodeType::i8   ? 127.0F
-         : format == CodeType::i4 ? 7.0F
-                                  : minifloat_of(format).decode(minifloat_of(format).largest);
-}
 
 /// What `format` is stored as when its codes are asked for.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
@@ -130,62 +110,48 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "quantize_groups: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
-  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
-  // 16 columns for each lane of a team.
+  const DeviceCaps& caps = stream.device->caps;
   const std::int64_t group = group_of(args), groups = groups_of(args);
-  const auto share = static_cast<std::uint64_t>(std::min<std::int64_t>((group + 15) / 16, lanes));
-  const auto team = static_cast<std::int64_t>(std::bit_ceil(share)), teams = lanes / team;
-  const bool is_values = is_activation_dtype(args.q.dtype),
-             has_scale = of_whole_tensor(args.rule) || of_several_rows(args);
-  const Minifloat format = minifloat_of(args.format);
+  const Lanes shape(group, groups, config, caps);
+  const std::int32_t lanes = shape.count;
+  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
   const float largest = largest_of(args.format);
-  const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
-  // The only order of the rule e4m3.
-  const Quotient quotient = args.rule == ScaleRule::e4m3 ? Quotient::reciprocal : args.quotient;
   const OperatorCost work = cost(args);
-  const auto options = [&](std::int64_t size) {
-    return fmt::format(
-        "-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DHAS_SCALE={} -DIS_VALUES={} -DSCALE_IS_CODE={} "
-        "-DSCALE_DTYPE={} -DQ_DTYPE={}{}",
-        lanes, size, lanes == 1 ? 1 : 0, int{has_scale}, int{is_values}, int{scale_is_code},
-        scale_is_code ? "u8" : "f32", is_values || is_integer(args.format) ? name(args.q.dtype) : "u8",
-        dtype_option("X_DTYPE", args.x));
-  };
+  const std::string options = quantize_groups::options(args, shape, caps);
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
   const auto passes =
-      static_cast<std::size_t>(lanes == 1 ? 1 : std::max<std::int64_t>((groups + teams - 1) / teams, 1));
+      static_cast<std::size_t>(lanes == 1 ? 1 : std::max<std::int64_t>((groups + shape.teams() - 1) / shape.teams(), 1));
   const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
   const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
-                                                    : has_scale         ? std::numeric_limits<std::int32_t>::max()
+                                                    : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
                                                                         : 1);
   if (of_several_rows(args)) {
     enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
     submit.wait = {};
-    launch(stream, {&source::quantize_groups, options(team), "largest_of_rows"},
+    launch(stream, {&source::quantize_groups, options, "largest_of_rows"},
            {{rows * local, passes, 1}, {local, 1, 1}}, {},
            {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
            args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
            group_rows, args.divisor, experts, args.rows_per_expert);
     const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
-    launch(stream, {&source::quantize_groups, options(team), "scale_of_largest"}, scales, {},
+    launch(stream, {&source::quantize_groups, options, "scale_of_largest"}, scales, {},
            {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
            args.least_scale,
            static_cast<std::int32_t>(args.rule == ScaleRule::power_of_two ? args.rule : ScaleRule::ratio));
   }
-  launch(stream, {&source::quantize_groups, options(team), "quantize_groups"},
-         {{rows * local, passes, 1}, {local, 1, 1}}, submit,
-         {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
-          work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
-         scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows, args.divisor,
-         experts, args.rows_per_expert, is_integer(args.format) ? 0 : std::int32_t{format.bits()},
-         std::int32_t{format.mantissa_bits}, std::int32_t{format.min_exponent}, std::int32_t{format.largest},
-         static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
-         static_cast<std::int32_t>(args.rounding), largest, args.least_amax, args.most_amax, args.least_scale,
-         args.global_scale);
+  std::apply(
+      [&](const auto&... rules) {
+        launch(stream, {&source::quantize_groups, options, "quantize_groups"},
+               {{rows * local, passes, 1}, {local, 1, 1}}, submit,
+               {"quantize_groups", variant,
+                fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group), work.bytes, work.flops},
+               args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
+               scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
+               args.divisor, experts, args.rows_per_expert, rules...);
+      },
+      rules_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -10,6 +10,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
   for (const auto self_test : {
            self_test_gating_top_k,
            self_test_expert_sort,
+           self_test_route_tokens,
            self_test_gather_rows,
            self_test_quantize_rows,
            self_test_mx_quantize,

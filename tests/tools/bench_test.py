@@ -29,7 +29,7 @@ class Bench(CommandTest):
                         self.assertIn(f"layer/{routed}/{scheme}/T:{tokens}/moecl", found)
                         self.assertIn(f"grouped_gemm/{routed}/{scheme}/T:{tokens}/moecl", found)
         self.assertEqual(len(found), len(set(found)))
-        for operator in ("combine", "expert_sort", "gating_top_k", "quantize_rows", "gather_rows"):
+        for operator in ("combine", "expert_sort", "gating_top_k", "route_tokens", "quantize_rows", "gather_rows"):
             self.assertTrue(self.names("--filter", f"^{operator}/"), operator)
         self.assertLess(len(self.names("--quick")), 20)
 

@@ -15,7 +15,7 @@ CASES = {
     "qwen3-moe-layer1-e32k8": ("qwen3_moe", 1, 72, 20, 32, 8),
 }
 OPERATORS = {"combine", "quantize_rows", "expert_sort", "gated_activation", "gather_rows", "gating_top_k", "grouped_gemm",
-             "physical_experts", "window_slots"}
+             "physical_experts", "route_tokens", "window_slots"}
 
 
 class Run(CommandTest):
@@ -251,7 +251,7 @@ class Run(CommandTest):
 
     def test_table(self):
         text = self.succeed("run", golden("mixtral-k-equals-e"), "--platform", "Portable")
-        for word in ("mixtral", "Portable", "gating_top_k", "forward", "0 host syncs"):
+        for word in ("mixtral", "Portable", "route_tokens", "forward", "0 host syncs"):
             self.assertIn(word, text)
 
     def test_trace(self):

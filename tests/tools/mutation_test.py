@@ -29,7 +29,7 @@ MUTANTS = {
     "tail: the last element of a block is not stored":
         ("host/npu_mx_quant_test.cpp", ("if (j < count) y[begin", "if (j+1<count) y[begin")),
     "order: the sort takes slots from the last":
-        ("host/npu_routing_test.cpp", ("const int place = first + get_local_id(0);", "const int place = end - 1 - first + begin;")),
+        ("host/npu_routing_test.cpp", ("place = begin + run.first + at;", "place = begin+run.count-1-at;")),
     "order: sums start at the last expert of a token":
         ("host/npu_routing_test.cpp", ("for (int k = begin; k < end; ++k)", "for (int k = end; k-- > begin;)")),
     "tail: the last element of a row is not stored":

@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/expert_sort.hpp>
 #include <moecl/routed_rows.hpp>
 #include <moecl/stream.hpp>
 #include <moecl/workspace.hpp>
@@ -25,20 +26,26 @@ struct Problem {
 /// Scratch of one call, as offsets into a workspace.
 struct Layout {
   Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceCaps& caps);
-  std::uint64_t row_ends, sorted_slots, slot_rows, sort_scratch, batched_rows;
+  std::uint64_t row_ends, sorted_slots, slot_rows, sort_scratch_bytes, sort_scratch, batched_rows;
 };
+
+/// The sort of the slots by expert, which comes first and is the caller's to enqueue, alone or with the choice of experts
+/// (route_tokens).
+///
+/// @param ids    Shape: [T, K] i32. @param fault  Shape: [4] i32, see expert_sort
+expert_sort::Args sort_args(const Problem& problem, const Layout& layout, BufferView workspace, TensorView ids,
+                            TensorView fault);
 
 struct Dispatched {
   RoutedRows rows;
   TensorView slot_rows;  ///< Shape: [T * K] i32
 };
 
-/// Sorts slots by expert; in the batched layout also copies each expert's rows to their place.
+/// The rows for the experts after that sort; in the batched layout copies each expert's rows to their place.
 ///
-/// @param ids    Shape: [T, K] i32. @param fault  Shape: [4] i32, see expert_sort
-/// Async: two to four kernels, no host read. Empty: T == 0 writes zero row ends
+/// Async: no kernel, one in the batched layout; no host read
 Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& layout, BufferView workspace, TensorView x,
-                    TensorView ids, TensorView fault);
+                    const expert_sort::Args& sort);
 
 /// What the experts' rows are combined with.
 struct Finalize {

@@ -4,6 +4,8 @@
 #include <moecl/router_spec.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 /// Routes every token to its K best experts: scores, groups, choice and weights in one kernel.
@@ -24,7 +26,8 @@ struct Args {
   TensorView ids;             ///< out. Shape: [T, K] i32, by falling choice score
   TensorView weights;         ///< out. Shape: [T, K] f32, f16 or bf16
   TensorView scores = {};  ///< optional out. Shape: [T, E] f32: scores of all experts, without bias; before_top_k only
-  TensorView finished = {};  ///< optional. Shape: [T] u8 or boolean: not 0 makes the ids of that token E, "no expert"
+  TensorView finished = {};  ///< optional. Shape: [T] u8 or boolean: not 0 makes the ids of that token `finished_id`
+  std::optional<std::int32_t> finished_id = {};  ///< absent: E, "no expert"
 };
 
 struct Config {

@@ -1,0 +1,29 @@
+#pragma once
+#include <moecl/expert_sort.hpp>
+#include <moecl/gating_top_k.hpp>
+#include <moecl/quantize_groups.hpp>
+
+#include <string>
+
+/// From a router's logits to sorted slots, in one launch where there are few tokens, which makes codes of the tokens
+/// beside it: what gating_top_k, expert_sort and quantize_groups give, bit for bit. Where one launch cannot do it, those
+/// run.
+namespace moecl::route_tokens {
+
+struct Args {
+  gating_top_k::Args gating;
+  expert_sort::Args sort;  ///< its ids are those of `gating`
+  quantize_groups::Args tokens = {};  ///< optional: absent without x. All rows of x, by a scale for each group of a row
+};
+
+/// Why the steps take launches of their own; empty when one is enough: at most 16 tokens, whose scores fit the local
+/// memory together on a GPU.
+std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+/// Why this cannot run there; empty when it can.
+std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+/// Async:  one kernel, or those of the operators. Empty: T == 0 still writes row ends, as expert_sort
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::route_tokens
