@@ -47,7 +47,7 @@ struct Lanes {
     team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, most))));
     if (config.lanes == 0) count = std::max(groups == 1 ? 32 : 64, team);
     const std::int64_t of_team = (steps + team - 1) / team;
-    if (of_team <= 4) kept_steps = static_cast<std::int32_t>(of_team);
+    if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
   }
   std::int32_t teams() const { return count / team; }
 };
