@@ -35,8 +35,6 @@ std::uint64_t PutWindow::most_bytes(const Communicator& ranks) {
   return ranks.group_->options.peer_memory->most_bytes();
 }
 
-bool PutWindow::kernels_wait() const { return ranks_.group_->options.peer_memory->kernels_may_wait(); }
-
 PutWindow::Half PutWindow::agree(const Communicator::Exchange& exchange) const {
   const StreamView stream = exchange.lane.stream;
   const auto mine = static_cast<std::size_t>(ranks_.rank());
@@ -103,9 +101,6 @@ window_put::Windows PutWindow::windows() const {
   to.counter = counter_;
   to.rank = ranks_.rank();
   to.step = step_;
-  to.late = late_;
-  if (kernels_wait())
-    to.patience = static_cast<std::uint64_t>(ranks_.group_->options.deadline.count()) * looks_a_millisecond;
   return to;
 }
 
@@ -113,16 +108,19 @@ BufferView PutWindow::memory() const {
   return halves_[turn()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
 }
 
-void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {
+void PutWindow::arrive(std::uint64_t bytes, TensorView fault) {
   const Communicator::Exchange exchange(ranks_);
   const StreamView stream = exchange.lane.stream;
-  if (!kernels_wait()) {
+  if (!exchange.group.options.peer_memory->kernels_may_wait()) {
     const auto notes = exchange.meet({"put", {}, {}, recorded(stream), {}, {}});
     for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
       if (peer != ranks_.rank()) exchange.await(peer, (*notes)[static_cast<std::size_t>(peer)].ready);
   }
   for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
-    if (peer != ranks_.rank()) exchange.count_received(peer, bytes[static_cast<std::size_t>(peer)]);
+    if (peer != ranks_.rank()) exchange.count_received(peer, bytes);
+  const auto patience = static_cast<std::uint64_t>(exchange.group.options.deadline.count()) * looks_a_millisecond;
+  window_put::enqueue(
+      stream, window_put::Wait{tensor_at(memory(), 0, DType::i32, ranks_.size()), step_, patience, late_, fault});
   stream.flush();
   if (step_ % steps_between_looks == 0) enqueue_read(stream, late_.buffer, known_late_->data(), sizeof(FaultWord));
 }

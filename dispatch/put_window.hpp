@@ -31,18 +31,17 @@ class PutWindow {
   std::uint64_t half_bytes() const noexcept { return half_bytes_; }
   /// Begins a step. Errors: deadline_exceeded  a rank did not signal an earlier one in time, as far as is known yet
   void next();
-  /// What the kernel of this step is told; the caller says what stands where.
+  /// What the kernels of this step are told; the caller says what stands where.
   window_put::Windows windows() const;
   /// This rank's half of this step.
   BufferView memory() const;
-  /// After that kernel: what the exchanges are given next sees what every rank has put in this step.
-  /// @param bytes  that the counter of bytes received from each rank is told
-  void arrive(const std::vector<std::uint64_t>& bytes);
+  /// What the exchanges are given next sees what every rank has put in this step.
+  /// @param bytes  that the counters of received bytes are told of each other rank
+  /// @param fault  optional FaultWord: peer_late where one did not signal within the group's deadline
+  void arrive(std::uint64_t bytes, TensorView fault);
 
  private:
   using Half = std::vector<std::shared_ptr<const Buffer>>;  ///< [ranks], each as this one sees it
-  /// On the device, for the signals of other ranks; else events order the kernels.
-  bool kernels_wait() const;
   Half agree(const Communicator::Exchange& exchange) const;
   std::size_t turn() const noexcept { return static_cast<std::size_t>(step_) % 2; }
 

@@ -1,7 +1,6 @@
 // Row indices of fixed-capacity windows: one work-item an element.
 
 #include "kernels_cl/lib/expert_owners.clh"
-#include "kernels_cl/lib/fault.clh"
 
 __kernel void window_slots_outgoing(const __global int* row_ends, ulong row_ends_first, const __global int* sorted_slots,
                                     ulong sorted_first, __global int* slots, ulong slots_first, int count, int experts,
@@ -42,22 +41,6 @@ __kernel void window_slots_home(const __global int* row_ends, ulong row_ends_fir
     if (in_slab < capacity) home = rank * capacity + in_slab;
   }
   rows[rows_first + slot] = home;
-}
-
-// Slot i of the tokens' ids.
-__kernel void window_slots_sum_homes(const __global int* ids, ulong ids_first, __global int* homes, ulong homes_first,
-                                     __global int* fault, ulong fault_first, int count, int top_k, int first_expert,
-                                     int experts, int ranks, int capacity) {
-  const int i = get_global_id(0);
-  if (i >= count) return;
-  const Owners owners = {experts, ranks, 0};
-  ids += ids_first;
-  const int token = i / top_k, rank = rank_of_id(owners, first_expert, ids[i]);
-  if (fault && (ids[i] < -1 || ids[i] >= first_expert + experts))
-    set_fault(fault + fault_first, EXPERT_ID_OUT_OF_RANGE, i, ids[i]);
-  bool first = rank >= 0;
-  for (int j = token * top_k; j < i && first; ++j) first = rank_of_id(owners, first_expert, ids[j]) != rank;
-  homes[homes_first + i] = first ? rank * capacity + token : -1;
 }
 
 // Element i of the ends is that of (expert i / ranks, source rank i % ranks).

@@ -141,41 +141,6 @@ TEST_P(WindowSlotsTest, SinglesOwnOneExpertEach) {
       }
 }
 
-TEST_P(WindowSlotsTest, SumsComeHomeFromEveryRankOnce) {
-  for (const Routing& routing : routings_with_holes())
-    for (const std::int32_t ranks : rank_counts)
-      for (const std::int32_t first_expert : {0, 3}) {
-        SCOPED_TRACE(testing::Message() << routing.name << ", " << ranks << " ranks, experts from " << first_expert);
-        const std::int64_t capacity = routing.tokens + 2;
-        Ints ids, expected;
-        for (std::size_t slot = 0; slot < routing.ids.size(); ++slot) {
-          const auto token = static_cast<std::int64_t>(slot) / routing.top_k;
-          const std::int32_t id = routing.ids[slot];
-          ids.push_back(id < 0 ? id : id + first_expert);
-          // The rank is that of the slab in which the slot alone would stand.
-          const std::int32_t alone = oracle::sent_window({id}, routing.experts, ranks, 1).rows[0];
-          const auto home = static_cast<std::int32_t>(alone * capacity + token);
-          const auto begin = expected.begin() + token * routing.top_k;
-          expected.push_back(alone < 0 || std::find(begin, expected.end(), home) != expected.end() ? -1 : home);
-        }
-        const GuardedTensor given(device(), DType::i32, {routing.tokens, routing.top_k}, ids),
-            homes = out(routing.tokens * routing.top_k), fault = ints({0, 0, 0, 0});
-        window_slots::SumHomes args{given, first_expert, routing.experts, ranks, capacity, homes, fault};
-        window_slots::enqueue(device().stream, args);
-        EXPECT_EQ(homes.read<std::int32_t>(), expected);
-        EXPECT_EQ(fault.read<std::int32_t>(), Ints({0, 0, 0, 0}));
-      }
-  const GuardedTensor wrong(device(), DType::i32, {2, 2}, Ints{0, 1, 1, 4}), homes = out(4), fault = ints({0, 0, 0, 0});
-  window_slots::SumHomes args{wrong, 0, 4, 2, 2, homes, fault};
-  window_slots::enqueue(device().stream, args);
-  EXPECT_EQ(homes.read<std::int32_t>(), Ints({0, -1, 1, -1}));
-  EXPECT_EQ(fault.read<std::int32_t>(), Ints({1, 3, 4, 0}));
-  args.capacity = 1;
-  EXPECT_EQ(window_slots::reject(args), "capacity: 1 tokens for each of 2 ranks, 2 are given");
-  args.experts = 0;
-  EXPECT_EQ(window_slots::reject(args), "experts: 0 from 0 on");
-}
-
 TEST_P(WindowSlotsTest, CountsSumOverExpertAndSource) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int32_t ranks : rank_counts)

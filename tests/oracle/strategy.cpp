@@ -119,6 +119,10 @@ std::int64_t StrategyProblem::own_tokens(std::int32_t rank) const {
 std::int64_t StrategyProblem::first_own_token(std::int32_t rank) const {
   return first_token(rank / tp) + begin_of(tokens[static_cast<std::size_t>(rank / tp)], tp, rank % tp);
 }
+std::int64_t StrategyProblem::most_own_tokens() const {
+  return share(*std::max_element(tokens.begin(), tokens.end()), tp, 0);
+}
+
 double StrategyProblem::wire_error(std::int64_t token, std::int64_t h) const {
   if (wire == WireFormat::none) return 0;
   const std::int64_t group = wire == WireFormat::mxfp8 ? 32 : hidden, first = h / group * group;
@@ -171,30 +175,37 @@ std::vector<double> StrategyProblem::output(std::int32_t dp_rank, bool in_f32) c
 
 std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_t dp_rank) const {
   const bool codes_home = wire == WireFormat::int8 && kind == StrategyKind::mc2;
-  // Parts of the sum that travel home each by itself: of a rank's experts, or of a node's.
-  const std::int32_t ranks_of_part = over_nodes(kind) ? ranks_per_node : 1;
+  // Parts of the sum that travel home each by itself: of an expert, or of a node.
+  const auto part_of = [&](std::int64_t t, std::int64_t k) {
+    return over_nodes(kind) ? owner(place(t, k)) / ranks_per_node : k;
+  };
   std::vector<double> error;
   const std::int64_t first = first_token(dp_rank);
   for (std::int64_t t = first; t < first + tokens[static_cast<std::size_t>(dp_rank)]; ++t) {
+    const std::int64_t parts = over_nodes(kind) ? ranks / ranks_per_node : top_k;
     std::vector<double> off(static_cast<std::size_t>(hidden)), all(static_cast<std::size_t>(hidden));
-    for (std::int64_t part = 0; part < ranks / ranks_of_part; ++part) {
-      std::vector<double> sent(static_cast<std::size_t>(hidden));  // the part's values at most
+    for (std::int64_t part = 0; part < parts; ++part) {
+      // The part's values at most, as they are sent, and the factor that they get at home.
+      std::vector<double> sent(static_cast<std::size_t>(hidden));
+      double factor = 1;
       for (std::int64_t k = 0; k < top_k; ++k) {
-        if (id(t, k) < 0 || owner(place(t, k)) / ranks_of_part != part) continue;
+        if (id(t, k) < 0 || part_of(t, k) != part) continue;
         const double weight = weights[static_cast<std::size_t>(t * top_k + k)];
+        if (!over_nodes(kind)) factor = weight;
         for (std::int64_t h = 0; h < hidden; ++h) {
           const auto i = static_cast<std::size_t>(h);
           const double moved = wire_error(t, h) * static_cast<double>(id(t, k) + 1);
           off[i] += weight * moved;
-          sent[i] += weight * (expert(at(t, h), id(t, k)) + moved);
+          sent[i] += (over_nodes(kind) ? weight : 1) * (expert(at(t, h), id(t, k)) + moved);
         }
       }
       for (std::int64_t h = 0; h < hidden; ++h) {
         const auto i = static_cast<std::size_t>(h);
-        all[i] += sent[i];
+        all[i] += factor * sent[i];
         if (codes_home) {  // codes of 8 columns; the scale and its product are rounded to the tokens' type
           const auto group = sent.begin() + h / 8 * 8;
-          off[i] += half_step_through_f16(*std::max_element(group, group + 8)) + 2 * unit_of(dtype) * sent[i];
+          off[i] +=
+              factor * (half_step_through_f16(*std::max_element(group, group + 8)) + 2 * unit_of(dtype) * sent[i]);
         } else if (over_nodes(kind)) {
           off[i] += unit_of(dtype) * sent[i];
         }
@@ -223,32 +234,36 @@ std::int64_t StrategyProblem::gathered_outputs(std::int32_t rank, bool from_othe
   return bytes;
 }
 
-std::int64_t StrategyProblem::flat_mc2(std::int32_t rank, bool from_other_nodes) const {
-  std::int64_t tokens_of_others = 0, others = 0;
-  for (std::int32_t peer = 0; peer < ranks; ++peer)
-    if (peer != rank && (!from_other_nodes || peer / ranks_per_node != rank / ranks_per_node))
-      tokens_of_others += own_tokens(peer), ++others;
-  return tokens_of_others * (row_bytes() + top_k * 8) + others * own_tokens(rank) * home_row_bytes() +
-         gathered_outputs(rank, from_other_nodes);
+std::int64_t StrategyProblem::mc2_slab() const {
+  return most_own_tokens() * std::min<std::int64_t>(top_k, share(places(), ranks, 0)) *
+         (row_bytes() + home_row_bytes());
+}
+
+std::int64_t StrategyProblem::flat_between_nodes(std::int32_t rank) const {
+  return (ranks - ranks_per_node) * (places() * 4 + mc2_slab()) + gathered_outputs(rank, true);
 }
 
 StrategyProblem::Bytes StrategyProblem::received_over_nodes(std::int32_t rank) const {
-  const std::int32_t each = ranks_per_node, nodes = ranks / each, index = rank % each;
+  const std::int32_t each = ranks_per_node, nodes = ranks / each, index = rank % each, first_rank = rank - index;
   const auto relayed = [&](std::int32_t of) {
     std::int64_t sum = 0;
     for (std::int32_t n = 0; n < nodes; ++n) sum += own_tokens(n * each + of);
     return sum;
   };
-  std::int64_t of_neighbours = 0;
-  for (std::int32_t i = 0; i < each; ++i)
-    if (i != index) of_neighbours += relayed(i);
+  std::int64_t most = 0, node_places = 0;
+  for (std::int32_t i = 0; i < each; ++i) {
+    most = std::max(most, relayed(i));
+    node_places += share(places(), ranks, first_rank + i);
+  }
+  node_places = std::max<std::int64_t>(node_places, 1);
+  const std::int64_t capacity = most * std::min<std::int64_t>(top_k, share(node_places, each, 0));
   const std::int64_t partial =
       wire == WireFormat::int8 ? home_row_bytes() : hidden * static_cast<std::int64_t>(size_bytes(dtype));
   Bytes bytes;
   bytes.between_nodes =
       (relayed(index) - own_tokens(rank)) * (row_bytes() + top_k * 8) + (nodes - 1) * own_tokens(rank) * partial;
-  bytes.all = bytes.between_nodes + of_neighbours * (row_bytes() + top_k * 8) +
-              (each - 1) * relayed(index) * hidden * 4 + gathered_outputs(rank, false);
+  bytes.all = bytes.between_nodes + (each - 1) * (node_places * 4 + capacity * (row_bytes() + hidden * 4)) +
+              gathered_outputs(rank, false);
   bytes.between_nodes += gathered_outputs(rank, true);
   return bytes;
 }
@@ -260,8 +275,8 @@ StrategyProblem::Bytes StrategyProblem::received(StrategyKind kind, std::int32_t
   if (over_nodes(kind)) return received_over_nodes(rank);
   Bytes bytes;
   if (kind == StrategyKind::mc2) {
-    bytes.all = flat_mc2(rank, false);
-    bytes.between_nodes = flat_mc2(rank, true);
+    bytes.all = counts + (ranks - 1) * mc2_slab() + others_in_group;
+    bytes.between_nodes = flat_between_nodes(rank);
   } else if (kind == StrategyKind::all2all_v) {
     std::int64_t arriving = 0, returning = 0;
     for (std::int32_t source = 0; source < ranks; ++source)

@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <string>
 
-/// MC2's exchange as kernels that store rows straight into the windows of R ranks, which they reach by address, signal
-/// when all of them are there, and wait for what the others put. A window has a slab of `capacity` tokens for each rank:
-/// the place of rank r's token t is r * capacity + t, whoever's window it is. Only rows that somebody needs travel.
+/// MC2's exchange as kernels that store rows straight into the windows of R ranks, which they reach by address, and
+/// signal when all of them are there. Slabs and places are those of window_slots, but only rows that exist travel.
 ///
 /// A window of any rank begins with a signal word of each rank, i32[R]; a signal is the number of the step it ends.
 /// Where windows are of other devices, these must be NVIDIA's: stores and signals are ordered for the whole system.
@@ -20,34 +19,37 @@ struct Windows {
   TensorView counter;                        ///< Shape: [1] i32: zero before the first launch; of one queue
   std::int32_t rank = 0;                     ///< this one
   std::int32_t step = 0;                     ///< what its signals become; one more with each use of the windows
-  std::int64_t capacity = 0;                 ///< tokens of a slab
+  std::int64_t capacity = 0;                 ///< rows of a slab
   std::uint64_t codes_at = 0, scale_at = 0;  ///< bytes into a window: [R * capacity] rows, and their scales
-  /// How often the others' signals are looked at, at most. 0: nobody waits here, what comes next must be made to wait
-  std::uint64_t patience = 0;
-  TensorView late;   ///< optional FaultWord, Shape: [4] i32: peer_late where one did not come
-  TensorView fault;  ///< optional: the same for the caller, and what is wrong with the operands
 };
 
-/// A rank's tokens to the owners of their experts, each once, and its ids and weights to everybody; ids are -1 where it
-/// has no token. Ranks own linear runs of the experts, the first of them one more where that does not come out even.
+/// A rank's tokens to the owners of their experts, and its row ends to everybody.
 struct Dispatch {
-  TensorView ids;                              ///< Shape: [T, K] i32
-  TensorView weights;                          ///< optional. Shape: [T, K] f32
-  TensorView codes;                            ///< Shape: [T, H], of any type
-  TensorView scale;                            ///< optional. Shape: [T] or [T, G]
-  std::int32_t first_expert = 0, experts = 1;  ///< ids of all ranks' experts; others are sent to nobody
-  TensorView homes;                            ///< out. Shape: [T * K] i32: see window_slots::SumHomes
-  std::uint64_t ids_at = 0, weights_at = 0;    ///< bytes into a window: [R * capacity, K]
+  TensorView row_ends;        ///< Shape: [E] i32, of this rank's slots sorted by global expert
+  TensorView sorted_slots;    ///< Shape: [S] i32
+  std::int32_t divisor = 1;   ///< slots of a token
+  TensorView codes;           ///< Shape: [T, H], of any type
+  TensorView scale;           ///< optional. Shape: [T] or [T, G]
+  std::uint64_t ends_at = 0;  ///< bytes into a window: [R, E] i32
   Windows to;
 };
 
-/// Sums of the received tokens back to the ranks of their slabs, if this rank has an expert of the token.
+/// Rows of the received tokens back to the ranks of their slabs.
 struct Combine {
-  TensorView slot_rows;    ///< Shape: [R * capacity * K] i32: negative for experts of others
-  std::int32_t top_k = 1;  ///< K
-  TensorView codes;        ///< Shape: [R * capacity, H], of any type
-  TensorView scale;        ///< optional. Shape: [R * capacity] or [R * capacity, G]
+  TensorView row_ends;      ///< Shape: [local experts] i32, of the sort of what was received
+  TensorView sorted_slots;  ///< Shape: [R * capacity] i32: row j stood at that place of this rank's window
+  TensorView codes;         ///< Shape: [R * capacity, H], of any type; rows past the last are not read
+  TensorView scale;         ///< optional. Shape: [R * capacity] or [R * capacity, G]
   Windows to;
+};
+
+/// What comes next on the stream sees what every rank has put in this step.
+struct Wait {
+  TensorView signals;  ///< Shape: [R] i32, the begin of this rank's window
+  std::int32_t step = 0;
+  std::uint64_t patience = 0;  ///< how often a signal is looked at, at most
+  TensorView late;             ///< FaultWord, Shape: [4] i32: FaultCode::peer_late where one did not come
+  TensorView fault;            ///< optional: another such word
 };
 
 /// addresses[rank] = where `memory` begins, for kernels of this device.
@@ -62,14 +64,16 @@ inline constexpr std::int64_t most_ranks = 64;
 /// Why this cannot run; empty when it can.
 std::string reject(const Dispatch& args);
 std::string reject(const Combine& args);
+std::string reject(const Wait& args);
 std::string reject(const Address& args);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. With `patience` it keeps a work-group busy until the signals are there, so what brings them must
-///         be able to run beside it
+/// Async:  one kernel; that of Wait keeps a work-group busy until the signals are there, so what brings them must be
+///         able to run beside it
 void enqueue(StreamView stream, const Dispatch& args, Submit submit = {});
 void enqueue(StreamView stream, const Combine& args, Submit submit = {});
+void enqueue(StreamView stream, const Wait& args, Submit submit = {});
 void enqueue(StreamView stream, const Address& args, Submit submit = {});
-/// As if every rank needed all rows.
+/// Of all rows there may be.
 OperatorCost cost(const Dispatch& args);
 OperatorCost cost(const Combine& args);
 

@@ -44,18 +44,6 @@ struct Home {
   std::int32_t singles = 0;
 };
 
-/// For sums that the ranks make of their experts' rows, a slab of `capacity` tokens for each rank: where the sum of this
-/// rank's token t comes back to from the rank of its k-th expert, rank * capacity + t; -1 where an earlier k is of the
-/// same rank or there is no expert.
-struct SumHomes {
-  TensorView ids;  ///< Shape: [T, K] i32
-  std::int32_t first_expert = 0, experts = 1;
-  std::int32_t ranks = 1;
-  std::int64_t capacity = 0;
-  TensorView homes;  ///< out. Shape: [T * K] i32
-  TensorView fault;  ///< optional in/out. Shape: [4] i32: expert_id_out_of_range for ids below -1 or past the experts
-};
-
 /// How many rows came: cumulative over (local expert, source rank), and for each local expert.
 struct Counts {
   TensorView row_ends;  ///< Shape: [R, E] i32: every rank's
@@ -111,7 +99,6 @@ struct Ordinals {
 std::string reject(const Outgoing& args);
 std::string reject(const Incoming& args);
 std::string reject(const Home& args);
-std::string reject(const SumHomes& args);
 std::string reject(const Counts& args);
 std::string reject(const Sources& args);
 std::string reject(const Claims& args);
@@ -122,7 +109,6 @@ std::string reject(const Ordinals& args);
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
 void enqueue(StreamView stream, const Home& args, Submit submit = {});
-void enqueue(StreamView stream, const SumHomes& args, Submit submit = {});
 void enqueue(StreamView stream, const Counts& args, Submit submit = {});
 void enqueue(StreamView stream, const Sources& args, Submit submit = {});
 void enqueue(StreamView stream, const Claims& args, Submit submit = {});
@@ -131,6 +117,5 @@ void enqueue(StreamView stream, const Ordinals& args, Submit submit = {});
 OperatorCost cost(const Outgoing& args);
 OperatorCost cost(const Incoming& args);
 OperatorCost cost(const Home& args);
-OperatorCost cost(const SumHomes& args);
 
 }  // namespace moecl::window_slots
