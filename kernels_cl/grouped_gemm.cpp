@@ -156,6 +156,11 @@ std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] ==
 /// How codes.clh calls the storage of a scale.
 const char* scale_name(const TensorView& scale) { return scale.dtype == DType::u8 ? "e8m0" : name(scale.dtype); }
 
+/// Whether every row starts at 16 bytes.
+bool is_aligned_to_16_bytes(const TensorView& rows) {
+  return is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
+}
+
 /// -D definitions that say what the operands are.
 std::string options_of(const Kernel& kernel, const Args& args) {
   std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options);
@@ -172,9 +177,9 @@ std::string options_of(const Kernel& kernel, const Args& args) {
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
   if (on_tensor_cores(kernel))
-    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d}",
-                           is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype))),
-                           is_aligned(args.out, 16 / static_cast<std::int64_t>(size_bytes(args.out.dtype))));
+    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DFINISHES={:d}", is_aligned_to_16_bytes(args.a),
+                           is_aligned_to_16_bytes(args.out) && args.out.shape[1] % 2 == 0,
+                           args.a_scale.present() || args.weight_scale.present() || args.bias.present());
   return options;
 }
 
