@@ -21,9 +21,9 @@ struct RankTimes {
 
 using RankStep = std::function<void()>;
 
-/// Times the step that `make` gives each rank, in chains: the host's clock of a chain that all ranks do together, a step
-/// each; then, where each rank has a GPU, the kernels of a chain by the GPU's clock, as counters.
-/// Returns those, or nothing where ranks share a device or a step failed, which is then the state's error.
+/// Times the step that `make` gives each rank, in chains: the host's clock of a chain that all ranks do together, a
+/// step each; then, where each rank has a GPU, the kernels of a chain by the GPU's clock, as counters. Returns those,
+/// or nothing where ranks share a device or a step failed, which is then the state's error.
 std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ranks,
                                        const std::function<RankStep(Communicator&)>& make);
 

@@ -34,8 +34,8 @@ class Experts {
     RowQuant::Layout input, activated;
   };
 
-  /// The codes of the tokens that `run` would make first, for a caller who makes them with something else and hands them
-  /// over as `x` and `x_scale` of the rows; none where the product takes no codes.
+  /// The codes of the tokens that `run` would make first, for a caller who makes them with something else and hands
+  /// them over as `x` and `x_scale` of the rows; none where the product takes no codes.
   /// @param x  Shape: [N, H], source_rows of the layout
   std::optional<RowQuant::Step> token_codes(TensorView x, const Layout& layout, BufferView workspace) const {
     if (!input_quant_.gives_codes()) return std::nullopt;

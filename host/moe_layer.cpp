@@ -133,8 +133,9 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   } else {
     if (routing.rows_per_expert == 0 && !shape.router.weight_on_input)
       codes = experts.token_codes(args.x, layout.experts, workspace);
-    route_tokens::enqueue(stream, {gating(logits, args.finished, ids, weights), sort, codes ? codes->args : quantize_groups::Args()},
-                          shape.router);
+    route_tokens::enqueue(
+        stream, {gating(logits, args.finished, ids, weights), sort, codes ? codes->args : quantize_groups::Args()},
+        shape.router);
   }
   const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
   local_strategy::Dispatched dispatched =

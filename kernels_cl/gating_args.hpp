@@ -12,11 +12,11 @@ namespace moecl::gating_top_k {
 /// Of a token.
 inline constexpr std::int32_t lanes_on_gpu = 32;
 
-/// Local memory of a team of lanes, in words of 8 bytes: bests, keys, chosen logits, keys of groups. Keys are read 16 at
-/// a time at most, from the last expert of a group at worst; a step may be 4 experts.
+/// Local memory of a team of lanes, in words of 8 bytes: bests, keys, chosen logits, keys of groups. Keys are read 16
+/// at a time at most, from the last expert of a group at worst; a step may be 4 experts.
 inline std::int32_t team_words(std::int64_t experts, const RouterSpec& spec) {
-  const std::int64_t halves = (experts + 31) / 16 * 16 + (spec.top_k + 15) / 16 * 16 +
-                              (spec.kept_groups < spec.groups ? spec.groups : 1);
+  const std::int64_t halves =
+      (experts + 31) / 16 * 16 + (spec.top_k + 15) / 16 * 16 + (spec.kept_groups < spec.groups ? spec.groups : 1);
   return static_cast<std::int32_t>((experts + 3) / 4 + (halves + 1) / 2);
 }
 inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int32_t teams) {

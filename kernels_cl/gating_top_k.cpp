@@ -70,7 +70,10 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   const OperatorCost work = cost(args);
   std::apply(
       [&](const auto&... of_gating) {
-        launch(stream, {&source::gating_top_k, fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)), "gating_top_k"},
+        launch(stream,
+               {&source::gating_top_k,
+                fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)),
+                "gating_top_k"},
                {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
                {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
                 fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},

@@ -67,8 +67,8 @@ inline auto rules_args(const Args& args) {
 inline std::string options(const Args& args, const Lanes& lanes, const DeviceCaps& caps) {
   const bool is_values = is_activation_dtype(args.q.dtype), given = has_scale(args);
   const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
-  const bool fours = lanes.count > 1 && has_fours(args.x) && has_fours(args.q) &&
-                     (groups_of(args) == 1 || group_of(args) % 4 == 0);
+  const bool fours =
+      lanes.count > 1 && has_fours(args.x) && has_fours(args.q) && (groups_of(args) == 1 || group_of(args) % 4 == 0);
   // Nothing infinite may be divided by a finite scale.
   const bool exact_reciprocal = lanes.count > 1 && caps.correctly_rounded_divide && !given &&
                                 args.rule != ScaleRule::range && std::isinf(args.most_amax);

@@ -121,8 +121,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
-  const auto passes =
-      static_cast<std::size_t>(lanes == 1 ? 1 : std::max<std::int64_t>((groups + shape.teams() - 1) / shape.teams(), 1));
+  const auto passes = static_cast<std::size_t>(
+      lanes == 1 ? 1 : std::max<std::int64_t>((groups + shape.teams() - 1) / shape.teams(), 1));
   const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
   const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
                                                     : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
@@ -130,9 +130,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   if (of_several_rows(args)) {
     enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
     submit.wait = {};
-    launch(stream, {&source::quantize_groups, options, "largest_of_rows"},
-           {{rows * local, passes, 1}, {local, 1, 1}}, {},
-           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
+    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, {{rows * local, passes, 1}, {local, 1, 1}},
+           {}, {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
            args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
            group_rows, args.divisor, experts, args.rows_per_expert);
     const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
@@ -145,8 +144,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       [&](const auto&... rules) {
         launch(stream, {&source::quantize_groups, options, "quantize_groups"},
                {{rows * local, passes, 1}, {local, 1, 1}}, submit,
-               {"quantize_groups", variant,
-                fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group), work.bytes, work.flops},
+               {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
+                work.bytes, work.flops},
                args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
                scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
                args.divisor, experts, args.rows_per_expert, rules...);

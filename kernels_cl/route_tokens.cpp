@@ -25,7 +25,8 @@ expert_sort::Lanes lanes_for(std::int64_t tokens, const DeviceCaps& caps) {
 
 std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
   if (!rows.x.present()) return {};
-  if (rows.x.shape[0] != tokens || rows.index.present() || rows.row_ends.present()) return "some of the tokens are quantized";
+  if (rows.x.shape[0] != tokens || rows.index.present() || rows.row_ends.present())
+    return "some of the tokens are quantized";
   if (quantize_groups::has_scale(rows)) return "a scale is of several tokens";
   return rows.zero.present() ? "tokens have zero points" : "";
 }
@@ -40,8 +41,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps
     return fmt::format("{} lanes are more than a work-group of the device has", lanes.count);
   const std::int32_t experts = expert_sort::local_experts(args.sort);
   const std::int32_t words = gating_top_k::team_words(all_experts, spec);
-  const std::size_t needed =
-      gating_top_k::local_bytes(words, lanes.count, lanes.teams) + lanes.local_bytes(experts);
+  const std::size_t needed = gating_top_k::local_bytes(words, lanes.count, lanes.teams) + lanes.local_bytes(experts);
   if (needed > caps.local_mem_bytes)
     return fmt::format("{} bytes of local memory are needed, the device has {}", needed, caps.local_mem_bytes);
   if (expert_sort::scratch_bytes(args.sort.ids.elements(), experts, caps) != 0) return "there are many slots";
@@ -98,8 +98,8 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
 
 OperatorCost cost(const Args& args) {
   OperatorCost all = gating_top_k::cost(args.gating);
-  for (const OperatorCost& step : {expert_sort::cost(args.sort),
-                                   args.tokens.x.present() ? quantize_groups::cost(args.tokens) : OperatorCost()}) {
+  for (const OperatorCost& step :
+       {expert_sort::cost(args.sort), args.tokens.x.present() ? quantize_groups::cost(args.tokens) : OperatorCost()}) {
     all.bytes += step.bytes;
     all.flops += step.flops;
   }

@@ -30,7 +30,8 @@ struct Lanes {
 inline Lanes lanes_for(std::int64_t slots, std::int32_t experts, const Config& config, const DeviceCaps& caps) {
   constexpr std::int32_t team = 32, least = 64;
   if (caps.type == DeviceType::cpu && config.lanes == 0) return {1};
-  const std::int64_t most = std::min<std::int64_t>({1024, static_cast<std::int64_t>(caps.max_work_group_size), slots / 4});
+  const std::int64_t most =
+      std::min<std::int64_t>({1024, static_cast<std::int64_t>(caps.max_work_group_size), slots / 4});
   std::int32_t lanes = config.lanes;
   if (lanes == 0) lanes = std::max(static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint64_t>(most))), least);
   const auto fits = [&] { return Lanes{lanes, lanes / team}.local_bytes(experts) <= caps.local_mem_bytes; };

@@ -45,8 +45,8 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
   return nodes * (dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048);
 }
 
-/// Rows between products are rounded to 16 bits where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element in
-/// bf16, by 2^-12 in f16.
+/// Rows between products are rounded to 16 bits where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element
+/// in bf16, by 2^-12 in f16.
 double tolerance_of_rows(const SessionReport& report, DType dtype) {
   if (dtype == DType::f32) return 0;
   const CodeType type = dtype == DType::bf16 ? CodeType::bf16 : CodeType::f16;

@@ -30,8 +30,8 @@ test::DeviceTensor tensor(StreamView on, const std::vector<std::int32_t>& values
   return {on, DType::i32, shape, {values.begin(), values.end()}};
 }
 
-/// A chain of `make`'s steps, in each of which a rank has top_k rows of `row_bytes` for each of its tokens, as many for every
-/// rank.
+/// A chain of `make`'s steps, in each of which a rank has top_k rows of `row_bytes` for each of its tokens, as many for
+/// every rank.
 template <class Make>
 void measure_exchange(benchmark::State& state, std::int64_t row_bytes, Make make) {
   const std::int64_t ranks = state.range(0), tokens = state.range(1);

@@ -56,8 +56,8 @@ RankStep on_rank(const Communicator& world, const ParallelPlan& plan, const Mode
   MoeWeights own = weights.weights;
   const auto first = own.experts.begin() + place.first_expert;
   own.experts = {first, first + place.local_experts};
-  const auto rank = std::make_shared<Rank>(Rank{{place, plan, model.shape, own, options},
-                                                {world.stream(), model, tokens / world.size(), world.rank()}});
+  const auto rank = std::make_shared<Rank>(
+      Rank{{place, plan, model.shape, own, options}, {world.stream(), model, tokens / world.size(), world.rank()}});
   return [rank] {
     ParallelLayer::Forward args;
     args.x = rank->tokens.x;

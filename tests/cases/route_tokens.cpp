@@ -36,9 +36,9 @@ std::vector<SelfTestResult> self_test_route_tokens(StreamView stream) {
   };
   const bool sorts = same(ids, chosen) && same(row_ends, sort.row_ends) && same(sorted, sort.sorted_slots) &&
                      same(slot_rows, sort.slot_rows);
-  return {{"route_tokens", "slots", "f32[5, 12] top 2", sorts ? 0.0 : 1.0, 0},
-          {"route_tokens", "weights", "f32[5, 12] top 2",
-           relative_error(weights.values(stream), expected_weights), 2e-6}};
+  return {
+      {"route_tokens", "slots", "f32[5, 12] top 2", sorts ? 0.0 : 1.0, 0},
+      {"route_tokens", "weights", "f32[5, 12] top 2", relative_error(weights.values(stream), expected_weights), 2e-6}};
 }
 
 }  // namespace moecl::test

@@ -152,12 +152,12 @@ class QuantizeGroupsTest : public OnEveryDevice {
     if (same(got, expected)) return;
     ASSERT_NEAR(got, expected, exact() ? 0 : 3e-7F * expected);
   }
-  /// One code beside the right one where division is not correctly rounded. Infinity over infinity is a NaN of either sign:
-  /// x86 and NVIDIA differ.
-  void check_code(std::uint8_t got, std::int32_t expected, const Args& args,
-                  bool infinite = false) const {
+  /// One code beside the right one where division is not correctly rounded. Infinity over infinity is a NaN of either
+  /// sign: x86 and NVIDIA differ.
+  void check_code(std::uint8_t got, std::int32_t expected, const Args& args, bool infinite = false) const {
     const int code = is_integer(args.format) ? static_cast<std::int8_t>(got) : got;
-    if (infinite && !is_integer(args.format) && (code ^ expected) == 1 << (minifloat_of(args.format).bits() - 1)) return;
+    if (infinite && !is_integer(args.format) && (code ^ expected) == 1 << (minifloat_of(args.format).bits() - 1))
+      return;
     ASSERT_LE(std::abs(code - expected), exact() ? 0 : 1);
   }
   void check_number(float got, float expected, float scale, const Args& args) const {

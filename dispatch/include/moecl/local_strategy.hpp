@@ -29,8 +29,8 @@ struct Layout {
   std::uint64_t row_ends, sorted_slots, slot_rows, sort_scratch_bytes, sort_scratch, batched_rows;
 };
 
-/// The sort of the slots by expert, which comes first and is the caller's to enqueue, alone or with the choice of experts
-/// (route_tokens).
+/// The sort of the slots by expert, which comes first and is the caller's to enqueue, alone or with the choice of
+/// experts (route_tokens).
 ///
 /// @param ids    Shape: [T, K] i32. @param fault  Shape: [4] i32, see expert_sort
 expert_sort::Args sort_args(const Problem& problem, const Layout& layout, BufferView workspace, TensorView ids,

@@ -6,13 +6,13 @@
 #include <string>
 
 /// From a router's logits to sorted slots, in one launch where there are few tokens, which makes codes of the tokens
-/// beside it: what gating_top_k, expert_sort and quantize_groups give, bit for bit. Where one launch cannot do it, those
-/// run.
+/// beside it: what gating_top_k, expert_sort and quantize_groups give, bit for bit. Where one launch cannot do it,
+/// those run.
 namespace moecl::route_tokens {
 
 struct Args {
   gating_top_k::Args gating;
-  expert_sort::Args sort;  ///< its ids are those of `gating`
+  expert_sort::Args sort;             ///< its ids are those of `gating`
   quantize_groups::Args tokens = {};  ///< optional: absent without x. All rows of x, by a scale for each group of a row
 };
 
