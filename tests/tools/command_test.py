@@ -253,7 +253,7 @@ class Run(CommandTest):
 
     def test_table(self):
         text = self.succeed("run", golden("mixtral-k-equals-e"), "--platform", "Portable")
-        for word in ("mixtral", "Portable", "route_tokens", "forward", "0 host syncs"):
+        for word in ("mixtral", "Portable", "gating_top_k", "forward", "0 host syncs"):
             self.assertIn(word, text)
 
     def test_trace(self):
