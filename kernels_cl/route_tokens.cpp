@@ -61,7 +61,8 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
   const DeviceCaps& caps = stream.device->caps;
   const std::string reason = reject(args, spec, caps);
   require(reason.empty(), "route_tokens: {}", reason);
-  if (!why_apart(args, spec, caps).empty()) {
+  if (const std::string apart = why_apart(args, spec, caps); !apart.empty()) {
+    const Trace::Span span(stream.trace, "route_tokens in several launches: " + apart);
     gating_top_k::enqueue(stream, args.gating, spec, {}, {submit.wait, nullptr});
     if (args.tokens.x.present()) quantize_groups::enqueue(stream, args.tokens);
     return expert_sort::enqueue(stream, args.sort, {}, {{}, submit.done});

@@ -273,6 +273,13 @@ class Run(CommandTest):
             self.assertEqual(kernels.count(kernel["name"]), sum(other["count"] for other in summary["kernels"]
                                                                 if other["name"] == kernel["name"]))
 
+    def test_trace_says_why_routing_takes_several_launches(self):
+        trace = self.folder / "trace.json"
+        for tokens, reasons in (16, []), (17, ["route_tokens in several launches: 17 tokens are not 1 to 16"]):
+            self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace)
+            spans = [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "span"]
+            self.assertEqual([name for name in spans if name.startswith("route_tokens")], reasons)
+
     def test_shards(self):
         case = golden("qwen3-moe-odd129-nonorm")
         shutil.copy(case / "config.json", self.folder)

@@ -7,7 +7,7 @@
 
 /// From a router's logits to sorted slots, in one launch where there are few tokens, which makes codes of the tokens
 /// beside it: what gating_top_k, expert_sort and quantize_groups give, bit for bit. Where one launch cannot do it,
-/// those run.
+/// those run, in a span of the trace that says why.
 namespace moecl::route_tokens {
 
 struct Args {
