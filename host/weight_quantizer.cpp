@@ -1,9 +1,9 @@
 #include "host/weight_quantizer.hpp"
 
 #include <moecl/bf16.hpp>
+#include <moecl/code_numbers.hpp>
 #include <moecl/e8m0.hpp>
 #include <moecl/f16.hpp>
-#include <moecl/fp4.hpp>
 #include <moecl/fp8.hpp>
 
 #include <algorithm>
@@ -27,21 +27,6 @@ float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
   std::uint16_t half;
   std::memcpy(&half, at, sizeof(half));
   return matrix.dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
-Minifloat minifloat_of(CodeType type) {
-  switch (type) {
-    case CodeType::f8_e5m2:
-      return fp8_e5m2;
-    case CodeType::f6_e2m3:
-      return {2, 3, 0, 0x1f};
-    case CodeType::f6_e3m2:
-      return {3, 2, -2, 0x1f};
-    case CodeType::f4_e2m1:
-      return fp4_e2m1;
-    default:
-      return fp8_e4m3fn;
-  }
 }
 
 /// Code numbers of one group and what they are multiplied by.
