@@ -31,7 +31,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     sources[item] =
         item < tile.rows.count ? (int)source_row(tile.rows.first + item, a_index, index_divisor, a_rows) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
-  const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k);
+  const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k, GATED);
   const int column = tile.first_panel * PANEL + warp * 16 + LANE_COLUMN(lane), row = lane % 4 * 2;
 
   Sum sums[2][TILES_N][4];  // [tile][rows][parity * 2 + which of its rows]
