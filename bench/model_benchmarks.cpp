@@ -85,7 +85,7 @@ void trace_kernels(benchmark::State& state, LayerForward& layer) {
   std::set<std::string> variants;
   for (const WorkSummary& row : trace.summary()) {
     state.counters["us:" + row.name] += benchmark::Counter(row.total_us);
-    if (row.name == "grouped_gemm") variants.insert(row.variant);
+    if (row.name == "grouped_gemm" || row.name == "fused_moe") variants.insert(row.variant);
   }
   trace.clear();
   state.SetLabel(fmt::format("{}", fmt::join(variants, ",")));

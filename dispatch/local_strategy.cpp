@@ -1,4 +1,3 @@
-#include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/local_strategy.hpp>
@@ -53,8 +52,8 @@ Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& lay
   return dispatched;
 }
 
-void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
-             TensorView out, Submit submit) {
+combine::Args combine_args(const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
+                           TensorView out) {
   combine::Args args;
   args.rows = expert_rows;
   args.slot_rows = dispatched.slot_rows;
@@ -62,7 +61,12 @@ void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_
   args.shared = finalize.shared;
   args.shared_gate = finalize.shared_gate;
   args.out = out;
-  combine::enqueue(stream, args, {}, submit);
+  return args;
+}
+
+void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
+             TensorView out, Submit submit) {
+  combine::enqueue(stream, combine_args(dispatched, expert_rows, finalize, out), {}, submit);
 }
 
 }  // namespace moecl::local_strategy

@@ -27,6 +27,8 @@ class DenseProduct {
   /// @param rows  scratch of the product, for where it cannot. Shape: [T, N] f32
   void enqueue_activated(StreamView stream, const ProductRows& a, const Activation& activation, TensorView rows,
                          TensorView activated) const;
+  /// The product that `enqueue` enqueues; only where `takes_codes`: CLBlast's is none of grouped_gemm.
+  grouped_gemm::Args product(const ProductRows& a, TensorView out) const;
   bool takes_codes() const noexcept { return packed_.present(); }
   /// How rows that only this product reads are best stored.
   DType row_dtype(const DeviceCaps& caps) const {
@@ -37,8 +39,6 @@ class DenseProduct {
   std::string format() const { return row_major_.present() ? name(row_major_.dtype) : packed_.format(); }
 
  private:
-  grouped_gemm::Args product(const ProductRows& a, TensorView out) const;
-
   DType dtype_ = DType::f32;
   DeviceWeights packed_;  ///< present: grouped_gemm with one expert
   Buffer memory_;

@@ -66,6 +66,25 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
       input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
+grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+                                       const RoutedRows& rows, const ProductRows& a, bool dispatched,
+                                       TensorView out) const {
+  grouped_gemm::Args args;
+  args.a = a.rows;
+  args.a_scale = a.scale;
+  args.a_group = a.group;
+  if (dispatched) {
+    args.a_index = rows.index;
+    args.index_divisor = rows.index_divisor;
+  }
+  (segment.*weights).multiply(args);
+  args.first_expert = segment.first_expert;
+  args.row_ends = rows.row_ends;
+  args.rows_per_expert = rows.rows_per_expert;
+  args.out = out;
+  return args;
+}
+
 bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
                       DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
                       TensorView activated) const {
@@ -77,19 +96,7 @@ bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRo
   }
   bool fused = false;
   for (const ExpertSegment& segment : segments_) {
-    grouped_gemm::Args args;
-    args.a = a.rows;
-    args.a_scale = a.scale;
-    args.a_group = a.group;
-    if (dispatched) {
-      args.a_index = rows.index;
-      args.index_divisor = rows.index_divisor;
-    }
-    (segment.*weights).multiply(args);
-    args.first_expert = segment.first_expert;
-    args.row_ends = rows.row_ends;
-    args.rows_per_expert = rows.rows_per_expert;
-    args.out = out;
+    grouped_gemm::Args args = product_of(segment, weights, rows, a, dispatched, out);
     fused = activated.present() && grouped_gemm::fuses_activation(args, shape_.activation, {}, stream.device->caps);
     if (fused) {
       args.activation = shape_.activation;
@@ -127,6 +134,18 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   const ProductRows down_in = activated_quant_.run(stream, activated, valid, layout.activated, workspace);
   product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down, {});
   return down;
+}
+
+std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
+                                                   BufferView workspace) const {
+  if (segments_.size() != 1 || input_quant_.present() || activated_quant_.present()) return std::nullopt;
+  const TensorView activated =
+      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
+  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+  Products both{product_of(segments_.front(), &ExpertSegment::gate_up, rows, rows.x, true, activated),
+                product_of(segments_.front(), &ExpertSegment::down, rows, activated, false, down)};
+  both.gate_up.activation = shape_.activation;
+  return both;
 }
 
 std::uint64_t Experts::weight_bytes() const noexcept {

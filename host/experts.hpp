@@ -46,6 +46,13 @@ class Experts {
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
+  /// What `run` enqueues where it is two products and nothing else: plain rows, weights in one segment, and an
+  /// activation that the first can apply.
+  struct Products {
+    grouped_gemm::Args gate_up, down;
+  };
+  std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
+
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;
@@ -57,6 +64,9 @@ class Experts {
   bool product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
                DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
                TensorView activated) const;
+
+  grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+                                const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
 
   std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
 

@@ -1,3 +1,4 @@
+#include <moecl/fused_moe.hpp>
 #include <moecl/local_strategy.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/route_tokens.hpp>
@@ -12,6 +13,8 @@
 
 namespace moecl {
 namespace {
+
+struct ChunkLayout;
 
 /// Chunks that are too short give experts few rows, and read their weights again.
 std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
@@ -36,6 +39,8 @@ struct MoeLayer::State : LayerParts {
     return problem;
   }
   void choose_chunk();
+  bool run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout, const gating_top_k::Args& choice,
+                 const expert_sort::Args& sort, Submit submit) const;
   void run_chunk(StreamView stream, const Forward& args, Submit submit) const;
 };
 
@@ -49,6 +54,7 @@ struct ChunkLayout {
   local_strategy::Layout strategy;
   Experts::Layout experts;
   SharedExperts::Layout shared;
+  std::uint64_t fused_bytes, fused;
 
   ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem)
       : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
@@ -58,7 +64,9 @@ struct ChunkLayout {
         strategy(workspace, problem, parts.device->caps),
         experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
                 problem.rows()),
-        shared(workspace, parts.shared, problem.tokens) {}
+        shared(workspace, parts.shared, problem.tokens),
+        fused_bytes(fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps)),
+        fused(workspace.add(fused_bytes)) {}
 };
 
 /// The caller's tensor where there is one, else a range of the workspace.
@@ -112,6 +120,34 @@ std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   return ChunkLayout(*state_, state_->problem(chunk)).workspace.total_bytes();
 }
 
+/// All of it in one launch, and shared experts before it.
+/// @return  false: that cannot be, nothing was enqueued
+bool MoeLayer::State::run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
+                                const gating_top_k::Args& choice, const expert_sort::Args& sort, Submit submit) const {
+  const local_strategy::Problem routing = problem(args.x.shape[0]);
+  if (routing.tokens > fused_moe::worthwhile_tokens || !router.takes_codes() || routing.rows_per_expert != 0 ||
+      shape.router.weight_on_input || args.routed_out.present())
+    return false;
+  const local_strategy::Dispatched dispatched =
+      local_strategy::dispatch(stream, routing, layout.strategy, args.workspace, args.x, sort);
+  const std::optional<Experts::Products> products = experts.products(dispatched.rows, layout.experts, args.workspace);
+  if (!products) return false;
+  fused_moe::Args steps{
+      router.product(args.x, choice.logits),
+      choice,
+      products->gate_up,
+      products->down,
+      local_strategy::combine_args(dispatched, products->down.out, {choice.weights, {}, {}}, args.out),
+      args.fault,
+      args.workspace.slice(layout.fused, layout.fused_bytes)};
+  if (!fused_moe::why_apart(steps, shape.router, {}, device->caps).empty()) return false;
+  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, args.workspace);
+  steps.combine.shared = shared_part.rows;
+  steps.combine.shared_gate = shared_part.gate_logits;
+  fused_moe::enqueue(stream, steps, shape.router, {}, submit);
+  return true;
+}
+
 void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t top_k = shape.router.top_k;
@@ -124,8 +160,10 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
                    ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k),
                    weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights, DType::f32,
                                       tokens, top_k);
-  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits);
+  const gating_top_k::Args choice = gating(logits, args.finished, ids, weights);
   const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
+  if (!chosen && run_fused(stream, args, layout, choice, sort, submit)) return;
+  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits);
   // Where the rows are the tokens as they came, their codes are made beside the choice.
   std::optional<RowQuant::Step> codes;
   if (chosen) {
@@ -133,9 +171,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   } else {
     if (routing.rows_per_expert == 0 && !shape.router.weight_on_input)
       codes = experts.token_codes(args.x, layout.experts, workspace);
-    route_tokens::enqueue(
-        stream, {gating(logits, args.finished, ids, weights), sort, codes ? codes->args : quantize_groups::Args()},
-        shape.router);
+    route_tokens::enqueue(stream, {choice, sort, codes ? codes->args : quantize_groups::Args()}, shape.router);
   }
   const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
   local_strategy::Dispatched dispatched =

@@ -33,6 +33,8 @@ std::string describe(const FaultWord& word) {
                          word.index, word.value);
     case FaultCode::peer_late:
       return fmt::format("rank {} did not signal step {} of the exchange in time", word.index, word.value);
+    case FaultCode::group_late:
+      return fmt::format("work-group {} of a launch did not come to the others in time", word.index);
   }
   return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
 }

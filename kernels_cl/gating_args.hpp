@@ -19,8 +19,11 @@ inline std::int32_t team_words(std::int64_t experts, const RouterSpec& spec) {
       (experts + 31) / 16 * 16 + (spec.top_k + 15) / 16 * 16 + (spec.kept_groups < spec.groups ? spec.groups : 1);
   return static_cast<std::int32_t>((experts + 3) / 4 + (halves + 1) / 2);
 }
+inline LocalMemory words_memory(std::int32_t words, std::int32_t teams) {
+  return {static_cast<std::size_t>(words) * static_cast<std::size_t>(teams) * sizeof(std::uint64_t)};
+}
 inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int32_t teams) {
-  return static_cast<std::size_t>(words) * static_cast<std::size_t>(teams) * sizeof(std::uint64_t) +
+  return words_memory(words, teams).size_bytes +
          static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
 }
 
@@ -29,17 +32,16 @@ inline std::string options(const Args& args) {
          dtype_option("WEIGHT_DTYPE", args.weights);
 }
 
-/// GATING_ARGS for a work-group of `teams`.
-inline auto kernel_args(const Args& args, const RouterSpec& spec, std::int32_t teams) {
+/// GATING_ARGS.
+inline auto kernel_args(const Args& args, const RouterSpec& spec) {
   const auto experts = static_cast<std::int32_t>(args.logits.shape[1]);
-  const std::int32_t words = team_words(experts, spec);
-  return std::tuple(
-      args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores, args.logits.stride[0],
-      args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], experts, spec.top_k,
-      static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order), spec.groups, spec.kept_groups,
-      static_cast<std::int32_t>(spec.group_score), std::int32_t{spec.renormalise}, spec.renormalise_epsilon,
-      spec.renormalise_minimum, spec.scaling_factor, 2 * spec.mixer_jitter, args.finished_id.value_or(experts), words,
-      LocalMemory{static_cast<std::size_t>(words) * static_cast<std::size_t>(teams) * sizeof(std::uint64_t)});
+  return std::tuple(args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores,
+                    args.logits.stride[0], args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], experts,
+                    spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order),
+                    spec.groups, spec.kept_groups, static_cast<std::int32_t>(spec.group_score),
+                    std::int32_t{spec.renormalise}, spec.renormalise_epsilon, spec.renormalise_minimum,
+                    spec.scaling_factor, 2 * spec.mixer_jitter, args.finished_id.value_or(experts),
+                    team_words(experts, spec));
 }
 
 }  // namespace moecl::gating_top_k

@@ -1,7 +1,8 @@
 // Expert gating. One work-group, of one team, a token.
 #include "kernels_cl/lib/choose_experts.clh"
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(GATING_ARGS) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(GATING_ARGS,
+                                                                              __local ulong* words) {
   __local float scratch[LANES];
   __local ulong best_scratch[LANES];
   const Scratch of_group = {scratch, best_scratch, words};

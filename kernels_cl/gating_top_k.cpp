@@ -79,7 +79,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
                 fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
                of_gating...);
       },
-      kernel_args(args, spec, 1));
+      std::tuple_cat(kernel_args(args, spec), std::tuple(words_memory(team_words(args.logits.shape[1], spec), 1))));
 }
 
 OperatorCost cost(const Args& args) {

@@ -135,15 +135,20 @@ std::int64_t output_width(const Args& args) {
   return args.activation && args.activation->gated ? args.weights.n / 2 : args.weights.n;
 }
 
-std::string reject_fusion(const Args& args, const Activation& activation, const Kernel& kernel,
-                          const DeviceCaps& caps) {
+std::string reject_activation(const Args& args, const Activation& activation) {
   if (std::string reason = activation.reject(); !reason.empty()) return reason;
-  if (!kernel.activates) return fmt::format("variant {}: has no activation", kernel.variant.name);
   if (activation.interleaved || (activation.gated && args.weights.n % (2 * PackedWeights::panel_columns) != 0))
     return fmt::format("activation: expected gate and up of whole panels of {} columns each, got N = {}{}",
                        PackedWeights::panel_columns, args.weights.n, activation.interleaved ? ", interleaved" : "");
   if (args.k_ends.present() || args.out.dtype == DType::i32)
     return "activation: expected neither k_ends nor an i32 out";
+  return {};
+}
+
+std::string reject_fusion(const Args& args, const Activation& activation, const Kernel& kernel,
+                          const DeviceCaps& caps) {
+  if (std::string reason = reject_activation(args, activation); !reason.empty()) return reason;
+  if (!kernel.activates) return fmt::format("variant {}: has no activation", kernel.variant.name);
   if (const std::uint64_t needed = local_bytes(kernel, activation.gated); needed > caps.static_local_mem_bytes)
     return fmt::format("activation: needs {} bytes of local memory, the device has {}", needed,
                        caps.static_local_mem_bytes);
@@ -246,7 +251,7 @@ bool fuses_activation(const Args& args, const Activation& activation, const Conf
   return kernel != nullptr && reject_fusion(args, activation, *kernel, caps).empty();
 }
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject_operands(const Args& args) {
   if (std::string reason = args.weights.reject(); !reason.empty()) return reason;
   const bool i8 = sums_integers(args);
   const std::int64_t n = output_width(args), k = args.weights.k;
@@ -261,6 +266,11 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (i8 && k > i8_max_k(args.a_zero_point))
     return fmt::format("weights: i8 sums over K = {} can overflow int32; at most {}", k, i8_max_k(args.a_zero_point));
   if (std::string reason = reject_epilogue(args); !reason.empty()) return reason;
+  return args.activation ? reject_activation(args, *args.activation) : std::string();
+}
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (std::string reason = reject_operands(args); !reason.empty()) return reason;
   const std::string variant = select(args, config, caps);
   const Kernel* kernel = find(variant);
   if (kernel == nullptr) return fmt::format("variant: there is no '{}'", variant);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include "runtime/kernel.hpp"
@@ -15,6 +16,9 @@ extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_gem
 }
 
 namespace moecl::grouped_gemm {
+
+/// What `reject` says of the operands, whatever the variant.
+std::string reject_operands(const Args& args);
 
 /// What the dot products of a CPU multiply: scales for groups of K stand in runs of it.
 inline bool has_runs_of_groups(const Args& args) {

@@ -8,7 +8,7 @@
 
 // All work-groups pass all barriers: what is another's to do is nothing to be done.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
-    GATING_ARGS, int tokens, SLOTS_ARGS, SORTED_ARGS
+    GATING_ARGS, __local ulong* words, int tokens, SLOTS_ARGS, SORTED_ARGS
 #if QUANTIZES
     , const __global STORAGE(X_DTYPE) * x, ulong x_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
     __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, long x_stride, long q_stride, long scale_stride, int width,

@@ -84,8 +84,11 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
         },
         all_args);
   };
-  const auto routing = std::tuple_cat(gating_top_k::kernel_args(args.gating, spec, lanes.teams), std::tuple(tokens),
-                                      expert_sort::slots_args(args.sort, lanes), expert_sort::sorted_args(args.sort));
+  const auto routing = std::tuple_cat(
+      gating_top_k::kernel_args(args.gating, spec),
+      std::tuple(gating_top_k::words_memory(gating_top_k::team_words(args.gating.logits.shape[1], spec), lanes.teams),
+                 tokens),
+      expert_sort::slots_args(args.sort, lanes), expert_sort::sorted_args(args.sort));
   const quantize_groups::Args& rows = args.tokens;
   if (!rows.x.present()) return run(lanes.options() + shuffle_option(lanes.count, caps) + " -DQUANTIZES=0", 1, routing);
   const std::int64_t group = quantize_groups::group_of(rows), groups = quantize_groups::groups_of(rows);

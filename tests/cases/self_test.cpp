@@ -21,6 +21,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_quantized_weights,
            self_test_gated_activation,
            self_test_combine,
+           self_test_fused_moe,
            self_test_window_slots,
            self_test_physical_experts,
            self_test_npu_routing,

@@ -18,6 +18,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream);
 
 std::vector<SelfTestResult> self_test_gating_top_k(StreamView stream);
 std::vector<SelfTestResult> self_test_expert_sort(StreamView stream);
+std::vector<SelfTestResult> self_test_fused_moe(StreamView stream);
 std::vector<SelfTestResult> self_test_route_tokens(StreamView stream);
 std::vector<SelfTestResult> self_test_gather_rows(StreamView stream);
 std::vector<SelfTestResult> self_test_quantize_rows(StreamView stream);

@@ -14,7 +14,7 @@ CASES = {
     "deepseek-v3-e32k8-g8": ("deepseek_v3", 0, 96, 20, 32, 8),
     "qwen3-moe-layer1-e32k8": ("qwen3_moe", 1, 72, 20, 32, 8),
 }
-OPERATORS = {"combine", "quantize_rows", "expert_sort", "gated_activation", "gather_rows", "gating_top_k", "grouped_gemm",
+OPERATORS = {"combine", "fused_moe", "quantize_rows", "expert_sort", "gated_activation", "gather_rows", "gating_top_k", "grouped_gemm",
              "physical_experts", "route_tokens", "window_slots"}
 
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <moecl/combine.hpp>
 #include <moecl/device.hpp>
 #include <moecl/expert_sort.hpp>
 #include <moecl/routed_rows.hpp>
@@ -54,7 +55,10 @@ struct Finalize {
   TensorView shared_gate;  ///< optional. Shape: [T, 1] f32 logits
 };
 
-/// out[t] = weighted sum of the token's expert rows, plus the shared part. Async: one kernel.
+/// out[t] = weighted sum of the token's expert rows, plus the shared part.
+combine::Args combine_args(const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
+                           TensorView out);
+/// Async: one kernel.
 void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
              TensorView out, Submit submit = {});
 

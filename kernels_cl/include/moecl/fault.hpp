@@ -22,7 +22,8 @@ enum class FaultCode : std::int32_t {
   expert_repeated,         ///< index: slot, value: the id, which the token has in an earlier column too
   mask_not_a_prefix,       ///< index: token, value: its mask; active tokens must come first
   other_call,              ///< index: place in a window, value: what came there; a combine got another dispatch's info
-  peer_late                ///< index: rank, value: the step that it did not signal in time
+  peer_late,               ///< index: rank, value: the step that it did not signal in time
+  group_late               ///< index: work-group of a launch whose groups wait for each other, and which did not come
 };
 
 struct FaultWord {

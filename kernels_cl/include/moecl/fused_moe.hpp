@@ -1,0 +1,55 @@
+#pragma once
+#include <moecl/combine.hpp>
+#include <moecl/gating_top_k.hpp>
+#include <moecl/grouped_gemm.hpp>
+
+#include <string>
+#include <vector>
+
+/// The layer of few tokens in one launch: router, choice, sort, the experts' two products with the activation between
+/// them, and the weighted sum. Its work-groups are resident together and wait for each other between the steps.
+///
+/// Sums of each product are f32 and in a fixed order, so results are bitwise reproducible, and a token's do not depend
+/// on the other tokens up to 16, 32 or 64 of them; logits are summed in slices of K, in another order than
+/// grouped_gemm's. Source: vLLM's fused_moe, with the router
+namespace moecl::fused_moe {
+
+/// The steps as they would be enqueued one after the other. The slots are sorted within the launch: index, row ends and
+/// slot rows of the products and the sum are as for the steps, but not read.
+struct Args {
+  grouped_gemm::Args router;   ///< of all tokens [T, H] f16 or bf16 to the logits [T, E] f32
+  gating_top_k::Args gating;   ///< of those logits
+  grouped_gemm::Args gate_up;  ///< of the same tokens, with its activation; out: [T * K, I] of their type
+  grouped_gemm::Args down;     ///< of what gate_up gives, to f32 rows [T * K, H]
+  combine::Args combine;       ///< of what down gives, by the gating's weights
+  TensorView fault;            ///< optional in/out. Shape: [4] i32, see fault.hpp
+  BufferView scratch;          ///< at least scratch_bytes; contents undefined before and after
+};
+
+struct Config {
+  std::string variant;              ///< empty: the choice of `select`
+  std::int32_t patience = 1 << 21;  ///< looks for a work-group until it is late, about a microsecond each
+  std::int32_t groups = 0;          ///< work-groups; 0: as many as are resident together
+};
+
+/// Units: bytes. Of the tokens, hidden columns and experts of the router's product.
+std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, const Config& config,
+                            const DeviceCaps& caps);
+
+/// nv_sm80, on NVIDIA's tensor cores; t0, of one work-item, where float vectors are wide: for tests, never chosen.
+const std::vector<grouped_gemm::Variant>& variants();
+
+/// Up to so many tokens one launch was measured to be faster than several (bench/README.md).
+inline constexpr std::int64_t worthwhile_tokens = 16;
+
+/// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, rows and weights f16 or bf16
+/// of one type and all experts in one buffer, on NVIDIA's tensor cores.
+std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
+/// Async:  one kernel. Where a work-group does not come in time (other kernels keep it from the device), `out` becomes
+///         NaN and the fault word says group_late. Empty: T == 0 enqueues nothing
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config = {},
+             Submit submit = {});
+OperatorCost cost(const Args& args);
+
+}  // namespace moecl::fused_moe

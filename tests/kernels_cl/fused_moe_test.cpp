@@ -1,0 +1,175 @@
+#include "tests/cases/fused_moe.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/fault.hpp>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+namespace {
+
+class FusedMoeTest : public OnEveryDevice {
+ protected:
+  std::string why_apart(const FusedMoeOperands& layer, const fused_moe::Config& config) const {
+    return fused_moe::why_apart(layer.args, layer.router, config, device().caps());
+  }
+  bool has_variant() const {
+    return device().caps().preferred_float_width >= 4 || device().caps().nv_compute_capability >= 80;
+  }
+  /// The one that runs here.
+  fused_moe::Config variant() const { return {device().caps().nv_compute_capability >= 80 ? "nv_sm80" : "t0"}; }
+  /// With every variant that the device takes.
+  void check(const FusedMoeCase& shape) const {
+    SCOPED_TRACE(shape.describe());
+
+    const FusedMoeTruth truth = fused_moe_truth(shape);
+    int ran = 0;
+    for (const grouped_gemm::Variant& variant : fused_moe::variants()) {
+      SCOPED_TRACE(variant.name);
+      const fused_moe::Config config{variant.name};
+      const FusedMoeOperands layer(device().stream, shape, config);
+      if (!why_apart(layer, config).empty()) continue;
+      const std::uint64_t before = device().context->counters().kernels_launched;
+      fused_moe::enqueue(device().stream, layer.args, layer.router, config);
+      EXPECT_EQ(device().context->counters().kernels_launched - before, shape.tokens == 0 ? 0U : 1U);
+      if (shape.tokens != 0) {
+        EXPECT_EQ(layer.values(layer.ids), std::vector<double>(truth.ids.begin(), truth.ids.end()));
+        EXPECT_EQ(layer.values(layer.fault), std::vector<double>(4));
+      }
+      EXPECT_LE(relative_error(layer.values(layer.out), truth.out), 0x1p-9);
+      ++ran;
+    }
+    EXPECT_EQ(ran, has_variant() ? 1 : 0);
+  }
+};
+MOECL_ON_EVERY_DEVICE(FusedMoeTest);
+
+TEST_P(FusedMoeTest, TakesEveryNumberOfTokensUpTo64) {
+  for (const std::int64_t tokens : {5, 0, 1, 2, 4, 5, 16, 17, 33, 64}) check({tokens, 64, 64, 8, 2});
+}
+
+TEST_P(FusedMoeTest, TakesOddMatricesAndBiases) {
+  check({3, 40, 64, 5, 5, DType::bf16, true});
+  check({6, 328, 192, 130, 3, DType::f16, true, true});
+  check({9, 72, 128, 1, 1, DType::bf16, false, true});
+}
+
+TEST_P(FusedMoeTest, TakesEveryActivation) {
+  Activation oai{ActivationFunction::swigluoai};
+  oai.gate_is_right = true;
+  Activation ungated{ActivationFunction::relu2};
+  ungated.gated = false;
+  check({4, 64, 64, 6, 2, DType::bf16, true, false, oai});
+  check({4, 64, 72, 6, 2, DType::bf16, true, false, ungated});
+  check({4, 64, 64, 6, 2, DType::f16, false, false, {ActivationFunction::gelu_tanh}});
+}
+
+TEST_P(FusedMoeTest, AlwaysGivesTheSameBits) {
+  if (!has_variant()) return;  // TakesEveryNumberOfTokensUpTo64 has seen that
+  const FusedMoeOperands layer(device().stream, {7, 328, 128, 20, 4}, variant());
+  std::vector<double> first;
+  for (int run = 0; run < 3; ++run) {
+    fused_moe::enqueue(device().stream, layer.args, layer.router, variant());
+    if (run == 0) first = layer.values(layer.out);
+    EXPECT_EQ(layer.values(layer.out), first);
+  }
+}
+
+TEST_P(FusedMoeTest, MoreWorkGroupsThanAreResidentAreAFault) {
+  if (!has_variant()) return;
+  fused_moe::Config config = variant();
+  config.patience = 50;
+  config.groups = 4096;
+  const FusedMoeOperands layer(device().stream, {5, 64, 64, 8, 2}, config);
+  fused_moe::enqueue(device().stream, layer.args, layer.router, config);
+  EXPECT_EQ(layer.values(layer.fault)[0], static_cast<double>(FaultCode::group_late));
+  for (const double value : layer.values(layer.out)) EXPECT_TRUE(std::isnan(value));
+}
+
+/// Decisions, which need no such device.
+class FusedMoeChoiceTest : public FusedMoeTest {
+ protected:
+  DeviceCaps h200() const {
+    DeviceCaps caps = device().caps();
+    caps.nv_compute_capability = 90;
+    caps.compute_units = 132;
+    caps.max_work_group_size = 1024;
+    caps.static_local_mem_bytes = 227 << 10;
+    return caps;
+  }
+  std::string why_apart(const FusedMoeOperands& layer) const {
+    return fused_moe::why_apart(layer.args, layer.router, {}, h200());
+  }
+};
+MOECL_ON_EVERY_DEVICE(FusedMoeChoiceTest);
+
+TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
+  const FusedMoeCase shape{5, 64, 64, 8, 2};
+  const FusedMoeOperands layer(device().stream, shape, {});
+  EXPECT_EQ(why_apart(layer), "");
+  const auto refused = [&](const auto& change) {
+    FusedMoeOperands changed(device().stream, shape, {});
+    change(changed.args);
+    return why_apart(changed);
+  };
+  using Args = fused_moe::Args;
+  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {65, 64, 64, 8, 2}, {})),
+              testing::HasSubstr("65 tokens are more than 64"));
+  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {5, 64, 64, 8, 2, DType::f32}, {})),
+              testing::HasSubstr("rows are f32"));
+  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {5, 64, 20, 8, 2}, {})),
+              testing::HasSubstr("gate_up: activation: expected gate and up of whole panels"));
+  EXPECT_THAT(refused([](Args& args) { args.down.rows_per_expert = 5; }), testing::HasSubstr("batched"));
+  EXPECT_THAT(refused([](Args& args) { args.gate_up.activation.reset(); }), testing::HasSubstr("not activated"));
+  EXPECT_THAT(refused([](Args& args) { args.gating.logits.shape[1] = 9; }), testing::HasSubstr("not all experts"));
+  EXPECT_THAT(refused([](Args& args) { args.gating.ids.shape[1] = 500; }),
+              testing::HasSubstr("2500 slots are more than 2048"));
+  EXPECT_THAT(refused([](Args& args) { args.combine.skip_zero_weights = true; }),
+              testing::HasSubstr("the sum has more"));
+  EXPECT_THAT(refused([](Args& args) { args.combine.out.shape[1] = 63; }), testing::HasSubstr("combine: "));
+  const auto on = [&](const DeviceCaps& caps, const fused_moe::Config& config) {
+    return fused_moe::why_apart(layer.args, layer.router, config, caps);
+  };
+  DeviceCaps other = h200();
+  EXPECT_THAT(on(other, {"other"}), testing::HasSubstr("there is no variant 'other'"));
+  other.static_local_mem_bytes = 48 << 10;
+  EXPECT_THAT(on(other, {}), testing::HasSubstr("bytes of local memory are needed"));
+  other.nv_compute_capability = 75;
+  EXPECT_THAT(on(other, {}), testing::HasSubstr("no NVIDIA GPU"));
+  other.preferred_float_width = 1;
+  EXPECT_THAT(on(other, {"t0"}), testing::HasSubstr("at least 4 lanes"));
+}
+
+TEST_P(FusedMoeChoiceTest, RejectsStepsThatAreNotOfOneLayer) {
+  const FusedMoeCase shape{5, 64, 64, 8, 2};
+  const FusedMoeOperands other(device().stream, shape, variant());
+  const auto reason = [&](const auto& change) -> std::string {
+    FusedMoeOperands layer(device().stream, shape, variant());
+    change(layer.args);
+    try {
+      fused_moe::enqueue(device().stream, layer.args, layer.router, variant());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  using Args = fused_moe::Args;
+  if (!has_variant()) {
+    EXPECT_THAT(reason([](Args&) {}), testing::HasSubstr("at least 4 lanes"));
+    return;
+  }
+  EXPECT_THAT(reason([&](Args& args) { args.router.a = other.args.router.a; }), testing::HasSubstr("other tokens"));
+  EXPECT_THAT(reason([&](Args& args) { args.gating.logits = other.args.gating.logits; }),
+              testing::HasSubstr("not the router's"));
+  EXPECT_THAT(reason([&](Args& args) { args.down.a = other.args.down.a; }), testing::HasSubstr("of other rows"));
+  EXPECT_THAT(reason([&](Args& args) { args.combine.rows = other.args.combine.rows; }),
+              testing::HasSubstr("other rows or weights"));
+  EXPECT_THAT(reason([&](Args& args) { args.scratch.size_bytes = 8; }), testing::HasSubstr("scratch: "));
+}
+
+}  // namespace
+}  // namespace moecl::test
