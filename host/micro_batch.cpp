@@ -9,12 +9,6 @@
 namespace moecl {
 namespace {
 
-TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows,
-                    std::int64_t columns) {
-  return given.present() ? given
-                         : TensorView(workspace.slice(offset, f32_bytes(rows, columns)), dtype, {rows, columns});
-}
-
 /// `rows` of every rank of the group, one after the other. @param mine  of this rank's share of them
 void gather_shares(Communicator& ranks, const TensorView& mine, const TensorView& rows) {
   std::vector<std::uint64_t> bytes;

@@ -8,6 +8,7 @@
 
 #include "host/forward_args.hpp"
 #include "host/layer_parts.hpp"
+#include "host/scratch.hpp"
 #include "host/weighted_input.hpp"
 #include "runtime/check.hpp"
 
@@ -68,14 +69,6 @@ struct ChunkLayout {
         fused_bytes(fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps)),
         fused(workspace.add(fused_bytes)) {}
 };
-
-/// The caller's tensor where there is one, else a range of the workspace.
-TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows,
-                    std::int64_t columns) {
-  if (given.present()) return given;
-  return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype,
-                    {rows, columns});
-}
 
 TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
   return view.present() ? view.rows(first, count) : view;

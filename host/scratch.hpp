@@ -21,4 +21,10 @@ inline TensorView narrow_rows(BufferView workspace, std::uint64_t offset, DType 
                     {rows, columns});
 }
 
+/// The caller's tensor where there is one, else such rows.
+inline TensorView given_or(const TensorView& given, BufferView workspace, std::uint64_t offset, DType dtype,
+                           std::int64_t rows, std::int64_t columns) {
+  return given.present() ? given : narrow_rows(workspace, offset, dtype, rows, columns);
+}
+
 }  // namespace moecl

@@ -2,6 +2,8 @@
 // How every operator is run: outputs checked against `infer`, the composition checked, tails filled, steps enqueued.
 #include <moecl/error.hpp>
 
+#include <type_traits>
+
 #include "host/npu/describe.hpp"
 #include "host/npu/steps.hpp"
 
@@ -36,8 +38,12 @@ auto named(const char* name, Body body) {
   }
 }
 
-template <class Args, class Compose>
-std::uint64_t measure(const Args& args, const DeviceCaps& caps, Compose compose) {
+/// Runs the steps of an operator.
+template <class Args>
+using Composition = std::type_identity_t<void (*)(Steps& steps, const Args& args)>;
+
+template <class Args>
+std::uint64_t measure(const Args& args, const DeviceCaps& caps, Composition<Args> compose) {
   return named(Describe<Args>::name, [&] {
     Steps checking(caps, Validation::strict, {});
     compose(checking, args);
@@ -71,8 +77,8 @@ void enqueue_call(StreamView stream, const Args& args, const Call& how, Compose 
   if (how.submit.done != nullptr) enqueue_marker(stream, {{}, how.submit.done});
 }
 
-template <class Args, class Compose>
-void call(StreamView stream, const Args& args, const Call& how, Compose compose) {
+template <class Args>
+void call(StreamView stream, const Args& args, const Call& how, Composition<Args> compose) {
   named(Describe<Args>::name, [&] {
     check_call(stream.device->caps, args, how, compose);
     enqueue_call(stream, args, how, compose);

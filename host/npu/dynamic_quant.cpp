@@ -9,7 +9,7 @@ namespace {
 
 /// Sets y and scale.
 template <class Args>
-void infer_codes(Args& args) {
+void infer_row_codes(Args& args) {
   require(args.x.rank >= 2 && is_activation_dtype(args.x.dtype), "x: expected [..., H] of f16, bf16 or f32, got {}",
           args.x.describe());
   std::vector<std::int64_t> shape = shape_of(args.x);
@@ -27,7 +27,7 @@ void infer_codes(Args& args) {
 }
 
 template <class Args>
-quantize_rows::Args kernel_of(const Args& args) {
+quantize_rows::Args row_kernel_of(const Args& args) {
   quantize_rows::Args kernel;
   kernel.x = as_rows(args.x);
   kernel.q = as_rows(args.y);
@@ -68,12 +68,12 @@ quantize_rows::Rounding rule_of(DynamicQuantRounding rounding) {
 }
 
 void compose(Steps& steps, const DynamicQuantArgs& args) {
-  quantize_rows::Args kernel = kernel_of(args);
+  quantize_rows::Args kernel = row_kernel_of(args);
   kernel.rounding = rule_of(args.rounding);
   run(steps, args, kernel);
 }
 void compose_asymmetric(Steps& steps, const DynamicQuantAsymmetricArgs& args) {
-  quantize_rows::Args kernel = kernel_of(args);
+  quantize_rows::Args kernel = row_kernel_of(args);
   kernel.scheme = quantize_rows::Scheme::asymmetric;
   kernel.offset = reshaped(args.offset, {args.offset.elements()});
   run(steps, args, kernel);
@@ -81,9 +81,9 @@ void compose_asymmetric(Steps& steps, const DynamicQuantAsymmetricArgs& args) {
 
 }  // namespace
 
-void infer(DynamicQuantArgs& args) { infer_codes(args); }
+void infer(DynamicQuantArgs& args) { infer_row_codes(args); }
 void infer(DynamicQuantAsymmetricArgs& args) {
-  infer_codes(args);
+  infer_row_codes(args);
   set_shape(args.offset, DType::f32, shape_of(args.scale));
 }
 
@@ -94,8 +94,8 @@ std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const Devi
   return measure(args, caps, compose_asymmetric);
 }
 
-OperatorCost cost(const DynamicQuantArgs& args) { return quantize_rows::cost(kernel_of(args)); }
-OperatorCost cost(const DynamicQuantAsymmetricArgs& args) { return quantize_rows::cost(kernel_of(args)); }
+OperatorCost cost(const DynamicQuantArgs& args) { return quantize_rows::cost(row_kernel_of(args)); }
+OperatorCost cost(const DynamicQuantAsymmetricArgs& args) { return quantize_rows::cost(row_kernel_of(args)); }
 
 void dynamic_quant(StreamView stream, const DynamicQuantArgs& args, const Call& how) {
   call(stream, args, how, compose);

@@ -107,12 +107,12 @@ void run(Steps& steps, Form form) {
 }
 
 template <class Args>
-void compose(Steps& steps, const Args& args) {
+void compose_product(Steps& steps, const Args& args) {
   run(steps, form_of(args));
 }
 
 template <class Args>
-OperatorCost cost_of(const Args& args) {
+OperatorCost product_cost_of(const Args& args) {
   const WeightShape weights = weights_of(form_of(args));
   return product_cost(args, args.x.shape[0], weights.k, weights.n);
 }
@@ -135,28 +135,28 @@ void infer(GroupedMatmulSwigluQuantV2Args& args) {
 }
 
 std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose<GroupedMatmulSwigluQuantArgs>);
+  return measure(args, caps, compose_product<GroupedMatmulSwigluQuantArgs>);
 }
 std::uint64_t workspace_bytes(const CAscendGroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose<CAscendGroupedMatmulSwigluQuantArgs>);
+  return measure(args, caps, compose_product<CAscendGroupedMatmulSwigluQuantArgs>);
 }
 std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantV2Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose<GroupedMatmulSwigluQuantV2Args>);
+  return measure(args, caps, compose_product<GroupedMatmulSwigluQuantV2Args>);
 }
 
-OperatorCost cost(const GroupedMatmulSwigluQuantArgs& args) { return cost_of(args); }
-OperatorCost cost(const CAscendGroupedMatmulSwigluQuantArgs& args) { return cost_of(args); }
-OperatorCost cost(const GroupedMatmulSwigluQuantV2Args& args) { return cost_of(args); }
+OperatorCost cost(const GroupedMatmulSwigluQuantArgs& args) { return product_cost_of(args); }
+OperatorCost cost(const CAscendGroupedMatmulSwigluQuantArgs& args) { return product_cost_of(args); }
+OperatorCost cost(const GroupedMatmulSwigluQuantV2Args& args) { return product_cost_of(args); }
 
 void grouped_matmul_swiglu_quant(StreamView stream, const GroupedMatmulSwigluQuantArgs& args, const Call& how) {
-  call(stream, args, how, compose<GroupedMatmulSwigluQuantArgs>);
+  call(stream, args, how, compose_product<GroupedMatmulSwigluQuantArgs>);
 }
 void c_ascend_grouped_matmul_swiglu_quant(StreamView stream, const CAscendGroupedMatmulSwigluQuantArgs& args,
                                           const Call& how) {
-  call(stream, args, how, compose<CAscendGroupedMatmulSwigluQuantArgs>);
+  call(stream, args, how, compose_product<CAscendGroupedMatmulSwigluQuantArgs>);
 }
 void grouped_matmul_swiglu_quant_v2(StreamView stream, const GroupedMatmulSwigluQuantV2Args& args, const Call& how) {
-  call(stream, args, how, compose<GroupedMatmulSwigluQuantV2Args>);
+  call(stream, args, how, compose_product<GroupedMatmulSwigluQuantV2Args>);
 }
 
 }  // namespace moecl::npu

@@ -212,7 +212,7 @@ std::uint64_t workspace_of(const Args& args, const DeviceCaps& caps) {
 
 /// Rows read, sent and summed in full windows.
 template <class Args>
-OperatorCost cost_of(const Args& args) {
+OperatorCost combine_cost(const Args& args) {
   const Distribution d = distribution_of(args);
   const auto elements = static_cast<std::uint64_t>(d.window_rows() * d.hidden);
   const std::uint64_t slots = static_cast<std::uint64_t>(d.tokens * d.columns() * d.hidden);
@@ -234,8 +234,8 @@ std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const Devi
 std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const DeviceCaps& caps) {
   return workspace_of(args, caps);
 }
-OperatorCost cost(const MoeDistributeCombineV2Args& args) { return cost_of(args); }
-OperatorCost cost(const MoeDistributeCombineArgs& args) { return cost_of(args); }
+OperatorCost cost(const MoeDistributeCombineV2Args& args) { return combine_cost(args); }
+OperatorCost cost(const MoeDistributeCombineArgs& args) { return combine_cost(args); }
 void moe_distribute_combine_v2(Communicator& ranks, const MoeDistributeCombineV2Args& args, const Call& how) {
   combine_rows(ranks, args, how);
 }

@@ -130,7 +130,7 @@ std::uint64_t workspace_of(const Args& args, const DeviceCaps& caps) {
 
 /// Rows read, sent and written in full windows.
 template <class Args>
-OperatorCost cost_of(const Args& args) {
+OperatorCost dispatch_cost(const Args& args) {
   const Distribution d = distribution_of(args);
   return {args.x.size_bytes() +
               3 * static_cast<std::uint64_t>(d.window_rows() * d.hidden) * size_bytes(args.expand_x.dtype),
@@ -153,8 +153,8 @@ std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const Dev
 std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const DeviceCaps& caps) {
   return workspace_of(args, caps);
 }
-OperatorCost cost(const MoeDistributeDispatchV2Args& args) { return cost_of(args); }
-OperatorCost cost(const MoeDistributeDispatchArgs& args) { return cost_of(args); }
+OperatorCost cost(const MoeDistributeDispatchV2Args& args) { return dispatch_cost(args); }
+OperatorCost cost(const MoeDistributeDispatchArgs& args) { return dispatch_cost(args); }
 void moe_distribute_dispatch_v2(Communicator& ranks, const MoeDistributeDispatchV2Args& args, const Call& how) {
   dispatch(ranks, args, how);
 }

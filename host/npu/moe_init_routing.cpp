@@ -11,9 +11,6 @@
 namespace moecl::npu {
 namespace {
 
-/// What the device sorts by: integers that f32 holds.
-constexpr std::int32_t index_bits = 24;
-
 void compose_routing(Steps& steps, const MoeInitRoutingArgs& args) {
   const std::int64_t slots = args.expert_idx.elements(), rows = args.expanded_x.shape[0];
   stable_sort::Args sort;

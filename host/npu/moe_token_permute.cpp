@@ -10,8 +10,6 @@
 namespace moecl::npu {
 namespace {
 
-/// What the device sorts by: integers that f32 holds.
-constexpr std::int32_t index_bits = 24;
 constexpr std::int64_t most_experts_per_token = 512;
 
 std::int64_t top_k(const MoeTokenPermuteArgs& args) { return args.indices.rank == 2 ? args.indices.shape[1] : 1; }

@@ -204,20 +204,20 @@ Operator described() {
 }
 
 template <class... Args>
-std::vector<Operator> list_of() {
+std::vector<Operator> described_list() {
   return {described<Args>()...};
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return list_of<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs,
-                 MoeTokenUnpermuteArgs, MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs,
-                 MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args, DynamicQuantArgs, DynamicQuantAsymmetricArgs,
-                 DynamicMxQuantArgs, SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs, QuantMatmulArgs,
-                 GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args,
-                 CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs, MoeDistributeDispatchArgs,
-                 MoeDistributeDispatchV2Args, MoeDistributeCombineArgs, MoeDistributeCombineV2Args>();
+  return described_list<
+      MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs, MoeTokenUnpermuteArgs,
+      MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs, MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args,
+      DynamicQuantArgs, DynamicQuantAsymmetricArgs, DynamicMxQuantArgs, SwigluArgs, DequantSwigluQuantArgs,
+      CAscendDequantSwigluQuantArgs, QuantMatmulArgs, GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs,
+      GroupedMatmulSwigluQuantV2Args, CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs,
+      MoeDistributeDispatchArgs, MoeDistributeDispatchV2Args, MoeDistributeCombineArgs, MoeDistributeCombineV2Args>();
 }
 
 Operator find_operator(std::string_view name) {

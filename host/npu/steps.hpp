@@ -11,6 +11,9 @@
 
 namespace moecl::npu {
 
+/// Of the indices that a device sorts by: integers that f32 holds.
+inline constexpr std::int32_t index_bits = 24;
+
 class Steps {
  public:
   /// The checking pass.
