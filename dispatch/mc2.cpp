@@ -1,7 +1,7 @@
-// MC2: windows of fixed capacity. Every rank has a slab in the window of every rank, of as many rows as it could need
-// at most, so sizes are known before any token is routed, and the counts stay on the devices.
+// MC2: windows of fixed capacity. Every rank has a slab in the window of every rank, of as many tokens as it has, so
+// sizes are known before any token is routed, and the counts stay on the devices. A token goes to a rank once; back
+// come the rows of that rank's experts, or their weighted sum.
 #include <moecl/context.hpp>
-#include <moecl/window_slots.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -22,63 +22,58 @@ class Mc2 final : public Strategy {
 
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
-    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
-    share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
-    const std::int64_t most = *std::max_element(counts.begin(), counts.end());
-    // No token has more rows for a rank than the rank has experts.
-    const std::int64_t rows_each = std::min<std::int64_t>(top_k, share_of(rank_.experts, ranks, 0).count);
-    const std::int64_t capacity = share_of(most, rank_.tp.size(), 0).count * rows_each;
-    const std::int64_t slots = share_.count * top_k, rows = ranks * capacity;
-    const DeviceCaps& caps = stream.device->caps;
+    const Share share = share_tokens(agree_on_tokens(rank_, problem_, tokens), tokens.x.shape[0]);
+    const std::int32_t top_k = problem_.top_k;
+    const std::int64_t slots = rank_.ep.size() * mine_.capacity * top_k;
 
     WorkspaceLayout layout;
-    const SortedSlots::Layout own(layout, slots, rank_.experts, caps);
-    received_order_.emplace(layout, rows, std::max(rank_.local_experts, 1), caps);
-    const std::uint64_t incoming = layout.add(bytes_of(DType::i32, rows)),
-                        home = layout.add(bytes_of(DType::i32, slots));
+    received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
+    const std::uint64_t homes = layout.add(bytes_of(DType::i32, share.count, top_k));
     memory_ = workspace_.reserve(*stream.context, layout.total_bytes());
 
-    const TensorView ids = tokens.ids.rows(share_.begin, share_.count);
-    weights_ = weights_of(tokens, share_);
-    Mc2Tokens mine{rows_of(tokens, share_), WireRow::to_experts(problem_, tokens), {}, capacity, tokens.fault};
-    mine.sorted = SortedSlots::sort(stream, own, memory_, ids, rank_.ep_first_expert,
-                                    rank_.ep_first_expert + rank_.experts, tokens.fault);
-    home_ = tensor_at(memory_, home, DType::i32, slots);
-    window_slots::enqueue(stream,
-                          window_slots::Home{mine.sorted.row_ends, mine.sorted.slot_rows, ranks, capacity, home_});
-    local_ids_ = tensor_at(memory_, incoming, DType::i32, rows, 1);
-    choose_windows(mine.row, capacity);
-    received_ = windows_->dispatch(mine);
+    mine_.x = rows_of(tokens, share);
+    mine_.row = WireRow::to_experts(problem_, tokens);
+    mine_.ids = tokens.ids.rows(share.begin, share.count);
+    mine_.sums = way_home(StrategyKind::mc2, problem_.dtype, problem_.wire) == WayHome::sums;
+    const TensorView weights = weights_of(tokens, share);
+    mine_.weights = mine_.sums ? weights : TensorView();
+    home_weights_ = mine_.sums ? TensorView() : weights;
+    mine_.homes = tensor_at(memory_, homes, DType::i32, share.count * top_k);
+    mine_.fault = tokens.fault;
+    choose_windows();
+    received_ = windows_->dispatch(mine_);
   }
 
   RoutedRows receive() override {
-    const StreamView stream = rank_.ep.rank_stream();
     rank_.ep.join();
-    window_slots::enqueue(stream, window_slots::Incoming{received_.ends, rank_.ep.rank(), local_ids_});
-    in_order_ =
-        SortedSlots::sort(stream, *received_order_, memory_, local_ids_, 0, received_order_->experts, TensorView());
+    // A rank without experts sorts by one that nobody chose.
+    const std::int32_t end = rank_.ep_first_expert + rank_.experts;
+    const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : end;
+    in_order_ = SortedSlots::sort(rank_.ep.rank_stream(), *received_order_, memory_, received_.ids, first,
+                                  std::max(end, first + received_order_->experts), TensorView());
     RoutedRows routed;
     routed.x = received_.rows.codes;
     routed.x_scale = received_.rows.scale;
     routed.x_group = received_.rows.group;
+    routed.rows = received_order_->slots;
     routed.index = in_order_.sorted_slots;
+    routed.index_divisor = problem_.top_k;
     routed.row_ends = in_order_.row_ends;
-    routed.rows = received_.rows.codes.shape[0];
     return routed;
   }
 
   void begin_combine(TensorView expert_rows, TensorView out) override {
-    share_out_ = TensorView(
-        share_memory_.reserve(*rank_.ep.rank_stream().context, bytes_of(DType::f32, share_.count, problem_.hidden)),
-        DType::f32, {share_.count, problem_.hidden});
+    const std::int64_t share = rank_.tp.size() > 1 ? mine_.ids.shape[0] : 0;
+    share_out_ =
+        TensorView(share_memory_.reserve(*rank_.ep.rank_stream().context, bytes_of(DType::f32, share, problem_.hidden)),
+                   DType::f32, {share, problem_.hidden});
     out_ = out;
-    came_home_ = windows_->combine(expert_rows, in_order_);
+    came_home_ = windows_->combine(mine_, received_, expert_rows, in_order_);
   }
 
   void finish_combine() override {
     rank_.ep.join();
-    combine_home(rank_, came_home_, home_, weights_, share_out_, out_);
+    combine_home(rank_, came_home_, mine_.homes, home_weights_, share_out_, out_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -87,17 +82,28 @@ class Mc2 final : public Strategy {
   }
 
  private:
-  void choose_windows(const WireRow& row, std::int64_t capacity) {
+  /// Of everybody's tokens, divided within each tp group. Returns the share of this rank.
+  Share share_tokens(const std::vector<std::int64_t>& counts, std::int64_t own) {
+    const std::int32_t tp = rank_.tp.size();
+    mine_.each.clear();
+    for (std::int32_t r = 0; r < rank_.ep.size(); ++r)
+      mine_.each.push_back(share_of(counts[static_cast<std::size_t>(r)], tp, r % tp).count);
+    mine_.capacity = *std::max_element(mine_.each.begin(), mine_.each.end());
+    return share_of(own, tp, rank_.tp.rank());
+  }
+
+  void choose_windows() {
     windows_ = pulled_.get();
-    if (put_ == nullptr || capacity == 0) return;
-    if (put_windows_fit(rank_, problem_, row, capacity)) {
+    if (put_ == nullptr || mine_.capacity == 0) return;
+    if (put_windows_fit(rank_, problem_, mine_)) {
       windows_ = put_.get();
     } else if (!told_) {
       told_ = true;
       rank_.ep.rank_stream().context->log(
           LogLevel::warning,
-          fmt::format("mc2: slabs of {} rows do not fit the {} bytes of a peer window: they are pulled", capacity,
-                      PutWindow::most_bytes(rank_.ep)));
+          fmt::format("mc2: slabs of {} tokens of each of {} ranks do not fit the {} bytes of a peer window: they are "
+                      "pulled",
+                      mine_.capacity, rank_.ep.size(), PutWindow::most_bytes(rank_.ep)));
     }
   }
 
@@ -107,14 +113,14 @@ class Mc2 final : public Strategy {
   Mc2Windows* windows_ = nullptr;  ///< of this step
   Workspace workspace_, share_memory_;
   bool told_ = false;
-  Share share_{};
   // Between the steps.
   BufferView memory_;
   std::optional<SortedSlots::Layout> received_order_;
+  Mc2Tokens mine_;
   Mc2Received received_;
   SortedSlots in_order_;
   WireRows came_home_;
-  TensorView weights_, home_, local_ids_, share_out_, out_;
+  TensorView home_weights_, share_out_, out_;
 };
 
 }  // namespace

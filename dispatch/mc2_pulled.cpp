@@ -1,4 +1,5 @@
-// MC2's windows as slabs: every rank puts its rows into slabs of equal size, and pulls those of the others for it.
+// MC2's windows as slabs that every rank pulls: all tokens of the others, and what they have for its own.
+#include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/window_slots.hpp>
 
@@ -13,38 +14,51 @@ class PulledWindows final : public Mc2Windows {
 
   Mc2Received dispatch(const Mc2Tokens& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int32_t ranks = rank_.ep.size();
-    rows_ = ranks * tokens.capacity;
+    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
+    const std::int64_t places = ranks * tokens.capacity;
     WorkspaceLayout layout;
-    const std::uint64_t outgoing = layout.add(bytes_of(DType::i32, rows_)),
-                        ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts));
-    const WireRows::Layout sent(layout, tokens.row, rows_, problem_.hidden),
-        window(layout, tokens.row, rows_, problem_.hidden);
+    const std::uint64_t ids = layout.add(bytes_of(DType::i32, places, top_k)),
+                        weights = layout.add(tokens.weights.present() ? bytes_of(DType::f32, places, top_k) : 0);
+    const WireRows::Layout own(layout, tokens.row, tokens.row.scale ? tokens.x.codes.shape[0] : 0, problem_.hidden),
+        window(layout, tokens.row, places, problem_.hidden);
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView to_send = tensor_at(memory, outgoing, DType::i32, rows_);
-    window_slots::enqueue(stream,
-                          window_slots::Outgoing{tokens.sorted.row_ends, tokens.sorted.sorted_slots, ranks, to_send});
-    const WireRows send = sent.in(memory), received = window.in(memory);
-    pack_rows(stream, tokens.x, to_send, problem_.top_k, {}, send);
-    const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    window_slots::enqueue(stream, window_slots::TokenHomes{tokens.ids, rank_.ep_first_expert, rank_.experts, ranks,
+                                                           tokens.capacity, tokens.sums, tokens.homes, tokens.fault});
+    const WireRows mine = packed(stream, tokens.x, own, memory);
+    Mc2Received received{window.in(memory), tensor_at(memory, ids, DType::i32, places, top_k), {}};
+    if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
     rank_.ep.fork();
-    rank_.ep.all_gather(tokens.sorted.row_ends.buffer, all_ends.buffer);
-    exchange_slabs(send, received);
-    return {received, all_ends};
+    WireRows::each(mine, received.rows, [&](const auto& from, const auto& to) { to_everybody(tokens, from, to); });
+    to_everybody(tokens, tokens.ids, received.ids);
+    if (tokens.weights.present()) {
+      received.weights = tensor_at(memory, weights, DType::f32, places, top_k);
+      to_everybody(tokens, tokens.weights, received.weights);
+    }
+    return received;
   }
 
-  WireRows combine(TensorView rows, const SortedSlots& in_order) override {
+  WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
+                   const SortedSlots& in_order) override {
     const StreamView stream = rank_.ep.rank_stream();
+    const std::int64_t places = rank_.ep.size() * tokens.capacity * tokens.homes_each();
     WorkspaceLayout layout;
     const WireRow row = WireRow::to_home(problem_, DType::f32);
-    const WireRows::Layout sent(layout, row, rows_, problem_.hidden), window(layout, row, rows_, problem_.hidden);
+    const WireRows::Layout own(layout, row, places, problem_.hidden), window(layout, row, places, problem_.hidden);
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const WireRows send = sent.in(memory), received = window.in(memory);
-    // Back to where each row stood in the window.
-    pack_rows(stream, {rows, {}}, in_order.slot_rows, 1, {}, send);
+    const WireRows leaving = own.in(memory), home = window.in(memory);
+    if (tokens.sums) {
+      combine::Args sum;
+      sum.rows = rows;
+      sum.slot_rows = in_order.slot_rows;
+      sum.weights = received.weights;
+      sum.out = leaving.codes;
+      combine::enqueue(stream, sum);
+    } else {
+      pack_rows(stream, {rows, {}}, in_order.slot_rows, 1, {}, leaving);
+    }
     rank_.ep.fork();
-    exchange_slabs(send, received);
-    return received;
+    WireRows::each(leaving, home, [&](const auto& from, const auto& to) { bring_home(tokens, from, to); });
+    return home;
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -52,23 +66,36 @@ class PulledWindows final : public Mc2Windows {
   }
 
  private:
-  void exchange_slabs(const WireRows& send, const WireRows& recv) {
-    WireRows::each(send, recv, [&](const TensorView& from, const TensorView& to) {
-      const std::uint64_t slab = from.size_bytes() / static_cast<std::uint64_t>(rank_.ep.size());
-      Communicator::Blocks blocks;
-      for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
-        blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
-        blocks.bytes.push_back(slab);
-      }
-      rank_.ep.all_to_all_v(from.buffer.slice(0, from.size_bytes()), blocks, to.buffer.slice(0, to.size_bytes()),
-                            blocks);
-    });
+  /// Rows of every rank's tokens, `each` a token, in slabs of `all`.
+  Communicator::Blocks slabs(const Mc2Tokens& tokens, const TensorView& all, std::int64_t each) const {
+    Communicator::Blocks blocks;
+    for (std::size_t r = 0; r < tokens.each.size(); ++r) {
+      blocks.offsets.push_back(r * bytes_of(all, tokens.capacity * each));
+      blocks.bytes.push_back(bytes_of(all, tokens.each[r] * each));
+    }
+    return blocks;
+  }
+  /// Rows of this rank's tokens, `each` a token, for or from every rank: the same ones, or slabs `apart`.
+  Communicator::Blocks own(const Mc2Tokens& tokens, const TensorView& all, std::int64_t each, bool apart) const {
+    const auto ranks = static_cast<std::size_t>(rank_.ep.size());
+    Communicator::Blocks blocks{std::vector<std::uint64_t>(ranks),
+                                std::vector<std::uint64_t>(ranks, bytes_of(all, tokens.ids.shape[0] * each))};
+    for (std::size_t r = 0; apart && r < ranks; ++r) blocks.offsets[r] = r * bytes_of(all, tokens.capacity * each);
+    return blocks;
+  }
+  static BufferView whole(const TensorView& view) { return view.buffer.slice(0, view.size_bytes()); }
+
+  void to_everybody(const Mc2Tokens& tokens, const TensorView& mine, const TensorView& all) {
+    rank_.ep.all_to_all_v(whole(mine), own(tokens, all, 1, false), whole(all), slabs(tokens, all, 1));
+  }
+  void bring_home(const Mc2Tokens& tokens, const TensorView& results, const TensorView& home) {
+    const std::int64_t each = tokens.homes_each();
+    rank_.ep.all_to_all_v(whole(results), slabs(tokens, results, each), whole(home), own(tokens, home, each, true));
   }
 
   ExpertRank rank_;
   ExpertProblem problem_;
   Workspace dispatch_memory_, combine_memory_;
-  std::int64_t rows_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// MC2's windows as memory that the kernels of all ranks store into: rows, row ends and signals of a step in one kernel.
+// MC2's windows as memory that the kernels of all ranks store into: rows, ids, weights and signals of a step in one
+// kernel.
 #include <moecl/context.hpp>
 
 #include <optional>
@@ -9,122 +10,139 @@
 namespace moecl {
 namespace {
 
-/// What stands where in a half, after the signals.
+/// What stands where in a half, after the signals: ids and weights on the way there alone.
 struct HalfLayout {
   WorkspaceLayout layout;
-  std::uint64_t signals, ends;
+  std::uint64_t signals, ids, weights;
   WireRows::Layout rows;
 
-  HalfLayout(std::int32_t ranks, std::int32_t experts, const WireRow& row, std::int64_t row_count, std::int64_t hidden)
-      : signals(layout.add(PutWindow::begin(ranks))),
-        ends(layout.add(bytes_of(DType::i32, ranks, experts))),
-        rows(layout, row, row_count, hidden) {}
-
-  window_put::Windows tell(window_put::Windows to, std::int64_t capacity) const {
-    to.capacity = capacity;
-    to.codes_at = rows.codes_at;
-    to.scale_at = rows.scale_at;
-    return to;
-  }
+  HalfLayout(const ExpertRank& rank, const WireRow& row, std::int64_t places, std::int64_t hidden,
+             std::int32_t top_k = 0, bool weighted = false)
+      : signals(layout.add(PutWindow::begin(rank.ep.size()))),
+        ids(layout.add(bytes_of(DType::i32, rank.ep.size() * places, top_k))),
+        weights(layout.add(weighted ? bytes_of(DType::f32, rank.ep.size() * places, top_k) : 0)),
+        rows(layout, row, rank.ep.size() * places, hidden) {}
 };
+
+/// The halves of a dispatch and of a combine.
+HalfLayout half_there(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
+  return {rank, tokens.row, tokens.capacity, problem.hidden, problem.top_k, tokens.weights.present()};
+}
+HalfLayout half_home(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
+  return {rank, WireRow::to_home(problem, DType::f32), tokens.capacity * tokens.homes_each(), problem.hidden};
+}
 
 class PutWindows final : public Mc2Windows {
  public:
   PutWindows(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
 
   Mc2Received dispatch(const Mc2Tokens& tokens) override {
-    const StreamView stream = rank_.ep.rank_stream();
-    const WireRow& row = tokens.row;
-    capacity_ = tokens.capacity;
-    const HalfLayout half = half_of(row);
-    WorkspaceLayout layout;
-    const WireRows::Layout place(layout, row, row.scale ? tokens.x.codes.shape[0] : 0, problem_.hidden);
-    const WireRows x = packed(stream, tokens.x, place, codes_.reserve(*stream.context, layout.total_bytes()));
-    rank_.ep.fork();
-    PutWindow& window = begin_step(dispatch_window_, half);
+    const HalfLayout half = half_there(rank_, problem_, tokens);
+    const Step step = begin_step(there_, half, tokens, tokens.x, {});
     window_put::Dispatch put;
-    put.row_ends = tokens.sorted.row_ends;
-    put.sorted_slots = tokens.sorted.sorted_slots;
-    put.divisor = problem_.top_k;
-    put.codes = x.codes;
-    put.scale = x.scale;
-    put.ends_at = half.ends;
-    put.to = half.tell(window.windows(), capacity_);
+    put.ids = tokens.ids;
+    put.weights = tokens.weights;
+    put.codes = step.leaving.codes;
+    put.scale = step.leaving.scale;
+    put.first_expert = rank_.ep_first_expert;
+    put.experts = rank_.experts;
+    put.sums = tokens.sums;
+    put.homes = tokens.homes;
+    put.ids_at = half.ids;
+    put.weights_at = half.weights;
+    put.to = step.to;
+    put.to.fault = tokens.fault;
     window_put::enqueue(rank_.ep.stream(), put);
-    const WireRows received = half.rows.in(window.memory());
-    const TensorView ends = tensor_at(window.memory(), half.ends, DType::i32, rank_.ep.size(), rank_.experts);
-    window.arrive(slab_bytes(received) + bytes_of(ends, 1), tokens.fault);
-    return {received, ends};
-  }
-
-  WireRows combine(TensorView rows, const SortedSlots& in_order) override {
-    const StreamView stream = rank_.ep.rank_stream();
-    const WireRow row = WireRow::to_home(problem_, DType::f32);
-    const HalfLayout half = half_of(row);
-    WorkspaceLayout layout;
-    const WireRows::Layout place(layout, row, row.scale ? rows.shape[0] : 0, problem_.hidden);
-    const BufferView memory = home_codes_.reserve(*stream.context, layout.total_bytes());
-    WireRows leaving{rows, {}};
-    if (row.scale) {
-      leaving = place.in(memory);
-      pack_rows(stream, {rows, {}}, {}, 1, in_order.row_ends, leaving);
+    const std::int64_t places = half.rows.rows, top_k = problem_.top_k;
+    Mc2Received received{half.rows.in(step.memory), tensor_at(step.memory, half.ids, DType::i32, places, top_k), {}};
+    std::uint64_t token_bytes = row_bytes(received.rows) + bytes_of(received.ids, 1);
+    if (tokens.weights.present()) {
+      received.weights = tensor_at(step.memory, half.weights, DType::f32, places, top_k);
+      token_bytes += bytes_of(received.weights, 1);
     }
-    rank_.ep.fork();
-    PutWindow& window = begin_step(combine_window_, half);
-    window_put::Combine put;
-    put.row_ends = in_order.row_ends;
-    put.sorted_slots = in_order.sorted_slots;
-    put.codes = leaving.codes;
-    put.scale = leaving.scale;
-    put.to = half.tell(window.windows(), capacity_);
-    window_put::enqueue(rank_.ep.stream(), put);
-    const WireRows received = half.rows.in(window.memory());
-    window.arrive(slab_bytes(received), {});
+    std::vector<std::uint64_t> bytes;
+    for (const std::int64_t count : tokens.each) bytes.push_back(static_cast<std::uint64_t>(count) * token_bytes);
+    there_.window->arrive(bytes);
     return received;
   }
 
+  WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
+                   const SortedSlots& in_order) override {
+    const HalfLayout half = half_home(rank_, problem_, tokens);
+    const Step step = begin_step(home_, half, tokens, {rows, {}}, in_order.row_ends);
+    if (tokens.sums) {
+      window_put::enqueue(rank_.ep.stream(), window_put::Sum{in_order.slot_rows, received.weights, problem_.top_k,
+                                                             step.leaving.codes, step.to});
+    } else {
+      window_put::enqueue(rank_.ep.stream(), window_put::Combine{in_order.slot_rows, problem_.top_k, step.leaving.codes,
+                                                                 step.leaving.scale, step.to});
+    }
+    const WireRows came = half.rows.in(step.memory);
+    const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.homes_each());
+    home_.window->arrive(std::vector<std::uint64_t>(tokens.each.size(), own * row_bytes(came)));
+    return came;
+  }
+
   std::uint64_t workspace_bytes() const noexcept override {
-    std::uint64_t bytes = codes_.capacity_bytes() + home_codes_.capacity_bytes();
-    for (const auto* window : {&dispatch_window_, &combine_window_})
-      if (*window) bytes += 2 * (*window)->half_bytes();
+    std::uint64_t bytes = 0;
+    for (const Way* way : {&there_, &home_})
+      bytes += way->codes.capacity_bytes() + (way->window ? 2 * way->window->half_bytes() : 0);
     return bytes;
   }
 
  private:
-  HalfLayout half_of(const WireRow& row) const {
-    return {rank_.ep.size(), rank_.experts, row, rank_.ep.size() * capacity_, problem_.hidden};
+  struct Way {
+    Workspace codes;
+    std::optional<PutWindow> window;
+  };
+
+  static std::uint64_t row_bytes(const WireRows& rows) {
+    return bytes_of(rows.codes, 1) + (rows.scale.present() ? bytes_of(rows.scale, 1) : 0);
   }
-  std::uint64_t slab_bytes(const WireRows& window) const {
-    return bytes_of(window.codes, capacity_) + (window.scale.present() ? bytes_of(window.scale, capacity_) : 0);
-  }
-  /// All ranks make a larger window in the same step, since they know the same sizes.
-  PutWindow& begin_step(std::optional<PutWindow>& window, const HalfLayout& half) {
+
+  struct Step {
+    WireRows leaving;  ///< rows as they travel
+    window_put::Windows to;
+    BufferView memory;  ///< this rank's half of the window
+  };
+
+  /// What both ways begin with. All ranks make a window larger in the same step, since they know the same sizes.
+  /// @param row_ends  optional: rows past the last do not travel
+  Step begin_step(Way& way, const HalfLayout& half, const Mc2Tokens& tokens, const WireRows& rows,
+                  TensorView row_ends) {
+    const StreamView stream = rank_.ep.rank_stream();
+    WorkspaceLayout layout;
+    const WireRow& row = half.rows.row;
+    const WireRows::Layout place(layout, row, row.scale ? rows.codes.shape[0] : 0, problem_.hidden);
+    Step step;
+    step.leaving = packed(stream, rows, place, way.codes.reserve(*stream.context, layout.total_bytes()), row_ends);
+    rank_.ep.fork();
     const std::uint64_t bytes = half.layout.total_bytes();
-    if (!window || window->half_bytes() < bytes) {
-      if (window) recorded(rank_.ep.stream())->wait();
-      window.reset();
-      window.emplace(rank_.ep, bytes);
+    if (!way.window || way.window->half_bytes() < bytes) {
+      if (way.window) recorded(rank_.ep.stream())->wait();
+      way.window.reset();
+      way.window.emplace(rank_.ep, bytes);
     }
-    window->next();
-    return *window;
+    way.window->next();
+    step.to = way.window->windows();
+    step.to.capacity = tokens.capacity;
+    step.to.codes_at = half.rows.codes_at;
+    step.to.scale_at = half.rows.scale_at;
+    step.memory = way.window->memory();
+    return step;
   }
 
   ExpertRank rank_;
   ExpertProblem problem_;
-  Workspace codes_, home_codes_;
-  std::optional<PutWindow> dispatch_window_, combine_window_;
-  std::int64_t capacity_ = 0;
+  Way there_, home_;
 };
 
 }  // namespace
 
-bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const WireRow& row, std::int64_t capacity) {
+bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
   const std::uint64_t most = PutWindow::most_bytes(rank.ep);
-  for (const WireRow& way : {row, WireRow::to_home(problem, DType::f32)})
-    if (HalfLayout(rank.ep.size(), rank.experts, way, rank.ep.size() * capacity, problem.hidden).layout.total_bytes() >
-        most)
-      return false;
-  return true;
+  return half_there(rank, problem, tokens).layout.total_bytes() <= most &&
+         half_home(rank, problem, tokens).layout.total_bytes() <= most;
 }
 
 std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem) {

@@ -5,19 +5,25 @@
 
 namespace moecl {
 
-/// A rank's tokens in the order in which they leave.
+/// A rank's tokens as they leave.
 struct Mc2Tokens {
-  WireRows x;                 ///< Shape: [T, H]
-  WireRow row;                ///< as what they travel
-  SortedSlots sorted;         ///< their slots by global expert
-  std::int64_t capacity = 0;  ///< rows that one rank can have for another, at most
+  WireRows x;                      ///< Shape: [T, H]
+  WireRow row;                     ///< as what they travel
+  TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that the ranks' sums need
+  bool sums = false;               ///< come back, not rows: see WayHome
+  TensorView homes;                ///< out. Shape: [T * K]: where it will, see window_slots::TokenHomes
+  std::vector<std::int64_t> each;  ///< tokens of every rank
+  std::int64_t capacity = 0;       ///< the most of them: tokens of a slab
   TensorView fault;
+
+  /// Places that a token takes on the way back.
+  std::int64_t homes_each() const noexcept { return sums ? 1 : ids.shape[1]; }
 };
 
-/// What every rank has sent here: R slabs of `capacity` rows, each filled from the front.
+/// What every rank has sent here: R slabs of `capacity` tokens, each filled from the front.
 struct Mc2Received {
-  WireRows rows;    ///< Shape: [R * capacity, H]
-  TensorView ends;  ///< Shape: [R, E] i32: every rank's row ends
+  WireRows rows;            ///< Shape: [R * capacity, H]
+  TensorView ids, weights;  ///< Shape: [R * capacity, K]; -1 where no token is. Weights as they were given
 };
 
 /// Both begin on the rank's stream and go on in its exchanges (fork); what they give is there after `join`.
@@ -25,17 +31,19 @@ class Mc2Windows {
  public:
   virtual ~Mc2Windows() = default;
   virtual Mc2Received dispatch(const Mc2Tokens& tokens) = 0;
-  /// @param rows  of the experts, in the order of a sort of what the dispatch gave
-  /// @param in_order  that sort. @return  Shape: [R * capacity, H]: rows where the dispatch of this rank had put them
-  virtual WireRows combine(TensorView rows, const SortedSlots& in_order) = 0;
+  /// @param rows  of this rank's experts for `received`, which `tokens` brought here. Shape: [rows, H] f32
+  /// @param in_order  the sort of the received slots that gave their order
+  /// @return  Shape: [R * capacity * homes_each, H]: what every rank has for this rank's tokens, a slab each
+  virtual WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
+                           const SortedSlots& in_order) = 0;
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };
 
 std::unique_ptr<Mc2Windows> pulled_windows(const ExpertRank& rank, const ExpertProblem& problem);
 
-/// Whether all rows of such a step fit windows of `put_windows`; the same on all ranks.
-bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const WireRow& row, std::int64_t capacity);
-/// Only rows that exist travel. The counters of received bytes are told of whole slabs: what came is known to the
+/// Whether all tokens of such a step fit windows of `put_windows`; the same on all ranks.
+bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens);
+/// Only rows that somebody needs travel. The counters of received bytes are told of all: what came is known to the
 /// devices alone.
 std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem);
 

@@ -35,6 +35,8 @@ std::uint64_t PutWindow::most_bytes(const Communicator& ranks) {
   return ranks.group_->options.peer_memory->most_bytes();
 }
 
+bool PutWindow::kernels_wait() const { return ranks_.group_->options.peer_memory->kernels_may_wait(); }
+
 PutWindow::Half PutWindow::agree(const Communicator::Exchange& exchange) const {
   const StreamView stream = exchange.lane.stream;
   const auto mine = static_cast<std::size_t>(ranks_.rank());
@@ -63,13 +65,11 @@ PutWindow::PutWindow(const Communicator& ranks, std::uint64_t half_bytes) : rank
     const StreamView stream = exchange.lane.stream;
     WorkspaceLayout layout;
     const std::uint64_t even = layout.add(bytes_of(DType::i64, ranks.size())),
-                        odd = layout.add(bytes_of(DType::i64, ranks.size())),
-                        counter = layout.add(bytes_of(DType::i32, 1)), late = layout.add(sizeof(FaultWord));
+                        odd = layout.add(bytes_of(DType::i64, ranks.size())), late = layout.add(sizeof(FaultWord));
     words_ = Buffer(*stream.context, layout.total_bytes());
     enqueue_fill(stream, words_.view(), 0);
     addresses_ = {tensor_at(words_.view(), even, DType::i64, ranks.size()),
                   tensor_at(words_.view(), odd, DType::i64, ranks.size())};
-    counter_ = tensor_at(words_.view(), counter, DType::i32, 1);
     late_ = tensor_at(words_.view(), late, DType::i32, 4);
     known_late_ = std::make_unique<PinnedMemory>(stream, sizeof(FaultWord));
     std::memset(known_late_->data(), 0, sizeof(FaultWord));
@@ -98,9 +98,11 @@ void PutWindow::next() {
 window_put::Windows PutWindow::windows() const {
   window_put::Windows to;
   to.addresses = addresses_[turn()];
-  to.counter = counter_;
   to.rank = ranks_.rank();
-  to.step = step_;
+  to.step = (step_ + 1) / 2;  // of this half
+  to.late = late_;
+  if (kernels_wait())
+    to.patience = static_cast<std::uint64_t>(ranks_.group_->options.deadline.count()) * looks_a_millisecond;
   return to;
 }
 
@@ -108,19 +110,16 @@ BufferView PutWindow::memory() const {
   return halves_[turn()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
 }
 
-void PutWindow::arrive(std::uint64_t bytes, TensorView fault) {
+void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {
   const Communicator::Exchange exchange(ranks_);
   const StreamView stream = exchange.lane.stream;
-  if (!exchange.group.options.peer_memory->kernels_may_wait()) {
+  if (!kernels_wait()) {
     const auto notes = exchange.meet({"put", {}, {}, recorded(stream), {}, {}});
     for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
       if (peer != ranks_.rank()) exchange.await(peer, (*notes)[static_cast<std::size_t>(peer)].ready);
   }
   for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
-    if (peer != ranks_.rank()) exchange.count_received(peer, bytes);
-  const auto patience = static_cast<std::uint64_t>(exchange.group.options.deadline.count()) * looks_a_millisecond;
-  window_put::enqueue(
-      stream, window_put::Wait{tensor_at(memory(), 0, DType::i32, ranks_.size()), step_, patience, late_, fault});
+    if (peer != ranks_.rank()) exchange.count_received(peer, bytes[static_cast<std::size_t>(peer)]);
   stream.flush();
   if (step_ % steps_between_looks == 0) enqueue_read(stream, late_.buffer, known_late_->data(), sizeof(FaultWord));
 }

@@ -31,17 +31,18 @@ class PutWindow {
   std::uint64_t half_bytes() const noexcept { return half_bytes_; }
   /// Begins a step. Errors: deadline_exceeded  a rank did not signal an earlier one in time, as far as is known yet
   void next();
-  /// What the kernels of this step are told; the caller says what stands where.
+  /// What the kernel of this step is told; the caller says what stands where.
   window_put::Windows windows() const;
   /// This rank's half of this step.
   BufferView memory() const;
-  /// What the exchanges are given next sees what every rank has put in this step.
-  /// @param bytes  that the counters of received bytes are told of each other rank
-  /// @param fault  optional FaultWord: peer_late where one did not signal within the group's deadline
-  void arrive(std::uint64_t bytes, TensorView fault);
+  /// After that kernel: what the exchanges are given next sees what every rank has put in this step.
+  /// @param bytes  that the counter of bytes received from each rank is told
+  void arrive(const std::vector<std::uint64_t>& bytes);
 
  private:
   using Half = std::vector<std::shared_ptr<const Buffer>>;  ///< [ranks], each as this one sees it
+  /// On the device, for the signals of other ranks; else events order the kernels.
+  bool kernels_wait() const;
   Half agree(const Communicator::Exchange& exchange) const;
   std::size_t turn() const noexcept { return static_cast<std::size_t>(step_) % 2; }
 
@@ -50,7 +51,7 @@ class PutWindow {
   std::array<Half, 2> halves_;
   Buffer words_;  ///< of the tensors that follow
   std::array<TensorView, 2> addresses_;
-  TensorView counter_, late_;
+  TensorView late_;
   std::unique_ptr<PinnedMemory> known_late_;  ///< late_ as it was some steps ago
   std::int32_t step_ = 0;
 };

@@ -50,6 +50,14 @@ const char* name(StrategyKind kind) noexcept {
   return "multicast";
 }
 
+const char* name(WayHome way) noexcept { return way == WayHome::rows ? "rows" : "sums"; }
+
+WayHome way_home(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept {
+  const bool rows = kind == StrategyKind::mc2 ? hidden_states == DType::f32 || wire == WireFormat::int8
+                                              : kind == StrategyKind::all2all_v;
+  return rows ? WayHome::rows : WayHome::sums;
+}
+
 ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count,
                        ExpertSharding shard_by, std::int32_t ranks_per_node)
     : ep(world),

@@ -113,10 +113,11 @@ void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::i
   quantize_groups::enqueue(stream, args);
 }
 
-WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory) {
+WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory,
+                TensorView row_ends) {
   if (rows.scale.present() || !place.row.scale) return rows;
   const WireRows codes = place.in(memory);
-  pack_rows(stream, rows, {}, 1, {}, codes);
+  pack_rows(stream, rows, {}, 1, row_ends, codes);
   return codes;
 }
 

@@ -48,7 +48,8 @@ struct WireRows {
 /// @param index  optional if `to` is quantized. @param row_ends  optional: rows past the last are left out
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to);
-/// `rows` as they are where they may travel so, else packed at `place`.
-WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory);
+/// `rows` as they are where they may travel so, else packed at `place`. @param row_ends  as in pack_rows
+WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory,
+                TensorView row_ends = {});
 
 }  // namespace moecl

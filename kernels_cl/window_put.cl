@@ -1,20 +1,31 @@
 // Rows straight into the windows of other ranks, by address, and the signals that say they are there.
-#include "kernels_cl/lib/expert_owners.clh"
-#include "kernels_cl/lib/fault.clh"
 #include "kernels_cl/lib/peer.clh"
+#include "kernels_cl/lib/slot_homes.clh"
 
-#define WINDOW_ARGS                                                                                               \
-  const __global long *windows, ulong windows_first, __global int *counter, ulong counter_first, int ranks,      \
-      int rank, int capacity, int step, ulong ends_at, ulong codes_at, ulong scale_at, int row_bytes, int row_unit, \
-      int scale_bytes, int scale_unit
+#pragma OPENCL FP_CONTRACT OFF
 
-// All work-items of a group copy `bytes`; `unit` of them at once, which divides them and both addresses.
-inline void copy_bytes(__global uchar* to, const __global uchar* from, int bytes, int unit) {
+#define WINDOW_ARGS                                                                                                 \
+  const __global long *windows, ulong windows_first, __global int *late, ulong late_first, __global int *fault,     \
+      ulong fault_first, int ranks, int rank, int capacity, int step, ulong patience, ulong codes_at,               \
+      ulong scale_at, int row_bytes, int row_unit, int scale_bytes, int scale_unit, int parts
+
+inline __global uchar* window_of(const __global long* windows, int rank) { return (__global uchar*)windows[rank]; }
+
+// Takes the lowest rank out of a set of them.
+inline int take_rank(ulong* set) {
+  const int rank = popcount((*set & -*set) - 1);
+  *set &= *set - 1;
+  return rank;
+}
+
+// All work-items of a group copy `bytes` to the same place of several windows; `unit` of them at once, which divides
+// them and all addresses.
+inline void copy_to_ranks(const __global long* windows, ulong to_ranks, ulong at, const __global uchar* from, int bytes,
+                          int unit) {
   const int lane = get_local_id(0);
   if (unit == 16) {
     // Four loads under way before the first store.
     const int count = bytes / 16;
-    __global uint4* const target = (__global uint4*)to;
     const __global uint4* const source = (const __global uint4*)from;
     for (int i = lane; i < count; i += 4 * LANES) {
       const bool second = i + LANES < count, third = i + 2 * LANES < count, fourth = i + 3 * LANES < count;
@@ -23,103 +34,159 @@ inline void copy_bytes(__global uchar* to, const __global uchar* from, int bytes
       if (second) b = source[i + LANES];
       if (third) c = source[i + 2 * LANES];
       if (fourth) d = source[i + 3 * LANES];
-      target[i] = a;
-      if (second) target[i + LANES] = b;
-      if (third) target[i + 2 * LANES] = c;
-      if (fourth) target[i + 3 * LANES] = d;
+      for (ulong left = to_ranks; left != 0;) {
+        __global uint4* const target = (__global uint4*)(window_of(windows, take_rank(&left)) + at);
+        target[i] = a;
+        if (second) target[i + LANES] = b;
+        if (third) target[i + 2 * LANES] = c;
+        if (fourth) target[i + 3 * LANES] = d;
+      }
     }
-  } else if (unit == 4) {
-    for (int i = lane; i < bytes / 4; i += LANES) ((__global uint*)to)[i] = ((const __global uint*)from)[i];
-  } else {
-    for (int i = lane; i < bytes; i += LANES) to[i] = from[i];
+    return;
+  }
+  for (ulong left = to_ranks; left != 0;) {
+    __global uchar* const target = window_of(windows, take_rank(&left)) + at;
+    if (unit == 4) {
+      for (int i = lane; i < bytes / 4; i += LANES) ((__global uint*)target)[i] = ((const __global uint*)from)[i];
+    } else {
+      for (int i = lane; i < bytes; i += LANES) target[i] = from[i];
+    }
   }
 }
 
-inline __global uchar* window_of(const __global long* windows, int rank) { return (__global uchar*)windows[rank]; }
-
-// The last group that comes here signals to all ranks that everything of this launch is there.
-inline void signal_ranks(const __global long* windows, __global int* counter, int ranks, int rank, int step,
-                         __local int* last) {
-  const int lane = get_local_id(0);
-  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-  if (lane == 0) {
-    fence_of_peers();
-    *last = atomic_inc((volatile __global int*)counter) == (int)get_num_groups(0) - 1;
-    if (*last) atomic_xchg((volatile __global int*)counter, 0);  // of the next launch
-    fence_of_peers();
-  }
-  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-  if (!*last) return;
-  for (int to = lane; to < ranks; to += LANES) store_signal((__global int*)window_of(windows, to) + rank, step);
-}
-
-// Row j of the slots sorted by expert goes to the owner of its expert, into this rank's slab there; the row ends go to
-// everybody.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_dispatch(
-    const __global int* row_ends, ulong row_ends_first, const __global int* sorted_slots, ulong sorted_first,
-    const __global uchar* codes, ulong codes_first, const __global uchar* scale, ulong scale_first, int experts,
-    int divisor, WINDOW_ARGS) {
-  __local int begins[MOST_RANKS + 1], last;
-  const int lane = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
-  const Owners owners = {experts, ranks, 0};
-  row_ends += row_ends_first;
-  sorted_slots += sorted_first;
-  windows += windows_first;
-  for (int r = lane; r <= ranks; r += LANES) begins[r] = rows_before(row_ends, first_expert_of(owners, r));
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const int count = begins[ranks];
-  int to = 0;
-  for (int row = group; row < count; row += groups) {
-    while (row >= begins[to + 1]) ++to;
-    const int in_slab = row - begins[to];
-    if (in_slab >= capacity) continue;
-    const ulong place = (ulong)rank * capacity + in_slab, token = sorted_slots[row] / divisor;
-    __global uchar* const window = window_of(windows, to);
-    copy_bytes(window + codes_at + place * row_bytes, codes + codes_first + token * row_bytes, row_bytes, row_unit);
-    if (scale_bytes != 0)
-      copy_bytes(window + scale_at + place * scale_bytes, scale + scale_first + token * scale_bytes, scale_bytes,
-                 scale_unit);
-  }
-  for (int peer = group; peer < ranks; peer += groups)
-    copy_bytes(window_of(windows, peer) + ends_at + (ulong)rank * experts * 4, (const __global uchar*)row_ends, experts * 4,
-               4);
-  signal_ranks(windows, counter + counter_first, ranks, rank, step, &last);
-}
-
-// Row j of the received rows in order goes back to where it stood: to the rank of its slab, into this rank's slab there.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_combine(
-    const __global int* row_ends, ulong row_ends_first, const __global int* sorted_slots, ulong sorted_first,
-    const __global uchar* codes, ulong codes_first, const __global uchar* scale, ulong scale_first, int experts,
-    WINDOW_ARGS) {
-  __local int last;
-  const int group = get_group_id(0), groups = get_num_groups(0);
-  windows += windows_first;
-  const int count = capacity == 0 ? 0 : row_ends[row_ends_first + experts - 1];
-  for (int row = group; row < count; row += groups) {
-    const int stood = sorted_slots[sorted_first + row];
-    const ulong place = (ulong)rank * capacity + stood % capacity;
-    __global uchar* const window = window_of(windows, stood / capacity);
-    copy_bytes(window + codes_at + place * row_bytes, codes + codes_first + (ulong)row * row_bytes, row_bytes, row_unit);
-    if (scale_bytes != 0)
-      copy_bytes(window + scale_at + place * scale_bytes, scale + scale_first + (ulong)row * scale_bytes, scale_bytes,
-                 scale_unit);
-  }
-  signal_ranks(windows, counter + counter_first, ranks, rank, step, &last);
+// One of `parts` of a row, and with the first of them its scales, to the same place of several windows.
+inline void copy_row(const __global long* windows, ulong to_ranks, ulong place, ulong row, int part, int parts,
+                     const __global uchar* codes, ulong codes_at, int row_bytes, int row_unit,
+                     const __global uchar* scale, ulong scale_at, int scale_bytes, int scale_unit) {
+  const int units = row_bytes / row_unit, each = (units + parts - 1) / parts;
+  const int first = min(part * each, units) * row_unit, end = min((part + 1) * each, units) * row_unit;
+  copy_to_ranks(windows, to_ranks, codes_at + place * row_bytes + first, codes + row * row_bytes + first, end - first,
+                row_unit);
+  if (part == 0 && scale_bytes != 0)
+    copy_to_ranks(windows, to_ranks, scale_at + place * scale_bytes, scale + row * scale_bytes, scale_bytes,
+                  scale_unit);
 }
 
 // Steps wrap around; a rank is at most one ahead.
-inline bool has_come(const __global int* signal, int step) { return (int)((uint)load_signal(signal) - (uint)step) >= 0; }
+inline bool has_come(const __global int* signal, int step) {
+  return (int)((uint)load_signal(signal) - (uint)step * STEP_SIGNAL) >= 0;
+}
 
-// Until every rank has signalled this step.
-__kernel void window_put_wait(const __global int* signals, ulong signals_first, __global int* late, ulong late_first,
-                              __global int* fault, ulong fault_first, int ranks, int step, ulong patience) {
-  const int rank = get_global_id(0);
-  if (rank >= ranks) return;
-  bool come = false;
-  for (ulong looks = 0; looks < patience && !come; ++looks) come = has_come(signals + signals_first + rank, step);
-  if (come) return;
-  set_fault(late + late_first, PEER_LATE, rank, step);
-  if (fault) set_fault(fault + fault_first, PEER_LATE, rank, step);
+// Every group says to all ranks that what it put is there; all of them together add STEP_SIGNAL to a signal, however many
+// they are. The last one, which begins when all others have, waits for what the ranks put, where it may: a signal is
+// looked at `patience` times.
+inline void end_step(const __global long* windows, __global int* late, __global int* fault, int ranks, int rank, int step,
+                     ulong patience) {
+  const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  if (lane == 0) {
+    fence_of_peers();
+    for (int to = 0; to < ranks; ++to)
+      add_to_signal((__global int*)window_of(windows, to) + rank, group == 0 ? STEP_SIGNAL - (groups - 1) : 1);
+  }
+  if (group != groups - 1 || patience == 0) return;
+  const __global int* const signals = (const __global int*)window_of(windows, rank);
+  for (int from = lane; from < ranks; from += LANES) {
+    bool come = from == rank;
+    for (ulong looks = 0; looks < patience && !come; ++looks) come = has_come(signals + from, step);
+    if (come) continue;
+    set_fault(late, PEER_LATE, from, step);
+    set_fault(fault, PEER_LATE, from, step);
+  }
+}
+
+// Each token goes to every rank that has an expert of it, once, into this rank's slab there; ids and weights go to
+// everybody, with -1 for tokens that this rank has not.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_dispatch(
+    const __global int* ids, ulong ids_first, const __global float* weights, ulong weights_first,
+    const __global uchar* codes, ulong codes_first, const __global uchar* scale, ulong scale_first, __global int* homes,
+    ulong homes_first, int tokens, int top_k, int first_expert, int experts, int sums, ulong ids_at, ulong weights_at,
+    WINDOW_ARGS) {
+  const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
+  const Owners owners = {experts, ranks, 0};
+  windows += windows_first;
+  ids += ids_first;
+  codes += codes_first;
+  scale += scale_first;
+  homes += homes_first;
+  if (fault) fault += fault_first;
+  for (int i = group; i < tokens * parts; i += groups) {
+    const int token = i / parts;
+    ulong to_ranks = 0;
+    for (int k = 0; k < top_k; ++k) {
+      const int owner = rank_of_id(owners, first_expert, ids[token * top_k + k]);
+      if (owner >= 0) to_ranks |= (ulong)1 << owner;
+    }
+    copy_row(windows, to_ranks, (ulong)rank * capacity + token, token, i % parts, parts, codes, codes_at, row_bytes,
+             row_unit, scale, scale_at, scale_bytes, scale_unit);
+  }
+  const int slots = tokens * top_k, places = capacity * top_k;
+  for (int slot = group * LANES + lane; slot < slots; slot += groups * LANES)
+    homes[slot] = home_of_slot(owners, first_expert, ids, slot, top_k, capacity, sums, fault);
+  for (int i = group * LANES + lane; i < ranks * places; i += groups * LANES) {
+    const int to = (rank + 1 + i / places) % ranks, slot = i % places;
+    const ulong place = (ulong)rank * places + slot;
+    __global uchar* const window = window_of(windows, to);
+    ((__global int*)(window + ids_at))[place] = slot < slots ? ids[slot] : -1;
+    if (weights && slot < slots) ((__global float*)(window + weights_at))[place] = weights[weights_first + slot];
+  }
+  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
+}
+
+// Rows of the received slots go back to the rank of their slab, into this rank's slab there.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_combine(
+    const __global int* slot_rows, ulong slot_rows_first, const __global uchar* codes, ulong codes_first,
+    const __global uchar* scale, ulong scale_first, int top_k, WINDOW_ARGS) {
+  const int group = get_group_id(0), groups = get_num_groups(0), slots = capacity * top_k;
+  windows += windows_first;
+  slot_rows += slot_rows_first;
+  if (fault) fault += fault_first;
+  // Neighbours go to different ranks, so that all links are busy.
+  for (int i = group; i < ranks * slots * parts; i += groups) {
+    const int home = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
+    const int row = slot_rows[home * slots + slot];
+    if (row >= 0)
+      copy_row(windows, (ulong)1 << home, (ulong)rank * slots + slot, row, part, parts, codes + codes_first, codes_at,
+               row_bytes, row_unit, scale + scale_first, scale_at, scale_bytes, scale_unit);
+  }
+  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
+}
+
+// target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors `first` to `end` of so many.
+#define PUT_SUM(TYPE)                                                                                       \
+  for (int i = first + lane; i < end; i += LANES) {                                                         \
+    TYPE sum = 0.0f;                                                                                        \
+    for (int k = 0; k < top_k; ++k)                                                                         \
+      if (slots[k] >= 0)                                                                                    \
+        sum += (weights ? weights[at * top_k + k] : 1.0f) * ((const __global TYPE*)rows)[(long)slots[k] * vectors + i]; \
+    ((__global TYPE*)target)[i] = sum;                                                                      \
+  }
+
+// Weighted sums of the received tokens' rows likewise, of those that have any.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
+    const __global int* slot_rows, ulong slot_rows_first, const __global float* weights, ulong weights_first,
+    const __global float* rows, ulong rows_first, int top_k, WINDOW_ARGS) {
+  const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
+  const int vectors = row_bytes / row_unit, each = (vectors + parts - 1) / parts;
+  windows += windows_first;
+  if (weights) weights += weights_first;
+  rows += rows_first;
+  if (fault) fault += fault_first;
+  for (int i = group; i < ranks * capacity * parts; i += groups) {
+    const int home = (rank + 1 + i) % ranks, part = i / ranks % parts, token = i / ranks / parts;
+    const int at = home * capacity + token, first = part * each, end = min(first + each, vectors);
+    const __global int* const slots = slot_rows + slot_rows_first + (long)at * top_k;
+    int most = -1;
+    for (int k = 0; k < top_k; ++k) most = max(most, slots[k]);
+    if (most < 0) continue;
+    __global uchar* const target = window_of(windows, home) + codes_at + ((ulong)rank * capacity + token) * row_bytes;
+    if (row_unit == 16) {
+      PUT_SUM(float4)
+    } else {
+      PUT_SUM(float)
+    }
+  }
+  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
 }
 
 __kernel void window_put_address(__global uchar* memory, ulong memory_first, __global long* windows, ulong windows_first,

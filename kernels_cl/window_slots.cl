@@ -1,6 +1,6 @@
 // Row indices of fixed-capacity windows: one work-item an element.
 
-#include "kernels_cl/lib/expert_owners.clh"
+#include "kernels_cl/lib/slot_homes.clh"
 
 __kernel void window_slots_outgoing(const __global int* row_ends, ulong row_ends_first, const __global int* sorted_slots,
                                     ulong sorted_first, __global int* slots, ulong slots_first, int count, int experts,
@@ -41,6 +41,17 @@ __kernel void window_slots_home(const __global int* row_ends, ulong row_ends_fir
     if (in_slab < capacity) home = rank * capacity + in_slab;
   }
   rows[rows_first + slot] = home;
+}
+
+// Slot i of the tokens' ids.
+__kernel void window_slots_token_homes(const __global int* ids, ulong ids_first, __global int* homes, ulong homes_first,
+                                     __global int* fault, ulong fault_first, int count, int top_k, int first_expert,
+                                     int experts, int ranks, int capacity, int sums) {
+  const int i = get_global_id(0);
+  if (i >= count) return;
+  const Owners owners = {experts, ranks, 0};
+  if (fault) fault += fault_first;
+  homes[homes_first + i] = home_of_slot(owners, first_expert, ids + ids_first, i, top_k, capacity, sums, fault);
 }
 
 // Element i of the ends is that of (expert i / ranks, source rank i % ranks).

@@ -69,6 +69,18 @@ std::string reject(const Home& args) {
   return reject_singles(args.singles, args.ranks, args.row_ends.shape[0]);
 }
 
+std::string reject(const TokenHomes& args) {
+  if (std::string reason = reject_ints("ids", args.ids, 2); !reason.empty()) return reason;
+  if (args.first_expert < 0 || args.experts < 1 || args.experts > most_indices - args.first_expert)
+    return fmt::format("experts: {} from {} on", args.experts, args.first_expert);
+  if (args.ranks < 1 || args.capacity < args.ids.shape[0] ||
+      args.capacity > most_indices / (args.ranks * std::max<std::int64_t>(args.ids.shape[1], 1)))
+    return fmt::format("capacity: {} tokens for each of {} ranks, {} are given, top {}", args.capacity, args.ranks,
+                       args.ids.shape[0], args.ids.shape[1]);
+  return first_of(
+      {reject_indices("homes", args.homes, args.ids.elements()), reject_optional_indices("fault", args.fault, 4)});
+}
+
 std::string reject(const Counts& args) {
   if (std::string reason = reject_ints("row_ends", args.row_ends, 2); !reason.empty()) return reason;
   const std::int64_t ranks = args.row_ends.shape[0];
@@ -119,6 +131,7 @@ std::string reject(const Ordinals& args) {
 OperatorCost cost(const Outgoing& args) { return {2 * args.slots.size_bytes(), 0}; }
 OperatorCost cost(const Incoming& args) { return {2 * args.ids.size_bytes(), 0}; }
 OperatorCost cost(const Home& args) { return {2 * args.rows.size_bytes(), 0}; }
+OperatorCost cost(const TokenHomes& args) { return {2 * args.homes.size_bytes(), 0}; }
 
 void enqueue(StreamView stream, const Outgoing& args, Submit submit) {
   require_no(reject(args));
@@ -142,6 +155,14 @@ void enqueue(StreamView stream, const Home& args, Submit submit) {
   launch_indices(stream, source::window_slots, "window_slots_home", submit, args.rows, cost(args).bytes, count,
                  args.row_ends, args.slot_rows, args.rows, int_of(count), int_of(args.row_ends.shape[0]), args.ranks,
                  args.singles, int_of(args.capacity));
+}
+
+void enqueue(StreamView stream, const TokenHomes& args, Submit submit) {
+  require_no(reject(args));
+  const std::int64_t count = args.homes.shape[0];
+  launch_indices(stream, source::window_slots, "window_slots_token_homes", submit, args.ids, cost(args).bytes, count,
+                 args.ids, args.homes, args.fault, int_of(count), int_of(args.ids.shape[1]), args.first_expert,
+                 args.experts, args.ranks, int_of(args.capacity), std::int32_t{args.sums});
 }
 
 void enqueue(StreamView stream, const Counts& args, Submit submit) {

@@ -1,22 +1,24 @@
-// What ranks exchange in a layer: MC2's halves, and the kernels beneath them where devices reach each other's memory.
-// DeepSeek-V3's rows, 256 experts, top 8, every rank gets as many. A GPU a rank; where there are fewer, ranks share the
-// device. Wall time of a chain of steps that all ranks do together; with a GPU a rank also device times.
+// What ranks exchange in a layer: MC2's halves, and all rows of an all_to_all where devices reach each other's memory.
+// DeepSeek-V3's rows, 256 experts, top 8, every token has experts on every rank. A GPU a rank; where there are fewer,
+// ranks share the device. Wall time of a chain of steps that all ranks do together; with a GPU a rank also device
+// times.
 #include <moecl/strategy.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "bench/rank_time.hpp"
 #include "dispatch/put_window.hpp"
 #include "dispatch/strategy_parts.hpp"
 #include "tests/cases/device_memory.hpp"
-#include "tests/oracle/expert_sort.hpp"
 
 namespace moecl::bench {
 namespace {
 
 constexpr std::int64_t hidden = 7168, top_k = 8;
 constexpr std::int32_t experts = 256;
+
 std::vector<std::int32_t> balanced_ids(std::int64_t tokens) {
   std::vector<std::int32_t> ids;
   for (std::int64_t t = 0; t < tokens; ++t)
@@ -25,21 +27,20 @@ std::vector<std::int32_t> balanced_ids(std::int64_t tokens) {
   return ids;
 }
 
-test::DeviceTensor tensor(StreamView on, const std::vector<std::int32_t>& values,
-                          std::initializer_list<std::int64_t> shape) {
-  return {on, DType::i32, shape, {values.begin(), values.end()}};
-}
-
-/// A chain of `make`'s steps, in each of which a rank has top_k rows of `row_bytes` for each of its tokens, as many for
-/// every rank.
+/// A chain of `make`'s steps, in each of which a rank sends every other one `token_bytes` for each of its tokens.
 template <class Make>
-void measure_exchange(benchmark::State& state, std::int64_t row_bytes, Make make) {
+void measure_exchange(benchmark::State& state, std::int64_t token_bytes, Make make) {
   const std::int64_t ranks = state.range(0), tokens = state.range(1);
-  const double leaving = static_cast<double>(tokens * top_k * row_bytes / ranks * (ranks - 1));
+  const double leaving = static_cast<double>(tokens * (ranks - 1) * token_bytes);
   const auto times = measure_ranks(state, ranks, [&](Communicator& world) { return make(world, tokens); });
   state.counters["GB/s out of a rank"] =
       benchmark::Counter(leaving / 1e9, benchmark::Counter::kIsIterationInvariantRate);
   if (times && times->exchange_us > 0) state.counters["GB/s of the exchange"] = leaving / 1e3 / times->exchange_us;
+}
+
+test::DeviceTensor tensor(StreamView on, const std::vector<std::int32_t>& values,
+                          std::initializer_list<std::int64_t> shape) {
+  return {on, DType::i32, shape, {values.begin(), values.end()}};
 }
 
 /// A rank's strategy with what it needs; its halves can be repeated alone.
@@ -77,76 +78,60 @@ void mc2_combine(benchmark::State& state) {
   });
 }
 
-/// One kernel that puts and one that waits, over slabs that hold just what is sent: the exchange itself.
-struct PutRank {
-  static constexpr std::int64_t most_tokens = 2048;  ///< of one step; more take several
-
+/// The same bytes as an all_to_all of T * K rows: each is a token of one expert. Windows have room for rows of one rank
+/// only, so more than they hold take several steps.
+struct PutRows {
   Communicator world;
-  std::int64_t tokens, slab;
-  std::uint64_t ends_at, codes_at;
-  test::DeviceTensor x, row_ends, sorted_slots, places, received_ends;
+  std::int64_t rows, steps;
+  std::uint64_t ids_at, codes_at;
+  test::DeviceTensor x, ids, homes;
   std::unique_ptr<PutWindow> window;
-  int steps;
 
-  PutRank(const Communicator& ranks, std::int64_t all_tokens, bool slots, const test::oracle::SortedSlots& sort)
+  PutRows(const Communicator& ranks, std::int64_t all_rows)
       : world(ranks),
-        tokens(std::min(all_tokens, most_tokens)),
-        slab(tokens * top_k / ranks.size()),
-        ends_at(PutWindow::begin(ranks.size())),
-        codes_at(ends_at + bytes_of(DType::i32, ranks.size(), experts)),
-        x(ranks.stream(), DType::bf16, {slots ? tokens * top_k : tokens, hidden}),
-        row_ends(tensor(ranks.stream(), sort.row_ends, {experts})),
-        sorted_slots(tensor(ranks.stream(), sort.sorted_slots, {tokens * top_k})),
-        places(tensor(ranks.stream(), counted(tokens * top_k), {tokens * top_k})),
-        received_ends(tensor(ranks.stream(), {static_cast<std::int32_t>(tokens * top_k)}, {1})),
-        steps(static_cast<int>((all_tokens + most_tokens - 1) / most_tokens)) {
-    const std::string why = PutWindow::reject(ranks);
-    if (!why.empty()) throw std::runtime_error(why);
-    window = std::make_unique<PutWindow>(ranks, codes_at + bytes_of(DType::bf16, tokens * top_k, hidden));
+        rows(std::min(all_rows, fitting(ranks))),
+        steps((all_rows + rows - 1) / rows),
+        ids_at(PutWindow::begin(ranks.size())),
+        codes_at(ids_at + bytes_of(DType::i32, ranks.size(), rows)),
+        x(ranks.stream(), DType::bf16, {rows, hidden}),
+        ids(tensor(ranks.stream(), dealt_out(rows, ranks.size()), {rows, 1})),
+        homes(ranks.stream(), DType::i32, {rows}) {
+    window = std::make_unique<PutWindow>(ranks, codes_at + bytes_of(DType::bf16, ranks.size() * rows, hidden));
   }
-  static std::vector<std::int32_t> counted(std::int64_t count) {
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int32_t>(i);
-    return numbers;
+  /// A power of two.
+  static std::int64_t fitting(const Communicator& ranks) {
+    if (const std::string why = PutWindow::reject(ranks); !why.empty()) throw std::runtime_error(why);
+    const auto row = static_cast<std::uint64_t>(ranks.size()) * (hidden * 2 + 4);
+    return static_cast<std::int64_t>(std::bit_floor((PutWindow::most_bytes(ranks) - 4096) / row));
   }
-  window_put::Windows to() const {
-    window_put::Windows windows = window->windows();
-    windows.capacity = slab;
-    windows.codes_at = codes_at;
-    return windows;
+  static std::vector<std::int32_t> dealt_out(std::int64_t rows, std::int32_t ranks) {
+    std::vector<std::int32_t> to;
+    for (std::int64_t row = 0; row < rows; ++row) to.push_back(static_cast<std::int32_t>(row % ranks));
+    return to;
   }
-  void dispatch() {
-    for (int step = 0; step < steps; ++step) {
+  void put() {
+    for (std::int64_t step = 0; step < steps; ++step) {
       window->next();
-      window_put::enqueue(world.stream(), window_put::Dispatch{row_ends, sorted_slots, top_k, x, {}, ends_at, to()});
-      window->arrive(0, {});
-    }
-  }
-  void combine() {
-    for (int step = 0; step < steps; ++step) {
-      window->next();
-      window_put::enqueue(world.stream(), window_put::Combine{received_ends, places, x, {}, to()});
-      window->arrive(0, {});
+      window_put::Dispatch put;
+      put.ids = ids;
+      put.codes = x;
+      put.experts = world.size();
+      put.homes = homes;
+      put.ids_at = ids_at;
+      put.to = window->windows();
+      put.to.capacity = rows;
+      put.to.codes_at = codes_at;
+      window_put::enqueue(world.stream(), put);
+      window->arrive(std::vector<std::uint64_t>(static_cast<std::size_t>(world.size())));
     }
   }
 };
 
-std::shared_ptr<PutRank> put_rank(const Communicator& world, std::int64_t tokens, bool slots) {
-  const std::vector<std::int32_t> ids = balanced_ids(std::min(tokens, PutRank::most_tokens));
-  return std::make_shared<PutRank>(world, tokens, slots, test::oracle::expert_sort(ids, 0, experts, experts, 0));
-}
-
-void put_dispatch(benchmark::State& state) {
-  measure_exchange(state, hidden * 2, [](Communicator& world, std::int64_t tokens) {
-    const auto rank = put_rank(world, tokens, false);
-    return std::function<void()>([rank] { rank->dispatch(); });
-  });
-}
-
-void put_combine(benchmark::State& state) {
-  measure_exchange(state, hidden * 2, [](Communicator& world, std::int64_t tokens) {
-    const auto rank = put_rank(world, tokens, true);
-    return std::function<void()>([rank] { rank->combine(); });
+void put_rows(benchmark::State& state) {
+  // Of K rows a token each rank gets K / R.
+  measure_exchange(state, top_k / state.range(0) * hidden * 2, [](Communicator& world, std::int64_t tokens) {
+    const auto rank = std::make_shared<PutRows>(world, tokens * top_k);
+    return std::function<void()>([rank] { rank->put(); });
   });
 }
 
@@ -157,8 +142,7 @@ void sizes(benchmark::internal::Benchmark* of) {
 }
 BENCHMARK(mc2_dispatch)->Name("exchange/mc2_dispatch/bf16/E:256/K:8/H:7168")->Apply(sizes);
 BENCHMARK(mc2_combine)->Name("exchange/mc2_combine/f32/E:256/K:8/H:7168")->Apply(sizes);
-BENCHMARK(put_dispatch)->Name("exchange/window_put_dispatch/bf16/E:256/K:8/H:7168")->Apply(sizes);
-BENCHMARK(put_combine)->Name("exchange/window_put_combine/bf16/E:256/K:8/H:7168")->Apply(sizes);
+BENCHMARK(put_rows)->Name("exchange/window_put_rows/bf16/K:8/H:7168")->Apply(sizes);
 
 }  // namespace
 }  // namespace moecl::bench

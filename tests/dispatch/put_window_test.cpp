@@ -1,8 +1,14 @@
 #include "dispatch/put_window.hpp"
 
 #include <moecl/fault.hpp>
+#include <moecl/opencl.hpp>
 
 #include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <optional>
 
 #include "tests/dispatch/ranks.hpp"
 #include "tests/host/files.hpp"
@@ -13,18 +19,35 @@ namespace {
 using std::chrono::milliseconds;
 using Ints = std::vector<std::int32_t>;
 
-/// Kernels of ranks that share a device may wait for each other as long as fewer do than it has workers.
+/// Host memory that a CPU's kernels reach from several contexts. They may wait for each other as long as fewer do than
+/// the device has workers; on PoCL not within one context, where launches of a kernel take turns.
 class WaitingPeerMemory final : public PeerMemory {
  public:
-  std::string reject(StreamView owner, StreamView user) override { return fake_.reject(owner, user); }
-  std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users, std::uint64_t bytes) override {
-    return fake_.allocate(owner, users, bytes);
+  std::string reject(StreamView owner, StreamView user) override {
+    return owner.device->handle == user.device->handle ? "" : "other devices";
   }
-  std::uint64_t most_bytes() const noexcept override { return 1 << 20; }
+  std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users, std::uint64_t bytes) override {
+    constexpr std::size_t page = 4096;
+    const std::lock_guard lock(mutex_);
+    void* const memory =
+        memory_.emplace_back(std::aligned_alloc(page, (bytes + page - 1) / page * page), std::free).get();
+    std::vector<Buffer> views;
+    for (std::size_t i = 0; i <= users.size(); ++i) {
+      cl_int status = CL_SUCCESS;
+      cl_mem view = clCreateBuffer((i == 0 ? owner : users[i - 1]).context->handle(),
+                                   CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, memory, &status);
+      if (status != CL_SUCCESS) throw Error(ErrorCode::out_of_memory, "no view of host memory");
+      views.push_back(Buffer::borrow(view));
+      clReleaseMemObject(view);
+    }
+    return views;
+  }
+  std::uint64_t most_bytes() const noexcept override { return std::uint64_t{64} << 20; }
   bool kernels_may_wait() const noexcept override { return true; }
 
  private:
-  FakePeerMemory fake_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
 };
 
 GroupOptions options(std::shared_ptr<PeerMemory> memory, milliseconds deadline = milliseconds(60000)) {
@@ -37,16 +60,46 @@ std::int32_t value(std::int32_t from, std::int32_t step, std::int64_t i) {
   return from * 10000 + step * 100 + static_cast<std::int32_t>(i);
 }
 
-/// Every rank sends its one token to all of them, one expert each; the host waits between the steps only to `pause`.
-void put_steps(Communicator& comm, std::int32_t steps, bool pause = false) {
+/// A rank's one token, which goes to all ranks: one expert each.
+struct OneToken {
+  std::uint64_t ids_at, codes_at;
+  DeviceTensor ids, homes;
+  PutWindow window;
+
+  explicit OneToken(Communicator& comm)
+      : ids_at(PutWindow::begin(comm.size())),
+        codes_at(ids_at + 256),
+        ids(comm.stream(), DType::i32, {1, comm.size()}, counted(comm.size())),
+        homes(comm.stream(), DType::i32, {comm.size()}),
+        window(comm, codes_at + static_cast<std::uint64_t>(comm.size() * width) * 4) {}
+  static std::vector<double> counted(std::int32_t count) {
+    std::vector<double> numbers(static_cast<std::size_t>(count));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+  }
+  void put(StreamView stream, TensorView token, TensorView fault = {}) {
+    window.next();
+    window_put::Dispatch put;
+    put.ids = ids;
+    put.codes = token;
+    put.experts = static_cast<std::int32_t>(ids.view.shape[1]);
+    put.homes = homes;
+    put.ids_at = ids_at;
+    put.to = window.windows();
+    put.to.capacity = 1;
+    put.to.codes_at = codes_at;
+    put.to.fault = fault;
+    window_put::enqueue(stream, put);
+    window.arrive(std::vector<std::uint64_t>(static_cast<std::size_t>(put.experts), 100));
+  }
+};
+
+/// Without the host between the steps.
+void put_steps(Communicator& comm, std::int32_t steps) {
   const StreamView stream = comm.stream();
   const std::int32_t ranks = comm.size();
-  const std::uint64_t ends_at = PutWindow::begin(ranks), codes_at = ends_at + 256;
-  PutWindow window(comm, codes_at + static_cast<std::uint64_t>(ranks * width) * 4);
-  std::vector<double> one_each, in_order;
-  for (std::int32_t rank = 0; rank < ranks; ++rank) one_each.push_back(rank + 1), in_order.push_back(rank);
-  const DeviceTensor row_ends(stream, DType::i32, {ranks}, one_each), slots(stream, DType::i32, {ranks}, in_order),
-      seen(stream, DType::i32, {steps * ranks, width});
+  OneToken of(comm);
+  const DeviceTensor seen(stream, DType::i32, {steps * ranks, width});
   std::vector<DeviceTensor> tokens;
   for (std::int32_t step = 0; step < steps; ++step) {
     std::vector<double> row;
@@ -54,18 +107,10 @@ void put_steps(Communicator& comm, std::int32_t steps, bool pause = false) {
     tokens.emplace_back(stream, DType::i32, std::initializer_list<std::int64_t>{1, width}, row);
   }
   for (std::int32_t step = 0; step < steps; ++step) {
-    window.next();
-    window_put::Windows to = window.windows();
-    to.capacity = 1;
-    to.codes_at = codes_at;
-    window_put::enqueue(
-        stream, window_put::Dispatch{row_ends, slots, ranks, tokens[static_cast<std::size_t>(step)], {}, ends_at, to});
-    window.arrive(100, {});
+    of.put(stream, tokens[static_cast<std::size_t>(step)]);
     const TensorView came = seen.view.rows(step * ranks, ranks);
-    enqueue_copy(stream, window.memory().slice(codes_at, came.size_bytes()), came.buffer.slice(0, came.size_bytes()));
-    if (!pause) continue;
-    stream.finish();
-    comm.barrier();
+    enqueue_copy(stream, of.window.memory().slice(of.codes_at, came.size_bytes()),
+                 came.buffer.slice(0, came.size_bytes()));
   }
   std::vector<double> expected;
   for (std::int32_t step = 0; step < steps; ++step)
@@ -84,10 +129,57 @@ TEST(PutWindow, StepsFollowEachOtherWithoutTheHost) {
   }
 }
 
-// On PoCL launches of a kernel on two queues take turns, so a step must not begin while one waits for another.
+/// Two ranks of the first device, each with a context of its own.
+struct TwoContexts {
+  std::unique_ptr<Context> contexts[2];
+  std::vector<Stream> streams;
+  std::optional<RankGroup> group;
+
+  explicit TwoContexts(milliseconds deadline = milliseconds(60000)) {
+    ContextOptions traced;
+    traced.trace = true;
+    for (std::unique_ptr<Context>& context : contexts) {
+      context = Context::create({*devices()[0]->stream.view().device}, traced);
+      streams.emplace_back(*context, 0, false);
+    }
+    group.emplace(std::vector<StreamView>(streams.begin(), streams.end()),
+                  options(std::make_shared<WaitingPeerMemory>(), deadline));
+  }
+};
+
 TEST(PutWindow, KernelsWaitForThoseOfTheOtherRank) {
-  Ranks on(2, Ranks::first_device, options(std::make_shared<WaitingPeerMemory>()));
-  on.group.run([](Communicator& comm) { put_steps(comm, 20, true); });
+  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  TwoContexts on;
+  on.group->run([](Communicator& comm) { put_steps(comm, 20); });
+}
+
+// A lane takes another queue when tracing begins.
+TEST(PutWindow, OutlivesTheQueueThatItWasMadeOn) {
+  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  TwoContexts on;
+  std::vector<std::unique_ptr<Communicator>> lanes(2);
+  std::vector<std::unique_ptr<OneToken>> tokens(2);
+  const auto put = [&](Communicator& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    if (lanes[rank] == nullptr) {
+      lanes[rank] = std::make_unique<Communicator>(comm.beside());
+      tokens[rank] = std::make_unique<OneToken>(*lanes[rank]);
+    }
+    const StreamView stream = lanes[rank]->stream();
+    const DeviceTensor token(stream, DType::i32, {1, width}, std::vector<double>(width, 7));
+    tokens[rank]->put(stream, token);
+    stream.finish();
+    comm.barrier();
+    comm.stream().finish();
+  };
+  on.group->run(put);
+  std::vector<Stream> traced;
+  for (const std::unique_ptr<Context>& context : on.contexts) traced.emplace_back(*context);
+  on.group->set_streams({traced.begin(), traced.end()});
+  on.group->run(put);
+  tokens.clear();
+  lanes.clear();
+  EXPECT_EQ(on.group->failure(), "");
 }
 
 /// The real thing, where there are two devices that reach each other's memory.
@@ -98,29 +190,27 @@ TEST(PutWindow, DevicesStoreIntoEachOthersMemory) {
 }
 
 TEST(PutWindow, ARankThatDoesNotSignalIsNamed) {
-  Ranks on(2, Ranks::first_device, options(std::make_shared<WaitingPeerMemory>(), milliseconds(500)));
-  EXPECT_THROW(on.group.run([](Communicator& comm) {
+  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  TwoContexts on(milliseconds(500));
+  EXPECT_THROW(on.group->run([](Communicator& comm) {
     const StreamView stream = comm.stream();
-    PutWindow window(comm, 4096);
+    OneToken of(comm);
     comm.barrier();
     if (comm.rank() == 1) return;
-    const DeviceTensor fault(stream, DType::i32, {4}, {0, 0, 0, 0});
-    for (int step = 1; step <= 16; ++step) {  // the host looks every 16 steps
-      window.next();
-      window.arrive(0, fault);
-    }
+    const DeviceTensor fault(stream, DType::i32, {4}, {0, 0, 0, 0}), token(stream, DType::i32, {1, width});
+    for (int step = 1; step <= 16; ++step) of.put(stream, token, fault);  // the host looks every 16 steps
     EXPECT_THAT(error_of([&] { check_fault(stream, fault); }).what(), testing::HasSubstr("did not signal step 1"));
-    window.next();
+    of.window.next();
   }),
                Error);
-  EXPECT_THAT(on.group.failure(), testing::HasSubstr("did not signal step 1"));
+  EXPECT_THAT(on.group->failure(), testing::HasSubstr("did not signal step 1"));
 }
 
 TEST(PutWindow, IsRefusedWhereAPairHasNoPeersMemory) {
   Ranks on(2, Ranks::first_device), alone(1, Ranks::first_device);
   EXPECT_EQ(PutWindow::reject(on.group.communicator(0)), "no peer window from rank 0 to rank 1");
   EXPECT_EQ(PutWindow::reject(alone.group.communicator(0)), "one rank");
-  Ranks possible(2, Ranks::first_device, options(std::make_shared<WaitingPeerMemory>()));
+  Ranks possible(2, Ranks::first_device, options(std::make_shared<FakePeerMemory>(1 << 20)));
   EXPECT_EQ(PutWindow::reject(possible.group.communicator(1)), "");
   EXPECT_EQ(PutWindow::most_bytes(possible.group.communicator(0)), 1U << 20);
   EXPECT_THROW(

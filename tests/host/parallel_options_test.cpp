@@ -21,7 +21,7 @@ class ParallelOptionsTest : public testing::TestWithParam<Setting> {
     return one_platform() && one_variant(first()) && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, ParallelOptionsTest, testing::ValuesIn(settings),
+INSTANTIATE_TEST_SUITE_P(Places, ParallelOptionsTest, testing::ValuesIn(settings_with_fake),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(ParallelOptionsTest, TwoMicroBatchesAreOneBatch) {
@@ -138,6 +138,23 @@ TEST_P(ParallelOptionsTest, HiddenStatesMayHaveThreeDimensions) {
                 of_ranks(others, model, {StrategyKind::mc2}, 1, {12, 21}, false, options);
               }).what(),
               testing::HasSubstr("out: expected the shape of x, f32[3, "));
+}
+
+// Where nothing comes on top of them, the strategy writes them itself.
+TEST_P(ParallelOptionsTest, RoutedSumsAreTheOutputOfALayerWithoutSharedExperts) {
+  for (const char* name_of : {"qwen3-moe-e64k8", "qwen2-moe-e16k4"}) {
+    const Model model(name_of);
+    Ranks on = make(4);
+    RankedOptions options;
+    options.change = [](ParallelLayer::Forward& args, std::int64_t) { args.routed_out = {}; };
+    const std::vector<std::int64_t> tokens = {0, model.tokens()};
+    for (const StrategyKind kind : kinds) {
+      SCOPED_TRACE(testing::Message() << name_of << ", " << name(kind));
+      const Outputs told = of_ranks(on, model, {kind}, 2, tokens, false),
+                    silent = of_ranks(on, model, {kind}, 2, tokens, false, options);
+      EXPECT_EQ(silent.out, told.out);
+    }
+  }
 }
 
 TEST_P(ParallelOptionsTest, FinishedTokensTakeNoExpert) {

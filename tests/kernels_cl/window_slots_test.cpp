@@ -141,6 +141,34 @@ TEST_P(WindowSlotsTest, SinglesOwnOneExpertEach) {
       }
 }
 
+TEST_P(WindowSlotsTest, TokensComeHomeAsRowsOrOnceFromEveryRank) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int32_t ranks : rank_counts)
+      for (const std::int32_t first_expert : {0, 3})
+        for (const bool sums : {false, true}) {
+          SCOPED_TRACE(testing::Message() << routing.name << ", " << ranks << " ranks, experts from " << first_expert);
+          const std::int64_t capacity = routing.tokens + 2;
+          Ints ids = routing.ids;
+          for (std::int32_t& id : ids) id += id < 0 ? 0 : first_expert;
+          const GuardedTensor given(device(), DType::i32, {routing.tokens, routing.top_k}, ids),
+              homes = out(routing.tokens * routing.top_k), fault = ints({0, 0, 0, 0});
+          window_slots::enqueue(device().stream, window_slots::TokenHomes{given, first_expert, routing.experts, ranks,
+                                                                          capacity, sums, homes, fault});
+          EXPECT_EQ(homes.read<std::int32_t>(),
+                    oracle::token_homes(ids, routing.top_k, first_expert, routing.experts, ranks, capacity, sums));
+          EXPECT_EQ(fault.read<std::int32_t>(), Ints({0, 0, 0, 0}));
+        }
+  const GuardedTensor wrong(device(), DType::i32, {2, 2}, Ints{0, 1, 1, 4}), homes = out(4), fault = ints({0, 0, 0, 0});
+  window_slots::TokenHomes args{wrong, 0, 4, 2, 2, true, homes, fault};
+  window_slots::enqueue(device().stream, args);
+  EXPECT_EQ(homes.read<std::int32_t>(), Ints({0, -1, 1, -1}));
+  EXPECT_EQ(fault.read<std::int32_t>(), Ints({1, 3, 4, 0}));
+  args.capacity = 1;
+  EXPECT_EQ(window_slots::reject(args), "capacity: 1 tokens for each of 2 ranks, 2 are given, top 2");
+  args.experts = 0;
+  EXPECT_EQ(window_slots::reject(args), "experts: 0 from 0 on");
+}
+
 TEST_P(WindowSlotsTest, CountsSumOverExpertAndSource) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int32_t ranks : rank_counts)

@@ -119,10 +119,6 @@ std::int64_t StrategyProblem::own_tokens(std::int32_t rank) const {
 std::int64_t StrategyProblem::first_own_token(std::int32_t rank) const {
   return first_token(rank / tp) + begin_of(tokens[static_cast<std::size_t>(rank / tp)], tp, rank % tp);
 }
-std::int64_t StrategyProblem::most_own_tokens() const {
-  return share(*std::max_element(tokens.begin(), tokens.end()), tp, 0);
-}
-
 double StrategyProblem::wire_error(std::int64_t token, std::int64_t h) const {
   if (wire == WireFormat::none) return 0;
   const std::int64_t group = wire == WireFormat::mxfp8 ? 32 : hidden, first = h / group * group;
@@ -220,7 +216,7 @@ std::int64_t StrategyProblem::row_bytes() const {
   if (wire == WireFormat::none) return hidden * static_cast<std::int64_t>(size_bytes(dtype));
   return wire == WireFormat::mxfp8 ? hidden + (hidden + 31) / 32 : hidden + 4;
 }
-/// Of mc2: in f32, or codes with scales of the tokens' type.
+/// Of a row on mc2's way home: in f32, or codes with scales of the tokens' type.
 std::int64_t StrategyProblem::home_row_bytes() const {
   return wire == WireFormat::int8 ? hidden + hidden / 8 * static_cast<std::int64_t>(size_bytes(dtype)) : hidden * 4;
 }
@@ -234,36 +230,34 @@ std::int64_t StrategyProblem::gathered_outputs(std::int32_t rank, bool from_othe
   return bytes;
 }
 
-std::int64_t StrategyProblem::mc2_slab() const {
-  return most_own_tokens() * std::min<std::int64_t>(top_k, share(places(), ranks, 0)) *
-         (row_bytes() + home_row_bytes());
-}
-
-std::int64_t StrategyProblem::flat_between_nodes(std::int32_t rank) const {
-  return (ranks - ranks_per_node) * (places() * 4 + mc2_slab()) + gathered_outputs(rank, true);
+std::int64_t StrategyProblem::flat_mc2(std::int32_t rank, bool from_other_nodes) const {
+  std::int64_t tokens_of_others = 0, others = 0;
+  for (std::int32_t peer = 0; peer < ranks; ++peer)
+    if (peer != rank && (!from_other_nodes || peer / ranks_per_node != rank / ranks_per_node))
+      tokens_of_others += own_tokens(peer), ++others;
+  const bool sums = sums_home(wire);
+  return tokens_of_others * mc2_there(sums) + others * own_tokens(rank) * mc2_back(sums, home_row_bytes()) +
+         gathered_outputs(rank, from_other_nodes);
 }
 
 StrategyProblem::Bytes StrategyProblem::received_over_nodes(std::int32_t rank) const {
-  const std::int32_t each = ranks_per_node, nodes = ranks / each, index = rank % each, first_rank = rank - index;
+  const std::int32_t each = ranks_per_node, nodes = ranks / each, index = rank % each;
   const auto relayed = [&](std::int32_t of) {
     std::int64_t sum = 0;
     for (std::int32_t n = 0; n < nodes; ++n) sum += own_tokens(n * each + of);
     return sum;
   };
-  std::int64_t most = 0, node_places = 0;
-  for (std::int32_t i = 0; i < each; ++i) {
-    most = std::max(most, relayed(i));
-    node_places += share(places(), ranks, first_rank + i);
-  }
-  node_places = std::max<std::int64_t>(node_places, 1);
-  const std::int64_t capacity = most * std::min<std::int64_t>(top_k, share(node_places, each, 0));
+  std::int64_t of_neighbours = 0;
+  for (std::int32_t i = 0; i < each; ++i)
+    if (i != index) of_neighbours += relayed(i);
   const std::int64_t partial =
       wire == WireFormat::int8 ? home_row_bytes() : hidden * static_cast<std::int64_t>(size_bytes(dtype));
   Bytes bytes;
   bytes.between_nodes =
       (relayed(index) - own_tokens(rank)) * (row_bytes() + top_k * 8) + (nodes - 1) * own_tokens(rank) * partial;
-  bytes.all = bytes.between_nodes + (each - 1) * (node_places * 4 + capacity * (row_bytes() + hidden * 4)) +
-              gathered_outputs(rank, false);
+  const bool sums = sums_home(WireFormat::none);  // within a node results are no codes
+  bytes.all = bytes.between_nodes + of_neighbours * mc2_there(sums) +
+              (each - 1) * relayed(index) * mc2_back(sums, hidden * 4) + gathered_outputs(rank, false);
   bytes.between_nodes += gathered_outputs(rank, true);
   return bytes;
 }
@@ -275,8 +269,8 @@ StrategyProblem::Bytes StrategyProblem::received(StrategyKind kind, std::int32_t
   if (over_nodes(kind)) return received_over_nodes(rank);
   Bytes bytes;
   if (kind == StrategyKind::mc2) {
-    bytes.all = counts + (ranks - 1) * mc2_slab() + others_in_group;
-    bytes.between_nodes = flat_between_nodes(rank);
+    bytes.all = flat_mc2(rank, false);
+    bytes.between_nodes = flat_mc2(rank, true);
   } else if (kind == StrategyKind::all2all_v) {
     std::int64_t arriving = 0, returning = 0;
     for (std::int32_t source = 0; source < ranks; ++source)

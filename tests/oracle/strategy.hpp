@@ -36,10 +36,12 @@ struct StrategyProblem {
   std::int32_t places() const { return static_cast<std::int32_t>(expert_at.size()); }
   /// In two levels.
   bool over_nodes(StrategyKind kind) const { return kind == StrategyKind::mc2 && ranks_per_node < ranks; }
+  /// MC2 brings home a sum from each rank instead of a row from each expert.
+  bool sums_home(WireFormat of_results) const { return dtype != DType::f32 && of_results != WireFormat::int8; }
   /// The sums have the order of a single rank, and nothing is rounded on the way.
   bool is_exact(StrategyKind kind) const {
-    return wire == WireFormat::none && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v) &&
-           !over_nodes(kind);
+    if (wire != WireFormat::none || over_nodes(kind)) return false;
+    return kind == StrategyKind::all2all_v || (kind == StrategyKind::mc2 && !sums_home(wire));
   }
 
   struct Rows {
@@ -63,8 +65,8 @@ struct StrategyProblem {
   /// What `rank` receives in both halves, from each strategy's description in dispatch/STRATEGIES.md; between nodes of
   /// mc2 only.
   Bytes received(StrategyKind kind, std::int32_t rank) const;
-  /// Between nodes, for mc2 that does not know of them.
-  std::int64_t flat_between_nodes(std::int32_t rank) const;
+  /// Of mc2 that does not know of nodes; `from_other_nodes`: only that.
+  std::int64_t flat_mc2(std::int32_t rank, bool from_other_nodes) const;
 
  private:
   std::int64_t id(std::int64_t token, std::int64_t k) const { return ids[static_cast<std::size_t>(token * top_k + k)]; }
@@ -76,11 +78,12 @@ struct StrategyProblem {
   /// Of which an ep rank speaks.
   std::int64_t own_tokens(std::int32_t rank) const;
   std::int64_t first_own_token(std::int32_t rank) const;
-  std::int64_t most_own_tokens() const;
   double wire_error(std::int64_t token, std::int64_t h) const;
   std::int64_t home_row_bytes() const;
+  /// A token to a rank, with ids and the weights that its sums need; and what comes back, in rows of `row` bytes.
+  std::int64_t mc2_there(bool sums) const { return row_bytes() + top_k * (sums ? 8 : 4); }
+  std::int64_t mc2_back(bool sums, std::int64_t row) const { return sums ? row : top_k * row; }
   std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
-  std::int64_t mc2_slab() const;
   Bytes received_over_nodes(std::int32_t rank) const;
   void choose_experts(std::uint64_t seed);
   void place_experts(std::uint64_t seed);

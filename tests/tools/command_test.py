@@ -162,7 +162,7 @@ class Run(CommandTest):
         """The tensors of one rank, whoever has which tokens; and what the exchange took."""
         case, tokens = golden("qwen2-moe-e16k4"), 9
         _, alone = self.run_layer(case, "--tokens", tokens)
-        hidden, experts, top_k, ranks = 64, 16, 4, 4
+        hidden, top_k, ranks = 64, 4, 4
         for strategy, syncs in {"mc2": 0, "allgather": 0, "all2allv": 1, "multicast": 0}.items():
             with self.subTest(strategy):
                 summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", strategy,
@@ -181,10 +181,17 @@ class Run(CommandTest):
                 names = {kernel["name"] for kernel in summary["kernels"]}
                 self.assertLessEqual({"gating_top_k", "expert_sort", "grouped_gemm", "combine"}, names)
                 exchanged = summary["bytes_exchanged"]
-                if strategy == "mc2":  # row ends, then slabs of 5 tokens of up to 4 rows there and back
-                    self.assertEqual(exchanged, ranks * (ranks - 1) * 4 * (experts + 5 * top_k * 2 * hidden))
+                if strategy == "mc2":  # everyone's tokens and ids; room for a row of each expert back
+                    self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + top_k + top_k * hidden))
                 if strategy == "allgather":  # everyone's tokens; everyone's partial sums of one's own
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + 2 * top_k + hidden))
+                self.assertEqual(summary["way_home"], "rows" if strategy in ("mc2", "all2allv") else "sums")
+        summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", "mc2",
+                                        "--dtype", "bf16")
+        self.assertEqual(summary["way_home"], "sums")  # with weights that go there, so as allgather
+        self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens * (2 * hidden + 4 * 2 * top_k + 4 * hidden))
+        _, one = self.run_layer(case, "--tokens", tokens, "--dtype", "bf16")
+        self.assert_close(found["output"][1], one["output"][1], 1e-6)
         for strategy, syncs in {"mc2": 0, "allgather": 0, "all2allv": 1, "multicast": 0}.items():
             with self.subTest("group of one", strategy=strategy):
                 summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", 1, "--strategy", strategy)
@@ -222,15 +229,15 @@ class Run(CommandTest):
         self.assertIn("instead of round_robin: redundant experts", summary["placement"]["reason"])
         numpy.testing.assert_array_equal(found["topk_ids"][1], alone["topk_ids"][1])  # logical ones
         self.assert_close(found["output"][1], alone["output"][1], 4e-2)
-        slab = tokens // ranks * top_k  # 3 tokens of 8 rows; codes and scales, there and back
-        self.assertEqual(summary["bytes_exchanged"], ranks * (ranks - 1) *
-                         (4 * (experts + 4) + slab * (hidden + 4 + hidden + hidden // 8 * 4)))
+        # Every token to every rank, with ids, and a row of each expert back: codes and scales.
+        self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens *
+                         (hidden + 4 + 4 * top_k + top_k * (hidden + hidden // 8 * 4)))
         for wire, scales in (("fp8", 4), ("mxfp8", hidden // 32)):
             summary, found = self.run_layer(case, *options, "--wire", wire)
             self.assertEqual(summary["wire"], wire)
             self.assert_close(found["output"][1], alone["output"][1], 8e-2)
-            self.assertEqual(summary["bytes_exchanged"], ranks * (ranks - 1) *
-                             (4 * experts + slab * (hidden + scales + hidden * 4)))
+            self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens *
+                             (hidden + scales + 4 * top_k + top_k * hidden * 4))
             # The codes that the experts' products would make of the rows anyway.
             _, expected = self.run_layer(case, "--tokens", tokens, "--quantize", wire + "_w8a8")
             _, found = self.run_layer(case, *options, "--wire", wire, "--quantize", wire + "_w8a8")

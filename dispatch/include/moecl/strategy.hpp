@@ -59,6 +59,16 @@ struct ExpertProblem {
   WireFormat wire = WireFormat::none;
 };
 
+/// What comes home of a token.
+enum class WayHome : std::uint8_t {
+  rows,  ///< the row of each of its experts, which are summed at home, k ascending: the bits of one rank
+  sums   ///< from each rank the weighted sum of its experts' rows, in f32: up to K times less
+};
+const char* name(WayHome way) noexcept;
+/// all2all_v: rows; all_gather, multicast: sums. mc2: sums of hidden states of 16 bits whose results travel as numbers;
+/// rows in f32, where the bits of one rank are promised, and as int8 codes, whose scales are those of rows.
+WayHome way_home(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept;
+
 /// The tokens of one call. Ranks of one tp group bring the same ones.
 struct TokensIn {
   TensorView x;             ///< Shape: [T, H]

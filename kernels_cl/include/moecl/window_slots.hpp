@@ -44,6 +44,19 @@ struct Home {
   std::int32_t singles = 0;
 };
 
+/// For slabs of `capacity` tokens: where the row of slot (t, k) comes back to from the rank of its expert,
+/// (rank * capacity + t) * K + k; or with `sums`, where the rank's sum of the token does, rank * capacity + t for the
+/// first k of the rank and -1 for its others. -1 where there is no expert.
+struct TokenHomes {
+  TensorView ids;  ///< Shape: [T, K] i32
+  std::int32_t first_expert = 0, experts = 1;
+  std::int32_t ranks = 1;
+  std::int64_t capacity = 0;
+  bool sums = false;
+  TensorView homes;  ///< out. Shape: [T * K] i32
+  TensorView fault;  ///< optional in/out. Shape: [4] i32: expert_id_out_of_range for ids below -1 or past the experts
+};
+
 /// How many rows came: cumulative over (local expert, source rank), and for each local expert.
 struct Counts {
   TensorView row_ends;  ///< Shape: [R, E] i32: every rank's
@@ -99,6 +112,7 @@ struct Ordinals {
 std::string reject(const Outgoing& args);
 std::string reject(const Incoming& args);
 std::string reject(const Home& args);
+std::string reject(const TokenHomes& args);
 std::string reject(const Counts& args);
 std::string reject(const Sources& args);
 std::string reject(const Claims& args);
@@ -109,6 +123,7 @@ std::string reject(const Ordinals& args);
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
 void enqueue(StreamView stream, const Home& args, Submit submit = {});
+void enqueue(StreamView stream, const TokenHomes& args, Submit submit = {});
 void enqueue(StreamView stream, const Counts& args, Submit submit = {});
 void enqueue(StreamView stream, const Sources& args, Submit submit = {});
 void enqueue(StreamView stream, const Claims& args, Submit submit = {});
@@ -117,5 +132,6 @@ void enqueue(StreamView stream, const Ordinals& args, Submit submit = {});
 OperatorCost cost(const Outgoing& args);
 OperatorCost cost(const Incoming& args);
 OperatorCost cost(const Home& args);
+OperatorCost cost(const TokenHomes& args);
 
 }  // namespace moecl::window_slots
