@@ -9,6 +9,12 @@
 namespace moecl {
 namespace {
 
+/// Whether nothing is left to do to the routed sums: then the strategy writes them where they are wanted.
+bool routed_is_all(const MoeShape& shape, const ParallelLayer::Forward& args) {
+  return shape.shared_intermediate == 0 && !args.routed_out.present() && args.out.dtype == DType::f32 &&
+         args.out.contiguous();
+}
+
 /// `rows` of every rank of the group, one after the other. @param mine  of this rank's share of them
 void gather_shares(Communicator& ranks, const TensorView& mine, const TensorView& rows) {
   std::vector<std::uint64_t> bytes;
@@ -48,7 +54,7 @@ void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_to
   args_ = args;
   layout_ = std::make_unique<Layout>(parts_, shape, tokens, plan_.shared_sharding == SharedSharding::tokens);
   memory_ = token_memory_.reserve(*stream.context, layout_->workspace.total_bytes());
-  routed_ = f32_rows(memory_, layout_->routed, tokens, shape.hidden);
+  routed_ = routed_is_all(shape, args) ? args.out : f32_rows(memory_, layout_->routed, tokens, shape.hidden);
   const TensorView logits = given_or(args.router_logits, memory_, layout_->logits, DType::f32, tokens, shape.experts),
                    ids = given_or(args.topk_ids, memory_, layout_->ids, DType::i32, tokens, top_k),
                    weights = given_or(args.topk_weights, memory_, layout_->weights, DType::f32, tokens, top_k);
@@ -114,6 +120,7 @@ void MicroBatch::write(const SharedExperts::Output& shared, TensorView out) {
 
 void MicroBatch::finish() {
   strategy_->finish_combine();
+  if (routed_is_all(parts_.shape, args_)) return;
   const SharedExperts::Output shared = shared_of_all_tokens();
   const std::int64_t tokens = args_.x.shape[0];
   const TensorView identity(memory_.slice(layout_->index, f32_bytes(tokens, 1)), DType::i32, {tokens, 1});
