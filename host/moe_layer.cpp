@@ -40,8 +40,8 @@ struct MoeLayer::State : LayerParts {
     return problem;
   }
   void choose_chunk();
-  bool run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout, const gating_top_k::Args& choice,
-                 const expert_sort::Args& sort, Submit submit) const;
+  std::string run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
+                        const gating_top_k::Args& choice, const expert_sort::Args& sort, Submit submit) const;
   void run_chunk(StreamView stream, const Forward& args, Submit submit) const;
 };
 
@@ -114,17 +114,22 @@ std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
 }
 
 /// All of it in one launch, and shared experts before it.
-/// @return  false: that cannot be, nothing was enqueued
-bool MoeLayer::State::run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
-                                const gating_top_k::Args& choice, const expert_sort::Args& sort, Submit submit) const {
+/// @return  why that cannot be, nothing was enqueued then; else empty
+std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
+                                       const gating_top_k::Args& choice, const expert_sort::Args& sort,
+                                       Submit submit) const {
   const local_strategy::Problem routing = problem(args.x.shape[0]);
-  if (routing.tokens > fused_moe::worthwhile_tokens || !router.takes_codes() || routing.rows_per_expert != 0 ||
-      shape.router.weight_on_input || args.routed_out.present())
-    return false;
+  if (routing.tokens > fused_moe::worthwhile_tokens)
+    return fmt::format("{} tokens are more than {}", routing.tokens, fused_moe::worthwhile_tokens);
+  if (args.ids.present()) return "the caller chose the experts";
+  if (!router.takes_codes()) return "CLBlast multiplies with the router";
+  if (routing.rows_per_expert != 0) return "the layout is batched";
+  if (shape.router.weight_on_input) return "weights multiply the input";
+  if (args.routed_out.present()) return "the routed part is asked for alone";
   const local_strategy::Dispatched dispatched =
       local_strategy::dispatch(stream, routing, layout.strategy, args.workspace, args.x, sort);
   const std::optional<Experts::Products> products = experts.products(dispatched.rows, layout.experts, args.workspace);
-  if (!products) return false;
+  if (!products) return "rows are quantized, or weights in segments";
   fused_moe::Args steps{
       router.product(args.x, choice.logits),
       choice,
@@ -133,12 +138,12 @@ bool MoeLayer::State::run_fused(StreamView stream, const Forward& args, const Ch
       local_strategy::combine_args(dispatched, products->down.out, {choice.weights, {}, {}}, args.out),
       args.fault,
       args.workspace.slice(layout.fused, layout.fused_bytes)};
-  if (!fused_moe::why_apart(steps, shape.router, {}, device->caps).empty()) return false;
+  if (std::string apart = fused_moe::why_apart(steps, shape.router, {}, device->caps); !apart.empty()) return apart;
   const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, args.workspace);
   steps.combine.shared = shared_part.rows;
   steps.combine.shared_gate = shared_part.gate_logits;
   fused_moe::enqueue(stream, steps, shape.router, {}, submit);
-  return true;
+  return {};
 }
 
 void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
@@ -155,7 +160,9 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
                                       tokens, top_k);
   const gating_top_k::Args choice = gating(logits, args.finished, ids, weights);
   const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
-  if (!chosen && run_fused(stream, args, layout, choice, sort, submit)) return;
+  const std::string apart = run_fused(stream, args, layout, choice, sort, submit);
+  if (apart.empty()) return;
+  const Trace::Span span(stream.trace, "layer in several launches: " + apart);
   if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits);
   // Where the rows are the tokens as they came, their codes are made beside the choice.
   std::optional<RowQuant::Step> codes;

@@ -280,6 +280,13 @@ class Run(CommandTest):
             self.assertEqual(kernels.count(kernel["name"]), sum(other["count"] for other in summary["kernels"]
                                                                 if other["name"] == kernel["name"]))
 
+    def test_trace_says_why_a_layer_takes_several_launches(self):
+        trace = self.folder / "trace.json"
+        for tokens, reason in (16, "the device is no NVIDIA GPU of compute capability 8.0"), (17, "17 tokens are more than 16"):
+            self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace)
+            spans = [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "span"]
+            self.assertIn("layer in several launches: " + reason, spans)
+
     def test_trace_says_why_routing_takes_several_launches(self):
         trace = self.folder / "trace.json"
         for tokens, reasons in (16, []), (17, ["route_tokens in several launches: 17 tokens are not 1 to 16"]):
