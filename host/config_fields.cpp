@@ -168,8 +168,7 @@ std::optional<std::vector<std::int64_t>> ConfigFields::flagged(const char* name,
 
 bool ConfigFields::is_null(const char* name) const {
   const nlohmann::json& config = config_;
-  const auto found = name == nullptr ? config.end() : config.find(name);
-  return found != config.end() && found->is_null();
+  return name != nullptr && config.contains(pointer_to(name)) && config.at(pointer_to(name)).is_null();
 }
 
 }  // namespace moecl

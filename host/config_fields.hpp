@@ -11,6 +11,10 @@
 
 namespace moecl {
 
+/// What every family has.
+inline constexpr Field<std::int64_t> layers_field{{"num_hidden_layers", "n_layers"}};
+inline constexpr Field<std::int64_t> hidden_field{{"hidden_size", "d_model"}};
+
 /// Reads fields of a config.json by their description in the family table; messages name the file and the field.
 class ConfigFields {
  public:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <string_view>
 
 #include "host/json_file.hpp"
@@ -56,6 +55,8 @@ Value look_up(const Named<Value> (&rows)[n], const std::string& name, const char
 
 const ModelFamily& family_of(const ConfigFields& fields) {
   const std::string model_type = fields.text({{"model_type"}});
+  if (const RefusedFamily* refused = find_refused_family(model_type); refused != nullptr)
+    fail(ErrorCode::unsupported, "{}: model_type \"{}\": {}", fields.origin(), model_type, refused->why);
   const ModelFamily* family = find_family(model_type);
   if (family == nullptr)
     fail(ErrorCode::unsupported,
@@ -65,6 +66,16 @@ const ModelFamily& family_of(const ConfigFields& fields) {
          "tensor names",
          fields.origin(), model_type, fmt::join(model_type_names(), ", "));
   return *family;
+}
+
+bool renormalises(const ModelFamily& family, const ConfigFields& fields) {
+  const char* norm = family.weight_norm.names[0];
+  if (norm == nullptr) return fields.boolean(family.renormalise);
+  if (fields.is_null(norm)) return false;
+  if (const double p = fields.number(family.weight_norm); p != 1)
+    fail(ErrorCode::unsupported, "{}: \"{}\" is {}: weights are divided by their sum, the norm of 1, and by no other",
+         fields.origin(), norm, p);
+  return true;
 }
 
 RouterSpec parse_router(const ModelFamily& family, const SelectionMethod& method, const ConfigFields& fields) {
@@ -79,7 +90,7 @@ RouterSpec parse_router(const ModelFamily& family, const SelectionMethod& method
   router.order = router.score == ScoreFunction::sparse_mixer ? ScoreOrder::after_top_k : family.order;
   if (router.score == ScoreFunction::sparse_mixer)
     router.mixer_jitter = static_cast<float>(fields.number(family.mixer_jitter));
-  router.renormalise = fields.boolean(family.renormalise) && (router.top_k > 1 || family.renormalise_single);
+  router.renormalise = renormalises(family, fields) && (router.top_k > 1 || family.renormalise_single);
   router.renormalise_epsilon = family.renormalise_epsilon;
   router.renormalise_minimum = static_cast<float>(fields.number(family.renormalise_minimum));
   router.scaling_factor = static_cast<float>(fields.number(family.scaling));
@@ -124,6 +135,7 @@ ExpertTensorNames network_names(const ModelFamily& family, const NetworkNames& n
   names.stacked = routed && std::string_view(network.name).find("{expert}") == std::string_view::npos;
   names.transposed = network.transposed;
   names.alternating = network.alternating;
+  names.flat = network.flat;
   return names;
 }
 
@@ -227,10 +239,7 @@ TextConfig find_text_config(const nlohmann::json& config, const std::string& ori
   const WrapperFamily* wrapper =
       model_type != nullptr && model_type->is_string() ? find_wrapper(model_type->get<std::string>()) : nullptr;
   if (wrapper == nullptr) return {&config, "", "model."};
-  const nlohmann::json* member = &config;
-  std::stringstream path(wrapper->member);
-  for (std::string part; member != nullptr && std::getline(path, part, '.');)
-    member = member->is_object() ? find_member(*member, part) : nullptr;
+  const nlohmann::json* member = find_member(config, wrapper->member);
   if (member == nullptr || !member->is_object())
     fail(ErrorCode::invalid_data, "{}: a \"{}\" model, but no object \"{}\" describes its language model", origin,
          wrapper->model_type, wrapper->member);
@@ -242,7 +251,7 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   const ConfigFields whole(config, origin), fields = text.fields(origin);
   ModelConfig result;
   result.family = fields.text({{"model_type"}, ""});
-  const std::int64_t layers = fields.integer({{"num_hidden_layers"}, 0});
+  const std::int64_t layers = fields.integer({layers_field.names, 0});
   if (layers < 0 || layers > max_layers)
     fail(ErrorCode::invalid_data, "{}: {} layers, not from 1 to {}", origin, layers, max_layers);
   result.num_layers = static_cast<int>(layers);
@@ -253,7 +262,7 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   result.moe.family = result.family;
   result.moe.quantization = find_quantization(config, origin);
   if (!result.moe.quantization.present()) result.moe.quantization = find_quantization(*text.config, fields.origin());
-  if (fields.integer({{"hidden_size"}, 0}) != 0) result.moe.shape.hidden = fields.size({{"hidden_size"}});
+  if (fields.integer({hidden_field.names, 0}) != 0) result.moe.shape.hidden = fields.size(hidden_field);
   return result;
 }
 
@@ -267,7 +276,7 @@ MoeLayerConfig read_layer(const ModelFamily& family, const TextConfig& text, con
   if (method == nullptr)
     fail(ErrorCode::unsupported, "{}: unknown selection method \"{}\"", fields.origin(), selection);
   MoeShape& shape = moe.shape;
-  shape.hidden = fields.size({{"hidden_size"}});
+  shape.hidden = fields.size(hidden_field);
   shape.intermediate = fields.size(family.intermediate);
   shape.experts = static_cast<std::int32_t>(fields.size(family.experts));
   shape.router = parse_router(family, *method, fields);
@@ -298,7 +307,7 @@ ModelConfig read_family_config(const nlohmann::json& config, const std::string& 
     fail(ErrorCode::unsupported, "{}: \"{}\" asks for what no layer here computes", fields.origin(),
          family.unknown_field);
   ModelConfig result = read_common_config(config, origin);
-  fields.size({{"num_hidden_layers"}});
+  fields.size(layers_field);
   result.sparse = parse_sparse_layers(family, fields, result.num_layers);
 
   const auto layer = [&](int number) {

@@ -1,5 +1,6 @@
 #include "host/json_file.hpp"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -49,9 +50,17 @@ nlohmann::json read_json_file(const std::string& path) {
   return parse_json(file.text(), path);
 }
 
-const nlohmann::json* find_member(const nlohmann::json& object, const std::string& key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
+nlohmann::json::json_pointer pointer_to(const std::string& path) {
+  std::string pointer = "/" + path;
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  return nlohmann::json::json_pointer(pointer);
+}
+
+const nlohmann::json* find_member(const nlohmann::json& object, const std::string& path) {
+  const nlohmann::json::json_pointer pointer = pointer_to(path);
+  if (!object.contains(pointer)) return nullptr;
+  const nlohmann::json& found = object.at(pointer);
+  return found.is_null() ? nullptr : &found;
 }
 
 }  // namespace moecl

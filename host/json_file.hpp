@@ -15,7 +15,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& origin, int 
 /// Errors: io_error, invalid_data
 nlohmann::json read_json_file(const std::string& path);
 
-/// Member `key` of `object`; nullptr when it is absent or null.
-const nlohmann::json* find_member(const nlohmann::json& object, const std::string& key);
+/// "a.b" as a pointer to member b of member a.
+nlohmann::json::json_pointer pointer_to(const std::string& path);
+/// The member at `path` of `object`, "a.b": of a member; nullptr when it is absent or null.
+const nlohmann::json* find_member(const nlohmann::json& object, const std::string& path);
 
 }  // namespace moecl

@@ -10,15 +10,16 @@ namespace moecl {
 
 NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, std::int64_t width,
                            std::int64_t experts, std::int64_t expert) {
-  const auto part = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const auto part = [&](const std::string& name, std::int64_t rows, std::int64_t columns, bool transposed) {
     TensorPart of = TensorPart::whole(substitute(name, "expert", std::to_string(expert)), rows, columns);
     if (names.stacked) of.experts = experts, of.expert = expert;
-    of.transposed = names.transposed;
+    of.transposed = transposed;
+    of.flat = names.flat;
     return of;
   };
-  if (!names.gate.empty()) gate = part(names.gate, width, hidden);
-  up = part(names.up, width, hidden);
-  down = part(names.down, hidden, width);
+  if (!names.gate.empty()) gate = part(names.gate, width, hidden, names.transposed);
+  up = part(names.up, width, hidden, names.transposed);
+  down = part(names.down, hidden, width, names.transposed || names.flat);
   if (names.gate != names.up) return;
   gate.stored_rows = up.stored_rows = 2 * width;
   gate.step = up.step = names.alternating ? 2 : 1;
@@ -50,16 +51,15 @@ std::optional<float> LayerTensors::input_scale(const TensorPart& part) const {
 }
 
 HostMatrix LayerTensors::plain(const TensorPart& part) const {
-  std::vector<std::int64_t> shape = {part.stored_rows, part.columns};
-  if (part.transposed) std::swap(shape[0], shape[1]);
-  HostMatrix matrix = view(part, std::move(shape));
+  HostMatrix matrix = view(part, part.stored_shape());
   matrix.row_stride = part.step * (part.transposed ? 1 : part.columns);
   matrix.column_stride = part.transposed ? part.stored_rows : 1;
   return matrix;
 }
 
 HostMatrix LayerTensors::vector(const TensorPart& part) const {
-  HostMatrix matrix = view(part, {part.stored_rows});
+  HostMatrix matrix =
+      view(part, part.experts > 0 ? std::vector{part.experts, part.stored_rows} : std::vector{part.stored_rows});
   matrix.rows = 1;
   matrix.columns = part.rows;
   matrix.row_stride = part.rows * part.step;
@@ -67,10 +67,9 @@ HostMatrix LayerTensors::vector(const TensorPart& part) const {
   return matrix;
 }
 
-/// The part's first element as [rows, columns]; `shape` is one expert's in the tensor.
-HostMatrix LayerTensors::view(const TensorPart& part, std::vector<std::int64_t> shape) const {
+/// The part's first element as [rows, columns] of a tensor of that shape.
+HostMatrix LayerTensors::view(const TensorPart& part, const std::vector<std::int64_t>& shape) const {
   const HostTensor tensor = checkpoint_.tensor(part.name);
-  if (part.experts > 0) shape.insert(shape.begin(), part.experts);
   std::vector<std::int64_t> stored = tensor.shape;
   while (stored.size() > shape.size() && stored.front() == 1) stored.erase(stored.begin());
   if (stored != shape)

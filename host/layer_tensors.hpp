@@ -38,7 +38,7 @@ class LayerTensors {
   HostMatrix vector(const TensorPart& part) const;
 
  private:
-  HostMatrix view(const TensorPart& part, std::vector<std::int64_t> shape) const;
+  HostMatrix view(const TensorPart& part, const std::vector<std::int64_t>& shape) const;
 
   const QuantizedModules* quantized(const TensorPart& part) const;
 

@@ -11,11 +11,11 @@ namespace {
 using namespace families;
 
 constexpr ModelFamily table[] = {
-    mixtral,    qwen2_moe,      qwen3_moe,      qwen3_next,  qwen3_vl_moe, qwen3_omni_moe, qwen3_5_moe,
-    olmoe,      deepseek_v2,    deepseek_v3,    glm4_moe,    dots1,        glm4_moe_lite,  glm_moe_dsa,
-    solar_open, mimo_v2_flash,  nemotron_h,     exaone_moe,  phimoe,       granitemoe,     llama4,
-    gpt_oss,    hunyuan_v1_moe, ernie4_5_moe,   minimax,     minimax_m2,   lfm2_moe,       jamba,
-    afmoe,      bailing_moe,    bailing_hybrid, kimi_linear, hy_v3,        step3,          arctic,
+    mixtral,     qwen2_moe,   qwen3_moe, qwen3_next, qwen3_vl_moe,  qwen3_omni_moe, qwen3_5_moe,    olmoe,
+    deepseek_v2, deepseek_v3, glm4_moe,  dots1,      glm4_moe_lite, glm_moe_dsa,    solar_open,     mimo_v2_flash,
+    nemotron_h,  exaone_moe,  phimoe,    granitemoe, llama4,        gpt_oss,        hunyuan_v1_moe, ernie4_5_moe,
+    minimax,     minimax_m2,  lfm2_moe,  jamba,      afmoe,         bailing_moe,    bailing_hybrid, kimi_linear,
+    hy_v3,       step3,       arctic,    dbrx,
 };
 
 // Source: each model's released model.safetensors.index.json; vLLM's step3_vl.py
@@ -30,6 +30,16 @@ constexpr WrapperFamily wrappers[] = {
     {"kimi_k25", "text_config", "language_model.model."},
     {"kimi_vl", "text_config", "language_model.model."},
     {"step3_vl", "text_config", "model."},
+};
+
+constexpr const char* two_kinds_of_experts =
+    "text and vision tokens have experts of their own, of different widths, and a layer here has one kind; a router "
+    "spec "
+    "(host/ROUTER_SPEC.md) describes either as a layer";
+// Source: transformers 5, modeling_ernie4_5_vl_moe.py; the name of the released config.json of ERNIE-4.5-VL
+constexpr RefusedFamily refused[] = {
+    {"ernie4_5_vl_moe", two_kinds_of_experts},
+    {"ernie4_5_moe_vl", two_kinds_of_experts},
 };
 
 // Source: deepseek-ai/DeepSeek-V2 and DeepSeek-V3, modeling_deepseek.py, class MoEGate
@@ -63,6 +73,14 @@ std::span<const WrapperFamily> wrapper_families() { return wrappers; }
 const WrapperFamily* find_wrapper(std::string_view model_type) {
   for (const WrapperFamily& wrapper : wrappers)
     if (model_type == wrapper.model_type) return &wrapper;
+  return nullptr;
+}
+
+std::span<const RefusedFamily> refused_families() { return refused; }
+
+const RefusedFamily* find_refused_family(std::string_view model_type) {
+  for (const RefusedFamily& family : refused)
+    if (model_type == family.model_type) return &family;
   return nullptr;
 }
 

@@ -13,8 +13,8 @@
 namespace moecl {
 
 /// A value of config.json: the member of one of these names (of several, all must agree), else `fallback`; neither is
-/// an error. Without a name it is a constant of the family. A JSON null counts as absent; of a list with a value for
-/// each layer it is the layer's.
+/// an error. Without a name it is a constant of the family; "a.b" is a member of a member. A JSON null counts as
+/// absent; of a list with a value for each layer it is the layer's.
 template <class T>
 struct Field {
   std::array<const char*, 3> names{};
@@ -30,6 +30,7 @@ struct NetworkNames {
   bool transposed = false;   ///< stored [in, out]
   bool alternating = false;  ///< rows of gate and up alternate in their one tensor
   const char* bias = nullptr;
+  bool flat = false;  ///< each is [I, H], down too; stacked: [E * I, H]
 };
 
 /// One model_type of transformers (or several that differ in no field here); defaults are those of its configuration
@@ -48,6 +49,7 @@ struct ModelFamily {
   Field<bool> selection_bias{{}, true};         ///< asked for only when the selection method has a bias
   Field<double> mixer_jitter{{}, 0.0};          ///< asked for only of sparse mixers
   Field<bool> renormalise{{}, false};
+  Field<double> weight_norm{};     ///< with a name instead of `renormalise`: 1 is the sum of the weights, null is false
   bool renormalise_single = true;  ///< the weight of the only expert of a token as well
   float renormalise_epsilon = 0;
   Field<double> renormalise_minimum{{}, 0.0};
@@ -89,6 +91,12 @@ struct WrapperFamily {
   const char* root;    ///< what the text model's leading "model." becomes
 };
 
+/// A model_type that no layer here computes.
+struct RefusedFamily {
+  const char* model_type;
+  const char* why;
+};
+
 /// How the experts are chosen from the scores: DeepSeek's topk_method.
 struct SelectionMethod {
   const char* name;
@@ -106,6 +114,8 @@ const ModelFamily* find_family(std::string_view model_type);
 std::span<const ModelFamily> model_families();
 std::span<const WrapperFamily> wrapper_families();
 const WrapperFamily* find_wrapper(std::string_view model_type);
+std::span<const RefusedFamily> refused_families();
+const RefusedFamily* find_refused_family(std::string_view model_type);
 /// Every model_type that can be read.
 std::vector<const char*> model_type_names();
 /// nullptr when there is no such method.

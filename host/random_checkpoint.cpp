@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <unistd.h>
 #include <vector>
 
+#include "host/config_fields.hpp"
 #include "host/family_config.hpp"
 #include "host/json_file.hpp"
 #include "host/layer_tensors.hpp"
@@ -41,23 +41,21 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
 }
 
 /// config.json of the part that is written.
-nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int num_layers) {
+nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, int num_layers) {
   nlohmann::json config = parse_json(checkpoint.config_json, "config.json");
-  nlohmann::json* of_text = &config;
-  std::stringstream path(find_text_config(config, "config.json").member);
-  for (std::string part; std::getline(path, part, '.');) of_text = &(*of_text)[part];
-  nlohmann::json& text = *of_text;
+  const std::string member = find_text_config(config, "config.json").member;
+  nlohmann::json& text = member.empty() ? config : config[pointer_to(member)];
+  const auto replace = [&text](const auto& field, std::int64_t value) {
+    for (const char* name : field.names)
+      if (name != nullptr && text.contains(pointer_to(name))) text[pointer_to(name)] = value;
+  };
   for (nlohmann::json& value : text)  // a value for each layer
-    if (value.is_array() && text["num_hidden_layers"] == value.size())
+    if (value.is_array() && static_cast<std::int64_t>(value.size()) == all_layers)
       value.erase(value.begin() + num_layers, value.end());
-  text["num_hidden_layers"] = num_layers;
+  replace(layers_field, num_layers);
   text.erase("dtype");
   text["torch_dtype"] = config_name(checkpoint.dtype);
-  if (checkpoint.experts > 0) {
-    const ModelFamily& family = *find_family(text["model_type"].get<std::string>());
-    for (const char* name : family.experts.names)
-      if (name != nullptr && text.contains(name)) text[name] = checkpoint.experts;
-  }
+  if (checkpoint.experts > 0) replace(find_family(text["model_type"].get<std::string>())->experts, checkpoint.experts);
   return config;
 }
 
@@ -107,17 +105,15 @@ class TensorList {
     require(bytes.has_value(), "{}: size overflows", name);
     tensors_.push_back({name, dtype, std::move(shape), nullptr, *bytes});
   }
-  void add_stored(const TensorPart& part, std::vector<std::int64_t> shape) {
-    if (part.experts > 0) shape.insert(shape.begin(), part.experts);
-    add(part.name, dtype_, std::move(shape));
+  void add_bias(const TensorPart& part, const std::string& bias) {
+    add(bias, dtype_, part.experts > 0 ? std::vector{part.experts, part.stored_rows} : std::vector{part.stored_rows});
   }
   void add_network(const ExpertTensorNames& names, const NetworkParts& parts) {
     const auto add_matrix = [&](const TensorPart& part, const std::string& bias) {
       if (scheme_) return add_quantized(part, bias);
       if (part.transposed) transposed_rows_[part.name] = part.columns;
-      add_stored(part, part.transposed ? std::vector{part.columns, part.stored_rows}
-                                       : std::vector{part.stored_rows, part.columns});
-      if (!bias.empty()) add_stored(part.bias(bias), {part.stored_rows});
+      add(part.name, dtype_, part.stored_shape());
+      if (!bias.empty()) add_bias(part, bias);
     };
     if (!names.gate.empty()) add_matrix(parts.gate, names.gate_bias);
     if (names.up != names.gate) add_matrix(parts.up, names.up_bias);
@@ -132,7 +128,7 @@ class TensorList {
       released_.emplace(tensor.name, std::pair(plain, which));
       tensors_.push_back(tensor);
     }
-    if (!bias.empty()) add_stored(part.bias(bias), {part.stored_rows});
+    if (!bias.empty()) add_bias(part, bias);
   }
 
   DType dtype_;
@@ -229,14 +225,14 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
     fail(ErrorCode::unsupported, "config.json: quantization by \"{}\"; only unquantized weights are written so far",
          whole.moe.quantization.method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
-  nlohmann::json json = edit_config(checkpoint, layers.back() + 1);
+  nlohmann::json json = edit_config(checkpoint, whole.num_layers, layers.back() + 1);
   if (checkpoint.scheme) {
     const std::string why = reject(*checkpoint.scheme);
     require(checkpoint.scheme->weights.quantized() && why.empty(), "scheme: {}", why.empty() ? "plain weights" : why);
     const std::vector<ExpertTensorNames>& forms = whole.moe.names.experts;
     const bool stacked =
         std::all_of(forms.begin(), forms.end(), [](const ExpertTensorNames& form) { return form.stacked; });
-    if (!is_released(*checkpoint.scheme, stacked, whole.moe.shape.shared_intermediate > 0))
+    if (!is_released(*checkpoint.scheme, stacked, whole.moe.shape.shared_intermediate > 0, forms.front().flat))
       fail(ErrorCode::unsupported, "config.json: {} with {} is not released; --quantize makes it of plain weights",
            whole.family, describe(*checkpoint.scheme));
     json["quantization_config"] = released_config(*checkpoint.scheme, stacked);

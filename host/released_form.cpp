@@ -59,9 +59,9 @@ const char* compressed_format(const OperandQuant& weights) {
 
 }  // namespace
 
-bool is_released(const QuantScheme& scheme, bool stacked, bool shared) {
+bool is_released(const QuantScheme& scheme, bool stacked, bool shared, bool flat) {
   const bool mxfp4 = scheme.weights.type == CodeType::f4_e2m1 && scheme.weights.scale == ScaleFormat::e8m0;
-  return !stacked || (mxfp4 && !scheme.activations.quantized() && !shared);
+  return !stacked || (!flat && mxfp4 && !scheme.activations.quantized() && !shared);
 }
 
 std::vector<ReleasedTensor> released_tensors(const std::string& name, std::int64_t rows, std::int64_t columns,

@@ -19,8 +19,8 @@ struct ReleasedTensor {
 };
 
 /// Whether some producer writes experts so. @param stacked  All experts' matrices in one tensor, beside shared ones or
-/// not: only mxfp4 is, alone
-bool is_released(const QuantScheme& scheme, bool stacked, bool shared);
+/// not: only mxfp4 is, alone. @param flat  As ExpertTensorNames has it: none is
+bool is_released(const QuantScheme& scheme, bool stacked, bool shared, bool flat);
 
 /// compressed-tensors where it has the format, else fp8 (blocks) and Quark (mxfp6, mxfp8).
 ///

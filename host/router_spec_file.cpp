@@ -139,7 +139,7 @@ SparseLayers read_sparse_layers(const nlohmann::json& spec, const std::string& o
 ExpertTensorNames read_network(const nlohmann::json& spec, const std::string& origin) {
   const SpecObject object(spec, origin,
                           {"gate", "up", "gate_up", "down", "gate_bias", "up_bias", "gate_up_bias", "down_bias",
-                           "transposed", "alternating"});
+                           "transposed", "alternating", "flat"});
   ExpertTensorNames names;
   object.read("gate_up", names.gate);
   names.up = names.gate;
@@ -153,6 +153,7 @@ ExpertTensorNames read_network(const nlohmann::json& spec, const std::string& or
   object.read("down_bias", names.down_bias);
   object.read("transposed", names.transposed);
   object.read("alternating", names.alternating);
+  object.read("flat", names.flat);
   const bool gated = !names.gate.empty(), biased = !names.up_bias.empty();
   if (names.up.empty() || names.down.empty())
     fail(ErrorCode::invalid_data,

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace moecl {
 
@@ -13,7 +14,15 @@ struct TensorPart {
   std::int64_t stored_rows = 0;          ///< of one expert, in the tensor
   std::int64_t first_row = 0, step = 1;  ///< row n of the matrix is row first_row + n * step of those
   bool transposed = false;               ///< stored [columns, stored_rows]
+  bool flat = false;                     ///< of a stacked tensor: experts and the dimension after it are one
 
+  std::vector<std::int64_t> stored_shape() const {
+    std::vector<std::int64_t> shape = {stored_rows, columns};
+    if (transposed) std::swap(shape[0], shape[1]);
+    if (experts > 0 && flat) shape[0] *= experts;
+    if (experts > 0 && !flat) shape.insert(shape.begin(), experts);
+    return shape;
+  }
   /// A tensor that is one matrix.
   static TensorPart whole(std::string name, std::int64_t rows, std::int64_t columns) {
     TensorPart part;

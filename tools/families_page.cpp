@@ -76,7 +76,9 @@ std::string choice(const ModelFamily& family) {
 }
 
 std::string weights(const ModelFamily& family) {
-  std::string text = "normalised: " + described(family.renormalise);
+  std::string text = "normalised: ";
+  text += family.weight_norm.names[0] == nullptr ? described(family.renormalise)
+                                                 : "by the norm " + described(family.weight_norm) + ", 1 or null";
   if (!family.renormalise_single) text += " of several";
   if (family.renormalise_epsilon > 0) text += fmt::format(", sum + {:g}", family.renormalise_epsilon);
   if (!is_constant(family.renormalise_minimum, 0.0)) text += ", sum at least " + described(family.renormalise_minimum);
@@ -92,6 +94,7 @@ std::string network(const NetworkNames& names) {
   if (is_stacked(names)) text += "; of all experts";
   if (names.transposed) text += "; [in, out]";
   if (names.alternating) text += "; gate and up rows alternate";
+  if (names.flat) text += "; each [E * I, H]";
   if (names.matrices[0] == nullptr) text += "; no gate";
   return text + (names.bias != nullptr ? fmt::format("; biases `{}`", names.bias) : "");
 }
@@ -99,7 +102,7 @@ std::string network(const NetworkNames& names) {
 std::string experts(const ModelFamily& family) {
   std::string text = network(family.expert_names[0]);
   if (family.prefix != std::string_view(ModelFamily().prefix)) text += fmt::format("; names after `{}`", family.prefix);
-  if (family.activation_name.fallback != std::string_view("silu"))
+  if (std::string_view(family.activation_name.names[0]) != ModelFamily().activation_name.names[0])
     text += "; activation " + described(family.activation_name);
   if (family.activation == ActivationFunction::swigluoai)
     text += fmt::format("; swiglu of alpha {}, limit {}", described(family.activation_alpha),
@@ -144,7 +147,8 @@ std::string schemes_table() {
   for (const ModelFamily& family : model_families()) {
     const bool stacked = has_stacked_experts(family), shared = family.shared_names.name != nullptr;
     std::string cells;
-    for (const NamedScheme& named : schemes) cells += is_released(named.scheme, stacked, shared) ? " R Q |" : " Q |";
+    for (const NamedScheme& named : schemes)
+      cells += is_released(named.scheme, stacked, shared, family.expert_names[0].flat) ? " R Q |" : " Q |";
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return other.second == cells; });
     if (row == rows.end())
       rows.emplace_back(model_types(family), cells);
@@ -181,6 +185,9 @@ std::string families_page() {
       "| --- | --- | --- |\n";
   for (const WrapperFamily& wrapper : wrapper_families())
     text += fmt::format("| {} | `{}` | `{}` |\n", wrapper.model_type, wrapper.member, wrapper.root);
+  text += "\nRefused:\n\n| model_type | why |\n| --- | --- |\n";
+  for (const RefusedFamily& family : refused_families())
+    text += fmt::format("| {} | {} |\n", family.model_type, family.why);
   text += "\nShapes for `moecl generate --shape`:\n\n| name | source |\n| --- | --- |\n";
   for (const ModelShape& shape : model_shapes()) text += fmt::format("| {} | {} |\n", shape.name, shape.source);
   return text;

@@ -48,6 +48,20 @@ inline constexpr ModelFamily gpt_oss{
     .expert_names = {{{stacked.name, stacked.matrices, true, true, "mlp.experts.{matrix}_bias"}}},
 };
 
+// Source: also databricks/dbrx-instruct, config.json and modeling_dbrx.py (gate w1, up v1, down w2, the norm of
+// weights)
+inline constexpr ModelFamily dbrx{
+    .model_types = {"dbrx"},
+    .experts = {{"ffn_config.moe_num_experts"}},
+    .top_k = {{"ffn_config.moe_top_k"}},
+    .intermediate = {{"ffn_config.ffn_hidden_size"}},
+    .weight_norm = {{"ffn_config.moe_normalize_expert_weights"}, 1.0},
+    .activation_name = {{"ffn_config.ffn_act_fn.name"}, "silu"},
+    .prefix = "transformer.blocks.{layer}.",
+    .router_name = "ffn.router.layer.weight",
+    .expert_names = {{{.name = "ffn.experts.mlp.{matrix}", .matrices = {"w1", "v1", "w2"}, .flat = true}}},
+};
+
 // Source: vLLM's step3_text.py and Step3TextConfig
 inline constexpr ModelFamily step3{
     .model_types = {"step3_text"},

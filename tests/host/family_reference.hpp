@@ -82,7 +82,7 @@ inline Route sigmoid_top(std::size_t k, double epsilon, double scale, std::size_
 }
 
 /// How a network's matrices stand in the file.
-enum class Stored : std::uint8_t { each, stacked, stacked_halves, stacked_halves_transposed, halves };
+enum class Stored : std::uint8_t { each, stacked, stacked_halves, stacked_halves_transposed, halves, flat };
 struct Network {
   const char *gate = "", *up = "", *down = "";  ///< "#" stands for the expert
   Stored stored = Stored::each;
@@ -185,11 +185,11 @@ class Block {
   Row network(const Network& of, std::size_t expert, const Row& x) const {
     Row gate, up, down;
     const bool transposed = of.stored == Stored::stacked_halves_transposed;
-    if (of.stored == Stored::each || of.stored == Stored::stacked) {
-      const std::size_t e = of.stored == Stored::stacked ? expert : 0;
+    if (of.stored == Stored::each || of.stored == Stored::stacked || of.stored == Stored::flat) {
+      const std::size_t e = of.stored == Stored::each ? 0 : expert;
       if (of.gated) gate = slice(values(at(of.gate, expert)), e, of.width, reference_hidden, false);
       up = slice(values(at(of.up, expert)), e, of.width, reference_hidden, false);
-      down = slice(values(at(of.down, expert)), e, reference_hidden, of.width, false);
+      down = slice(values(at(of.down, expert)), e, reference_hidden, of.width, of.stored == Stored::flat);
     } else {
       const Row both = slice(values(of.gate), expert, 2 * of.width, reference_hidden, transposed);
       const auto middle = both.begin() + static_cast<std::ptrdiff_t>(of.width * reference_hidden);

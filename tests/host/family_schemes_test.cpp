@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "host/json_file.hpp"
 #include "host/model_families.hpp"
 #include "host/released_form.hpp"
 #include "tests/host/files.hpp"
@@ -26,7 +27,7 @@ std::string small_config(const ModelFamily& family) {
   nlohmann::json config = {
       {"model_type", family.model_types[0]}, {"hidden_size", hidden}, {"num_hidden_layers", 8}, {"hidden_act", "silu"}};
   const auto set = [&config](const auto& field, std::int64_t value) {
-    if (field.names[0] != nullptr) config[field.names[0]] = value;
+    if (field.names[0] != nullptr) config[pointer_to(field.names[0])] = value;
   };
   set(family.experts, 4);
   set(family.top_k, family.weight_on_input ? 1 : 2);
@@ -106,7 +107,8 @@ TEST_F(FamilySchemesTest, EveryFamilyRunsWithEveryScheme) {
       EXPECT_GT(relative_error(run(plain, options, report).out, unquantized), 1e-4) << "nothing is quantized";
       check(plain, HostCodes(plain.weights, scheme.weights).weights, options);
 
-      if (!is_released(scheme, has_stacked_experts(family), family.shared_names.name != nullptr)) {
+      if (!is_released(scheme, has_stacked_experts(family), family.shared_names.name != nullptr,
+                       family.expert_names[0].flat)) {
         EXPECT_EQ(error_of([&, &released = scheme] { SmallModel(family, released); }).code(), ErrorCode::unsupported);
         continue;
       }

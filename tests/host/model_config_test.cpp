@@ -295,6 +295,41 @@ TEST(ModelConfigTest, ListsGiveEachLayerItsOwnShape) {
   EXPECT_EQ(with_spec.layer(2).shape.experts, 16);
 }
 
+TEST(ModelConfigTest, FieldsOfMembers) {
+  const json ffn = {{"moe_num_experts", 16}, {"moe_top_k", 4}, {"ffn_hidden_size", 24}};
+  const json dbrx = {{"model_type", "dbrx"}, {"d_model", 64}, {"n_layers", 6}, {"ffn_config", ffn}};
+  const auto with_norm = [&](const json& norm) {
+    return with(dbrx, "ffn_config", with(ffn, "moe_normalize_expert_weights", norm));
+  };
+  const ModelConfig config = parse(dbrx);
+  EXPECT_EQ(config.num_layers, 6);
+  const MoeLayerConfig layer = config.layer(5);
+  EXPECT_EQ(layer.shape.hidden, 64);
+  EXPECT_EQ(layer.shape.intermediate, 24);
+  EXPECT_EQ(layer.shape.experts, 16);
+  EXPECT_EQ(layer.shape.router.top_k, 4);
+  EXPECT_TRUE(layer.shape.router.renormalise);
+  EXPECT_EQ(layer.names.experts[0].up, "transformer.blocks.5.ffn.experts.mlp.v1");
+  EXPECT_TRUE(parse(with_norm(1)).layer(0).shape.router.renormalise);
+  EXPECT_FALSE(parse(with_norm(nullptr)).layer(0).shape.router.renormalise);
+  const Error norm = error_of([&] { parse(with_norm(2.0)); });
+  EXPECT_EQ(norm.code(), ErrorCode::unsupported);
+  EXPECT_THAT(norm.what(), HasSubstr("\"ffn_config.moe_normalize_expert_weights\" is 2"));
+  EXPECT_THAT(error_of([&] {
+                parse(with(dbrx, "ffn_config", {{"moe_top_k", 1}}));
+              }).what(),
+              HasSubstr("no \"ffn_config.ffn_hidden_size\""));
+  EXPECT_THAT(error_of([&] { parse(with(dbrx, "ffn_config", 3)); }).what(),
+              HasSubstr("no \"ffn_config.ffn_hidden_size\""));
+}
+
+TEST(ModelConfigTest, TwoKindsOfExpertsAreRefused) {
+  const json text = {{"hidden_size", 64}, {"num_hidden_layers", 3}, {"moe_num_experts", 64}};
+  const Error error = error_of([&] { parse({{"model_type", "ernie4_5_vl_moe"}, {"text_config", text}}); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("text and vision tokens have experts of their own"));
+}
+
 TEST(ModelConfigTest, ExpertsWithoutAGate) {
   const json nemotron = {{"model_type", "nemotron_h"},
                          {"hidden_size", 64},
@@ -363,7 +398,7 @@ TEST(ModelConfigTest, BadFieldsGetAClearError) {
       {"model_type", 3, ErrorCode::invalid_data, "not a string"},
       {"model_type", "gpt2", ErrorCode::unsupported, "mixtral, qwen2_moe, qwen3_moe, qwen3_next"},
       {"hidden_size", absent, ErrorCode::invalid_data, "no \"hidden_size\""},
-      {"hidden_size", 0, ErrorCode::invalid_data, "\"hidden_size\" is 0"},
+      {"hidden_size", 0, ErrorCode::invalid_data, "\"hidden_size\" or \"d_model\" is 0"},
       {"hidden_size", -64, ErrorCode::invalid_data, "is -64"},
       {"hidden_size", 64.0, ErrorCode::invalid_data, "64.0, not an integer"},
       {"hidden_size", "64", ErrorCode::invalid_data, "not an integer"},

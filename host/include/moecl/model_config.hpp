@@ -21,6 +21,7 @@ struct ExpertTensorNames {
   bool stacked = false;                       ///< each tensor has a leading dimension E
   bool transposed = false;                    ///< the matrices are stored as [H, I] (or [H, 2I]) and [I, H]
   bool alternating = false;  ///< in a tensor of both, rows of gate and up alternate instead of standing in halves
+  bool flat = false;         ///< each is [I, H], down too; stacked: [E * I, H]
 };
 
 /// Tensor names of one layer's MoE block; empty where the family has no such tensor.
