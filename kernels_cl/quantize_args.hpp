@@ -35,11 +35,13 @@ inline bool has_scale(const Args& args) { return of_whole_tensor(args.rule) || o
 /// Work-items of a work-group, in teams that take a group of columns each: at most 64 numbers a lane stay in registers.
 struct Lanes {
   std::int32_t count, team, kept_steps = 0;
+  bool knows_rules;  ///< the program is of one format and rule
 
-  /// Of few groups, for which less code counts more than reading once.
-  Lanes(std::int32_t lanes, std::int32_t lanes_of_team) : count(lanes), team(lanes_of_team) {}
+  /// Of few groups, for which less code counts more than reading once, and on a CPU one program for all rules.
+  Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
+      : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
   Lanes(std::int64_t group, std::int64_t groups, const Config& config, const DeviceCaps& caps)
-      : count(row_lanes(config.lanes, caps)), team(1) {
+      : count(row_lanes(config.lanes, caps)), team(1), knows_rules(caps.type != DeviceType::cpu || count == 1) {
     if (count == 1) return;
     const std::int64_t steps = (group + 15) / 16;  // of one lane
     const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
@@ -73,7 +75,7 @@ inline std::string options(const Args& args, const Lanes& lanes, const DeviceCap
   const bool exact_reciprocal = lanes.count > 1 && caps.correctly_rounded_divide && !given &&
                                 args.rule != ScaleRule::range && std::isinf(args.most_amax);
   std::string known;
-  if (caps.type != DeviceType::cpu)
+  if (lanes.knows_rules)
     std::apply(
         [&](auto bits, auto mantissa, auto exponent, auto largest, auto rule, auto quotient, auto rounding, auto...) {
           known = fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}", bits,

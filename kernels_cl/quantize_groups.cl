@@ -3,6 +3,23 @@
 #include "kernels_cl/lib/quantize_group.clh"
 #include "kernels_cl/lib/rows.clh"
 
+// Groups of a row that a work-group takes at once. On a CPU it finds the scales of all of them, then makes their codes: a
+// group's codes wait for its scale, which takes as long as the codes themselves.
+#if LANES == 1
+#define AT_ONCE 16
+#else
+#define AT_ONCE (LANES / TEAM)
+#endif
+
+INLINE Group group_at(const __global STORAGE(X_DTYPE) * x, __global STORAGE(Q_DTYPE) * q, int width, int group, int groups,
+                      GroupScale of_row, int at) {
+  const int begin = min(at, groups) * group;
+  const Group of = {x + begin, q + begin, clamp(width - begin, 0, group),
+                    {of_row.scale ? of_row.scale + min(at, groups - 1) : of_row.scale, of_row.zero ? of_row.zero + at : of_row.zero}};
+  return of;
+}
+#define GROUP(at) group_at(x, q, source < 0 ? 0 : width, group, groups, out, at)
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
@@ -16,14 +33,20 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
                                    experts, rows_per_expert);
   x += x_first + max(source, 0L) * x_stride;
   q += q_first + row * q_stride;
-  const int teams = LANES / TEAM, groups = (width - 1) / group + 1;
-  for (int first = (int)get_group_id(1) * teams; first < groups; first += (int)get_num_groups(1) * teams) {
+  const int groups = (width - 1) / group + 1;
+  const GroupScale out = {scale ? scale + scale_first + row / group_rows * scale_stride : scale,
+                          zero ? zero + zero_first + row * zero_stride : zero};
+  float16 kept[KEPT_STEPS + 1];
+  for (int first = (int)get_group_id(1) * AT_ONCE; first < groups; first += (int)get_num_groups(1) * AT_ONCE) {
+#if LANES == 1
+    const int count = min(groups - first, AT_ONCE);
+    Scale scales[AT_ONCE];
+    for (int i = 0; i < count; ++i) scales[i] = find_scale(GROUP(first + i), rules, kept, scratch);
+    for (int i = 0; i < count; ++i) store_codes(GROUP(first + i), scales[i], rules, kept);
+#else
     // A team past the last group, or of a row to leave alone, has no columns: all still meet at the barriers.
-    const int at = first + TEAM_FIRST / TEAM, begin = min(at, groups) * group;
-    const int columns = source < 0 ? 0 : clamp(width - begin, 0, group);
-    const GroupScale out = {scale ? scale + scale_first + row / group_rows * scale_stride + min(at, groups - 1) : scale,
-                            zero ? zero + zero_first + row * zero_stride + at : zero};
-    quantize_group(x + begin, q + begin, columns, out, rules, scratch);
+    quantize_group(GROUP(first + TEAM_FIRST / TEAM), rules, scratch);
+#endif
   }
 }
 

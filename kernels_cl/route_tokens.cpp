@@ -92,7 +92,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
   const quantize_groups::Args& rows = args.tokens;
   if (!rows.x.present()) return run(lanes.options() + shuffle_option(lanes.count, caps) + " -DQUANTIZES=0", 1, routing);
   const std::int64_t group = quantize_groups::group_of(rows), groups = quantize_groups::groups_of(rows);
-  const quantize_groups::Lanes shape(lanes.count, lanes.count / lanes.teams);
+  const quantize_groups::Lanes shape(lanes.count, lanes.count / lanes.teams, caps);
   run("-DQUANTIZES=1 " + quantize_groups::options(rows, shape, caps), 1 + (tokens * groups - 1) / lanes.teams + 1,
       std::tuple_cat(routing,
                      std::tuple(rows.x, rows.q, rows.scale, rows.x.stride[0], rows.q.stride[0], rows.scale.stride[0],

@@ -110,7 +110,7 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     out.scale = fp8_e4m3fn.decode(out.scale_code);
   }
   const float range_divisor = rules.rule == ScaleRule::range ? set_range(x, out) : 0;
-  // The scale is 1 then, and a quotient by amax would not be 0.
+  // The scale is 1 then, and a quotient by amax would not be 0. A zero keeps its sign, as by the other quotients.
   const bool zeros = amax / largest_of(rules) < std::numeric_limits<float>::min();
   for (const float value : x) {
     std::int32_t code = 0;
@@ -130,7 +130,7 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     else if (rules.quotient == Quotient::reciprocal)
       code = code_of(value * (1 / out.scale), rules);
     else
-      code = code_of(zeros ? 0 : value * (largest_of(rules) / amax), rules);
+      code = code_of(zeros ? value * 0 : value * (largest_of(rules) / amax), rules);
     out.codes.push_back(code);
     const float number = is_integer(rules.format) ? static_cast<float>(code - out.zero)
                                                   : minifloat_of(rules.format).decode(static_cast<std::uint8_t>(code));
