@@ -1,8 +1,10 @@
 #include "bench/device_time.hpp"
 
 #include <moecl/device.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <cstdlib>
+#include <optional>
 
 namespace moecl::bench {
 namespace {
@@ -15,6 +17,7 @@ std::string environment(const char* name) {
 struct Opened {
   std::unique_ptr<Context> context;
   Stream stream;
+  std::optional<Device> tuned;  ///< in the place of the context's
 };
 
 /// Never destroyed: OpenCL drivers unload their own globals at exit in an order of their own.
@@ -27,7 +30,12 @@ Opened*& opened() {
 
 void use(std::unique_ptr<Context> context) {
   Stream queue(*context, 0, false);
-  opened() = new Opened{std::move(context), std::move(queue)};
+  opened() = new Opened{std::move(context), std::move(queue), {}};
+}
+
+void use(Tuning tuning) {
+  if (!opened()->tuned) opened()->tuned = *stream().device;
+  opened()->tuned->caps.tuning = std::move(tuning);
 }
 
 StreamView stream() {
@@ -36,9 +44,12 @@ StreamView stream() {
     devices.resize(1);
     ContextOptions options;
     options.trace = true;
+    options.tuning = tuning::read;
     use(Context::create(std::move(devices), std::move(options)));
   }
-  return opened()->stream;
+  StreamView view = opened()->stream;
+  if (opened()->tuned) view.device = &*opened()->tuned;
+  return view;
 }
 
 }  // namespace moecl::bench

@@ -15,6 +15,8 @@ namespace moecl::bench {
 
 /// The device that benchmarks run on, from here to the end of the process. The context can trace.
 void use(std::unique_ptr<Context> context);
+/// From here on that device chooses so, whatever its tables say.
+void use(Tuning tuning);
 /// A queue of that device without profiling; where nothing was said, of the first usable device, or of MOECL_PLATFORM /
 /// MOECL_DEVICE by part of the name.
 StreamView stream();

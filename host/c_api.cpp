@@ -2,6 +2,7 @@
 
 #include <moecl/device.hpp>
 #include <moecl/trace.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -49,6 +50,7 @@ ContextOptions context_options(const moecl_context_options* given) {
   options.disk_cache = switched(from.disk_cache, "options.disk_cache");
   options.cache_dir = text_or_empty(from.cache_dir);
   options.cache_max_bytes = or_default(from.cache_max_bytes, options.cache_max_bytes);
+  options.tuning = tuning::read;
   if (from.log_level != 0) options.log_level = static_cast<LogLevel>(from.log_level - 1);
   if (from.log != nullptr)
     options.log = [log = from.log, user = from.log_user](LogLevel level, std::string_view message) {

@@ -112,7 +112,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "gated_activation: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
   const Activation& activation = args.activation;

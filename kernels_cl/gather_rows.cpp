@@ -30,7 +30,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "gather_rows: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   const auto rows = static_cast<std::size_t>(args.index.shape[0]);
   const OperatorCost work = cost(args);

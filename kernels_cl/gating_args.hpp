@@ -9,9 +9,6 @@
 
 namespace moecl::gating_top_k {
 
-/// Of a token.
-inline constexpr std::int32_t lanes_on_gpu = 32;
-
 /// Local memory of a team of lanes, in words of 8 bytes: bests, keys, chosen logits, keys of groups. Keys are read 16
 /// at a time at most, from the last expert of a group at worst; a step may be 4 experts.
 inline std::int32_t team_words(std::int64_t experts, const RouterSpec& spec) {
@@ -25,6 +22,15 @@ inline LocalMemory words_memory(std::int32_t words, std::int32_t teams) {
 inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int32_t teams) {
   return words_memory(words, teams).size_bytes +
          static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
+}
+
+/// Work-items of a token. Tuned ones must leave the local memory that the default ones do.
+inline std::int32_t token_lanes(std::int64_t experts, const RouterSpec& spec, const Config& config,
+                                const DeviceCaps& caps) {
+  constexpr std::int32_t on_gpu = 32;
+  const std::int32_t lanes = tuned_lanes("gating_top_k", config.lanes, caps, on_gpu);
+  const bool fits = local_bytes(team_words(experts, spec), lanes, 1) <= caps.local_mem_bytes;
+  return fits ? lanes : row_lanes(config.lanes, caps, on_gpu);
 }
 
 inline std::string options(const Args& args) {

@@ -55,7 +55,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
       (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
     return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
   if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::size_t needed = local_bytes(team_words(experts, spec), row_lanes(config.lanes, caps, lanes_on_gpu), 1);
+  const std::size_t needed = local_bytes(team_words(experts, spec), token_lanes(experts, spec, config, caps), 1);
   if (needed > caps.local_mem_bytes)
     return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
                        spec.groups, needed, caps.local_mem_bytes);
@@ -65,7 +65,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
   const std::string reason = reject(args, spec, config, stream.device->caps);
   require(reason.empty(), "gating_top_k: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps, lanes_on_gpu);
+  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   const OperatorCost work = cost(args);
   std::apply(

@@ -1,4 +1,5 @@
 #include <moecl/grouped_gemm.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -22,9 +23,6 @@ std::int64_t i8_max_k(std::int32_t a_zero_point) {
 bool sums_integers(const Args& args) {
   return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
 }
-
-/// Up to here reading the weights costs more than multiplying with them.
-constexpr std::int64_t gemv_rows = 16;
 
 /// Experts of the whole layer; the weights may be a segment of them.
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
@@ -206,6 +204,25 @@ std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
   return row_tiles_of(kernel, args) * column_tiles_of(kernel, args);
 }
 
+/// Those that multiply such operands there, in the order of the table; on GPUs T0 only where no extension does.
+std::vector<const Kernel*> suitable(const Args& args, const DeviceCaps& caps) {
+  std::vector<const Kernel*> found;
+  for (const Kernel& kernel : kernels)
+    if (kernel.extension != nullptr && kernel.extension->offered(caps) && kernel.extension->multiplies(args))
+      found.push_back(&kernel);
+  if (!found.empty() && rows_choose(caps)) return found;
+  for (const Kernel& kernel : kernels)
+    if (kernel.extension == nullptr && is_register_tile(kernel) != rows_choose(caps)) found.push_back(&kernel);
+  return found;
+}
+
+/// Rows of an expert up to which it is taken.
+std::int64_t most_rows_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+  if (const TunedChoice* tuned = tuning::find_most_rows(caps, args.a.dtype, args.weights.type, kernel.variant.name))
+    return tuned->value;
+  return kernel.good_float_width <= caps.preferred_float_width ? kernel.most_rows : 0;
+}
+
 }  // namespace
 
 const std::vector<Variant>& variants() {
@@ -228,22 +245,29 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 
+bool rows_choose(const DeviceCaps& caps) { return caps.type != DeviceType::cpu || caps.preferred_float_width < 4; }
+
+std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps) {
+  Args args;
+  args.a.dtype = a, args.weights.type = weights;
+  std::vector<Range> found;
+  for (const Kernel* kernel : suitable(args, caps))
+    found.push_back({kernel->variant.name, most_rows_of(*kernel, args, caps)});
+  return found;
+}
+
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
   const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
   const Kernel* smallest = nullptr;  // of those that leave compute units idle
-  for (const Kernel& kernel : kernels) {
-    if (kernel.extension == nullptr || !kernel.extension->offered(caps) || !kernel.extension->multiplies(args))
-      continue;
-    const bool fills = caps.type != DeviceType::gpu || tiles_of(kernel, args) >= caps.compute_units;
-    if (of_expert <= kernel.most_rows && fills) return kernel.variant.name;
-    if (smallest == nullptr || kernel.tile_rows < smallest->tile_rows) smallest = &kernel;
+  for (const Kernel* kernel : suitable(args, caps)) {
+    const bool fills =
+        kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles_of(*kernel, args) >= caps.compute_units;
+    if (of_expert <= most_rows_of(*kernel, args, caps) && fills) return kernel->variant.name;
+    if (smallest == nullptr || kernel->tile_rows < smallest->tile_rows) smallest = kernel;
   }
-  if (smallest != nullptr) return smallest->variant.name;
-  if (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4)
-    return caps.preferred_float_width >= 16 ? "t0_tile" : "t0_tile16";
-  return of_expert <= gemv_rows ? "t0_gemv" : "t0_local";
+  return smallest->variant.name;
 }
 
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -118,9 +117,10 @@ inline constexpr Extension wgmma_groups{
     "what nv_sm80_codes and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 bytes, where a driver "
     "builds for sm_90a"};
 
-inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
+/// Up to here reading the weights costs more than multiplying with them.
+inline constexpr std::int64_t gemv_rows = 16;
 
-/// How a variant is compiled and launched. Of those that an extension offers, `select` takes the first that fits.
+/// How a variant is compiled and launched. `select` takes the first that fits: of those of extensions, then of T0.
 struct Kernel {
   Variant variant;
   const ProgramSource* source;
@@ -132,11 +132,14 @@ struct Kernel {
   std::uint32_t min_float_width;  ///< of the vectors that the device prefers
   bool activates = false;         ///< its sums
   const Extension* extension = nullptr;
-  std::int64_t most_rows = any_rows;  ///< of an expert, that it is good for
-  std::int64_t panels = 1;            ///< of a work-group; on a CPU a gated activation's come in pairs
-  bool persistent = false;            ///< a work-group a compute unit takes tiles in turn
+  std::int64_t most_rows = any_rows;   ///< of an expert, that it is good for, where no table says otherwise
+  std::int64_t panels = 1;             ///< of a work-group; on a CPU a gated activation's come in pairs
+  bool persistent = false;             ///< a work-group a compute unit takes tiles in turn
+  std::uint32_t good_float_width = 1;  ///< where the device prefers shorter vectors, only a table takes it
 };
 
+/// One work-item keeps a tile of sums in its registers: for CPUs whose driver wants vectors.
+inline bool is_register_tile(const Kernel& kernel) { return kernel.min_float_width > 1; }
 /// Those of lib/tensor_tile.clh.
 inline bool on_tensor_cores(const Kernel& kernel) { return kernel.panels > 1; }
 /// A stage of lib/tensor_tile.clh: 64 k of `rows` rows and `panels` panels.
@@ -155,11 +158,11 @@ inline constexpr Kernel kernels[] = {
     {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
      &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &bf16},
     {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true, nullptr, any_rows, 1, false, 16},
     {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
      &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * (64 * 4 + 8), 4, true},
     {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
-     &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1},
+     &source::grouped_gemm_gemv, "grouped_gemm_gemv", 8, " -DSLICES=8", 128, 8 * 8 * 64 * 4, 1, false, nullptr, gemv_rows},
     {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
      &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
     {{"nv_sm80_16", "few rows on NVIDIA tensor cores: f16 or bf16 on both sides, 16 x 128 sums"},

@@ -2,6 +2,7 @@
 // Choices and checks that every row-wise operator makes the same way.
 #include <moecl/device.hpp>
 #include <moecl/tensor_view.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,13 @@ namespace moecl {
 inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps, std::int32_t on_gpu = 64) {
   if (configured != 0) return configured;
   return caps.type == DeviceType::cpu ? 1 : on_gpu;
+}
+
+/// The same where a table of measurements may choose for the operator.
+inline std::int32_t tuned_lanes(const char* op, std::int32_t configured, const DeviceCaps& caps,
+                                std::int32_t on_gpu = 64) {
+  const TunedChoice* tuned = configured == 0 ? tuning::find_lanes(caps, op) : nullptr;
+  return tuned != nullptr ? static_cast<std::int32_t>(tuned->value) : row_lanes(configured, caps, on_gpu);
 }
 
 /// Why that many lanes cannot share a row there; empty when they can.

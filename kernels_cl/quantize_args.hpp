@@ -41,13 +41,15 @@ struct Lanes {
   Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
       : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
   Lanes(std::int64_t group, std::int64_t groups, const Config& config, const DeviceCaps& caps)
-      : count(row_lanes(config.lanes, caps)), team(1), knows_rules(caps.type != DeviceType::cpu || count == 1) {
+      : count(tuned_lanes("quantize_groups", config.lanes, caps, 0)),  // 0: by the group
+        team(1),
+        knows_rules(caps.type != DeviceType::cpu || count == 1) {
     if (count == 1) return;
     const std::int64_t steps = (group + 15) / 16;  // of one lane
     const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
-    const std::int64_t most = config.lanes != 0 ? config.lanes : 256;
+    const std::int64_t most = count != 0 ? count : 256;
     team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, most))));
-    if (config.lanes == 0) count = std::max(groups == 1 ? 32 : 64, team);
+    if (count == 0) count = std::max(groups == 1 ? 32 : 64, team);
     const std::int64_t of_team = (steps + team - 1) / team;
     if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
   }

@@ -81,7 +81,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "quantize_rows: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   const bool packed = args.q.dtype == DType::i32;
   const OperatorCost work = cost(args);

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::int64_t most_tokens = 16;
 
-/// On a GPU a team for each token.
-expert_sort::Lanes lanes_for(std::int64_t tokens, const DeviceCaps& caps) {
+/// On a GPU a team for each token, of as many lanes as gating_top_k has.
+expert_sort::Lanes lanes_for(const gating_top_k::Args& gating, const RouterSpec& spec, const DeviceCaps& caps) {
   if (caps.type == DeviceType::cpu) return {1};
-  const auto teams = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-  return {gating_top_k::lanes_on_gpu * teams, teams};
+  const auto teams = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(gating.logits.shape[0])));
+  return {gating_top_k::token_lanes(gating.logits.shape[1], spec, {}, caps) * teams, teams};
 }
 
 std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
@@ -36,7 +36,7 @@ std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
 std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
   const std::int64_t tokens = args.gating.logits.shape[0], all_experts = args.gating.logits.shape[1];
   if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
-  const expert_sort::Lanes lanes = lanes_for(tokens, caps);
+  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
   if (static_cast<std::size_t>(lanes.count) > caps.max_work_group_size)
     return fmt::format("{} lanes are more than a work-group of the device has", lanes.count);
   const std::int32_t experts = expert_sort::local_experts(args.sort);
@@ -68,7 +68,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
     return expert_sort::enqueue(stream, args.sort, {}, {{}, submit.done});
   }
   const auto tokens = static_cast<std::int32_t>(args.gating.logits.shape[0]);
-  const expert_sort::Lanes lanes = lanes_for(tokens, caps);
+  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
   const auto local = static_cast<std::size_t>(lanes.count);
   const OperatorCost work = cost(args);
   const auto run = [&](const std::string& options, std::int64_t groups, const auto& all_args) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
 
@@ -64,18 +65,24 @@ std::vector<Table> tables(std::string_view name, std::string_view shipped) {
   return found;
 }
 
-std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed) {
+std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& caps) {
+  constexpr std::array levels{"default", "vendor", "family", "device"};
   const nlohmann::json data = parse(table);
-  const nlohmann::json* best = nullptr;
-  int best_closeness = -1;
-  for (const nlohmann::json& entry : data["entries"]) {
-    const int close = closeness(entry["match"], caps);
-    if (close <= best_closeness) continue;
-    if (!entry.contains(needed)) fail(ErrorCode::invalid_data, "tuning table: no {} in {}", needed, entry.dump());
-    if (entry[needed].empty()) continue;
-    best = &entry, best_closeness = close;
+  std::vector<Entry> found;
+  for (int level = levels.size(); level-- > 0;)
+    for (const nlohmann::json& entry : data["entries"])
+      if (closeness(entry["match"], caps) == level)
+        found.push_back({entry.dump(), levels[static_cast<std::size_t>(level)]});
+  return found;
+}
+
+std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed) {
+  for (const Entry& found : matching_entries(table, caps)) {
+    const nlohmann::json entry = nlohmann::json::parse(found.text);
+    if (!entry.contains(needed)) fail(ErrorCode::invalid_data, "tuning table: no {} in {}", needed, found.text);
+    if (!entry[needed].empty()) return found.text;
   }
-  return best != nullptr ? best->dump() : std::string();
+  return {};
 }
 
 std::string with_entry(std::string_view table, std::string_view entry) {

@@ -38,8 +38,10 @@ Context::Context(cl_context adopted, std::vector<Device> devices, const ContextO
       log_level_(*options.log_level),
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
       kernels_(std::make_unique<KernelLibrary>(*this, options)) {
-  for (Device& device : devices_)
+  for (Device& device : devices_) {
     if (device.caps.nv_compute_capability == 90) probe_sm90a(device);
+    if (options.tuning) tune(device, options);
+  }
 }
 
 Context::~Context() {
@@ -56,6 +58,14 @@ void Context::probe_sm90a(Device& device) {
   } catch (const Error& error) {
     log(LogLevel::warning, fmt::format("no wgmma on '{}': {}", device.caps.name, error.what()));
   }
+}
+
+void Context::tune(Device& device, const ContextOptions& options) {
+  device.caps.tuning = options.tuning(device.caps);
+  for (const std::string& problem : device.caps.tuning.problems) log(LogLevel::warning, problem);
+  for (const TunedChoice& choice : device.caps.tuning.choices)
+    log(LogLevel::info,
+        fmt::format("tuned on '{}': {} {}, {}", device.caps.name, choice.name, choice.value, choice.origin));
 }
 
 void Context::save_programs() { kernels_->save(); }

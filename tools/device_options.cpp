@@ -1,5 +1,7 @@
 #include "tools/device_options.hpp"
 
+#include <moecl/tuned_choices.hpp>
+
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
@@ -59,6 +61,7 @@ std::unique_ptr<Context> DeviceOptions::open(std::vector<Device> devices) const 
   ContextOptions options;
   options.log = log_to_stderr();
   options.trace = true;
+  options.tuning = tuning::read;
   return Context::create(std::move(devices), std::move(options));
 }
 

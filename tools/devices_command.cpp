@@ -1,5 +1,6 @@
 #include <moecl/device.hpp>
 #include <moecl/grouped_gemm.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -92,9 +93,11 @@ void print(const std::vector<DeviceReport>& reports) {
                     std::to_string(caps.local_mem_bytes / 1024), "T0", joined(Choices(caps))});
   }
   fmt::print("{}", table(rows));
-  for (const DeviceReport& report : reports)
-    for (const std::string& quirk : report.device.caps.quirks)
-      fmt::print("note on {}: {}\n", report.device.caps.name, quirk);
+  for (const DeviceReport& report : reports) {
+    const DeviceCaps& caps = report.device.caps;
+    for (const auto& notes : {caps.quirks, caps.tuning.problems})
+      for (const std::string& note : notes) fmt::print("note on {}: {}\n", caps.name, note);
+  }
 }
 
 }  // namespace
@@ -105,7 +108,8 @@ void add_devices(CLI::App& app, Outcome outcome) {
       app.add_subcommand("devices", "List every OpenCL device, what it would get, and why one is refused");
   command->add_flag("--json", *json, "as JSON");
   command->callback([json, &outcome] {
-    const std::vector<DeviceReport> reports = enumerate_devices();
+    std::vector<DeviceReport> reports = enumerate_devices();
+    for (DeviceReport& report : reports) report.device.caps.tuning = tuning::read(report.device.caps);
     bool usable = false;
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const DeviceReport& report : reports) {

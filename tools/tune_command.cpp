@@ -1,110 +1,107 @@
 #include <moecl/dense_backend.hpp>
 #include <moecl/error.hpp>
+#include <moecl/tuned_choices.hpp>
 #include <moecl/tuning_table.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <filesystem>
+#include <map>
+#include <set>
 
-#include "bench/dense_products.hpp"
 #include "bench/device_time.hpp"
 #include "runtime/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/table.hpp"
+#include "tools/tune_measurements.hpp"
 
 namespace moecl::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using dense_backend::Backend;
+using Json = nlohmann::ordered_json;
 
-/// Router, shared experts, and experts in the batched layout; the shorter ones first, so that little time gives much.
-constexpr bench::DenseShape shapes[] = {{1, 1, 128, 2048},   {8, 1, 1536, 2048},   {1, 16, 128, 2048},
-                                        {8, 16, 1536, 2048}, {1, 16, 2048, 2816},  {1, 128, 128, 2048},
-                                        {1, 1, 5120, 3584},  {8, 128, 1536, 2048}, {1, 128, 2048, 2816}};
-
-/// Medians of a few calls. Errors: device_error  the results are wrong
-double gflops(const bench::DenseProduct& product, Backend backend) {
-  if (const double error = product.error(); !(error < 1e-5))
-    throw Error(ErrorCode::device_error,
-                fmt::format("{} gives wrong products: an error of {:.1e}, so nothing is written",
-                            dense_backend::name(backend), error));
-  std::vector<double> seconds;
-  for (int i = 0; i < 5; ++i) {
-    const auto start = Clock::now();
-    product.enqueue();
-    bench::stream().finish();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+/// The user's table of that name, and its entry for this very device.
+class UserTable {
+ public:
+  /// Errors: io_error  nothing says where the user's data are; invalid_data  the table is damaged
+  UserTable(const std::string& name, const DeviceCaps& caps) : path_(tuning::user_file(name)) {
+    if (path_.empty())
+      throw Error(ErrorCode::io_error, "tune: neither XDG_DATA_HOME nor HOME says where the user's data are");
+    for (const tuning::Table& table : tuning::tables(name, ""))
+      if (table.origin == path_) text_ = table.text;
+    const Json match = {{"platform", caps.platform_name}, {"device", caps.name}};
+    try {
+      for (const tuning::Entry& before : tuning::matching_entries(text_, caps))
+        if (Json found = Json::parse(before.text); nlohmann::json(found["match"]) == nlohmann::json(match))
+          entry = found;
+    } catch (const Error& error) {
+      throw Error(ErrorCode::invalid_data, fmt::format("{}: {}; remove it to tune anew", path_, error.what()));
+    }
+    entry["match"] = match;
+    entry["measured_on"] = fmt::format("this device, driver {}, by moecl tune", caps.driver_version);
+    const bool dense = name == "dense_backend";
+    for (const char* member : dense ? std::vector{"dense", "batched"} : std::vector{"choices"})
+      if (!entry.contains(member)) entry[member] = dense ? Json::array() : Json::object();
   }
-  std::sort(seconds.begin(), seconds.end());
-  return static_cast<double>(product.cost().flops) / 1e9 / seconds[2];
-}
 
-std::string read_user_table(const std::string& path) {
-  for (const tuning::Table& table : tuning::tables("dense_backend", ""))
-    if (table.origin == path) return table.text;
-  return R"({"entries": []})";
-}
-
-void write_table(const std::string& path, const nlohmann::ordered_json& entry) {
-  std::string text;
-  try {
-    text = tuning::with_entry(read_user_table(path), entry.dump());
-  } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_data, fmt::format("{}: {}; remove it to tune anew", path, error.what()));
+  void write() const {
+    std::error_code failed;
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(),
+                                        failed);  // the file says what is wrong
+    const std::string text = tuning::with_entry(text_, entry.dump());
+    AtomicFile file(path_);
+    file.write(text.data(), text.size());
+    file.commit();
+    fmt::print("wrote {}\n", path_);
   }
-  std::error_code failed;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(),
-                                      failed);  // the file says what is wrong
-  AtomicFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-}
 
+  Json entry = Json::object();
+
+ private:
+  std::string path_, text_ = R"({"entries": []})";
+};
+
+/// As the next run will choose.
 void list() {
-  const DeviceCaps& caps = bench::stream().device->caps;
+  DeviceCaps caps = bench::stream().device->caps;
+  caps.tuning = tuning::read(caps);
+  std::set<std::string> problems(caps.tuning.problems.begin(), caps.tuning.problems.end());
   std::vector<Row> rows = {{"choice", "value", "where it comes from"}};
-  std::string problem;
+  for (const tuning::Line& line : tuning::describe(caps)) rows.push_back({line.name, line.value, line.origin});
   for (const auto& [name, choice] : {std::pair("dense products", dense_backend::select(caps, DType::f32)),
                                      std::pair("batched products", dense_backend::select_batched(caps, DType::f32))}) {
     rows.push_back({name, dense_backend::name(choice.backend), choice.reason});
-    problem = choice.problem;
+    if (!choice.problem.empty()) problems.insert(choice.problem);
   }
   fmt::print("{} / {}\n{}", caps.platform_name, caps.name, table(rows));
-  if (!problem.empty()) fmt::print("{}\n", problem);
+  for (const std::string& problem : problems) fmt::print("{}\n", problem);
 }
 
-int tune(double time_limit) {
-  const std::string path = tuning::user_file("dense_backend");
-  if (path.empty())
-    throw Error(ErrorCode::io_error, "tune: neither XDG_DATA_HOME nor HOME says where the user's data are");
-  const auto end = Clock::now() + std::chrono::duration<double>(time_limit);
-  const DeviceCaps& caps = bench::stream().device->caps;
-  nlohmann::ordered_json entry = {
-      {"match", {{"platform", caps.platform_name}, {"device", caps.name}}},
-      {"measured_on", fmt::format("this device, driver {}, by moecl tune", caps.driver_version)},
-      {"dense", nlohmann::ordered_json::array()},
-      {"batched", nlohmann::ordered_json::array()}};
-  for (const bench::DenseShape& shape : shapes) {
-    if (Clock::now() >= end) break;
-    nlohmann::ordered_json measured;
-    if (shape.b > 1) measured["b"] = shape.b;
-    measured.update({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}});
-    for (const Backend backend : {Backend::grouped_gemm, Backend::clblast})
-      measured[fmt::format("{}_gflops", dense_backend::name(backend))] =
-          gflops(bench::DenseProduct(shape, backend), backend);
-    fmt::print("{}\n", measured.dump());
-    entry[shape.b > 1 ? "batched" : "dense"].push_back(measured);
+int tune(double time_limit, const std::string& filter) {
+  Deadline deadline(Deadline::Clock::now(), time_limit);
+  std::map<std::string, UserTable> tables;
+  for (const char* name : {"operators", "dense_backend"})
+    tables.emplace(name, UserTable(name, bench::stream().device->caps));
+  std::vector<Measurement> wanted = tuning_measurements();
+  wanted.erase(std::remove_if(wanted.begin(), wanted.end(),
+                              [&](const Measurement& of) { return of.name.find(filter) == std::string::npos; }),
+               wanted.end());
+  if (wanted.empty())
+    throw Error(ErrorCode::invalid_argument, fmt::format("--filter: no choice has '{}' in its name", filter));
+  std::set<std::string> changed;
+  std::size_t done_of_them = 0;
+  for (const Measurement& of : wanted) {
+    const std::string found = of.run(deadline, tables.at(of.table).entry);
+    if (found.empty()) break;
+    changed.insert(of.table);
+    ++done_of_them;
+    fmt::print("{}: {}\n", of.name, found);
   }
-  if (entry["dense"].empty() && entry["batched"].empty()) {
-    fmt::print("the time was over before anything was known; nothing is written\n");
-    return check_failed;
-  }
-  write_table(path, entry);
-  fmt::print("wrote {}\n", path);
+  if (done_of_them < wanted.size())
+    fmt::print("the time was over after {} of {} choices\n", done_of_them, wanted.size());
+  if (changed.empty()) return fmt::print("nothing is written\n"), check_failed;
+  for (const std::string& name : changed) tables.at(name).write();
   list();
   return done;
 }
@@ -115,22 +112,27 @@ void add_tune(CLI::App& app, Outcome outcome) {
   struct Options {
     DeviceOptions device;
     double time_limit = 60;
+    std::string filter;
     bool list = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tune", "Measure which code is fastest on the device, for the user's table");
+  CLI::App* command = app.add_subcommand("tune", "Measure what is fastest on the device, for the user's tables");
   options->device.add_to(*command);
-  command->add_option("--time-limit", options->time_limit, "begin no measurement after so many seconds")
+  command
+      ->add_option("--time-limit", options->time_limit,
+                   "begin no measurement that would not end within so many seconds")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("SECONDS")
       ->capture_default_str();
+  command->add_option("--filter", options->filter, "only choices with this in their names; --list shows them")
+      ->type_name("TEXT");
   command->add_flag("--list", options->list, "show what is chosen and where it comes from, and measure nothing");
   command->callback([options, &outcome] {
     bench::use(options->device.open());
     if (options->list)
       list();
     else
-      outcome = tune(options->time_limit);
+      outcome = tune(options->time_limit, options->filter);
   });
 }
 

@@ -134,15 +134,16 @@ class Bench(CommandTest):
             self.assertEqual(len(heights), 4)
             self.assertGreater(min(heights), 60)
 
-    def test_tune(self):
+    def test_tune_dense(self):
         """What was measured here goes before what was shipped, says so, and is ignored aloud when it is damaged."""
         home = {"XDG_DATA_HOME": str(self.folder)}
         table = self.folder / "moecl/tuning/dense_backend.json"
+        tune = "tune", "--platform", "Portable", "--filter", "dense", "--time-limit"
         self.assertIn("shipped with moecl", self.succeed("tune", "--list", "--platform", "Portable", **home))
-        done = self.start("tune", "--platform", "Portable", "--time-limit", 0, **home)
+        done = self.start(*tune, 0, **home)
         self.assertEqual(done.returncode, 1, done)
         self.assertFalse(table.exists())
-        text = self.succeed("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        text = self.succeed(*tune, 0.05, **home)
         self.assertIn(f"wrote {table}", text)
         entry, = json.loads(table.read_text())["entries"]
         for product in entry["dense"] + entry["batched"]:
@@ -156,7 +157,7 @@ class Bench(CommandTest):
         self.assertRegex(text, rf"dense products +clblast +.*\({table}\)")
         layer = "run", golden("mixtral-t0"), "--platform", "Portable", "--tokens", 2, "--json"
         self.assertEqual(json.loads(self.succeed(*layer, **home))["dense_backend"]["name"], "clblast")
-        self.succeed("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        self.succeed(*tune, 0.05, **home)
         self.assertEqual([kept["match"] for kept in json.loads(table.read_text())["entries"]], [entry["match"], other["match"]])
         table.write_text("{")
         done = self.start(*layer, **home)
@@ -164,10 +165,45 @@ class Bench(CommandTest):
         self.assertRegex(done.stderr, rf"warning: {table}: ignored: ")
         self.assertEqual(json.loads(done.stdout)["dense_backend"]["name"], "grouped_gemm")
         self.assertIn("ignored", self.succeed("tune", "--list", "--platform", "Portable", **home))
-        done = self.start("tune", "--platform", "Portable", "--time-limit", 0.05, **home)
+        done = self.start(*tune, 0.05, **home)
         self.assertEqual((done.returncode, table.read_text()), (3, "{"), done)
         self.assertIn("remove it to tune anew", done.stderr)
         self.refused(2, "--time-limit", "tune", "--time-limit", "soon")
+        self.refused(2, "frobnicate", "tune", "--filter", "frobnicate", "--platform", "Portable")
+
+    def test_tune_operators(self):
+        """A measured table is that of the next run; one with nonsense is ignored aloud; choices show in the trace."""
+        home = {"XDG_DATA_HOME": str(self.folder)}
+        table = self.folder / "moecl/tuning/operators.json"
+        tune = "tune", "--platform", "Portable", "--time-limit", 10000, "--filter"
+        self.assertRegex(self.succeed("tune", "--list", "--platform", "Portable", **home), r"combine/lanes +1 +default")
+        self.assertIn(f"wrote {table}", self.succeed(*tune, "combine", **home))
+        entry, = json.loads(table.read_text())["entries"]
+        self.assertLessEqual(set(entry["choices"]), {"combine/lanes"})
+        entry["choices"]["combine/lanes"] = 16
+        table.write_text(json.dumps({"entries": [entry]}))
+        self.assertIn(f"wrote {table}", self.succeed(*tune, "grouped_gemm/f32", **home))
+        entry, = json.loads(table.read_text())["entries"]
+        self.assertEqual(entry["choices"]["combine/lanes"], 16)  # what was not measured again is kept
+        products = {name: rows for name, rows in entry["choices"].items() if name.startswith("grouped_gemm/f32/f32/t0_tile")}
+        self.assertEqual(sorted(map(str, products.values())), ["0", "any"])
+        entry["choices"].update({"grouped_gemm/f32/f32/t0_tile": 0, "grouped_gemm/f32/f32/t0_tile16": "any"})
+        table.write_text(json.dumps({"entries": [entry]}))
+        text = self.succeed("tune", "--list", "--platform", "Portable", **home)
+        self.assertRegex(text, rf"combine/lanes +16 +device, measured on .*\({table}\)")
+        self.assertRegex(text, rf"grouped_gemm/f32/f32/t0_tile +never +device, .*\({table}\)")
+        layer = "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", 2, "--dtype", "f32", "--json"
+        done = self.start(*layer, **home, MOECL_LOG="info")
+        self.assertIn("combine/lanes 16, device", done.stderr)
+        variants = {(kernel["name"], kernel["variant"]) for kernel in json.loads(done.stdout)["kernels"]}
+        self.assertLessEqual({("combine", "row_per_group"), ("grouped_gemm", "t0_tile16")}, variants)
+        self.assertIn("0 failed", self.succeed("verify", golden("mixtral-e8k2"), "--platform", "Portable", "--dtype", "f32", **home))
+        table.write_text(json.dumps({"entries": [{"match": {}, "measured_on": "it", "choices": {"combine/lanes": 12}}]}))
+        done = self.start(*layer, **home)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stderr, rf"warning: {table}: ignored: combine/lanes: expected a power of two, at most [0-9]+, got 12")
+        variants = {(kernel["name"], kernel["variant"]) for kernel in json.loads(done.stdout)["kernels"]}
+        self.assertIn(("combine", "row_per_item"), variants)
 
     def test_refusals(self):
         self.refused(2, "no/such", "bench", "--filter", "no/such")

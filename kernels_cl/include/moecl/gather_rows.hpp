@@ -24,7 +24,7 @@ struct Args {
 };
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a row; 0 picks 1 on a CPU and 64 elsewhere
+  std::int32_t lanes = 0;  ///< work-items a row; 0 picks the tuned ones, else 1 on a CPU and 64 elsewhere
 };
 
 /// Why the arguments cannot run there; empty when they can.

@@ -31,7 +31,7 @@ struct Args {
 };
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a token; 0 picks 1 on a CPU and 32 elsewhere
+  std::int32_t lanes = 0;  ///< work-items a token; 0 picks the tuned ones, else 1 on a CPU and 32 elsewhere
 };
 
 /// Why no token can choose among E experts by this rule; empty when it can.

@@ -6,6 +6,7 @@
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,8 +68,20 @@ struct Config {
 
 /// Every variant this library has.
 const std::vector<Variant>& variants();
-/// The variant that `enqueue` runs: `config`'s, else one for the shape of the device and the rows of an expert.
+/// The variant that `enqueue` runs: `config`'s, else the first of `ranges` that takes so many rows of an expert.
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
+/// A variant, and the most rows of an expert that it is taken for; 0: none.
+struct Range {
+  const char* variant;
+  std::int64_t most_rows;
+};
+/// Those for products of such types there, as tables of measurements say (<moecl/tuned_choices.hpp>), else by rules. On
+/// GPUs a variant of tensor cores must also fill the compute units with tiles.
+std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps);
+/// Whether ranges may differ by rows there. On CPUs with register tiles they may not: a row's result is the same,
+/// whatever else is in the batch.
+bool rows_choose(const DeviceCaps& caps);
 /// How rows between two products with such weights are best stored: where tensor cores or AVX-512 BF16 multiply them as
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.

@@ -70,8 +70,9 @@ struct Args {
 };
 
 struct Config {
-  std::int32_t lanes =
-      0;  ///< work-items of a work-group: a power of two; 0 picks 1 on a CPU, elsewhere 32 to 256 by the group
+  /// Work-items of a work-group: a power of two; 0 picks the tuned ones, else 1 on a CPU, elsewhere 32 to 256 by the
+  /// group.
+  std::int32_t lanes = 0;
 };
 
 /// Why this cannot run there; empty when it can.

@@ -20,9 +20,18 @@ std::string user_file(std::string_view name);
 /// The user's table, where there is a readable one, then the shipped one: the first that suits decides.
 std::vector<Table> tables(std::string_view name, std::string_view shipped);
 
-/// The entry for that device as JSON text; empty when none matches. One that names the device goes before one for its
-/// family (platform, type), that before one for its vendor, and that before the default, which names nothing.
-/// @param needed  a member that must be there and not be empty
+/// What a table says of a device.
+struct Entry {
+  std::string text;   ///< JSON
+  const char* level;  ///< what it was written for: "device", "family", "vendor" or "default"
+};
+
+/// The entries for that device. Those that name the device go before those for its family (platform, type), these
+/// before those for its vendor, and these before defaults, which name nothing.
+/// Errors: invalid_data  the table is not such JSON
+std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& caps);
+/// The first of them that says something of `needed`, as JSON text; empty when none does.
+/// @param needed  a member that must be there; an empty one says nothing
 /// Errors: invalid_data  the table is not such JSON
 std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed);
 /// The table with the entry in the place of one with the same `match`, or as the first one.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +18,10 @@ class Trace;
 
 /// What is left unset here is taken from the environment, then from the defaults; see <moecl/environment.hpp>.
 struct ContextOptions {
-  LogCallback log;                            ///< none: log lines are dropped
+  LogCallback log;  ///< none: log lines are dropped
+  /// Asked once for each device: `tuning::read` of <moecl/tuned_choices.hpp> for tables of measurements; none: every
+  /// operator keeps its defaults. Choices are logged at level info, problems as warnings.
+  std::function<Tuning(const DeviceCaps&)> tuning;
   std::optional<LogLevel> log_level;          ///< least level that reaches `log`
   bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues
   std::optional<bool> disk_cache;             ///< keep compiled programs on disk
@@ -67,6 +71,8 @@ class Context {
 
  private:
   Context(_cl_context* adopted, std::vector<Device> devices, const ContextOptions& options);
+  /// Sets caps.tuning and logs it.
+  void tune(Device& device, const ContextOptions& options);
   /// Sets caps.nv_sm90a; a driver that does not do it is a log line.
   void probe_sm90a(Device& device);
 

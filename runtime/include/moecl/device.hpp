@@ -13,6 +13,19 @@ enum class DeviceType : std::uint8_t { cpu, gpu, accelerator, other };
 
 const char* name(DeviceType type) noexcept;
 
+/// What a table of measurements chose for a device.
+struct TunedChoice {
+  std::string name;  ///< "combine/lanes"
+  std::int64_t value = 0;
+  std::string origin;  ///< for people: which entry of which table
+};
+
+/// What all tables chose: the first of a name decides.
+struct Tuning {
+  std::vector<TunedChoice> choices;
+  std::vector<std::string> problems;  ///< why a table was ignored
+};
+
 /// What a driver says it offers, with its known quirks applied.
 struct DeviceCaps {
   std::string platform_name, platform_version, name, vendor, driver_version, opencl_c_version;
@@ -36,6 +49,8 @@ struct DeviceCaps {
   bool event_times_usable = true;
   /// False where a failed command fails only its own event, neither finish nor what follows it (Mesa rusticl 22.3).
   bool finish_reports_failures = true;
+  /// What operators choose there instead of their defaults. Empty until a context has asked ContextOptions::tuning.
+  Tuning tuning;
   /// Human-readable notes on deviations that moecl works around.
   std::vector<std::string> quirks;
 };

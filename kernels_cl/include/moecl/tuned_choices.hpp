@@ -1,0 +1,55 @@
+#pragma once
+#include <moecl/code_type.hpp>
+#include <moecl/device.hpp>
+#include <moecl/dtype.hpp>
+#include <moecl/tuning_table.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// What operators leave open and tables of measurements decide for a device. Data: kernels_cl/tuning/operators.json,
+/// and the user's table of that name, which `moecl tune` writes. An entry has
+///
+///     "choices": {"combine/lanes": 32, "grouped_gemm/bf16/bf16/t0_gemv": 8, ..}
+///
+/// that is, work-items that share a row of an operator; and the rows of an expert up to which a variant of the grouped
+/// product is taken, for `a` and weights of such types: a number, "any", or 0: never. What no entry names stays as the
+/// operators have it.
+namespace moecl::tuning {
+
+/// Both tables, for ContextOptions::tuning. The user's goes before the shipped one, and in each the entry that is
+/// closest to the device. A table with a name or a value that cannot be is a problem, and ignored.
+Tuning read(const DeviceCaps& caps);
+/// The same of any tables, in that order.
+Tuning read_from(const std::vector<Table>& tables, const DeviceCaps& caps);
+
+/// Where operators look: what DeviceCaps::tuning says; null where it says nothing.
+const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op);
+const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant);
+
+/// The names of these choices.
+std::string lanes_name(std::string_view op);
+std::string most_rows_name(DType a, CodeType weights, std::string_view variant);
+
+/// An operator whose rows are shared by Config::lanes work-items.
+struct RowOperator {
+  const char* name;
+  const char* lanes_on_gpu;  ///< by default, for people; on a CPU 1
+  bool shares_on_cpu;        ///< else its lanes are 1 on every CPU
+};
+const std::vector<RowOperator>& row_operators();
+/// Types of `a` and of the weights in the products that tables decide about: those that layers multiply most, without
+/// scales for groups of K.
+const std::vector<std::pair<DType, CodeType>>& operands();
+
+/// A choice for people: what, its value, and where that comes from.
+struct Line {
+  std::string name, value, origin;
+};
+/// Everything that tables may decide on such a device, as it is decided.
+std::vector<Line> describe(const DeviceCaps& caps);
+
+}  // namespace moecl::tuning

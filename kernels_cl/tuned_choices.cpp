@@ -1,0 +1,153 @@
+#include <moecl/grouped_gemm.hpp>
+#include <moecl/tuned_choices.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "runtime/check.hpp"
+
+namespace moecl::tuning {
+
+extern const char* const operators;  // tuning/operators.json
+
+namespace {
+
+using nlohmann::json;
+
+const TunedChoice* find(const DeviceCaps& caps, std::string_view name) {
+  const auto& all = caps.tuning.choices;
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const TunedChoice& choice) { return choice.name == name; });
+  return found != all.end() ? &*found : nullptr;
+}
+
+std::int64_t whole_number(const json& value) {
+  if (!value.is_number_integer()) fail(ErrorCode::invalid_data, "expected a whole number, got {}", value.dump());
+  return value.get<std::int64_t>();
+}
+
+std::int64_t lanes_from(const RowOperator& op, const json& value, const DeviceCaps& caps) {
+  const std::int64_t lanes = whole_number(value);
+  if (lanes < 1 || !std::has_single_bit(static_cast<std::uint64_t>(lanes)) ||
+      static_cast<std::size_t>(lanes) > caps.max_work_group_size)
+    fail(ErrorCode::invalid_data, "expected a power of two, at most {}, got {}", caps.max_work_group_size, lanes);
+  if (lanes != 1 && caps.type == DeviceType::cpu && !op.shares_on_cpu)
+    fail(ErrorCode::invalid_data, "expected 1 on a CPU, got {}", lanes);
+  return lanes;
+}
+
+std::int64_t most_rows_from(const json& value, const DeviceCaps& caps) {
+  const std::int64_t rows = value == "any" ? grouped_gemm::any_rows : whole_number(value);
+  if (rows < 0) fail(ErrorCode::invalid_data, "{} rows are negative", rows);
+  if (rows != 0 && rows != grouped_gemm::any_rows && !grouped_gemm::rows_choose(caps))
+    fail(ErrorCode::invalid_data,
+         "expected 0 or \"any\", got {}: on this device a row's result must not depend on other rows", rows);
+  return rows;
+}
+
+/// Errors: invalid_data  there is no such choice, or it cannot be that
+std::int64_t value_from(const std::string& name, const json& value, const DeviceCaps& caps) {
+  for (const RowOperator& op : row_operators())
+    if (name == lanes_name(op.name)) return lanes_from(op, value, caps);
+  for (const auto& [a, weights] : operands())
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants())
+      if (name == most_rows_name(a, weights, variant.name)) return most_rows_from(value, caps);
+  fail(ErrorCode::invalid_data, "there is no such choice");
+}
+
+void add_entry(const Entry& entry, const std::string& origin, const DeviceCaps& caps,
+               std::vector<TunedChoice>& choices) {
+  const json data = json::parse(entry.text);
+  const std::string from =
+      fmt::format("{}, measured on {} ({})", entry.level, data.at("measured_on").get<std::string>(), origin);
+  for (const auto& [name, value] : data.at("choices").get<std::map<std::string, json>>()) try {
+      choices.push_back({name, value_from(name, value, caps), from});
+    } catch (const Error& error) {
+      fail(ErrorCode::invalid_data, "{}: {}", name, error.what());
+    }
+}
+
+std::string rows_text(std::int64_t most_rows) {
+  return most_rows == grouped_gemm::any_rows ? "any rows"
+         : most_rows == 0                    ? "never"
+                                             : fmt::format("up to {} rows", most_rows);
+}
+
+Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned) {
+  return {name, value, tuned != nullptr ? tuned->origin : "default"};
+}
+
+}  // namespace
+
+const std::vector<RowOperator>& row_operators() {
+  // Never destroyed: a static object with a destructor could be used after it at exit.
+  static const auto* list = new std::vector<RowOperator>{
+      {"gating_top_k", "32", false},    {"gather_rows", "64", true},
+      {"quantize_rows", "64", true},    {"quantize_groups", "32 to 256, by the group", true},
+      {"gated_activation", "64", true}, {"combine", "64", true}};
+  return *list;
+}
+
+const std::vector<std::pair<DType, CodeType>>& operands() {
+  static const auto* list = new std::vector<std::pair<DType, CodeType>>{{DType::f32, CodeType::f32},
+                                                                        {DType::f16, CodeType::f16},
+                                                                        {DType::bf16, CodeType::bf16},
+                                                                        {DType::i8, CodeType::i8},
+                                                                        {DType::bf16, CodeType::i8}};
+  return *list;
+}
+
+std::string lanes_name(std::string_view op) { return fmt::format("{}/lanes", op); }
+
+std::string most_rows_name(DType a, CodeType weights, std::string_view variant) {
+  return fmt::format("grouped_gemm/{}/{}/{}", name(a), name(weights), variant);
+}
+
+Tuning read_from(const std::vector<Table>& tables, const DeviceCaps& caps) {
+  Tuning tuning;
+  for (const Table& table : tables) {
+    std::vector<TunedChoice> choices;
+    try {
+      for (const Entry& entry : matching_entries(table.text, caps)) add_entry(entry, table.origin, caps, choices);
+    } catch (const std::exception& error) {
+      tuning.problems.push_back(fmt::format("{}: ignored: {}", table.origin, error.what()));
+      continue;
+    }
+    tuning.choices.insert(tuning.choices.end(), choices.begin(), choices.end());
+  }
+  return tuning;
+}
+
+Tuning read(const DeviceCaps& caps) { return read_from(tables("operators", operators), caps); }
+
+const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op) {
+  return caps.tuning.choices.empty() ? nullptr : find(caps, lanes_name(op));
+}
+
+const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant) {
+  return caps.tuning.choices.empty() ? nullptr : find(caps, most_rows_name(a, weights, variant));
+}
+
+std::vector<Line> describe(const DeviceCaps& caps) {
+  std::vector<Line> lines;
+  for (const RowOperator& op : row_operators()) {
+    const TunedChoice* tuned = find_lanes(caps, op.name);
+    lines.push_back(line_of(lanes_name(op.name),
+                            tuned != nullptr               ? std::to_string(tuned->value)
+                            : caps.type == DeviceType::cpu ? "1"
+                                                           : op.lanes_on_gpu,
+                            tuned));
+  }
+  for (const auto& [a, weights] : operands())
+    for (const grouped_gemm::Range& range : grouped_gemm::ranges(a, weights, caps)) {
+      lines.push_back(line_of(most_rows_name(a, weights, range.variant), rows_text(range.most_rows),
+                              find_most_rows(caps, a, weights, range.variant)));
+      if (range.most_rows == grouped_gemm::any_rows) break;  // those after it are for what it cannot fill
+    }
+  return lines;
+}
+
+}  // namespace moecl::tuning
