@@ -36,7 +36,8 @@ void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue,
   const auto per_second = [](double amount) {
     return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
   };
-  state.counters["GFLOP/s"] = per_second(static_cast<double>(cost.flops) / 1e9);
+  if (cost.flops > 0)  // of none, repetitions would vary by NaN, which is no JSON
+    state.counters["GFLOP/s"] = per_second(static_cast<double>(cost.flops) / 1e9);
   state.counters["GB/s"] = per_second(static_cast<double>(cost.bytes) / 1e9);
   if (const double least = roof().seconds(cost, bound); least > 0)
     state.counters["% of roof"] = per_second(100 * least);
