@@ -44,7 +44,7 @@ TEST(ExternalMemory, SaysWhatTheDriverRefuses) {
   for (const std::uint64_t bytes : {std::uint64_t{0}, ExternalMemory::most_bytes + 1}) {
     const Error error = error_of([&] { driver.allocate(on.stream, {}, bytes); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), HasSubstr("bytes are not in [1, 469762048]"));
+    EXPECT_THAT(error.what(), HasSubstr("bytes are not in [1, 503316480]"));
   }
   if (on.caps().nv_compute_capability == 0) {
     EXPECT_THAT(error_of([&] { driver.allocate(on.stream, {}, 64); }).what(), HasSubstr("has no UUID"));
