@@ -73,7 +73,9 @@ INLINE void multiply_router(Tokens x, Matrices router, int slice_k, __global flo
       float4 sum[TOKEN_BLOCK];
 #pragma unroll
       for (int t = 0; t < TOKEN_BLOCK; ++t) sum[t] = 0;
+#if LANES > 1
 #pragma unroll 4
+#endif
       for (int i = begin + lane; i < end; i += SLICE_LANES) {
         const float4 weight = PANEL4(W_DTYPE)(weights + (ulong)i * PANEL, quad * 4);
 #pragma unroll
@@ -99,7 +101,9 @@ INLINE void add_parts(const __global float* parts, Matrices router, int slice_k,
   const Epilogue epilogue = epilogue_of(router, 0);
   FOR_EACH_BY_LANES(expert, router.n) {
     float sum = 0;
+#if LANES > 1
 #pragma unroll 8
+#endif
     for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
     logits[expert] = sum + column_bias(&epilogue, expert);
   }
