@@ -21,7 +21,6 @@
 #define STAGES_BYTES 0
 #endif
 
-#define TEAMS (LANES / TEAM)
 #define TILE_COLUMNS (TILE_PANELS * PANEL)
 #define SUMS_STRIDE (TILE_COLUMNS + 4)
 #define QUADS (PANEL / 4)

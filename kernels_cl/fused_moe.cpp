@@ -29,7 +29,7 @@ const char* select(const Config& config) { return config.variant == t0 ? t0 : nv
 struct Shape {
   bool tensor_cores;
   expert_sort::Lanes lanes;
-  std::int64_t tile_rows, stages, most_slots, slices, groups;
+  std::int64_t tile_rows, stages, tile_slots, slices, groups;
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, const RouterSpec& spec, const Config& config,
@@ -40,16 +40,16 @@ struct Shape {
                   : tokens <= 32 ? 32
                                  : 64),
         stages(tile_rows == 64 ? 3 : 4),
-        most_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
+        tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
         slices((hidden + slice_k - 1) / slice_k),
         routing_bytes(gating_top_k::local_bytes(gating_top_k::team_words(experts, spec), lanes.count, lanes.teams)) {
     const std::uint64_t stage_bytes =
         tensor_cores ? grouped_gemm::stage_bytes(static_cast<std::uint64_t>(tile_rows), tile_panels) : 0;
     constexpr std::uint64_t logits_bytes = 8 * 8 * panel * sizeof(float), small_bytes = 64;
     local_bytes = std::max({static_cast<std::uint64_t>(stages) * stage_bytes, logits_bytes, routing_bytes,
-                            static_cast<std::uint64_t>(2 * most_slots) * sizeof(std::int32_t)}) +
+                            static_cast<std::uint64_t>(2 * tile_slots) * sizeof(std::int32_t)}) +
                   static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
-                  static_cast<std::uint64_t>(2 * most_slots + 2 * experts) * sizeof(std::int16_t) + small_bytes;
+                  static_cast<std::uint64_t>(2 * tile_slots + 2 * experts) * sizeof(std::int16_t) + small_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(caps) : 1;
   }
 
@@ -154,7 +154,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
     return fmt::format("there is no variant '{}'", config.variant);
   if (select(config) == nv_sm80 && caps.nv_compute_capability < 80)
     return "the device is no NVIDIA GPU of compute capability 8.0";
-  // llvmpipe, which takes vectors apart, ends the loops of so long a kernel early.
+  // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
   if (select(config) == t0 && caps.preferred_float_width < 4)
     return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
   const std::int64_t tokens = args.router.a.shape[0], hidden = args.router.a.shape[1];
@@ -197,7 +197,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
       "-DEXPERTS={} -DA_DTYPE={} -DW_DTYPE={}{}"
       " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.most_slots, experts, name(x.dtype), name(args.gate_up.weights.type),
+      shape.tile_slots, experts, name(x.dtype), name(args.gate_up.weights.type),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right, aligned_to_16_bytes(x) && aligned_to_16_bytes(args.gate_up.out));
   const OperatorCost work = cost(args);
