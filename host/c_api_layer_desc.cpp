@@ -41,6 +41,7 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights&
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
+  options.one_launch = from.several_launches == 0;
   return options;
 }
 

@@ -118,6 +118,7 @@ std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
 std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
                                        const gating_top_k::Args& choice, const expert_sort::Args& sort,
                                        Submit submit) const {
+  if (!options.one_launch) return "the layer's options forbid one";
   const local_strategy::Problem routing = problem(args.x.shape[0]);
   if (routing.tokens > fused_moe::worthwhile_tokens)
     return fmt::format("{} tokens are more than {}", routing.tokens, fused_moe::worthwhile_tokens);

@@ -69,6 +69,8 @@ void LayerOptions::add_to(CLI::App& command) {
       .add_option("--quantize", quantize,
                   "quantize an unquantized checkpoint's experts while loading: " + known_schemes())
       ->type_name("SCHEME");
+  command.add_flag("--several-launches", several_launches,
+                   "few tokens too: no launch whose work-groups wait for each other");
   command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
       ->check(whole_number(1, 1024))
       ->capture_default_str();
@@ -146,6 +148,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   const QuantScheme scheme = scheme_named(options.quantize).value_or(config_.expert_scheme());
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
+  layer_options_.one_launch = !options.several_launches;
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());

@@ -29,7 +29,7 @@ struct LayerOptions {
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   int micro_batches = 1;
-  bool sub_devices = false, replace_allreduce = false;
+  bool sub_devices = false, replace_allreduce = false, several_launches = false;
   std::vector<std::int64_t> tokens_per_rank;
   std::vector<int> topology;               ///< ranks of each node; empty: one node
   std::optional<TransportKind> transport;  ///< between ranks; unset: probed

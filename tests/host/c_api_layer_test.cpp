@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "tests/host/c_api.hpp"
 #include "tests/host/c_golden.hpp"
 #include "tests/host/c_layer.h"
+#include "tests/host/files.hpp"
 #include "tests/host/layer_run.hpp"
 #include "tests/runtime/blocking_calls.hpp"
 
@@ -131,6 +134,38 @@ TEST_P(CApiLayerTest, LoadsACheckpoint) {
   again.args.weights = array(weights);
   ASSERT_OK(forward(again.args));
   EXPECT_EQ(again.out.values(), own);
+}
+
+TEST_P(CApiLayerTest, TakesSeveralLaunchesWhereOneIsForbidden) {
+  auto traced = sized<moecl_context_options>();
+  traced.trace = MOECL_ON;
+  auto options = sized<moecl_layer_options>();
+  options.dtype = MOECL_BF16;
+  const std::vector<double> rows = golden_values("qwen3-moe-e64k8", "bf16.hidden_states");
+  const GuardedTensor x = upload(device(), DType::bf16, {8, 96}, {rows.begin(), rows.begin() + 8 * 96}),
+                      out(device(), DType::f32, {8, 96});
+  for (const bool forbidden : {false, true}) {
+    options.several_launches = forbidden;
+    ASSERT_OK(moecl_context_wrap(device().context->handle(), &traced, context_.out()));
+    ASSERT_OK(moecl_stream_create(context_, 0, stream_.out()));
+    load("qwen3-moe-e64k8", &options);
+    const Buffer workspace(*device().context, workspace_bytes(8));
+    auto args = sized<moecl_forward_args>();
+    args.tokens = 8;
+    args.x = array(x);
+    args.out = array(out);
+    args.workspace = {workspace.handle(), 0};
+    args.workspace_bytes = workspace.size_bytes();
+    ASSERT_OK(forward(args));
+    const TempDir dir;
+    ASSERT_OK(moecl_trace_write(context_, dir.file("trace.json").c_str()));
+    std::ifstream file(dir.file("trace.json"));
+    const std::string trace{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(trace, testing::HasSubstr("forward"));
+    EXPECT_EQ(trace.find("in several launches: the layer's options forbid one") != std::string::npos, forbidden);
+    layer_.reset();
+    stream_.reset();
+  }
 }
 
 TEST_P(CApiLayerTest, StoresInTheTypeAskedFor) {

@@ -282,8 +282,10 @@ class Run(CommandTest):
 
     def test_trace_says_why_a_layer_takes_several_launches(self):
         trace = self.folder / "trace.json"
-        for tokens, reason in (16, "the device is no NVIDIA GPU of compute capability 8.0"), (17, "17 tokens are more than 16"):
-            self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace)
+        for tokens, options, reason in ((16, [], "the device is no NVIDIA GPU of compute capability 8.0"),
+                                        (17, [], "17 tokens are more than 16"),
+                                        (16, ["--several-launches"], "the layer's options forbid one")):
+            self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace, *options)
             spans = [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "span"]
             self.assertIn("layer in several launches: " + reason, spans)
 

@@ -30,6 +30,9 @@ struct MoeLayerOptions {
   /// Who computes dense products (router, shared experts) and the batched layout's; unset: what was measured faster on
   /// such a device. CLBlast needs dtype f32.
   std::optional<dense_backend::Backend> dense_backend;
+  /// Layers of few tokens may take one launch (<moecl/fused_moe.hpp>). Its work-groups wait for each other: where
+  /// somebody else keeps the device busy for seconds, its result is NaN and a fault. False: always several launches.
+  bool one_launch = true;
   /// How the rows of every product of the routed experts, and of the shared ones, are quantized just before it. The
   /// router and the shared experts' gate see them as they are.
   OperandQuant activations, shared_activations;

@@ -211,7 +211,9 @@ typedef struct moecl_layer_options {
   /// moecl_layer_load: not 0 keeps the inputs of the experts' products plain, where the checkpoint says that they are
   /// quantized
   int32_t plain_activations;
-  int32_t reserved;  ///< 0
+  /// Not 0: few tokens take several launches too. In one launch the work-groups wait for each other: where somebody
+  /// else keeps the device busy for seconds, the result is NaN and a fault.
+  int32_t several_launches;
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
