@@ -1,6 +1,7 @@
 // Instructions that OpenCL C has no names for, on the host that is the device.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -25,8 +26,24 @@ void bf16_products() {
   for (int step = 0; step < steps; ++step) EACH_SUM("vdpbf16ps");
 }
 
+// Eight tiles of 16 rows of 64 bytes: sums in 0 to 3, operands in 4 to 7.
+struct TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+#define TILE_PRODUCTS(instruction)                                                                     \
+  const TileShapes shapes;                                                                             \
+  asm volatile("ldtilecfg %0" ::"m"(shapes));                                                          \
+  for (int step = 0; step < steps; ++step)                                                             \
+    asm volatile(instruction " %tmm6, %tmm4, %tmm0\n" instruction " %tmm7, %tmm4, %tmm1\n" instruction \
+                             " %tmm6, %tmm5, %tmm2\n" instruction " %tmm7, %tmm5, %tmm3");             \
+  asm volatile("tilerelease")
+void int8_tiles() { TILE_PRODUCTS("tdpbssd"); }
+void bf16_tiles() { TILE_PRODUCTS("tdpbf16ps"); }
+
 /// On every thread at once, the best of a few rounds.
-double peak(void (*products)(), double operations_of_step) {
+double peak(void (*products)(), double operations) {
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
   double best = 0;
   for (int round = 0; round < 15; ++round) {
@@ -35,18 +52,24 @@ double peak(void (*products)(), double operations_of_step) {
     for (unsigned i = 0; i < threads; ++i) team.emplace_back(products);
     for (std::thread& thread : team) thread.join();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, operations_of_step * sums * steps * threads / seconds);
+    best = std::max(best, operations * steps * threads / seconds);
   }
   return best;
 }
 
 }  // namespace
 
-double host_int8_peak() { return __builtin_cpu_supports("avx512vnni") != 0 ? peak(int8_products, 2 * 64) : 0; }
-double host_bf16_peak() { return __builtin_cpu_supports("avx512bf16") != 0 ? peak(bf16_products, 2 * 32) : 0; }
+double host_int8_peak(bool has_tiles) {
+  if (has_tiles) return peak(int8_tiles, 4 * 2 * 16 * 16 * 64);
+  return __builtin_cpu_supports("avx512vnni") != 0 ? peak(int8_products, sums * 2 * 64) : 0;
+}
+double host_bf16_peak(bool has_tiles) {
+  if (has_tiles) return peak(bf16_tiles, 4 * 2 * 16 * 16 * 32);
+  return __builtin_cpu_supports("avx512bf16") != 0 ? peak(bf16_products, sums * 2 * 32) : 0;
+}
 #else
-double host_int8_peak() { return 0; }
-double host_bf16_peak() { return 0; }
+double host_int8_peak(bool) { return 0; }
+double host_bf16_peak(bool) { return 0; }
 #endif
 
 }  // namespace moecl::bench

@@ -31,8 +31,8 @@ const Roof& roof();
 /// Measures f32 again: whether the machine is in a slow mode now.
 bool slow_now();
 
-/// Peaks of the host's AVX-512 VNNI and BF16 instructions on all its threads; 0 without them.
-double host_int8_peak();
-double host_bf16_peak();
+/// Peaks of the host on all its threads, by AMX where the device `has_tiles`, else by AVX-512 VNNI and BF16; 0 without.
+double host_int8_peak(bool has_tiles);
+double host_bf16_peak(bool has_tiles);
 
 }  // namespace moecl::bench

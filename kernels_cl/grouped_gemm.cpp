@@ -204,6 +204,17 @@ std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
   return row_tiles_of(kernel, args) * column_tiles_of(kernel, args);
 }
 
+/// Work-groups beside each other. A CPU's take one panel while there would be few of them for each thread.
+std::int64_t column_groups_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+  if (kernel.persistent) return caps.compute_units;
+  if (!is_register_tile(kernel)) return column_tiles_of(kernel, args);
+  constexpr std::int64_t groups_of_a_thread = 32;
+  const std::int64_t panels = (output_width(args) + PackedWeights::panel_columns - 1) / PackedWeights::panel_columns;
+  std::int64_t each = kernel.panels;
+  while (each > 1 && row_tiles_of(kernel, args) * panels < each * groups_of_a_thread * caps.compute_units) each /= 2;
+  return (panels + each - 1) / each;
+}
+
 /// Those that multiply such operands there, in the order of the table; on GPUs T0 only where no extension does.
 std::vector<const Kernel*> suitable(const Args& args, const DeviceCaps& caps) {
   std::vector<const Kernel*> found;
@@ -324,7 +335,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const std::int64_t tiles = row_tiles_of(kernel, args);
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
-  const std::int64_t groups = kernel.persistent ? stream.device->caps.compute_units : column_tiles_of(kernel, args);
+  const std::int64_t groups = column_groups_of(kernel, args, stream.device->caps);
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };

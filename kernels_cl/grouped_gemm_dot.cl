@@ -4,54 +4,15 @@
 // The first rows of a tile make steps of the panel, in registers. Where there are others they keep a block of steps for
 // them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the
 // processor waits for it.
-//
-// Weights with scales for groups of K are multiplied with theirs a run of k at a time: a group, cut at the ends of blocks.
 // Every sum runs over k in ascending order, in the same runs for any number of rows.
-#include "kernels_cl/lib/dot_steps.clh"
-#include "kernels_cl/lib/register_tile.clh"
+#include "kernels_cl/lib/dot_panel.clh"
 
-#if W_GROUPED
-typedef float16 Total;
-typedef float4 Total4;
-#define RUN_STEPS (W_GROUP / STEP_K)
-#define RUN_END(begin) min(min(((begin) / RUN_STEPS + 1) * RUN_STEPS, ((begin) / BLOCK_STEPS + 1) * BLOCK_STEPS), steps)
-#else
-typedef Sum Total;
-#if STEP_K == 2
-typedef float4 Total4;
-#else
-typedef int4 Total4;
-#endif
-#endif
-inline Total ordered_part(const __local Total* totals, int part) {
-  const __local Total4* quarters = (const __local Total4*)totals;
-  return (Total)(ORDERED(quarters, part));
-}
+// A processor by itself asks for too little ahead to keep memory busy.
+#define FETCH_STREAMED(step) FETCH_AHEAD(step, 4096)
 
-#define STEP_BYTES (STEP_K * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)))
-#define FETCH_AHEAD(step, bytes)                                                   \
-  _Pragma("unroll") for (int line = 0; line < STEP_BYTES; line += 64) \
-    __builtin_prefetch((const __global char*)panel + (ulong)(step) * STEP_BYTES + (bytes) + line)
-// A processor by itself sees too few of the short steps of 4-bit codes at once to keep memory busy.
-#if PANEL_UNITS(W_DTYPE) < PANEL
-#define FETCH_STREAMED(step) FETCH_AHEAD(step, 2048)
-#else
-#define FETCH_STREAMED(step)
-#endif
-
-// STEP_K elements of a row of `a`.
-typedef struct __attribute__((packed)) { uint v; } PackedUint;
 #define X(row, step) (((const __global PackedUint*)(row))[step].v)
 
-#define HAS_OFFSETS (W_ZERO || W_OFFSET)
 #if W_GROUPED
-// What the columns of a panel have in a run, in the order of its sums.
-typedef struct {
-  float16 scale[PARTS];
-#if HAS_OFFSETS
-  Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
-#endif
-} Run;
 #define EACH_RUN \
   for (int begin = block, end = RUN_END(block), run = 0; begin < block_end; begin = end, end = RUN_END(begin), ++run)
 #define BEGIN_PART(r, p) Sum acc##r##p = 0;
@@ -100,64 +61,6 @@ typedef struct {
 #define ROW_POINTERS                                                                                                \
   const __global STORAGE(A_DTYPE) *a0 = ROW_POINTER(0), *a1 = ROW_POINTER(1), *a2 = ROW_POINTER(2), *a3 = ROW_POINTER(3), \
                                   *a4 = ROW_POINTER(4), *a5 = ROW_POINTER(5)
-
-// Puts the totals of a row in the order of columns, and adds what the steps left out: the last k, and what sums start from.
-inline void complete_row(__local Total* totals, const __global STORAGE(A_DTYPE) * row,
-                         const __global STORAGE(W_DTYPE) * panel, const Groups* groups_of, const PanelColumns* of_columns,
-                         int k) {
-  const int first = k / STEP_K * STEP_K;
-  Total ordered[PARTS];
-  for (int part = 0; part < PARTS; ++part) ordered[part] = ordered_part(totals, part);
-#if W_OFFSET && !W_GROUPED
-  const int too_much = W_OFFSET * row_sum(row, 0, first);
-#endif
-  for (int part = 0; part < PARTS; ++part) {
-    Total total = ordered[part];
-#if W_OFFSET && !W_GROUPED
-    total -= too_much;
-#endif
-#if IS_I8
-    total += vload16(part, of_columns->start);
-#endif
-    for (int i = first; i < k; ++i) {
-      const __global STORAGE(W_DTYPE)* w = panel + (ulong)i * PANEL_UNITS(W_DTYPE);
-#if W_GROUPED || STEP_K == 2
-      const int group = GROUP_AT(groups_of, i);
-      total = fma((float16)(LOAD(A_DTYPE)(row, i)),
-                  weights16(w, part * 16, zeros16(groups_of, group, part * 16), scales16(groups_of, group, part * 16)), total);
-#else
-      total += (int)row[i] * convert_int16(PANEL16(W_DTYPE)(w, part * 16));
-#endif
-    }
-    totals[part] = total;
-  }
-}
-
-#if W_GROUPED
-// Groups are at least 16 long.
-#define RUNS_OF_BLOCK (BLOCK_STEPS * STEP_K / 16 + 1)
-inline void load_run(const Groups* of, int group, __local Run* run) {
-#if STEP_K == 2  // sums of codes stand in the order of columns
-  for (int part = 0; part < PARTS; ++part) {
-    run->scale[part] = scales16(of, group, part * 16);
-#if HAS_OFFSETS
-    run->offset[part] = zeros16(of, group, part * 16);
-#endif
-  }
-#else
-  float scale[PANEL], offset[PANEL];
-  for (int part = 0; part < PARTS; ++part) {
-    vstore16(scales16(of, group, part * 16), part, scale);
-    vstore16(zeros16(of, group, part * 16) + W_OFFSET, part, offset);
-  }
-  const float4 *scales = (const float4*)scale, *offsets = (const float4*)offset;
-  for (int part = 0; part < PARTS; ++part) {
-    run->scale[part] = (float16)(ORDERED(scales, part));
-    run->offset[part] = convert_int16((float16)(ORDERED(offsets, part)));
-  }
-#endif
-}
-#endif
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_PARAMETERS) {
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];

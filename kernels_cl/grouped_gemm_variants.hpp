@@ -10,8 +10,8 @@
 #include "runtime/kernel.hpp"
 
 namespace moecl::source {
-extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_gemv, grouped_gemm_local, grouped_gemm_mma,
-    grouped_gemm_wgmma, grouped_gemm_codes, grouped_gemm_wgmma_codes;
+extern const ProgramSource grouped_gemm_tile, grouped_gemm_dot, grouped_gemm_amx, grouped_gemm_gemv, grouped_gemm_local,
+    grouped_gemm_mma, grouped_gemm_wgmma, grouped_gemm_codes, grouped_gemm_wgmma_codes;
 }
 
 namespace moecl::grouped_gemm {
@@ -82,6 +82,10 @@ inline constexpr Extension vnni{
 inline constexpr Extension bf16{
     [](const DeviceCaps& caps) { return caps.has_avx512_bf16; }, &is_bf16_product,
     "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI"};
+inline constexpr Extension amx_int8{[](const DeviceCaps& caps) { return caps.has_amx_int8; }, &is_vnni_product,
+                                    vnni.what};
+inline constexpr Extension amx_bf16{[](const DeviceCaps& caps) { return caps.has_amx_bf16; }, &is_bf16_product,
+                                    bf16.what};
 inline constexpr Extension mma{
     [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; }, &is_tensor_core_product,
     "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, on NVIDIA "
@@ -133,7 +137,7 @@ struct Kernel {
   bool activates = false;         ///< its sums
   const Extension* extension = nullptr;
   std::int64_t most_rows = any_rows;   ///< of an expert, that it is good for, where no table says otherwise
-  std::int64_t panels = 1;             ///< of a work-group; on a CPU a gated activation's come in pairs
+  std::int64_t panels = 1;             ///< of a work-group, on CPUs at most; there a gated activation's come in pairs
   bool persistent = false;             ///< a work-group a compute unit takes tiles in turn
   std::uint32_t good_float_width = 1;  ///< where the device prefers shorter vectors, only a table takes it
 };
@@ -141,7 +145,7 @@ struct Kernel {
 /// One work-item keeps a tile of sums in its registers: for CPUs whose driver wants vectors.
 inline bool is_register_tile(const Kernel& kernel) { return kernel.min_float_width > 1; }
 /// Those of lib/tensor_tile.clh.
-inline bool on_tensor_cores(const Kernel& kernel) { return kernel.panels > 1; }
+inline bool on_tensor_cores(const Kernel& kernel) { return kernel.panels > 1 && !is_register_tile(kernel); }
 /// A stage of lib/tensor_tile.clh: 64 k of `rows` rows and `panels` panels.
 constexpr std::uint64_t stage_bytes(std::uint64_t rows, std::uint64_t panels) { return (rows + panels * 64) * 64 * 2; }
 /// The same of codes, for rows of 8 bits.
@@ -153,6 +157,10 @@ constexpr std::uint64_t wgmma_bytes = 8 * 2 * 2048 + 2 * 4 * 8;
 
 // clang-format off
 inline constexpr Kernel kernels[] = {
+    {{"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
+     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512 -DPANEL_RUN=4 -DSIGNED_STEPS=1", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_int8, any_rows, 4},
+    {{"amx_bf16", "a CPU with AMX: products of bf16 with bf16 or codes, 16 x 16 sums in a tile register"},
+     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512 -DPANEL_RUN=4", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_bf16, any_rows, 4},
     {{"avx512_vnni", "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
      &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &vnni},
     {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
@@ -201,7 +209,8 @@ inline const Kernel* find(std::string_view variant) {
 inline std::uint64_t local_bytes(const Kernel& kernel, bool gated) {
   constexpr std::int64_t row_bytes = PackedWeights::panel_columns * 4;
   const bool keeps_sums = gated && !on_tensor_cores(kernel);
-  return kernel.local_mem_bytes + (keeps_sums ? static_cast<std::uint64_t>(kernel.tile_rows * row_bytes) : 0);
+  return kernel.local_mem_bytes +
+         (keeps_sums ? static_cast<std::uint64_t>(kernel.panels * kernel.tile_rows * row_bytes) : 0);
 }
 
 }  // namespace moecl::grouped_gemm

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "runtime/check.hpp"
+#include "runtime/tile_registers.hpp"
 
 namespace moecl {
 namespace {
@@ -82,6 +83,9 @@ void add_host_instructions(DeviceCaps& caps) {
   if (!is_avx512_of_host(caps) || !__builtin_cpu_supports("avx512bw")) return;
   caps.has_avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0;
   caps.has_avx512_bf16 = __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
+  const TileProducts tiles = allow_tile_registers();
+  caps.has_amx_int8 = tiles.int8 && caps.has_avx512_vnni;
+  caps.has_amx_bf16 = tiles.bf16 && caps.has_avx512_bf16;
 #endif
 }
 

@@ -64,6 +64,8 @@ nlohmann::ordered_json describe(const DeviceReport& report) {
   entry["integer_dot"] = caps.has_integer_dot;
   entry["avx512_vnni"] = caps.has_avx512_vnni;
   entry["avx512_bf16"] = caps.has_avx512_bf16;
+  entry["amx_int8"] = caps.has_amx_int8;
+  entry["amx_bf16"] = caps.has_amx_bf16;
   entry["tier"] = "T0";
   const Choices choices(caps);
   entry["grouped_gemm"] = {

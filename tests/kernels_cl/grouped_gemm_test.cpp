@@ -198,6 +198,26 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
 }
 
+TEST(GroupedGemmSelectTest, TakesTilesBeforeDotProducts) {
+  grouped_gemm::Args args;
+  args.out.rank = 2, args.out.shape[0] = 8;
+  DeviceCaps sapphire_rapids;
+  sapphire_rapids.type = DeviceType::cpu, sapphire_rapids.preferred_float_width = 16;
+  sapphire_rapids.has_avx512_vnni = sapphire_rapids.has_avx512_bf16 = true;
+  sapphire_rapids.has_amx_int8 = sapphire_rapids.has_amx_bf16 = true;
+  const auto selected = [&](DType a, CodeType weights) {
+    args.a.dtype = a, args.weights.type = weights;
+    return grouped_gemm::select(args, {}, sapphire_rapids);
+  };
+  EXPECT_EQ(selected(DType::i8, CodeType::i8), "amx_int8");
+  EXPECT_EQ(selected(DType::i8, CodeType::i4), "amx_int8");
+  EXPECT_EQ(selected(DType::bf16, CodeType::bf16), "amx_bf16");
+  EXPECT_EQ(selected(DType::bf16, CodeType::f4_e2m1), "amx_bf16");
+  EXPECT_EQ(selected(DType::f32, CodeType::f32), "t0_tile");
+  sapphire_rapids.has_amx_bf16 = false;
+  EXPECT_EQ(selected(DType::bf16, CodeType::bf16), "avx512_bf16");
+}
+
 TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   grouped_gemm::Args args;
   args.row_ends.rank = 1, args.row_ends.shape[0] = 8;

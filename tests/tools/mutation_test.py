@@ -57,6 +57,9 @@ if "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text():
         "kernels_cl/grouped_gemm_test.cpp", ("total -= too_much;", ""))
     MUTANTS["dot products: int4 columns change places"] = (
         "kernels_cl/quantized_gemm_test.cpp", ("(ulong8)(0, 0, 4, 4, 0, 0, 4, 4)", "(ulong8)(0, 4, 0, 4, 0, 4, 0, 4)"))
+if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
+    MUTANTS["tiles: the second sixteen rows multiply the first ones' elements"] = (
+        "kernels_cl/grouped_gemm_test.cpp", ("rows + A_TILES + i", "rows + i"))
 
 
 class MutationTest(unittest.TestCase):
