@@ -13,7 +13,7 @@ import sys
 FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tools": 6, "bench": 6, "tests": 6}
 SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
-FOREIGN = re.compile(r"(CL|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|cblas|fcntl|unistd|dlfcn|pthread|poll|spawn)\.h|dnnl\.hpp")
+FOREIGN = re.compile(r"(CL|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|cblas|cpuid|fcntl|unistd|dlfcn|pthread|poll|spawn)\.h|dnnl\.hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SNAKE_CASE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 DATA = {"data", "corpus", "__pycache__"}  # folders
