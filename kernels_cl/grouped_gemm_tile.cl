@@ -65,7 +65,7 @@ typedef float16 Sum;
 #define LOAD_GROUP(r, p)                                                 \
   const float16 zero##p = zeros16(&groups_of, group, (part + p) * 16), \
                 scale##p = scales16(&groups_of, group, (part + p) * 16);
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED, __builtin_prefetch(fetched + i * line_step))
+#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED, __builtin_prefetch(fetched + i * line_step, 0, 2))
 #define LOAD_BLOCK(r, p) const float16 w##p = *(const __local float16*)(w_block + i * PANEL + (part + p) * 16);
 #define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_BLOCK, )
 

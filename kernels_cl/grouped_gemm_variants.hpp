@@ -166,7 +166,7 @@ inline constexpr Kernel kernels[] = {
     {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
      &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &bf16},
     {{"t0_tile", "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
-     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true, nullptr, any_rows, 1, false, 16},
+     &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=128 -DREGISTER_PARTS=4", 1, 96 * (64 * 4 + 8), 4, true, nullptr, any_rows, 1, false, 16},
     {{"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
      &source::grouped_gemm_tile, "grouped_gemm_tile", 96, " -DK_BLOCK=512 -DREGISTER_PARTS=1", 1, 96 * (64 * 4 + 8), 4, true},
     {{"t0_gemv", "few rows on a GPU: 8 slices of K a panel, weights read once"},
