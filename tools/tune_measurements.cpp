@@ -33,15 +33,24 @@ constexpr double least_gain = 1.05;
 const DeviceCaps& caps() { return bench::stream().device->caps; }
 bool on_cpu() { return caps().type == DeviceType::cpu; }
 
-/// Runs the benchmarks that match, with these choices. Those whose results were wrong are not among what it returns.
-std::vector<bench::Measured> measured(const std::string& benchmarks, std::vector<TunedChoice> choices) {
-  bench::use(Tuning{std::move(choices), {}});
-  bench::Collector collector(nullptr);
-  std::ostringstream messages;
-  collector.SetErrorStream(&messages);
-  benchmark::RunSpecifiedBenchmarks(&collector, benchmarks);
-  bench::use(Tuning());
-  return bench::measured(collector.document(Json::object()), benchmarks);
+/// Runs the benchmarks whose names begin so and go on with one of `sizes`, the smallest first, with these choices.
+/// Those whose results were wrong are not among what it returns. Nothing where the time was over.
+std::optional<std::vector<bench::Measured>> measured(const std::string& begin, const std::vector<std::int64_t>& sizes,
+                                                     const std::vector<TunedChoice>& choices, Deadline& deadline) {
+  std::vector<bench::Measured> all;
+  for (const std::int64_t size : sizes) {
+    if (!deadline.begin()) return {};
+    const std::string benchmarks = fmt::format("^{}:{}/", begin, size);
+    bench::use(Tuning{choices, {}});
+    bench::Collector collector(nullptr);
+    std::ostringstream messages;
+    collector.SetErrorStream(&messages);
+    benchmark::RunSpecifiedBenchmarks(&collector, benchmarks);
+    bench::use(Tuning());
+    for (bench::Measured& one : bench::measured(collector.document(Json::object()), benchmarks))
+      all.push_back(std::move(one));
+  }
+  return all;
 }
 
 /// The geometric mean of the times.
@@ -57,15 +66,16 @@ double seconds_of(const std::vector<bench::Measured>& all) {
 struct LanesCase {
   const char* op;
   const char* benchmarks;
+  std::initializer_list<std::int64_t> sizes;
   std::vector<test::SelfTestResult> (*self_test)(StreamView stream);
 };
 constexpr LanesCase lanes_cases[] = {
-    {"gating_top_k", "^gating_top_k/softmax/E:128/K:8/T:(16|512)/", test::self_test_gating_top_k},
-    {"gather_rows", "^gather_rows/bf16_to_f32/H:2048/T:(16|512)/", test::self_test_gather_rows},
-    {"quantize_groups", "^quantize_groups/bf16/i8/token/N:(1|128|4096)/", test::self_test_quantize_groups},
-    {"gated_activation", "^gated_activation/silu/f32/I:768/R:(128|4096)/", test::self_test_gated_activation},
-    {"combine", "^combine/f32_to_bf16/K:8/H:2048/T:(16|512)/", test::self_test_combine},
-    {"quantize_rows", "^quantize_rows/bf16/H:2048/N:(128|4096)/", test::self_test_quantize_rows}};
+    {"gating_top_k", "gating_top_k/softmax/E:128/K:8/T", {16, 512}, test::self_test_gating_top_k},
+    {"gather_rows", "gather_rows/bf16_to_f32/H:2048/T", {16, 512}, test::self_test_gather_rows},
+    {"quantize_groups", "quantize_groups/bf16/i8/token/N", {1, 128, 4096}, test::self_test_quantize_groups},
+    {"gated_activation", "gated_activation/silu/f32/I:768/R", {128, 4096}, test::self_test_gated_activation},
+    {"combine", "combine/f32_to_bf16/K:8/H:2048/T", {16, 512}, test::self_test_combine},
+    {"quantize_rows", "quantize_rows/bf16/H:2048/N", {128, 4096}, test::self_test_quantize_rows}};
 
 bool is_right(const LanesCase& of, const TunedChoice& choice) {
   bench::use(Tuning{{choice}, {}});
@@ -92,8 +102,9 @@ std::vector<std::int32_t> lanes_to_try(const std::string& op) {
 }
 
 std::string measure_lanes(const LanesCase& of, Deadline& deadline, Json& entry) {
-  if (!deadline.begin()) return {};
-  const double usual = seconds_of(measured(of.benchmarks, {}));
+  const auto by_default = measured(of.benchmarks, of.sizes, {}, deadline);
+  if (!by_default) return {};
+  const double usual = seconds_of(*by_default);
   double least = usual / least_gain;
   std::optional<std::int32_t> best;
   const std::string name = tuning::lanes_name(of.op);
@@ -101,7 +112,9 @@ std::string measure_lanes(const LanesCase& of, Deadline& deadline, Json& entry) 
     if (!deadline.begin()) return {};
     const TunedChoice choice{name, lanes, ""};
     if (!is_right(of, choice)) continue;
-    const double seconds = seconds_of(measured(of.benchmarks, {choice}));
+    const auto so = measured(of.benchmarks, of.sizes, {choice}, deadline);
+    if (!so) return {};
+    const double seconds = seconds_of(*so);
     if (seconds < least) best = lanes, least = seconds;
   }
   entry["choices"].erase(name);
@@ -132,23 +145,25 @@ struct VariantTimes {
 /// Each for all rows; those alone that may run and are right. Nothing where the time was over.
 std::optional<std::vector<VariantTimes>> time_variants(DType a, CodeType weights, Deadline& deadline) {
   const std::vector<grouped_gemm::Range> ranges = grouped_gemm::ranges(a, weights, caps());
+  std::vector<std::int64_t> tokens;
+  for (const std::int64_t rows : rows_to_try()) tokens.push_back(tokens_of(rows));
   std::vector<VariantTimes> all;
   for (const grouped_gemm::Range& range : ranges) {
-    if (!deadline.begin()) return {};
     std::vector<TunedChoice> choices;
     for (const grouped_gemm::Range& other : ranges)
       choices.push_back({tuning::most_rows_name(a, weights, other.variant),
                          std::string(other.variant) == range.variant ? grouped_gemm::any_rows : 0, ""});
-    std::vector<bench::Measured> ran = measured(fmt::format("^grouped_gemm/.*/{}/T:", scheme_of(a, weights)), choices);
-    ran.erase(
-        std::remove_if(ran.begin(), ran.end(), [&](const bench::Measured& one) { return one.label != range.variant; }),
-        ran.end());
-    VariantTimes times{range.variant, {}, seconds_of(ran)};
+    auto ran = measured(fmt::format("grouped_gemm/.*/{}/T", scheme_of(a, weights)), tokens, choices, deadline);
+    if (!ran) return {};
+    ran->erase(std::remove_if(ran->begin(), ran->end(),
+                              [&](const bench::Measured& one) { return one.label != range.variant; }),
+               ran->end());
+    VariantTimes times{range.variant, {}, seconds_of(*ran)};
     for (const std::int64_t rows : rows_to_try())
-      for (const bench::Measured& one : ran)
+      for (const bench::Measured& one : *ran)
         if (one.name.find(fmt::format("/T:{}/", tokens_of(rows))) != std::string::npos)
           times.seconds[rows] = one.median();
-    if (!ran.empty()) all.push_back(std::move(times));
+    if (!ran->empty()) all.push_back(std::move(times));
   }
   return all;
 }
@@ -184,7 +199,8 @@ std::vector<std::int64_t> most_rows_for_all(const std::vector<VariantTimes>& all
 
 std::string measure_variants(DType a, CodeType weights, Deadline& deadline, Json& entry) {
   const auto all = time_variants(a, weights, deadline);
-  if (!all || all->empty()) return {};
+  if (!all) return {};
+  if (all->empty()) return "no variant ran and was right";
   const auto most = grouped_gemm::rows_choose(caps()) ? most_rows_by_rows(*all) : most_rows_for_all(*all);
   std::vector<std::string> said;
   for (std::size_t v = 0; v < most.size(); ++v) {
