@@ -43,8 +43,8 @@ struct DeviceCaps {
   /// Dot products of AVX-512 (vpdpbusd, vdpbf16ps) run there: what the host's cpuid says, where the device is the
   /// host's CPU through PoCL. A kernel that used them elsewhere would end the process.
   bool has_avx512_vnni = false, has_avx512_bf16 = false;
-  /// Tile registers of AMX run there too, for i8 and bf16 (tdpbssd, tdpbf16ps): beside cpuid, Linux lets this process
-  /// have their state.
+  /// Tile registers of AMX run there too, for i8 and bf16 (tdpbssd, tdpbf16ps): reading the capabilities asks Linux for
+  /// them, for the whole process (arch_prctl), after which signal stacks must have room for their 8 KiB.
   bool has_amx_int8 = false, has_amx_bf16 = false;
   /// f32 division and square root round as IEEE 754 says (all kernels are then built so); else OpenCL allows 2.5 ulp.
   bool correctly_rounded_divide = false;
