@@ -1,10 +1,12 @@
 #include "bench/model_benchmarks.hpp"
 
+#include <moecl/fused_moe.hpp>
 #include <moecl/trace.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -45,16 +47,17 @@ const Resident<FirstProduct::Layers>& product_layers(const ModelCase& model, int
   return products;
 }
 
-const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count) {
+const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count, bool one_launch) {
   auto& [of, host, layers] = residents().whole;
   residents().products = {};
-  const std::string key = model.shape_name + "/" + model.scheme.name;
+  const std::string key = model.shape_name + "/" + model.scheme.name + (one_launch ? "" : "/several launches");
   if (of != key || static_cast<int>(layers.size()) < count) {
     layers.clear();
     host = std::make_shared<ModelWeights>(model, true);
     MoeLayerOptions options;
     options.dtype = model.scheme.plain;
     options.activations = model.scheme.quant.activations;
+    options.one_launch = one_launch;
     while (static_cast<int>(layers.size()) < count) layers.emplace_back(stream(), model.shape, host->weights, options);
     of = key;
   }
@@ -91,10 +94,11 @@ void trace_kernels(benchmark::State& state, LayerForward& layer) {
   state.SetLabel(fmt::format("{}", fmt::join(variants, ",")));
 }
 
-void run_layer(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens) {
+void run_layer(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
+               bool one_launch) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
   const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes());
-  LayerForward layer(model, source, tokens, whole_layers(model, layers));
+  LayerForward layer(model, source, tokens, whole_layers(model, layers, one_launch));
   measure(
       state, layer.cost(), [&] { layer.enqueue(stream()); }, model.scheme.bound());
   trace_kernels(state, layer);
@@ -125,14 +129,23 @@ void register_models(const ModelBenchmarks& wanted) {
   for (const std::string& shape : wanted.shapes)
     for (const std::string& scheme : wanted.schemes) {
       const ModelCase model = ModelCase::named(shape, wanted.experts, Scheme::named(scheme));
-      const auto add = [&](const char* what, auto run) {
+      const auto add = [&](const char* what, const char* implementation, std::int64_t most_tokens, auto run) {
         for (const RoutingSource& source : wanted.routings)
           for (const std::int64_t tokens : wanted.tokens)
-            add_model_benchmark(what, "moecl", model, source, tokens,
-                                [=](benchmark::State& state) { run(state, model, source, tokens); });
+            if (tokens <= most_tokens)
+              add_model_benchmark(what, implementation, model, source, tokens,
+                                  [=](benchmark::State& state) { run(state, model, source, tokens); });
       };
-      add("grouped_gemm", run_product);
-      if (wanted.layers) add("layer", run_layer);
+      const auto layer = [](bool one_launch) {
+        return [one_launch](benchmark::State& state, const ModelCase& of, const RoutingSource& source,
+                            std::int64_t tokens) { run_layer(state, of, source, tokens, one_launch); };
+      };
+      constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+      add("grouped_gemm", "moecl", any, run_product);
+      if (wanted.layers) add("layer", "moecl", any, layer(true));
+      if (wanted.layers && wanted.several_launches)
+        add("layer", "moecl_several_launches",
+            std::max(fused_moe::worthwhile_tokens, fused_moe::worthwhile_code_tokens), layer(false));
     }
 }
 

@@ -3,6 +3,7 @@
 //
 //     grouped_gemm/<shape>/<scheme>/T:<tokens>/moecl     the experts' first product
 //     layer/<shape>/<scheme>/T:<tokens>/moecl            a forward pass of the whole layer
+//     layer/.../moecl_several_launches                   the same where it may not be one launch
 //
 // <shape> has "+zipf" or "+trace" behind it where tokens are not routed uniformly.
 #include <benchmark/benchmark.h>
@@ -23,7 +24,8 @@ struct ModelBenchmarks {
   std::vector<std::int64_t> tokens;
   std::int32_t experts = 0;  ///< a slice of them; 0: see ModelCase::named
   std::vector<RoutingSource> routings;
-  bool layers = true;  ///< else the products alone
+  bool layers = true;             ///< else the products alone
+  bool several_launches = false;  ///< layers of as few tokens as one launch may take, in several too
 };
 
 /// One benchmark by that pattern; `run` may throw: then that is its result, and the others go on.

@@ -138,13 +138,23 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 
 std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
                                                    BufferView workspace) const {
-  if (segments_.size() != 1 || input_quant_.present() || activated_quant_.present()) return std::nullopt;
+  const bool quantizes = input_quant_.present();
+  if (segments_.size() != 1 || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
+    return std::nullopt;
   const TensorView activated =
       narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
   const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
-  Products both{product_of(segments_.front(), &ExpertSegment::gate_up, rows, rows.x, true, activated),
-                product_of(segments_.front(), &ExpertSegment::down, rows, activated, false, down)};
+  ProductRows x = rows.x, inner = activated;
+  Products both;
+  if (quantizes) {
+    const RowQuant::Step of_tokens = input_quant_.step(rows.x, {}, layout.input, workspace),
+                         of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
+    both.tokens = of_tokens.args, both.activated = of_activated.args;
+    x = of_tokens.rows, inner = of_activated.rows;
+  }
+  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, x, true, activated);
   both.gate_up.activation = shape_.activation;
+  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, inner, false, down);
   return both;
 }
 

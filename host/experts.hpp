@@ -46,13 +46,16 @@ class Experts {
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
-  /// What `run` enqueues where it is two products and nothing else: plain rows, weights in one segment, and an
+  /// What `run` enqueues where it is two products and codes of their rows, if any: weights in one segment, and an
   /// activation that the first can apply.
   struct Products {
     grouped_gemm::Args gate_up, down;
+    quantize_groups::Args tokens, activated;  ///< absent where rows are plain
   };
   std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
+  /// Whether weights are of 8 bits or fewer.
+  bool have_codes() const noexcept { return !segments_.empty() && bits(segments_.front().down.type()) <= 8; }
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;

@@ -120,8 +120,8 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
                                        Submit submit) const {
   if (!options.one_launch) return "the layer's options forbid one";
   const local_strategy::Problem routing = problem(args.x.shape[0]);
-  if (routing.tokens > fused_moe::worthwhile_tokens)
-    return fmt::format("{} tokens are more than {}", routing.tokens, fused_moe::worthwhile_tokens);
+  const std::int64_t most = experts.have_codes() ? fused_moe::worthwhile_code_tokens : fused_moe::worthwhile_tokens;
+  if (routing.tokens > most) return fmt::format("{} tokens are more than {}", routing.tokens, most);
   if (args.ids.present()) return "the caller chose the experts";
   if (!router.takes_codes()) return "CLBlast multiplies with the router";
   if (routing.rows_per_expert != 0) return "the layout is batched";
@@ -130,7 +130,7 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
   const local_strategy::Dispatched dispatched =
       local_strategy::dispatch(stream, routing, layout.strategy, args.workspace, args.x, sort);
   const std::optional<Experts::Products> products = experts.products(dispatched.rows, layout.experts, args.workspace);
-  if (!products) return "rows are quantized, or weights in segments";
+  if (!products) return "rows become no codes of 8 bits, or weights are in segments";
   fused_moe::Args steps{
       router.product(args.x, choice.logits),
       choice,
@@ -138,7 +138,9 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
       products->down,
       local_strategy::combine_args(dispatched, products->down.out, {choice.weights, {}, {}}, args.out),
       args.fault,
-      args.workspace.slice(layout.fused, layout.fused_bytes)};
+      args.workspace.slice(layout.fused, layout.fused_bytes),
+      products->tokens,
+      products->activated};
   if (std::string apart = fused_moe::why_apart(steps, shape.router, {}, device->caps); !apart.empty()) return apart;
   const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, args.workspace);
   steps.combine.shared = shared_part.rows;

@@ -166,16 +166,9 @@ bool is_aligned_to_16_bytes(const TensorView& rows) {
 
 /// -D definitions that say what the operands are.
 std::string options_of(const Kernel& kernel, const Args& args) {
-  std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options);
-  options += fmt::format(" -DA_DTYPE={} -DW_DTYPE={}{}", a_is_f4(args) ? "f4_e2m1" : name(args.a.dtype),
-                         name(args.weights.type), dtype_option("OUT_DTYPE", args.out));
+  std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options) + operand_options(args) +
+                        dtype_option("OUT_DTYPE", args.out);
   if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
-  if (args.a_group != 0)
-    options += fmt::format(" -DA_GROUP={} -DA_SCALE_DTYPE={}", args.a_group, scale_name(args.a_scale));
-  if (args.weights.grouped())
-    options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={} -DW_ZERO={}",
-                           args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale),
-                           args.weights.zero.present() ? 1 : 0);
   if (args.activation)
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
@@ -279,6 +272,18 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
     if (smallest == nullptr || kernel->tile_rows < smallest->tile_rows) smallest = kernel;
   }
   return smallest->variant.name;
+}
+
+std::string operand_options(const Args& args) {
+  std::string options = fmt::format(" -DA_DTYPE={} -DW_DTYPE={}", a_is_f4(args) ? "f4_e2m1" : name(args.a.dtype),
+                                    name(args.weights.type));
+  if (args.a_group != 0)
+    options += fmt::format(" -DA_GROUP={} -DA_SCALE_DTYPE={}", args.a_group, scale_name(args.a_scale));
+  if (args.weights.grouped())
+    options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={} -DW_ZERO={}",
+                           args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale),
+                           args.weights.zero.present() ? 1 : 0);
+  return options;
 }
 
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps) {

@@ -18,6 +18,8 @@ namespace moecl::grouped_gemm {
 
 /// What `reject` says of the operands, whatever the variant.
 std::string reject_operands(const Args& args);
+/// -D definitions of the types of rows and weights and of their scales for groups of K.
+std::string operand_options(const Args& args);
 
 /// What the dot products of a CPU multiply: scales for groups of K stand in runs of it.
 inline bool has_runs_of_groups(const Args& args) {

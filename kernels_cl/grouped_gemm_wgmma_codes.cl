@@ -16,6 +16,7 @@
 #endif
 #include "kernels_cl/lib/hopper.clh"
 #include "kernels_cl/lib/code_operands.clh"
+#include "kernels_cl/lib/code_store.clh"
 
 #define TILES_N (PRODUCT_ROWS / 8)  // of 8 rows
 #define LANE_ROWS (PRODUCT_ROWS / 32)
@@ -185,7 +186,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
         (tile.first_panel + block * SIDE_PANELS / (1 + GATED)) * PANEL + strip * 16 + LANE_COLUMN(lane);
 #ifdef GROUP_K
     ulong group_at[2];
-    FIND_GROUPS(group_at, tile.rows.expert, column)
+    FIND_GROUPS(group_at, tile.rows.expert, column, GATED)
     int source[LANE_ROWS];
     FIND_SOURCES(source)
     float totals[2][TILES_N][4], row_scales[2 * TILES_N];

@@ -49,6 +49,7 @@ void MeasureOptions::add_to(CLI::App& command) {
       ->delimiter(',')
       ->type_name("A,B,...")
       ->capture_default_str();
+  command.add_flag("--several-launches", several_launches, "layers of few tokens in several launches too");
   command.add_option("--seed", seed, "seed of the routing")->check(whole_number(0, INT64_MAX))->capture_default_str();
   command.add_option("--repetitions", repetitions, "times each is measured (default: 1, with --baseline 5)")
       ->check(whole_number(1));
@@ -65,6 +66,7 @@ bench::ModelBenchmarks MeasureOptions::models() const {
   wanted.schemes = schemes;
   wanted.tokens = tokens;
   wanted.experts = experts;
+  wanted.several_launches = several_launches;
   for (const std::string& name : routing) wanted.routings.push_back(bench::RoutingSource::named(name, seed));
   return wanted;
 }

@@ -17,7 +17,7 @@ struct MeasureOptions {
   std::uint64_t seed = 0;
   int repetitions = 1;
   double min_time = 0.3;
-  bool list = false, json = false;
+  bool several_launches = false, list = false, json = false;
 
   void add_to(CLI::App& command);
   /// Errors: as RoutingSource::named

@@ -2,10 +2,12 @@
 #include <moecl/fused_moe.hpp>
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/cases/grouped_gemm.hpp"
+#include "tests/cases/quantized_matrices.hpp"
 
 namespace moecl::test {
 
@@ -17,12 +19,18 @@ struct FusedMoeCase {
   bool biased = false, shared = false;
   Activation activation = {};
   RouterSpec router = {};
+  std::optional<QuantizedCase> codes = {};  ///< the experts' weights; else of `dtype`
+  bool column_scales = false;               ///< of the experts' weights, beside those of groups
+  /// How the rows of both products become codes of 8 bits: format, group and rule; else they stay as they are.
+  std::optional<quantize_groups::Args> rows = {};
 
   std::string describe() const;
+  /// Of `out`: where sums of another order come to another code, or to another number of 16 bits.
+  double tolerance() const { return rows ? 0x1p-7 : 0x1p-9; }
 };
 
 struct FusedMoeTruth {
-  std::vector<double> out;  ///< [T, H], of activated rows rounded to the case's type
+  std::vector<double> out;  ///< [T, H], of activated rows rounded to the case's type, or to codes
   std::vector<std::int32_t> ids;
 };
 
@@ -39,10 +47,15 @@ class FusedMoeOperands {
  private:
   StreamView stream_;
   std::deque<PackedOnDevice> packed_;
+  std::deque<QuantizedOnDevice> quantized_;
   std::deque<DeviceTensor> tensors_;
   Buffer scratch_;
 };
 
 FusedMoeTruth fused_moe_truth(const FusedMoeCase& shape);
+/// Codes without scales of their own, or with some for groups of columns.
+QuantizedCase codes_as(CodeType type, std::optional<DType> scale = {}, std::int64_t group = 0, bool zero = false);
+/// Schemes of a layer by name, each on a small case.
+std::vector<std::pair<const char*, FusedMoeCase>> fused_moe_schemes();
 
 }  // namespace moecl::test

@@ -29,6 +29,9 @@ class Bench(CommandTest):
                         self.assertIn(f"layer/{routed}/{scheme}/T:{tokens}/moecl", found)
                         self.assertIn(f"grouped_gemm/{routed}/{scheme}/T:{tokens}/moecl", found)
         self.assertEqual(len(found), len(set(found)))
+        both = self.names("--filter", "^layer/", "--schemes", "int4_w4a16", "--tokens", "16,17", "--several-launches")
+        self.assertEqual([name.split("/int4_w4a16/")[1] for name in both],
+                         ["T:16/moecl", "T:17/moecl", "T:16/moecl_several_launches"])
         for operator in ("combine", "expert_sort", "gating_top_k", "route_tokens", "quantize_rows", "gather_rows"):
             self.assertTrue(self.names("--filter", f"^{operator}/"), operator)
         self.assertLess(len(self.names("--quick")), 20)

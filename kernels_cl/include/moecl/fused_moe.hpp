@@ -2,6 +2,7 @@
 #include <moecl/combine.hpp>
 #include <moecl/gating_top_k.hpp>
 #include <moecl/grouped_gemm.hpp>
+#include <moecl/quantize_groups.hpp>
 
 #include <string>
 #include <vector>
@@ -17,13 +18,17 @@ namespace moecl::fused_moe {
 /// The steps as they would be enqueued one after the other. The slots are sorted within the launch: index, row ends and
 /// slot rows of the products and the sum are as for the steps, but not read.
 struct Args {
-  grouped_gemm::Args router;   ///< of all tokens [T, H] f16 or bf16 to the logits [T, E] f32
-  gating_top_k::Args gating;   ///< of those logits
-  grouped_gemm::Args gate_up;  ///< of the same tokens, with its activation; out: [T * K, I] of their type
-  grouped_gemm::Args down;     ///< of what gate_up gives, to f32 rows [T * K, H]
-  combine::Args combine;       ///< of what down gives, by the gating's weights
-  TensorView fault;            ///< optional in/out. Shape: [4] i32, see fault.hpp
-  BufferView scratch;          ///< at least scratch_bytes; contents undefined before and after
+  grouped_gemm::Args router;  ///< of all tokens [T, H] f16 or bf16 to the logits [T, E] f32
+  gating_top_k::Args gating;  ///< of those logits
+  /// of the same tokens, with its activation; out: [T * K, I] of their type. Weights of that type, or codes
+  grouped_gemm::Args gate_up;
+  grouped_gemm::Args down;  ///< of what gate_up gives, to f32 rows [T * K, H]
+  combine::Args combine;    ///< of what down gives, by the gating's weights
+  TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
+  BufferView scratch;       ///< at least scratch_bytes; contents undefined before and after
+  /// optional, both or none: codes of 8 bits of the tokens, which gate_up multiplies then, and of what it gives, as
+  /// f32, for `down`. By the same rules
+  quantize_groups::Args tokens = {}, activated = {};
 };
 
 struct Config {
@@ -41,9 +46,12 @@ const std::vector<grouped_gemm::Variant>& variants();
 
 /// Up to so many tokens one launch was measured to be faster than several (bench/README.md).
 inline constexpr std::int64_t worthwhile_tokens = 16;
+/// The same where weights are codes. Not measured yet.
+inline constexpr std::int64_t worthwhile_code_tokens = 16;
 
-/// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, rows and weights f16 or bf16
-/// of one type and all experts in one buffer, on NVIDIA's tensor cores.
+/// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, f16 or bf16, weights of that
+/// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
+/// experts in one buffer, on NVIDIA's tensor cores.
 std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
 /// Async:  one kernel. Where a work-group does not come in time (other kernels keep it from the device), `out` becomes
