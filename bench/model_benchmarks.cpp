@@ -144,8 +144,7 @@ void register_models(const ModelBenchmarks& wanted) {
       add("grouped_gemm", "moecl", any, run_product);
       if (wanted.layers) add("layer", "moecl", any, layer(true));
       if (wanted.layers && wanted.several_launches)
-        add("layer", "moecl_several_launches",
-            std::max(fused_moe::worthwhile_tokens, fused_moe::worthwhile_code_tokens), layer(false));
+        add("layer", "moecl_several_launches", fused_moe::worthwhile_tokens, layer(false));
     }
 }
 

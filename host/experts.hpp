@@ -54,8 +54,10 @@ class Experts {
   };
   std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
-  /// Whether weights are of 8 bits or fewer.
-  bool have_codes() const noexcept { return !segments_.empty() && bits(segments_.front().down.type()) <= 8; }
+  /// Whether rows that are no codes meet weights of 8 bits or fewer.
+  bool are_weight_only() const noexcept {
+    return !segments_.empty() && bits(segments_.front().down.type()) <= 8 && !input_quant_.gives_codes();
+  }
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;

@@ -120,7 +120,8 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
                                        Submit submit) const {
   if (!options.one_launch) return "the layer's options forbid one";
   const local_strategy::Problem routing = problem(args.x.shape[0]);
-  const std::int64_t most = experts.have_codes() ? fused_moe::worthwhile_code_tokens : fused_moe::worthwhile_tokens;
+  const std::int64_t most =
+      experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
   if (routing.tokens > most) return fmt::format("{} tokens are more than {}", routing.tokens, most);
   if (args.ids.present()) return "the caller chose the experts";
   if (!router.takes_codes()) return "CLBlast multiplies with the router";

@@ -46,8 +46,8 @@ const std::vector<grouped_gemm::Variant>& variants();
 
 /// Up to so many tokens one launch was measured to be faster than several (bench/README.md).
 inline constexpr std::int64_t worthwhile_tokens = 16;
-/// The same where weights are codes. Not measured yet.
-inline constexpr std::int64_t worthwhile_code_tokens = 16;
+/// The same where 16-bit rows meet codes.
+inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
 
 /// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, f16 or bf16, weights of that
 /// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
