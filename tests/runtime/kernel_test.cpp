@@ -27,14 +27,17 @@ class KernelTest : public OnEveryDevice {
     context_ = Context::create(device().context->devices(), options);
     stream_ = Stream(*context_);
     memory_ = Buffer(*context_, 64);
+    probes_ = context_->counters().programs_built;
   }
   TensorView element(std::uint64_t i = 0) const { return {memory_.view().slice(4 * i, 4), DType::i32, {1}}; }
   void apply(StreamView stream, const ProgramSource& source, std::uint64_t i, std::int32_t value) const {
     launch(stream, {&source, "", "apply"}, {}, {}, {}, element(i), value);
   }
+  std::uint64_t programs_built() const { return context_->counters().programs_built - probes_; }
   std::unique_ptr<Context> context_;
   Stream stream_;
   Buffer memory_;
+  std::uint64_t probes_ = 0;  ///< built to see what the driver takes
 };
 MOECL_ON_EVERY_DEVICE(KernelTest);
 
@@ -53,7 +56,7 @@ TEST_P(KernelTest, SaysWhatDoesNotBuildAndWhere) {
   for (const std::string& part :
        {std::string("broken"), std::string("-DX=1"), device().caps().name, std::string("not_declared_anywhere")})
     EXPECT_THAT(error.what(), HasSubstr(part));
-  EXPECT_EQ(context_->counters().programs_built, 0u);
+  EXPECT_EQ(programs_built(), 0u);
   apply(stream_, plus, 0, 1);  // the context goes on
   stream_.finish();
 }
@@ -96,7 +99,7 @@ TEST_P(KernelTest, BuildsEachProgramOnceForManyThreads) {
   for (int round = 0; round < rounds; ++round) doubled = 2 * doubled + 1;
   const auto odd = static_cast<std::int32_t>(doubled);
   EXPECT_THAT(values, ::testing::ElementsAre(3 * rounds, odd, 3 * rounds, odd));
-  EXPECT_EQ(context_->counters().programs_built, 2u);
+  EXPECT_EQ(programs_built(), 2u);
   EXPECT_EQ(context_->counters().kernels_launched, std::uint64_t{threads} * rounds * 3);
 }
 

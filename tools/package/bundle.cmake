@@ -14,6 +14,7 @@ install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES ${libc} ${compiler} LI
 install(RUNTIME_DEPENDENCY_SET needed PRE_EXCLUDE_REGEXES "." PRE_INCLUDE_REGEXES ${compiler}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fallback ${part})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data DESTINATION tests ${part})
+install(FILES ${PROJECT_SOURCE_DIR}/host/ROUTER_SPEC.md DESTINATION host ${part})  # whose example a test reads
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check ${PROJECT_SOURCE_DIR}/bench/peers/torch_products.py TYPE BIN ${part})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${part})
 
