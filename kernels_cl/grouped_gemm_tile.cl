@@ -159,10 +159,11 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
         const int count = min(REGISTER_ROWS, tile.count - row);
         const Rows a0 = ROW_POINTER(0), a1 = ROW_POINTER(1), a2 = ROW_POINTER(2), a3 = ROW_POINTER(3),
                    a4 = ROW_POINTER(4), a5 = ROW_POINTER(5);
-        // All rows but the first fetch the next block meanwhile, a line each k.
+        // All rows but the first fetch the next block meanwhile, in equal parts, at most a line each k.
         const int block_bytes = K_BLOCK * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
-                  first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * 64,
-                  line_step = row > 0 && first_line < block_bytes ? 64 : 0;
+                  others = max((tile.count - 1) / REGISTER_ROWS, 1),
+                  line_step = row > 0 ? min(64, (block_bytes / K_BLOCK + others - 1) / others) : 0,
+                  first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
         const __global char* fetched = (const __global char*)streamed + block_bytes + first_line;
         for (int part = 0; part < PARTS; part += REGISTER_PARTS) {
           __local Sum* sums = side_sums + row * PARTS + part;
