@@ -13,6 +13,8 @@
 #define X(row, step) (((const __global PackedUint*)(row))[step].v)
 
 #if W_GROUPED
+// Groups are at least 16 long.
+#define RUNS_OF_BLOCK (BLOCK_STEPS * STEP_K / 16 + 1)
 #define EACH_RUN \
   for (int begin = block, end = RUN_END(block), run = 0; begin < block_end; begin = end, end = RUN_END(begin), ++run)
 #define BEGIN_PART(r, p) Sum acc##r##p = 0;
