@@ -26,6 +26,8 @@ void check_product(const ModelCase& model, const ModelWeights& weights, const Ro
   const auto* bytes = reinterpret_cast<const unsigned char*>(raw.data());
   const auto columns = static_cast<std::size_t>(model.shape.hidden), width = columns * size_bytes(activations.dtype);
   const std::int64_t n = 2 * model.shape.intermediate;
+  // Hopper's tensor cores keep about 14 bits of a sum of fp8 products (DeepSeek-V3, arXiv:2412.19437, section 3.3.2).
+  const double tolerance = size_bytes(activations.dtype) == 1 && activations.dtype != DType::i8 ? 0x1p-12 : 1e-4;
   std::mt19937_64 engine(1);
   for (int sample = 0; sample < 64; ++sample) {
     const std::size_t row = engine() % routing.sorted_slots.size();
@@ -47,7 +49,7 @@ void check_product(const ModelCase& model, const ModelWeights& weights, const Ro
       sum += product, magnitudes += std::abs(product);
     }
     const double got = out[row * static_cast<std::size_t>(n) + static_cast<std::size_t>(column)];
-    if (!(std::abs(got - sum) <= 1e-4 * magnitudes))
+    if (!(std::abs(got - sum) <= tolerance * magnitudes))
       fail(ErrorCode::device_error, "wrong result: element [{}, {}] of the product is {}, expected {}", row, column,
            got, sum);
   }

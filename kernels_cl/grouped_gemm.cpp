@@ -173,9 +173,11 @@ std::string options_of(const Kernel& kernel, const Args& args) {
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
   if (on_tensor_cores(kernel))
-    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DFINISHES={:d}", is_aligned_to_16_bytes(args.a),
-                           is_aligned_to_16_bytes(args.out) && args.out.shape[1] % 2 == 0,
-                           args.a_scale.present() || args.weight_scale.present() || args.bias.present());
+    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DHAS_SCALES={:d} -DHAS_BIASES={:d}",
+                           is_aligned_to_16_bytes(args.a),
+                           is_aligned_to_16_bytes(args.out) && args.out.shape[1] % PackedWeights::panel_columns == 0,
+                           (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present(),
+                           args.bias.present() || args.sum_bias.present());
   return options;
 }
 

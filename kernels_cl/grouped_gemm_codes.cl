@@ -8,7 +8,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
   __local int sources[TILE_ROWS];  // rows of `a`; -1: there is none
   OFFSET_POINTERS;
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
-  const Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
+  START_SEARCH(search);
+  const Tile tile = FIND_TILE(search, number);
   if (tile.rows.count == 0) return;
   const int item = get_local_id(0), lane = item % 32, warp = item / 32;
   if (item < TILE_ROWS)

@@ -10,7 +10,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // later pieces of `out`, which need less
   OFFSET_POINTERS;
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
-  const Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
+  START_SEARCH(search);
+  const Tile tile = FIND_TILE(search, number);
   if (tile.rows.count == 0) return;
   const int lane = get_local_id(0) % 32, warp = get_local_id(0) / 32, warp_n = warp % WARPS_N, warp_m = warp / WARPS_N;
   const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k, GATED);

@@ -76,9 +76,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const Activation activation = {alpha, limit, up_bias};
   Ring ring = {0, 0};
   int number = get_group_id(0);
-  Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
+  START_SEARCH(search);
+  Tile tile = FIND_TILE(search, number);
   while (tile.rows.count != 0) {
     const bool has_rows = TILE_ROWS == 64 || half_group * 64 < tile.rows.count;
+    const OutRows out_rows = out_rows_of(&tile, warp_row, a_index, index_divisor, a_rows, a_scale);
+    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
+    const int first_column = tile.first_panel * PANEL + warp_column;
     uint before = 0;  // the stage of the last step
     for (int step = 0; step < steps; ++step) {
       barrier_wait(full + ring.stage * 8, ring.turn);
@@ -98,10 +102,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     }
     // While the last products run.
     number += get_num_groups(0);
-    const Tile next = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
-    const OutRows out_rows = out_rows_of(&tile, warp_row, a_index, index_divisor, a_rows, a_scale);
-    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const int first_column = tile.first_panel * PANEL + warp_column;
+    const Tile next = FIND_TILE(search, number);
     WGMMA_WAIT(0);
     if (lane == 0) barrier_arrive(empty + before * 8);
     if (out_rows.stored != 0) {

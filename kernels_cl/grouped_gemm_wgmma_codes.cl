@@ -1,10 +1,8 @@
 // Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS
 // rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and TILE_ROWS
 // rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. Where columns or rows have
-// scales for groups of k, the sums of a group get them before they are added to those of the other groups, in ascending
-// order, for one panel while the other one's next products run; 128 rows then go by halves to the warp groups, which share
-// one pair of panels, as both kinds of sums take registers. The sums are registers that the PTX declares, see
-// lib/hopper.clh.
+// scales for groups of k (lib/wgmma_groups.clh), 128 rows go by halves to the warp groups, which share one pair of panels,
+// as sums and totals both take registers. The sums are registers that the PTX declares, see lib/hopper.clh.
 #if TILE_ROWS == 128 && (defined(W_SCALE_DTYPE) || defined(A_GROUP))
 #define SHARES_PANELS 1
 #define TILE_PANELS 2
@@ -62,94 +60,47 @@
                "l"(rows), "r"(adds)                                                                                \
                : "memory")
 
-// Register 4 t + i of a lane is row 8 t + lane % 4 * 2 (+ 1 for odd i), and its even column, or for i = 2, 3 its odd one.
-// total += sum * scale, for register 4 t .. 4 t + 3.
-#define ADD4(x, t0, t1, t2, t3, total, w, even_row, odd_row)                                                        \
-  asm volatile("{.reg .f32 number;\n" TO_F32(x t0) " fma.rn.f32 %0, number, %4, %0;\n" TO_F32(x t1)                  \
-               " fma.rn.f32 %1, number, %5, %1;\n" TO_F32(x t2) " fma.rn.f32 %2, number, %6, %2;\n" TO_F32(x t3)    \
-               " fma.rn.f32 %3, number, %7, %3;\n}"                                                                 \
-               : "+f"((total)[0]), "+f"((total)[1]), "+f"((total)[2]), "+f"((total)[3])                             \
-               : "f"((w)[0] * (even_row)), "f"((w)[0] * (odd_row)), "f"((w)[1] * (even_row)), "f"((w)[1] * (odd_row)))
 #define READ4(x, t0, t1, t2, t3, sum)                                                                            \
   asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 "; mov." \
                SUM_TYPE " %3, " x t3 ";"                                                                         \
                : "=" IN_REGISTER((sum)[0]), "=" IN_REGISTER((sum)[1]), "=" IN_REGISTER((sum)[2]),                 \
                  "=" IN_REGISTER((sum)[3]))
 
-// Where this lane's rows of the product are in `a`: rows lane, lane + 32, ..; -1: there is none.
-#define FIND_SOURCES(source)                                                                                      \
-  _Pragma("unroll") for (int i = 0; i < LANE_ROWS; ++i) {                                                         \
-    const int row = first_row + lane + i * 32;                                                                    \
-    (source)[i] = row < tile.rows.count ? (int)source_row(tile.rows.first + row, a_index, index_divisor, a_rows) : -1; \
-  }
 // Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
 #define OF_ROW(by_row, t, odd) lane_at((by_row)[(t) / 4], (t) % 4 * 8 + lane % 4 * 2 + (odd))
 #define SCALE_OF_ROW(by_row, t, odd) as_float(OF_ROW(by_row, t, odd))
 
-// A run of k that share all scales, as far as it is in a step.
-#if defined(GROUP_K) && GROUP_K < K_STEP
-#define RUN_K GROUP_K
-#else
-#define RUN_K K_STEP
-#endif
-#define RUNS (K_STEP / RUN_K)
-#define RUN_PRODUCTS (RUN_K / PRODUCT_K)
-#define RUN_PARTS (RUN_K < 32 ? 1 : RUN_K / 32)
+// Where a multiplying warp finds the stages and their barriers, its pair of panels, its 16 columns of each, and its rows.
+typedef struct {
+  uint stages, full, empty;
+  int block, strip, first_row;
+} WarpPlace;
+INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
+// Until the ring's stage is there.
+INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
+  barrier_wait(place->full + ring->stage * 8, ring->turn);
+  PROXY_FENCE;
+}
+INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
+  if (get_local_id(0) % 32 == 0) barrier_arrive(place->empty + ring->stage * 8);
+}
 
 #ifdef GROUP_K
-// What a run of k has for this lane: scales of its columns, the offsets of their codes, and scales of rows lane, lane + 32, ..
-// as bits of f32.
-typedef struct {
-  float w_scale[4];
-  uint offset[4];
-  int row_scale[LANE_ROWS];
-} RunScales;
-#if A_GROUP
-#define LOAD_ROW_SCALES(of_run, begin)                                                                            \
-  _Pragma("unroll") for (int i = 0; i < LANE_ROWS; ++i)(of_run).row_scale[i] =                                    \
-      source[i] >= 0 ? as_int(LOAD(A_SCALE_DTYPE)(a_scale, source[i] * a_scale_stride + (begin) / A_GROUP)) : 0;
-#define SPREAD_ROW_SCALES                                                                   \
-  _Pragma("unroll") for (int i = 0; i < 2 * TILES_N; ++i) row_scales[i] = SCALE_OF_ROW(of_run.row_scale, i / 2, i % 2);
-#else
-#define LOAD_ROW_SCALES(of_run, begin)
-#define SPREAD_ROW_SCALES _Pragma("unroll") for (int i = 0; i < 2 * TILES_N; ++i) row_scales[i] = 1;
-#endif
-#define LOAD_RUN(of_run, run)                                                \
-  {                                                                          \
-    const int begin = min((run)*RUN_K, k - 1);                               \
-    LOAD_GROUP((of_run).w_scale, (of_run).offset, group_at, begin)           \
-    LOAD_ROW_SCALES(of_run, begin)                                           \
-  }
-#define RUN_ENDS(run) (GROUP_K <= RUN_K || ((run) + 1) % (GROUP_K / RUN_K) == 0 || (run) + 1 == steps * RUNS)
-#define ADD_TILE(x, j, t, n0, n1, n2, n3) \
-  ADD4(x, n0, n1, n2, n3, totals[j][t], of_run.w_scale + 2 * (j), row_scales[2 * (t)], row_scales[2 * (t) + 1]);
-#define ADD_TILES(x, j, t)                                                                     \
-  ADD_TILE(x, j, t, "0", "1", "2", "3") ADD_TILE(x, j, t + 1, "4", "5", "6", "7")              \
-  ADD_TILE(x, j, t + 2, "8", "9", "10", "11") ADD_TILE(x, j, t + 3, "12", "13", "14", "15")
+#include "kernels_cl/lib/wgmma_groups.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
 #else
-#define RUN_ENDS(run) 0
+#include "kernels_cl/lib/wgmma_steps.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) \
   Sum total[4];                                  \
   READ4(x, n0, n1, n2, n3, total);
 #endif
-// The products of panel j in a run.
-#define MULTIPLY(j, sums)                                                                                       \
-  {                                                                                                             \
-    if (run * RUN_K % 32 == 0)                                                                                  \
-      _Pragma("unroll") for (int part = 0; part < RUN_PARTS; ++part)                                            \
-          load_code_operands(codes[j] + part * PRODUCTS, stage + A_BYTES + block * BLOCK_BYTES, strip, j,       \
-                             run * RUN_K / 32 + part, OFFSETS + 2 * (j));                                       \
-    WGMMA_FENCE;                                                                                                \
-    _Pragma("unroll") for (int product = 0; product < RUN_PRODUCTS; ++product)                                  \
-        WGMMA(sums, codes[j][run * RUN_PRODUCTS % PRODUCTS + product],                                          \
-              operand(stage + first_row * LINE + (run * RUN_PRODUCTS + product) * 32), adds | product);         \
-    WGMMA_COMMIT;                                                                                               \
-  }
+
 #define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
   {                                                                                                                 \
-    const bool there[2] = {OF_ROW(source, t, 0) >= 0, OF_ROW(source, t, 1) >= 0};                                    \
-    const float scale_of[2] = {SCALE_OF_ROW(row_scale, t, 0), SCALE_OF_ROW(row_scale, t, 1)};                       \
+    const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2);                                      \
+    const bool there[2] = {there_from & 1, there_from >> 1 & 1};                                                    \
+    const float scale_of[2] = {HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 0) : 1,                                      \
+                               HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 1) : 1};                                     \
     TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
     TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
     STORE_TWO_ROWS(total_0, total_1, scale_of, there,                                                               \
@@ -173,79 +124,45 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   MORE_REGISTERS;
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
-  const int warp = item / 32 - 4, strip = warp % 4, half_group = warp / 4;
-  const int block = SHARES_PANELS ? 0 : half_group, first_row = SHARES_PANELS ? half_group * PRODUCT_ROWS : 0;
+  const int warp = item / 32 - 4, half_group = warp / 4, first_row = SHARES_PANELS ? half_group * PRODUCT_ROWS : 0;
+  const WarpPlace place = {shared_address(stages), full, empty, SHARES_PANELS ? 0 : half_group, warp % 4, first_row};
   const int steps = (k + K_STEP - 1) / K_STEP;
   const Activation activation = {alpha, limit, up_bias};
   Ring ring = {0, 0};
   int number = get_group_id(0);
-  Tile tile = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
+  START_SEARCH(search);
+  Tile tile = FIND_TILE(search, number);
   while (tile.rows.count != 0) {
-    const bool has_rows = !SHARES_PANELS || first_row < tile.rows.count;
     const int column =
-        (tile.first_panel + block * SIDE_PANELS / (1 + GATED)) * PANEL + strip * 16 + LANE_COLUMN(lane);
+        (tile.first_panel + place.block * SIDE_PANELS / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
+    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
 #ifdef GROUP_K
-    ulong group_at[2];
-    FIND_GROUPS(group_at, tile.rows.expert, column, GATED)
-    int source[LANE_ROWS];
-    FIND_SOURCES(source)
-    float totals[2][TILES_N][4], row_scales[2 * TILES_N];
+    find_sources(source, LANE_ROWS, &tile, first_row + lane, 32, a_index, index_divisor, a_rows);
+    TileScales scales = {group_scale, group_zero, {0, 0}, a_scale, a_scale_stride, source, k};
+    FIND_GROUPS(scales.group_at, tile.rows.expert, column, GATED)
+    float totals[2][TILES_N][4];
 #pragma unroll
     for (int i = 0; i < 2 * TILES_N * 4; ++i) totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
-    RunScales of_run;
-    LOAD_RUN(of_run, 0)
-#define OFFSETS of_run.offset
+    multiply_groups(totals, &ring, steps, &scales, &place);
 #else
-    const uint offset[4] = {OFFSET_OF(0), OFFSET_OF(0), OFFSET_OF(0), OFFSET_OF(0)};
-#define OFFSETS offset
+    const Ring last = multiply_steps(&ring, steps, &place);
 #endif
-    uint before = 0;  // the stage of the last step
-    for (int step = 0; step < steps; ++step) {
-      barrier_wait(full + ring.stage * 8, ring.turn);
-      PROXY_FENCE;
-      const uint stage = shared_address(stages) + ring.stage * STAGE_BYTES;
-      uint codes[2][RUN_PARTS * PRODUCTS][4];
-#pragma unroll
-      for (int run = 0; run < RUNS && has_rows; ++run) {
-        const int number_of_run = step * RUNS + run;
-        const int adds = number_of_run > 0 && !RUN_ENDS(number_of_run - 1);
-        MULTIPLY(0, SUMS_0)
-#ifdef GROUP_K
-        MULTIPLY(1, SUMS_1)
-        SPREAD_ROW_SCALES
-        WGMMA_WAIT(1);
-        if (RUN_ENDS(number_of_run)) FOR_PANEL_0(ADD_TILES)
-        WGMMA_WAIT(0);
-        if (RUN_ENDS(number_of_run)) FOR_PANEL_1(ADD_TILES)
-        LOAD_RUN(of_run, number_of_run + 1)  // before they are wanted
-#else
-        WGMMA_WAIT(1);
-        if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);
-        MULTIPLY(1, SUMS_1)
-        WGMMA_WAIT(1);
-#endif
-      }
-#ifdef GROUP_K
-      if (lane == 0) barrier_arrive(empty + ring.stage * 8);
-#endif
-      before = ring.stage;
-      advance(&ring);
-    }
     // While the last products run.
     number += get_num_groups(0);
-    const Tile next = find_tile(number, n, row_ends, rows, first_expert, experts, rows_per_expert);
+    const Tile next = FIND_TILE(search, number);
     const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
     const LaneColumns columns = lane_columns_of(&epilogue, column, n);
 #ifndef GROUP_K
-    int source[LANE_ROWS];
-    FIND_SOURCES(source)
+    find_sources(source, LANE_ROWS, &tile, first_row + lane, 32, a_index, index_divisor, a_rows);
 #endif
     int row_scale[LANE_ROWS];
+    uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
-    for (int i = 0; i < LANE_ROWS; ++i) row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0;
+    for (int i = 0; i < LANE_ROWS; ++i)
+      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
 #ifndef GROUP_K
     WGMMA_WAIT(0);
-    if (lane == 0) barrier_arrive(empty + before * 8);
+    leave_stage(&place, &last);
 #endif
     FOR_BOTH_PANELS(STORE_TILES)
     tile = next;
