@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -45,6 +46,7 @@ class UserTable {
       if (!entry.contains(member)) entry[member] = dense ? Json::array() : Json::object();
   }
 
+  /// What it was before, or what it is now: never a part of it.
   void write() const {
     std::error_code failed;
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path(),
@@ -53,8 +55,8 @@ class UserTable {
     AtomicFile file(path_);
     file.write(text.data(), text.size());
     file.commit();
-    fmt::print("wrote {}\n", path_);
   }
+  const std::string& path() const { return path_; }
 
   Json entry = Json::object();
 
@@ -94,14 +96,16 @@ int tune(double time_limit, const std::string& filter) {
   for (const Measurement& of : wanted) {
     const std::string found = of.run(deadline, tables.at(of.table).entry);
     if (found.empty()) break;
+    tables.at(of.table).write();  // at once: whoever interrupts the rest keeps it
     changed.insert(of.table);
     ++done_of_them;
     fmt::print("{}: {}\n", of.name, found);
+    std::fflush(stdout);
   }
   if (done_of_them < wanted.size())
     fmt::print("the time was over after {} of {} choices\n", done_of_them, wanted.size());
   if (changed.empty()) return fmt::print("nothing is written\n"), check_failed;
-  for (const std::string& name : changed) tables.at(name).write();
+  for (const std::string& name : changed) fmt::print("wrote {}\n", tables.at(name).path());
   list();
   return done;
 }

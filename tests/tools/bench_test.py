@@ -1,12 +1,14 @@
 """Tries `moecl bench` as a stranger would: names, JSON, a baseline, replayed routing, and what it refuses."""
 import json
+import os
 import re
+import signal
 import subprocess
 import xml.etree.ElementTree
 
 import numpy
 
-from command import CommandTest, golden, main, save
+from command import MOECL, CommandTest, golden, main, save
 
 MODEL = ("--platform", "Portable", "--shapes", "olmoe-1b-7b", "--min-time", 0.001)
 NAME = "grouped_gemm/olmoe-1b-7b-e8/bf16/T:4/moecl"
@@ -173,6 +175,17 @@ class Bench(CommandTest):
         self.assertIn("remove it to tune anew", done.stderr)
         self.refused(2, "--time-limit", "tune", "--time-limit", "soon")
         self.refused(2, "frobnicate", "tune", "--filter", "frobnicate", "--platform", "Portable")
+
+    def test_interrupted_tune(self):
+        """What was measured before it was stopped is in the table."""
+        command = subprocess.Popen([MOECL, "tune", "--platform", "Portable", "--filter", "dense", "--time-limit", "1000"],
+                                   env={**os.environ, "XDG_DATA_HOME": str(self.folder)}, stdout=subprocess.PIPE, text=True)
+        with command:
+            self.assertRegex(command.stdout.readline(), r"^dense products: \{")
+            command.send_signal(signal.SIGINT)
+        self.assertEqual(command.returncode, -signal.SIGINT)
+        entry, = json.loads((self.folder / "moecl/tuning/dense_backend.json").read_text())["entries"]
+        self.assertGreaterEqual(len(entry["dense"] + entry["batched"]), 1)
 
     def test_tune_operators(self):
         """A measured table is that of the next run; one with nonsense is ignored aloud; choices show in the trace."""
