@@ -233,8 +233,8 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   EXPECT_EQ(chosen(ampere, 16), "nv_sm80_16");
   EXPECT_EQ(chosen(ampere, 17), "nv_sm80_64");
   EXPECT_EQ(chosen(hopper, 16), "nv_sm80_16");
-  EXPECT_EQ(chosen(hopper, 96), "nv_sm90a_64");
-  EXPECT_EQ(chosen(hopper, 97), "nv_sm90a_128");
+  EXPECT_EQ(chosen(hopper, 56), "nv_sm90a_64");
+  EXPECT_EQ(chosen(hopper, 57), "nv_sm90a_128");
   hopper.compute_units = 132;  // more than there are tiles of more rows
   EXPECT_EQ(chosen(hopper, 97), "nv_sm80_16");
   hopper.compute_units = 0, hopper.nv_sm90a = false;
@@ -274,10 +274,10 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e5m2), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::f32, CodeType::i4), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::i8, CodeType::f8_e4m3), "t0_gemv");
-  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 96), "nv_sm80_codes_64");
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 56), "nv_sm80_codes_64");
   hopper.nv_sm90a = true;
-  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 96), "nv_sm90a_codes_64");
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_codes_128");
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 56), "nv_sm90a_codes_64");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 57), "nv_sm90a_codes_128");
   args.a_group = 128;
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 96), "nv_sm90a_groups_64");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_groups_128");
