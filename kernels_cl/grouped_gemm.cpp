@@ -172,6 +172,7 @@ std::string options_of(const Kernel& kernel, const Args& args) {
   if (args.activation)
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
+  if (is_register_tile(kernel) && kernel.panels > 1) options += fmt::format(" -DPANEL_RUN={}", kernel.panels);
   if (on_tensor_cores(kernel))
     options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DHAS_SCALES={:d} -DHAS_BIASES={:d}",
                            is_aligned_to_16_bytes(args.a),

@@ -160,9 +160,9 @@ constexpr std::uint64_t wgmma_bytes = 8 * 2 * 2048 + 2 * 4 * 8;
 // clang-format off
 inline constexpr Kernel kernels[] = {
     {{"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
-     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512 -DPANEL_RUN=4 -DSIGNED_STEPS=1", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_int8, any_rows, 4},
+     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512 -DSIGNED_STEPS=1", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_int8, any_rows, 4},
     {{"amx_bf16", "a CPU with AMX: products of bf16 with bf16 or codes, 16 x 16 sums in a tile register"},
-     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512 -DPANEL_RUN=4", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_bf16, any_rows, 4},
+     &source::grouped_gemm_amx, "grouped_gemm_amx", 192, " -DBLOCK_STEPS=32 -DA_STEPS=512", 1, 4 * 192 * 256 + 32 * 256 + 192 * (2048 + 8) + 9216, 16, true, &amx_bf16, any_rows, 4},
     {{"avx512_vnni", "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
      &source::grouped_gemm_dot, "grouped_gemm_dot", 96, " -DBLOCK_STEPS=128", 1, 96 * (64 * 4 + 8) + 128 * 256 + 33 * 512, 16, true, &vnni},
     {{"avx512_bf16", "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},

@@ -218,15 +218,21 @@ TEST(GroupedGemmSelectTest, TakesTilesBeforeDotProducts) {
   EXPECT_EQ(selected(DType::bf16, CodeType::bf16), "avx512_bf16");
 }
 
+DeviceCaps nvidia(int compute_capability) {
+  DeviceCaps caps;
+  caps.type = DeviceType::gpu, caps.nv_compute_capability = compute_capability;
+  return caps;
+}
+
 TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   grouped_gemm::Args args;
   args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
   args.a.dtype = args.out.dtype = DType::bf16, args.weights.type = CodeType::bf16;
   args.a.rank = args.out.rank = 2;
   args.a.stride[0] = 64;
-  DeviceCaps ampere, hopper;
-  ampere.type = hopper.type = DeviceType::gpu;
-  ampere.nv_compute_capability = 80, hopper.nv_compute_capability = 90, hopper.nv_sm90a = true;
+  const DeviceCaps ampere = nvidia(80);
+  DeviceCaps hopper = nvidia(90);
+  hopper.nv_sm90a = true;
   const auto chosen = [&](const DeviceCaps& caps, std::int64_t rows) {
     return grouped_gemm::select(args, {"", rows}, caps);
   };
@@ -260,9 +266,8 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   grouped_gemm::Args args;
   args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
   args.out.dtype = DType::f32, args.a.rank = args.out.rank = 2;
-  DeviceCaps ampere, hopper;
-  ampere.type = hopper.type = DeviceType::gpu;
-  ampere.nv_compute_capability = 80, hopper.nv_compute_capability = 90;
+  const DeviceCaps ampere = nvidia(80);
+  DeviceCaps hopper = nvidia(90);
   const auto chosen = [&](const DeviceCaps& caps, DType a, CodeType weights, std::int64_t rows = 16) {
     args.a.dtype = a, args.weights.type = weights;
     return grouped_gemm::select(args, {"", rows}, caps);
