@@ -11,7 +11,8 @@ std::vector<std::byte> product_activations(const ModelCase& model, std::int64_t 
 double activation_scale(const ModelCase& model);
 
 /// Compares some elements of out [T * K, 2I], rows by expert, with double precision.
-/// Errors: device_error  one is off by more than f32 sums can be. Activations with scales of groups are not compared.
+/// Errors: device_error  one is off by more than f32 sums can be, or those of f8 in tensor cores. Activations with
+/// scales of groups are not compared.
 void check_product(const ModelCase& model, const ModelWeights& weights, const Routing& routing,
                    const std::vector<float>& out);
 
