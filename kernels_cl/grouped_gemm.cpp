@@ -176,7 +176,8 @@ std::string options_of(const Kernel& kernel, const Args& args) {
   if (on_tensor_cores(kernel))
     options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DHAS_SCALES={:d} -DHAS_BIASES={:d}",
                            is_aligned_to_16_bytes(args.a),
-                           is_aligned_to_16_bytes(args.out) && args.out.shape[1] % PackedWeights::panel_columns == 0,
+                           is_aligned_to_16_bytes(args.out) &&
+                               args.out.shape[1] * static_cast<std::int64_t>(size_bytes(args.out.dtype)) % 16 == 0,
                            (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present(),
                            args.bias.present() || args.sum_bias.present());
   return options;
