@@ -61,7 +61,7 @@ WayHome way_home(StrategyKind kind, DType hidden_states, WireFormat wire) noexce
 ExpertRank::ExpertRank(const Communicator& world, std::int32_t tp_size, std::int32_t expert_count,
                        ExpertSharding shard_by, std::int32_t ranks_per_node)
     : ep(world),
-      dp(world.part(column_of(world.size(), checked_tp(world, tp_size), world.rank() % tp_size))),
+      dp(world.part(column_of(world.size(), checked_tp(world, tp_size), world.rank() % checked_tp(world, tp_size)))),
       tp(world.part(row_of(tp_size, world.rank() / tp_size))),
       node(world.part(row_of(checked_node(world, ranks_per_node), world.rank() / checked_node(world, ranks_per_node)))),
       peers(world.part(column_of(world.size(), node.size(), node.rank()))),
