@@ -26,7 +26,7 @@ struct Resident {
 
 /// At most one of the two holds memory.
 struct Residents {
-  Resident<FirstProduct::Layers> products;
+  Resident<ExpertProduct::Layers> products;
   Resident<std::vector<MoeLayer>> whole;
 };
 Residents& residents() {
@@ -34,7 +34,7 @@ Residents& residents() {
   return *both;
 }
 
-const Resident<FirstProduct::Layers>& product_layers(const ModelCase& model, int count) {
+const Resident<ExpertProduct::Layers>& product_layers(const ModelCase& model, int count) {
   auto& products = residents().products;
   residents().whole = {};
   const std::string key = model.shape_name + "/" + model.scheme.name;
@@ -64,15 +64,21 @@ const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count, boo
   return layers;
 }
 
-void run_product(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens) {
+/// In which type a product's results leave: f32, or that of the scheme's plain numbers.
+enum class Results { f32, plain };
+
+void run_product(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
+                 Which which, Results results) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
-  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3);
+  const double read = which == Which::gate_up ? 2.0 / 3 : 1.0 / 3;
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * read);
   const auto& resident = product_layers(model, layers);
-  FirstProduct product(model, routing, resident.layers);
+  const DType out = results == Results::f32 ? DType::f32 : model.scheme.plain;
+  ExpertProduct product(model, which, out, routing, resident.layers);
   product.enqueue();
-  std::vector<float> out(static_cast<std::size_t>(product.out().view.elements()));
-  read_blocking(stream(), product.out().view.buffer, out.data(), out.size() * sizeof(float));
-  check_product(model, *resident.weights, routing, out);
+  std::vector<std::byte> raw(product.out().view.size_bytes());
+  read_blocking(stream(), product.out().view.buffer, raw.data(), raw.size());
+  check_product(model, which, *resident.weights, routing, out, raw);
   state.SetLabel(product.variant());
   measure(
       state, product.cost(), [&] { product.enqueue(); }, model.scheme.bound());
@@ -140,8 +146,15 @@ void register_models(const ModelBenchmarks& wanted) {
         return [one_launch](benchmark::State& state, const ModelCase& of, const RoutingSource& source,
                             std::int64_t tokens) { run_layer(state, of, source, tokens, one_launch); };
       };
+      const auto product = [](Which which, Results results) {
+        return [=](benchmark::State& state, const ModelCase& of, const RoutingSource& source, std::int64_t tokens) {
+          run_product(state, of, source, tokens, which, results);
+        };
+      };
       constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
-      add("grouped_gemm", "moecl", any, run_product);
+      add("grouped_gemm", "moecl", any, product(Which::gate_up, Results::f32));
+      add("gate_up", "moecl", any, product(Which::gate_up, Results::plain));
+      add("down", "moecl", any, product(Which::down, Results::plain));
       if (wanted.layers) add("layer", "moecl", any, layer(true));
       if (wanted.layers && wanted.several_launches)
         add("layer", "moecl_several_launches", fused_moe::worthwhile_tokens, layer(false));

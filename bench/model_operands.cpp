@@ -26,22 +26,31 @@ Activations::Activations(const Scheme& scheme, std::int64_t k) : dtype(scheme.pl
   if (quant.scale != ScaleFormat::real) scale_dtype = quant.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f8_e4m3;
 }
 
-FirstProduct::FirstProduct(const ModelCase& model, const Routing& routing, const Layers& layers)
+ProductShape::ProductShape(const ModelCase& model, Which which, const Routing& routing)
+    : a_rows(which == Which::gate_up ? routing.tokens : routing.tokens * routing.top_k),
+      k(which == Which::gate_up ? model.shape.hidden : model.shape.intermediate),
+      n(which == Which::gate_up ? 2 * model.shape.intermediate : model.shape.hidden) {}
+
+ExpertProduct::ExpertProduct(const ModelCase& model, Which which, DType out, const Routing& routing,
+                             const Layers& layers)
     : layers_(layers),
-      a_(stream(), Activations(model.scheme, model.shape.hidden).dtype,
-         {routing.tokens, Activations(model.scheme, model.shape.hidden).columns}),
+      weights_(which == Which::gate_up ? &ExpertSegment::gate_up : &ExpertSegment::down),
+      a_(stream(), Activations(model.scheme, ProductShape(model, which, routing).k).dtype,
+         {ProductShape(model, which, routing).a_rows,
+          Activations(model.scheme, ProductShape(model, which, routing).k).columns}),
       slots_(stream(), DType::i32, {routing.tokens * routing.top_k}, as_doubles(routing.sorted_slots)),
       row_ends_(stream(), DType::i32, {model.shape.experts}, as_doubles(routing.row_ends)),
-      out_(stream(), DType::f32, {routing.tokens * routing.top_k, 2 * model.shape.intermediate}) {
-  const Activations activations(model.scheme, model.shape.hidden);
-  const std::vector<std::byte> a = product_activations(model, routing.tokens);
+      out_(stream(), out, {routing.tokens * routing.top_k, ProductShape(model, which, routing).n}) {
+  const ProductShape shape(model, which, routing);
+  const Activations activations(model.scheme, shape.k);
+  const std::vector<std::byte> a = product_activations(model, shape);
   write_blocking(stream(), a_.view.buffer, a.data(), a.size());
   if (activations.scaled && activations.group == 0)
-    scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{routing.tokens});
+    scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{shape.a_rows});
   else if (activations.scaled)
-    scale_.emplace_back(stream(), activations.scale_dtype,
-                        std::initializer_list<std::int64_t>{
-                            routing.tokens, (model.shape.hidden + activations.group - 1) / activations.group});
+    scale_.emplace_back(
+        stream(), activations.scale_dtype,
+        std::initializer_list<std::int64_t>{shape.a_rows, (shape.k + activations.group - 1) / activations.group});
   for (const test::DeviceTensor& scale : scale_) {
     const std::vector<unsigned char> values =
         test::encode(scale.view.dtype,
@@ -52,28 +61,30 @@ FirstProduct::FirstProduct(const ModelCase& model, const Routing& routing, const
       write_blocking(stream(), scale.view.buffer, values.data(), values.size());
   }
   args_.a = a_;
-  args_.a_index = slots_;
-  args_.index_divisor = static_cast<std::int32_t>(routing.top_k);
+  if (which == Which::gate_up) {
+    args_.a_index = slots_;
+    args_.index_divisor = static_cast<std::int32_t>(routing.top_k);
+  }
   args_.row_ends = row_ends_;
   args_.out = out_;
   args_.a_group = activations.group;
   if (!scale_.empty()) args_.a_scale = scale_.front();
-  layers_.front().front().gate_up.multiply(args_);
+  (layers_.front().front().*weights_).multiply(args_);
   cost_ = grouped_gemm::cost(args_, routing.active_experts);
 }
 
-void FirstProduct::enqueue() {
+void ExpertProduct::enqueue() {
   for (const ExpertSegment& segment : layers_[turn_++ % layers_.size()]) {
-    segment.gate_up.multiply(args_);
+    (segment.*weights_).multiply(args_);
     args_.first_expert = segment.first_expert;
     grouped_gemm::enqueue(stream(), args_);
   }
 }
 
-std::string FirstProduct::variant() const { return grouped_gemm::select(args_, {}, stream().device->caps); }
+std::string ExpertProduct::variant() const { return grouped_gemm::select(args_, {}, stream().device->caps); }
 
-FirstProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
-  FirstProduct::Layers layers;
+ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
+  ExpertProduct::Layers layers;
   for (int layer = 0; layer < count; ++layer) {
     const std::vector<ExpertMatrices>& experts = weights.weights.experts;
     layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}));

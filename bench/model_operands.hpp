@@ -13,33 +13,43 @@
 
 namespace moecl::bench {
 
-/// The first product of a layer's experts (gate and up) over its routed tokens. Layers take turns, so that what a call
-/// reads is not in a cache at the next.
-class FirstProduct {
+/// One product of a layer's experts: of gate and up with the routed tokens, or of down with a row for each choice of
+/// one.
+enum class Which { gate_up, down };
+
+struct ProductShape {
+  std::int64_t a_rows, k, n;
+
+  ProductShape(const ModelCase& model, Which which, const Routing& routing);
+};
+
+/// Layers take turns, so that what a call reads is not in a cache at the next.
+class ExpertProduct {
  public:
   /// `layers`: their weights, of the same case; at least one. Kept until the last product of them is gone.
   using Layers = std::vector<std::vector<ExpertSegment>>;
-  FirstProduct(const ModelCase& model, const Routing& routing, const Layers& layers);
+  ExpertProduct(const ModelCase& model, Which which, DType out, const Routing& routing, const Layers& layers);
 
   /// Of the next layer. Async: a kernel a segment of experts.
   void enqueue();
   OperatorCost cost() const { return cost_; }
   /// The kernel variant, by the operator's own word.
   std::string variant() const;
-  /// Shape: [T * K, 2I] f32, rows by expert
+  /// Shape: [T * K, N], rows by expert
   const test::DeviceTensor& out() const { return out_; }
 
  private:
   grouped_gemm::Args args_;
   OperatorCost cost_;
   const Layers& layers_;
+  DeviceWeights ExpertSegment::*const weights_;
   std::size_t turn_ = 0;
   test::DeviceTensor a_, slots_, row_ends_, out_;
   std::vector<test::DeviceTensor> scale_;
 };
 
 /// Weights of the experts of `count` layers, from the host's.
-FirstProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count);
+ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count);
 
 /// The activations of a product: numbers in the scheme's type, with their scales.
 struct Activations {

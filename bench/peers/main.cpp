@@ -76,11 +76,10 @@ Loaded& load(const char* what, const std::string& name, const ModelCase& model, 
 }
 
 /// What moecl would have written: i32 sums of (a + 128) x w become those of a x w, scaled.
-std::vector<float> scaled_output(const ModelCase& model, const ModelWeights& weights,
-                                 const std::vector<std::byte>& out) {
-  std::vector<float> values(out.size() / 4);
-  std::memcpy(values.data(), out.data(), out.size());
-  if (arithmetic_of(model.scheme) != Arithmetic::int8) return values;
+std::vector<std::byte> scaled_output(const ModelCase& model, const ModelWeights& weights,
+                                     const std::vector<std::byte>& out) {
+  if (arithmetic_of(model.scheme) != Arithmetic::int8) return out;
+  std::vector<std::byte> values(out.size());
   const auto n = static_cast<std::size_t>(2 * model.shape.intermediate),
              k = static_cast<std::size_t>(model.shape.hidden);
   const ExpertMatrices& any = weights.weights.experts.front();  // quantized ones are all the same
@@ -95,10 +94,11 @@ std::vector<float> scaled_output(const ModelCase& model, const ModelWeights& wei
     scale[column] = test::matrix_element(matrix.scale, static_cast<std::int64_t>(up ? column - n / 2 : column), 0) *
                     static_cast<double>(matrix.global_scale) * activation_scale(model);
   }
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  for (std::size_t i = 0; i < values.size() / 4; ++i) {
     std::int32_t sum = 0;
     std::memcpy(&sum, out.data() + 4 * i, 4);
-    values[i] = static_cast<float>((sum - offset[i % n]) * scale[i % n]);
+    const auto value = static_cast<float>((sum - offset[i % n]) * scale[i % n]);
+    std::memcpy(values.data() + 4 * i, &value, 4);
   }
   return values;
 }
@@ -111,7 +111,7 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
   Loaded& now = load(first_product, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
   // Rows in expert order; int8 activations count from 128 below, which is what oneDNN is fastest with.
   const bool int8 = arithmetic_of(model.scheme) == Arithmetic::int8;
-  const std::vector<std::byte> tokens_of_a = product_activations(model, tokens);
+  const std::vector<std::byte> tokens_of_a = product_activations(model, ProductShape(model, Which::gate_up, routing));
   const std::size_t width = tokens_of_a.size() / static_cast<std::size_t>(tokens);
   std::vector<std::byte> a;
   for (const std::int32_t slot : routing.sorted_slots) {
@@ -135,7 +135,7 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
     }
   };
   multiply();
-  check_product(model, *now.host, routing, scaled_output(model, *now.host, out));
+  check_product(model, Which::gate_up, *now.host, routing, DType::f32, scaled_output(model, *now.host, out));
   const double expert = 2.0 * static_cast<double>(model.shape.intermediate * model.shape.hidden);
   OperatorCost cost;
   cost.flops = static_cast<std::uint64_t>(2 * expert * static_cast<double>(slots));

@@ -3,7 +3,7 @@
 
 usage: torch_products.py RESULT.json [OUT.json]
 
-Products: torch._grouped_mm over rows that are gathered already; moecl's gather theirs as well. Layers: gather, product,
+Products (gate_up, down): torch._grouped_mm over rows that are gathered already, which moecl's gate_up does itself. Layers: gather, product,
 activation, product and weighted sum of given experts and weights, as a CUDA graph; moecl's have router and top-k too.
 bf16 only: torch has no grouped product of int8 or of fp8 in blocks. Each result is compared with float64 before it is timed.
 """
@@ -62,7 +62,9 @@ def measure(kind, shape, tokens):
         out = torch._grouped_mm(torch.nn.functional.silu(gate) * up, down, offs=ends) * weights
         return torch.zeros_like(x).index_add_(0, source, out)
 
-    return microseconds(layer if kind == "layer" else lambda: torch._grouped_mm(rows, gate_up, offs=ends))
+    inner = torch.randn(len(source), intermediate, **like)
+    return microseconds({"layer": layer, "gate_up": lambda: torch._grouped_mm(rows, gate_up, offs=ends),
+                         "down": lambda: torch._grouped_mm(inner, down, offs=ends)}[kind])
 
 
 def main():
@@ -70,7 +72,7 @@ def main():
     shapes = result["context"]["shapes"]
     times = collections.defaultdict(list)
     for entry in result["benchmarks"]:
-        name = re.fullmatch(r"(layer|grouped_gemm)/([^/]+)/bf16/T:(\d+)/moecl(/.*)?", entry["name"])
+        name = re.fullmatch(r"(layer|gate_up|down)/([^/]+)/bf16/T:(\d+)/moecl(/.*)?", entry["name"])
         if name and name[2] in shapes and entry.get("run_type") == "iteration":
             scale = {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}[entry["time_unit"]]
             times[name[1], name[2], int(name[3])].append(entry["real_time"] * scale)
