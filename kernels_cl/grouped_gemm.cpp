@@ -174,8 +174,8 @@ std::string options_of(const Kernel& kernel, const Args& args) {
                            args.activation->gated ? 1 : 0, args.activation->gate_is_right ? 1 : 0);
   if (is_register_tile(kernel) && kernel.panels > 1) options += fmt::format(" -DPANEL_RUN={}", kernel.panels);
   if (on_tensor_cores(kernel))
-    options += fmt::format(" -DA_ALIGNED={:d} -DOUT_ALIGNED={:d} -DHAS_SCALES={:d} -DHAS_BIASES={:d}",
-                           is_aligned_to_16_bytes(args.a),
+    options += fmt::format(" -DA_ALIGNED={:d} -DA_IN_ORDER={:d} -DOUT_ALIGNED={:d} -DHAS_SCALES={:d} -DHAS_BIASES={:d}",
+                           is_aligned_to_16_bytes(args.a), !args.a_index.present(),
                            is_aligned_to_16_bytes(args.out) &&
                                args.out.shape[1] * static_cast<std::int64_t>(size_bytes(args.out.dtype)) % 16 == 0,
                            (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present(),

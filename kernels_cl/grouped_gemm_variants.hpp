@@ -107,21 +107,22 @@ inline constexpr Extension mma_f8{
     [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
     [](const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); },
     "f8 x f8 of one type to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA compute capability 8.9"};
-/// Rows of codes or 16 bits from multiples of 16 bytes.
+/// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
 inline bool is_wgmma_code_product(const Args& args, bool groups) {
   return is_code_product(args) && (args.weights.grouped() || args.a_group != 0) == groups &&
+         args.weights.k * bits(args.weights.type) % 16 == 0 &&
          is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype)));
 }
 inline constexpr Extension wgmma_codes{
     [](const DeviceCaps& caps) { return caps.nv_sm90a; },
     [](const Args& args) { return is_wgmma_code_product(args, false); },
-    "what nv_sm80_codes and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 bytes, where a driver "
-    "builds for sm_90a"};
+    "what nv_sm80_codes and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 bytes, K a multiple "
+    "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
 inline constexpr Extension wgmma_groups{
     [](const DeviceCaps& caps) { return caps.nv_sm90a; },
     [](const Args& args) { return is_wgmma_code_product(args, true); },
-    "what nv_sm80_codes and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 bytes, where a driver "
-    "builds for sm_90a"};
+    "what nv_sm80_codes and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 bytes, K a multiple "
+    "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
 
 /// Up to here reading the weights costs more than multiplying with them.
 inline constexpr std::int64_t gemv_rows = 16;

@@ -80,14 +80,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   Tile tile = FIND_TILE(search, number);
   while (tile.rows.count != 0) {
     const bool has_rows = TILE_ROWS == 64 || half_group * 64 < tile.rows.count;
-    const OutRows out_rows = out_rows_of(&tile, warp_row, a_index, index_divisor, a_rows, a_scale);
-    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const int first_column = tile.first_panel * PANEL + warp_column;
     uint before = 0;  // the stage of the last step
     for (int step = 0; step < steps; ++step) {
       barrier_wait(full + ring.stage * 8, ring.turn);
       if (has_rows) {
-        PROXY_FENCE;
+        if (!A_IN_ORDER) PROXY_FENCE;
         const uint stage = shared_address(stages) + ring.stage * STAGE_BYTES;
         WGMMA_FENCE;
 #pragma unroll
@@ -103,6 +100,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     // While the last products run.
     number += get_num_groups(0);
     const Tile next = FIND_TILE(search, number);
+    const OutRows out_rows = out_rows_of(&tile, warp_row, a_index, index_divisor, a_rows, a_scale);
+    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
+    const int first_column = tile.first_panel * PANEL + warp_column;
     WGMMA_WAIT(0);
     if (lane == 0) barrier_arrive(empty + before * 8);
     if (out_rows.stored != 0) {

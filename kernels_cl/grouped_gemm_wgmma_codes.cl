@@ -70,10 +70,10 @@
 #define OF_ROW(by_row, t, odd) lane_at((by_row)[(t) / 4], (t) % 4 * 8 + lane % 4 * 2 + (odd))
 #define SCALE_OF_ROW(by_row, t, odd) as_float(OF_ROW(by_row, t, odd))
 
-// Where a multiplying warp finds the stages and their barriers, its pair of panels, its 16 columns of each, and its rows.
+// Where a multiplying warp finds the stages and their barriers, the first of its two panels, its 16 columns of each, and its rows.
 typedef struct {
   uint stages, full, empty;
-  int block, strip, first_row;
+  int panel, strip, first_row;
 } WarpPlace;
 INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
 // Until the ring's stage is there.
@@ -125,7 +125,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   MORE_REGISTERS;
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
   const int warp = item / 32 - 4, half_group = warp / 4, first_row = SHARES_PANELS ? half_group * PRODUCT_ROWS : 0;
-  const WarpPlace place = {shared_address(stages), full, empty, SHARES_PANELS ? 0 : half_group, warp % 4, first_row};
+  const WarpPlace place = {shared_address(stages), full, empty, SHARES_PANELS ? 0 : half_group * 2, warp % 4, first_row};
   const int steps = (k + K_STEP - 1) / K_STEP;
   const Activation activation = {alpha, limit, up_bias};
   Ring ring = {0, 0};
@@ -134,7 +134,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   Tile tile = FIND_TILE(search, number);
   while (tile.rows.count != 0) {
     const int column =
-        (tile.first_panel + place.block * SIDE_PANELS / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
+        (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
     int source[LANE_ROWS];  // of rows lane, lane + 32, ..
 #ifdef GROUP_K
     find_sources(source, LANE_ROWS, &tile, first_row + lane, 32, a_index, index_divisor, a_rows);

@@ -283,6 +283,12 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   hopper.nv_sm90a = true;
   EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 56), "nv_sm90a_codes_64");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 57), "nv_sm90a_codes_128");
+  args.weights.k = 62;
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 57), "nv_sm90a_codes_128");
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i4, 57), "nv_sm80_codes_64");  // panels of 1984 bytes
+  args.weights.k = 63;
+  EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 57), "nv_sm80_codes_64");
+  args.weights.k = 64;
   args.a_group = 128;
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 96), "nv_sm90a_groups_64");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_groups_128");
