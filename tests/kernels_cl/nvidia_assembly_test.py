@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The kernels for NVIDIA's tensor cores, which no device of CI runs, at least assemble: clang compiles their texts to PTX
+as the driver does, and NVIDIA's assembler (from PyPI) says what it makes of that.
+
+usage: nvidia_assembly_test.py FOLDER [unittest option...]   FOLDER: where the assembler goes, and PTX
+"""
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ASSEMBLER = "nvidia-cuda-nvcc==13.0.88"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
+# As NVIDIA's OpenCL has them, and clang does not.
+PRELUDE = """#define asm __asm__
+#define native_exp(x) exp(x)
+#define native_recip(x) (1.0f / (x))
+"""
+CLANG = ["clang-15", "-x", "cl", "-cl-std=CL1.2", "-O3", "-w", "-target", "nvptx64-nvidia-nvcl", "-S", "-Xclang", "-target-cpu",
+         "-Xclang", "sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-Xclang", "-finclude-default-header",
+         "-Xclang", "-mlink-builtin-bitcode", "-Xclang", "/usr/lib/clc/nvptx64--nvidiacl.bc"]
+
+PRODUCT = "-DA_ALIGNED=1 -DOUT_ALIGNED=1 -DOUT_DTYPE=bf16 -DHAS_BIASES=0"
+GATED = "-DFUNCTION=silu -DGATED=1 -DGATE_IS_RIGHT=0"
+BF16 = "-DA_DTYPE=bf16 -DW_DTYPE=bf16 -DHAS_SCALES=0"
+I8 = "-DA_DTYPE=i8 -DW_DTYPE=i8 -DHAS_SCALES=1"
+I4 = "-DA_DTYPE=bf16 -DW_DTYPE=i4 -DW_GROUP=32 -DW_SCALE_DTYPE=f32 -DW_ZERO=1 -DHAS_SCALES=0"
+MXFP4 = "-DA_DTYPE=bf16 -DW_DTYPE=f4_e2m1 -DW_GROUP=32 -DW_SCALE_DTYPE=e8m0 -DW_ZERO=0 -DHAS_SCALES=0"
+F8_BLOCKS = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=128 -DA_SCALE_DTYPE=f32 -DW_GROUP=128 -DW_SCALE_DTYPE=f32"
+             " -DW_ZERO=0 -DHAS_SCALES=0")
+FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DTEAM=32 -DHAS_SHUFFLE=1 -DX_DTYPE=bf16"
+         " -DTENSOR_CORES=1 -DGPU_SCOPE=1 -DTILE_ROWS=16 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DEXPERTS=8"
+         " -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 " + GATED)
+
+
+class Assembly(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        environment = FOLDER / "python"
+        if not list(environment.glob("**/ptxas")):
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            subprocess.run([environment / "bin/pip", "install", "--quiet", "--no-deps", ASSEMBLER], check=True)
+        cls.assembler = next(environment.glob("**/ptxas"))
+        spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
+        cls.embed = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(cls.embed)
+
+    def assemble(self, kernel, options, target):
+        """What the assembler says of kernels_cl/<kernel>.cl, for "sm_90" or "sm_90a" with the text behind //A90 marks."""
+        text, ptx = FOLDER / f"{kernel}.cl", FOLDER / f"{kernel}.ptx"
+        text.write_text(PRELUDE + self.embed.resolve(ROOT / f"kernels_cl/{kernel}.cl", ROOT, []))
+        done = subprocess.run([*CLANG, *options.split(), "-o", ptx, text], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[:2000])
+        code = re.sub(r"\.version .*", ".version 8.6", ptx.read_text())
+        code = re.sub(r"\.target .*", f".target {target}", code)
+        if target == "sm_90a":
+            self.assertIn("//A90 wgmma", code)
+            given, taken = (int(re.search(rf"setmaxnreg.{way}.sync.aligned.u32 (\d+)", code)[1]) for way in ("dec", "inc"))
+            self.assertLessEqual(given + 2 * taken, 3 * 168, "the warp groups would wait for registers without end")
+            code = re.sub(r"(\.entry [^)]*\))\s*(\.reqntid [^\n]*\n)?", r"\1\n.reqntid 384, 1, 1\n.minnctapersm 1\n",
+                          code.replace("//A90 ", ""), count=1)
+        ptx.write_text(code)
+        # A whole program for sm_90 may have 48 KiB of local memory here, which the driver does not mind; a part of one may
+        # not ask for more registers, as those for sm_90a do.
+        part = [] if target == "sm_90a" else ["-c"]
+        done = subprocess.run([self.assembler, f"-arch={target}", *part, "-v", "-o", ptx.with_suffix(".cubin"), ptx],
+                              capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said)
+        return said
+
+    def expect_fast(self, kernel, options, target):
+        said = self.assemble(kernel, options, target)
+        self.assertNotRegex(said, "serializ")  # of wgmma that could not stay asynchronous
+        # The driver's compiler is another one: more than some bytes there are none of either.
+        self.assertLessEqual(int(re.search(r"(\d+) bytes spill stores", said)[1]), 64, said)
+
+    def test_products_of_16_bits(self):
+        for rows, order, function in ((64, 0, GATED), (128, 0, GATED), (128, 1, ""), (128, 0, "")):
+            with self.subTest(rows=rows, order=order, function=function):
+                self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
+                                 f" -DA_IN_ORDER={order} {function}", "sm_90a")
+
+    def test_products_of_codes(self):
+        for operands in (I8, I4, MXFP4, F8_BLOCKS):
+            for rows in (64, 128):
+                stages = 6 if rows == 128 and "GROUP" in operands else 4
+                for order, function in ((0, GATED), (1, "")):
+                    with self.subTest(operands=operands, rows=rows, order=order):
+                        self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES={stages}"
+                                         f" -DA_IN_ORDER={order} {function}", "sm_90a")
+
+    def test_products_by_mma(self):
+        for kernel, operands in (("grouped_gemm_mma", BF16), ("grouped_gemm_codes", I8), ("grouped_gemm_codes", I4),
+                                 ("grouped_gemm_codes", F8_BLOCKS)):
+            for rows in (16, 64):
+                with self.subTest(kernel=kernel, operands=operands, rows=rows):
+                    self.expect_fast(kernel, f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4 {GATED}", "sm_90")
+
+    def test_one_launch(self):
+        for codes, operands in ((0, BF16), (1, I8), (1, I4), (1, F8_BLOCKS)):
+            with self.subTest(operands=operands):
+                self.expect_fast("fused_moe", f"{FUSED} -DCODES={codes} {operands}", "sm_90")
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    unittest.main()
