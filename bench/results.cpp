@@ -87,6 +87,7 @@ void Collector::ReportRuns(const std::vector<Run>& runs) {
   }
   std::sort(timed.begin(), timed.end(), [](const Run* a, const Run* b) { return seconds_of(*a) < seconds_of(*b); });
   if (!timed.empty() && rows_ != nullptr) print_row(*timed[timed.size() / 2]);
+  if (interrupted_ && interrupted_()) throw Interrupted();
 }
 
 void Collector::print_row(const Run& run) const {

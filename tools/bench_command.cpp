@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -21,6 +22,17 @@ struct BenchOptions : MeasureOptions {
   std::string baseline;
   bool quick = false;
 };
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// Ctrl-C, or a machine that is taken away: the first signal ends with what was measured, the second at once.
+void keep_results_of_an_interrupted_run() {
+  for (const int signal : {SIGINT, SIGTERM})
+    std::signal(signal, [](int number) {
+      interrupted = 1;
+      std::signal(number, SIG_DFL);
+    });
+}
 
 /// Those that match, by the names they have in results.
 void print_names(const BenchOptions& options) {
@@ -67,11 +79,16 @@ int run(const BenchOptions& options) {
   facts["seed"] = options.seed;
   facts["shapes"] = bench::shape_facts(options.models());
   if (!before.is_null()) bench::expect_comparable(before, options.baseline, facts);
-  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts));
+  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts), [] { return interrupted != 0; });
   std::ostringstream messages;
   collector.SetErrorStream(&messages);
-  if (benchmark::RunSpecifiedBenchmarks(&collector, options.filter) == 0)
-    throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", options.filter));
+  keep_results_of_an_interrupted_run();
+  try {
+    if (benchmark::RunSpecifiedBenchmarks(&collector, options.filter) == 0)
+      throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", options.filter));
+  } catch (const bench::Interrupted&) {
+    fmt::print(stderr, "moecl: bench: interrupted after {} benchmarks\n", collector.finished());
+  }
   if (bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   const nlohmann::ordered_json document = collector.document(facts);
@@ -80,7 +97,7 @@ int run(const BenchOptions& options) {
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)
     return check_failed;
-  return collector.failed() ? check_failed : done;
+  return collector.failed() || interrupted != 0 ? check_failed : done;
 }
 
 }  // namespace

@@ -139,6 +139,21 @@ class Bench(CommandTest):
             self.assertEqual(len(heights), 4)
             self.assertGreater(min(heights), 60)
 
+    def test_interrupted(self):
+        """What was measured before it was stopped is in the report."""
+        report = self.folder / "interrupted.html"
+        command = subprocess.Popen([MOECL, "bench", *MODEL[:4], "--min-time", "0.2", "--experts", "8", "--schemes", "bf16",
+                                    "--filter", "^grouped_gemm/", "--tokens", "1,2,3,4,5,6,7,8", "--report", report],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with command:
+            first = next(line for line in command.stdout if line.startswith("grouped_gemm/")).split()[0]
+            command.send_signal(signal.SIGINT)
+            said = command.stderr.read()
+        self.assertEqual(command.returncode, 1, said)
+        self.assertRegex(said, r"interrupted after [1-7] benchmarks")
+        self.assertIn(first, report.read_text())
+        self.assertNotIn(first.replace("T:1", "T:8"), report.read_text())
+
     def test_tune_dense(self):
         """What was measured here goes before what was shipped, says so, and is ignored aloud when it is damaged."""
         home = {"XDG_DATA_HOME": str(self.folder)}
