@@ -48,7 +48,7 @@ class Bench(CommandTest):
             self.assertGreater(context["roof"][rate], 0.1, rate)
         runs = [run for run in found["benchmarks"] if run["run_type"] == "iteration"]
         self.assertEqual({run["name"] for run in runs},
-                         {f"{what}/olmoe-1b-7b-e8/{scheme}/T:4/moecl" for what in ("grouped_gemm", "layer")
+                         {f"{what}/olmoe-1b-7b-e8/{scheme}/T:4/moecl" for what in ("grouped_gemm", "gate_up", "down", "layer")
                           for scheme in ("bf16", "mxfp4_w4a16")})
         for run in runs:
             seconds = run["real_time"] * {"us": 1e-6}[run["time_unit"]]
@@ -56,6 +56,8 @@ class Bench(CommandTest):
             self.assertGreater(run["% of roof"], 0)
             if run["name"] == NAME:  # 4 tokens x 8 experts x 2048 x 2048 multiply-adds
                 self.assertAlmostEqual(run["GFLOP/s"] * seconds, 2e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
+            if run["name"].startswith("down"):  # of half as many columns
+                self.assertAlmostEqual(run["GFLOP/s"] * seconds, 1e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
             if run["name"].startswith("layer"):
                 self.assertGreater(run["us:grouped_gemm"], 0)
                 self.assertGreater(run["us:combine"], 0)
