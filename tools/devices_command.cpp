@@ -1,9 +1,12 @@
+#include <moecl/context.hpp>
 #include <moecl/device.hpp>
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/tuned_choices.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <iostream>
 
 #include "tools/commands.hpp"
@@ -11,6 +14,73 @@
 
 namespace moecl::cli {
 namespace {
+
+/// A device, and what its driver turned out not to do.
+struct Found {
+  DeviceReport report;
+  std::vector<std::string> notes;
+};
+
+/// As a context sees it, which tries what no driver says of itself.
+Found look_at(const DeviceReport& report) {
+  Found found{report, {}};
+  if (!report.refused.empty()) return found;
+  ContextOptions options;
+  options.tuning = tuning::read;
+  options.log_level = LogLevel::warning;
+  options.log = [&found](LogLevel, std::string_view message) { found.notes.emplace_back(message); };
+  try {
+    found.report.device.caps = Context::create({report.device}, options)->devices().front().caps;
+  } catch (const Error& error) {
+    found.report.refused = error.what();
+  }
+  return found;
+}
+
+/// Up to how many rows of an expert a variant is taken, and why.
+struct Chosen {
+  std::string variant, because;
+  std::int64_t most_rows;
+
+  bool operator==(const Chosen&) const = default;
+};
+/// Products of types that get the same variants.
+struct Products {
+  std::vector<std::string> names;
+  std::vector<Chosen> variants;
+};
+
+std::vector<Chosen> chosen_for(DType a, CodeType weights, const DeviceCaps& caps) {
+  std::vector<Chosen> chosen;
+  for (const grouped_gemm::Range& range : grouped_gemm::ranges(a, weights, caps)) {
+    if (range.most_rows <= (chosen.empty() ? 0 : chosen.back().most_rows)) continue;
+    const std::vector<grouped_gemm::Variant>& all = grouped_gemm::variants();
+    const auto variant = std::find_if(all.begin(), all.end(), [&](const grouped_gemm::Variant& one) {
+      return std::string_view(one.name) == range.variant;
+    });
+    const TunedChoice* tuned = tuning::find_most_rows(caps, a, weights, range.variant);
+    chosen.push_back({range.variant, variant->written_for + (tuned != nullptr ? "; " + tuned->origin : std::string()),
+                      range.most_rows});
+  }
+  return chosen;
+}
+
+std::vector<Products> products_on(const DeviceCaps& caps) {
+  constexpr std::pair<DType, CodeType> types[] = {
+      {DType::f32, CodeType::f32},        {DType::f16, CodeType::f16}, {DType::bf16, CodeType::bf16},
+      {DType::bf16, CodeType::i8},        {DType::bf16, CodeType::i4}, {DType::bf16, CodeType::f8_e4m3},
+      {DType::bf16, CodeType::f4_e2m1},   {DType::i8, CodeType::i8},   {DType::i8, CodeType::i4},
+      {DType::f8_e4m3, CodeType::f8_e4m3}};
+  std::vector<Products> found;
+  for (const auto& [a, weights] : types) {
+    const std::vector<Chosen> variants = chosen_for(a, weights, caps);
+    const auto same =
+        std::find_if(found.begin(), found.end(), [&](const Products& one) { return one.variants == variants; });
+    Products& products = same != found.end() ? *same : found.emplace_back(Products{{}, variants});
+    products.names.push_back(fmt::format("{} x {}", name(a), name(weights)));
+  }
+  return found;
+}
 
 /// The grouped product's variant that a device gets for this many rows of one expert.
 std::string variant_for(const DeviceCaps& caps, std::int64_t rows, DType a, CodeType weights) {
@@ -34,15 +104,17 @@ std::string variant_for(const DeviceCaps& caps, std::int64_t rows, DType a, Code
 
 /// What of them is chosen for which rows and operands.
 struct Choices {
+  static constexpr std::int64_t many = 16384;  // tiles for every compute unit
   std::string few_rows, many_rows, bf16, i8;
   explicit Choices(const DeviceCaps& caps)
       : few_rows(variant_for(caps, 1, DType::f32, CodeType::f32)),
-        many_rows(variant_for(caps, 256, DType::f32, CodeType::f32)),
-        bf16(variant_for(caps, 256, DType::bf16, CodeType::bf16)),
-        i8(variant_for(caps, 256, DType::i8, CodeType::i8)) {}
+        many_rows(variant_for(caps, many, DType::f32, CodeType::f32)),
+        bf16(variant_for(caps, many, DType::bf16, CodeType::bf16)),
+        i8(variant_for(caps, many, DType::i8, CodeType::i8)) {}
 };
 
-nlohmann::ordered_json describe(const DeviceReport& report) {
+nlohmann::ordered_json describe(const Found& found) {
+  const DeviceReport& report = found.report;
   const DeviceCaps& caps = report.device.caps;
   nlohmann::ordered_json entry = {
       {"platform", caps.platform_name}, {"name", caps.name}, {"usable", report.refused.empty()}};
@@ -66,11 +138,23 @@ nlohmann::ordered_json describe(const DeviceReport& report) {
   entry["avx512_bf16"] = caps.has_avx512_bf16;
   entry["amx_int8"] = caps.has_amx_int8;
   entry["amx_bf16"] = caps.has_amx_bf16;
+  entry["nv_compute_capability"] = caps.nv_compute_capability;
+  entry["nv_sm90a"] = caps.nv_sm90a;
   entry["tier"] = "T0";
   const Choices choices(caps);
   entry["grouped_gemm"] = {
       {"few_rows", choices.few_rows}, {"many_rows", choices.many_rows}, {"bf16", choices.bf16}, {"i8", choices.i8}};
+  entry["variants"] = nlohmann::ordered_json::array();
+  for (const Products& products : products_on(caps))
+    for (const Chosen& one : products.variants) {
+      const bool any = one.most_rows == grouped_gemm::any_rows;
+      entry["variants"].push_back({{"products", products.names},
+                                   {"most_rows", any ? nullptr : nlohmann::ordered_json(one.most_rows)},
+                                   {"variant", one.variant},
+                                   {"because", one.because}});
+    }
   entry["quirks"] = caps.quirks;
+  entry["notes"] = found.notes;
   return entry;
 }
 
@@ -80,10 +164,11 @@ std::string joined(const Choices& of) {
   return fmt::format("{} / {} / {} / {}", of.few_rows, of.many_rows, of.bf16, of.i8);
 }
 
-void print(const std::vector<DeviceReport>& reports) {
+void print(const std::vector<Found>& all) {
   std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
                             "tier", "few rows / many rows / bf16 / i8, or why refused"}};
-  for (const DeviceReport& report : reports) {
+  for (const Found& found : all) {
+    const DeviceReport& report = found.report;
     const DeviceCaps& caps = report.device.caps;
     if (!report.refused.empty()) {
       rows.push_back({caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "",
@@ -95,9 +180,20 @@ void print(const std::vector<DeviceReport>& reports) {
                     std::to_string(caps.local_mem_bytes / 1024), "T0", joined(Choices(caps))});
   }
   fmt::print("{}", table(rows));
-  for (const DeviceReport& report : reports) {
-    const DeviceCaps& caps = report.device.caps;
-    for (const auto& notes : {caps.quirks, caps.tuning.problems})
+  for (const Found& found : all) {
+    const DeviceCaps& caps = found.report.device.caps;
+    if (found.report.refused.empty()) {
+      fmt::print("\nThe grouped product on {}, without scales for groups of K, by rows of an expert:\n", caps.name);
+      for (const Products& products : products_on(caps)) {
+        std::vector<Row> variants;
+        for (const Chosen& one : products.variants)
+          variants.push_back(
+              {one.most_rows == grouped_gemm::any_rows ? "  any" : fmt::format("  up to {}", one.most_rows),
+               one.variant, one.because});
+        fmt::print("{}\n{}", fmt::join(products.names, ", "), table(variants));
+      }
+    }
+    for (const auto& notes : {caps.quirks, found.notes})
       for (const std::string& note : notes) fmt::print("note on {}: {}\n", caps.name, note);
   }
 }
@@ -110,18 +206,18 @@ void add_devices(CLI::App& app, Outcome outcome) {
       app.add_subcommand("devices", "List every OpenCL device, what it would get, and why one is refused");
   command->add_flag("--json", *json, "as JSON");
   command->callback([json, &outcome] {
-    std::vector<DeviceReport> reports = enumerate_devices();
-    for (DeviceReport& report : reports) report.device.caps.tuning = tuning::read(report.device.caps);
+    std::vector<Found> all;
+    for (const DeviceReport& report : enumerate_devices()) all.push_back(look_at(report));
     bool usable = false;
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const DeviceReport& report : reports) {
-      usable = usable || report.refused.empty();
-      list.push_back(describe(report));
+    for (const Found& found : all) {
+      usable = usable || found.report.refused.empty();
+      list.push_back(describe(found));
     }
     if (*json)
       std::cout << list.dump(2) << '\n';
-    else if (!reports.empty())
-      print(reports);
+    else if (!all.empty())
+      print(all);
     if (usable) return;
     fmt::print(stderr, "moecl: no usable OpenCL device; is a driver such as pocl-opencl-icd installed?\n");
     outcome = device_failure;

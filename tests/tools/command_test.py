@@ -393,7 +393,15 @@ class OtherVerbs(CommandTest):
         self.assertTrue(portable["usable"])
         self.assertTrue(portable["tier"] and portable["driver"] and portable["grouped_gemm"]["many_rows"])
         self.assertTrue(all(device["usable"] or device["refused"] for device in devices))
+        for device in devices:
+            if device["usable"]:
+                products = [product for choice in device["variants"] for product in choice["products"]]
+                self.assertLessEqual({"f32 x f32", "bf16 x bf16", "i8 x i8", "bf16 x i4"}, set(products))
+                self.assertEqual(len([choice for choice in device["variants"] if choice["most_rows"] is None]),
+                                 len({tuple(choice["products"]) for choice in device["variants"]}))  # any number has one
+                self.assertTrue(all(choice["variant"] and choice["because"] for choice in device["variants"]))
         text = self.succeed("devices")
+        self.assertRegex(text, r"bf16 x bf16.*\n +(any|up to \d+) +\w+ +\w+")
         self.assertIn(portable["name"], text)
         for device in devices:
             self.assertIn(device.get("refused", ""), text)
