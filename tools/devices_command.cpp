@@ -1,5 +1,6 @@
 #include <moecl/context.hpp>
 #include <moecl/device.hpp>
+#include <moecl/error.hpp>
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/tuned_choices.hpp>
 
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <iostream>
+#include <string_view>
+#include <utility>
 
 #include "tools/commands.hpp"
 #include "tools/table.hpp"
