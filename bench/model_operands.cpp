@@ -33,24 +33,23 @@ ProductShape::ProductShape(const ModelCase& model, Which which, const Routing& r
 
 ExpertProduct::ExpertProduct(const ModelCase& model, Which which, DType out, const Routing& routing,
                              const Layers& layers)
-    : layers_(layers),
+    : shape_(model, which, routing),
+      layers_(layers),
       weights_(which == Which::gate_up ? &ExpertSegment::gate_up : &ExpertSegment::down),
-      a_(stream(), Activations(model.scheme, ProductShape(model, which, routing).k).dtype,
-         {ProductShape(model, which, routing).a_rows,
-          Activations(model.scheme, ProductShape(model, which, routing).k).columns}),
+      a_(stream(), Activations(model.scheme, shape_.k).dtype,
+         {shape_.a_rows, Activations(model.scheme, shape_.k).columns}),
       slots_(stream(), DType::i32, {routing.tokens * routing.top_k}, as_doubles(routing.sorted_slots)),
       row_ends_(stream(), DType::i32, {model.shape.experts}, as_doubles(routing.row_ends)),
-      out_(stream(), out, {routing.tokens * routing.top_k, ProductShape(model, which, routing).n}) {
-  const ProductShape shape(model, which, routing);
-  const Activations activations(model.scheme, shape.k);
-  const std::vector<std::byte> a = product_activations(model, shape);
+      out_(stream(), out, {routing.tokens * routing.top_k, shape_.n}) {
+  const Activations activations(model.scheme, shape_.k);
+  const std::vector<std::byte> a = product_activations(model, shape_);
   write_blocking(stream(), a_.view.buffer, a.data(), a.size());
   if (activations.scaled && activations.group == 0)
-    scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{shape.a_rows});
+    scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{shape_.a_rows});
   else if (activations.scaled)
     scale_.emplace_back(
         stream(), activations.scale_dtype,
-        std::initializer_list<std::int64_t>{shape.a_rows, (shape.k + activations.group - 1) / activations.group});
+        std::initializer_list<std::int64_t>{shape_.a_rows, (shape_.k + activations.group - 1) / activations.group});
   for (const test::DeviceTensor& scale : scale_) {
     const std::vector<unsigned char> values =
         test::encode(scale.view.dtype,

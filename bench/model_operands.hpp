@@ -18,7 +18,7 @@ namespace moecl::bench {
 enum class Which { gate_up, down };
 
 struct ProductShape {
-  std::int64_t a_rows, k, n;
+  std::int64_t a_rows, k, n;  ///< a_rows: those that are stored; gate_up gathers its own from them
 
   ProductShape(const ModelCase& model, Which which, const Routing& routing);
 };
@@ -39,6 +39,7 @@ class ExpertProduct {
   const test::DeviceTensor& out() const { return out_; }
 
  private:
+  ProductShape shape_;
   grouped_gemm::Args args_;
   OperatorCost cost_;
   const Layers& layers_;
