@@ -53,17 +53,25 @@ struct Products {
   std::vector<Chosen> variants;
 };
 
+/// At least one; the last takes any number of rows, also where no table has one for them.
 std::vector<Chosen> chosen_for(DType a, CodeType weights, const DeviceCaps& caps) {
+  const auto because = [&](std::string_view variant) -> std::string {
+    for (const grouped_gemm::Variant& one : grouped_gemm::variants())
+      if (one.name == variant) {
+        const TunedChoice* tuned = tuning::find_most_rows(caps, a, weights, variant);
+        return one.written_for + (tuned != nullptr ? "; " + tuned->origin : std::string());
+      }
+    return {};
+  };
   std::vector<Chosen> chosen;
-  for (const grouped_gemm::Range& range : grouped_gemm::ranges(a, weights, caps)) {
-    if (range.most_rows <= (chosen.empty() ? 0 : chosen.back().most_rows)) continue;
-    const std::vector<grouped_gemm::Variant>& all = grouped_gemm::variants();
-    const auto variant = std::find_if(all.begin(), all.end(), [&](const grouped_gemm::Variant& one) {
-      return std::string_view(one.name) == range.variant;
-    });
-    const TunedChoice* tuned = tuning::find_most_rows(caps, a, weights, range.variant);
-    chosen.push_back({range.variant, variant->written_for + (tuned != nullptr ? "; " + tuned->origin : std::string()),
-                      range.most_rows});
+  const auto reached = [&] { return chosen.empty() ? 0 : chosen.back().most_rows; };
+  for (const auto& [variant, most_rows] : grouped_gemm::ranges(a, weights, caps))
+    if (most_rows > reached()) chosen.push_back({variant, because(variant), most_rows});
+  if (reached() < grouped_gemm::any_rows) {
+    grouped_gemm::Args args;
+    args.a.dtype = a, args.weights.type = weights;
+    const std::string left = grouped_gemm::select(args, {"", reached() + 1}, caps);
+    chosen.push_back({left, because(left), grouped_gemm::any_rows});
   }
   return chosen;
 }
@@ -84,37 +92,6 @@ std::vector<Products> products_on(const DeviceCaps& caps) {
   }
   return found;
 }
-
-/// The grouped product's variant that a device gets for this many rows of one expert.
-std::string variant_for(const DeviceCaps& caps, std::int64_t rows, DType a, CodeType weights) {
-  grouped_gemm::Args args;
-  const auto matrix = [rows](DType dtype, std::int64_t columns) {
-    TensorView view;
-    view.dtype = dtype;
-    view.rank = 2;
-    view.shape = {rows, columns};
-    view.stride = {columns, 1};
-    return view;
-  };
-  args.a = matrix(a, 2048);
-  args.out = matrix(DType::f32, 1536);
-  args.weights.type = weights;
-  args.weights.experts = 1;
-  args.weights.n = 1536;
-  args.weights.k = 2048;
-  return grouped_gemm::select(args, {}, caps);
-}
-
-/// What of them is chosen for which rows and operands.
-struct Choices {
-  static constexpr std::int64_t many = 16384;  // tiles for every compute unit
-  std::string few_rows, many_rows, bf16, i8;
-  explicit Choices(const DeviceCaps& caps)
-      : few_rows(variant_for(caps, 1, DType::f32, CodeType::f32)),
-        many_rows(variant_for(caps, many, DType::f32, CodeType::f32)),
-        bf16(variant_for(caps, many, DType::bf16, CodeType::bf16)),
-        i8(variant_for(caps, many, DType::i8, CodeType::i8)) {}
-};
 
 nlohmann::ordered_json describe(const Found& found) {
   const DeviceReport& report = found.report;
@@ -144,9 +121,11 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["nv_compute_capability"] = caps.nv_compute_capability;
   entry["nv_sm90a"] = caps.nv_sm90a;
   entry["tier"] = "T0";
-  const Choices choices(caps);
-  entry["grouped_gemm"] = {
-      {"few_rows", choices.few_rows}, {"many_rows", choices.many_rows}, {"bf16", choices.bf16}, {"i8", choices.i8}};
+  const std::vector<Chosen> f32 = chosen_for(DType::f32, CodeType::f32, caps);
+  entry["grouped_gemm"] = {{"few_rows", f32.front().variant},
+                           {"many_rows", f32.back().variant},
+                           {"bf16", chosen_for(DType::bf16, CodeType::bf16, caps).back().variant},
+                           {"i8", chosen_for(DType::i8, CodeType::i8, caps).back().variant}};
   entry["variants"] = nlohmann::ordered_json::array();
   for (const Products& products : products_on(caps))
     for (const Chosen& one : products.variants) {
@@ -163,24 +142,20 @@ nlohmann::ordered_json describe(const Found& found) {
 
 std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1ULL << 30)); }
 
-std::string joined(const Choices& of) {
-  return fmt::format("{} / {} / {} / {}", of.few_rows, of.many_rows, of.bf16, of.i8);
-}
-
 void print(const std::vector<Found>& all) {
   std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
-                            "tier", "few rows / many rows / bf16 / i8, or why refused"}};
+                            "tier", "why refused"}};
   for (const Found& found : all) {
     const DeviceReport& report = found.report;
     const DeviceCaps& caps = report.device.caps;
     if (!report.refused.empty()) {
-      rows.push_back({caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "",
-                      "refused: " + report.refused});
+      rows.push_back(
+          {caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "", report.refused});
       continue;
     }
     rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
                     std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
-                    std::to_string(caps.local_mem_bytes / 1024), "T0", joined(Choices(caps))});
+                    std::to_string(caps.local_mem_bytes / 1024), "T0", ""});
   }
   fmt::print("{}", table(rows));
   for (const Found& found : all) {
