@@ -6,8 +6,9 @@
 // its own.
 // Which rows the experts have every work-group finds out for itself.
 //
-// Tokens and the router's weights are X_DTYPE. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop with
-// a barrier once more for the loop of no steps.
+// Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule. Code that runs once waits for
+// itself to be fetched, so less of it is faster. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
+// with a barrier once more for the loop of no steps.
 #include "kernels_cl/lib/choose_experts.clh"
 #include "kernels_cl/lib/grid_barrier.clh"
 #include "kernels_cl/lib/expert_products.clh"
@@ -81,7 +82,7 @@ INLINE void add_parts(const __global float* parts, Router router, int slice_k, i
   FOR_EACH_BY_LANES(expert, router.n) {
     float sum = 0;
 #if LANES > 1
-#pragma unroll 8
+#pragma unroll 32
 #endif
     for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
     logits[expert] = sum + column_bias(&epilogue, expert);
@@ -140,6 +141,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0), slots = tokens * top_k;
   GridBarrier grid = grid_barrier_of(words + words_first, stamp, patience, fault ? fault + fault_first : fault, &late);
 
+  rows += rows_first;
   const Tokens all_tokens = {x + x_first, x_stride, tokens};
   const Router router = ROUTER;
   parts += parts_first;
@@ -149,7 +151,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   __local ulong* const words_of_teams = (__local ulong*)memory + LANES;
   const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * team_words), (__local ulong*)memory, words_of_teams};
   const TeamMemory choice_memory = team_memory(of_group, team_words, all_experts, top_k);
-  const Rule choice = GATING_RULE;
+  Rule choice = GATING_RULE;
+  choice.function = SCORE_FUNCTION, choice.order = SCORE_ORDER;
   for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
     add_parts(parts, router, slice_k, token, tokens, (__global float*)logits + logits_first + token * logits_stride);
     choose_experts(choice, GATING_TOKEN(token), GATING_CHOICE(token), TEAM_FIRST == 0, choice_memory);
@@ -163,19 +166,22 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 
   find_order(ids + ids_first, complete ? slots : 0, row_order, (__local int*)memory);
   const Activation activation = {alpha, limit, up_bias};
-  const Matrices gate_up = MATRICES(gate_up), down = MATRICES(down);
-  const Rows of_tokens = ROWS(gate_up_a, 1, top_k, tokens), of_experts = ROWS(down_a, 0, 1, slots);
-  multiply_experts(of_tokens, row_order, gate_up, 1, activation, activated + activated_first, activated_stride, complete, memory,
-                   sources, sums);
-  complete = meet(&grid) && complete;
-
+  const Product second = {ROWS(down_a, 0, 1, slots), MATRICES(down), 0, rows, rows_stride};
+  Product product = {ROWS(gate_up_a, 1, top_k, tokens), MATRICES(gate_up), 1, activated + activated_first, activated_stride};
+  // One code for both products, which the instruction cache has when the second one comes.
+#pragma unroll 1
+  for (;;) {
+    Flow flow = begin_flow(&product, row_order, complete, memory);
+    if (!product.activates) complete = meet(&grid) && complete;
+    multiply_experts(&flow, &product, row_order, activation, complete, memory, sources, sums);
+    if (!product.activates) break;
 #if QUANTIZES
-  const Numbers inner_rows = {activated + activated_first, activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, down_k};
-  QUANTIZE(inner_rows, down_a);
-  complete = meet(&grid) && complete;
+    complete = meet(&grid) && complete;
+    const Numbers inner_rows = {activated + activated_first, activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, down_k};
+    QUANTIZE(inner_rows, down_a);
 #endif
-  rows += rows_first;
-  multiply_experts(of_experts, row_order, down, 0, activation, rows, rows_stride, complete, memory, sources, sums);
+    product = second;
+  }
   complete = meet(&grid) && complete;
 
   const int hidden = down_n, columns = (hidden - 1) / (4 * LANES) + 1;
@@ -183,10 +189,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
     float4 sum = 0.0f;
-    for (int k = 0; k < top_k; ++k) {
-      const int row = complete ? row_order.rows[token * top_k + k] : -1;
+#if LANES > 1
+#pragma unroll 8
+#endif
+    for (int k = 0; k < (complete ? top_k : 0); ++k) {
+      const int row = row_order.rows[token * top_k + k];
       const float weight = LOAD(WEIGHT_DTYPE)(weights, weights_first + token * weights_stride + k);
-      if (row >= 0) sum += weight * LOAD_UPTO4(f32)(rows + row * rows_stride, column, hidden - column);
+      // Of a slot without an expert another row, which leaves no branch between the loads.
+      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * rows_stride, column, hidden - column);
+      sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {
       const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;

@@ -296,10 +296,11 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   }
   options += fmt::format(
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
-      "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d}{}{}"
+      "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
       " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.tile_slots, experts, has_codes(args), has_scales(args), dtype_option("OUT_DTYPE", args.gate_up.out),
+      shape.tile_slots, experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
+      static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right,
       aligned_to_16_bytes(args.gate_up.a) && aligned_to_16_bytes(args.down.a));
