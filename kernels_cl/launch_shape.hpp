@@ -75,7 +75,8 @@ inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
 
 /// Where all lanes are in whole warps of an NVIDIA device, registers may go from lane to lane.
 inline const char* shuffle_option(std::int32_t lanes, const DeviceCaps& caps) {
-  return caps.nv_compute_capability >= 70 && lanes % 32 == 0 ? " -DHAS_SHUFFLE=1" : "";
+  if (caps.nv_compute_capability < 70 || lanes % 32 != 0) return "";
+  return caps.nv_compute_capability >= 80 ? " -DHAS_SHUFFLE=1 -DHAS_REDUX=1" : " -DHAS_SHUFFLE=1";
 }
 
 /// Every row starts at a multiple of four elements, and has a multiple of four: an access may take four.

@@ -1,15 +1,24 @@
 // Groups of neighbouring columns become codes with a scale each, or the numbers that the codes stand for. On a CPU a
-// work-item walks the groups of a row; on a GPU teams of the work-group's lanes take a group each.
+// work-item walks the groups of a row; on a GPU the teams of all work-groups take the groups of all rows, one each.
 #include "kernels_cl/lib/quantize_group.clh"
 #include "kernels_cl/lib/rows.clh"
 
-// Groups of a row that a work-group takes at once. On a CPU it finds the scales of all of them, then makes their codes: a
-// group's codes wait for its scale, which takes as long as the codes themselves.
-#if LANES == 1
+// Groups of a row whose scales a CPU's work-item finds before it makes their codes: a group's codes wait for its scale,
+// which takes as long as the codes themselves.
 #define AT_ONCE 16
-#else
-#define AT_ONCE (LANES / TEAM)
-#endif
+
+// A group of a row. @param rows  of the result, of which dimension 1 of the work-groups takes `chunk` each
+typedef struct {
+  long row;
+  int group;  // the number of groups: the team has none, as it is past the last row
+} Place;
+INLINE Place place_of_team(int groups, long rows, int chunk) {
+  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, of_chunk = unit / (uint)groups;
+  const long row = (long)get_group_id(1) * chunk + of_chunk;
+  const bool exists = of_chunk < (uint)chunk && row < rows;
+  const Place place = {exists ? row : 0, exists ? (int)(unit - of_chunk * groups) : groups};
+  return place;
+}
 
 INLINE Group group_at(const __global STORAGE(X_DTYPE) * x, __global STORAGE(Q_DTYPE) * q, int width, int group, int groups,
                       GroupScale of_row, int at) {
@@ -25,29 +34,34 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
     __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global int* zero, ulong zero_first, long x_stride, long q_stride,
     long scale_stride, long zero_stride, int rows, int width,
-    int group, int group_rows, int divisor, int experts, long rows_per_expert, RULES_ARGS) {
+    int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, int chunk, RULES_ARGS) {
   __local int scratch[LANES];
   const Rules rules = RULES;
+  const int groups = (width - 1) / group + 1;
+#if LANES == 1
   const long row = get_group_id(0);
+#else
+  const Place place = place_of_team(groups, out_rows, chunk);
+  const long row = place.row;
+#endif
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);
   x += x_first + max(source, 0L) * x_stride;
   q += q_first + row * q_stride;
-  const int groups = (width - 1) / group + 1;
-  const GroupScale out = {scale ? scale + scale_first + row / group_rows * scale_stride : scale,
+  const GroupScale out = {scale ? scale + scale_first + (group_rows == 1 ? row : row / group_rows) * scale_stride : scale,
                           zero ? zero + zero_first + row * zero_stride : zero};
-  float16 kept[KEPT_STEPS + 1];
-  for (int first = (int)get_group_id(1) * AT_ONCE; first < groups; first += (int)get_num_groups(1) * AT_ONCE) {
 #if LANES == 1
+  float16 kept[KEPT_STEPS + 1];
+  for (int first = 0; first < groups; first += AT_ONCE) {
     const int count = min(groups - first, AT_ONCE);
     Scale scales[AT_ONCE];
     for (int i = 0; i < count; ++i) scales[i] = find_scale(GROUP(first + i), rules, kept, scratch);
     for (int i = 0; i < count; ++i) store_codes(GROUP(first + i), scales[i], rules, kept);
-#else
-    // A team past the last group, or of a row to leave alone, has no columns: all still meet at the barriers.
-    quantize_group(GROUP(first + TEAM_FIRST / TEAM), rules, scratch);
-#endif
   }
+#else
+  // A team past the last row, or of a row to leave alone, has no columns: all still meet at the barriers.
+  quantize_group(GROUP(place.group), rules, scratch);
+#endif
 }
 
 // Dynamic scales of groups in several rows: the bits of the largest magnitude, which order as the numbers do, then the
@@ -55,23 +69,21 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, __global int* bits, ulong bits_first, long x_stride, long bits_stride,
-    int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert) {
+    int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, int chunk) {
   __local int scratch[LANES];
   const Rules rules = {{0, 0, 0, 0}, RULE_RATIO_OVER_ROWS};
-  const long row = get_group_id(0);
+  const int groups = (width - 1) / group + 1;
+  const Place place = place_of_team(groups, out_rows, chunk);
+  const long row = place.row;
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);
   x += x_first + max(source, 0L) * x_stride;
   bits += bits_first + row / group_rows * bits_stride;
-  const int teams = LANES / TEAM, groups = (width - 1) / group + 1;
-  for (int first = (int)get_group_id(1) * teams; first < groups; first += (int)get_num_groups(1) * teams) {
-    const int at = first + TEAM_FIRST / TEAM, begin = min(at, groups) * group;
-    const int columns = source < 0 ? 0 : clamp(width - begin, 0, group);
-    Largest largest = {0, 0};
-    for (int step = 0; step < columns; step += STEP_COLUMNS) largest = larger(largest, LOAD_STEP(X_DTYPE)(x + begin, step, columns), rules);
-    const int found = max_int_over_lanes(max_int_of_16(largest.all), scratch);
-    if (TEAM_LANE == 0 && columns > 0) atomic_max(bits + at, found);
-  }
+  const int begin = place.group * group, columns = source < 0 ? 0 : clamp(width - begin, 0, group);
+  Largest largest = {0, 0};
+  for (int step = 0; step < columns; step += STEP_COLUMNS) largest = larger(largest, LOAD_STEP(X_DTYPE)(x + begin, step, columns), rules);
+  const int found = max_int_over_lanes(max_int_of_16(largest.all), scratch);
+  if (TEAM_LANE == 0 && columns > 0) atomic_max(bits + place.group, found);
 }
 
 __kernel void scale_of_largest(__global float* scale, ulong scale_first, float largest, float least_amax, float most_amax,

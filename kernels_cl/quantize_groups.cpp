@@ -112,7 +112,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   require(reason.empty(), "quantize_groups: {}", reason);
   const DeviceCaps& caps = stream.device->caps;
   const std::int64_t group = group_of(args), groups = groups_of(args);
-  const Lanes shape(group, groups, config, caps);
+  const Lanes shape(group, config, caps);
   const std::int32_t lanes = shape.count;
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
   const float largest = largest_of(args.format);
@@ -121,8 +121,14 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
-  const auto passes = static_cast<std::size_t>(
-      lanes == 1 ? 1 : std::max<std::int64_t>((groups + shape.teams() - 1) / shape.teams(), 1));
+  // A team's group counts in 32 bits within a chunk of rows.
+  const auto whole_rows = static_cast<std::int64_t>(rows),
+             chunk = std::clamp<std::int64_t>((std::int64_t{1} << 30) / std::max<std::int64_t>(groups, 1), 1,
+                                              std::max<std::int64_t>(whole_rows, 1));
+  const auto teams_groups = static_cast<std::size_t>((chunk * groups + shape.teams() - 1) / shape.teams());
+  const NdRange by_teams{
+      {rows == 0 ? 0 : teams_groups * local, static_cast<std::size_t>((whole_rows + chunk - 1) / chunk), 1},
+      {local, 1, 1}};
   const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
   const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
                                                     : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
@@ -130,10 +136,10 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   if (of_several_rows(args)) {
     enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
     submit.wait = {};
-    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, {{rows * local, passes, 1}, {local, 1, 1}},
-           {}, {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
+    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, by_teams, {},
+           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
            args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
-           group_rows, args.divisor, experts, args.rows_per_expert);
+           group_rows, args.divisor, experts, args.rows_per_expert, whole_rows, static_cast<std::int32_t>(chunk));
     const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
     launch(stream, {&source::quantize_groups, options, "scale_of_largest"}, scales, {},
            {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
@@ -143,12 +149,12 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   std::apply(
       [&](const auto&... rules) {
         launch(stream, {&source::quantize_groups, options, "quantize_groups"},
-               {{rows * local, passes, 1}, {local, 1, 1}}, submit,
+               lanes == 1 ? NdRange{{rows, 1, 1}, {1, 1, 1}} : by_teams, submit,
                {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
                 work.bytes, work.flops},
                args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
                scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
-               args.divisor, experts, args.rows_per_expert, rules...);
+               args.divisor, experts, args.rows_per_expert, whole_rows, static_cast<std::int32_t>(chunk), rules...);
       },
       rules_args(args));
 }
