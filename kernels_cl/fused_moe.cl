@@ -105,7 +105,7 @@ typedef struct {
 INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, long stride, __global STORAGE(A_SCALE_DTYPE) * scale,
                              long scale_stride, Rules rules, __local int* scratch) {
   const int group = A_GROUP ? A_GROUP : of.width, of_row = (of.width - 1) / group + 1, units = of.count * of_row;
-  for (int first = (int)get_group_id(0) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
+  for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
     const int unit = first + TEAM_FIRST / TEAM;
     const bool exists = unit < units;
     const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
@@ -153,9 +153,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const TeamMemory choice_memory = team_memory(of_group, team_words, all_experts, top_k);
   Rule choice = GATING_RULE;
   choice.function = SCORE_FUNCTION, choice.order = SCORE_ORDER;
-  // By the last work-groups, who have the least to do next.
-  const int first_token = work_groups - 1 - group;
-  for (int token = first_token; token < (complete ? tokens : 0); token += work_groups) {
+  for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
     add_parts(parts, router, slice_k, token, tokens, (__global float*)logits + logits_first + token * logits_stride);
     choose_experts(choice, GATING_TOKEN(token), GATING_CHOICE(token), TEAM_FIRST == 0, choice_memory);
   }
@@ -164,12 +162,9 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Numbers tokens_as_numbers = {all_tokens.rows, x_stride, 0, complete ? tokens : 0, gate_up_k};
   QUANTIZE(tokens_as_numbers, gate_up_a);
 #endif
-  // The others fetch the code of the next step meanwhile, of which nothing comes before the ids are known.
-#pragma unroll 1
-  for (int known = 0; known < 2; ++known) {
-    if (known) complete = meet(&grid) && complete;
-    if (known || first_token >= tokens) find_order(known ? ids + ids_first : 0, complete ? slots : 0, row_order, (__local int*)memory);
-  }
+  complete = meet(&grid) && complete;
+
+  find_order(ids + ids_first, complete ? slots : 0, row_order, (__local int*)memory);
   const Activation activation = {alpha, limit, up_bias};
   const Product second = {ROWS(down_a, 0, 1, slots), MATRICES(down), 0, rows, rows_stride};
   Product product = {ROWS(gate_up_a, 1, top_k, tokens), MATRICES(gate_up), 1, activated + activated_first, activated_stride};
