@@ -169,10 +169,13 @@ std::vector<CacheEntry> CacheFolder::entries() const {
 std::size_t CacheFolder::prune(std::uint64_t max_bytes) const {
   std::error_code ignored;
   const auto abandoned = fs::file_time_type::clock::now() - abandoned_after;
-  for (const fs::directory_entry& file : files_of(dir_))
-    if (file.path().extension() == ".tmp" && file.path().stem().string().find(suffix) != std::string::npos &&
-        file.last_write_time(ignored) < abandoned)
-      fs::remove(file.path(), ignored);
+  for (const fs::directory_entry& file : files_of(dir_)) {
+    if (file.path().extension() != ".tmp" || file.path().stem().string().find(suffix) == std::string::npos) continue;
+    // One that its writer renamed meanwhile has the time of an error, and its name may be the next writer's by now.
+    std::error_code gone;
+    const fs::file_time_type written = file.last_write_time(gone);
+    if (!gone && written < abandoned) fs::remove(file.path(), ignored);
+  }
   const std::vector<CacheEntry> list = entries();
   std::uint64_t total = 0;
   for (const CacheEntry& entry : list) total += entry.size_bytes;
