@@ -40,16 +40,18 @@ struct Lanes {
   /// Of few groups, for which less code counts more than reading once, and on a CPU one program for all rules.
   Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
       : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
-  Lanes(std::int64_t group, const Config& config, const DeviceCaps& caps)
+  Lanes(std::int64_t group, std::int64_t groups, const Config& config, const DeviceCaps& caps)
       : count(tuned_lanes("quantize_groups", config.lanes, caps, 0)),  // 0: by the group
         team(1),
         knows_rules(caps.type != DeviceType::cpu || count == 1) {
-    if (count == 0)
-      count = static_cast<std::int32_t>(std::bit_floor(std::min<std::size_t>(256, caps.max_work_group_size)));
     if (count == 1) return;
     const std::int64_t steps = (group + 15) / 16;  // of one lane
     const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
-    team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(wanted, count))));
+    const auto most = static_cast<std::int32_t>(std::bit_floor(std::min<std::size_t>(256, caps.max_work_group_size)));
+    const std::int64_t largest = count != 0 ? count : most;
+    team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, largest))));
+    // Many groups in few work-groups; a whole row fills a small one.
+    if (count == 0) count = groups == 1 ? std::max(std::min(32, most), team) : most;
     const std::int64_t of_team = (steps + team - 1) / team;
     if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
   }

@@ -112,7 +112,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   require(reason.empty(), "quantize_groups: {}", reason);
   const DeviceCaps& caps = stream.device->caps;
   const std::int64_t group = group_of(args), groups = groups_of(args);
-  const Lanes shape(group, config, caps);
+  const Lanes shape(group, groups, config, caps);
   const std::int32_t lanes = shape.count;
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
   const float largest = largest_of(args.format);
