@@ -283,6 +283,8 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   const Scratch scratch(tokens, x.shape[1], experts, shape.groups);
   require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
           scratch.total(), args.scratch.size_bytes);
+  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
+          args.scratch.offset_bytes);
   const TensorView parts(args.scratch.slice(0, scratch.parts_bytes), DType::f32,
                          {slices_of(x.shape[1]) * tokens * experts}),
       words(args.scratch.slice(scratch.parts_bytes, scratch.words_bytes), DType::i64, {shape.groups});

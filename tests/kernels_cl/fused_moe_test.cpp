@@ -257,6 +257,7 @@ TEST_P(FusedMoeChoiceTest, RejectsStepsThatAreNotOfOneLayer) {
   EXPECT_THAT(reason([&](Args& args) { args.combine.rows = other.args.combine.rows; }),
               testing::HasSubstr("other rows or weights"));
   EXPECT_THAT(reason([&](Args& args) { args.scratch.size_bytes = 8; }), testing::HasSubstr("scratch: "));
+  EXPECT_THAT(reason([&](Args& args) { args.scratch.offset_bytes += 8; }), testing::HasSubstr("no multiple of 16"));
 }
 
 }  // namespace

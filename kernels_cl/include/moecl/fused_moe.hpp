@@ -25,7 +25,7 @@ struct Args {
   grouped_gemm::Args down;  ///< of what gate_up gives, to f32 rows [T * K, H]
   combine::Args combine;    ///< of what down gives, by the gating's weights
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
-  BufferView scratch;       ///< at least scratch_bytes; contents undefined before and after
+  BufferView scratch;       ///< at least scratch_bytes from a multiple of 16; contents undefined before and after
   /// optional, both or none: codes of 8 bits of the tokens, which gate_up multiplies then, and of what it gives, as
   /// f32, for `down`. By the same rules
   quantize_groups::Args tokens = {}, activated = {};
