@@ -6,8 +6,8 @@
 // its own.
 // Which rows the experts have every work-group finds out for itself.
 //
-// Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule. Code that runs once waits for
-// itself to be fetched, so less of it is faster. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
+// Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule, so that the
+// code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
 // with a barrier once more for the loop of no steps.
 #include "kernels_cl/lib/choose_experts.clh"
 #include "kernels_cl/lib/grid_barrier.clh"
@@ -168,7 +168,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Activation activation = {alpha, limit, up_bias};
   const Product second = {ROWS(down_a, 0, 1, slots), MATRICES(down), 0, rows, rows_stride};
   Product product = {ROWS(gate_up_a, 1, top_k, tokens), MATRICES(gate_up), 1, activated + activated_first, activated_stride};
-  // One code for both products, which the instruction cache has when the second one comes.
+  // One code for both products: the second one finds it in the instruction cache.
 #pragma unroll 1
   for (;;) {
     Flow flow = begin_flow(&product, row_order, complete, memory);

@@ -7,16 +7,15 @@
 // which takes as long as the codes themselves.
 #define AT_ONCE 16
 
-// A group of a row. @param rows  of the result, of which dimension 1 of the work-groups takes `chunk` each
+// A group of a row of the result.
 typedef struct {
   long row;
   int group;  // the number of groups: the team has none, as it is past the last row
 } Place;
-INLINE Place place_of_team(int groups, long rows, int chunk) {
-  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, of_chunk = unit / (uint)groups;
-  const long row = (long)get_group_id(1) * chunk + of_chunk;
-  const bool exists = of_chunk < (uint)chunk && row < rows;
-  const Place place = {exists ? row : 0, exists ? (int)(unit - of_chunk * groups) : groups};
+INLINE Place place_of_team(int groups, long rows) {
+  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, row = unit / (uint)groups;
+  const bool exists = row < rows;
+  const Place place = {exists ? row : 0, exists ? (int)(unit - row * groups) : groups};
   return place;
 }
 
@@ -34,14 +33,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
     __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global int* zero, ulong zero_first, long x_stride, long q_stride,
     long scale_stride, long zero_stride, int rows, int width,
-    int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, int chunk, RULES_ARGS) {
+    int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, RULES_ARGS) {
   __local int scratch[LANES];
   const Rules rules = RULES;
   const int groups = (width - 1) / group + 1;
 #if LANES == 1
   const long row = get_group_id(0);
 #else
-  const Place place = place_of_team(groups, out_rows, chunk);
+  const Place place = place_of_team(groups, out_rows);
   const long row = place.row;
 #endif
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
@@ -69,11 +68,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(
     const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
     const __global int* row_ends, ulong row_ends_first, __global int* bits, ulong bits_first, long x_stride, long bits_stride,
-    int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, int chunk) {
+    int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows) {
   __local int scratch[LANES];
   const Rules rules = {{0, 0, 0, 0}, RULE_RATIO_OVER_ROWS};
   const int groups = (width - 1) / group + 1;
-  const Place place = place_of_team(groups, out_rows, chunk);
+  const Place place = place_of_team(groups, out_rows);
   const long row = place.row;
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);

@@ -99,6 +99,8 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (std::string reason = reject_rules(args); !reason.empty()) return reason;
   if (std::string reason = reject_outputs(args); !reason.empty()) return reason;
   if (std::string reason = reject_zero(args); !reason.empty()) return reason;
+  if (rows_of(args) > std::numeric_limits<std::uint32_t>::max() / 2 / std::max<std::int64_t>(groups_of(args), 1))
+    return fmt::format("x: {} rows of {} groups are more than 2^31 groups", rows_of(args), groups_of(args));
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows_of(args)); !reason.empty())
     return reason;
   if (std::string reason = reject_width("x", std::max(args.x.shape[1], args.group)); !reason.empty()) return reason;
@@ -121,14 +123,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
-  // A team's group counts in 32 bits within a chunk of rows.
-  const auto whole_rows = static_cast<std::int64_t>(rows),
-             chunk = std::clamp<std::int64_t>((std::int64_t{1} << 30) / std::max<std::int64_t>(groups, 1), 1,
-                                              std::max<std::int64_t>(whole_rows, 1));
-  const auto teams_groups = static_cast<std::size_t>((chunk * groups + shape.teams() - 1) / shape.teams());
-  const NdRange by_teams{
-      {rows == 0 ? 0 : teams_groups * local, static_cast<std::size_t>((whole_rows + chunk - 1) / chunk), 1},
-      {local, 1, 1}};
+  const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
+  const NdRange by_teams{{teams * local, 1, 1}, {local, 1, 1}};
   const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
   const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
                                                     : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
@@ -139,7 +135,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
     launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, by_teams, {},
            {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
            args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
-           group_rows, args.divisor, experts, args.rows_per_expert, whole_rows, static_cast<std::int32_t>(chunk));
+           group_rows, args.divisor, experts, args.rows_per_expert, rows_of(args));
     const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
     launch(stream, {&source::quantize_groups, options, "scale_of_largest"}, scales, {},
            {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
@@ -154,7 +150,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
                 work.bytes, work.flops},
                args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
                scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
-               args.divisor, experts, args.rows_per_expert, whole_rows, static_cast<std::int32_t>(chunk), rules...);
+               args.divisor, experts, args.rows_per_expert, rows_of(args), rules...);
       },
       rules_args(args));
 }

@@ -381,6 +381,10 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   EXPECT_THAT(reason([&](Args& args) { args.group_rows = 2, args.rule = ScaleRule::e4m3; }),
               testing::HasSubstr("share a scale by the rules ratio and power_of_two alone"));
   EXPECT_THAT(reason([&](Args& args) { args.group = -1; }), testing::HasSubstr("-1 is negative"));
+  EXPECT_THAT(reason([&](Args& args) {
+                for (TensorView* view : {&args.x, &args.q, &args.scale}) view->shape[0] = std::int64_t{1} << 30;
+              }),
+              testing::HasSubstr("x: 1073741824 rows of 2 groups are more than 2^31 groups"));
   EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.scale = one; }),
               testing::HasSubstr("one scale for all rows, but groups of 32 columns"));
   EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::given, args.group = 0; }),
