@@ -157,6 +157,11 @@ constexpr std::uint64_t code_stage_bytes(std::uint64_t rows, std::uint64_t panel
 }
 /// What grouped_gemm_wgmma has beside its stages.
 constexpr std::uint64_t wgmma_bytes = 8 * 2 * 2048 + 2 * 4 * 8;
+/// A stage of grouped_gemm_wgmma_codes with what it has beside it: two barriers, and scales of rows and columns for at
+/// most four groups.
+constexpr std::uint64_t wgmma_code_stage_bytes(std::uint64_t rows) {
+  return code_stage_bytes(rows, 4) + 2 * 8 + 4 * (rows + 4 * 64) * 4;
+}
 
 // clang-format off
 inline constexpr Kernel kernels[] = {
@@ -189,13 +194,13 @@ inline constexpr Kernel kernels[] = {
     {{"nv_sm89_f8_16", "few rows of f8 with f8"},
      &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8, 16, 2},
     {{"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, true, &wgmma_codes, 56, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_codes, 56, 4, true},
     {{"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * code_stage_bytes(128, 4) + 64, 1, true, &wgmma_codes, any_rows, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_codes, any_rows, 4, true},
     {{"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * code_stage_bytes(64, 4) + 64, 1, true, &wgmma_groups, 96, 4, true},
-    {{"nv_sm90a_groups_128", "many rows with scales for groups of K: 128 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=6", 384, 6 * code_stage_bytes(128, 2) + 96, 1, true, &wgmma_groups, any_rows, 2, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_groups, 96, 4, true},
+    {{"nv_sm90a_groups_128", "many rows with scales for groups of K: 256 x 128 sums"},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_groups, any_rows, 4, true},
     {{"nv_sm80_codes_64", "many rows of codes where wgmma is not: 128 x 64 sums"},
      &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_codes, any_rows, 2},
     {{"nv_sm89_f8_64", "many rows of f8 with f8 where wgmma is not"},

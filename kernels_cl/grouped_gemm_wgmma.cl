@@ -10,6 +10,7 @@
 // Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
 #define TILE_PANELS 4
 #include "kernels_cl/lib/hopper.clh"
+#include "kernels_cl/lib/stage_scales.clh"
 #include "kernels_cl/lib/row_store.clh"
 
 #define WARP_PANELS (TILE_ROWS == 128 ? 4 : 2)  // of a multiplying warp group

@@ -1,35 +1,27 @@
 // Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS
 // rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and TILE_ROWS
-// rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. Where columns or rows have
-// scales for groups of k (lib/wgmma_groups.clh), 128 rows go by halves to the warp groups, which share one pair of panels,
-// as sums and totals both take registers. The sums are registers that the PTX declares, see lib/hopper.clh.
-#if TILE_ROWS == 128 && (defined(W_SCALE_DTYPE) || defined(A_GROUP))
-#define SHARES_PANELS 1
-#define TILE_PANELS 2
-#define PRODUCT_ROWS 64
-#else
-#define SHARES_PANELS 0
+// rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
+// PTX declares, see lib/hopper.clh.
 #define TILE_PANELS 4
-#define PRODUCT_ROWS TILE_ROWS
-#endif
 #include "kernels_cl/lib/hopper.clh"
 #include "kernels_cl/lib/code_operands.clh"
 #include "kernels_cl/lib/code_store.clh"
+#include "kernels_cl/lib/stage_scales.clh"
 
-#define TILES_N (PRODUCT_ROWS / 8)  // of 8 rows
-#define LANE_ROWS (PRODUCT_ROWS / 32)
-#if PRODUCT_ROWS == 128
+#define TILES_N (TILE_ROWS / 8)  // of 8 rows
+#define LANE_ROWS (TILE_ROWS / 32)
+#if TILE_ROWS == 128
 #define SUMS_0 FOUR_REGISTERS("a", "b", "c", "d")
 #define SUMS_1 FOUR_REGISTERS("e", "f", "g", "h")
-#define FOR_PANEL_0(DO) { DO("a", 0, 0) DO("b", 0, 4) DO("c", 0, 8) DO("d", 0, 12) }
-#define FOR_PANEL_1(DO) { DO("e", 1, 0) DO("f", 1, 4) DO("g", 1, 8) DO("h", 1, 12) }
-#define FOR_BOTH_PANELS(DO) { DO("a", "e", 0) DO("b", "f", 4) DO("c", "g", 8) DO("d", "h", 12) }
+#define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4) DO("c", 8) DO("d", 12)
+#define FOR_SUMS_1(DO) DO("e", 0) DO("f", 4) DO("g", 8) DO("h", 12)
+#define FOR_BOTH_SUMS(DO) { DO("a", "e", 0) DO("b", "f", 4) DO("c", "g", 8) DO("d", "h", 12) }
 #else
 #define SUMS_0 TWO_REGISTERS("a", "b")
 #define SUMS_1 TWO_REGISTERS("c", "d")
-#define FOR_PANEL_0(DO) { DO("a", 0, 0) DO("b", 0, 4) }
-#define FOR_PANEL_1(DO) { DO("c", 1, 0) DO("d", 1, 4) }
-#define FOR_BOTH_PANELS(DO) { DO("a", "c", 0) DO("b", "d", 4) }
+#define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4)
+#define FOR_SUMS_1(DO) DO("c", 0) DO("d", 4)
+#define FOR_BOTH_SUMS(DO) { DO("a", "c", 0) DO("b", "d", 4) }
 #endif
 
 #define TYPES_i8 ".s32.s8.s8"
@@ -54,7 +46,7 @@
 
 // sums = codes rows, plus sums if `adds`.
 #define WGMMA(sums, codes, rows, adds)                                                                             \
-  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(PRODUCT_ROWS) \
+  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
                "k" TEXT(PRODUCT_K) JOIN(TYPES_, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds"                  \
                JOIN(SIGNS_, A_DTYPE) ";\n}" ::"r"((codes)[0]), "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]),   \
                "l"(rows), "r"(adds)                                                                                \
@@ -70,16 +62,16 @@
 #define OF_ROW(by_row, t, odd) lane_at((by_row)[(t) / 4], (t) % 4 * 8 + lane % 4 * 2 + (odd))
 #define SCALE_OF_ROW(by_row, t, odd) as_float(OF_ROW(by_row, t, odd))
 
-// Where a multiplying warp finds the stages and their barriers, the first of its two panels, its 16 columns of each, and its rows.
+// Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of each.
 typedef struct {
   uint stages, full, empty;
-  int panel, strip, first_row;
+  int panel, strip;
 } WarpPlace;
 INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
 // Until the ring's stage is there.
 INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
   barrier_wait(place->full + ring->stage * 8, ring->turn);
-  PROXY_FENCE;
+  if (!A_IN_ORDER) PROXY_FENCE;
 }
 INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
   if (get_local_id(0) % 32 == 0) barrier_arrive(place->empty + ring->stage * 8);
@@ -104,7 +96,7 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
     TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
     TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
     STORE_TWO_ROWS(total_0, total_1, scale_of, there,                                                               \
-                   out + (tile.rows.first + first_row + (t)*8 + lane % 4 * 2) * out_stride)                         \
+                   out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)                                     \
   }
 #define STORE_TILES(x0, x1, t)                                                              \
   STORE_TILE(x0, x1, t, "0", "1", "2", "3") STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7")   \
@@ -113,6 +105,9 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(GROUPED_GEMM_PARAMETERS) {
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
+#ifdef GROUP_K
+  __local StageScales scales[STAGES];
+#endif
   OFFSET_POINTERS;
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
@@ -124,8 +119,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   MORE_REGISTERS;
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
-  const int warp = item / 32 - 4, half_group = warp / 4, first_row = SHARES_PANELS ? half_group * PRODUCT_ROWS : 0;
-  const WarpPlace place = {shared_address(stages), full, empty, SHARES_PANELS ? 0 : half_group * 2, warp % 4, first_row};
+  const int warp = item / 32 - 4, half_group = warp / 4;
+  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
   const int steps = (k + K_STEP - 1) / K_STEP;
   const Activation activation = {alpha, limit, up_bias};
   Ring ring = {0, 0};
@@ -135,15 +130,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   while (tile.rows.count != 0) {
     const int column =
         (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
-    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
 #ifdef GROUP_K
-    find_sources(source, LANE_ROWS, &tile, first_row + lane, 32, a_index, index_divisor, a_rows);
-    TileScales scales = {group_scale, group_zero, {0, 0}, a_scale, a_scale_stride, source, k};
-    FIND_GROUPS(scales.group_at, tile.rows.expert, column, GATED)
     float totals[2][TILES_N][4];
 #pragma unroll
     for (int i = 0; i < 2 * TILES_N * 4; ++i) totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
-    multiply_groups(totals, &ring, steps, &scales, &place);
+    multiply_groups(totals, &ring, steps, &place, scales);
 #else
     const Ring last = multiply_steps(&ring, steps, &place);
 #endif
@@ -152,9 +143,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     const Tile next = FIND_TILE(search, number);
     const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
     const LaneColumns columns = lane_columns_of(&epilogue, column, n);
-#ifndef GROUP_K
-    find_sources(source, LANE_ROWS, &tile, first_row + lane, 32, a_index, index_divisor, a_rows);
-#endif
+    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
+    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
     int row_scale[LANE_ROWS];
     uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
@@ -164,7 +154,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
 #endif
-    FOR_BOTH_PANELS(STORE_TILES)
+    FOR_BOTH_SUMS(STORE_TILES)
     tile = next;
   }
 }

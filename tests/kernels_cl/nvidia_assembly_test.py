@@ -75,8 +75,10 @@ class Assembly(unittest.TestCase):
     def expect_fast(self, kernel, options, target):
         said = self.assemble(kernel, options, target)
         self.assertNotRegex(said, "serializ")  # of wgmma that could not stay asynchronous
-        # The driver's compiler is another one: more than some bytes there are none of either.
-        self.assertLessEqual(int(re.search(r"(\d+) bytes spill stores", said)[1]), 64, said)
+        # The driver's compiler is another one: more than some bytes there are none of either. A stack also holds arrays
+        # that were to be registers. What copies rows, scales and zero points takes 84, a few accesses a step.
+        for what in ("spill stores", "stack frame"):
+            self.assertLessEqual(int(re.search(rf"(\d+) bytes {what}", said)[1]), 96, said)
 
     def test_products_of_16_bits(self):
         for rows, order, function in ((64, 0, GATED), (128, 0, GATED), (128, 1, ""), (128, 0, "")):
@@ -87,10 +89,9 @@ class Assembly(unittest.TestCase):
     def test_products_of_codes(self):
         for operands in (I8, I4, MXFP4, F8_BLOCKS):
             for rows in (64, 128):
-                stages = 6 if rows == 128 and "GROUP" in operands else 4
                 for order, function in ((0, GATED), (1, "")):
                     with self.subTest(operands=operands, rows=rows, order=order):
-                        self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES={stages}"
+                        self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
                                          f" -DA_IN_ORDER={order} {function}", "sm_90a")
 
     def test_products_by_mma(self):
