@@ -31,6 +31,8 @@ I4 = "-DA_DTYPE=bf16 -DW_DTYPE=i4 -DW_GROUP=32 -DW_SCALE_DTYPE=f32 -DW_ZERO=1 -D
 MXFP4 = "-DA_DTYPE=bf16 -DW_DTYPE=f4_e2m1 -DW_GROUP=32 -DW_SCALE_DTYPE=e8m0 -DW_ZERO=0 -DHAS_SCALES=0"
 F8_BLOCKS = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=128 -DA_SCALE_DTYPE=f32 -DW_GROUP=128 -DW_SCALE_DTYPE=f32"
              " -DW_ZERO=0 -DHAS_SCALES=0")
+MXFP8 = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=32 -DA_SCALE_DTYPE=e8m0 -DW_GROUP=32 -DW_SCALE_DTYPE=e8m0"
+         " -DW_ZERO=0 -DHAS_SCALES=0")
 FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DTEAM=32 -DHAS_SHUFFLE=1 -DHAS_REDUX=1 -DX_DTYPE=bf16"
          " -DTENSOR_CORES=1 -DGPU_SCOPE=1 -DTILE_ROWS=16 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DEXPERTS=8"
          " -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 -DSCORE_FUNCTION=0 -DSCORE_ORDER=0 " + GATED)
@@ -87,7 +89,7 @@ class Assembly(unittest.TestCase):
                                  f" -DA_IN_ORDER={order} {function}", "sm_90a")
 
     def test_products_of_codes(self):
-        for operands in (I8, I4, MXFP4, F8_BLOCKS):
+        for operands in (I8, I4, MXFP4, F8_BLOCKS, MXFP8):
             for rows in (64, 128):
                 for order, function in ((0, GATED), (1, "")):
                     with self.subTest(operands=operands, rows=rows, order=order):
