@@ -28,6 +28,30 @@ TEST_P(GroupedGemmTest, TakesEveryNumberOfRowsAndOddMatrices) {
   }
 }
 
+TEST_P(GroupedGemmTest, KeepsLaunchesOfTwoQueuesApart) {
+  for (const DType type : {DType::bf16, DType::i8}) {
+    const GroupedGemmCase shape{{150, 0, 97}, 256, 208, type, type, DType::f32};
+    const GroupedProduct products[] = {make_product(shape, 3), make_product(shape, 4)};
+    int ran = 0;
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe());
+      const Operands first(device(), shape, products[0]), second(device(), shape, products[1]);
+      if (!grouped_gemm::reject(first.args, {variant.name}, device().caps()).empty()) continue;
+      device().stream.finish();
+      Stream other(*device().context);
+      for (int i = 0; i < 16; ++i) {
+        grouped_gemm::enqueue(device().stream, first.args, {variant.name});
+        grouped_gemm::enqueue(other, second.args, {variant.name});
+      }
+      other.finish();
+      EXPECT_LE(grouped_gemm_error(shape, products[0], first.out()), 1);
+      EXPECT_LE(grouped_gemm_error(shape, products[1], second.out()), 1);
+      ++ran;
+    }
+    EXPECT_GT(ran, 0) << "no variant runs here";
+  }
+}
+
 TEST_P(GroupedGemmTest, TakesEmptyExpertsAndSkewedRouting) {
   check({{0, 0, 5, 0, 13, 0}, 33, 40});
   check({{0, 0, 203, 0}, 33, 40});
