@@ -74,13 +74,13 @@ class Assembly(unittest.TestCase):
         self.assertEqual(done.returncode, 0, said)
         return said
 
-    def expect_fast(self, kernel, options, target):
+    def expect_fast(self, kernel, options, target, most=64):
         said = self.assemble(kernel, options, target)
         self.assertNotRegex(said, "serializ")  # of wgmma that could not stay asynchronous
         # The driver's compiler is another one: more than some bytes there are none of either. A stack also holds arrays
-        # that were to be registers. What copies rows, scales and zero points takes 84, a few accesses a step.
+        # that were to be registers.
         for what in ("spill stores", "stack frame"):
-            self.assertLessEqual(int(re.search(rf"(\d+) bytes {what}", said)[1]), 96, said)
+            self.assertLessEqual(int(re.search(rf"(\d+) bytes {what}", said)[1]), most, said)
 
     def test_products_of_16_bits(self):
         for rows, order, function in ((64, 0, GATED), (128, 0, GATED), (128, 1, ""), (128, 0, "")):
@@ -93,8 +93,9 @@ class Assembly(unittest.TestCase):
             for rows in (64, 128):
                 for order, function in ((0, GATED), (1, "")):
                     with self.subTest(operands=operands, rows=rows, order=order):
+                        # Who copies rows, scales and zero points is short of registers, of which it has 56.
                         self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
-                                         f" -DA_IN_ORDER={order} {function}", "sm_90a")
+                                         f" -DA_IN_ORDER={order} {function}", "sm_90a", 80 if operands is I4 else 64)
 
     def test_products_by_mma(self):
         for kernel, operands in (("grouped_gemm_mma", BF16), ("grouped_gemm_codes", I8), ("grouped_gemm_codes", I4),
