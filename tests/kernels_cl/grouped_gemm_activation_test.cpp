@@ -48,21 +48,21 @@ bool fuses(const DeviceCaps& caps) {
 }
 
 /// Runs every variant that applies the activation here. @return  how many
-int check_variants(const TestDevice& device, const Operands& operands, const GroupedProduct& product,
+int check_variants(const TestDevice& device, Operands& operands, const GroupedProduct& product,
                    const Activation& activation, DType out_dtype, double allowed) {
   const std::vector<double> sums = grouped_gemm_oracle(product).values;
   const std::vector<double> expected = activated(sums, static_cast<std::size_t>(product.n), activation);
   int ran = 0;
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
     const GuardedTensor out(device, out_dtype, {product.rows, activation.gated ? product.n / 2 : product.n});
-    grouped_gemm::Args args = operands.args;
-    args.activation = activation, args.out = out;
-    const grouped_gemm::Config config{variant.name};
-    if (!grouped_gemm::reject(args, config, device.caps()).empty()) continue;
-    EXPECT_TRUE(grouped_gemm::fuses_activation(args, activation, config, device.caps()));
-    grouped_gemm::enqueue(device.stream, args, config);
+    grouped_gemm::Args wanted = operands.args;
+    wanted.activation = activation, wanted.out = out;
+    const auto args = operands.fitting(variant.name, wanted);
+    if (!args) continue;
+    EXPECT_TRUE(grouped_gemm::fuses_activation(*args, activation, {variant.name}, device.caps()));
+    grouped_gemm::enqueue(device.stream, *args, {variant.name});
     EXPECT_LE(relative_error(out.values(), expected), allowed)
-        << variant.name << ", " << args.a.describe() << " x " << name(args.weights.type) << " [" << product.n << ", "
+        << variant.name << ", " << args->a.describe() << " x " << name(args->weights.type) << " [" << product.n << ", "
         << product.k << "] -> " << name(out_dtype) << ", " << name(activation.function);
     ++ran;
   }
@@ -82,7 +82,8 @@ TEST_P(GroupedGemmActivationTest, IsThatOfTheSums) {
                                           {DType::i8, plain}}) {
     const GroupedGemmCase shape{{3, 0, 8, 97}, 256, 70, dtype, dtype, DType::f32, 0, 0, 2};
     const GroupedProduct product = exact_product(shape);
-    ran += check_variants(device(), Operands(device(), shape, product), product, activation, DType::f32, 2e-6);
+    Operands operands(device(), shape, product);
+    ran += check_variants(device(), operands, product, activation, DType::f32, 2e-6);
   }
   EXPECT_EQ(ran > 0, fuses(device().caps()));
 }
@@ -99,14 +100,15 @@ TEST_P(GroupedGemmActivationTest, TakesTheTilesOfTensorCores) {
         for (const DType out : {DType::f32, dtype == DType::i8 ? DType::f16 : dtype}) {
           const GroupedGemmCase shape{rows, n, 144, dtype, dtype, out, 0, 0, 3, true};
           const GroupedProduct product = exact_product(shape);
-          const Operands operands(device(), shape, product);
+          Operands operands(device(), shape, product);
           for (const Activation& activation : {Activation{}, swapped, limited})
             check_variants(device(), operands, product, activation, out, tolerance(out));
         }
     const GroupedGemmCase odd{{5, 130}, 191, 80, dtype, dtype, DType::f32, 0, 0, 2, true};
     const GroupedProduct product = exact_product(odd);
+    Operands operands(device(), odd, product);
     for (const DType out : {DType::f32, DType::bf16})
-      check_variants(device(), Operands(device(), odd, product), product, ungated, out, tolerance(out));
+      check_variants(device(), operands, product, ungated, out, tolerance(out));
   }
 }
 

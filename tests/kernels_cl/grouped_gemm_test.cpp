@@ -35,13 +35,14 @@ TEST_P(GroupedGemmTest, KeepsLaunchesOfTwoQueuesApart) {
     int ran = 0;
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
       SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe());
-      const Operands first(device(), shape, products[0]), second(device(), shape, products[1]);
-      if (!grouped_gemm::reject(first.args, {variant.name}, device().caps()).empty()) continue;
+      Operands first(device(), shape, products[0]), second(device(), shape, products[1]);
+      const auto of_first = first.fitting(variant.name), of_second = second.fitting(variant.name);
+      if (!of_first || !of_second) continue;
       device().stream.finish();
       Stream other(*device().context);
       for (int i = 0; i < 16; ++i) {
-        grouped_gemm::enqueue(device().stream, first.args, {variant.name});
-        grouped_gemm::enqueue(other, second.args, {variant.name});
+        grouped_gemm::enqueue(device().stream, *of_first, {variant.name});
+        grouped_gemm::enqueue(other, *of_second, {variant.name});
       }
       other.finish();
       EXPECT_LE(grouped_gemm_error(shape, products[0], first.out()), 1);
@@ -100,9 +101,10 @@ TEST_P(GroupedGemmTest, SumsInt8Exactly) {
   std::vector<double> expected = grouped_gemm_oracle(product).values;
   expected = rounded(DType::f32, expected);
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-    const Operands operands(device(), shape, product);
-    if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
-    grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+    Operands operands(device(), shape, product);
+    const auto args = operands.fitting(variant.name);
+    if (!args) continue;
+    grouped_gemm::enqueue(device().stream, *args, {variant.name});
     EXPECT_EQ(operands.out(), expected) << variant.name;
   }
 }
@@ -126,9 +128,10 @@ TEST_P(GroupedGemmTest, LeavesRowsWithAnIndexOutOfRangeAlone) {
   const std::size_t bad[] = {0, 4, 8};
   for (const std::size_t row : bad) product.index[row] = row == 4 ? -1 : 10;
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-    const Operands operands(device(), shape, product);
-    if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
-    grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+    Operands operands(device(), shape, product);
+    const auto args = operands.fitting(variant.name);
+    if (!args) continue;
+    grouped_gemm::enqueue(device().stream, *args, {variant.name});
     const std::vector<double> out = operands.out();
     for (std::size_t row = 0; row < 9; ++row)
       EXPECT_EQ(std::isnan(out[row * 65]), row % 4 == 0) << variant.name << ", row " << row;
@@ -143,15 +146,15 @@ TEST_P(GroupedGemmTest, SplitsTheWeightsOverBuffers) {
     const GroupedProduct product = make_product(split, 11);
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
       Operands operands(device(), split, product);
-      if (!grouped_gemm::reject(operands.args, {variant.name}, device().caps()).empty()) continue;
-      const PackedWeights all = operands.args.weights;
+      auto args = operands.fitting(variant.name);
+      if (!args) continue;
+      const PackedWeights all = args->weights;
       const std::uint64_t one = PackedWeights::size_bytes(all.type, 1, all.n, all.k);
       for (const auto& [first, count] : {std::pair{0, 2}, {2, 1}, {3, 2}}) {
-        operands.args.first_expert = first;
-        operands.args.weights = {
-            all.buffer.slice(one * static_cast<unsigned>(first), one * static_cast<unsigned>(count)), all.type, count,
-            all.n, all.k};
-        grouped_gemm::enqueue(device().stream, operands.args, {variant.name});
+        args->first_expert = first;
+        args->weights = {all.buffer.slice(one * static_cast<unsigned>(first), one * static_cast<unsigned>(count)),
+                         all.type, count, all.n, all.k};
+        grouped_gemm::enqueue(device().stream, *args, {variant.name});
       }
       EXPECT_LE(grouped_gemm_error(split, product, operands.out()), 1)
           << variant.name << ", batched by " << rows_per_expert;
@@ -165,16 +168,17 @@ TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
     const GroupedGemmCase many{{103}, 7, 531, dtype, dtype, DType::f32, 0, 0, 1};
     const GroupedProduct product = make_product(many, 13);
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-      const Operands all(device(), many, product);
-      if (!grouped_gemm::reject(all.args, {variant.name}, device().caps()).empty()) continue;
-      if (dtype != DType::f32 && grouped_gemm::select(all.args, {}, device().caps()) != variant.name) continue;
-      grouped_gemm::enqueue(device().stream, all.args, {variant.name});
+      Operands all(device(), many, product);
+      const auto args = all.fitting(variant.name);
+      if (!args) continue;
+      if (dtype != DType::f32 && grouped_gemm::select(*args, {}, device().caps()) != variant.name) continue;
+      grouped_gemm::enqueue(device().stream, *args, {variant.name});
       const std::vector<double> together = all.out();
       for (const std::size_t row : {0, 5, 50, 102}) {
         GroupedProduct single = product;
         single.rows = 1, single.rows_of_expert = {1}, single.index = {product.index[row]};
-        const Operands one(device(), {{1}, 7, 531, dtype, dtype}, single);
-        grouped_gemm::enqueue(device().stream, one.args, {variant.name});
+        Operands one(device(), {{1}, 7, 531, dtype, dtype}, single);
+        grouped_gemm::enqueue(device().stream, one.fitting(variant.name).value(), {variant.name});
         const auto begin = together.begin() + static_cast<std::ptrdiff_t>(row * 7);
         EXPECT_EQ(one.out(), std::vector<double>(begin, begin + 7)) << variant.name << ", row " << row;
       }
