@@ -1,0 +1,227 @@
+// Tensor cores.
+// Source: PTX ISA, register fragments of mma.m16n8k16, mma.m16n8k32, ldmatrix and wgmma, and wgmma's matrix descriptor.
+#include <algorithm>
+#include <bit>
+
+#include "tests/simulated_gpu/instruction_table.hpp"
+#include "tests/simulated_gpu/short_floats.hpp"
+
+namespace simulated_gpu {
+namespace {
+
+template <const moecl::Minifloat& format>
+struct Fp8 {
+  static float decode(std::uint8_t code) {
+    static const auto numbers = [] {
+      std::array<float, 256> all;
+      for (int i = 0; i < 256; ++i) all[i] = format.decode(static_cast<std::uint8_t>(i));
+      return all;
+    }();
+    return numbers[code];
+  }
+};
+struct Int8 {
+  static std::int32_t decode(std::uint8_t code) { return static_cast<std::int8_t>(code); }
+};
+template <class Element>
+using SumOf = decltype(Element::decode(0));
+/// Bytes of an element, and how many k a product of tensor cores takes.
+template <class Element>
+constexpr int size_of = std::is_same_v<Element, Bf16> || std::is_same_v<Element, F16> ? 2 : 1;
+template <class Element>
+constexpr int product_k = 32 / size_of<Element>;
+
+/// Element i of a register.
+template <class Element>
+auto element(std::uint32_t word, int i) {
+  constexpr int bits = 8 * size_of<Element>;
+  return Element::decode(static_cast<std::conditional_t<bits == 16, std::uint16_t, std::uint8_t>>(word >> i * bits));
+}
+
+/// 16 rows of a left operand from the four registers of a warp's lanes.
+template <class Element>
+void rows_of_registers(SumOf<Element> (&rows)[16][product_k<Element>], const std::uint32_t* const (&words)[4]) {
+  constexpr int in_word = 4 / size_of<Element>;
+  for (int lane = 0; lane < warp_lanes; ++lane)
+    for (int part = 0; part < 4; ++part)
+      for (int i = 0; i < in_word; ++i)
+        rows[lane / 4 + part % 2 * 8][lane % 4 * in_word + part / 2 * 4 * in_word + i] =
+            element<Element>(words[part][lane], i);
+}
+
+template <class Element>
+Flow multiply(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  using Sum = SumOf<Element>;
+  constexpr int in_word = 4 / size_of<Element>;
+  const auto& operands = instruction.operands;
+  Sum a[16][product_k<Element>], b[product_k<Element>][8];
+  const std::uint32_t* words[4];
+  for (int i = 0; i < 4; ++i) words[i] = warp.words(operands[1].parts[i]);
+  rows_of_registers<Element>(a, words);
+  for (int part = 0; part < 2; ++part) {
+    const std::uint32_t* const of_lanes = warp.words(operands[2].parts[part]);
+    for (int lane = 0; lane < warp_lanes; ++lane)
+      for (int i = 0; i < in_word; ++i)
+        b[lane % 4 * in_word + part * 4 * in_word + i][lane / 4] = element<Element>(of_lanes[lane], i);
+  }
+  for (int part = 0; part < 4; ++part) {
+    const Lanes<Sum> before = warp.fetch<Sum>(operands[3].parts[part]);
+    Lanes<Sum> after;
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      Sum sum = 0;
+      for (int k = 0; k < product_k<Element>; ++k) sum += a[lane / 4 + part / 2 * 8][k] * b[k][lane % 4 * 2 + part % 2];
+      after[lane] = before[lane] + sum;
+    }
+    warp.store(operands[0].parts[part], after);
+  }
+  return Flow::next;
+}
+
+template <bool is_transposed>
+Flow load_matrices(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  const Operand& from = instruction.operands[1];
+  const Lanes<std::uint64_t> base = warp.fetch<std::uint64_t>(from.parts[0]);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::uint16_t rows[8][8];
+    for (int row = 0; row < 8; ++row)
+      std::memcpy(rows[row], warp.group.shared_at(base[matrix * 8 + row] + from.value, 16), 16);
+    Lanes<std::uint32_t> pairs;
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      const int i = lane / 4, j = lane % 4 * 2;
+      pairs[lane] = is_transposed ? rows[j][i] | static_cast<std::uint32_t>(rows[j + 1][i]) << 16
+                                  : rows[i][j] | static_cast<std::uint32_t>(rows[i][j + 1]) << 16;
+    }
+    warp.store(instruction.operands[0].parts[matrix], pairs);
+  }
+  return Flow::next;
+}
+
+/// A matrix in local memory, in the 128-byte swizzle.
+struct Descriptor {
+  std::uint64_t start, leading, stride;
+
+  explicit Descriptor(std::uint64_t bits)
+      : start((bits & 0x3fff) << 4), leading((bits >> 16 & 0x3fff) << 4), stride((bits >> 32 & 0x3fff) << 4) {
+    if (bits >> 62 != 1 || (bits >> 49 & 7) != 0)
+      throw Fault("wgmma: a descriptor of another swizzle than of 128 bytes from its start");
+  }
+  static std::uint64_t swizzled(std::uint64_t address) { return address ^ (address >> 7 & 7) << 4; }
+  /// 16 bytes of a row from a byte on, rows being lines.
+  std::uint64_t in_rows(int row, int byte) const { return swizzled(start + row / 8 * stride + row % 8 * 128 + byte); }
+  /// 8 numbers from a column on, k being lines.
+  std::uint64_t in_columns(int column, int k) const {
+    return swizzled(start + column / 64 * leading + k / 8 * stride + k % 8 * 128 + column % 64 * 2);
+  }
+};
+/// 16 bytes of an operand.
+template <class Element>
+auto elements_at(Warp& warp, std::uint64_t address) {
+  constexpr int count = 16 / size_of<Element>;
+  std::uint32_t words[4];
+  std::memcpy(words, warp.group.shared_at(address, 16), 16);
+  warp.group.proxies.check(address, warp.number);
+  std::array<SumOf<Element>, count> elements;
+  for (int i = 0; i < count; ++i)
+    elements[i] = element<Element>(words[i * size_of<Element> / 4], i % (4 / size_of<Element>));
+  return elements;
+}
+
+/// The warp's 16 rows of the product of a warp group.
+template <class Element, int columns>
+void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_bits, std::uint64_t b_bits, bool adds) {
+  using Sum = SumOf<Element>;
+  constexpr int depth = product_k<Element>, chunk = 16 / size_of<Element>;
+  const auto& operands = instruction.operands;
+  Sum a[16][depth], b[depth][columns], sums[16][columns] = {};
+  if (operands[1].kind == Operand::Kind::parts) {
+    const std::uint32_t* words[4];
+    for (int i = 0; i < 4; ++i) words[i] = warp.words(operands[1].parts[i]);
+    rows_of_registers<Element>(a, words);
+  } else {
+    const Descriptor at(a_bits);
+    for (int row = 0; row < 16; ++row)
+      for (int k = 0; k < depth; k += chunk)
+        std::ranges::copy(
+            elements_at<Element>(warp, at.in_rows(static_cast<int>(warp.number % 4) * 16 + row, k * size_of<Element>)),
+            a[row] + k);
+  }
+  const Descriptor at(b_bits);
+  const bool is_by_k = size_of<Element> == 2 && operands.back().value == 1;  // the last operand of 16-bit products
+  if (is_by_k) {
+    for (int k = 0; k < depth; ++k)
+      for (int column = 0; column < columns; column += chunk)
+        std::ranges::copy(elements_at<Element>(warp, at.in_columns(column, k)), b[k] + column);
+  } else {
+    for (int column = 0; column < columns; ++column)
+      for (int k = 0; k < depth; k += chunk) {
+        const auto elements = elements_at<Element>(warp, at.in_rows(column, k * size_of<Element>));
+        for (int i = 0; i < chunk; ++i) b[k + i][column] = elements[i];
+      }
+  }
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < depth; ++k)
+      for (int column = 0; column < columns; ++column) sums[row][column] += a[row][k] * b[k][column];
+  for (int i = 0; i < columns / 2; ++i) {
+    std::uint32_t* const of_lanes = warp.words(operands[0].parts[i]);
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      const Sum before = adds ? std::bit_cast<Sum>(of_lanes[lane]) : 0;
+      of_lanes[lane] =
+          std::bit_cast<std::uint32_t>(before + sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2]);
+    }
+  }
+}
+template <class Element, int columns>
+Flow begin_product(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  const auto& operands = instruction.operands;
+  const std::uint64_t a = operands[1].kind == Operand::Kind::parts ? 0 : warp.fetch<std::uint64_t>(operands[1])[0];
+  const std::uint64_t b = warp.fetch<std::uint64_t>(operands[2])[0];
+  const bool adds = (warp.fetch<std::uint32_t>(operands[3])[0] & 1) != 0;
+  if (operands[0].parts.size() != columns / 2) throw Fault("wgmma: a wrong number of sums");
+  warp.products.add(
+      [&warp, &instruction, a, b, adds] { finish_product<Element, columns>(warp, instruction, a, b, adds); });
+  return Flow::next;
+}
+Flow fence_products(Warp& warp, const Instruction&) { return warp.all_are_here() ? Flow::next : Flow::wait; }
+Flow commit_products(Warp& warp, const Instruction&) {
+  if (!warp.all_are_here()) return Flow::wait;
+  warp.products.commit();
+  return Flow::next;
+}
+Flow wait_for_products(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  warp.products.finish_but(static_cast<int>(instruction.operands[0].value));
+  return Flow::next;
+}
+
+template <class Element>
+void add_products(Table& table, const std::string& type) {
+  using Sum = SumOf<Element>;
+  const std::string sum = std::is_same_v<Sum, float> ? ".f32" : ".s32", k = "k" + std::to_string(product_k<Element>);
+  table["mma.sync.aligned.m16n8" + k + ".row.col" + sum + type + type + sum] = multiply<Element>;
+  const auto shape = [&](int columns) {
+    return "wgmma.mma_async.sync.aligned.m64n" + std::to_string(columns) + k + sum + type + type;
+  };
+  table[shape(64)] = begin_product<Element, 64>;
+  table[shape(128)] = begin_product<Element, 128>;
+  table[shape(256)] = begin_product<Element, 256>;
+}
+
+}  // namespace
+
+void add_matrix_products(Table& table) {
+  add_products<Bf16>(table, ".bf16");
+  add_products<F16>(table, ".f16");
+  add_products<Fp8<moecl::fp8_e4m3fn>>(table, ".e4m3");
+  add_products<Fp8<moecl::fp8_e5m2>>(table, ".e5m2");
+  add_products<Int8>(table, ".s8");
+  table["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = load_matrices<false>;
+  table["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"] = load_matrices<true>;
+  table["wgmma.fence.sync.aligned"] = fence_products;
+  table["wgmma.commit_group.sync.aligned"] = commit_products;
+  table["wgmma.wait_group.sync.aligned"] = wait_for_products;
+}
+
+}  // namespace simulated_gpu
