@@ -40,21 +40,28 @@ class QuantizedGemmTest : public OnEveryDevice {
     }
     EXPECT_TRUE(ran > 0 || which == Variants::of_extensions);
   }
-  /// Rows of codes with scales for groups of K.
+  /// Rows of codes with scales for groups of K, in order and gathered.
   void check_rows(const QuantizedCase& kind, DType a, DType a_scale, std::int64_t a_group, std::int64_t k) const {
-    GroupedGemmCase shape{{3, 0, 8}, 67, k};
-    shape.extra_roundings = 3;
+    for (const std::int64_t divisor : {0, 2}) {
+      GroupedGemmCase shape{{3, 0, 8}, 67, k, DType::f32, DType::f32, DType::f32, 0, 0, divisor};
+      shape.extra_roundings = 3;
+      check_rows(kind, shape, a, a_scale, a_group);
+    }
+  }
+  void check_rows(const QuantizedCase& kind, const GroupedGemmCase& shape, DType a, DType a_scale,
+                  std::int64_t a_group) const {
     GroupedProduct product = make_product(shape, 3);
-    const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, k, 5);
-    const QuantizedRows rows(device().stream, a, a_scale, a_group, product.rows, k, 7);
+    const std::int64_t sources = static_cast<std::int64_t>(product.a.size()) / shape.k;
+    const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, shape.k, 5);
+    const QuantizedRows rows(device().stream, a, a_scale, a_group, sources, shape.k, 7);
     product.weights = weights.values, product.a = rows.values;
     check_variants(shape, product, weights.weights, kind.describe() + ", rows of " + name(a), Variants::all, &rows,
                    a_group);
   }
   /// `a`: f32, f16, bf16 or i8.
   void check(const QuantizedCase& kind, const std::vector<std::int64_t>& rows, std::int64_t n, std::int64_t k,
-             DType a = DType::f32, Variants which = Variants::all) const {
-    GroupedGemmCase shape{rows, n, k, a, DType::f32, DType::f32};
+             DType a = DType::f32, Variants which = Variants::all, std::int64_t divisor = 0) const {
+    GroupedGemmCase shape{rows, n, k, a, DType::f32, DType::f32, 0, 0, divisor};
     shape.extra_roundings = 2;
     GroupedProduct product = make_product(shape, 3);
     const QuantizedOnDevice weights(device().stream, kind, product.experts(), n, k, 5);
@@ -102,7 +109,9 @@ TEST_P(QuantizedGemmTest, TakesOddSizesAndManyRows) {
 TEST_P(QuantizedGemmTest, MultipliesShortRowsWithCodes) {
   const auto check_short = [&](const QuantizedCase& kind, const std::vector<std::int64_t>& rows, std::int64_t n,
                                std::int64_t k) {
-    for (const DType a : {DType::f16, DType::bf16}) check(kind, rows, n, k, a, Variants::of_extensions);
+    // In order, as boxes of tensors come, and gathered.
+    check(kind, rows, n, k, DType::f16, Variants::of_extensions);
+    check(kind, rows, n, k, DType::bf16, Variants::of_extensions, 2);
   };
   for (const CodeType type : {CodeType::i8, CodeType::i4, CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1})
     check_short({type, {}}, {3, 0, 8, 70}, 200, 165);

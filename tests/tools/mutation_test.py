@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks kernels on purpose and expects the property tests to notice.
 
-usage: mutation_test.py TESTS LIBRARY SONAME
+usage: mutation_test.py TESTS LIBRARY SONAME SIMULATED_GPU
 
 The kernels' OpenCL C stands in the library as text: a mutant is a copy of the library in which a piece of that text is
 replaced by another of the same length. The drivers compile the mutant as they compile the original.
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 TESTS, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-SONAME = sys.argv[3]
+SONAME, SIMULATED_GPU = sys.argv[3:5]
 # What breaks, the test file that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
 MUTANTS = {
     "tie rule: of equal scores the higher expert id wins":
@@ -62,6 +62,21 @@ if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
         "kernels_cl/grouped_gemm_test.cpp", ("rows + A_TILES + i", "rows + i"))
 
 
+# Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
+SIMULATED = {
+    "groups: a step has the scales of the one before":
+        ("QuantizedGemmTest.MultipliesRowsOfCodes*", ("its_scales = SCALES_OF(step + 1);", "its_scales = SCALES_OF(step);")),
+    "copies: a stage is said to be there before its rows are":
+        ("GroupedGemmTest.GathersRowsByIndex*", ("barrier_arrive_after_copies(full_at);", "barrier_arrive(full_at);")),
+    "copies: a stage is filled again before its products end":
+        ("GroupedGemmTest.TakesTheTiles*", ("WGMMA_WAIT(1);", "WGMMA_WAIT(2);")),
+    "copies: tensor cores may not see what work-items had copied":
+        ("GroupedGemmTest.GathersRowsByIndex*", ("        if (!A_IN_ORDER) PROXY_FENCE;", "")),
+    "grid: a group goes on before the others come":
+        ("FusedMoeTest.TakesEveryNumber*", ("looks < grid->patience && came < groups", "looks < 1 && came < groups")),
+}
+
+
 class MutationTest(unittest.TestCase):
     def mutant(self, pieces):
         library = LIBRARY.read_bytes()
@@ -71,15 +86,27 @@ class MutationTest(unittest.TestCase):
         self.assertEqual(len(library), LIBRARY.stat().st_size)
         return library
 
+    def run_mutant(self, pieces, tests, **environment):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, SONAME).write_bytes(self.mutant(pieces))
+            return subprocess.run([TESTS, tests, "--gtest_brief=1", "--gtest_fail_fast"],
+                                  env={**os.environ, "LD_LIBRARY_PATH": folder, "MOECL_CACHE": "off", "RUSTICL_ENABLE": "",
+                                       **environment},
+                                  capture_output=True, encoding="utf-8", errors="replace", timeout=600)
+
     def test_every_mutant_is_noticed(self):
         for what, (source, *pieces) in MUTANTS.items():
-            with self.subTest(mutant=what), tempfile.TemporaryDirectory() as folder:
-                pathlib.Path(folder, SONAME).write_bytes(self.mutant(pieces))
-                done = subprocess.run([TESTS, f"--source={source}", "--gtest_brief=1", "--gtest_fail_fast"],
-                                      env={**os.environ, "LD_LIBRARY_PATH": folder, "MOECL_CACHE": "off", "RUSTICL_ENABLE": ""},
-                                      capture_output=True, encoding="utf-8", errors="replace", timeout=600)
+            with self.subTest(mutant=what):
+                done = self.run_mutant(pieces, f"--source={source}")
                 self.assertEqual(done.returncode, 1, f"{source} does not notice this mutant\n{done.stdout}{done.stderr}")
                 self.assertIn("[  FAILED  ]", done.stdout)
+
+    def test_every_mutant_for_tensor_cores_is_noticed(self):
+        for what, (tests, *pieces) in SIMULATED.items():
+            with self.subTest(mutant=what):
+                done = self.run_mutant(pieces, f"--gtest_filter=*{tests}", OPENCL_LAYERS=SIMULATED_GPU)
+                self.assertNotEqual(done.returncode, 0, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
+                self.assertRegex(done.stdout + done.stderr, r"\[  FAILED  \]|simulated GPU: [a-z_ ]+:")
 
 
 if __name__ == "__main__":
