@@ -30,9 +30,7 @@ class Parser {
   void parse() {
     for (skip_space(); at_ < text_.size(); skip_space()) {
       const std::string word = directive();
-      if (word == ".version" || word == ".target")
-        skip_line();
-      else if (word == ".address_size")
+      if (word == ".version" || word == ".target" || word == ".address_size")
         skip_line();
       else if (word == ".visible" || word == ".extern" || word == ".weak")
         continue;
