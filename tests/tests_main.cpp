@@ -34,6 +34,8 @@ class KernelCounts : public ::testing::Environment {
 }  // namespace moecl::test
 
 /// usage: moecl_tests [--source=FLOOR/STEM_test.cpp]... [GoogleTest's own options]
+///
+/// Beside sources, --gtest_filter may only leave tests out: --gtest_filter=-*Name*.
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::AddGlobalTestEnvironment(new moecl::test::KernelCounts);
@@ -49,7 +51,14 @@ int main(int argc, char** argv) {
     }
     of_sources += filter;
   }
-  if (!of_sources.empty()) GTEST_FLAG_SET(filter, of_sources);
+  if (!of_sources.empty()) {
+    const std::string left_out = GTEST_FLAG_GET(filter);
+    if (left_out != "*" && left_out.front() != '-') {
+      std::fprintf(stderr, "--gtest_filter=%s: beside --source it begins with '-'\n", left_out.c_str());
+      return 2;
+    }
+    GTEST_FLAG_SET(filter, of_sources + (left_out == "*" ? "" : left_out));
+  }
   std::printf("OpenCL devices under test:\n");
   for (const auto& device : moecl::test::devices())
     std::printf("  %s: %s, driver %s\n", device->label.c_str(), device->caps().name.c_str(),
