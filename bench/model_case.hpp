@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/roof.hpp"
-#include "host/weight_quantizer.hpp"
+#include "host/checkpoint/weight_quantizer.hpp"
 
 namespace moecl::bench {
 

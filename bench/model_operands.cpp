@@ -5,7 +5,7 @@
 
 #include "bench/device_time.hpp"
 #include "bench/product_check.hpp"
-#include "host/weight_upload.hpp"
+#include "host/layer/weight_upload.hpp"
 
 namespace moecl::bench {
 namespace {

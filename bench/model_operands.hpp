@@ -8,7 +8,7 @@
 
 #include "bench/model_case.hpp"
 #include "bench/routing.hpp"
-#include "host/expert_weights.hpp"
+#include "host/layer/expert_weights.hpp"
 #include "tests/cases/device_memory.hpp"
 
 namespace moecl::bench {

@@ -3,7 +3,8 @@
 
 usage: check_layers.py [ROOT]
 
-A file includes only its own floor and the floors below it. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
+A file includes only its own floor and the floors below it. The rooms of `host`, its folders, show each other public
+headers alone, but for SEES. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
 on the floor they stand on and include only the standard library and each other, but for the two named below.
 """
 import pathlib
@@ -11,6 +12,7 @@ import re
 import sys
 
 FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tools": 6, "bench": 6, "tests": 6}
+SEES = {("npu", "c_api")}  # which room of host includes private headers of which: both have C entries
 SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
 FOREIGN = re.compile(r"(CL|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|cblas|cpuid|fcntl|unistd|dlfcn|pthread|poll|spawn)\.h|dnnl\.hpp")
@@ -22,6 +24,11 @@ NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile"}
 
 def floor_of(path):
     return path.parts[0]
+
+
+def room_of(path):
+    """The folder of host that a private file stands in; empty elsewhere."""
+    return path.parts[1] if path.parts[0] == "host" and len(path.parts) > 2 and path.parts[1] != "include" else ""
 
 
 def project_files(root):
@@ -50,6 +57,9 @@ def check_include(path, quote, name, files, public):
         return f"{name} is no file of the project"
     if FLOORS[floor_of(target)] > FLOORS[floor_of(path)]:
         return f"{floor_of(path)} (floor {FLOORS[floor_of(path)]}) includes {target} of {floor_of(target)} (floor {FLOORS[floor_of(target)]})"
+    rooms = room_of(path), room_of(target)
+    if all(rooms) and rooms[0] != rooms[1] and rooms not in SEES:
+        return f"host/{rooms[0]} includes {target} of host/{rooms[1]}"
     return ""
 
 

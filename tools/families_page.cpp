@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "host/model_families.hpp"
-#include "host/released_form.hpp"
+#include "host/checkpoint/model_families.hpp"
+#include "host/checkpoint/released_form.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -169,7 +169,7 @@ std::string families_list() {
 std::string families_page() {
   std::string text =
       "# Model families\n\n"
-      "Written by `moecl families --page` from the table in host/families, which names the sources; a test "
+      "Written by `moecl families --page` from the table in host/checkpoint/families, which names the sources; a test "
       "keeps it so. Names in `code` "
       "are fields of config.json, with the value of an absent one in brackets, and tensors of the checkpoint, after "
       "`model.layers.{layer}.`. Every row has a golden in tests/data/goldens or a reference in "

@@ -6,8 +6,8 @@
 #include <optional>
 #include <variant>
 
-#include "host/c_api.hpp"
-#include "host/c_api_ranks.hpp"
+#include "host/c_api/c_api.hpp"
+#include "host/c_api/ranks.hpp"
 #include "host/npu/describe.hpp"
 #include "host/npu/distribute.hpp"
 #include "host/npu/operator.hpp"

@@ -1,8 +1,8 @@
 // model.safetensors.index.json.
 #include <moecl/error.hpp>
 
-#include "host/json_file.hpp"
-#include "host/shard_index.hpp"
+#include "host/checkpoint/json_file.hpp"
+#include "host/checkpoint/shard_index.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

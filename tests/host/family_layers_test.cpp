@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "host/model_families.hpp"
+#include "host/checkpoint/model_families.hpp"
 #include "tests/host/deepseek_references.hpp"
 #include "tests/host/files.hpp"
 #include "tests/host/layer_run.hpp"

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "host/json_file.hpp"
-#include "host/model_families.hpp"
-#include "host/released_form.hpp"
+#include "host/checkpoint/json_file.hpp"
+#include "host/checkpoint/model_families.hpp"
+#include "host/checkpoint/released_form.hpp"
 #include "tests/host/files.hpp"
 #include "tests/host/host_codes.hpp"
 #include "tests/host/layer_run.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <deque>
 
-#include "host/weight_quantizer.hpp"
+#include "host/checkpoint/weight_quantizer.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 
 namespace moecl::test {

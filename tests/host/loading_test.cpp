@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "host/layer_parts.hpp"
+#include "host/layer/layer_parts.hpp"
 #include "tests/devices.hpp"
 #include "tests/host/files.hpp"
 

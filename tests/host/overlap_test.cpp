@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "host/micro_batch.hpp"
+#include "host/layer/micro_batch.hpp"
 #include "runtime/user_event.hpp"
 #include "tests/host/ranked_model.hpp"
 

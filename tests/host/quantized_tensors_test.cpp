@@ -1,4 +1,4 @@
-#include "host/quantized_tensors.hpp"
+#include "host/checkpoint/quantized_tensors.hpp"
 
 #include <moecl/safetensors.hpp>
 

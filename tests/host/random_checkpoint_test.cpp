@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "host/weight_quantizer.hpp"
+#include "host/checkpoint/weight_quantizer.hpp"
 #include "tests/host/files.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 

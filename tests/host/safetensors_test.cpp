@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "host/safetensors_format.hpp"
+#include "host/checkpoint/safetensors_format.hpp"
 #include "tests/host/files.hpp"
 
 namespace moecl::test {

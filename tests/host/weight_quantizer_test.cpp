@@ -1,4 +1,4 @@
-#include "host/weight_quantizer.hpp"
+#include "host/checkpoint/weight_quantizer.hpp"
 
 #include <moecl/safetensors.hpp>
 

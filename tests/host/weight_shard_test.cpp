@@ -1,4 +1,4 @@
-#include "host/weight_shard.hpp"
+#include "host/layer/weight_shard.hpp"
 
 #include <gmock/gmock.h>
 

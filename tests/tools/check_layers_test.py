@@ -11,6 +11,8 @@ SOUND = {
     "runtime/buffer.cpp": '#include "runtime/check.hpp"\n#include <moecl/buffer.hpp>\n#include <CL/cl.h>\n',
     "runtime/check.hpp": "#include <string>\n",
     "host/include/moecl/layer.hpp": "#include <moecl/buffer.hpp>\n",
+    "host/c_api/calls.hpp": "#include <moecl/layer.hpp>\n",
+    "host/npu/c_api.cpp": '#include "host/c_api/calls.hpp"\n',
     "kernels_cl/lib/rows.clh": "",
     "kernels_cl/gather.cl": '#include "kernels_cl/lib/rows.clh"\n',
 }
@@ -39,6 +41,9 @@ class CheckLayers(unittest.TestCase):
     def test_upward_arrows(self):
         self.assert_found("runtime/bad.cpp", "\n#include <moecl/layer.hpp>\n", ":2: runtime (floor 1) includes host/include/moecl/layer.hpp")
         self.assert_found("runtime/bad.cpp", '#include "kernels_cl/lib/rows.clh"\n', ":1: runtime (floor 1) includes kernels_cl/lib/rows.clh")
+
+    def test_arrows_between_rooms_of_host(self):
+        self.assert_found("host/layer/bad.cpp", '#include "host/c_api/calls.hpp"\n', ":1: host/layer includes host/c_api/calls.hpp of host/c_api")
 
     def test_unknown_headers(self):
         self.assert_found("host/bad.cpp", "#include <moecl/nothing.hpp>\n", ":1: moecl/nothing.hpp is no file")

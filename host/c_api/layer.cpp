@@ -1,0 +1,81 @@
+#include "host/c_api/layer.hpp"
+
+namespace moecl::c_api {
+namespace {
+
+void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+  const moecl_stream& on = required(stream, "stream");
+  moecl_layer& of = required(layer, "layer");
+  require(on.context->handle() == of.context->handle(), "the stream and the layer are of different cl_contexts");
+  of.layer.replace_weights(on.stream, weights);
+}
+
+moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
+                        const MoeLayerOptions& options) {
+  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, options)};
+}
+
+}  // namespace
+}  // namespace moecl::c_api
+
+using namespace moecl;
+using namespace moecl::c_api;
+
+moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32_t layer,
+                              const moecl_layer_options* options, moecl_layer** out_layer) {
+  return guarded([&] {
+    moecl_layer*& out = required(out_layer, "out_layer");
+    const moecl_stream& on = required(stream, "stream");
+    const StoredLayer stored(model_dir, layer);
+    const MoeWeights weights = stored.weights();
+    out = make_layer(on, stored.config.shape, weights, stored.options(read_options(options, "options"), weights));
+  });
+}
+
+moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* desc, const moecl_layer_options* options,
+                                moecl_layer** out_layer) {
+  return guarded([&] {
+    moecl_layer*& out = required(out_layer, "out_layer");
+    const moecl_stream& on = required(stream, "stream");
+    const auto given = read_struct(desc, "desc");
+    const MoeWeights weights = weights_of(given);
+    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights));
+  });
+}
+
+moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir,
+                                int32_t decoder_layer) {
+  return guarded([&] { replace_weights(layer, stream, StoredLayer(model_dir, decoder_layer).weights()); });
+}
+
+moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
+  return guarded([&] { replace_weights(layer, stream, weights_of(read_struct(desc, "desc"))); });
+}
+
+moecl_status moecl_layer_destroy(moecl_layer* layer) {
+  return guarded([&] { delete layer; });
+}
+
+moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* out_info) {
+  return guarded([&] {
+    const MoeLayer& of = required(layer, "layer").layer;
+    const MoeShape& shape = of.shape();
+    moecl_layer_info info{};
+    info.hidden = shape.hidden;
+    info.intermediate = shape.intermediate;
+    info.shared_intermediate = shape.shared_intermediate;
+    info.experts = shape.experts;
+    info.top_k = shape.router.top_k;
+    info.dtype = number_of(of.options().dtype);
+    info.expert_layout = static_cast<std::int32_t>(of.options().layout);
+    info.chunk_tokens = of.report().chunk_tokens;
+    info.weight_bytes = of.report().weight_bytes;
+    write_struct(info, out_info, "out_info");
+  });
+}
+
+moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes) {
+  return guarded([&] {
+    required(out_workspace_bytes, "out_workspace_bytes") = required(layer, "layer").layer.workspace_bytes(tokens);
+  });
+}

@@ -1,0 +1,37 @@
+#pragma once
+// Layers as the C interface describes them.
+#include <moecl/checkpoint.hpp>
+#include <moecl/model_config.hpp>
+
+#include "host/c_api/c_api.hpp"
+
+namespace moecl::c_api {
+
+/// The C++ enumerator of the same number. Errors: invalid_argument  not in [0, last]
+template <class Enum>
+Enum enumerator(std::int32_t value, Enum last, const char* what) {
+  require(value >= 0 && value <= static_cast<std::int32_t>(last), "{}: {} is not in [0, {}]", what, value,
+          static_cast<std::int32_t>(last));
+  return static_cast<Enum>(value);
+}
+
+/// @param weights  of one expert at least, whose type is the default
+MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights);
+MoeShape shape_of(const moecl_layer_desc& desc);
+/// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
+MoeWeights weights_of(const moecl_layer_desc& desc);
+
+/// A layer of a checkpoint; -1: the first that has experts.
+struct StoredLayer {
+  Checkpoint checkpoint;
+  MoeLayerConfig config;
+
+  StoredLayer(const char* model_dir, std::int32_t layer);
+  MoeWeights weights() const;
+  /// Of those experts alone.
+  MoeWeights weights(const std::vector<std::int64_t>& expert_ids) const;
+  /// As `layer_options`, with the activations of the checkpoint's scheme.
+  MoeLayerOptions options(const moecl_layer_options& given, const MoeWeights& weights) const;
+};
+
+}  // namespace moecl::c_api

@@ -1,0 +1,199 @@
+// Layers over ranks behind the C interface.
+#include <moecl/parallel_layer.h>
+#include <moecl/parallel_layer.hpp>
+#include <moecl/select_strategy.hpp>
+
+#include "host/c_api/forward.hpp"
+#include "host/c_api/layer.hpp"
+#include "host/c_api/ranks.hpp"
+
+struct moecl_parallel_layer {
+  std::shared_ptr<moecl::c_api::GroupOfStreams> ranks;
+  moecl::ExpertRank rank;
+  moecl::StrategyChoice strategy;
+  moecl::PlacementPlan placement;
+  moecl::ParallelLayer layer;
+  std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< in the last pass
+};
+
+namespace moecl::c_api {
+namespace {
+
+static_assert(static_cast<int>(StrategyKind::mc2) + 1 == MOECL_STRATEGY_MC2 &&
+              static_cast<int>(StrategyKind::all_gather) + 1 == MOECL_STRATEGY_ALL_GATHER &&
+              static_cast<int>(StrategyKind::all2all_v) + 1 == MOECL_STRATEGY_ALL2ALL_V &&
+              static_cast<int>(StrategyKind::multicast) + 1 == MOECL_STRATEGY_MULTICAST);
+static_assert(static_cast<int>(ExpertSharding::experts) == MOECL_SHARD_EXPERTS &&
+              static_cast<int>(ExpertSharding::intermediate) == MOECL_SHARD_INTERMEDIATE);
+static_assert(static_cast<int>(ExpertPlacement::linear) == MOECL_PLACE_LINEAR &&
+              static_cast<int>(ExpertPlacement::round_robin) == MOECL_PLACE_ROUND_ROBIN);
+static_assert(static_cast<int>(WireFormat::none) == MOECL_WIRE_NONE &&
+              static_cast<int>(WireFormat::int8) == MOECL_WIRE_INT8 &&
+              static_cast<int>(WireFormat::fp8) == MOECL_WIRE_FP8 &&
+              static_cast<int>(WireFormat::mxfp8) == MOECL_WIRE_MXFP8);
+static_assert(static_cast<int>(SharedSharding::replicated) == MOECL_SHARED_REPLICATED &&
+              static_cast<int>(SharedSharding::tokens) == MOECL_SHARED_TOKENS &&
+              static_cast<int>(SharedSharding::intermediate) == MOECL_SHARED_INTERMEDIATE);
+
+/// Everything of the caller's options that every rank decides alike.
+struct Decided {
+  std::int32_t tp;
+  ExpertSharding sharding;
+  std::int32_t ranks_per_node;
+  StrategyChoice strategy;
+  ParallelPlan plan;
+
+  Decided(const moecl_parallel_options& from, const MoeShape& shape, std::int32_t ranks)
+      : tp(or_default(from.tp, 1)),
+        sharding(enumerator(from.expert_sharding, ExpertSharding::intermediate, "parallel.expert_sharding")),
+        ranks_per_node(from.ranks_per_node) {
+    require(from.reserved == 0, "parallel.reserved: {} is not 0", from.reserved);
+    const bool whole = sharding == ExpertSharding::experts;
+    require(whole || from.redundant_experts == 0,
+            "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
+            from.redundant_experts);
+    require(tp >= 1 && ranks % tp == 0, "parallel.tp: {} does not divide {} ranks", tp, ranks);
+    require(from.micro_batch_from_tokens >= 0, "parallel.micro_batch_from_tokens: {} is negative",
+            from.micro_batch_from_tokens);
+    plan.placement = place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts,
+                                    enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement")});
+    plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
+    plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");
+    plan.replace_allreduce = from.replace_allreduce != 0;
+    if (from.micro_batch_from_tokens != 0) plan.micro_batch_from_tokens = from.micro_batch_from_tokens;
+    require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
+            "parallel.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
+    SelectStrategy problem{ranks, plan.replace_allreduce ? 1 : tp, from.max_tokens};
+    problem.sharding = sharding;
+    problem.ranks_per_node = ranks_per_node;
+    if (from.strategy != MOECL_STRATEGY_AUTO) problem.wanted = static_cast<StrategyKind>(from.strategy - 1);
+    strategy = select_strategy(problem);
+    plan.strategy = strategy.kind;
+  }
+};
+
+/// The experts at the places of a rank.
+std::vector<std::int64_t> experts_of(const ExpertRank& rank, const PlacementPlan& placement) {
+  const auto first = placement.logical_of.begin() + rank.first_expert;
+  return {first, first + rank.local_experts};
+}
+
+MoeWeights of_experts(const MoeWeights& all, const std::vector<std::int64_t>& experts) {
+  MoeWeights some = all;
+  some.experts.clear();
+  for (const std::int64_t expert : experts) some.experts.push_back(all.experts[static_cast<std::size_t>(expert)]);
+  return some;
+}
+
+/// @param weights_of  those of the given experts
+template <class Weights>
+moecl_parallel_layer* make_layer(const moecl_communicator& on, const Decided& decided, const MoeShape& shape,
+                                 const MoeLayerOptions& options, Weights weights_of) {
+  const PlacementPlan& placement = decided.plan.placement;
+  const ExpertRank rank(on.communicator, decided.tp, placement.physical(), decided.sharding, decided.ranks_per_node);
+  return new moecl_parallel_layer{
+      on.ranks, rank, decided.strategy, placement,
+      ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options)};
+}
+
+}  // namespace
+}  // namespace moecl::c_api
+
+using namespace moecl;
+using namespace moecl::c_api;
+
+moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
+                                       const moecl_parallel_options* parallel, const moecl_layer_options* options,
+                                       moecl_parallel_layer** out_layer) {
+  return collective(communicator, [&](Communicator& ranks, const Context&) {
+    moecl_parallel_layer*& out = required(out_layer, "out_layer");
+    const StoredLayer stored(model_dir, layer);
+    const MoeShape& shape = stored.config.shape;
+    const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
+    out =
+        make_layer(*communicator, decided, shape, stored.options(read_options(options, "options"), stored.weights({0})),
+                   [&](const std::vector<std::int64_t>& experts) { return stored.weights(experts); });
+  });
+}
+
+moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const moecl_layer_desc* desc,
+                                         const moecl_parallel_options* parallel, const moecl_layer_options* options,
+                                         moecl_parallel_layer** out_layer) {
+  return collective(communicator, [&](Communicator& ranks, const Context&) {
+    moecl_parallel_layer*& out = required(out_layer, "out_layer");
+    const auto given = read_struct(desc, "desc");
+    const MoeWeights all = weights_of(given);
+    const MoeShape shape = shape_of(given);
+    const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
+    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), all),
+                     [&](const std::vector<std::int64_t>& experts) { return of_experts(all, experts); });
+  });
+}
+
+moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer) {
+  return guarded([&] {
+    moecl_parallel_layer& of = required(layer, "layer");
+    const StoredLayer stored(model_dir, decoder_layer);
+    of.layer.replace_weights(stored.weights(experts_of(of.rank, of.placement)));
+  });
+}
+
+moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc) {
+  return guarded([&] {
+    moecl_parallel_layer& of = required(layer, "layer");
+    const MoeWeights all = weights_of(read_struct(desc, "desc"));
+    require(all.experts.size() == static_cast<std::size_t>(of.layer.shape().experts),
+            "weights: {} experts, the layer has {}", all.experts.size(), of.layer.shape().experts);
+    of.layer.replace_weights(of_experts(all, experts_of(of.rank, of.placement)));
+  });
+}
+
+moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer) {
+  return guarded([&] { delete layer; });
+}
+
+moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, moecl_parallel_layer_info* out_info) {
+  return guarded([&] {
+    const moecl_parallel_layer& of = required(layer, "layer");
+    const MoeShape& shape = of.layer.shape();
+    moecl_parallel_layer_info info{};
+    info.hidden = shape.hidden;
+    info.intermediate = shape.intermediate;
+    info.shared_intermediate = shape.shared_intermediate;
+    info.experts = shape.experts;
+    info.top_k = shape.router.top_k;
+    info.dtype = number_of(of.layer.options().dtype);
+    info.strategy = static_cast<std::int32_t>(of.strategy.kind) + 1;
+    info.placement = static_cast<std::int32_t>(of.placement.placement);
+    info.places = of.rank.local_experts;
+    info.first_place = of.rank.first_expert;
+    info.weight_bytes = of.layer.report().weight_bytes;
+    info.workspace_bytes = of.layer.workspace_bytes();
+    info.bytes_received = of.bytes_received;
+    info.bytes_between_nodes = of.bytes_between_nodes;
+    copy_text(of.strategy.reason, info.strategy_reason);
+    copy_text(of.placement.reason, info.placement_reason);
+    write_struct(info, out_info, "out_info");
+  });
+}
+
+moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args) {
+  if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
+  Communicator& ranks = layer->rank.ep;
+  return together(ranks, [&] {
+    const auto given = read_struct(args, "args");
+    require(given.ids.memory == nullptr && given.weights.memory == nullptr,
+            "ids, weights: a layer over ranks routes its tokens itself");
+    require(given.workspace.memory == nullptr && given.workspace_bytes == 0,
+            "workspace: a layer over ranks has one of its own");
+    const auto received = [&](const Communicator& from) {
+      std::uint64_t bytes = 0;
+      for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
+      return bytes;
+    };
+    const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
+    layer->layer.forward(forward_args(*ranks.rank_stream().context, layer->layer, given));
+    layer->bytes_received = received(ranks) - before;
+    layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
+  });
+}

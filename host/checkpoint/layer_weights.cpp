@@ -1,0 +1,116 @@
+#include <moecl/layer_weights.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include "host/checkpoint/layer_tensors.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& names, const NetworkParts& parts) {
+  ExpertMatrices network;
+  if (!names.gate.empty()) network.gate = find.matrix(parts.gate);
+  network.up = find.matrix(parts.up);
+  network.down = find.matrix(parts.down);
+  const auto bias = [&](const TensorPart& part, const std::string& name, HostMatrix& to) {
+    if (!name.empty()) to = find.vector(part.bias(name));
+  };
+  bias(parts.gate, names.gate_bias, network.gate_bias);
+  bias(parts.up, names.up_bias, network.up_bias);
+  bias(parts.down, names.down_bias, network.down_bias);
+  return network;
+}
+
+/// Static scales of the inputs of a network's products; 0 where there are none.
+void find_input_scales(const LayerTensors& find, const NetworkParts& parts, ExpertMatrices& network) {
+  const float up = find.input_scale(parts.up).value_or(0);
+  const float gate = parts.gate.name.empty() ? up : find.input_scale(parts.gate).value_or(0);
+  // One input. Source: vLLM's compressed-tensors loader
+  if (std::abs(gate - up) > 1e-5F)
+    fail(ErrorCode::invalid_data, "{}: input scales of gate and up differ: {} and {}", parts.gate.name, gate, up);
+  network.gate_up_input_scale = gate;
+  network.down_input_scale = find.input_scale(parts.down).value_or(0);
+}
+
+/// All but the routed experts.
+MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
+  const MoeShape& shape = config.shape;
+  const MoeTensorNames& names = config.names;
+  MoeWeights weights;
+  weights.router = find.plain(TensorPart::whole(names.router, shape.experts, shape.hidden));
+  const TensorPart of_experts = TensorPart::whole("", shape.experts, 1);
+  if (shape.router_bias) weights.router_bias = find.vector(of_experts.bias(names.router_bias));
+  if (shape.selection_bias) weights.selection_bias = find.vector(of_experts.bias(names.selection_bias));
+  if (shape.shared_intermediate > 0) {
+    const NetworkParts parts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0);
+    weights.shared = find_network(find, names.shared, parts);
+    find_input_scales(find, parts, weights.shared);
+  }
+  if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
+  return weights;
+}
+
+/// The form of the experts that the checkpoint has; the released one when it has none, for the message.
+const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerConfig& config) {
+  for (const ExpertTensorNames& form : config.names.experts)
+    if (find.has(NetworkParts(form, config.shape.hidden, config.shape.intermediate, config.shape.experts, 0).down))
+      return form;
+  return config.names.experts.front();
+}
+
+/// Of all experts, whichever are wanted: a token is quantized alike wherever its experts are. Source: vLLM, fp8.py
+ExpertMatrices largest_input_scales(const LayerTensors& find, const MoeLayerConfig& config,
+                                    const ExpertTensorNames& form) {
+  ExpertMatrices largest;
+  for (std::int64_t id = 0; id < config.shape.experts; ++id) {
+    ExpertMatrices one;
+    find_input_scales(find, {form, config.shape.hidden, config.shape.intermediate, config.shape.experts, id}, one);
+    largest.gate_up_input_scale = std::max(largest.gate_up_input_scale, one.gate_up_input_scale);
+    largest.down_input_scale = std::max(largest.down_input_scale, one.down_input_scale);
+  }
+  return largest;
+}
+
+/// Experts id_of(0) to id_of(count - 1).
+template <class IdOf>
+MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, std::int64_t count, IdOf id_of) {
+  const LayerTensors find(checkpoint, config);
+  const MoeShape& shape = config.shape;
+  MoeWeights weights = find_common(find, config);
+  const ExpertTensorNames& form = choose_form(find, config);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t id = id_of(i);
+    require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
+    weights.experts.push_back(
+        find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
+  }
+  if (config.expert_scheme().activations.static_scale) {
+    const ExpertMatrices largest = largest_input_scales(find, config, form);
+    for (ExpertMatrices& expert : weights.experts) {
+      expert.gate_up_input_scale = largest.gate_up_input_scale;
+      expert.down_input_scale = largest.down_input_scale;
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config) {
+  return find_weights(checkpoint, config, config.shape.experts, [](std::int64_t i) { return i; });
+}
+
+MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
+                              const std::vector<std::int64_t>& expert_ids) {
+  return find_weights(checkpoint, config, static_cast<std::int64_t>(expert_ids.size()),
+                      [&](std::int64_t i) { return expert_ids[static_cast<std::size_t>(i)]; });
+}
+
+DType stored_dtype(const MoeWeights& weights) {
+  const WeightMatrix& up = weights.experts.front().up;
+  return up.quantized() ? weights.router.dtype : up.plain.dtype;
+}
+
+}  // namespace moecl

@@ -1,0 +1,102 @@
+#include "host/layer/device_quantizer.hpp"
+
+#include <moecl/code_numbers.hpp>
+#include <moecl/context.hpp>
+#include <moecl/pack_codes.hpp>
+#include <moecl/quantize_groups.hpp>
+#include <moecl/row_differences.hpp>
+
+#include <cmath>
+#include <vector>
+
+#include "host/layer/scratch.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+using quantize_groups::ScaleRule;
+
+ScaleRule rule_of(const OperandQuant& to) {
+  return to.scale == ScaleFormat::e8m0   ? ScaleRule::mx_floor
+         : to.scale == ScaleFormat::e4m3 ? ScaleRule::e4m3
+                                         : ScaleRule::ratio;
+}
+bool has_whole_columns(const OperandQuant& to) { return to.group.columns == ScaleGroup::whole; }
+
+/// [rows, columns] at a byte offset of the workspace.
+TensorView tensor_at(BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows, std::int64_t columns) {
+  return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype,
+                    {rows, columns});
+}
+
+}  // namespace
+
+DeviceQuantizer::DeviceQuantizer(StreamView stream, const OperandQuant& to) : stream_(stream), to_(to) {
+  const std::string why = reject(QuantScheme{{}, to});
+  require(to.quantized() && why.empty(), "quantize: {}", to.quantized() ? why : "plain weights");
+  if (to.zero_points || (has_whole_columns(to) && to.group.rows != 1) || to.group.rows == ScaleGroup::whole)
+    fail(ErrorCode::unsupported, "quantize: weights as {} are not made while loading", describe(to));
+}
+
+QuantizationError DeviceQuantizer::difference(TensorView x, TensorView y, TensorView rows) const {
+  row_differences::enqueue(stream_, {x, y, rows});
+  std::vector<float> numbers(static_cast<std::size_t>(rows.elements()));
+  read_blocking(stream_, rows.buffer, numbers.data(), rows.size_bytes());
+  QuantizationError all;
+  for (std::size_t row = 0; row < numbers.size(); row += 4) {
+    if (!std::isfinite(numbers[row])) fail(ErrorCode::invalid_data, "quantize: row {} holds {}", row / 4, numbers[row]);
+    all.add({numbers[row + 1], numbers[row], numbers[row + 3], numbers[row + 2]});
+  }
+  return all;
+}
+
+void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::int64_t expert,
+                           std::int64_t first_column, TensorView column_scale) {
+  const std::int64_t rows = plain.shape[0], width = plain.shape[1];
+  const CodeType type = packed_type(*to_.type);
+  const DType stored = is_integer(type) ? DType::i8 : storage_dtype(type).value_or(DType::u8);
+  const std::int64_t scale_rows = (rows + to_.group.rows - 1) / to_.group.rows, scales = scale_shape(to_, 1, width)[1];
+  WorkspaceLayout layout;
+  const std::uint64_t codes_at = layout.add(static_cast<std::uint64_t>(rows * width)),
+                      values_at = layout.add(f32_bytes(rows, width)), rows_at = layout.add(f32_bytes(rows, 4)),
+                      scale_at = layout.add(f32_bytes(scale_rows, scales));
+  const BufferView memory = memory_.reserve(*stream_.context, layout.total_bytes());
+  const TensorView values = f32_rows(memory, values_at, rows, width), of_rows = f32_rows(memory, rows_at, rows, 4);
+
+  quantize_groups::Args args;
+  args.x = plain;
+  args.format = type;
+  args.group = has_whole_columns(to_) ? 0 : to_.group.columns;
+  args.group_rows = to_.group.rows;
+  args.rule = rule_of(to_);
+  args.q = tensor_at(memory, codes_at, stored, rows, width);
+  args.scale = has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1})
+                                      : tensor_at(memory, scale_at, packed.scale.dtype, scale_rows, scales);
+  if (args.rule == ScaleRule::e4m3) {
+    // One number for the whole matrix, so that the largest scale of a block is the largest of e4m3.
+    const float largest = static_cast<float>(difference(plain, plain, of_rows).largest);
+    if (largest > 0) args.global_scale = 448.0F * 6 / largest;
+    const std::vector<float> inverse(static_cast<std::size_t>(rows), 1 / args.global_scale);
+    write_blocking(stream_, column_scale.buffer, inverse.data(), inverse.size() * sizeof(float));
+  }
+  quantize_groups::enqueue(stream_, args);
+
+  pack_codes::Args pack;
+  pack.source = args.q.buffer;
+  pack.codes.type = type;
+  pack.codes.rows = rows;
+  pack.codes.columns = pack.codes.row_stride = width;
+  pack.packed = packed;
+  pack.expert = expert;
+  pack.first_column = first_column;
+  pack.group_rows = to_.group.rows;
+  if (packed.grouped()) pack.scale = args.scale;
+  pack_codes::enqueue(stream_, pack);
+
+  args.q = values;
+  quantize_groups::enqueue(stream_, args);
+  error_.add(difference(plain, values, of_rows));
+}
+
+}  // namespace moecl

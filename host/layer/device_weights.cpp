@@ -1,0 +1,133 @@
+#include "host/layer/device_weights.hpp"
+
+#include <moecl/bf16.hpp>
+#include <moecl/e8m0.hpp>
+#include <moecl/f16.hpp>
+#include <moecl/fp8.hpp>
+
+#include <cstring>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
+  const std::int64_t element = row * matrix.row_stride + column * matrix.column_stride;
+  const auto* at =
+      static_cast<const unsigned char*>(matrix.data) + static_cast<std::size_t>(element) * size_bytes(matrix.dtype);
+  std::uint16_t half = 0;
+  float value = 0;
+  switch (matrix.dtype) {
+    case DType::f32:
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    case DType::f16:
+      std::memcpy(&half, at, sizeof(half));
+      return f16_to_f32(half);
+    case DType::bf16:
+      std::memcpy(&half, at, sizeof(half));
+      return bf16_to_f32(half);
+    case DType::f8_e4m3:
+      return fp8_e4m3fn.decode(*at);
+    default:
+      return e8m0_to_f32(*at);
+  }
+}
+
+/// What multiplies the sums of each row of a stack.
+std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
+  std::vector<float> scales;
+  for (const WeightMatrix& matrix : stack) {
+    const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? matrix.rows() : matrix.group.rows;
+    for (std::int64_t row = 0; row < matrix.rows(); ++row)
+      scales.push_back(matrix.global_scale *
+                       (groups || !matrix.scale.present() ? 1.0F : value_of(matrix.scale, row / group_rows, 0)));
+  }
+  return scales;
+}
+
+}  // namespace
+
+DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
+                             std::int64_t k, bool biased)
+    : format_(format), codes_(*stream.context, PackedWeights::size_bytes(format.type, experts, n, k)) {
+  weights_ = {codes_.view(), format.type, experts, n, k};
+  const std::int64_t panels = PackedWeights::panels(n);
+  const auto tensor = [&](Buffer& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
+    std::uint64_t size = moecl::size_bytes(dtype);
+    for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
+    memory = Buffer(*stream.context, size);
+    return TensorView(memory.view(), dtype, shape);
+  };
+  if (format.groups > 0) {
+    const auto shape = {experts, panels, format.groups, PackedWeights::panel_columns};
+    weights_.group = format.group;
+    weights_.scale = tensor(scale_, format.scale, shape);
+    if (format.zero) weights_.zero = tensor(zero_, DType::i16, shape);
+    if (format.group == 0) weights_.group_index = tensor(group_index_, DType::i32, {experts, k});
+  }
+  if (format.column_scale) column_scales_ = tensor(column_scale_, DType::f32, {experts, n});
+  if (biased) bias_ = tensor(bias_memory_, DType::f32, {experts, n});
+}
+
+void DeviceWeights::expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const {
+  const WeightFormat format = WeightFormat::of(stacks, plain);
+  require(format_.holds(format), "{}: stored as {}, got {}", what, format_.describe(), format.describe());
+}
+
+void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack) {
+  std::vector<std::vector<std::int32_t>> source_groups(stack.size());
+  if (weights_.group_index.present()) {
+    CommonGroups common(stack);
+    source_groups = std::move(common.sources);
+    for (std::vector<std::int32_t>& groups : source_groups)
+      groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; none reads the others
+    upload.write(common.index.data(), weights_.group_index.rows(expert, 1));
+  }
+  upload.stage_together(stack);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    upload.pack(stack[i], weights_, expert, first, source_groups[i]);
+    first += stack[i].rows();
+  }
+  if (column_scales_.present())
+    upload.write(column_scales(stack, weights_.grouped()).data(), column_scales_.rows(expert, 1));
+}
+
+void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert,
+                         const MatrixStack& stack) {
+  upload.stage_together(stack);
+  std::int64_t first = 0;
+  for (const WeightMatrix& matrix : stack) {
+    TensorView scales;
+    if (column_scales_.present()) {
+      const TensorView all = column_scales_.rows(expert, 1);
+      const auto bytes = static_cast<std::uint64_t>(matrix.rows()) * sizeof(float);
+      scales = TensorView(all.buffer.slice(static_cast<std::uint64_t>(first) * sizeof(float), bytes), DType::f32,
+                          {matrix.rows()});
+    }
+    quantizer.pack(upload.rows_of(matrix.plain), weights_, expert, first, scales);
+    first += matrix.rows();
+  }
+}
+
+void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases) {
+  std::vector<float> values;
+  for (const HostMatrix& bias : biases)
+    for (std::int64_t column = 0; column < bias.columns; ++column) values.push_back(value_of(bias, 0, column));
+  upload.write(values.data(), bias_.rows(expert, 1));
+}
+
+void DeviceWeights::multiply(grouped_gemm::Args& args) const {
+  args.weights = weights_;
+  args.bias = bias_;
+  args.weight_scale = column_scales_;
+}
+
+std::uint64_t DeviceWeights::size_bytes() const noexcept {
+  return codes_.size_bytes() + scale_.size_bytes() + zero_.size_bytes() + group_index_.size_bytes() +
+         column_scale_.size_bytes() + bias_memory_.size_bytes();
+}
+
+}  // namespace moecl

@@ -1,0 +1,122 @@
+#include "host/layer/expert_weights.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+namespace {
+
+/// What is packed side by side, of each expert.
+struct ExpertStacks {
+  std::vector<MatrixStack> gate_up, down;
+
+  explicit ExpertStacks(const std::vector<ExpertMatrices>& experts) {
+    for (const ExpertMatrices& expert : experts) {
+      gate_up.push_back(first_matrices(expert));
+      down.push_back({expert.down});
+    }
+  }
+};
+
+void expect_plain(const std::vector<MatrixStack>& stacks) {
+  for (const MatrixStack& stack : stacks)
+    for (const WeightMatrix& matrix : stack)
+      require(!matrix.quantized(), "quantize: the experts are quantized already ({})", name(matrix.codes.type));
+}
+
+WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, const OperandQuant& quantize,
+                       std::int64_t k) {
+  if (!quantize.quantized()) return WeightFormat::of(stacks, dtype);
+  expect_plain(stacks);
+  return WeightFormat::of(quantize, k);
+}
+
+}  // namespace
+
+std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
+                                            const std::vector<ExpertMatrices>& experts, DType dtype,
+                                            const OperandQuant& quantize) {
+  if (experts.empty()) return {};  // a rank that has none
+  const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
+  const ExpertStacks stacks(experts);
+  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden),
+                     down = format_of(stacks.down, dtype, quantize, inter);
+  const std::uint64_t one = std::max(gate_up.size_bytes(width, hidden), down.size_bytes(hidden, inter));
+  const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
+  if (one > largest)
+    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one,
+         stream.device->caps.name, largest);
+  const auto total = static_cast<std::int64_t>(experts.size());
+  const auto per_segment = static_cast<std::int64_t>(largest / one);
+  std::vector<ExpertSegment> segments;
+  for (std::int64_t first = 0; first < total; first += per_segment) {
+    ExpertSegment& segment = segments.emplace_back();
+    segment.experts = std::min(per_segment, total - first);
+    segment.gate_up = DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present());
+    segment.down = DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present());
+    segment.first_expert = static_cast<std::int32_t>(first);
+  }
+  return segments;
+}
+
+void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
+                    const OperandQuant& quantize) {
+  if (experts.empty()) return;
+  const ExpertStacks stacks(experts);
+  if (quantize.quantized()) {
+    expect_plain(stacks.gate_up);
+    return expect_plain(stacks.down);
+  }
+  segments.front().gate_up.expect(stacks.gate_up, dtype, "experts' gate and up");
+  segments.front().down.expect(stacks.down, dtype, "experts' down");
+}
+
+void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
+                  const std::vector<ExpertMatrices>& experts, DeviceQuantizer* quantizer,
+                  const LoadProgress& progress) {
+  const auto pack = [&](DeviceWeights& to, std::int64_t expert, const MatrixStack& stack) {
+    quantizer == nullptr ? to.pack(upload, expert, stack) : to.pack(upload, *quantizer, expert, stack);
+  };
+  for (ExpertSegment& segment : segments)
+    for (std::int64_t i = 0; i < segment.experts; ++i) {
+      const std::int64_t number = segment.first_expert + i;
+      const ExpertMatrices& expert = experts[static_cast<std::size_t>(number)];
+      pack(segment.gate_up, i, first_matrices(expert));
+      pack(segment.down, i, {expert.down});
+      if (expert.up_bias.present()) segment.gate_up.pack_bias(upload, i, first_biases(expert));
+      if (expert.down_bias.present()) segment.down.pack_bias(upload, i, {expert.down_bias});
+      if (progress) progress(number + 1, static_cast<std::int64_t>(experts.size()));
+    }
+}
+
+BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape& shape) {
+  const std::int64_t count = shape.experts, inter = shape.intermediate, hidden = shape.hidden,
+                     width = shape.activation.input_width(inter);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(count * hidden) * size_bytes(DType::f32);
+  BatchedExpertWeights weights;
+  weights.gate_up_memory = Buffer(*stream.context, static_cast<std::uint64_t>(width) * row_bytes);
+  weights.down_memory = Buffer(*stream.context, static_cast<std::uint64_t>(inter) * row_bytes);
+  weights.gate_up = TensorView(weights.gate_up_memory.view(), DType::f32, {count, width, hidden});
+  weights.down = TensorView(weights.down_memory.view(), DType::f32, {count, hidden, inter});
+  return weights;
+}
+
+void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
+                  const LoadProgress& progress) {
+  const auto [count, hidden, inter] = std::tuple(weights.down.shape[0], weights.down.shape[1], weights.down.shape[2]);
+  const std::int64_t width = weights.gate_up.shape[1];
+  const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * width, hidden});
+  const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ExpertMatrices& expert = experts[static_cast<std::size_t>(i)];
+    if (expert.gate.present()) upload.copy(expert.gate.plain, gate_up_rows.rows(i * width, inter));
+    upload.copy(expert.up.plain, gate_up_rows.rows((i + 1) * width - inter, inter));
+    upload.copy(expert.down.plain, down_rows.rows(i * hidden, hidden));
+    if (progress) progress(i + 1, count);
+  }
+}
+
+}  // namespace moecl

@@ -1,0 +1,172 @@
+#include "host/layer/experts.hpp"
+
+#include <moecl/clblast_gemm.hpp>
+#include <moecl/context.hpp>
+#include <moecl/grouped_gemm.hpp>
+
+#include <algorithm>
+#include <optional>
+
+#include "host/layer/scratch.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+/// [E * rows_per_expert, N] as [E, rows_per_expert, N].
+TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
+  return TensorView(rows.buffer, rows.dtype, {rows.shape[0] / rows_per_expert, rows_per_expert, rows.shape[1]});
+}
+
+}  // namespace
+
+Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
+                 const MoeLayerOptions& options, dense_backend::Backend batched_backend)
+    : shape_(shape), dtype_(options.dtype), quantize_(options.quantize) {
+  if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
+    batched_ = allocate_batched_experts(stream, shape);
+  else
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_);
+  if (experts.empty()) return;
+  const bool codes = !batched_.gate_up.present();
+  input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
+  activated_quant_ = RowQuant(stream, options.activations, experts.front().down_input_scale, codes);
+  if (!segments_.empty() && !activated_quant_.present())
+    activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, stream.device->caps);
+}
+
+void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
+  if (experts.empty()) return;
+  input_quant_.expect(experts.front().gate_up_input_scale);
+  activated_quant_.expect(experts.front().down_input_scale);
+  if (!batched_.gate_up.present()) return expect_experts(segments_, experts, dtype_, quantize_);
+  for (const ExpertMatrices& expert : experts)
+    for (const WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
+      require(!matrix->quantized() && (!matrix->present() || matrix->plain.column_stride == 1),
+              "experts: stored row by row for CLBlast, got {}", matrix->quantized() ? "codes" : "a transposed matrix");
+}
+
+QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
+                                const LoadProgress& progress) {
+  if (experts.empty()) return {};
+  input_quant_.load(upload.stream(), experts.front().gate_up_input_scale);
+  activated_quant_.load(upload.stream(), experts.front().down_input_scale);
+  std::optional<DeviceQuantizer> quantizer;
+  if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
+  if (batched_.gate_up.present())
+    load_experts(upload, batched_, experts, progress);
+  else
+    load_experts(upload, segments_, experts, quantizer ? &*quantizer : nullptr, progress);
+  return quantizer ? quantizer->error() : QuantizationError();
+}
+
+Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
+    : product_rows(workspace.add(f32_bytes(rows, std::max(experts.product_width(), experts.shape_.hidden)))),
+      activated_rows(workspace.add(f32_bytes(rows, experts.shape_.intermediate))),
+      input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
+      activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
+
+grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+                                       const RoutedRows& rows, const ProductRows& a, bool dispatched,
+                                       TensorView out) const {
+  grouped_gemm::Args args;
+  args.a = a.rows;
+  args.a_scale = a.scale;
+  args.a_group = a.group;
+  if (dispatched) {
+    args.a_index = rows.index;
+    args.index_divisor = rows.index_divisor;
+  }
+  (segment.*weights).multiply(args);
+  args.first_expert = segment.first_expert;
+  args.row_ends = rows.row_ends;
+  args.rows_per_expert = rows.rows_per_expert;
+  args.out = out;
+  return args;
+}
+
+bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
+                      DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
+                      TensorView activated) const {
+  if (batched_.gate_up.present()) {
+    // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
+    clblast_gemm::enqueue(
+        stream, {by_expert(a.rows, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
+    return false;
+  }
+  bool fused = false;
+  for (const ExpertSegment& segment : segments_) {
+    grouped_gemm::Args args = product_of(segment, weights, rows, a, dispatched, out);
+    fused = activated.present() && grouped_gemm::fuses_activation(args, shape_.activation, {}, stream.device->caps);
+    if (fused) {
+      args.activation = shape_.activation;
+      args.out = activated;
+    }
+    grouped_gemm::enqueue(stream, args);
+  }
+  return fused;
+}
+
+TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
+  const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, product_width());
+  const TensorView activated =
+      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
+  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+
+  // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
+  const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
+  ProductRows x = rows.x;
+  if (rows.x_scale.present()) {  // codes already
+    x.scale = rows.x_scale;
+    x.group = rows.x_group;
+  } else {
+    x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
+  }
+  if (!product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up, activated)) {
+    gated_activation::Args activation;
+    activation.x = gate_up;
+    activation.row_ends = rows.row_ends;
+    activation.rows_per_expert = rows.rows_per_expert;
+    activation.activation = shape_.activation;
+    activation.out = activated;
+    gated_activation::enqueue(stream, activation);
+  }
+  const ProductRows down_in = activated_quant_.run(stream, activated, valid, layout.activated, workspace);
+  product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down, {});
+  return down;
+}
+
+std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
+                                                   BufferView workspace) const {
+  const bool quantizes = input_quant_.present();
+  if (segments_.size() != 1 || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
+    return std::nullopt;
+  const TensorView activated =
+      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
+  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+  ProductRows x = rows.x, inner = activated;
+  Products both;
+  if (quantizes) {
+    const RowQuant::Step of_tokens = input_quant_.step(rows.x, {}, layout.input, workspace),
+                         of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
+    both.tokens = of_tokens.args, both.activated = of_activated.args;
+    x = of_tokens.rows, inner = of_activated.rows;
+  }
+  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, x, true, activated);
+  both.gate_up.activation = shape_.activation;
+  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, inner, false, down);
+  return both;
+}
+
+std::uint64_t Experts::weight_bytes() const noexcept {
+  std::uint64_t bytes = batched_.gate_up_memory.size_bytes() + batched_.down_memory.size_bytes();
+  for (const ExpertSegment& segment : segments_) bytes += segment.gate_up.size_bytes() + segment.down.size_bytes();
+  return bytes;
+}
+
+std::string Experts::format() const {
+  if (segments_.empty()) return batched_.gate_up.present() ? name(batched_.gate_up.dtype) : "";
+  return joined_formats(segments_.front().gate_up.format(), segments_.front().down.format());
+}
+
+}  // namespace moecl

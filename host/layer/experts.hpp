@@ -1,0 +1,87 @@
+#pragma once
+// The routed experts of one device: gate/up product (of ungated ones: up) -> activation -> down product, over rows that
+// a strategy dispatched.
+#include <moecl/routed_rows.hpp>
+#include <moecl/workspace.hpp>
+
+#include <optional>
+
+#include "host/layer/expert_weights.hpp"
+#include "host/layer/row_quant.hpp"
+
+namespace moecl {
+
+class Experts {
+ public:
+  Experts() = default;
+  /// Memory for such experts.
+  Experts(StreamView stream, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
+          const MoeLayerOptions& options, dense_backend::Backend batched_backend);
+
+  /// Errors: invalid_argument  experts of the same shape that are stored otherwise
+  void expect(const std::vector<ExpertMatrices>& experts) const;
+  /// Writes experts of that form where the old ones are.
+  /// @return  How far MoeLayerOptions::quantize leads from them
+  QuantizationError load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
+                         const LoadProgress& progress);
+
+  /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
+  /// together.
+  struct Layout {
+    /// @param source_rows  N, of the rows that the dispatched ones are read from
+    Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows);
+    std::uint64_t product_rows, activated_rows;
+    RowQuant::Layout input, activated;
+  };
+
+  /// The codes of the tokens that `run` would make first, for a caller who makes them with something else and hands
+  /// them over as `x` and `x_scale` of the rows; none where the product takes no codes.
+  /// @param x  Shape: [N, H], source_rows of the layout
+  std::optional<RowQuant::Step> token_codes(TensorView x, const Layout& layout, BufferView workspace) const {
+    if (!input_quant_.gives_codes()) return std::nullopt;
+    return input_quant_.step(x, {}, layout.input, workspace);
+  }
+
+  /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
+  /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice
+  TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
+
+  /// What `run` enqueues where it is two products and codes of their rows, if any: weights in one segment, and an
+  /// activation that the first can apply.
+  struct Products {
+    grouped_gemm::Args gate_up, down;
+    quantize_groups::Args tokens, activated;  ///< absent where rows are plain
+  };
+  std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
+
+  /// Whether rows that are no codes meet weights of 8 bits or fewer.
+  bool are_weight_only() const noexcept {
+    return !segments_.empty() && bits(segments_.front().down.type()) <= 8 && !input_quant_.gives_codes();
+  }
+  std::uint64_t weight_bytes() const noexcept;
+  /// How the weights are stored, for reports.
+  std::string format() const;
+  std::string activations() const { return input_quant_.description(); }
+  std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
+
+ private:
+  /// @return  whether `activated`, if asked for, was written: the activation of the product, instead of `out`
+  bool product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
+               DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
+               TensorView activated) const;
+
+  grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+                                const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
+
+  std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
+
+  MoeShape shape_;
+  DType dtype_ = DType::f32;
+  OperandQuant quantize_;
+  RowQuant input_quant_, activated_quant_;
+  std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
+  BatchedExpertWeights batched_;
+  DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
+};
+
+}  // namespace moecl

@@ -1,0 +1,42 @@
+#pragma once
+// What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
+#include <moecl/gating_top_k.hpp>
+#include <moecl/moe_layer.hpp>
+
+#include "host/layer/experts.hpp"
+#include "host/layer/shared_experts.hpp"
+
+namespace moecl {
+
+struct LayerParts {
+  const Device* device;
+  MoeShape shape;
+  MoeLayerOptions options;
+  MoeLayerReport report;
+  DenseProduct router;
+  Buffer selection_bias_memory;
+  TensorView selection_bias;
+  Experts experts;
+  SharedExperts shared;
+
+  /// Checks, uploads and repacks `weights`, of which `local_experts` are the routed experts here. Stops the host.
+  /// Errors: as MoeLayer
+  LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
+             const MoeLayerOptions& layer_options, const LoadProgress& progress);
+
+  /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
+  /// host. Errors: invalid_argument  another shape or form, before anything is enqueued
+  void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+
+  /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, E] f32.
+  /// @param finished  optional. Shape: [T]
+  gating_top_k::Args gating(TensorView logits, TensorView finished, TensorView ids, TensorView weights) const {
+    return {logits, selection_bias, ids, weights, {}, finished, -1};
+  }
+
+ private:
+  void load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+  std::int64_t local_experts_;
+};
+
+}  // namespace moecl

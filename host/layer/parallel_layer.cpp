@@ -1,0 +1,162 @@
+#include <moecl/parallel_layer.hpp>
+#include <moecl/trace.hpp>
+
+#include <algorithm>
+
+#include "dispatch/share.hpp"
+#include "host/layer/forward_args.hpp"
+#include "host/layer/micro_batch.hpp"
+#include "host/layer/rank_weights.hpp"
+
+namespace moecl {
+namespace {
+
+/// Exchanges run beside the rank's stream where something can run meanwhile.
+bool exchanges_beside(const ExpertRank& rank, const MoeShape& shape, const ParallelPlan& plan) {
+  return rank.ep.size() > 1 && (shape.shared_intermediate > 0 || plan.micro_batch_from_tokens);
+}
+
+/// The codes that rows travel as.
+OperandQuant codes_of(WireFormat wire) {
+  switch (wire) {
+    case WireFormat::int8:
+      return QuantScheme::int8_w8a8().activations;
+    case WireFormat::fp8:
+      return QuantScheme::fp8_w8a8().activations;
+    case WireFormat::mxfp8:
+      return QuantScheme::mx(CodeType::f8_e4m3);
+    case WireFormat::none:
+      break;
+  }
+  return {};
+}
+
+bool same_codes(const OperandQuant& a, const OperandQuant& b) {
+  return a.type == b.type && a.group == b.group && a.scale == b.scale && a.zero_points == b.zero_points &&
+         a.static_scale == b.static_scale;
+}
+
+void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
+                     const MoeLayerOptions& options) {
+  const PlacementPlan& placement = plan.placement;
+  const bool placed = !placement.logical_of.empty();
+  require(!placed || placement.logical() == shape.experts, "parallel layer: {} experts are placed, the shape has {}",
+          placement.logical(), shape.experts);
+  require(rank.experts == (placed ? placement.physical() : shape.experts),
+          "parallel layer: the rank shards {} experts, the {} has {}", rank.experts, placed ? "placement" : "shape",
+          placed ? placement.physical() : shape.experts);
+  if (options.layout != ExpertLayout::standard)
+    fail(ErrorCode::unsupported, "parallel layer: the batched layout is for one rank");
+  for (const OperandQuant& activations : {options.activations, options.shared_activations})
+    if (activations.quantized() && activations.group == ScaleGroup::per_tensor() && !activations.static_scale)
+      fail(ErrorCode::unsupported,
+           "parallel layer: activations as {} would depend on which rows each rank gets; static scales, or those of "
+           "each "
+           "token, do not",
+           describe(activations));
+  const OperandQuant codes = codes_of(plan.wire);
+  if (codes.quantized() && options.activations.quantized() && !same_codes(codes, options.activations))
+    fail(ErrorCode::unsupported, "parallel layer: rows that travel as {} codes cannot be quantized again, as {}",
+         name(plan.wire), describe(options.activations));
+  require(plan.micro_batch_from_tokens.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens",
+          plan.micro_batch_from_tokens.value_or(0));
+  if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
+    fail(ErrorCode::unsupported,
+         "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
+}
+
+TensorView rows_or_absent(const TensorView& view, Share rows) {
+  return view.present() ? view.rows(rows.begin, rows.count) : view;
+}
+
+ParallelLayer::Forward part_of(const ParallelLayer::Forward& args, Share rows) {
+  using Forward = ParallelLayer::Forward;
+  Forward part = args;
+  for (TensorView Forward::*view : {&Forward::x, &Forward::out, &Forward::finished, &Forward::router_logits,
+                                    &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
+    part.*view = rows_or_absent(args.*view, rows);
+  return part;
+}
+
+}  // namespace
+
+struct ParallelLayer::State {
+  ExpertRank rank;
+  MoeShape shape;
+  ParallelPlan plan;
+  LayerParts parts;  ///< whose shape is that of the rank
+  ExpertPlaces places;
+  std::vector<std::unique_ptr<MicroBatch>> batches;
+
+  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, const MoeWeights& weights,
+        const MoeLayerOptions& options, const LoadProgress& progress)
+      : rank(of),
+        shape(whole),
+        plan(how),
+        parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
+              weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
+        places(of.ep.rank_stream(), how.placement) {
+    const bool beside = exchanges_beside(of, whole, how);
+    for (int batch = 0; batch < (how.micro_batch_from_tokens ? 2 : 1); ++batch)
+      batches.push_back(std::make_unique<MicroBatch>(beside ? of.beside() : of, plan, parts, places));
+  }
+
+  /// The same on every rank.
+  std::int32_t batches_for(std::int64_t tokens) {
+    if (!plan.micro_batch_from_tokens) return 1;
+    std::int64_t most = 0;
+    for (const std::vector<std::int64_t>& theirs : rank.ep.share("micro-batches", {tokens}))
+      most = std::max(most, theirs.front());
+    return most >= *plan.micro_batch_from_tokens ? 2 : 1;
+  }
+
+  /// How many tokens the dp ranks before this one have. Every rank calls it.
+  std::int64_t tokens_before(std::int64_t tokens) const {
+    Communicator dp = plan.replace_allreduce ? rank.with_own_tokens().dp : rank.dp;
+    const auto all = dp.share("tokens before", {tokens});
+    std::int64_t before = 0;
+    for (std::int32_t d = 0; d < dp.rank(); ++d) before += all[static_cast<std::size_t>(d)][0];
+    return before;
+  }
+};
+
+ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
+                             const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress) {
+  expect_possible(rank, plan, shape, options);
+  state_ = std::make_unique<State>(rank, plan, shape, weights, options, progress);
+}
+ParallelLayer::~ParallelLayer() = default;
+ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
+ParallelLayer& ParallelLayer::operator=(ParallelLayer&&) noexcept = default;
+void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgress& progress) {
+  const State& of = *state_;
+  const SharedSharding shared = of.plan.shared_sharding;
+  state_->parts.replace(of.rank.ep.rank_stream(), weights_of_rank(of.rank, shared, of.shape, weights), progress);
+}
+const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
+const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
+const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& batch : state_->batches) bytes += batch->workspace_bytes();
+  return bytes;
+}
+
+void ParallelLayer::forward(const Forward& given) {
+  State& state = *state_;
+  const Trace::Span span(state.rank.ep.rank_stream().trace, "forward");
+  const Forward args = checked_forward(given, state.shape, state.parts.options.dtype);
+  const std::int64_t tokens = args.x.shape[0];
+  const std::int32_t count = state.batches_for(tokens);
+  // One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
+  const std::int64_t before = state.places.depends_on_token() ? state.tokens_before(tokens) : 0;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const Share rows = share_of(tokens, count, i);
+    state.batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), before + rows.begin);
+  }
+  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->run_shared();
+  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->run_experts();
+  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->finish();
+}
+
+}  // namespace moecl

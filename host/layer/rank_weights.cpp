@@ -1,0 +1,52 @@
+#include "host/layer/rank_weights.hpp"
+
+#include "host/layer/weight_shard.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+/// The part of one of `ranks`: whole groups that share a scale, as evenly as they go.
+Share part_of(const char* what, std::int64_t intermediate, const ExpertMatrices& expert, const Communicator& ranks) {
+  const std::int64_t unit = intermediate_unit(expert), units = (intermediate + unit - 1) / unit;
+  require(units >= ranks.size(),
+          "parallel layer: {}: an intermediate size of {} is too small for {} ranks, each with whole units of {} (what "
+          "shares a scale)",
+          what, intermediate, ranks.size(), unit);
+  const Share mine = share_of(units, ranks.size(), ranks.rank());
+  const std::int64_t begin = mine.begin * unit;
+  return {begin, std::min(mine.count * unit, intermediate - begin)};
+}
+
+Share experts_part(const ExpertRank& rank, const MoeShape& shape, const MoeWeights& weights) {
+  if (rank.sharding == ExpertSharding::experts || weights.experts.empty()) return {0, shape.intermediate};
+  return part_of("experts", shape.intermediate, weights.experts.front(), rank.ep);
+}
+
+Share shared_part(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape, const MoeWeights& weights) {
+  if (shared != SharedSharding::intermediate || shape.shared_intermediate == 0) return {0, shape.shared_intermediate};
+  return part_of("shared experts", shape.shared_intermediate, weights.shared, rank.tp);
+}
+
+}  // namespace
+
+MoeShape shape_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape,
+                       const MoeWeights& weights) {
+  MoeShape here = shape;
+  here.intermediate = experts_part(rank, shape, weights).count;
+  here.shared_intermediate = shared_part(rank, shared, shape, weights).count;
+  return here;
+}
+
+MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape,
+                           const MoeWeights& weights) {
+  MoeWeights here = weights;
+  const Share part = experts_part(rank, shape, weights), of_shared = shared_part(rank, shared, shape, weights);
+  if (part.count != shape.intermediate)
+    for (ExpertMatrices& expert : here.experts) expert = intermediate_part(expert, shape.intermediate, part);
+  if (of_shared.count != shape.shared_intermediate)
+    here.shared = intermediate_part(weights.shared, shape.shared_intermediate, of_shared);
+  return here;
+}
+
+}  // namespace moecl

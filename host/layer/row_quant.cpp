@@ -1,0 +1,109 @@
+#include "host/layer/row_quant.hpp"
+
+#include <moecl/code_numbers.hpp>
+#include <moecl/context.hpp>
+
+#include "host/layer/scratch.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+using quantize_groups::ScaleRule;
+
+ScaleRule rule_of(const OperandQuant& how) {
+  if (how.scale == ScaleFormat::e8m0) return ScaleRule::mx_floor;
+  if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
+  if (how.static_scale) return ScaleRule::given;
+  if (how.zero_points) return ScaleRule::range;
+  return how.group.rows == ScaleGroup::whole ? ScaleRule::ratio_over_rows : ScaleRule::ratio;
+}
+bool is_per_row(const OperandQuant& how) { return how.group.rows != ScaleGroup::whole; }
+std::int64_t group_of(const OperandQuant& how) {
+  return how.group.columns == ScaleGroup::whole ? 0 : how.group.columns;
+}
+/// Of the scales of codes.
+DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f32; }
+
+}  // namespace
+
+RowQuant::RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes) : how_(how) {
+  if (!present()) return;
+  if ((how.zero_points && how.type != CodeType::i8) ||
+      (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
+    fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
+  expect(static_scale);
+  codes_ = codes && bits(*how.type) == 8 && !how.zero_points && is_per_row(how) && group_of(how) % 16 == 0;
+  if (rule_of(how) == ScaleRule::given) scale_memory_ = Buffer(*stream.context, sizeof(float));
+}
+
+void RowQuant::expect(float static_scale) const {
+  require(!how_.static_scale || static_scale > 0, "layer: activations as {} need a scale beside the weights",
+          describe(how_));
+}
+
+void RowQuant::load(StreamView stream, float static_scale) {
+  static_scale_ = static_scale;
+  if (present() && rule_of(how_) == ScaleRule::given)
+    write_blocking(stream, scale_memory_.view(), &static_scale, sizeof(float));
+}
+
+RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,
+                         bool may_overwrite)
+    : rows(0), scale(0), overwrite(may_overwrite && !quant.codes_) {
+  if (!quant.present()) return;
+  const auto elements = static_cast<std::uint64_t>(n_rows * width);
+  rows = workspace.add(quant.codes_ ? elements : overwrite ? 0 : elements * size_bytes(DType::f32));
+  scale = workspace.add(quant.codes_ ? static_cast<std::uint64_t>(n_rows * quant.groups(width)) *
+                                           size_bytes(scale_dtype(quant.how_))
+                                     : size_bytes(DType::f32));
+}
+
+RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const {
+  const std::int64_t rows = x.shape[0], width = x.shape[1];
+  const auto at = [&](std::uint64_t offset, DType dtype, std::int64_t columns) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
+    return TensorView(workspace.slice(offset, bytes), dtype, {rows, columns});
+  };
+  Step step;
+  quantize_groups::Args& args = step.args;
+  args.x = x;
+  args.format = *how_.type;
+  args.group = group_of(how_);
+  args.rule = rule_of(how_);
+  args.row_ends = valid.row_ends;
+  args.rows_per_expert = valid.rows_per_expert;
+  ProductRows& out = step.rows;
+  if (codes_) {
+    args.q = at(layout.rows, *storage_dtype(*how_.type), width);
+    args.scale = at(layout.scale, scale_dtype(how_), groups(width));
+    out.scale = args.group == 0 ? TensorView(args.scale.buffer, DType::f32, {rows}) : args.scale;
+    out.group = args.group;
+  } else {
+    args.q = layout.overwrite ? x : at(layout.rows, DType::f32, width);
+    if (!is_per_row(how_)) {
+      const bool given = args.rule == ScaleRule::given;
+      args.scale = {
+          given ? scale_memory_.view() : workspace.slice(layout.scale, size_bytes(DType::f32)), DType::f32, {1}};
+      if (given) args.quotient = quantize_groups::Quotient::reciprocal;
+    }
+    // nvfp4 has one number for all rows beside the scales of its blocks; without one they count by themselves.
+    if (args.rule == ScaleRule::e4m3 && how_.static_scale) args.global_scale = 1 / static_scale_;
+  }
+  out.rows = args.q;
+  return step;
+}
+
+ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
+                          BufferView workspace) const {
+  if (!present()) return x;
+  const Step quantization = step(x, valid, layout, workspace);
+  quantize_groups::enqueue(stream, quantization.args);
+  return quantization.rows;
+}
+
+std::string RowQuant::description() const {
+  return describe(how_) + (present() && !codes_ ? ", as numbers in f32" : "");
+}
+
+}  // namespace moecl

@@ -1,0 +1,75 @@
+#include "host/layer/shared_experts.hpp"
+
+#include "host/layer/scratch.hpp"
+
+namespace moecl {
+SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights,
+                             const MoeLayerOptions& options, dense_backend::Backend backend)
+    : shared_intermediate_(shape.shared_intermediate),
+      hidden_(shape.hidden),
+      activation_(shape.activation),
+      gated_(shape.shared_gate) {
+  if (!present()) return;
+  const ExpertMatrices& shared = weights.shared;
+  const DType dtype = options.dtype;
+  gate_up_ = DenseProduct(stream, first_matrices(shared), shape.shared_bias, dtype, backend);
+  down_ = DenseProduct(stream, {shared.down}, shared.down_bias.present(), dtype, backend);
+  input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
+  activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
+  if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
+}
+
+void SharedExperts::expect(const MoeWeights& weights) const {
+  if (!present()) return;
+  input_quant_.expect(weights.shared.gate_up_input_scale);
+  activated_quant_.expect(weights.shared.down_input_scale);
+  gate_up_.expect(first_matrices(weights.shared), "shared experts' gate and up");
+  down_.expect({weights.shared.down}, "shared experts' down");
+  if (gated_) gate_.expect({weights.shared_gate}, "shared expert gate");
+}
+
+void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
+  if (!present()) return;
+  const ExpertMatrices& shared = weights.shared;
+  const auto biases = [](std::vector<HostMatrix> given) {
+    return given.front().present() ? given : std::vector<HostMatrix>{};
+  };
+  gate_up_.load(upload, first_matrices(shared), biases(first_biases(shared)));
+  down_.load(upload, {shared.down}, biases({shared.down_bias}));
+  input_quant_.load(upload.stream(), shared.gate_up_input_scale);
+  activated_quant_.load(upload.stream(), shared.down_input_scale);
+  if (gated_) gate_.load(upload, {weights.shared_gate}, {});
+}
+
+SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens)
+    : gate_up(workspace.add(f32_bytes(tokens, experts.activation_.input_width(experts.shared_intermediate_)))),
+      activated(workspace.add(f32_bytes(tokens, experts.shared_intermediate_))),
+      output(workspace.add(f32_bytes(experts.present() ? tokens : 0, experts.hidden_))),
+      gate_logits(workspace.add(f32_bytes(experts.gated_ ? tokens : 0, 1))),
+      input(workspace, experts.input_quant_, tokens, experts.hidden_, false),
+      activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
+
+SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const Layout& layout,
+                                         BufferView workspace) const {
+  if (!present()) return {};
+  const std::int64_t tokens = x.shape[0];
+  const TensorView gate_up = f32_rows(workspace, layout.gate_up, tokens, activation_.input_width(shared_intermediate_));
+  const DType dtype = activated_quant_.present() ? DType::f32 : down_.row_dtype(stream.device->caps);
+  const TensorView activated = narrow_rows(workspace, layout.activated, dtype, tokens, shared_intermediate_);
+  Output output;
+  output.rows = f32_rows(workspace, layout.output, tokens, hidden_);
+  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), activation_, gate_up,
+                             activated);
+  down_.enqueue(stream, activated_quant_.run(stream, activated, {}, layout.activated_input, workspace), output.rows);
+  if (gated_) {
+    output.gate_logits = f32_rows(workspace, layout.gate_logits, tokens, 1);
+    gate_.enqueue(stream, x, output.gate_logits);
+  }
+  return output;
+}
+
+std::uint64_t SharedExperts::weight_bytes() const noexcept {
+  return gate_up_.weight_bytes() + down_.weight_bytes() + gate_.weight_bytes();
+}
+
+}  // namespace moecl

@@ -1,0 +1,49 @@
+#pragma once
+// The shared experts: one dense expert that every token passes, optionally under a sigmoid gate.
+#include <moecl/moe_layer.hpp>
+#include <moecl/workspace.hpp>
+
+#include "host/layer/dense_product.hpp"
+#include "host/layer/row_quant.hpp"
+
+namespace moecl {
+
+class SharedExperts {
+ public:
+  SharedExperts() = default;
+  /// Memory for such experts.
+  SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
+                dense_backend::Backend backend);
+
+  /// Errors: invalid_argument  experts of the same shape that are stored otherwise
+  void expect(const MoeWeights& weights) const;
+  /// Writes experts of that form where the old ones are.
+  void load(WeightUpload& upload, const MoeWeights& weights);
+
+  struct Layout {
+    Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens);
+    std::uint64_t gate_up, activated, output, gate_logits;
+    RowQuant::Layout input, activated_input;
+  };
+  struct Output {
+    TensorView rows;         ///< Shape: [T, H] f32
+    TensorView gate_logits;  ///< Shape: [T, 1] f32; absent without a gate
+  };
+  /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
+  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace) const;
+
+  std::string activations() const { return input_quant_.description(); }
+  bool present() const noexcept { return shared_intermediate_ > 0; }
+  std::uint64_t weight_bytes() const noexcept;
+  /// How the weights are stored, for reports; empty where there are none.
+  std::string format() const { return present() ? joined_formats(gate_up_.format(), down_.format()) : ""; }
+
+ private:
+  std::int64_t shared_intermediate_ = 0, hidden_ = 0;
+  Activation activation_;
+  DenseProduct gate_up_, down_, gate_;
+  RowQuant input_quant_, activated_quant_;
+  bool gated_ = false;
+};
+
+}  // namespace moecl

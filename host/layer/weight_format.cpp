@@ -1,0 +1,163 @@
+#include "host/layer/weight_format.hpp"
+
+#include <algorithm>
+
+#include "host/layer/weight_upload.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+bool has_groups(const WeightMatrix& matrix) {
+  return matrix.quantized() &&
+         (matrix.zero.present() || matrix.group_index != nullptr || matrix.group.columns != ScaleGroup::whole);
+}
+
+std::int64_t group_columns(const WeightMatrix& matrix) {
+  return matrix.group.columns == ScaleGroup::whole ? matrix.columns() : matrix.group.columns;
+}
+
+std::int64_t group_of(const WeightMatrix& matrix, std::int64_t k) {
+  return matrix.group_index != nullptr ? matrix.group_index[k] : k / group_columns(matrix);
+}
+
+/// A checkpoint may list groups that are runs of K all the same.
+bool has_runs(const WeightMatrix& matrix) {
+  for (std::int64_t k = 0; matrix.group_index != nullptr && k < matrix.columns(); ++k)
+    if (matrix.group_index[k] != k / group_columns(matrix)) return false;
+  return true;
+}
+
+/// All but the number of groups where an index says them.
+WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
+  WeightFormat format;
+  format.type = matrix.quantized() ? packed_type(matrix.codes.type) : code_type(plain);
+  if (has_groups(matrix)) {
+    format.scale = matrix.scale.dtype;
+    format.zero = matrix.zero.present();
+    if (has_runs(matrix)) {
+      format.group = group_columns(matrix);
+      format.groups = (matrix.columns() + format.group - 1) / format.group;
+    }
+  }
+  return format;
+}
+
+}  // namespace
+
+MatrixStack first_matrices(const ExpertMatrices& network) {
+  return network.gate.present() ? MatrixStack{network.gate, network.up} : MatrixStack{network.up};
+}
+
+std::vector<HostMatrix> first_biases(const ExpertMatrices& network) {
+  return network.gate.present() ? std::vector{network.gate_bias, network.up_bias} : std::vector{network.up_bias};
+}
+
+WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plain) {
+  WeightFormat all = format_of(stacks.front().front(), plain);
+  bool indexed = false;
+  for (const MatrixStack& stack : stacks)
+    for (const WeightMatrix& matrix : stack) {
+      const WeightFormat format = format_of(matrix, plain);
+      require(format.type == all.type && format.scale == all.scale && format.zero == all.zero &&
+                  has_groups(matrix) == has_groups(stacks.front().front()),
+              "weights: expected one format, got {} and {}", all.describe(), format.describe());
+      all.column_scale =
+          all.column_scale || matrix.global_scale != 1 || (matrix.scale.present() && !has_groups(matrix));
+      indexed = indexed || (has_groups(matrix) && (format.group == 0 || format.group != all.group));
+    }
+  if (indexed) {
+    all.group = all.groups = 0;
+    for (const MatrixStack& stack : stacks) all.groups = std::max(all.groups, CommonGroups(stack).count());
+  }
+  return all;
+}
+
+WeightFormat WeightFormat::of(const OperandQuant& quantized, std::int64_t k) {
+  WeightFormat format;
+  format.type = packed_type(*quantized.type);
+  format.column_scale = quantized.scale == ScaleFormat::e4m3 || quantized.group.columns == ScaleGroup::whole;
+  if (quantized.group.columns == ScaleGroup::whole) return format;
+  format.group = quantized.group.columns;
+  format.groups = (k + format.group - 1) / format.group;
+  format.scale = quantized.scale == ScaleFormat::real   ? DType::f32
+                 : quantized.scale == ScaleFormat::e8m0 ? DType::u8
+                                                        : DType::f8_e4m3;
+  return format;
+}
+
+bool WeightFormat::holds(WeightFormat other) const {
+  other.column_scale = other.column_scale || column_scale;
+  return other == *this;
+}
+
+std::uint64_t WeightFormat::size_bytes(std::int64_t n, std::int64_t k) const {
+  const std::int64_t columns = PackedWeights::panels(n) * PackedWeights::panel_columns;
+  std::uint64_t size = PackedWeights::size_bytes(type, 1, n, k) + static_cast<std::uint64_t>(column_scale ? 4 * n : 0);
+  if (groups > 0)
+    size += static_cast<std::uint64_t>(columns * groups) * (moecl::size_bytes(scale) + (zero ? 2 : 0)) +
+            static_cast<std::uint64_t>(group == 0 ? 4 * k : 0);
+  return size;
+}
+
+std::string WeightFormat::describe() const {
+  std::string text = name(type);
+  if (groups > 0)
+    text += fmt::format(", {} scales {}", scale == DType::u8 ? "e8m0" : name(scale),
+                        group > 0 ? fmt::format("of {} columns", group) : fmt::format("of {} groups by index", groups));
+  if (zero) text += ", zero points";
+  if (column_scale) text += ", scales of output channels";
+  return text;
+}
+
+std::string joined_formats(const std::string& gate_up, const std::string& down) {
+  return gate_up == down ? gate_up : gate_up + "; down " + down;
+}
+
+CommonGroups::CommonGroups(const MatrixStack& stack) : sources(stack.size()) {
+  std::map<std::vector<std::int64_t>, std::int32_t> numbers;
+  const auto key = [&](std::int64_t k) {
+    std::vector<std::int64_t> of_each;
+    for (const WeightMatrix& matrix : stack) of_each.push_back(group_of(matrix, k));
+    return of_each;
+  };
+  const std::int64_t columns = stack.front().columns();
+  for (std::int64_t k = 0; k < columns; ++k) numbers.try_emplace(key(k), 0);
+  std::int32_t next = 0;
+  for (auto& [of_each, number] : numbers) {
+    number = next++;
+    for (std::size_t i = 0; i < stack.size(); ++i) sources[i].push_back(static_cast<std::int32_t>(of_each[i]));
+  }
+  for (std::int64_t k = 0; k < columns; ++k) index.push_back(numbers[key(k)]);
+}
+
+void expect_weights(const WeightMatrix& matrix, const char* what, std::int64_t rows, std::int64_t columns) {
+  if (!matrix.quantized()) return expect_matrix(matrix.plain, what, rows, columns);
+  require(matrix.rows() == rows && matrix.columns() == columns, "{}: expected [{}, {}], got [{}, {}] of {}", what, rows,
+          columns, matrix.rows(), matrix.columns(), name(matrix.codes.type));
+  const HostMatrix& scale = matrix.scale;
+  if (!scale.present()) {
+    require(!matrix.zero.present(), "{}: zero points without scales", what);
+    return;
+  }
+  require(is_activation_dtype(scale.dtype) || scale.dtype == DType::f8_e4m3 || scale.dtype == DType::u8,
+          "{}: expected scales of f32, f16, bf16, f8_e4m3 or e8m0 in u8, got {}", what, name(scale.dtype));
+  const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? rows : matrix.group.rows,
+                     group_k = group_columns(matrix);
+  require(group_rows >= 1 && group_k >= 1, "{}: scales of [{}, {}] elements", what, group_rows, group_k);
+  const std::int64_t of_rows = (rows + group_rows - 1) / group_rows, of_columns = (columns + group_k - 1) / group_k;
+  require(scale.rows == of_rows && (matrix.group_index != nullptr ? scale.columns >= 1 : scale.columns == of_columns),
+          "{}: expected scales [{}, {}] of [{}, {}] elements each, got [{}, {}]", what, of_rows, of_columns, group_rows,
+          group_k, scale.rows, scale.columns);
+  if (matrix.zero.present())
+    require(is_integer(matrix.codes.type) && is_integer(matrix.zero.type) && matrix.zero.rows == scale.rows &&
+                matrix.zero.columns == scale.columns,
+            "{}: expected integer zero points [{}, {}] as scales beside integers, got {} [{}, {}] beside {}", what,
+            scale.rows, scale.columns, name(matrix.zero.type), matrix.zero.rows, matrix.zero.columns,
+            name(matrix.codes.type));
+  for (std::int64_t k = 0; matrix.group_index != nullptr && k < columns; ++k)
+    require(matrix.group_index[k] >= 0 && matrix.group_index[k] < scale.columns,
+            "{}: group {} of column {} is not in [0, {})", what, matrix.group_index[k], k, scale.columns);
+}
+
+}  // namespace moecl
