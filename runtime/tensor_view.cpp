@@ -76,4 +76,28 @@ void expect_tensor(const TensorView& view, const char* what, DType dtype, std::i
          view.describe());
 }
 
+void expect_memory(const TensorView& view, const char* what, bool any_order) {
+  if (!view.present()) return;
+  require(view.rank <= TensorView::max_rank, "{}: {} dimensions", what, view.rank);
+  std::uint64_t last = 0;
+  for (int d = 0; d < view.rank; ++d) {
+    require(view.shape[d] >= 0, "{}: negative extent in {}", what, view.describe());
+    if (view.shape[d] == 0) return;
+    std::uint64_t reach = 0;
+    require(view.stride[d] >= 0 &&
+                !__builtin_mul_overflow(static_cast<std::uint64_t>(view.shape[d] - 1),
+                                        static_cast<std::uint64_t>(view.stride[d]), &reach) &&
+                !__builtin_add_overflow(last, reach, &last),
+            "{}: strides of {} overflow", what, view.describe());
+  }
+  const int inner = view.rank - 1;
+  require(any_order || view.stride[inner] == 1 || view.shape[inner] == 1,
+          "{}: the last dimension of {} has stride {}, expected 1", what, view.describe(), view.stride[inner]);
+  const std::uint64_t size = size_bytes(view.dtype);
+  require(view.buffer.handle != nullptr && last < view.buffer.size_bytes / size,
+          "{}: {} needs {} elements, its memory has {} bytes", what, view.describe(), last + 1, view.buffer.size_bytes);
+  require(view.buffer.offset_bytes % size == 0, "{}: byte offset {} is no multiple of {}'s {} bytes", what,
+          view.buffer.offset_bytes, name(view.dtype), size);
+}
+
 }  // namespace moecl

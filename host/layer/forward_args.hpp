@@ -13,8 +13,22 @@ inline TensorView by_token(const TensorView& view) {
   return TensorView(view.buffer, view.dtype, {view.shape[0] * view.shape[1], view.shape[2]});
 }
 
+/// As expect_tensor, and that its memory holds it.
+inline void expect_operand(const TensorView& view, const char* what, DType dtype,
+                           std::initializer_list<std::int64_t> dims) {
+  expect_tensor(view, what, dtype, dims);
+  expect_memory(view, what);
+}
+
+/// [T, K]: operators take expert ids without gaps alone.
+inline void expect_ids(const TensorView& view, const char* what, std::int64_t tokens, std::int32_t top_k) {
+  expect_operand(view, what, DType::i32, {tokens, top_k});
+  require(view.contiguous(), "{}: expected contiguous {}, got rows {} elements apart", what, view.describe(),
+          view.stride[0]);
+}
+
 /// The arguments with x, out and routed_out by token.
-/// Errors: invalid_argument  a tensor that does not fit the layer
+/// Errors: invalid_argument  a tensor that does not fit the layer, or that its memory does not hold
 template <class Forward>
 Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype) {
   Forward checked = args;
@@ -22,28 +36,27 @@ Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype)
   require(checked.x.rank == 2, "x: expected [T, {}] or contiguous [B, S, {}], got {}", shape.hidden, shape.hidden,
           args.x.describe());
   const std::int64_t tokens = checked.x.shape[0];
-  expect_tensor(checked.x, "x", dtype, {tokens, shape.hidden});
+  expect_operand(checked.x, "x", dtype, {tokens, shape.hidden});
   const auto expect_output = [&](TensorView& view, const char* what) {
     require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view.describe());
     require(view.rank == args.x.rank && view.shape == args.x.shape, "{}: expected the shape of x, {}, got {}", what,
             args.x.describe(), view.describe());
     view = by_token(view);
-    expect_tensor(view, what, view.dtype, {tokens, shape.hidden});
+    expect_operand(view, what, view.dtype, {tokens, shape.hidden});
   };
   expect_output(checked.out, "out");
   if (args.routed_out.present()) expect_output(checked.routed_out, "routed_out");
-  const auto expect_optional = [&](const TensorView& view, const char* what, DType type, std::int64_t columns) {
-    if (view.present()) expect_tensor(view, what, type, {tokens, columns});
-  };
-  expect_optional(args.router_logits, "router_logits", DType::f32, shape.experts);
-  expect_optional(args.topk_ids, "topk_ids", DType::i32, shape.router.top_k);
-  expect_optional(args.topk_weights, "topk_weights", DType::f32, shape.router.top_k);
+  if (args.router_logits.present())
+    expect_operand(args.router_logits, "router_logits", DType::f32, {tokens, shape.experts});
+  if (args.topk_ids.present()) expect_ids(args.topk_ids, "topk_ids", tokens, shape.router.top_k);
+  if (args.topk_weights.present())
+    expect_operand(args.topk_weights, "topk_weights", DType::f32, {tokens, shape.router.top_k});
   if (args.finished.present()) {
     require(args.finished.dtype == DType::u8 || args.finished.dtype == DType::boolean,
             "finished: expected u8 or boolean, got {}", args.finished.describe());
-    expect_tensor(args.finished, "finished", args.finished.dtype, {tokens});
+    expect_operand(args.finished, "finished", args.finished.dtype, {tokens});
   }
-  if (args.fault.present()) expect_tensor(args.fault, "fault", DType::i32, {4});
+  if (args.fault.present()) expect_operand(args.fault, "fault", DType::i32, {4});
   return checked;
 }
 

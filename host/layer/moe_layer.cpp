@@ -39,6 +39,12 @@ struct MoeLayer::State : LayerParts {
       problem.rows_per_expert = options.rows_per_expert > 0 ? options.rows_per_expert : tokens;
     return problem;
   }
+  /// The most tokens that one launch may take.
+  std::int64_t fused_tokens() const {
+    if (!options.one_launch) return 0;
+    return experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
+  }
+  ChunkLayout layout(std::int64_t tokens) const;
   void choose_chunk();
   std::string run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
                         const gating_top_k::Args& choice, const expert_sort::Args& sort, Submit submit) const;
@@ -57,7 +63,7 @@ struct ChunkLayout {
   SharedExperts::Layout shared;
   std::uint64_t fused_bytes, fused;
 
-  ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem)
+  ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem, std::int64_t fused_tokens)
       : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
         ids(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
         weights(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
@@ -66,7 +72,9 @@ struct ChunkLayout {
         experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
                 problem.rows()),
         shared(workspace, parts.shared, problem.tokens),
-        fused_bytes(fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps)),
+        fused_bytes(problem.tokens > fused_tokens ? 0
+                                                  : fused_moe::scratch_bytes(problem.tokens, problem.hidden,
+                                                                             problem.experts, {}, parts.device->caps)),
         fused(workspace.add(fused_bytes)) {}
 };
 
@@ -76,10 +84,12 @@ TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64
 
 }  // namespace
 
+ChunkLayout MoeLayer::State::layout(std::int64_t tokens) const { return {*this, problem(tokens), fused_tokens()}; }
+
 /// Bounds the workspace: bytes grow with tokens, in the batched layout with their square until rows_per_expert is
 /// fixed.
 void MoeLayer::State::choose_chunk() {
-  const auto bytes = [&](std::int64_t tokens) { return ChunkLayout(*this, problem(tokens)).workspace.total_bytes(); };
+  const auto bytes = [&](std::int64_t tokens) { return layout(tokens).workspace.total_bytes(); };
   std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
   const std::uint64_t most = std::min(default_workspace_bytes(device->caps), device->caps.max_alloc_bytes);
   if (options.chunk_tokens == 0)
@@ -109,8 +119,10 @@ const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report;
 
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
-  const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
-  return ChunkLayout(*state_, state_->problem(chunk)).workspace.total_bytes();
+  // A rest of a few tokens in one launch may need more than a whole chunk.
+  const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens),
+                     rest = std::min(chunk, state_->fused_tokens());
+  return std::max(state_->layout(chunk).workspace.total_bytes(), state_->layout(rest).workspace.total_bytes());
 }
 
 /// All of it in one launch, and shared experts before it.
@@ -120,9 +132,7 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
                                        Submit submit) const {
   if (!options.one_launch) return "the layer's options forbid one";
   const local_strategy::Problem routing = problem(args.x.shape[0]);
-  const std::int64_t most =
-      experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
-  if (routing.tokens > most) return fmt::format("{} tokens are more than {}", routing.tokens, most);
+  if (routing.tokens > fused_tokens()) return fmt::format("{} tokens are more than {}", routing.tokens, fused_tokens());
   if (args.ids.present()) return "the caller chose the experts";
   if (!router.takes_codes()) return "CLBlast multiplies with the router";
   if (routing.rows_per_expert != 0) return "the layout is batched";
@@ -154,7 +164,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t top_k = shape.router.top_k;
   const local_strategy::Problem routing = problem(tokens);
-  const ChunkLayout layout(*this, routing);
+  const ChunkLayout layout = this->layout(tokens);
   const BufferView workspace = args.workspace;
 
   const bool chosen = args.ids.present();
@@ -204,15 +214,19 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
           "topk_ids and topk_weights are the router's outputs: they cannot be asked for with the caller's own ids");
   require(!args.ids.present() || !args.finished.present(), "finished: the caller's own ids say so themselves, by -1");
   if (args.ids.present()) {
-    expect_tensor(args.ids, "ids", DType::i32, {tokens, shape.router.top_k});
-    expect_tensor(args.weights, "weights", DType::f32, {tokens, shape.router.top_k});
+    expect_ids(args.ids, "ids", tokens, shape.router.top_k);
+    expect_operand(args.weights, "weights", DType::f32, {tokens, shape.router.top_k});
   }
 
   const Trace::Span span(stream.trace, "forward");
   if (tokens == 0) return enqueue_marker(stream, submit);
   std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
-  require(args.workspace.size_bytes >= workspace_bytes(tokens), "workspace: {} tokens need {} bytes, got {}", tokens,
-          workspace_bytes(tokens), args.workspace.size_bytes);
+  const std::uint64_t needed = workspace_bytes(tokens);
+  require(args.workspace.size_bytes >= needed && args.workspace.handle != nullptr,
+          "workspace: {} tokens need {} bytes, got {}", tokens, needed,
+          args.workspace.handle != nullptr ? args.workspace.size_bytes : 0);
+  require(args.workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
+          args.workspace.offset_bytes, sizeof(float));
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);

@@ -20,25 +20,7 @@ void expect_output(const char* name, const TensorView& given, const TensorView& 
           inferred.describe(), given.present() ? given.describe() : "nothing");
 }
 
-void expect_memory(const char* name, const TensorView& view) {
-  if (!view.present()) return;
-  require(view.rank <= TensorView::max_rank, "{}: {} dimensions", name, view.rank);
-  std::uint64_t last = 0;
-  for (int d = 0; d < view.rank; ++d) {
-    require(view.shape[d] >= 0, "{}: negative extent in {}", name, view.describe());
-    if (view.shape[d] == 0) return;
-    std::uint64_t reach = 0;
-    require(view.stride[d] >= 0 &&
-                !__builtin_mul_overflow(static_cast<std::uint64_t>(view.shape[d] - 1),
-                                        static_cast<std::uint64_t>(view.stride[d]), &reach) &&
-                !__builtin_add_overflow(last, reach, &last),
-            "{}: strides of {} overflow", name, view.describe());
-  }
-  require(is_weights(name) || view.stride[view.rank - 1] == 1 || view.shape[view.rank - 1] == 1,
-          "{}: the last dimension of {} has stride {}, expected 1", name, view.describe(), view.stride[view.rank - 1]);
-  require(view.buffer.handle != nullptr && last < view.buffer.size_bytes / size_bytes(view.dtype),
-          "{}: {} needs {} elements, its memory has {} bytes", name, view.describe(), last + 1, view.buffer.size_bytes);
-}
+void expect_operand_memory(const char* name, const TensorView& view) { expect_memory(view, name, is_weights(name)); }
 
 void fill_tail(StreamView stream, const TensorView& output, Tail tail) {
   if (!output.present() || tail == Tail::untouched) return;

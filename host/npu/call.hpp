@@ -11,9 +11,8 @@ namespace moecl::npu {
 
 /// Whose output is not what `infer` says. Errors: invalid_argument
 void expect_output(const char* name, const TensorView& given, const TensorView& inferred);
-/// Errors: invalid_argument  a tensor reaches past the end of its memory, or has gaps in its last dimension and is no
-///         weights: of those a transposed matrix needs no copy
-void expect_memory(const char* name, const TensorView& view);
+/// Errors: as expect_memory; weights may be a transposed matrix, which needs no copy
+void expect_operand_memory(const char* name, const TensorView& view);
 void fill_tail(StreamView stream, const TensorView& output, Tail tail);
 
 template <class Args>
@@ -55,8 +54,8 @@ std::uint64_t measure(const Args& args, const DeviceCaps& caps, Composition<Args
 template <class Args, class Compose>
 void check_call(const DeviceCaps& caps, const Args& args, const Call& how, Compose compose) {
   expect_tensors(args);
-  for_each_input(args, expect_memory);
-  for_each_output(args, expect_memory);
+  for_each_input(args, expect_operand_memory);
+  for_each_output(args, expect_operand_memory);
   if (how.fault.present()) expect_tensor(how.fault, "fault", DType::i32, {4});
   Steps checking(caps, how.validation, how.fault);
   compose(checking, args);

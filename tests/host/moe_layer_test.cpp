@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "tests/devices.hpp"
 #include "tests/host/files.hpp"
@@ -286,6 +287,21 @@ TEST_P(MoeLayerTest, ForwardNeverStopsTheHost) {
   EXPECT_LE(relative_error(out.values(), golden_values(f.golden, "output")), 1e-5);
 }
 
+TEST_P(MoeLayerTest, AWorkspaceServesFewerTokensToo) {
+  for (const ExpertLayout layout : {ExpertLayout::standard, ExpertLayout::batched}) {
+    MoeLayerOptions options;
+    options.dtype = DType::bf16;
+    options.layout = layout;
+    const Fixture f(device(), "mixtral-e8k2", options);
+    std::uint64_t before = 0;
+    for (std::int64_t tokens = 0; tokens < 200; ++tokens) {
+      const std::uint64_t needed = f.layer.workspace_bytes(tokens);
+      EXPECT_GE(needed, before) << tokens << " tokens";
+      before = needed;
+    }
+  }
+}
+
 TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
   const Fixture f(device(), "mixtral-e8k2");
   const GuardedTensor x(device(), DType::f32, {4, f.hidden()}), out(device(), DType::f32, {4, f.hidden()});
@@ -308,6 +324,47 @@ TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
   EXPECT_THAT(refused([&](auto& a) { a.out = narrow; }), testing::HasSubstr("f32[4, 95]"));
   EXPECT_THAT(refused([&](auto& a) { a.ids = ids; }), testing::HasSubstr("both or neither"));
   EXPECT_THAT(refused([&](auto& a) { a.workspace = workspace.view().slice(0, 16); }), testing::HasSubstr("got 16"));
+  EXPECT_THAT(refused([&](auto& a) { a.workspace.handle = nullptr; }), testing::HasSubstr("got 0"));
+  EXPECT_THAT(refused([&](auto& a) { a.workspace.offset_bytes = 2; }), testing::HasSubstr("workspace: byte offset 2"));
+
+  // Each tensor in memory that does not hold it as it says.
+  using Forward = MoeLayer::Forward;
+  const Buffer memory(*device().context, 4 * static_cast<std::uint64_t>(f.hidden()) * 4);
+  const BufferView all = memory.view();
+  const TensorView wide(all, DType::f32, {4, f.hidden()});
+  const std::tuple<const char*, TensorView Forward::*, TensorView> tensors[] = {
+      {"x", &Forward::x, wide},
+      {"out", &Forward::out, wide},
+      {"routed_out", &Forward::routed_out, wide},
+      {"router_logits", &Forward::router_logits, TensorView(all, DType::f32, {4, f.config.shape.experts})},
+      {"topk_ids", &Forward::topk_ids, TensorView(all, DType::i32, {4, 2})},
+      {"topk_weights", &Forward::topk_weights, TensorView(all, DType::f32, {4, 2})},
+      {"finished", &Forward::finished, TensorView(all, DType::u8, {4})},
+      {"fault", &Forward::fault, TensorView(all, DType::i32, {4})}};
+  for (const auto& [name, field, sound] : tensors) {
+    const auto refused_with = [&, field = field, &sound = sound](auto change) {
+      TensorView view = sound;
+      change(view);
+      return refused([&](auto& a) { a.*field = view; });
+    };
+    const std::string of_tensor = std::string(name) + ": ";
+    EXPECT_THAT(refused_with([](auto& v) { v.buffer.handle = nullptr; }), testing::StartsWith(of_tensor));
+    EXPECT_THAT(refused_with([](auto& v) { v.buffer.size_bytes = v.size_bytes() - 1; }),
+                testing::StartsWith(of_tensor));
+    EXPECT_THAT(refused_with([](auto& v) { v.stride[0] = 1 << 20; }), testing::StartsWith(of_tensor));
+    EXPECT_THAT(refused_with([](auto& v) { v.stride[v.rank - 1] = 2; }),
+                testing::HasSubstr(of_tensor + "the last dim"));
+    if (sound.dtype == DType::u8) continue;
+    EXPECT_THAT(refused_with([](auto& v) { v.buffer.offset_bytes = 2; }),
+                testing::HasSubstr(of_tensor + "byte offset 2"));
+  }
+  const TensorView gaps = [&] {
+    TensorView view(memory.view(), DType::i32, {4, 2});
+    view.stride[0] = 3;
+    return view;
+  }();
+  EXPECT_THAT(refused([&](auto& a) { a.topk_ids = gaps; }), testing::HasSubstr("rows 3 elements apart"));
+  EXPECT_THAT(refused([&](auto& a) { a.ids = gaps, a.weights = gaps; }), testing::HasSubstr("rows 3 elements apart"));
   EXPECT_EQ(device().context->counters().kernels_launched, launched);
 }
 
