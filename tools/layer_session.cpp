@@ -144,7 +144,8 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   const ModelConfig& model = checkpoint_.config();
   config_ = model.layer(options.layer.value_or(model.first_moe_layer()));
   const MoeWeights weights = find_layer_weights(checkpoint_, config_);
-  layer_options_.dtype = options.dtype.value_or(stored_dtype(weights));
+  layer_options_ = stored_options(config_, weights);
+  layer_options_.dtype = options.dtype.value_or(layer_options_.dtype);
   const QuantScheme scheme = scheme_named(options.quantize).value_or(config_.expert_scheme());
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);

@@ -134,8 +134,9 @@ MoeWeights StoredLayer::weights(const std::vector<std::int64_t>& expert_ids) con
 MoeLayerOptions StoredLayer::options(const moecl_layer_options& given, const MoeWeights& weights) const {
   MoeLayerOptions options = layer_options(given, weights);
   if (given.plain_activations == 0) {
-    options.activations = config.expert_scheme().activations;
-    if (weights.shared.up.quantized()) options.shared_activations = config.shared_scheme().activations;
+    const MoeLayerOptions stored = stored_options(config, weights);
+    options.activations = stored.activations;
+    options.shared_activations = stored.shared_activations;
   }
   return options;
 }

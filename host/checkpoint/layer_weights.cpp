@@ -109,8 +109,16 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
 }
 
 DType stored_dtype(const MoeWeights& weights) {
-  const WeightMatrix& up = weights.experts.front().up;
-  return up.quantized() ? weights.router.dtype : up.plain.dtype;
+  if (weights.experts.empty() || weights.experts.front().up.quantized()) return weights.router.dtype;
+  return weights.experts.front().up.plain.dtype;
+}
+
+MoeLayerOptions stored_options(const MoeLayerConfig& config, const MoeWeights& weights) {
+  MoeLayerOptions options;
+  options.dtype = stored_dtype(weights);
+  options.activations = config.expert_scheme().activations;
+  if (weights.shared.up.quantized()) options.shared_activations = config.shared_scheme().activations;
+  return options;
 }
 
 }  // namespace moecl

@@ -239,5 +239,24 @@ TEST_F(StaticScalesTest, GateAndUpShareOne) {
   EXPECT_THAT(error.what(), HasSubstr("experts.1.w1.weight: input scales of gate and up differ: 0.625 and 0.63"));
 }
 
+TEST(StoredOptionsTest, AreWhatTheCheckpointSays) {
+  const auto stored = [](const char* name) {
+    const Checkpoint checkpoint = Checkpoint::open(data_path(std::string("goldens/") + name));
+    const MoeLayerConfig config = checkpoint.config().layer(checkpoint.config().first_moe_layer());
+    return stored_options(config, find_layer_weights(checkpoint, config));
+  };
+  EXPECT_EQ(stored("mixtral-odd257-bf16").dtype, DType::bf16);
+  EXPECT_EQ(describe(stored("mixtral-e8k2").activations), describe(OperandQuant()));
+  EXPECT_EQ(describe(stored("qwen3-moe-ct-int8-e8k2").activations), describe(QuantScheme::int8_w8a8().activations));
+  EXPECT_EQ(describe(stored("mixtral-ct-fp8-e4k2").activations), describe(QuantScheme::fp8_w8a8().activations));
+  const OperandQuant blocks{CodeType::f8_e4m3, ScaleGroup::per_group(128)};
+  EXPECT_EQ(describe(stored("deepseek-v3-fp8block-e8k4").activations), describe(blocks));
+}
+
+TEST(StoredOptionsTest, OfARankWithoutExpertsHaveTheRoutersType) {
+  const Checkpoint checkpoint = Checkpoint::open(data_path("goldens/mixtral-e8k2"));
+  EXPECT_EQ(stored_dtype(find_layer_weights(checkpoint, checkpoint.config().layer(0), {})), DType::f32);
+}
+
 }  // namespace
 }  // namespace moecl::test

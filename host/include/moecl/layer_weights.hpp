@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/checkpoint.hpp>
 #include <moecl/model_config.hpp>
+#include <moecl/moe_layer.hpp>
 #include <moecl/moe_weights.hpp>
 
 #include <cstdint>
@@ -12,8 +13,7 @@ namespace moecl {
 /// indices and single scales.
 ///
 /// Every matrix has the shape that the config gives it; it is f32, f16 or bf16 where the quantization_config leaves it
-/// plain, and as that says elsewhere. Files promise no alignment: copy bytes
-/// out of a matrix, do not cast its pointer.
+/// plain, and as that says elsewhere. Files promise no alignment: copy bytes out of a matrix, do not cast its pointer.
 ///
 /// Lifetime: the views die with `checkpoint`.
 /// Errors: invalid_data  a tensor is missing, or its dtype or shape is not what the config says
@@ -30,7 +30,11 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
                               const std::vector<std::int64_t>& expert_ids);
 
 /// How a layer of these weights is best stored where its caller does not say: in the type of the experts' weights, of
-/// quantized ones in that of the router. `moecl run` and the C interface take it.
+/// quantized ones, or none, in that of the router.
 DType stored_dtype(const MoeWeights& weights);
+
+/// The layer as its checkpoint means it: stored_dtype, and activations quantized as quantization_config says, those of
+/// shared experts where these are quantized too. `moecl run` and the C interface begin with it.
+MoeLayerOptions stored_options(const MoeLayerConfig& config, const MoeWeights& weights);
 
 }  // namespace moecl
