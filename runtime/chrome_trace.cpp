@@ -103,6 +103,7 @@ void write_chrome_trace(const std::string& path, std::int64_t origin_ns, const s
     events.complete(span.name, "span", host_pid, span.thread + 1, span.begin_ns, span.end_ns);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const TracedCommand& command = commands[i];
+    if (command.event != nullptr) continue;
     const std::size_t pid = first_device_pid + queues[command.queue].device, tid = command.queue + 1;
     Json args{
         {"variant", command.variant}, {"shape", command.shape}, {"bytes", command.bytes}, {"flops", command.flops}};

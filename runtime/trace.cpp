@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "runtime/check.hpp"
@@ -66,7 +67,7 @@ struct Trace::State {
 
   std::size_t this_thread() { return threads.try_emplace(std::this_thread::get_id(), threads.size()).first->second; }
   std::size_t queue_index(StreamView stream, const std::string& reason);
-  void resolve();
+  std::unique_lock<std::mutex> resolve();
 };
 
 std::size_t Trace::State::queue_index(StreamView stream, const std::string& reason) {
@@ -85,28 +86,38 @@ std::size_t Trace::State::queue_index(StreamView stream, const std::string& reas
   return index;
 }
 
-/// Waits for the commands that have no times yet, and reads them.
-void Trace::State::resolve() {
-  const auto first =
-      std::find_if(commands.begin(), commands.end(), [](const auto& c) { return c.event.handle() != nullptr; });
-  for (auto command = first; command != commands.end(); ++command) {
-    cl_event event = command->event.handle();
+/// Waits for the commands recorded so far, and reads their times. Returns holding the lock, but waits without it: what
+/// a command waits for may have to record first.
+std::unique_lock<std::mutex> Trace::State::resolve() {
+  std::unique_lock lock(mutex);
+  std::set<std::shared_ptr<const Event>> awaited;
+  for (const TracedCommand& command : commands)
+    if (command.event != nullptr) awaited.insert(command.event);
+  lock.unlock();
+  for (const auto& event : awaited) {
+    cl_event handle = event->handle();
     // A failed command is one of the trace's facts, so the status of the wait is not an error here.
-    clWaitForEvents(1, &event);
-    check_cl(
-        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(command->status), &command->status, nullptr),
-        "clGetEventInfo");
-    if (command->completed_ns != nullptr || command->status < 0) continue;
-    command->start_ns = profiling_ns(event, CL_PROFILING_COMMAND_START);
-    command->end_ns = profiling_ns(event, CL_PROFILING_COMMAND_END);
-    std::int64_t& shift = devices[queues[command->queue].device].shift_ns;
-    shift = std::max(shift, command->begin_ns - profiling_ns(event, CL_PROFILING_COMMAND_QUEUED));
+    clWaitForEvents(1, &handle);
+  }
+  lock.lock();
+  // Meanwhile another reader may have read some, `clear` forgotten some, and others been recorded.
+  const auto to_read = [&](const TracedCommand& command) { return awaited.count(command.event) != 0; };
+  for (TracedCommand& command : commands) {
+    if (!to_read(command)) continue;
+    cl_event event = command.event->handle();
+    check_cl(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(command.status), &command.status, nullptr),
+             "clGetEventInfo");
+    if (command.completed_ns != nullptr || command.status < 0) continue;
+    command.start_ns = profiling_ns(event, CL_PROFILING_COMMAND_START);
+    command.end_ns = profiling_ns(event, CL_PROFILING_COMMAND_END);
+    std::int64_t& shift = devices[queues[command.queue].device].shift_ns;
+    shift = std::max(shift, command.begin_ns - profiling_ns(event, CL_PROFILING_COMMAND_QUEUED));
   }
   const std::int64_t now = now_ns();
   std::vector<std::int64_t> last_end_ns(queues.size(), 0);
   for (TracedCommand& command : commands) {
     std::int64_t& last_end = last_end_ns[command.queue];
-    if (command.event.handle() != nullptr) {
+    if (to_read(command)) {
       if (command.completed_ns == nullptr && command.status >= 0) {
         const std::int64_t shift = devices[queues[command.queue].device].shift_ns;
         command.start_ns += shift;
@@ -116,10 +127,11 @@ void Trace::State::resolve() {
         command.start_ns = std::max(command.begin_ns, last_end);
         command.end_ns = std::max(command.start_ns, reported != 0 ? reported : now);
       }
-      command.event = Event();
+      command.event = nullptr;
     }
     last_end = std::max(last_end, command.end_ns);
   }
+  return lock;
 }
 
 Trace::Trace() : state_(std::make_unique<State>()) {}
@@ -133,7 +145,7 @@ std::int64_t Trace::now_ns() noexcept {
 void Trace::command(StreamView stream, const Event& event, WorkInfo info, std::int64_t begin_ns) {
   const std::int64_t enqueued_ns = now_ns();
   check_cl(clRetainEvent(event.handle()), "clRetainEvent");
-  Event retained(event.handle());
+  auto retained = std::make_shared<const Event>(event.handle());
   // Asked for each command: a queue's handle may be that of an older queue which was released.
   const std::string reason = host_times_reason(stream);
   CompletionTime completed = reason.empty() ? nullptr : watch_completion(event.handle());
@@ -153,10 +165,10 @@ Trace::Span::~Span() {
 }
 
 std::vector<WorkSummary> Trace::summary() {
-  const std::lock_guard lock(state_->mutex);
-  state_->resolve();
+  const std::unique_lock lock = state_->resolve();
   std::map<std::pair<std::string, std::string>, WorkSummary> totals;
   for (const TracedCommand& command : state_->commands) {
+    if (command.event != nullptr) continue;  // recorded since
     WorkSummary& row = totals[{command.name, command.variant}];
     row.name = command.name;
     row.variant = command.variant;
@@ -171,8 +183,7 @@ std::vector<WorkSummary> Trace::summary() {
 }
 
 void Trace::write_chrome_json(const std::string& path) {
-  const std::lock_guard lock(state_->mutex);
-  state_->resolve();
+  const std::unique_lock lock = state_->resolve();
   write_chrome_trace(path, state_->origin_ns, state_->devices, state_->queues, state_->commands, state_->spans);
 }
 

@@ -29,7 +29,7 @@ struct TracedCommand {
   WorkKind kind;
   std::size_t queue, thread;
   std::int64_t begin_ns, enqueued_ns;  ///< the host's enqueue call
-  Event event;                         ///< empty once the times below are read
+  std::shared_ptr<const Event> event;  ///< null once the times below are read
   std::shared_ptr<std::atomic<std::int64_t>>
       completed_ns;  ///< set by the driver's callback where event times are unusable
   std::int64_t start_ns = 0, end_ns = 0;
@@ -42,7 +42,7 @@ struct TracedSpan {
   std::int64_t begin_ns, end_ns;
 };
 
-/// Errors: io_error
+/// Leaves out commands whose times are not read. Errors: io_error
 void write_chrome_trace(const std::string& path, std::int64_t origin_ns, const std::vector<TracedDevice>& devices,
                         const std::vector<TracedQueue>& queues, const std::vector<TracedCommand>& commands,
                         const std::vector<TracedSpan>& spans);

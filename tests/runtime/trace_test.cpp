@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <thread>
 
@@ -222,6 +223,31 @@ TEST_P(TraceTest, ShowsAFailedCommand) {
   const Parsed trace = written();
   ASSERT_EQ(trace.of("kernel").size(), 1u);
   EXPECT_THAT(trace.of("kernel")[0].args.at("failed").get<std::string>(), HasSubstr("CL_"));
+  clReleaseEvent(gate);
+}
+
+/// As a staged copy does: what the recorded command waits for comes after a span of another thread.
+TEST_P(TraceTest, RecordsWhileReadersWait) {
+  const Stream stream(*context_);
+  cl_int status = CL_SUCCESS;
+  const cl_event gate = clCreateUserEvent(context_->handle(), &status);
+  ASSERT_EQ(status, CL_SUCCESS);
+  count(stream, "", {{&gate, 1}, nullptr});
+  stream.view().flush();
+  std::atomic<int> reading{0};
+  std::array<double, 2> total_us{};
+  std::vector<std::thread> readers;
+  for (double& total : total_us)
+    readers.emplace_back([&] {
+      ++reading;
+      for (const WorkSummary& row : context_->trace()->summary()) total += row.total_us;
+    });
+  while (reading != 2) std::this_thread::yield();
+  for (int i = 0; i < 20000; ++i) const Trace::Span span(context_->trace(), "before the gate opens");
+  clSetUserEventStatus(gate, CL_COMPLETE);
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_GT(total_us[0], 0);
+  EXPECT_EQ(total_us[0], total_us[1]);
   clReleaseEvent(gate);
 }
 
