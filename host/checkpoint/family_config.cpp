@@ -212,6 +212,10 @@ void expect_sound(const MoeShape& shape, const std::string& origin) {
   if (router.top_k > kept * (experts / groups))
     fail(ErrorCode::invalid_data, "{}: {} experts per token, {} kept groups of {} have fewer", origin, router.top_k,
          kept, experts / groups);
+  if (router.weight_on_input && router.top_k > 1)
+    fail(ErrorCode::unsupported,
+         "{}: {} experts per token: weights multiply the experts' input, of which a token has one", origin,
+         router.top_k);
   if (groups > 1 && router.group_score == GroupScore::sum_of_top_2 && experts / groups < 2)
     fail(ErrorCode::invalid_data, "{}: groups of 1 expert have no sum of two scores", origin);
   const auto expect = [&](const char* what, float value, bool sound, const char* range) {

@@ -228,6 +228,9 @@ TEST(ModelConfigTest, LayersWithExpertsAreSaidInManyWays) {
   EXPECT_EQ(sparse_layers(parse(with(with(llama4, "interleave_moe_layer_step", 2), "moe_layers", {4, 0}))),
             (Layers{0, 4}));
   EXPECT_EQ(sparse_layers(parse(with(llama4, "moe_layers", json::array()))), (Layers{}));
+  const Error two = error_of([&] { parse(with(llama4, "num_experts_per_tok", 2)); });
+  EXPECT_EQ(two.code(), ErrorCode::unsupported);
+  EXPECT_THAT(two.what(), HasSubstr("here/config.json: 2 experts per token"));
   const json jamba = {{"model_type", "jamba"}, {"hidden_size", 64},      {"num_hidden_layers", 8},
                       {"num_experts", 4},      {"intermediate_size", 8}, {"num_experts_per_tok", 2}};
   EXPECT_EQ(sparse_layers(parse(jamba)), (Layers{1, 3, 5, 7}));
