@@ -79,7 +79,7 @@ struct ModelFamily {
   const char* router_name = "mlp.gate.weight";
   const char* router_bias_name = nullptr;
   const char* selection_bias_name = "mlp.gate.e_score_correction_bias";
-  std::array<NetworkNames, 2> expert_names{};  ///< the released form, then another one that checkpoints may have
+  std::array<NetworkNames, 3> expert_names{};  ///< the released form, then others that checkpoints may have
   NetworkNames shared_names{};
   const char* shared_gate_name = nullptr;
 };

@@ -51,7 +51,7 @@ inline constexpr ModelFamily qwen3_vl_moe = [] {
   ModelFamily family = qwen3_moe;
   family.model_types = {"qwen3_vl_moe_text"};
   family.renormalise = {{}, true};
-  family.expert_names = {{{stacked.name, stacked.matrices, true}, one_by_one}};
+  family.expert_names = {{{stacked.name, stacked.matrices, true}, stacked, one_by_one}};
   return family;
 }();
 
