@@ -182,6 +182,15 @@ SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& 
   return sparse;
 }
 
+/// The number of layers that a family's types of layers tell; else 0.
+std::int64_t typed_layers(const std::string& model_type, const ConfigFields& fields) {
+  const ModelFamily* family = find_family(model_type);
+  if (family == nullptr || !family->layers_by_type) return 0;
+  for (const char* name : family->sparse_layers_fields)
+    if (const std::optional<std::int64_t> layers = fields.length(name); layers) return *layers;
+  return 0;
+}
+
 QuantizationConfig find_quantization(const nlohmann::json& config, const std::string& origin) {
   const nlohmann::json* quantization = find_member(config, "quantization_config");
   if (quantization == nullptr) return {};
@@ -255,7 +264,7 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   const ConfigFields whole(config, origin), fields = text.fields(origin);
   ModelConfig result;
   result.family = fields.text({{"model_type"}, ""});
-  const std::int64_t layers = fields.integer({layers_field.names, 0});
+  const std::int64_t layers = fields.integer({layers_field.names, typed_layers(result.family, fields)});
   if (layers < 0 || layers > max_layers)
     fail(ErrorCode::invalid_data, "{}: {} layers, not from 1 to {}", origin, layers, max_layers);
   result.num_layers = static_cast<int>(layers);
@@ -311,7 +320,7 @@ ModelConfig read_family_config(const nlohmann::json& config, const std::string& 
     fail(ErrorCode::unsupported, "{}: \"{}\" asks for what no layer here computes", fields.origin(),
          family.unknown_field);
   ModelConfig result = read_common_config(config, origin);
-  fields.size(layers_field);
+  if (result.num_layers == 0) fields.size(layers_field);  // says what is wrong
   result.sparse = parse_sparse_layers(family, fields, result.num_layers);
 
   const auto layer = [&](int number) {

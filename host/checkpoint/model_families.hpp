@@ -72,7 +72,8 @@ struct ModelFamily {
   /// Of those with experts, which then say it all; see ConfigFields::layers.
   std::array<const char*, 2> sparse_layers_fields{};
   std::array<const char*, 2> sparse_layer_types{"sparse"};  ///< what lists of types and patterns call them
-  const char* unknown_field = nullptr;                      ///< config.json asks by it for what no layer here computes
+  bool layers_by_type = false;  ///< without a number of layers it is that of the types in `sparse_layers_fields`
+  const char* unknown_field = nullptr;  ///< config.json asks by it for what no layer here computes
 
   /// Tensor names; `prefix` stands before all others, "{layer}" for the layer's number.
   const char* prefix = "model.layers.{layer}.";

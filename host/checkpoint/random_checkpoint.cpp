@@ -55,7 +55,12 @@ nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, i
   replace(layers_field, num_layers);
   text.erase("dtype");
   text["torch_dtype"] = config_name(checkpoint.dtype);
-  if (checkpoint.experts > 0) replace(find_family(text["model_type"].get<std::string>())->experts, checkpoint.experts);
+  const ModelFamily* family = find_family(text.value("model_type", ""));
+  if (checkpoint.experts > 0) replace(family->experts, checkpoint.experts);
+  if (family != nullptr && family->layers_by_type)
+    for (const char* name : family->sparse_layers_fields)
+      if (text.contains(name) && text[name].is_string())  // a letter for each layer
+        text[name] = text[name].get<std::string>().substr(0, static_cast<std::size_t>(num_layers));
   return config;
 }
 

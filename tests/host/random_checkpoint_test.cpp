@@ -171,6 +171,16 @@ TEST(RandomCheckpointTest, ATensorDependsOnSeedAndNameAlone) {
   EXPECT_EQ(weights_of(slice).selection_bias.dtype, DType::f32);
 }
 
+TEST(RandomCheckpointTest, ATextOfLayersEndsWithTheLastThatIsWritten) {
+  const TempDir dir;
+  write_random_checkpoint(dir.file("model"),
+                          {R"({"model_type": "nemotron_h", "hidden_size": 32, "hybrid_override_pattern": "ME*E",
+                               "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+                               "moe_shared_expert_intermediate_size": 8})",
+                           1, 0, DType::f32});
+  EXPECT_EQ(Checkpoint::open(dir.file("model")).config().num_layers, 2);
+}
+
 TEST(RandomCheckpointTest, ShardsWhenOneFileWouldBeTooLarge) {
   const TempDir dir;
   RandomCheckpoint checkpoint{small("qwen2-57b-a14b", 64), 2, 8, DType::bf16};

@@ -109,6 +109,7 @@ inline constexpr ModelFamily nemotron_h = [] {
   family.first_sparse_layer = {{}, 0};
   family.sparse_layers_fields = {"layers_block_type", "hybrid_override_pattern"};
   family.sparse_layer_types = {"moe", "E"};
+  family.layers_by_type = true;
   family.unknown_field = "moe_latent_size";
   family.prefix = "backbone.layers.{layer}.mixer.";
   family.router_name = "gate.weight";
