@@ -80,6 +80,7 @@ struct ModelFamily {
   const char* router_name = "mlp.gate.weight";
   const char* router_bias_name = nullptr;
   const char* selection_bias_name = "mlp.gate.e_score_correction_bias";
+  bool selection_bias_row = false;             ///< transformers demands [1, E]
   std::array<NetworkNames, 3> expert_names{};  ///< the released form, then others that checkpoints may have
   NetworkNames shared_names{};
   const char* shared_gate_name = nullptr;

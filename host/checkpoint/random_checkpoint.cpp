@@ -74,7 +74,11 @@ class TensorList {
     const MoeTensorNames& names = layer.names;
     add(names.router, dtype_, {shape.experts, shape.hidden});
     if (shape.router_bias) add(names.router_bias, dtype_, {shape.experts});
-    if (shape.selection_bias) add(names.selection_bias, DType::f32, {shape.experts});
+    const ModelFamily* family = find_family(layer.family);
+    const bool row = family != nullptr && family->selection_bias_row;
+    if (shape.selection_bias)
+      add(names.selection_bias, DType::f32,
+          row ? std::vector<std::int64_t>{1, shape.experts} : std::vector<std::int64_t>{shape.experts});
     const ExpertTensorNames& form = expert_form(names);
     for (std::int32_t e = 0; e < (form.stacked ? 1 : shape.experts); ++e)
       add_network(form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, e));

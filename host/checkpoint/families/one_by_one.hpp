@@ -79,6 +79,7 @@ inline constexpr ModelFamily ernie4_5_moe{
     .sparse_step = {{"moe_layer_interval"}, 1},
     .sparse_phase = {{}, -1},
     .selection_bias_name = "mlp.moe_statics.e_score_correction_bias",
+    .selection_bias_row = true,
     .expert_names = {one_by_one, stacked},
     .shared_names = {"mlp.shared_experts.{matrix}.weight"},
 };
