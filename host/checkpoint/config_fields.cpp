@@ -152,6 +152,12 @@ std::optional<std::vector<std::int64_t>> ConfigFields::layers(const char* name,
   return layers;
 }
 
+std::optional<std::int64_t> ConfigFields::length(const char* name) const {
+  const nlohmann::json* value = find({name});
+  if (value == nullptr) return std::nullopt;
+  return static_cast<std::int64_t>(value->is_string() ? value->get<std::string>().size() : value->size());
+}
+
 std::optional<std::vector<std::int64_t>> ConfigFields::flagged(const char* name, std::int64_t layers) const {
   const nlohmann::json* value = name == nullptr ? nullptr : find({name});
   if (value == nullptr || !value->is_array() || static_cast<std::int64_t>(value->size()) != layers) return std::nullopt;

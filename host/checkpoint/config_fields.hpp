@@ -41,6 +41,8 @@ class ConfigFields {
   /// Layers, ascending: a list of numbers, a text "3,4,5", or the type of each layer as a list or as a letter of a
   /// text, of which those of `types` are meant; nothing when absent.
   std::optional<std::vector<std::int64_t>> layers(const char* name, const std::array<const char*, 2>& types) const;
+  /// How many values a list has, or letters a text; nothing when absent.
+  std::optional<std::int64_t> length(const char* name) const;
   /// Layers of which a list with 0 or 1 for each of so many says 1; nothing when there is no such list.
   std::optional<std::vector<std::int64_t>> flagged(const char* name, std::int64_t layers) const;
   /// Whether config.json has the field and it is null.

@@ -182,6 +182,15 @@ SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& 
   return sparse;
 }
 
+/// The number of layers that a family's types of layers tell; else 0.
+std::int64_t typed_layers(const std::string& model_type, const ConfigFields& fields) {
+  const ModelFamily* family = find_family(model_type);
+  if (family == nullptr || !family->layers_by_type) return 0;
+  for (const char* name : family->sparse_layers_fields)
+    if (const std::optional<std::int64_t> layers = fields.length(name); layers) return *layers;
+  return 0;
+}
+
 QuantizationConfig find_quantization(const nlohmann::json& config, const std::string& origin) {
   const nlohmann::json* quantization = find_member(config, "quantization_config");
   if (quantization == nullptr) return {};
@@ -212,6 +221,10 @@ void expect_sound(const MoeShape& shape, const std::string& origin) {
   if (router.top_k > kept * (experts / groups))
     fail(ErrorCode::invalid_data, "{}: {} experts per token, {} kept groups of {} have fewer", origin, router.top_k,
          kept, experts / groups);
+  if (router.weight_on_input && router.top_k > 1)
+    fail(ErrorCode::unsupported,
+         "{}: {} experts per token: weights multiply the experts' input, of which a token has one", origin,
+         router.top_k);
   if (groups > 1 && router.group_score == GroupScore::sum_of_top_2 && experts / groups < 2)
     fail(ErrorCode::invalid_data, "{}: groups of 1 expert have no sum of two scores", origin);
   const auto expect = [&](const char* what, float value, bool sound, const char* range) {
@@ -251,7 +264,7 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
   const ConfigFields whole(config, origin), fields = text.fields(origin);
   ModelConfig result;
   result.family = fields.text({{"model_type"}, ""});
-  const std::int64_t layers = fields.integer({layers_field.names, 0});
+  const std::int64_t layers = fields.integer({layers_field.names, typed_layers(result.family, fields)});
   if (layers < 0 || layers > max_layers)
     fail(ErrorCode::invalid_data, "{}: {} layers, not from 1 to {}", origin, layers, max_layers);
   result.num_layers = static_cast<int>(layers);
@@ -307,7 +320,7 @@ ModelConfig read_family_config(const nlohmann::json& config, const std::string& 
     fail(ErrorCode::unsupported, "{}: \"{}\" asks for what no layer here computes", fields.origin(),
          family.unknown_field);
   ModelConfig result = read_common_config(config, origin);
-  fields.size(layers_field);
+  if (result.num_layers == 0) fields.size(layers_field);  // says what is wrong
   result.sparse = parse_sparse_layers(family, fields, result.num_layers);
 
   const auto layer = [&](int number) {

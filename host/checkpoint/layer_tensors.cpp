@@ -7,6 +7,14 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+namespace {
+
+std::vector<std::int64_t> without_leading_ones(std::vector<std::int64_t> shape, std::size_t rank) {
+  while (shape.size() > rank && shape.front() == 1) shape.erase(shape.begin());
+  return shape;
+}
+
+}  // namespace
 
 NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, std::int64_t width,
                            std::int64_t experts, std::int64_t expert) {
@@ -40,6 +48,12 @@ bool LayerTensors::has(const TensorPart& part) const {
   return checkpoint_.has(part.name) || (modules != nullptr && QuantizedTensors(checkpoint_, *modules, part).named());
 }
 
+bool LayerTensors::fits(const TensorPart& part) const {
+  if (!has(part)) return false;
+  const std::vector<std::int64_t> shape = part.stored_shape();
+  return quantized(part) != nullptr || without_leading_ones(checkpoint_.tensor(part.name).shape, shape.size()) == shape;
+}
+
 WeightMatrix LayerTensors::matrix(const TensorPart& part) const {
   const QuantizedModules* modules = quantized(part);
   return modules == nullptr ? WeightMatrix(plain(part)) : QuantizedTensors(checkpoint_, *modules, part).matrix();
@@ -70,9 +84,7 @@ HostMatrix LayerTensors::vector(const TensorPart& part) const {
 /// The part's first element as [rows, columns] of a tensor of that shape.
 HostMatrix LayerTensors::view(const TensorPart& part, const std::vector<std::int64_t>& shape) const {
   const HostTensor tensor = checkpoint_.tensor(part.name);
-  std::vector<std::int64_t> stored = tensor.shape;
-  while (stored.size() > shape.size() && stored.front() == 1) stored.erase(stored.begin());
-  if (stored != shape)
+  if (without_leading_ones(tensor.shape, shape.size()) != shape)
     fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", checkpoint_.dir(), tensor.describe(),
          fmt::join(shape, ", "));
   if (!is_activation_dtype(tensor.dtype))

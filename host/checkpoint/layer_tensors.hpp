@@ -28,6 +28,8 @@ class LayerTensors {
 
   /// Whether the checkpoint has this matrix, plain or quantized.
   bool has(const TensorPart& part) const;
+  /// Whether the checkpoint has it quantized, or plain in the part's shape.
+  bool fits(const TensorPart& part) const;
   /// The one place where a tensor's name becomes a matrix of weights. Errors: also those of QuantizedTensors
   WeightMatrix matrix(const TensorPart& part) const;
   /// Of the matrix's input; nullopt where activations bring their own scales or stay plain.

@@ -52,12 +52,16 @@ MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
   return weights;
 }
 
-/// The form of the experts that the checkpoint has; the released one when it has none, for the message.
+/// The form of the experts that the checkpoint has: by its names, and where forms share those, by its shapes. For the
+/// message the released one when it has none.
 const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerConfig& config) {
-  for (const ExpertTensorNames& form : config.names.experts)
-    if (find.has(NetworkParts(form, config.shape.hidden, config.shape.intermediate, config.shape.experts, 0).down))
-      return form;
-  return config.names.experts.front();
+  const ExpertTensorNames* named = nullptr;
+  for (const ExpertTensorNames& form : config.names.experts) {
+    const NetworkParts parts(form, config.shape.hidden, config.shape.intermediate, config.shape.experts, 0);
+    if (find.fits(parts.up) && find.fits(parts.down)) return form;
+    if (named == nullptr && find.has(parts.down)) named = &form;
+  }
+  return named == nullptr ? config.names.experts.front() : *named;
 }
 
 /// Of all experts, whichever are wanted: a token is quantized alike wherever its experts are. Source: vLLM, fp8.py

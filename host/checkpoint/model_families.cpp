@@ -11,11 +11,12 @@ namespace {
 using namespace families;
 
 constexpr ModelFamily table[] = {
-    mixtral,     qwen2_moe,   qwen3_moe, qwen3_next, qwen3_vl_moe,  qwen3_omni_moe, qwen3_5_moe,    olmoe,
-    deepseek_v2, deepseek_v3, glm4_moe,  dots1,      glm4_moe_lite, glm_moe_dsa,    solar_open,     mimo_v2_flash,
-    nemotron_h,  exaone_moe,  phimoe,    granitemoe, llama4,        gpt_oss,        hunyuan_v1_moe, ernie4_5_moe,
-    minimax,     minimax_m2,  lfm2_moe,  jamba,      afmoe,         bailing_moe,    bailing_hybrid, kimi_linear,
-    hy_v3,       step3,       arctic,    dbrx,
+    mixtral,    qwen2_moe,     qwen3_moe,      qwen3_next,     qwen3_vl_moe, qwen3_omni_moe, qwen3_5_moe,
+    olmoe,      deepseek_v2,   deepseek_v3,    glm4_moe,       dots1,        glm4_moe_lite,  glm_moe_dsa,
+    solar_open, mimo_v2_flash, nemotron_h,     exaone_moe,     phimoe,       granitemoe,     granitemoehybrid,
+    llama4,     gpt_oss,       hunyuan_v1_moe, ernie4_5_moe,   minimax,      minimax_m2,     lfm2_moe,
+    jamba,      afmoe,         bailing_moe,    bailing_hybrid, kimi_linear,  hy_v3,          step3,
+    arctic,     dbrx,
 };
 
 // Source: each model's released model.safetensors.index.json; vLLM's step3_vl.py

@@ -72,14 +72,16 @@ struct ModelFamily {
   /// Of those with experts, which then say it all; see ConfigFields::layers.
   std::array<const char*, 2> sparse_layers_fields{};
   std::array<const char*, 2> sparse_layer_types{"sparse"};  ///< what lists of types and patterns call them
-  const char* unknown_field = nullptr;                      ///< config.json asks by it for what no layer here computes
+  bool layers_by_type = false;  ///< without a number of layers it is that of the types in `sparse_layers_fields`
+  const char* unknown_field = nullptr;  ///< config.json asks by it for what no layer here computes
 
   /// Tensor names; `prefix` stands before all others, "{layer}" for the layer's number.
   const char* prefix = "model.layers.{layer}.";
   const char* router_name = "mlp.gate.weight";
   const char* router_bias_name = nullptr;
   const char* selection_bias_name = "mlp.gate.e_score_correction_bias";
-  std::array<NetworkNames, 2> expert_names{};  ///< the released form, then another one that checkpoints may have
+  bool selection_bias_row = false;             ///< transformers demands [1, E]
+  std::array<NetworkNames, 3> expert_names{};  ///< the released form, then others that checkpoints may have
   NetworkNames shared_names{};
   const char* shared_gate_name = nullptr;
 };

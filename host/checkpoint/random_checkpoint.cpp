@@ -55,7 +55,12 @@ nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, i
   replace(layers_field, num_layers);
   text.erase("dtype");
   text["torch_dtype"] = config_name(checkpoint.dtype);
-  if (checkpoint.experts > 0) replace(find_family(text["model_type"].get<std::string>())->experts, checkpoint.experts);
+  const ModelFamily* family = find_family(text.value("model_type", ""));
+  if (checkpoint.experts > 0) replace(family->experts, checkpoint.experts);
+  if (family != nullptr && family->layers_by_type)
+    for (const char* name : family->sparse_layers_fields)
+      if (text.contains(name) && text[name].is_string())  // a letter for each layer
+        text[name] = text[name].get<std::string>().substr(0, static_cast<std::size_t>(num_layers));
   return config;
 }
 
@@ -69,7 +74,11 @@ class TensorList {
     const MoeTensorNames& names = layer.names;
     add(names.router, dtype_, {shape.experts, shape.hidden});
     if (shape.router_bias) add(names.router_bias, dtype_, {shape.experts});
-    if (shape.selection_bias) add(names.selection_bias, DType::f32, {shape.experts});
+    const ModelFamily* family = find_family(layer.family);
+    const bool row = family != nullptr && family->selection_bias_row;
+    if (shape.selection_bias)
+      add(names.selection_bias, DType::f32,
+          row ? std::vector<std::int64_t>{1, shape.experts} : std::vector<std::int64_t>{shape.experts});
     const ExpertTensorNames& form = expert_form(names);
     for (std::int32_t e = 0; e < (form.stacked ? 1 : shape.experts); ++e)
       add_network(form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, e));

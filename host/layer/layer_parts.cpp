@@ -53,7 +53,8 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64
   if (shape.shared_intermediate > 0) {
     expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
                   shape.shared_bias);
-    expect_bias(weights.shared.down_bias, "shared experts down bias", shape.shared_bias, shape.hidden);
+    const bool down_bias = shape.shared_bias && weights.shared.down_bias.present();  // as of experts
+    expect_bias(weights.shared.down_bias, "shared experts down bias", down_bias, shape.hidden);
   }
   if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
 }

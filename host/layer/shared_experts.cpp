@@ -1,6 +1,7 @@
 #include "host/layer/shared_experts.hpp"
 
 #include "host/layer/scratch.hpp"
+#include "runtime/check.hpp"
 
 namespace moecl {
 SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights,
@@ -8,12 +9,13 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
     : shared_intermediate_(shape.shared_intermediate),
       hidden_(shape.hidden),
       activation_(shape.activation),
-      gated_(shape.shared_gate) {
+      gated_(shape.shared_gate),
+      down_bias_(weights.shared.down_bias.present()) {
   if (!present()) return;
   const ExpertMatrices& shared = weights.shared;
   const DType dtype = options.dtype;
   gate_up_ = DenseProduct(stream, first_matrices(shared), shape.shared_bias, dtype, backend);
-  down_ = DenseProduct(stream, {shared.down}, shared.down_bias.present(), dtype, backend);
+  down_ = DenseProduct(stream, {shared.down}, down_bias_, dtype, backend);
   input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
   activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
   if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
@@ -25,6 +27,8 @@ void SharedExperts::expect(const MoeWeights& weights) const {
   activated_quant_.expect(weights.shared.down_input_scale);
   gate_up_.expect(first_matrices(weights.shared), "shared experts' gate and up");
   down_.expect({weights.shared.down}, "shared experts' down");
+  require(weights.shared.down_bias.present() == down_bias_, "shared experts' down bias: there is {} to replace",
+          down_bias_ ? "one" : "none");
   if (gated_) gate_.expect({weights.shared_gate}, "shared expert gate");
 }
 

@@ -43,7 +43,7 @@ class SharedExperts {
   Activation activation_;
   DenseProduct gate_up_, down_, gate_;
   RowQuant input_quant_, activated_quant_;
-  bool gated_ = false;
+  bool gated_ = false, down_bias_ = false;
 };
 
 }  // namespace moecl

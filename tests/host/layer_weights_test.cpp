@@ -1,4 +1,5 @@
 #include <moecl/layer_weights.hpp>
+#include <moecl/random_checkpoint.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "host/checkpoint/safetensors_format.hpp"
 #include "tests/host/files.hpp"
 #include "tests/oracle/gated_activation.hpp"
 #include "tests/oracle/weight_matrix.hpp"
@@ -96,6 +98,61 @@ INSTANTIATE_TEST_SUITE_P(Goldens, LayerWeightsTest, testing::ValuesIn(golden_cas
     if (c == '-') c = '_';
   return name;
 });
+
+/// A copy of an f32 checkpoint with the last two dimensions of its stacked tensors swapped.
+void write_swapped(const std::string& from, const std::string& to) {
+  const SafetensorsFile file = SafetensorsFile::open(from + "/model.safetensors");
+  std::filesystem::create_directory(to);
+  std::filesystem::copy_file(from + "/config.json", to + "/config.json");
+  std::vector<HostTensor> tensors;
+  for (const std::string& name : file.names()) {
+    tensors.push_back(file.tensor(name));
+    std::vector<std::int64_t>& shape = tensors.back().shape;
+    if (shape.size() == 3) std::swap(shape[1], shape[2]);
+  }
+  std::vector<float> swapped;
+  write_safetensors(to + "/model.safetensors", tensors, [&](const HostTensor& tensor) -> const void* {
+    if (tensor.shape.size() != 3) return tensor.data;
+    const auto values = read<float>(file, tensor.name.c_str());
+    const auto [rows, columns] = std::pair(tensor.shape[1], tensor.shape[2]);
+    swapped.resize(values.size());
+    for (std::int64_t e = 0; e < tensor.shape[0]; ++e)
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < columns; ++c)
+          swapped[static_cast<std::size_t>((e * rows + r) * columns + c)] =
+              values[static_cast<std::size_t>((e * columns + c) * rows + r)];
+    return swapped.data();
+  });
+}
+
+/// As released and as transformers 5 saves them; of widths for which one of the two matrices is square, too.
+TEST(StackedExpertsTest, OfQwen3VlMayStandEitherWay) {
+  for (const int width : {5, 8, 16}) {
+    SCOPED_TRACE(width);
+    const TempDir dir;
+    const nlohmann::json config = {{"model_type", "qwen3_vl_moe_text"},
+                                   {"hidden_size", 16},
+                                   {"num_hidden_layers", 1},
+                                   {"num_experts", 3},
+                                   {"num_experts_per_tok", 2},
+                                   {"moe_intermediate_size", width}};
+    write_random_checkpoint(dir.file("released"), {config.dump(), 1, 0, DType::f32});
+    write_swapped(dir.file("released"), dir.file("swapped"));
+    const Checkpoint released = Checkpoint::open(dir.file("released")), swapped = Checkpoint::open(dir.file("swapped"));
+    const HostTensor gate_up = released.tensor("model.layers.0.mlp.experts.gate_up_proj");
+    ASSERT_EQ(gate_up.shape, (std::vector<std::int64_t>{3, 16, 2 * width}));
+    const MoeWeights expected = find_layer_weights(released, released.config().layer(0)),
+                     got = find_layer_weights(swapped, swapped.config().layer(0));
+    const auto first = read<float>(SafetensorsFile::open(dir.file("released/model.safetensors")), gate_up.name.c_str());
+    EXPECT_EQ(weight_element(expected.experts[0].up, 1, 2), first[static_cast<std::size_t>(2 * 2 * width + width + 1)]);
+    for (std::size_t e = 0; e < 3; ++e)
+      for (WeightMatrix ExpertMatrices::*matrix : {&ExpertMatrices::gate, &ExpertMatrices::up, &ExpertMatrices::down}) {
+        const WeightMatrix &a = expected.experts[e].*matrix, &b = got.experts[e].*matrix;
+        for (std::int64_t r = 0; r < a.rows(); ++r)
+          for (std::int64_t c = 0; c < a.columns(); ++c) ASSERT_EQ(weight_element(a, r, c), weight_element(b, r, c));
+      }
+  }
+}
 
 /// A copy of a golden checkpoint whose config.json can be changed.
 class LayerWeightsOfTest : public testing::Test {

@@ -228,6 +228,9 @@ TEST(ModelConfigTest, LayersWithExpertsAreSaidInManyWays) {
   EXPECT_EQ(sparse_layers(parse(with(with(llama4, "interleave_moe_layer_step", 2), "moe_layers", {4, 0}))),
             (Layers{0, 4}));
   EXPECT_EQ(sparse_layers(parse(with(llama4, "moe_layers", json::array()))), (Layers{}));
+  const Error two = error_of([&] { parse(with(llama4, "num_experts_per_tok", 2)); });
+  EXPECT_EQ(two.code(), ErrorCode::unsupported);
+  EXPECT_THAT(two.what(), HasSubstr("here/config.json: 2 experts per token"));
   const json jamba = {{"model_type", "jamba"}, {"hidden_size", 64},      {"num_hidden_layers", 8},
                       {"num_experts", 4},      {"intermediate_size", 8}, {"num_experts_per_tok", 2}};
   EXPECT_EQ(sparse_layers(parse(jamba)), (Layers{1, 3, 5, 7}));
@@ -239,6 +242,15 @@ TEST(ModelConfigTest, LayersWithExpertsAreSaidInManyWays) {
   EXPECT_EQ(sparse_layers(parse(ernie)), (Layers{2, 3, 4, 5}));
   EXPECT_EQ(sparse_layers(parse(with(with(ernie, "moe_layer_end_index", -1), "moe_layer_interval", 2))),
             (Layers{3, 5, 7}));
+  const json nemotron = with(with(deepseek_v3(), "model_type", "nemotron_h"), "moe_shared_expert_intermediate_size", 8);
+  const json uncounted = with(nemotron, "num_hidden_layers", absent);
+  const json listed = with(uncounted, "layers_block_type", {"mamba", "moe", "attention", "moe"});
+  EXPECT_EQ(parse(listed).num_layers, 4);
+  EXPECT_EQ(sparse_layers(parse(listed)), (Layers{1, 3}));
+  EXPECT_EQ(parse(with(uncounted, "hybrid_override_pattern", "ME*-E")).num_layers, 5);
+  EXPECT_EQ(parse(with(nemotron, "hybrid_override_pattern", "ME*-E")).num_layers, 6);
+  EXPECT_THAT(error_of([&] { parse(uncounted); }).what(), HasSubstr("no \"num_hidden_layers\""));
+  EXPECT_THAT(error_of([&] { parse(with(uncounted, "layers_block_type", 3)); }).what(), HasSubstr("not a list"));
   const json types = with(deepseek_v3(), "mlp_layer_types", {"sparse", "dense", "sparse", "dense", "dense", "dense"});
   EXPECT_EQ(sparse_layers(parse(types)), (Layers{0, 2}));
   const json step3 = {{"model_type", "step3_text"}, {"hidden_size", 64},          {"num_hidden_layers", 6},

@@ -1,5 +1,7 @@
 // What a layer over ranks may do otherwise: micro-batches, shared experts that are divided, tokens that are divided
 // already, tokens that take no expert, hidden states of three dimensions. Each is still the layer of one rank.
+#include <moecl/random_checkpoint.hpp>
+
 #include <gmock/gmock.h>
 
 #include "tests/host/ranked_model.hpp"
@@ -93,6 +95,25 @@ TEST_P(ParallelOptionsTest, SharedExpertsMayBeDivided) {
         EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
       }
     }
+}
+
+TEST_P(ParallelOptionsTest, DividedSharedExpertsAddTheirDownBiasOnce) {
+  const TempDir dir;
+  write_random_checkpoint(
+      dir.file("model"),
+      {R"({"model_type": "ernie4_5_moe", "hidden_size": 48, "num_hidden_layers": 1, "moe_layer_start_index": 0,
+           "moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 20, "use_bias": true})",
+       1, 0, DType::f32});
+  const Model model(Checkpoint::open(dir.file("model")), rounded(DType::f32, normal(9 * std::size_t{48}, 5)));
+  ASSERT_TRUE(model.config.shape.shared_bias);
+  const Outputs expected = of_one_rank(first(), model);
+  Ranks on = make(4);
+  ParallelPlan plan{StrategyKind::mc2};
+  plan.shared_sharding = SharedSharding::intermediate;
+  for (const std::int32_t tp : {2, 4}) {
+    const std::vector<std::int64_t> tokens = tp == 2 ? std::vector<std::int64_t>{3, 6} : std::vector<std::int64_t>{9};
+    EXPECT_LE(relative_error(of_ranks(on, model, plan, tp, tokens, one_platform()).out, expected.out), 1e-6) << tp;
+  }
 }
 
 TEST_P(ParallelOptionsTest, TpRanksMayBringTokensOfTheirOwn) {

@@ -171,6 +171,28 @@ TEST(RandomCheckpointTest, ATensorDependsOnSeedAndNameAlone) {
   EXPECT_EQ(weights_of(slice).selection_bias.dtype, DType::f32);
 }
 
+TEST(RandomCheckpointTest, ATextOfLayersEndsWithTheLastThatIsWritten) {
+  const TempDir dir;
+  write_random_checkpoint(dir.file("model"),
+                          {R"({"model_type": "nemotron_h", "hidden_size": 32, "hybrid_override_pattern": "ME*E",
+                               "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+                               "moe_shared_expert_intermediate_size": 8})",
+                           1, 0, DType::f32});
+  EXPECT_EQ(Checkpoint::open(dir.file("model")).config().num_layers, 2);
+}
+
+TEST(RandomCheckpointTest, SelectionBiasesHaveTheShapeThatTransformersDemands) {
+  const TempDir dir;
+  const auto shape_of = [&](const char* model, const char* name) {
+    write_random_checkpoint(dir.file(model), {small(model, 32), 1, 8, DType::f32});
+    return Checkpoint::open(dir.file(model)).tensor(name).shape;
+  };
+  EXPECT_THAT(shape_of("ernie-4.5-21b-a3b", "model.layers.1.mlp.moe_statics.e_score_correction_bias"),
+              testing::ElementsAre(1, 8));
+  EXPECT_THAT(shape_of("minimax-m2", "model.layers.0.block_sparse_moe.e_score_correction_bias"),
+              testing::ElementsAre(8));
+}
+
 TEST(RandomCheckpointTest, ShardsWhenOneFileWouldBeTooLarge) {
   const TempDir dir;
   RandomCheckpoint checkpoint{small("qwen2-57b-a14b", 64), 2, 8, DType::bf16};

@@ -29,6 +29,10 @@ struct Model {
     const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
     input = decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
   }
+  Model(Checkpoint of, std::vector<double> rows)
+      : checkpoint(std::move(of)),
+        config(checkpoint.config().layer(checkpoint.config().first_moe_layer())),
+        input(std::move(rows)) {}
   std::int64_t hidden() const { return config.shape.hidden; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(input.size()) / hidden(); }
   MoeWeights weights(std::int64_t first, std::int64_t count) const {

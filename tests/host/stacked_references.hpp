@@ -4,6 +4,19 @@
 
 namespace moecl::test {
 
+/// Granite: a softmax over the chosen alone.
+inline Route best_then_softmax(std::size_t k) {
+  return [=](const Row& logits, const Row&) {
+    const std::vector<std::size_t> experts = best(logits, k);
+    Row chosen;
+    for (const std::size_t e : experts) chosen.push_back(logits[e]);
+    chosen = softmax(chosen);
+    std::vector<Choice> choices;
+    for (std::size_t i = 0; i < experts.size(); ++i) choices.push_back({experts[i], chosen[i]});
+    return choices;
+  };
+}
+
 inline std::vector<Family> stacked_references() {
   return {
       {"granitemoeshared",
@@ -17,16 +30,15 @@ inline std::vector<Family> stacked_references() {
                     "model.layers.0.block_sparse_moe.output_linear.weight", 10, Stored::stacked_halves),
        gate_up_down("model.layers.0.shared_mlp.input_linear.weight", "",
                     "model.layers.0.shared_mlp.output_linear.weight", 13, Stored::halves),
-       "",
-       [](const Row& logits, const Row&) {
-         const std::vector<std::size_t> experts = best(logits, 3);
-         Row chosen;
-         for (const std::size_t e : experts) chosen.push_back(logits[e]);
-         chosen = softmax(chosen);
-         std::vector<Choice> choices;
-         for (std::size_t i = 0; i < experts.size(); ++i) choices.push_back({experts[i], chosen[i]});
-         return choices;
-       }},
+       "", best_then_softmax(3)},
+      {"granitemoehybrid with shared experts of the width that transformers gives them",
+       config("granitemoehybrid", {{"num_local_experts", 8}, {"num_experts_per_tok", 3}, {"intermediate_size", 10}}), 0,
+       "model.layers.0.block_sparse_moe.router.layer.weight", "",
+       gate_up_down("model.layers.0.block_sparse_moe.input_linear.weight", "",
+                    "model.layers.0.block_sparse_moe.output_linear.weight", 10, Stored::stacked_halves),
+       gate_up_down("model.layers.0.shared_mlp.input_linear.weight", "",
+                    "model.layers.0.shared_mlp.output_linear.weight", 1024, Stored::halves),
+       "", best_then_softmax(3)},
       {"dbrx",
        {{"model_type", "dbrx"},
         {"d_model", reference_hidden},

@@ -18,6 +18,7 @@ inline constexpr ModelFamily deepseek_v2{
     .scaling = {{"routed_scaling_factor"}, 1.0},
     .shared_experts = {{"n_shared_experts"}, 2},
     .shared_width = {{"moe_intermediate_size"}},
+    .shared_bias = {{"mlp_bias"}, false},
     .first_sparse_layer = {{"first_k_dense_replace"}, 0},
     .sparse_step = {{"moe_layer_freq"}, 1},
     .expert_names = {one_by_one, stacked},
@@ -35,6 +36,7 @@ inline constexpr ModelFamily deepseek_v3 = [] {
   family.renormalise_epsilon = 1e-20F;
   family.scaling.fallback = 2.5;
   family.shared_experts.fallback = 1;
+  family.shared_bias = {{}, false};
   family.first_sparse_layer.fallback = 3;
   family.sparse_layers_fields = {"mlp_layer_types"};
   return family;
@@ -103,9 +105,11 @@ inline constexpr ModelFamily nemotron_h = [] {
   family.selection = {{}, "noaux_tc"};
   family.activation_name = {{"mlp_hidden_act"}, "relu2"};
   family.shared_width = {{"moe_shared_expert_intermediate_size"}};
+  family.shared_bias = {{"mlp_bias"}, false};
   family.first_sparse_layer = {{}, 0};
   family.sparse_layers_fields = {"layers_block_type", "hybrid_override_pattern"};
   family.sparse_layer_types = {"moe", "E"};
+  family.layers_by_type = true;
   family.unknown_field = "moe_latent_size";
   family.prefix = "backbone.layers.{layer}.mixer.";
   family.router_name = "gate.weight";

@@ -51,7 +51,7 @@ inline constexpr ModelFamily qwen3_vl_moe = [] {
   ModelFamily family = qwen3_moe;
   family.model_types = {"qwen3_vl_moe_text"};
   family.renormalise = {{}, true};
-  family.expert_names = {{{stacked.name, stacked.matrices, true}, one_by_one}};
+  family.expert_names = {{{stacked.name, stacked.matrices, true}, stacked, one_by_one}};
   return family;
 }();
 
@@ -79,6 +79,7 @@ inline constexpr ModelFamily ernie4_5_moe{
     .sparse_step = {{"moe_layer_interval"}, 1},
     .sparse_phase = {{}, -1},
     .selection_bias_name = "mlp.moe_statics.e_score_correction_bias",
+    .selection_bias_row = true,
     .expert_names = {one_by_one, stacked},
     .shared_names = {"mlp.shared_experts.{matrix}.weight"},
 };

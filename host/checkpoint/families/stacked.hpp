@@ -6,7 +6,7 @@ namespace moecl::families {
 
 // The family's logits_scaling divides the language model's logits, not the router's.
 inline constexpr ModelFamily granitemoe{
-    .model_types = {"granitemoe", "granitemoeshared", "granitemoehybrid"},
+    .model_types = {"granitemoe", "granitemoeshared"},
     .intermediate = {{"intermediate_size"}},
     .order = ScoreOrder::after_top_k,
     .shared_experts = {{}, 1},
@@ -16,6 +16,13 @@ inline constexpr ModelFamily granitemoe{
                       {"block_sparse_moe.experts.{matrix}", stacked.matrices}}},
     .shared_names = {"shared_mlp.{matrix}.weight", {"input_linear", "input_linear", "output_linear"}},
 };
+
+inline constexpr ModelFamily granitemoehybrid = [] {
+  ModelFamily family = granitemoe;
+  family.model_types = {"granitemoehybrid"};
+  family.shared_width.fallback = 1024;
+  return family;
+}();
 
 inline constexpr ModelFamily llama4{
     .model_types = {"llama4_text"},
