@@ -9,18 +9,6 @@
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
-namespace {
-
-/// No longer once it failed: what waits for a failed command fails too, but another queue's is not its business.
-bool in_flight(const Event& event) {
-  if (event.handle() == nullptr) return false;
-  cl_int status = CL_QUEUED;
-  check_cl(clGetEventInfo(event.handle(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr),
-           "clGetEventInfo");
-  return status > CL_COMPLETE;
-}
-
-}  // namespace
 
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     std::span<const KernelArg> args) {
@@ -42,17 +30,17 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
                 range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
     });
   };
-  std::unique_lock<std::mutex> lock;
-  if (Event* const last = kernel.take_turn(lock); last != nullptr) {
+  if (KernelLibrary::Lease::Turn* const turn = kernel.turn(); turn != nullptr) {
+    const std::lock_guard lock(turn->mutex);
     std::vector<cl_event> wait(submit.wait.events, submit.wait.events + submit.wait.count);
-    if (in_flight(*last)) wait.push_back(last->handle());
+    if (turn->last.handle() != nullptr) wait.push_back(turn->last.handle());
     Event launched;
     enqueue({wait, &launched});
     if (submit.done != nullptr) {
       check_cl(clRetainEvent(launched.handle()), "clRetainEvent");
       *submit.done = Event(launched.handle());
     }
-    *last = std::move(launched);
+    turn->last = std::move(launched);
   } else {
     enqueue(submit);
   }
