@@ -96,28 +96,36 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
-  for (std::int32_t rank = 0; rank < size(); ++rank)
-    threads.emplace_back([&, rank] {
+  const auto run_rank = [&](std::int32_t rank) {
+    try {
+      Communicator communicator = this->communicator(rank);
+      body(communicator);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      std::exception_ptr mine = std::current_exception();
       try {
-        Communicator communicator = this->communicator(rank);
-        body(communicator);
+        std::rethrow_exception(mine);
+      } catch (const Error& error) {
+        if (failure().empty())
+          mine = std::make_exception_ptr(Error(error.code(), fmt::format("rank {}: {}", rank, error.what())));
+        abort(fmt::format("rank {}: {}", rank, error.what()));
+      } catch (const std::exception& error) {
+        abort(fmt::format("rank {}: {}", rank, error.what()));
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        std::exception_ptr mine = std::current_exception();
-        try {
-          std::rethrow_exception(mine);
-        } catch (const Error& error) {
-          if (failure().empty())
-            mine = std::make_exception_ptr(Error(error.code(), fmt::format("rank {}: {}", rank, error.what())));
-          abort(fmt::format("rank {}: {}", rank, error.what()));
-        } catch (const std::exception& error) {
-          abort(fmt::format("rank {}: {}", rank, error.what()));
-        } catch (...) {
-          abort(fmt::format("rank {}: an exception of a foreign type", rank));
-        }
-        if (first == nullptr) first = mine;
+        abort(fmt::format("rank {}: an exception of a foreign type", rank));
       }
-    });
+      if (first == nullptr) first = mine;
+    }
+  };
+  try {
+    for (std::int32_t rank = 0; rank < size(); ++rank) threads.emplace_back(run_rank, rank);
+  } catch (const std::exception& error) {
+    // Threads that run must end before this one may throw.
+    const std::string cause = fmt::format("rank {}: no thread for it: {}", threads.size(), error.what());
+    abort(cause);
+    const std::lock_guard lock(mutex);
+    if (first == nullptr) first = std::make_exception_ptr(Error(ErrorCode::out_of_memory, cause));
+  }
   for (std::thread& thread : threads) thread.join();
   if (first != nullptr) std::rethrow_exception(first);
 }

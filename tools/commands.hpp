@@ -2,7 +2,9 @@
 // The verbs of the `moecl` command. Each registers its options and what to do when it is called.
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 
 namespace moecl::cli {
 
@@ -17,6 +19,13 @@ using Outcome = int&;
 
 /// Refuses other values than whole numbers of a range, and names the range.
 inline CLI::Range whole_number(std::int64_t least, std::int64_t most = INT32_MAX) { return {least, most}; }
+
+/// CLI::Range alone takes "nan".
+inline CLI::Validator seconds(double least, double most) {
+  const CLI::Validator number(
+      [](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; }, "");
+  return CLI::Range(least, most) & number;
+}
 
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);

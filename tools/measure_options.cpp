@@ -54,7 +54,7 @@ void MeasureOptions::add_to(CLI::App& command) {
   command.add_option("--repetitions", repetitions, "times each is measured (default: 1, with --baseline 5)")
       ->check(whole_number(1));
   command.add_option("--min-time", min_time, "least seconds of one measurement")
-      ->check(CLI::Range(0.001, 3600.0))
+      ->check(seconds(0.001, 3600))
       ->capture_default_str();
   command.add_option("--report", report, "write the results as one HTML page with plots")->type_name("FILE.html");
   command.add_flag("--json", json, "results as Google Benchmark's JSON");

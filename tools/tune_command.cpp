@@ -125,7 +125,7 @@ void add_tune(CLI::App& app, Outcome outcome) {
   command
       ->add_option("--time-limit", options->time_limit,
                    "begin no measurement that would not end within so many seconds")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(seconds(0, 1e6))
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--filter", options->filter, "only choices with this in their names; --list shows them")

@@ -33,6 +33,8 @@ class Refusals(CommandTest):
         self.refused(2, "--shape or --config", "generate", self.folder / "new")
         self.refused(2, "qwen3-30b-a3b", "generate", self.folder / "new", "--shape", "frobnicate")
         self.refused(2, "--max-mib", "cache", "prune", "--max-mib", "-1")
+        self.refused(2, "--min-time", "bench", "--list", "--min-time", "nan")
+        self.refused(2, "--time-limit", "tune", "--list", "--time-limit", "nan")
 
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
