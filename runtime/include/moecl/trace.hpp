@@ -62,7 +62,8 @@ class Trace {
     std::int64_t begin_ns_;
   };
 
-  /// Totals by name and variant, longest first. Stops the host until the recorded commands are complete.
+  /// Totals by name and variant, longest first. Stops the host until the commands recorded before are complete; those
+  /// that others record meanwhile are left out, as in write_chrome_json.
   std::vector<WorkSummary> summary();
   /// Writes the recorded commands and spans in Chrome's JSON object format. Stops the host as `summary` does.
   ///
