@@ -155,8 +155,8 @@ constexpr std::uint64_t stage_bytes(std::uint64_t rows, std::uint64_t panels) { 
 constexpr std::uint64_t code_stage_bytes(std::uint64_t rows, std::uint64_t panels) {
   return (rows + panels * 64) * 128;
 }
-/// What grouped_gemm_wgmma has beside its stages.
-constexpr std::uint64_t wgmma_bytes = 8 * 2 * 2048 + 2 * 4 * 8;
+/// What grouped_gemm_wgmma has beside its stages: pieces of f32, and barriers.
+constexpr std::uint64_t wgmma_bytes = 2 * 2 * 16 * 64 * 4 + 2 * 4 * 8;
 /// A stage of grouped_gemm_wgmma_codes with what it has beside it: two barriers, and scales of rows and columns for at
 /// most four groups.
 constexpr std::uint64_t wgmma_code_stage_bytes(std::uint64_t rows) {
@@ -183,10 +183,10 @@ inline constexpr Kernel kernels[] = {
      &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
     {{"nv_sm80_16", "few rows on NVIDIA tensor cores: f16 or bf16 on both sides, 16 x 128 sums"},
      &source::grouped_gemm_mma, "grouped_gemm_mma", 16, " -DSTAGES=4", 128, 4 * stage_bytes(16, 2), 1, true, &mma, 16, 2},
-    {{"nv_sm90a_64", "more rows on Hopper's: warp groups that copy and multiply, 64 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 64, " -DSTAGES=4", 384, 4 * stage_bytes(64, 4) + wgmma_bytes, 1, true, &wgmma, 56, 4, true},
-    {{"nv_sm90a_128", "many rows: the same in 128 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 128, " -DSTAGES=4", 384, 4 * stage_bytes(128, 4) + wgmma_bytes, 1, true, &wgmma, any_rows, 4, true},
+    {{"nv_sm90a_144", "more rows on Hopper's: warp groups that copy and multiply, up to 144 x 256 sums"},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 144, " -DSTAGES=4", 384, 4 * stage_bytes(144, 4) + wgmma_bytes, 1, true, &wgmma, 512, 4, true},
+    {{"nv_sm90a_160", "many rows: the same in up to 160 x 256 sums"},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 160, " -DSTAGES=4", 384, 4 * stage_bytes(160, 4) + wgmma_bytes, 1, true, &wgmma, any_rows, 4, true},
     {{"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"},
      &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, true, &mma, any_rows, 2},
     {{"nv_sm80_codes_16", "few rows on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},

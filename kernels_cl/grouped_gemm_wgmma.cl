@@ -1,59 +1,88 @@
-// Grouped GEMM on Hopper's tensor cores by wgmma, for as many work-groups as the device has compute units: each takes
-// tiles of TILE_ROWS rows of one expert by four panels in turn. One warp group brings the operands to local memory, two
-// multiply them: 64 of 128 rows each, or two of the panels each for 64 rows. A stage passes between them by barriers
-// that count arrivals, so the next tile's operands travel while the last tile's sums are stored. Sums run over k in
-// ascending order, 16 at a time.
+// Grouped GEMM of 16-bit numbers on Hopper's tensor cores by wgmma, for as many work-groups as the device has compute
+// units: each takes tiles of up to TILE_ROWS rows of one expert by four panels in turn. The tiles of an expert are as high
+// as each other, and products as wide as a tile is high, in eights of rows: weights are the left operand, which has 64
+// columns. One warp group brings the operands to local memory, two multiply two panels each. A stage passes between them
+// by barriers that count arrivals, so the next tile's operands travel while the last tile's sums are stored. Sums run over
+// k in ascending order, 16 at a time.
 //
 // The driver compiles OpenCL C for sm_90, which lacks wgmma and setmaxnreg: instructions after //A90 are comments until
-// runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a. The sums are registers that the PTX declares: 16 of
-// one letter hold 32 columns.
+// runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a.
 // Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
 #define TILE_PANELS 4
+#define BOX_ROWS 16
+#define TILE_HEIGHT(count, tiles) ((((count) + (tiles)-1) / (tiles) + 7) / 8 * 8)
+#define COPY_REGISTERS 72
+#define MULTIPLY_REGISTERS 216
 #include "kernels_cl/lib/hopper.clh"
 #include "kernels_cl/lib/stage_scales.clh"
-#include "kernels_cl/lib/row_store.clh"
+#include "kernels_cl/lib/wgmma_sums.clh"
+#include "kernels_cl/lib/column_store.clh"
 
-#define WARP_PANELS (TILE_ROWS == 128 ? 4 : 2)  // of a multiplying warp group
-#define HALF_SUMS FOUR_REGISTERS("a", "b", "c", "d")
-#if TILE_ROWS == 128
-#define SUMS HALF_SUMS ", " FOUR_REGISTERS("e", "f", "g", "h")
-#define SHAPE "m64n256k16"
-#else
-#define SUMS HALF_SUMS
-#define SHAPE "m64n128k16"
-#endif
+#define LANE_ROWS ((TILE_ROWS + 31) / 32)
 
-// sums = a w, plus sums if `adds`; `w` is stored by k.
-#define WGMMA(a, w, adds)                                                                                       \
-  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned." SHAPE          \
-               ".f32." TEXT(W_DTYPE) "." TEXT(W_DTYPE) " {" SUMS "}, %0, %1, adds, 1, 1, 0, 1;\n}" ::"l"(a), \
-               "l"(w), "r"(adds)                                                                                \
+// sums = w a for so many eights of rows, plus sums if `adds`; `w` is stored by k.
+#define WGMMA(eights, sums, w, a, adds)                                                                         \
+  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n%3k16.f32."  \
+               TEXT(W_DTYPE) "." TEXT(W_DTYPE) " {" SUMS_##eights(sums) "}, %0, %1, adds, 1, 1, 1, 0;\n}" ::"l"(w), \
+               "l"(a), "r"(adds), "n"(8 * eights)                                                               \
                : "memory")
-#define READ4(x, n0, n1, n2, n3, sum)                                                                         \
-  asm volatile("mov.f32 %0, " x n0 "; mov.f32 %1, " x n1 "; mov.f32 %2, " x n2 "; mov.f32 %3, " x n3 ";"      \
-               : "=f"((sum).s0), "=f"((sum).s1), "=f"((sum).s2), "=f"((sum).s3))
-#define PUT_COLUMNS(x, x_up, n0, n1, n2, n3, column)                                              \
-  {                                                                                               \
-    float4 sum, up;                                                                               \
-    READ4(x, n0, n1, n2, n3, sum);                                                                \
-    READ4(x_up, n0, n1, n2, n3, up);                                                              \
-    put_columns(OUTPUT(sum, up, first_column + (column)), (column) % PIECE,                       \
-                pieces + (column) / PIECE % 2 * PIECE_BYTES);                                     \
-  }
-// The number-th 32 columns of `out`, whose sums are x, of a gated activation with x_up. Pieces are in two places in turn.
-#define STORE_COLUMNS(x, x_up, number)                                                                          \
-  PUT_COLUMNS(x, x_up, "0", "1", "2", "3", (number)*32) PUT_COLUMNS(x, x_up, "4", "5", "6", "7", (number)*32 + 8)      \
-  PUT_COLUMNS(x, x_up, "8", "9", "10", "11", (number)*32 + 16)                                                  \
-  PUT_COLUMNS(x, x_up, "12", "13", "14", "15", (number)*32 + 24)                                                \
-  if (((number) + 1) * 32 % PIECE == 0) {                                                                       \
-    const int piece = (number)*32 / PIECE;                                                                      \
-    WARP_BARRIER;                                                                                               \
-    store_piece(pieces + piece % 2 * PIECE_BYTES, &out_rows, out, out_stride, first_column + piece * PIECE, OUT_WIDTH); \
+// All steps of a tile of so many eights of rows.
+#define MULTIPLY(eights)                                                                                            \
+  case eights:                                                                                                      \
+    for (int step = 0; step < steps; ++step) {                                                                      \
+      barrier_wait(full + ring.stage * 8, ring.turn);                                                               \
+      if (!A_IN_ORDER) PROXY_FENCE;                                                                                 \
+      const uint rows_at = shared_address(stages) + ring.stage * STAGE_BYTES, columns_at = rows_at + panels_at;     \
+      WGMMA_FENCE;                                                                                                  \
+      _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                            \
+        WGMMA(eights, "s", operand(columns_at + part * 16 * LINE), operand(rows_at + part * 32), step + part);      \
+        WGMMA(eights, "u", operand(columns_at + BLOCK_BYTES + part * 16 * LINE), operand(rows_at + part * 32),      \
+              step + part);                                                                                         \
+      }                                                                                                             \
+      WGMMA_COMMIT;                                                                                                 \
+      WGMMA_WAIT(1);                                                                                                \
+      if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);                                                \
+      before = ring.stage;                                                                                          \
+      advance(&ring);                                                                                               \
+    }                                                                                                               \
+    break;
+
+#define GROUP_BARRIER asm volatile("bar.sync %0, 128;" ::"r"(1 + half_group) : "memory")
+// Pieces are in two places in turn: who writes one has met those who read it at the other one's barrier.
+#define STORE_PIECE(sums, at)                                                                \
+  put_rows(sums[0], sums[1], pieces + turn * PIECE_BYTES, strip);                            \
+  GROUP_BARRIER;                                                                             \
+  store_rows(pieces + turn * PIECE_BYTES, strip, there, at, OUT_WIDTH, to, out_stride);      \
+  turn ^= 1;
+// Row `row` of sixteen, of values that lanes hold by row.
+#define SCALE_OF_ROW(sixteen, row) as_float(lane_at(row_scale[(sixteen) / 2], (sixteen) % 2 * 16 + (row)))
+#define STORE_SIXTEEN(sixteen)                                                                                 \
+  if (sixteen * 16 < tile.rows.count) {                                                                        \
+    float4 x[2], y[2];                                                                                         \
+    READ_SUMS("s", sixteen * 2, x[0]);                                                                         \
+    READ_SUMS("s", sixteen * 2 + 1, x[1]);                                                                     \
+    READ_SUMS("u", sixteen * 2, y[0]);                                                                         \
+    READ_SUMS("u", sixteen * 2 + 1, y[1]);                                                                     \
+    _Pragma("unroll") for (int i = 0; i < 2; ++i) {                                                            \
+      const int row = i * 8 + lane % 4 * 2;                                                                    \
+      float2 scale_of = 1;                                                                                     \
+      if (HAS_SCALES) scale_of = (float2)(SCALE_OF_ROW(sixteen, row), SCALE_OF_ROW(sixteen, row + 1));          \
+      x[i] = finish_sums(x[i], &columns, 0, scale_of, a_scale_bias);                                           \
+      y[i] = finish_sums(y[i], &columns, 1, scale_of, a_scale_bias);                                           \
+      x[i] = ACTIVATED(x[i], y[i]);                                                                            \
+      if (!GATED) y[i] = ACTIVATED(y[i], y[i]);                                                                \
+    }                                                                                                          \
+    const uint there = there_are[sixteen / 2] >> (sixteen % 2 * 16) & 0xffff;                                  \
+    __global STORAGE(OUT_DTYPE)* const to = out + (tile.rows.first + sixteen * 16) * out_stride;               \
+    STORE_PIECE(x, column)                                                                                     \
+    if (!GATED) {                                                                                              \
+      STORE_PIECE(y, column + PANEL)                                                                           \
+    }                                                                                                          \
   }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma(GROUPED_GEMM_PARAMETERS) {
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local uchar all_pieces[8 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two of a warp
+  __local uchar all_pieces[2 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two of a warp group
   __local ulong barriers[2 * STAGES];
   OFFSET_POINTERS;
   const int item = get_local_id(0), lane = item % 32;
@@ -67,59 +96,47 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   }
 
   MORE_REGISTERS;
-  asm volatile(".reg .f32 a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
-  const int warp = item / 32 - 4, half_group = warp / 4;
-  const int warp_row = TILE_ROWS == 128 ? warp * 16 : warp % 4 * 16;
-  const int warp_column = TILE_ROWS == 128 ? 0 : half_group * (WARP_PANELS / (1 + GATED)) * PANEL;
-  const uint rows_at = TILE_ROWS == 128 ? half_group * 64 * LINE : 0;
-  const uint panels_at = A_BYTES + (TILE_ROWS == 128 ? 0 : half_group * WARP_PANELS * BLOCK_BYTES);
-  __local uchar* const pieces = all_pieces + warp * 2 * PIECE_BYTES;
+  asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
+  const int warp = (item - COPY_ITEMS) / 32, half_group = warp / 4, strip = warp % 4;
+  const uint panels_at = A_BYTES + half_group * 2 * BLOCK_BYTES;
+  __local uchar* const pieces = all_pieces + half_group * 2 * PIECE_BYTES;
   const Activation activation = {alpha, limit, up_bias};
   Ring ring = {0, 0};
+  int turn = 0;  // of the pieces
   int number = get_group_id(0);
   START_SEARCH(search);
   Tile tile = FIND_TILE(search, number);
   while (tile.rows.count != 0) {
-    const bool has_rows = TILE_ROWS == 64 || half_group * 64 < tile.rows.count;
     uint before = 0;  // the stage of the last step
-    for (int step = 0; step < steps; ++step) {
-      barrier_wait(full + ring.stage * 8, ring.turn);
-      if (has_rows) {
-        if (!A_IN_ORDER) PROXY_FENCE;
-        const uint stage = shared_address(stages) + ring.stage * STAGE_BYTES;
-        WGMMA_FENCE;
-#pragma unroll
-        for (int part = 0; part < K_STEP / 16; ++part)
-          WGMMA(operand(stage + rows_at + part * 32), operand(stage + panels_at + part * 16 * LINE), step + part);
-        WGMMA_COMMIT;
-      }
-      WGMMA_WAIT(1);
-      if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);
-      before = ring.stage;
-      advance(&ring);
+    switch ((tile.rows.count + 7) / 8) {
+      MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6)
+      MULTIPLY(7) MULTIPLY(8) MULTIPLY(9) MULTIPLY(10) MULTIPLY(11) MULTIPLY(12)
+      MULTIPLY(13) MULTIPLY(14) MULTIPLY(15) MULTIPLY(16) MULTIPLY(17) MULTIPLY(18)
+#if TILE_ROWS == 160
+      MULTIPLY(19) MULTIPLY(20)
+#endif
     }
     // While the last products run.
     number += get_num_groups(0);
     const Tile next = FIND_TILE(search, number);
-    const OutRows out_rows = out_rows_of(&tile, warp_row, a_index, index_divisor, a_rows, a_scale);
+    const int column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
     const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const int first_column = tile.first_panel * PANEL + warp_column;
+    const LaneColumns columns = lane_columns_of(&epilogue, column + strip * 16 + lane / 4, n);
+    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
+    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
+    int row_scale[LANE_ROWS];
+    uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
+#pragma unroll
+    for (int i = 0; i < LANE_ROWS; ++i)
+      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
     WGMMA_WAIT(0);
     if (lane == 0) barrier_arrive(empty + before * 8);
-    if (out_rows.stored != 0) {
-      WARP_BARRIER;  // the last tile's pieces are read
-#if GATED
-      STORE_COLUMNS("a", "c", 0) STORE_COLUMNS("b", "d", 1)
-#if TILE_ROWS == 128
-      STORE_COLUMNS("e", "g", 2) STORE_COLUMNS("f", "h", 3)
+    STORE_SIXTEEN(0) STORE_SIXTEEN(1) STORE_SIXTEEN(2)
+    STORE_SIXTEEN(3) STORE_SIXTEEN(4) STORE_SIXTEEN(5)
+    STORE_SIXTEEN(6) STORE_SIXTEEN(7) STORE_SIXTEEN(8)
+#if TILE_ROWS == 160
+    STORE_SIXTEEN(9)
 #endif
-#else
-      STORE_COLUMNS("a", "a", 0) STORE_COLUMNS("b", "b", 1) STORE_COLUMNS("c", "c", 2) STORE_COLUMNS("d", "d", 3)
-#if TILE_ROWS == 128
-      STORE_COLUMNS("e", "e", 4) STORE_COLUMNS("f", "f", 5) STORE_COLUMNS("g", "g", 6) STORE_COLUMNS("h", "h", 7)
-#endif
-#endif
-    }
     tile = next;
   }
 }

@@ -65,7 +65,7 @@ cl_program from_source(cl_context context, const Device& device, const ProgramSo
 
 /// Null when the driver does not take the binary back.
 cl_program from_binary(cl_context context, const Device& device, const std::vector<unsigned char>& binary,
-                       const std::string& options) {
+                       const std::string& options, std::string* why = nullptr) {
   const unsigned char* data = binary.data();
   const std::size_t length = binary.size();
   cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
@@ -74,6 +74,7 @@ cl_program from_binary(cl_context context, const Device& device, const std::vect
   if (loaded == CL_SUCCESS &&
       clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
     return program;
+  if (why != nullptr) *why = build_log(program, device.handle);
   clReleaseProgram(program);
   return nullptr;
 }
@@ -108,9 +109,11 @@ cl_program for_sm90a(cl_context context, cl_program compiled, const char* name, 
   clReleaseProgram(compiled);
   const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
   binary.assign(ptx.begin(), ptx.end());
-  cl_program program = from_binary(context, device, binary, options);
+  std::string why;
+  cl_program program = from_binary(context, device, binary, options, &why);
   if (program == nullptr)
-    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a", name, device.caps.name);
+    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name,
+         device.caps.name, why);
   return program;
 }
 

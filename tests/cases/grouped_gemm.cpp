@@ -71,7 +71,7 @@ GroupedProduct make_product(const GroupedGemmCase& shape, std::uint64_t seed) {
 }
 
 double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& product, const std::vector<double>& got) {
-  const GroupedResult expected = grouped_gemm_oracle(product);
+  const GroupedResult expected = grouped_gemm_oracle(product, shape.f8_steps);
   if (got.size() != expected.values.size()) return std::numeric_limits<double>::infinity();
   const bool exact_sums = shape.a == DType::i8 && shape.weights == DType::i8;
   const double epilogue = (product.a_scale.empty() ? 0 : 1) + (product.weight_scale.empty() ? 0 : 1) + 1;
@@ -81,7 +81,8 @@ double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& pr
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(got[i]) != std::isnan(expected.values[i])) return std::numeric_limits<double>::infinity();
     if (std::isnan(got[i])) continue;
-    const double arithmetic = roundings * 0x1p-24 * expected.magnitudes[i];
+    const double arithmetic = roundings * 0x1p-24 * expected.magnitudes[i] +
+                              (shape.f8_steps ? 33 * 0x1p-13 * expected.largest_of_steps[i] : 0);
     const double storage = unit_roundoff(shape.out) * (std::abs(expected.values[i]) + arithmetic) +
                            0x1p-25;  // f16 is subnormal below 2^-14
     const bool narrow = shape.out == DType::f16 || shape.out == DType::bf16;

@@ -20,6 +20,7 @@ struct GroupedGemmCase {
   bool bias = false;
   DType vectors = DType::f32;        ///< of weight_scale and bias
   std::int64_t extra_roundings = 0;  ///< of each product, beside those of its sum
+  bool f8_steps = false;             ///< of Hopper's wgmma, which adds 32 products and a sum to 13 bits after the point
 
   std::string describe() const;
 };
@@ -27,8 +28,9 @@ struct GroupedGemmCase {
 /// Random operands, rounded to their storage types. Rows of `a` that must not be read are NaN (or large, in i8).
 GroupedProduct make_product(const GroupedGemmCase& shape, std::uint64_t seed);
 
-/// The largest error over what rounding allows: sums of K products in f32 in any order (exact in i8), one rounding for
-/// each scale, the bias and the storage type. At most 1 when right; infinity when a row that must stay NaN was written.
+/// The largest error over what rounding allows: sums of K products in f32 in any order (exact in i8; with `f8_steps`
+/// what each of 33 terms loses below 2^-13 of the largest one's exponent), one rounding for each scale, the bias and
+/// the storage type. At most 1 when right; infinity when a row that must stay NaN was written.
 double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& product, const std::vector<double>& got);
 
 /// Packs [E, N, K] weights into a buffer of their own.

@@ -207,7 +207,8 @@ QuantizedRows::QuantizedRows(StreamView stream, DType type, DType scale, std::in
                              std::int64_t k, std::uint64_t seed) {
   std::mt19937_64 engine(seed);
   const CodeType element = type == DType::u8 ? CodeType::f4_e2m1 : code_type(type);
-  const std::int64_t groups = (k + group - 1) / group, width = type == DType::u8 ? (k + 1) / 2 : k;
+  const std::int64_t group_k = group == 0 ? k : group, groups = (k + group_k - 1) / group_k,
+                     width = type == DType::u8 ? (k + 1) / 2 : k;
   CodeLayout layout = layout_of(element, CodePlacing::along_k, m, k);
   codes.resize(stored_bytes(layout));
   for (std::int64_t row = 0; row < m; ++row) {
@@ -221,12 +222,13 @@ QuantizedRows::QuantizedRows(StreamView stream, DType type, DType scale, std::in
       int code = static_cast<int>(engine() % (1U << static_cast<unsigned>(bits(element))));
       if (!std::isfinite(code_value(element, code))) code = 1;
       put_code(codes, layout, row, i, code);
-      values.push_back(code_value(element, code) * row_scales[index(i / group)]);
+      values.push_back(code_value(element, code) * row_scales[index(i / group_k)]);
     }
   }
   code_memory = upload(stream, codes), scale_memory = upload(stream, scales);
   a = TensorView(code_memory.view(), type, {m, width});
-  a_scale = TensorView(scale_memory.view(), scale, {m, groups});
+  a_scale =
+      group == 0 ? TensorView(scale_memory.view(), scale, {m}) : TensorView(scale_memory.view(), scale, {m, groups});
 }
 
 std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream) {

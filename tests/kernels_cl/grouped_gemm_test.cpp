@@ -72,17 +72,21 @@ TEST_P(GroupedGemmTest, TakesEveryStorageType) {
 }
 
 TEST_P(GroupedGemmTest, TakesTheTilesOfTensorCores) {
-  // Rows around tiles of 16, 64 and 128, more than 16 of those; columns around two and four panels; K around 64 and
-  // beyond all stages, of rows that start at 16 bytes and not.
+  // Rows around tiles of 16, 64, 144 and 160, more than 16 of those, and of every eighth height up to them; columns
+  // around two and four panels; K around 64 and beyond all stages, of rows that start at 16 bytes and not.
   for (const DType type : {DType::bf16, DType::f16}) {
     const bool is_bf16 = type == DType::bf16;
     for (const std::int64_t k : {8, 64, 72, 69, 584}) {
-      check({{17, 0, 129, 1}, 70, k, type, type, DType::f32, 0, 3, 0, is_bf16});
+      check({{17, 0, 145, 1}, 70, k, type, type, DType::f32, 0, 3, 0, is_bf16});
       check({{63, 5}, is_bf16 ? 257 : 128, k, type, type, type, 0, 9, 3, !is_bf16});
     }
     check({{5, 0, 13, 8}, 130, 136, type, type, DType::f32, 13, 0, 2, true});
   }
-  check({{2190, 40}, 200, 40, DType::bf16, DType::bf16, DType::f32});
+  check({{2570, 40}, 200, 40, DType::bf16, DType::bf16, DType::f32});
+  std::vector<std::int64_t> heights(20);
+  for (std::size_t i = 0; i < heights.size(); ++i) heights[i] = static_cast<std::int64_t>(i * 8 + i % 8 + 1);
+  check({heights, 130, 72, DType::bf16, DType::bf16, DType::f16});
+  check({heights, 70, 72, DType::f16, DType::f16, DType::f32, 0, 0, 2});
   std::vector<std::int64_t> many(70);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i * 7 % 40);
   check({many, 70, 24, DType::bf16, DType::bf16, DType::bf16});
@@ -267,8 +271,8 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   EXPECT_EQ(chosen(ampere, 16), "nv_sm80_16");
   EXPECT_EQ(chosen(ampere, 17), "nv_sm80_64");
   EXPECT_EQ(chosen(hopper, 16), "nv_sm80_16");
-  EXPECT_EQ(chosen(hopper, 56), "nv_sm90a_64");
-  EXPECT_EQ(chosen(hopper, 57), "nv_sm90a_128");
+  EXPECT_EQ(chosen(hopper, 512), "nv_sm90a_144");
+  EXPECT_EQ(chosen(hopper, 513), "nv_sm90a_160");
   hopper.compute_units = 132;  // more than there are tiles of more rows
   EXPECT_EQ(chosen(hopper, 97), "nv_sm80_16");
   hopper.compute_units = 0, hopper.nv_sm90a = false;

@@ -83,7 +83,7 @@ class Assembly(unittest.TestCase):
             self.assertLessEqual(int(re.search(rf"(\d+) bytes {what}", said)[1]), most, said)
 
     def test_products_of_16_bits(self):
-        for rows, order, function in ((64, 0, GATED), (128, 0, GATED), (128, 1, ""), (128, 0, "")):
+        for rows, order, function in ((144, 0, GATED), (160, 0, GATED), (160, 1, ""), (160, 0, "")):
             with self.subTest(rows=rows, order=order, function=function):
                 self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
                                  f" -DA_IN_ORDER={order} {function}", "sm_90a")
