@@ -72,7 +72,7 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
   command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
-      ->check(whole_number(1, 1024))
+      ->check(whole_number(1, most_ranks))
       ->capture_default_str();
   command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
   command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
@@ -153,6 +153,11 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
+  const std::int64_t most_redundant = std::int64_t{config_.shape.experts} * (options.ranks - 1);
+  refuse_unless(options.redundant_experts <= most_redundant,
+                fmt::format("--redundant-experts {}: expected at most {}, a copy of each of {} experts for every other "
+                            "one of {} ranks",
+                            options.redundant_experts, most_redundant, config_.shape.experts, options.ranks));
   PlaceExperts problem;
   problem.experts = config_.shape.experts;
   problem.ranks = options.expert_parallel ? options.ranks : 1;

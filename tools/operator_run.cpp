@@ -193,8 +193,9 @@ OperatorRun run_together(const OperatorRunOptions& options, const OperatorCase& 
 OperatorRun run_operator_case(const OperatorRunOptions& options, const OperatorCase& from) {
   if (!npu::find_operator(from.operator_name()).collective) return run_alone(options, from);
   const auto ranks = from.rules.at("parameters").value("ep_world_size", std::int64_t{0});
-  if (ranks < 1 || ranks > 1024)
-    throw Error(ErrorCode::invalid_data, fmt::format("{}: ep_world_size {} is no number of ranks", from.path, ranks));
+  if (ranks < 1 || ranks > most_ranks)
+    throw Error(ErrorCode::invalid_data,
+                fmt::format("{}: ep_world_size {}: expected 1 to {} ranks", from.path, ranks, most_ranks));
   return run_together(options, from, static_cast<int>(ranks));
 }
 

@@ -14,6 +14,9 @@
 
 namespace moecl::cli {
 
+/// Of one process. Every pair of them exchanges, so that much larger groups are busy for minutes with a few tokens.
+constexpr int most_ranks = 256;
+
 /// Contexts and one stream a rank. Ranks take the devices in turn; those of one platform share a context when its
 /// devices are CPUs, which share memory anyway; a GPU has a context of its own. With `sub_devices` a device of several
 /// ranks is divided among them where it can be.

@@ -38,7 +38,7 @@ class Refusals(CommandTest):
 
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
-                              ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"),
+                              ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"), ("--ranks", "257"),
                               ("--dtype", "f64"), ("--strategy", "walk"), ("--micro-batches", "2"), ("--micro-batches", "3"),
                               ("--placement", "walk"), ("--redundant-experts", "4"), ("--wire", "int8"), ("--wire", "walk"),
                               ("--topology", "1,1"), ("--transport", "staged"), ("--transport", "walk"),
@@ -53,6 +53,8 @@ class Refusals(CommandTest):
                                    ("--topology 3,1: expected nodes of one size", "--topology", "3,1"),
                                    ("--topology 2,2,2: not the nodes of 4 ranks", "--topology", "2,2,2"),
                                    ("3 of them do not have equal shares of 4 ranks", "--redundant-experts", 3),
+                                   ("--redundant-experts 52: expected at most 48", "--redundant-experts", 52),
+                                   ("--redundant-experts 2000000000: expected at most 48", "--redundant-experts", 2000000000),
                                    ("3 numbers for 2 dp ranks", "--tp", 2, "--tokens-per-rank", "1,2,3"),
                                    ("need --tp above 1", "--replace-allreduce"),
                                    ("needs the shared experts whole", "--tp", 2, "--replace-allreduce",

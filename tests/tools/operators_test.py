@@ -144,6 +144,9 @@ class OperatorsTest(command.CommandTest):
         self.refused(self.folder / "none.json", "none.json: cannot be read")
         self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", dim=5), "npu_swiglu: dim: 5 is not in [-2, 2)")
         self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", colour=5), "no parameter 'colour'")
+        for ranks in (0, 257):
+            path = self.change(self.copy("npu_moe_distribute_dispatch_v2/ep2_e2_k1"), "parameters", ep_world_size=ranks)
+            self.refused(path, f"ep_world_size {ranks}: expected 1 to 256 ranks")
         path = self.copy("npu_swiglu/last_bf16")
         path.write_text("{}")
         self.refused(path, "expected a JSON object with 'operator' and 'parameters'")
