@@ -21,4 +21,6 @@ OperatorCase OperatorCase::open(const std::string& json_path) {
 
 std::string OperatorCase::operator_name() const { return rules.at("operator").get<std::string>(); }
 
+nlohmann::json OperatorCase::parameters() const { return rules.value("parameters", nlohmann::json::object()); }
+
 }  // namespace moecl::cli

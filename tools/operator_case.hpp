@@ -17,6 +17,7 @@ struct OperatorCase {
   /// Errors: io_error, invalid_data  one of the files
   static OperatorCase open(const std::string& json_path);
   std::string operator_name() const;
+  nlohmann::json parameters() const;
 };
 
 /// A tensor that a call gave, under its name in the case ("out.y").

@@ -28,7 +28,9 @@ npu::Value value_of(const nlohmann::json& value, const std::string& name) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& v) { return v.is_number_integer(); }))
     return value.get<std::vector<std::int64_t>>();
-  throw Error(ErrorCode::invalid_data, fmt::format("{}: no operator takes the value {}", name, value.dump()));
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: expected true, false, a number, text or a list of whole numbers, got {}", name, value.dump()));
 }
 
 /// Names of the case's inputs without `before`, a list's tensors in their order: {"x", "weight.0", "weight.1"}.
@@ -67,7 +69,7 @@ class CaseOnDevice {
   /// @param rank  Whose tensors: those of "rank3." of a call by several ranks; -1: the only one's
   CaseOnDevice(StreamView stream, const OperatorCase& from, std::int64_t rank)
       : call_(npu::find_operator(from.operator_name()).bind()), prefix_(rank < 0 ? "" : fmt::format("rank{}.", rank)) {
-    const nlohmann::json parameters = from.rules.value("parameters", nlohmann::json::object());
+    const nlohmann::json parameters = from.parameters();
     for (const auto& [name, value] : parameters.items())
       if (rank >= 0 && name == "ep_rank_id")
         call_->set_parameter(name, rank);
@@ -192,11 +194,11 @@ OperatorRun run_together(const OperatorRunOptions& options, const OperatorCase& 
 
 OperatorRun run_operator_case(const OperatorRunOptions& options, const OperatorCase& from) {
   if (!npu::find_operator(from.operator_name()).collective) return run_alone(options, from);
-  const auto ranks = from.rules.at("parameters").value("ep_world_size", std::int64_t{0});
-  if (ranks < 1 || ranks > most_ranks)
-    throw Error(ErrorCode::invalid_data,
-                fmt::format("{}: ep_world_size {}: expected 1 to {} ranks", from.path, ranks, most_ranks));
-  return run_together(options, from, static_cast<int>(ranks));
+  const nlohmann::json ranks = from.parameters().value("ep_world_size", nlohmann::json());
+  if (!ranks.is_number_integer() || ranks < 1 || ranks > most_ranks)
+    throw Error(ErrorCode::invalid_data, fmt::format("{}: ep_world_size: expected a whole number from 1 to {}, got {}",
+                                                     from.path, most_ranks, ranks.dump()));
+  return run_together(options, from, ranks.get<int>());
 }
 
 }  // namespace moecl::cli

@@ -1,5 +1,7 @@
 #include "host/npu/operator.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <type_traits>
 
@@ -28,6 +30,18 @@ std::string text_of(const T& value) {
   } else {
     return fmt::format("{}", value);
   }
+}
+
+/// As a case file writes it.
+std::string text_of(const Value& value) {
+  return std::visit(
+      [](const auto& held) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>)
+          return '"' + held + '"';
+        else
+          return text_of(held);
+      },
+      value);
 }
 
 struct Lister {
@@ -94,31 +108,32 @@ struct SetParameter {
         return void(to = *number == 1);
     } else if constexpr (std::is_same_v<T, std::optional<DType>>) {
       const auto* text = std::get_if<std::string>(&value);
-      require(text != nullptr && dtype_from_name(*text), "{}: no dtype", field);
+      require(text != nullptr && dtype_from_name(*text), "{}: expected a dtype, got {}", field, text_of(value));
       return void(to = dtype_from_name(*text));
     } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
       const auto* number = std::get_if<std::int64_t>(&value);
-      require(number != nullptr, "{}: expected a whole number", field);
+      require(number != nullptr, "{}: expected a whole number, got {}", field, text_of(value));
       return void(to = *number);
     }
     if constexpr (std::is_constructible_v<Value, T>) {
       const T* same = std::get_if<T>(&value);
-      require(same != nullptr, "{}: expected {}", field,
+      require(same != nullptr, "{}: expected {}, got {}", field,
               std::is_same_v<T, bool>           ? "true or false"
               : std::is_same_v<T, std::int64_t> ? "a whole number"
               : std::is_same_v<T, double>       ? "a number"
               : std::is_same_v<T, std::string>  ? "text"
-                                                : "a list of whole numbers");
+                                                : "a list of whole numbers",
+              text_of(value));
       to = *same;
     }
   }
   template <class T, std::size_t N>
-  void choice(const char* field, T& to, const char* what, const std::array<const char*, N>& names) {
+  void choice(const char* field, T& to, const char*, const std::array<const char*, N>& names) {
     if (wanted != field) return;
     found = true;
     const auto* text = std::get_if<std::string>(&value);
     const auto* same = text == nullptr ? names.end() : std::find(names.begin(), names.end(), *text);
-    require(same != names.end(), "{}: '{}' is none of the choices ({})", field, text == nullptr ? "" : *text, what);
+    require(same != names.end(), "{}: expected one of {}, got {}", field, names, text_of(value));
     to = static_cast<T>(same - names.begin());
   }
 };

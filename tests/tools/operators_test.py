@@ -144,9 +144,19 @@ class OperatorsTest(command.CommandTest):
         self.refused(self.folder / "none.json", "none.json: cannot be read")
         self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", dim=5), "npu_swiglu: dim: 5 is not in [-2, 2)")
         self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", colour=5), "no parameter 'colour'")
-        for ranks in (0, 257):
+        for ranks in (0, 257, "2", 2.0, None, True, [2], {}, 2**64 - 1):
             path = self.change(self.copy("npu_moe_distribute_dispatch_v2/ep2_e2_k1"), "parameters", ep_world_size=ranks)
-            self.refused(path, f"ep_world_size {ranks}: expected 1 to 256 ranks")
+            self.refused(path, f"ep_world_size: expected a whole number from 1 to 256, got {json.dumps(ranks)}")
+        for case, parameter, value, expected in (
+                ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "moe_expert_num", "2", "a whole number"),
+                ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "quant_mode", [0], "a whole number"),
+                ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "quant_mode", {}, "true, false, a number, text or a list of whole numbers"),
+                ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "comm_alg", "none", 'one of ["", "fullmesh", "fullmesh_v1", "fullmesh_v2", "hierarchy"]'),
+                ("npu_swiglu/last_bf16", "dim", 0.5, "a whole number"),
+                ("npu_moe_gating_top_k/k_equals_e", "eps", "small", "a number")):
+            with self.subTest(parameter, value=value):
+                self.refused(self.change(self.copy(case), "parameters", **{parameter: value}),
+                             f"{parameter}: expected {expected}, got {json.dumps(value)}")
         path = self.copy("npu_swiglu/last_bf16")
         path.write_text("{}")
         self.refused(path, "expected a JSON object with 'operator' and 'parameters'")
