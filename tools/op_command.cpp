@@ -8,6 +8,7 @@
 #include "tools/commands.hpp"
 #include "tools/operator_run.hpp"
 #include "tools/operators_page.hpp"
+#include "tools/own_files.hpp"
 #include "tools/rank_devices.hpp"
 #include "tools/table.hpp"
 
@@ -36,6 +37,8 @@ void print(const nlohmann::ordered_json& summary) {
 
 int run_case(const OpOptions& options) {
   const OperatorCase from = OperatorCase::open(options.path);
+  expect_own_files({{"--output", options.output}},
+                   {{"the case", options.path}, {"the case's tensors", from.tensors.path()}});
   OperatorRun run;
   try {
     run = run_operator_case(options.run, from);

@@ -8,6 +8,7 @@
 
 #include "tools/commands.hpp"
 #include "tools/layer_session.hpp"
+#include "tools/own_files.hpp"
 #include "tools/table.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -146,7 +147,17 @@ void print(const nlohmann::ordered_json& s) {
                s["quantize"]["rms_relative_error"].get<double>());
 }
 
+/// Before a large model is loaded for nothing.
+void check_files(const RunOptions& options) {
+  if (options.output.empty() && options.trace.empty()) return;
+  std::vector<NamedFile> read = {{"--input", options.input}, {"--router-spec", options.layer.router_spec}};
+  const Checkpoint checkpoint = Checkpoint::open(options.layer.model_dir, options.layer.router_spec);
+  for (const std::string& file : checkpoint.files()) read.push_back({"the model's", file});
+  expect_own_files({{"--output", options.output}, {"--trace", options.trace}}, read);
+}
+
 void run(const RunOptions& options) {
+  check_files(options);
   const std::unique_ptr<LayerSession> opened = LayerSession::open(options.layer);
   LayerSession& session = *opened;
   const std::int64_t hidden = session.config().shape.hidden;

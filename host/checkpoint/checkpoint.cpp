@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -67,6 +68,15 @@ Checkpoint Checkpoint::open(const std::string& dir, const std::string& router_sp
 
 const std::string& Checkpoint::dir() const noexcept { return state_->dir; }
 const ModelConfig& Checkpoint::config() const noexcept { return state_->config; }
+
+std::vector<std::string> Checkpoint::files() const {
+  std::set<std::string> names = {config_name, modelopt_name, state_->shard_of ? index_name : single_name};
+  if (state_->shard_of)
+    for (const auto& [tensor, shard] : *state_->shard_of) names.insert(shard);
+  std::vector<std::string> paths;
+  for (const std::string& name : names) paths.push_back(state_->path(name));
+  return paths;
+}
 
 bool Checkpoint::has(std::string_view name) const {
   return state_->shard_of ? state_->shard_of->count(std::string(name)) != 0 : state_->shard(single_name).has(name);

@@ -49,6 +49,8 @@ class CheckpointTest : public testing::Test {
 TEST_F(CheckpointTest, ShardsHoldTheSameTensorsAsOneFile) {
   const Checkpoint sharded = open_sharded();
   EXPECT_EQ(sharded.config().family, "qwen3_moe");
+  EXPECT_THAT(sharded.files(), testing::IsSupersetOf({dir_.file("model.safetensors.index.json"), shard_of(names_[0]),
+                                                      shard_of(names_[1]), shard_of(names_[2])}));
   ASSERT_GT(names_.size(), 190U);
   for (const std::string& name : names_) {
     const HostTensor a = single_.tensor(name), b = sharded.tensor(name);

@@ -1,5 +1,6 @@
 """What the `moecl` command refuses: its exit code, one line on stderr, nothing on stdout, no file left behind."""
 import json
+import pathlib
 import random
 import shutil
 import struct
@@ -84,6 +85,31 @@ class Refusals(CommandTest):
         with open("/dev/full", "w") as full:
             done = subprocess.run([MOECL, "env"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual((done.returncode, done.stderr), (3, "moecl: stdout: the results cannot be written\n"))
+
+    def test_outputs_replace_no_input(self):
+        model, source, link = self.copy(), self.folder / "input.safetensors", self.folder / "link.safetensors"
+        save(source, {"hidden_states": ("F32", numpy.zeros((2, 129)))})
+        link.symlink_to(source)
+        before = {path: path.read_bytes() for path in self.folder.iterdir()}
+        def refused(expected, *options):
+            for option in ("--output", "--trace"):
+                with self.subTest(expected, option=option):
+                    self.refused(2, f"{option} {options[0]}: expected another file than {expected}", "run", model, option, *options)
+        refused(f"--input {source}", source, "--input", source)
+        refused(f"--input {link}", source, "--input", link)
+        refused(f"--input {source}", f"{self.folder}/../{self.folder.name}/input.safetensors", "--input", source)
+        refused(f"the model's {model}/config.json", model / "config.json")
+        refused(f"the model's {model}/model.safetensors", model / "model.safetensors")
+        self.refused(2, "--trace no.json: expected another file than --output ./no.json", "run", model, "--output", "./no.json",
+                     "--trace", "no.json")
+        case = golden("../operators/npu_swiglu/last_bf16")
+        for suffix in (".json", ".safetensors"):
+            path = pathlib.Path(shutil.copy(f"{case}{suffix}", self.folder))
+            before[path] = path.read_bytes()
+        for name in ("last_bf16.json", "last_bf16.safetensors"):
+            self.refused(2, f"--output {self.folder / name}: expected another file", "op", self.folder / "last_bf16.json",
+                         "--output", self.folder / name)
+        self.assertEqual(before, {path: path.read_bytes() for path in before})
 
     def test_configs(self):
         self.run_refused(3, "frobnicate", model=self.copy(model_type="frobnicate"))

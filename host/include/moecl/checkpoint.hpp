@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moecl {
 
@@ -27,6 +28,8 @@ class Checkpoint {
 
   const std::string& dir() const noexcept;
   const ModelConfig& config() const noexcept;
+  /// Where it looks: config files, and the weights' file or index and shards. hf_quant_config.json need not be there.
+  std::vector<std::string> files() const;
   bool has(std::string_view name) const;
   /// Errors: invalid_data  no such tensor in the directory, or not in the shard that the index names
   ///         unsupported   its dtype is one that moecl does not know
