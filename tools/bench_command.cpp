@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include "bench/report_page.hpp"
 #include "bench/results.hpp"
 #include "tools/commands.hpp"
+#include "tools/interruption.hpp"
 #include "tools/measure_options.hpp"
 #include "tools/table.hpp"
 
@@ -22,17 +22,6 @@ struct BenchOptions : MeasureOptions {
   std::string baseline;
   bool quick = false;
 };
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// Ctrl-C, or a machine that is taken away: the first signal ends with what was measured, the second at once.
-void keep_results_of_an_interrupted_run() {
-  for (const int signal : {SIGINT, SIGTERM})
-    std::signal(signal, [](int number) {
-      interrupted = 1;
-      std::signal(number, SIG_DFL);
-    });
-}
 
 /// Those that match, by the names they have in results.
 void print_names(const BenchOptions& options) {
@@ -79,10 +68,11 @@ int run(const BenchOptions& options) {
   facts["seed"] = options.seed;
   facts["shapes"] = bench::shape_facts(options.models());
   if (!before.is_null()) bench::expect_comparable(before, options.baseline, facts);
-  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts), [] { return interrupted != 0; });
+  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts),
+                             [] { return interruption() != 0; });
   std::ostringstream messages;
   collector.SetErrorStream(&messages);
-  keep_results_of_an_interrupted_run();
+  note_interruption();  // what was measured until then is kept
   try {
     if (benchmark::RunSpecifiedBenchmarks(&collector, options.filter) == 0)
       throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", options.filter));
@@ -97,7 +87,7 @@ int run(const BenchOptions& options) {
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)
     return check_failed;
-  return collector.failed() || interrupted != 0 ? check_failed : done;
+  return collector.failed() || interruption() != 0 ? check_failed : done;
 }
 
 }  // namespace

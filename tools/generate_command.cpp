@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tools/commands.hpp"
+#include "tools/interruption.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -24,6 +25,21 @@ std::string known_shapes() {
   std::string names;
   for (const ModelShape& shape : model_shapes()) names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
   return names;
+}
+
+struct Interrupted {};
+
+/// Interrupted, it removes what it wrote before the signal ends it.
+void write(const std::string& dir, RandomCheckpoint checkpoint) {
+  checkpoint.before_tensor = [] {
+    if (interruption() != 0) throw Interrupted();
+  };
+  note_interruption();
+  try {
+    write_random_checkpoint(dir, checkpoint);
+  } catch (const Interrupted&) {
+    std::raise(interruption());
+  }
 }
 
 }  // namespace
@@ -67,7 +83,7 @@ void add_generate(CLI::App& app, Outcome) {
         config->count() != 0 ? read_text(options->config) : model_shape(options->shape).config_json;
     if (!options->router_spec.empty()) options->checkpoint.router_spec = read_text(options->router_spec);
     options->checkpoint.dtype = *dtype_from_name(options->dtype);
-    write_random_checkpoint(options->dir, options->checkpoint);
+    write(options->dir, options->checkpoint);
     fmt::print("wrote {}\n", options->dir);
   });
 }

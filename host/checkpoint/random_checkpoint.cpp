@@ -173,7 +173,10 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoint& checkpoint) {
   const std::vector<std::vector<HostTensor>> shards = split_into_shards(tensors.take(), checkpoint.shard_bytes);
   NormalSource source(checkpoint.seed);
-  const auto bytes_of = [&](const HostTensor& tensor) { return tensors.bytes(source, tensor); };
+  const auto bytes_of = [&](const HostTensor& tensor) {
+    if (checkpoint.before_tensor) checkpoint.before_tensor();
+    return tensors.bytes(source, tensor);
+  };
   if (shards.size() == 1) return write_safetensors((dir / "model.safetensors").string(), shards[0], bytes_of);
   nlohmann::json index;
   std::uint64_t total = 0;

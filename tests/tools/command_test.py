@@ -1,11 +1,13 @@
 """Tries the `moecl` command as a stranger would: every verb, and the tensors of `run` against golden ones."""
 import json
 import shutil
+import signal
+import subprocess
 import time
 
 import numpy
 
-from command import DATA, CommandTest, golden, load, main, save
+from command import DATA, MOECL, CommandTest, golden, load, main, save
 
 # name: (family, layer, hidden size, intermediate size, experts, top k)
 CASES = {
@@ -426,6 +428,17 @@ class OtherVerbs(CommandTest):
         done = self.start("generate", self.folder / "first", "--config", config)
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done)
         self.assertEqual(first, {file.name: file.read_bytes() for file in (self.folder / "first").iterdir()})
+
+    def test_interrupted_generate(self):
+        """Of a checkpoint that was interrupted nothing is left."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                command = subprocess.Popen([MOECL, "generate", self.folder / "new", "--shape", "mixtral-8x7b"])
+                while not list(self.folder.glob("new.*.tmp/*")) and command.poll() is None:
+                    time.sleep(0.01)
+                command.send_signal(number)
+                self.assertEqual(command.wait(), -number)
+                self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_families(self):
         page = DATA.parent.parent / "host/FAMILIES.md"

@@ -3,6 +3,7 @@
 #include <moecl/quant_scheme.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -17,7 +18,8 @@ struct RandomCheckpoint {
   std::uint64_t shard_bytes = std::uint64_t{2} << 30;  ///< a shard ends before it would exceed this
   /// Of the experts' and shared experts' matrices, stored as such checkpoints are released; none: plain.
   std::optional<QuantScheme> scheme = {};
-  std::string router_spec = {};  ///< text of a router spec for `config_json`, as ModelConfig::parse's
+  std::string router_spec = {};              ///< text of a router spec for `config_json`, as ModelConfig::parse's
+  std::function<void()> before_tensor = {};  ///< called before each one is written; what it throws ends the writing
 };
 
 /// Writes a checkpoint of MoE blocks alone (no attention, no embeddings) with random weights in the family's released
@@ -25,7 +27,7 @@ struct RandomCheckpoint {
 ///
 /// Weights are normal with deviation 1 / sqrt(fan in), so outputs stay near the inputs' size. A tensor's values depend
 /// on the seed and its name alone, so a slice of experts has the same experts. The directory appears when it is
-/// complete.
+/// complete, and nothing is left of one that failed.
 ///
 /// Errors: invalid_argument  `dir` exists and is not empty, dtype, layers or experts are out of range, or widths do not
 ///                           fit the scheme's units
