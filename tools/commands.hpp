@@ -1,10 +1,13 @@
 #pragma once
 // The verbs of the `moecl` command. Each registers its options and what to do when it is called.
+#include <moecl/error.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
 
 namespace moecl::cli {
 
@@ -13,6 +16,11 @@ std::string known_schemes();
 
 /// Exit codes of the contract.
 enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
+
+ExitCode exit_code(ErrorCode code);
+
+/// One line on stderr: a list becomes "head: item; item", and a file's control characters do not reach the terminal.
+void report(std::string_view what);
 
 /// Set by the verb that ran.
 using Outcome = int&;

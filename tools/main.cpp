@@ -10,24 +10,21 @@
 
 #include "tools/commands.hpp"
 
-namespace {
+namespace moecl::cli {
 
-using namespace moecl;
-
-int exit_code(ErrorCode code) {
+ExitCode exit_code(ErrorCode code) {
   switch (code) {
     case ErrorCode::invalid_argument:
-      return cli::wrong_usage;
+      return wrong_usage;
     case ErrorCode::unsupported:
     case ErrorCode::invalid_data:
     case ErrorCode::io_error:
-      return cli::unusable_input;
+      return unusable_input;
     default:
-      return cli::device_failure;
+      return device_failure;
   }
 }
 
-/// One line on stderr: a list becomes "head: item; item", and a file's control characters do not reach the terminal.
 void report(std::string_view what) {
   std::string line;
   bool indent = false;
@@ -38,6 +35,13 @@ void report(std::string_view what) {
   }
   fmt::print(stderr, "moecl: {}\n", line);
 }
+
+}  // namespace moecl::cli
+
+namespace {
+
+using namespace moecl;
+using cli::report;
 
 /// Runs the verb that the arguments name.
 int run_verb(int argc, char** argv) {
@@ -67,7 +71,7 @@ int run_verb(int argc, char** argv) {
     return cli::wrong_usage;
   } catch (const Error& error) {
     report(error.what());
-    return exit_code(error.code());
+    return cli::exit_code(error.code());
   } catch (const std::bad_alloc&) {
     report("out of host memory");
     return cli::device_failure;

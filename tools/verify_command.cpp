@@ -2,12 +2,14 @@
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/safetensors.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
-#include <iostream>
+#include <cstdio>
 
 #include "tools/commands.hpp"
 #include "tools/layer_session.hpp"
-#include "tools/table.hpp"
 #include "tools/tensor_values.hpp"
 
 namespace moecl::cli {
@@ -102,17 +104,36 @@ Verdict verify(LayerOptions options, const std::string& dir) {
   return verdict;
 }
 
+/// The last part of a path, which may end in slashes.
+std::string case_name(const std::string& dir) {
+  const std::string trimmed = dir.substr(0, dir.find_last_not_of('/') + 1);
+  return trimmed.substr(trimmed.rfind('/') + 1);
+}
+
+/// A line a case as it ends, so that none is lost by a later one. What is unusable is told on stderr.
 int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs) {
-  std::vector<Row> rows = {{"case", "error", "tolerance", "result"}};
-  int failed = 0;
+  std::size_t width = 4;  // of the heading
+  for (const std::string& dir : dirs) width = std::max(width, case_name(dir).size());
+  const auto print = [width](const std::string& name, const std::string& error, const std::string& tolerance,
+                             const char* result) {
+    fmt::print("{:<{}}  {:>7}  {:>9}  {}\n", name, width, error, tolerance, result);
+    std::fflush(stdout);
+  };
+  int passed = 0, failed = 0;
   for (const std::string& dir : dirs) {
-    const Verdict verdict = verify(options, dir);
-    if (!verdict.ok()) ++failed;
-    const std::string trimmed = dir.substr(0, dir.find_last_not_of('/') + 1);
-    rows.push_back({trimmed.substr(trimmed.rfind('/') + 1), fmt::format("{:.1e}", verdict.error),
-                    fmt::format("{:.1e}", verdict.tolerance), verdict.ok() ? "ok" : "FAIL"});
+    try {
+      const Verdict verdict = verify(options, dir);
+      if (passed + failed == 0) print("case", "error", "tolerance", "result");
+      print(case_name(dir), fmt::format("{:.1e}", verdict.error), fmt::format("{:.1e}", verdict.tolerance),
+            verdict.ok() ? "ok" : "FAIL");
+      ++(verdict.ok() ? passed : failed);
+    } catch (const Error& error) {
+      if (exit_code(error.code()) != unusable_input) throw;
+      report(fmt::format("{}: {}", case_name(dir), error.what()));
+    }
   }
-  fmt::print("{}{} passed, {} failed\n", table(rows), static_cast<int>(dirs.size()) - failed, failed);
+  if (passed + failed > 0) fmt::print("{} passed, {} failed\n", passed, failed);
+  if (passed + failed < static_cast<int>(dirs.size())) return unusable_input;
   return failed == 0 ? done : check_failed;
 }
 

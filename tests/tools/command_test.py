@@ -374,6 +374,14 @@ class OtherVerbs(CommandTest):
         *_, line, total = done.stdout.splitlines()
         self.assertEqual(total, "2 passed, 1 failed")
         self.assertRegex(line, r"^altered +1\.0e-03 +\S+ +FAIL$")
+        unusable = self.folder / "unusable"
+        shutil.copytree(sound[1], unusable)
+        (unusable / "config.json").write_text("{")
+        done = self.start("verify", sound[0], unusable, altered, "/no/such/", sound[1], "--platform", "Portable")
+        self.assertEqual(done.returncode, 3, done)
+        self.assertEqual([line.split()[::3] for line in done.stdout.splitlines()],
+                         [["case", "result"], [sound[0].name, "ok"], ["altered", "FAIL"], [sound[1].name, "ok"], ["2", "failed"]])
+        self.assertRegex(done.stderr, rf"\Amoecl: unusable: [^\n]*{unusable}/config.json[^\n]*\nmoecl: such: [^\n]*/no/such/[^\n]*\n\Z")
 
     def test_doctor(self):
         report = json.loads(self.succeed("doctor", "--platform", "Portable", "--json"))
