@@ -23,15 +23,27 @@ struct BenchOptions : MeasureOptions {
   bool quick = false;
 };
 
+/// Runs them, or with --list names them.
+void run_matching(bench::Collector& collector, const std::string& filter) {
+  if (benchmark::RunSpecifiedBenchmarks(&collector, filter) == 0)
+    throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", filter));
+}
+
 /// Those that match, by the names they have in results.
 void print_names(const BenchOptions& options) {
-  std::ostringstream names;
+  std::ostringstream names, messages;
   bench::Collector collector(nullptr);
+  collector.SetErrorStream(&messages);
   collector.SetOutputStream(&names);
-  collector.SetErrorStream(&names);
-  benchmark::RunSpecifiedBenchmarks(&collector, options.filter);
+  run_matching(collector, options.filter);
   std::istringstream lines(names.str());
-  for (std::string name; std::getline(lines, name);) fmt::print("{}\n", name.substr(0, name.find("/manual_time")));
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (std::string name; std::getline(lines, name);)
+    list.push_back({{"name", name.substr(0, name.find("/manual_time"))}});
+  if (options.json)
+    std::cout << nlohmann::ordered_json{{"benchmarks", list}}.dump(1) << '\n';
+  else
+    for (const auto& benchmark : list) fmt::print("{}\n", benchmark["name"].get<std::string>());
 }
 
 /// A line for each benchmark that changed. @return  how many became slower
@@ -74,8 +86,7 @@ int run(const BenchOptions& options) {
   collector.SetErrorStream(&messages);
   note_interruption();  // what was measured until then is kept
   try {
-    if (benchmark::RunSpecifiedBenchmarks(&collector, options.filter) == 0)
-      throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", options.filter));
+    run_matching(collector, options.filter);
   } catch (const bench::Interrupted&) {
     fmt::print(stderr, "moecl: bench: interrupted after {} benchmarks\n", collector.finished());
   }

@@ -5,6 +5,8 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <regex>
+
 #include "bench/model_case.hpp"
 #include "tools/commands.hpp"
 
@@ -24,11 +26,26 @@ std::string shape_names() {
   return names + "or all: those of the house's benchmarks";
 }
 
+/// As Google Benchmark reads it.
+CLI::Validator regular_expression() {
+  return {[](const std::string& text) -> std::string {
+            try {
+              const std::regex expression(text, std::regex::extended);
+              return "";
+            } catch (const std::regex_error& error) {
+              return fmt::format("expected a regular expression, got {}: {}", text, error.what());
+            }
+          },
+          ""};
+}
+
 }  // namespace
 
 void MeasureOptions::add_to(CLI::App& command) {
   device.add_to(command);
-  command.add_option("--filter", filter, "run what this regular expression matches a part of")->type_name("REGEX");
+  command.add_option("--filter", filter, "run what this regular expression matches a part of")
+      ->check(regular_expression())
+      ->type_name("REGEX");
   command.add_flag("--list", list, "print the names that would run");
   command.add_option("--shapes", shapes, "model shapes: " + shape_names())
       ->delimiter(',')

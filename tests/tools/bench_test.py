@@ -37,6 +37,8 @@ class Bench(CommandTest):
         for operator in ("combine", "expert_sort", "gating_top_k", "route_tokens", "quantize_rows", "gather_rows"):
             self.assertTrue(self.names("--filter", f"^{operator}/"), operator)
         self.assertLess(len(self.names("--quick")), 20)
+        quick = json.loads(self.succeed("bench", "--list", "--quick", "--json"))
+        self.assertEqual([benchmark["name"] for benchmark in quick["benchmarks"]], self.names("--quick"))
 
     def test_document(self):
         found = self.bench("--filter", "T:4/", "--tokens", 4, "--schemes", "bf16,mxfp4_w4a16", "--repetitions", 3)
@@ -245,6 +247,9 @@ class Bench(CommandTest):
         self.refused(2, "999 experts", "bench", "--shapes", "olmoe-1b-7b", "--experts", 999, "--list")
         self.refused(2, "top_k", "bench", "--shapes", "olmoe-1b-7b", "--experts", 4, "--list")
         self.refused(2, "--tokens", "bench", "--tokens", "0", "--list")
+        for listed in ((), ("--list",), ("--list", "--json")):
+            self.refused(2, "--filter: expected a regular expression, got [: ", "bench", "--filter", "[", *listed)
+            self.refused(2, "--filter frobnicate: no benchmark", "bench", "--filter", "frobnicate", *listed)
         self.refused(3, "no/such", "bench", "--routing", "/no/such")
         self.refused(3, "topk_ids", "bench", "--routing", golden("mixtral-t0") / "model.safetensors")
         self.refused(3, "no/such", "bench", "--baseline", "/no/such")
