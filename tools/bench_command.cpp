@@ -111,6 +111,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
   command
       ->add_option("--baseline", options->baseline,
                    "fail if a benchmark takes longer than in this result of --json, beyond the noise")
+      ->check(file_name())
       ->type_name("OLD.json");
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };

@@ -35,6 +35,12 @@ inline CLI::Validator seconds(double least, double most) {
   return CLI::Range(least, most) & number;
 }
 
+/// Of a file. An empty one, as of a script whose variable is not set, would pass for an option that is not given.
+inline CLI::Validator file_name() {
+  return {[](const std::string& text) { return text.empty() ? "expected the name of a file, got an empty one" : ""; },
+          ""};
+}
+
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);
 void add_op(CLI::App& app, Outcome outcome);

@@ -56,9 +56,11 @@ void add_generate(CLI::App& app, Outcome) {
   auto* shape =
       command->add_option("--shape", options->shape, "named model shape: " + known_shapes())->type_name("NAME");
   auto* config = command->add_option("--config", options->config, "config.json to follow instead")
+                     ->check(file_name())
                      ->type_name("FILE")
                      ->excludes(shape);
   command->add_option("--router-spec", options->router_spec, "describe the layers by this file (host/ROUTER_SPEC.md)")
+      ->check(file_name())
       ->type_name("FILE.json");
   command->add_option("--layers", options->checkpoint.layers, "MoE layers to write")
       ->check(whole_number(1))

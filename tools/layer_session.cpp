@@ -56,6 +56,7 @@ std::string known_schemes() {
 void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--layer", layer, "decoder layer (default: the first one that has experts)")->type_name("N");
   command.add_option("--router-spec", router_spec, "describe the layer by this file (host/ROUTER_SPEC.md)")
+      ->check(file_name())
       ->type_name("FILE.json");
   command
       .add_option_function<std::string>(

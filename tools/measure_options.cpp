@@ -73,7 +73,9 @@ void MeasureOptions::add_to(CLI::App& command) {
   command.add_option("--min-time", min_time, "least seconds of one measurement")
       ->check(seconds(0.001, 3600))
       ->capture_default_str();
-  command.add_option("--report", report, "write the results as one HTML page with plots")->type_name("FILE.html");
+  command.add_option("--report", report, "write the results as one HTML page with plots")
+      ->check(file_name())
+      ->type_name("FILE.html");
   command.add_flag("--json", json, "results as Google Benchmark's JSON");
 }
 

@@ -186,7 +186,8 @@ void add_run(CLI::App& app, Outcome) {
                    "directory with config.json and model.safetensors (or its shards)")
       ->required();
   options->layer.add_to(*command);
-  auto* input = command->add_option("--input", options->input, "safetensors file with the hidden states [T, H]");
+  auto* input = command->add_option("--input", options->input, "safetensors file with the hidden states [T, H]")
+                    ->check(file_name());
   command->add_option("--tensor", options->tensor, "its tensor")->capture_default_str();
   command->add_option("--tokens", options->tokens, "tokens of standard normal input instead of a file")
       ->check(whole_number(0))
@@ -196,11 +197,12 @@ void add_run(CLI::App& app, Outcome) {
       ->check(whole_number(0, INT64_MAX))
       ->excludes(input)
       ->capture_default_str();
-  command->add_option("--output", options->output, "write the output tensors to this safetensors file");
+  command->add_option("--output", options->output, "write the output tensors to this safetensors file")
+      ->check(file_name());
   command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")
       ->check(whole_number(1))
       ->capture_default_str();
-  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace");
+  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace")->check(file_name());
   command->add_flag("--json", options->json, "summary as JSON");
   command->callback([options] { run(*options); });
 }

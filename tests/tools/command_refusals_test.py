@@ -37,6 +37,14 @@ class Refusals(CommandTest):
         self.refused(2, "--min-time", "bench", "--list", "--min-time", "nan")
         self.refused(2, "--time-limit", "tune", "--list", "--time-limit", "nan")
 
+    def test_empty_file_names(self):
+        for option, *command in (*((option, "run", CASE) for option in ("--input", "--output", "--trace", "--router-spec")),
+                                 ("--output", "op", "case.json"), ("--config", "generate", self.folder / "new"),
+                                 ("--router-spec", "generate", self.folder / "new"), ("--router-spec", "verify", CASE),
+                                 ("--report", "bench", "--list"), ("--baseline", "bench", "--list")):
+            with self.subTest(command[0], option=option):
+                self.refused(2, f"{option}: expected the name of a file", *command, option, "")
+
     def test_wrong_values(self):
         for option, value in (("--frobnicate", "1"), ("--tokens", "-1"), ("--tokens", "many"), ("--tokens", "1e3"),
                               ("--tokens", "9223372036854775807"), ("--seed", "-1"), ("--repeat", "0"), ("--ranks", "0"), ("--ranks", "257"),
