@@ -48,6 +48,9 @@ int run_verb(int argc, char** argv) {
   CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", MOECL_VERSION);
+  app.footer(
+      "Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 unusable input, or output that cannot be written, "
+      "4 device or communication failure");
   int outcome = cli::done;
   cli::add_run(app, outcome);
   cli::add_verify(app, outcome);
@@ -63,12 +66,12 @@ int run_verb(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a command (moecl --help lists them)");
-    if (!std::cout.flush() || std::fflush(stdout) != 0)
-      throw Error(ErrorCode::io_error, "stdout: the results cannot be written");
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    report(error.what());
-    return cli::wrong_usage;
+    if (error.get_exit_code() != 0) {
+      report(error.what());
+      return cli::wrong_usage;
+    }
+    app.exit(error);  // prints the help
   } catch (const Error& error) {
     report(error.what());
     return cli::exit_code(error.code());
@@ -76,8 +79,14 @@ int run_verb(int argc, char** argv) {
     report("out of host memory");
     return cli::device_failure;
   } catch (const std::exception& error) {
-    report(error.what());
-    return cli::device_failure;
+    if (std::ferror(stdout) == 0) {  // else it is what a failed fmt::print throws
+      report(error.what());
+      return cli::device_failure;
+    }
+  }
+  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    report("stdout: the results cannot be written");
+    return cli::unusable_input;
   }
   return outcome;
 }

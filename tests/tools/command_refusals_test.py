@@ -90,9 +90,11 @@ class Refusals(CommandTest):
         self.refused(3, "no/such", "run", CASE, "--output", "/no/such/output.safetensors")
         self.refused(3, "no/such", "run", CASE, "--trace", "/no/such/trace.json")
         self.refused(3, str(self.folder), "run", CASE, "--output", self.folder)
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([MOECL, "env"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual((done.returncode, done.stderr), (3, "moecl: stdout: the results cannot be written\n"))
+        for command in (("env",), ("--help",), ("run", "--help"), ("--version",), ("op", "--page"), ("verify", CASE, CASE),
+                        ("bench", "--list", "--shapes", "all"), ("run", CASE), ("run", CASE, "--json")):
+            with self.subTest(command), open("/dev/full", "w") as full:
+                done = subprocess.run([MOECL, *command], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual((done.returncode, done.stderr), (3, "moecl: stdout: the results cannot be written\n"))
 
     def test_outputs_replace_no_input(self):
         model, source, link = self.copy(), self.folder / "input.safetensors", self.folder / "link.safetensors"
