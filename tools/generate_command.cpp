@@ -81,8 +81,9 @@ void add_generate(CLI::App& app, Outcome) {
     if (!options->scheme.empty() && !options->checkpoint.scheme)
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("--scheme {}: not one of {}", options->scheme, known_schemes()));
-    options->checkpoint.config_json =
-        config->count() != 0 ? read_text(options->config) : model_shape(options->shape).config_json;
+    const bool from_file = config->count() != 0;
+    options->checkpoint.config_json = from_file ? read_text(options->config) : model_shape(options->shape).config_json;
+    options->checkpoint.origin = from_file ? options->config : "config.json of " + options->shape;
     if (!options->router_spec.empty()) options->checkpoint.router_spec = read_text(options->router_spec);
     options->checkpoint.dtype = *dtype_from_name(options->dtype);
     write(options->dir, options->checkpoint);

@@ -42,8 +42,8 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
 
 /// config.json of the part that is written.
 nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, int num_layers) {
-  nlohmann::json config = parse_json(checkpoint.config_json, "config.json");
-  const std::string member = find_text_config(config, "config.json").member;
+  nlohmann::json config = parse_json(checkpoint.config_json, checkpoint.origin);
+  const std::string member = find_text_config(config, checkpoint.origin).member;
   nlohmann::json& text = member.empty() ? config : config[pointer_to(member)];
   const auto replace = [&text](const auto& field, std::int64_t value) {
     for (const char* name : field.names)
@@ -230,12 +230,12 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
   require(checkpoint.experts >= 0, "{} experts", checkpoint.experts);
   require(checkpoint.experts == 0 || checkpoint.router_spec.empty(),
           "a router spec says itself how many experts there are");
-  const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, "config.json", checkpoint.router_spec);
+  const ModelConfig whole = ModelConfig::parse(checkpoint.config_json, checkpoint.origin, checkpoint.router_spec);
   require(checkpoint.experts <= whole.moe.shape.experts, "{} experts wanted, the model has {}", checkpoint.experts,
           whole.moe.shape.experts);
   if (whole.moe.quantization.present())
-    fail(ErrorCode::unsupported, "config.json: quantization by \"{}\"; only unquantized weights are written so far",
-         whole.moe.quantization.method);
+    fail(ErrorCode::unsupported, "{}: quantization by \"{}\"; only unquantized weights are written so far",
+         checkpoint.origin, whole.moe.quantization.method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
   nlohmann::json json = edit_config(checkpoint, whole.num_layers, layers.back() + 1);
   if (checkpoint.scheme) {
@@ -245,11 +245,11 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
     const bool stacked =
         std::all_of(forms.begin(), forms.end(), [](const ExpertTensorNames& form) { return form.stacked; });
     if (!is_released(*checkpoint.scheme, stacked, whole.moe.shape.shared_intermediate > 0, forms.front().flat))
-      fail(ErrorCode::unsupported, "config.json: {} with {} is not released; --quantize makes it of plain weights",
-           whole.family, describe(*checkpoint.scheme));
+      fail(ErrorCode::unsupported, "{}: {} with {} is not released; --quantize makes it of plain weights",
+           checkpoint.origin, whole.family, describe(*checkpoint.scheme));
     json["quantization_config"] = released_config(*checkpoint.scheme, stacked);
   }
-  const ModelConfig config = ModelConfig::parse(json.dump(), "config.json", checkpoint.router_spec);
+  const ModelConfig config = ModelConfig::parse(json.dump(), checkpoint.origin, checkpoint.router_spec);
 
   TensorList tensors(checkpoint.dtype, checkpoint.scheme);
   for (const int layer : layers) tensors.add_layer(config.layer(layer));

@@ -131,6 +131,11 @@ class Refusals(CommandTest):
         for text in ("", "{", "[]", "null", '{"model_type": 3}', "\0\xff"):
             (self.folder / "config.json").write_text(text, encoding="latin-1")
             self.run_refused(3, "config.json", model=self.folder)
+            self.refused(3, f"{self.folder}/config.json: ", "generate", self.folder / "new", "--config", self.folder / "config.json")
+        gptq = golden("qwen3-moe-gptq-e8k4") / "config.json"
+        self.refused(3, f"{gptq}: quantization by", "generate", self.folder / "new", "--config", gptq)
+        self.refused(3, "config.json of gpt-oss-20b: gpt_oss with", "generate", self.folder / "new", "--shape", "gpt-oss-20b",
+                     "--scheme", "int8_w8a8")
 
     def test_inputs(self):
         path = self.folder / "in.safetensors"

@@ -19,6 +19,7 @@ struct RandomCheckpoint {
   /// Of the experts' and shared experts' matrices, stored as such checkpoints are released; none: plain.
   std::optional<QuantScheme> scheme = {};
   std::string router_spec = {};              ///< text of a router spec for `config_json`, as ModelConfig::parse's
+  std::string origin = "config.json";        ///< what messages call `config_json`: its path
   std::function<void()> before_tensor = {};  ///< called before each one is written; what it throws ends the writing
 };
 
