@@ -112,8 +112,8 @@ cl_program for_sm90a(cl_context context, cl_program compiled, const char* name, 
   std::string why;
   cl_program program = from_binary(context, device, binary, options, &why);
   if (program == nullptr)
-    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name,
-         device.caps.name, why);
+    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name, device.caps.name,
+         why);
   return program;
 }
 
