@@ -8,7 +8,6 @@
 
 #include "dispatch/exchange.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 namespace {
@@ -35,7 +34,6 @@ Communicator::Lane& Communicator::lane() const {
     const auto index = static_cast<std::size_t>(stream.device - stream.context->devices().data());
     lane_->own = Stream(*stream.context, index, stream.trace != nullptr);
     lane_->stream = lane_->own;
-    stream.context->kernels().share_between_queues(*stream.device);
     if (me.main.copier != nullptr && lane_->copier == nullptr)
       lane_->copier = std::make_unique<StagedCopier>(stream, group_->fate);
   }

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "runtime/check.hpp"
-#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 
@@ -32,8 +31,6 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
     state_->ranks.back()->main.stream = stream;
     state_->ranks.back()->bytes_received = std::vector<std::atomic<std::uint64_t>>(streams.size());
   }
-  for (const StreamView& stream : streams)
-    if (streams.size() > 1) stream.context->kernels().share_between_queues(*stream.device);
   // Pairs of the same two devices and contexts are alike.
   std::map<std::pair<std::pair<const Context*, const Device*>, std::pair<const Context*, const Device*>>,
            TransportChoice>

@@ -6,9 +6,16 @@
 
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
+#include "runtime/completion_time.hpp"
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
+namespace {
+
+/// Not once it failed: what waits for a failed command fails too, but another queue's is not its business.
+bool in_flight(const Event& event) { return event.handle() != nullptr && *watch_completion(event.handle()) == 0; }
+
+}  // namespace
 
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     std::span<const KernelArg> args) {
@@ -30,17 +37,17 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
                 range.global[1], range.global[2], range.local[0], range.local[1], range.local[2]);
     });
   };
-  if (KernelLibrary::Lease::Turn* const turn = kernel.turn(); turn != nullptr) {
-    const std::lock_guard lock(turn->mutex);
+  std::unique_lock<std::mutex> lock;
+  if (Event* const last = kernel.take_turn(lock); last != nullptr) {
     std::vector<cl_event> wait(submit.wait.events, submit.wait.events + submit.wait.count);
-    if (turn->last.handle() != nullptr) wait.push_back(turn->last.handle());
+    if (in_flight(*last)) wait.push_back(last->handle());
     Event launched;
     enqueue({wait, &launched});
     if (submit.done != nullptr) {
       check_cl(clRetainEvent(launched.handle()), "clRetainEvent");
       *submit.done = Event(launched.handle());
     }
-    turn->last = std::move(launched);
+    *last = std::move(launched);
   } else {
     enqueue(submit);
   }

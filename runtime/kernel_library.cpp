@@ -30,7 +30,8 @@ struct KernelLibrary::Pool {
   std::string options, kernel;
   cl_uint arity = 0;
   std::vector<cl_kernel> idle;
-  Lease::Turn turn;
+  std::mutex turn{};
+  Event last{};  ///< launch, once several queues take turns
 };
 
 namespace {
@@ -130,6 +131,12 @@ cl_uint arity_of(cl_kernel kernel) {
   return arity;
 }
 
+/// PoCL (3.1 to 5.0 read) finds the compiled code of a finished launch by its address alone; entries for two widths of
+/// grid share one, and with both in flight it counts down the wrong entry and aborts.
+bool grids_collide(const Device& device) {
+  return device.caps.platform_name.find("Portable Computing Language") != std::string::npos;
+}
+
 }  // namespace
 
 std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
@@ -141,7 +148,7 @@ std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
 }
 
 KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
-    : context_(context), cache_(context, options) {}
+    : context_(context), grids_collide_(grids_collide(context.devices().front())), cache_(context, options) {}
 
 KernelLibrary::~KernelLibrary() {
   for (auto& [id, pool] : pools_)
@@ -209,7 +216,7 @@ void KernelLibrary::save() noexcept {
 KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
   const Program& built = program(device, key);
   cl_kernel kernel = create_kernel(built.handle, key);
-  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}, {}});
+  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
@@ -243,14 +250,39 @@ KernelLibrary::Lease::~Lease() {
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }
 
-KernelLibrary::Lease::Turn* KernelLibrary::Lease::turn() const noexcept {
-  return library_.take_turns_ ? &pool_->turn : nullptr;
+Event* KernelLibrary::Lease::take_turn(std::unique_lock<std::mutex>& lock) const {
+  if (!library_.grids_collide_) return nullptr;
+  lock = std::unique_lock(pool_->turn);
+  return library_.several_queues_ ? &pool_->last : nullptr;
 }
 
-void KernelLibrary::share_between_queues(const Device& device) noexcept {
-  // PoCL (3.1 to 5.0 read) finds the compiled code of a finished launch by its address alone; entries for two widths of
-  // grid share one, and with both in flight it counts down the wrong entry and aborts.
-  if (device.caps.platform_name.find("Portable Computing Language") != std::string::npos) take_turns_ = true;
+void KernelLibrary::add_queue(cl_command_queue queue) {
+  if (!grids_collide_) return;
+  const std::lock_guard lock(mutex_);
+  if (several_queues_) return;
+  if (first_queue_ == nullptr) first_queue_ = queue;
+  if (queue == first_queue_)
+    ++first_queue_users_;
+  else
+    begin_turns();
+}
+
+void KernelLibrary::remove_queue(cl_command_queue queue) noexcept {
+  if (!grids_collide_) return;
+  const std::lock_guard lock(mutex_);
+  // Its last launches may outlive it.
+  if (!several_queues_ && queue == first_queue_ && --first_queue_users_ == 0) begin_turns();
+}
+
+void KernelLibrary::begin_turns() noexcept {
+  several_queues_ = true;
+  for (auto& [id, pool] : pools_) {
+    const std::lock_guard turn(pool->turn);
+    cl_event launched = nullptr;  // whatever the first queue launched while it was alone
+    clEnqueueMarkerWithWaitList(first_queue_, 0, nullptr, &launched);
+    pool->last = Event(launched);
+  }
+  clFlush(first_queue_);
 }
 
 }  // namespace moecl

@@ -22,9 +22,11 @@ class KernelLibrary {
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
-  /// From now on several queues launch. Where the driver does not survive launches of one kernel with different grids
-  /// at the same time, each waits for the one before.
-  void share_between_queues(const Device& device) noexcept;
+  /// Said of every queue before it launches. Where the driver does not survive launches of one kernel with different
+  /// grids at the same time, from the second queue on each waits for the one before.
+  void add_queue(_cl_command_queue* queue);
+  /// As often as it was added, before it is released.
+  void remove_queue(_cl_command_queue* queue) noexcept;
 
   /// Compiles without launching. Errors: build_failed
   void build(const Device& device, const KernelKey& key) { program(device, key); }
@@ -42,9 +44,8 @@ class KernelLibrary {
     Lease& operator=(const Lease&) = delete;
     _cl_kernel* handle() const noexcept { return handle_; }
     std::uint32_t arity() const noexcept;
-    /// The last launch of this kernel, on whatever queue, and who may change it; null where launches may overlap.
-    struct Turn;
-    Turn* turn() const noexcept;
+    /// The last launch of this kernel, on whatever queue, which `lock` lets change; null where launches may overlap.
+    Event* take_turn(std::unique_lock<std::mutex>& lock) const;
 
    private:
     KernelLibrary& library_;
@@ -67,18 +68,18 @@ class KernelLibrary {
 
   Pool& pool(const Device& device, const KernelKey& key);
   Program& program(const Device& device, const KernelKey& key);
+  /// With `mutex_` held.
+  void begin_turns() noexcept;
 
   Context& context_;
-  std::atomic<bool> take_turns_{false};
+  const bool grids_collide_;  ///< of one kernel, in flight on several queues
+  std::atomic<bool> several_queues_{false};
+  _cl_command_queue* first_queue_ = nullptr;
+  int first_queue_users_ = 0;
   ProgramCache cache_;
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;
   std::unordered_map<Id, std::unique_ptr<Pool>, IdHash> pools_;
-};
-
-struct KernelLibrary::Lease::Turn {
-  std::mutex mutex;
-  Event last;
 };
 
 }  // namespace moecl

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/check.hpp"
+#include "runtime/kernel_library.hpp"
 
 namespace moecl {
 namespace {
@@ -51,7 +52,7 @@ void enqueue_marker(StreamView stream, const Submit& submit) {
   if (submit.done != nullptr) *submit.done = Event(event);
 }
 
-Stream::Stream(Context& context, std::size_t device_index, bool traced) {
+Stream::Stream(Context& context, std::size_t device_index, bool traced) : Stream() {
   require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
           context.devices().size());
   const Device& device = context.devices()[device_index];
@@ -62,6 +63,7 @@ Stream::Stream(Context& context, std::size_t device_index, bool traced) {
   cl_command_queue queue = clCreateCommandQueue(context.handle(), device.handle, properties, &status);
   check_cl(status, "clCreateCommandQueue");
   view_ = {&context, &device, queue, trace};
+  context.kernels().add_queue(queue);
 }
 
 Stream Stream::borrow(Context& context, cl_command_queue queue) {
@@ -78,11 +80,14 @@ Stream Stream::borrow(Context& context, cl_command_queue queue) {
   check_cl(clRetainCommandQueue(queue), "clRetainCommandQueue");
   Stream stream;
   stream.view_ = {&context, &*device, queue, context.trace()};
+  context.kernels().add_queue(queue);
   return stream;
 }
 
 Stream::~Stream() {
-  if (view_.queue != nullptr) clReleaseCommandQueue(view_.queue);
+  if (view_.queue == nullptr) return;
+  view_.context->kernels().remove_queue(view_.queue);
+  clReleaseCommandQueue(view_.queue);
 }
 
 }  // namespace moecl

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/check.hpp"
+#include "runtime/completion_time.hpp"
 #include "runtime/trace_record.hpp"
 
 namespace moecl {
@@ -30,21 +31,6 @@ std::string host_times_reason(StreamView stream) {
   check_cl(clGetCommandQueueInfo(stream.queue, CL_QUEUE_PROPERTIES, sizeof(properties), &properties, nullptr),
            "clGetCommandQueueInfo");
   return (properties & CL_QUEUE_PROFILING_ENABLE) != 0 ? "" : "the queue was made without profiling";
-}
-
-using CompletionTime = std::shared_ptr<std::atomic<std::int64_t>>;
-
-void CL_CALLBACK note_completion(cl_event, cl_int, void* time) {
-  const std::unique_ptr<CompletionTime> own(static_cast<CompletionTime*>(time));
-  **own = Trace::now_ns();
-}
-
-CompletionTime watch_completion(cl_event event) {
-  auto time = std::make_shared<std::atomic<std::int64_t>>(0);
-  auto owned = std::make_unique<CompletionTime>(time);
-  check_cl(clSetEventCallback(event, CL_COMPLETE, note_completion, owned.get()), "clSetEventCallback");
-  static_cast<void>(owned.release());  // the callback's now
-  return time;
 }
 
 /// The index of the element whose handle is `handle`; `size()` when there is none.

@@ -2,9 +2,10 @@
 // What a trace holds, and the writer of its file.
 #include <moecl/trace.hpp>
 
-#include <atomic>
 #include <string>
 #include <vector>
+
+#include "runtime/completion_time.hpp"
 
 namespace moecl {
 
@@ -30,8 +31,7 @@ struct TracedCommand {
   std::size_t queue, thread;
   std::int64_t begin_ns, enqueued_ns;  ///< the host's enqueue call
   std::shared_ptr<const Event> event;  ///< null once the times below are read
-  std::shared_ptr<std::atomic<std::int64_t>>
-      completed_ns;  ///< set by the driver's callback where event times are unusable
+  CompletionTime completed_ns;         ///< null where event times are usable
   std::int64_t start_ns = 0, end_ns = 0;
   int status = 0;  ///< negative: the command failed
 };

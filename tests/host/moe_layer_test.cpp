@@ -1,5 +1,6 @@
 // The whole layer against golden outputs of transformers, and the properties that forward promises.
 #include <moecl/checkpoint.hpp>
+#include <moecl/device_tensor.hpp>
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/moe_layer.hpp>
@@ -9,7 +10,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <thread>
 #include <tuple>
 
 #include "tests/devices.hpp"
@@ -218,6 +221,38 @@ TEST_P(MoeLayerTest, ResultsRepeatBitForBit) {
   const Fixture f(device(), "qwen3-moe-e64k8");
   const Outputs first = forward(f, f.input());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(forward(f, f.input()).out, first.out);
+}
+
+/// Grids of many widths are in flight at once, which PoCL survives only where a kernel's launches take turns.
+TEST_P(MoeLayerTest, ServesStreamsOfSeveralThreads) {
+  const Fixture f(device(), "mixtral-e8k2");
+  const std::vector<double> input = f.input(), expected = golden_values(f.golden, "output");
+  const std::int64_t hidden = f.hidden(), most = static_cast<std::int64_t>(input.size()) / hidden;
+  const std::vector<float> rows(input.begin(), input.end());
+  std::array<double, 3> worst{};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < worst.size(); ++t)
+    threads.emplace_back([&, t] {
+      Context& context = *device().context;
+      const Stream stream(context);
+      const moecl::DeviceTensor x(context, DType::f32, {most, hidden}), out(context, DType::f32, {most, hidden});
+      const Buffer workspace(context, f.layer.workspace_bytes(most));
+      write_blocking(stream, x.buffer.view(), rows.data(), x.buffer.size_bytes());
+      for (std::int64_t round = 0; round < 60; ++round) {
+        const std::int64_t tokens = 1 + (round * 7 + static_cast<std::int64_t>(t) * 5) % most;
+        MoeLayer::Forward args;
+        args.x = x.view.rows(0, tokens);
+        args.out = out.view.rows(0, tokens);
+        args.workspace = workspace.view();
+        f.layer.forward(stream, args);
+        std::vector<float> got(static_cast<std::size_t>(tokens * hidden));
+        read_blocking(stream, out.buffer.view(), got.data(), got.size() * sizeof(float));
+        const std::vector<double> part(expected.begin(), expected.begin() + tokens * hidden);
+        worst[t] = std::max(worst[t], relative_error({got.begin(), got.end()}, part));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(worst, testing::Each(testing::Le(1e-5)));
 }
 
 TEST_P(MoeLayerTest, TakesTheCallersRouting) {

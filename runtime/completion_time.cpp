@@ -1,0 +1,27 @@
+#include "runtime/completion_time.hpp"
+
+#include <moecl/trace.hpp>
+
+#include <CL/cl.h>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+void CL_CALLBACK note_completion(cl_event, cl_int, void* time) {
+  const std::unique_ptr<CompletionTime> own(static_cast<CompletionTime*>(time));
+  **own = Trace::now_ns();
+}
+
+}  // namespace
+
+CompletionTime watch_completion(cl_event event) {
+  auto time = std::make_shared<std::atomic<std::int64_t>>(0);
+  auto owned = std::make_unique<CompletionTime>(time);
+  check_cl(clSetEventCallback(event, CL_COMPLETE, note_completion, owned.get()), "clSetEventCallback");
+  static_cast<void>(owned.release());  // the callback's now
+  return time;
+}
+
+}  // namespace moecl
