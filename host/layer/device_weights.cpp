@@ -47,7 +47,36 @@ std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
   return scales;
 }
 
+/// Row by row, whether all bits of a number's exponent are set: it is NaN or infinite.
+template <class Bits>
+void expect_finite(const HostMatrix& matrix, Bits exponent) {
+  for (std::int64_t row = 0; row < matrix.rows; ++row) {
+    const auto* at = static_cast<const unsigned char*>(matrix.data) +
+                     static_cast<std::size_t>(row * matrix.row_stride) * sizeof(Bits);
+    bool finite = true;
+    for (std::int64_t column = 0; column < matrix.columns; ++column) {
+      Bits bits = 0;
+      std::memcpy(&bits, at + static_cast<std::size_t>(column * matrix.column_stride) * sizeof(Bits), sizeof(Bits));
+      finite = finite && (bits & exponent) != exponent;
+    }
+    if (!finite) fail(ErrorCode::invalid_data, "quantize: row {} holds a number that is not finite", row);
+  }
+}
+
+/// What DeviceQuantizer refuses too, before anything is written.
+void expect_finite(const HostMatrix& matrix) {
+  if (matrix.dtype == DType::f32) return expect_finite<std::uint32_t>(matrix, 0x7F800000);
+  expect_finite<std::uint16_t>(matrix, matrix.dtype == DType::f16 ? 0x7C00 : 0x7F80);
+}
+
 }  // namespace
+
+std::vector<float> numbers_of(const std::vector<HostMatrix>& vectors) {
+  std::vector<float> values;
+  for (const HostMatrix& vector : vectors)
+    for (std::int64_t column = 0; column < vector.columns; ++column) values.push_back(value_of(vector, 0, column));
+  return values;
+}
 
 DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
                              std::int64_t k, bool biased)
@@ -97,6 +126,10 @@ void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const Matrix
 
 void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert,
                          const MatrixStack& stack) {
+  if (upload.only_checks()) {
+    for (const WeightMatrix& matrix : stack) expect_finite(matrix.plain);
+    return;
+  }
   upload.stage_together(stack);
   std::int64_t first = 0;
   for (const WeightMatrix& matrix : stack) {
@@ -113,10 +146,7 @@ void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::
 }
 
 void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases) {
-  std::vector<float> values;
-  for (const HostMatrix& bias : biases)
-    for (std::int64_t column = 0; column < bias.columns; ++column) values.push_back(value_of(bias, 0, column));
-  upload.write(values.data(), bias_.rows(expert, 1));
+  upload.write(numbers_of(biases).data(), bias_.rows(expert, 1));
 }
 
 void DeviceWeights::multiply(grouped_gemm::Args& args) const {

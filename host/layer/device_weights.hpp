@@ -8,6 +8,9 @@
 
 namespace moecl {
 
+/// The elements of vectors [1, columns], one after the other.
+std::vector<float> numbers_of(const std::vector<HostMatrix>& vectors);
+
 class DeviceWeights {
  public:
   DeviceWeights() = default;
@@ -19,7 +22,7 @@ class DeviceWeights {
   void expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const;
   /// Fills an expert. Lifetime: as WeightUpload::pack
   void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
-  /// The same of plain matrices, in the format that `quantizer` makes.
+  /// The same of plain matrices, in the format that `quantizer` makes. Errors: invalid_data  as DeviceQuantizer
   void pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert, const MatrixStack& stack);
   /// Its biases: one for each matrix of the stack, [1, rows].
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);

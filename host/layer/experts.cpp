@@ -37,8 +37,6 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
 
 void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
   if (experts.empty()) return;
-  input_quant_.expect(experts.front().gate_up_input_scale);
-  activated_quant_.expect(experts.front().down_input_scale);
   if (!batched_.gate_up.present()) return expect_experts(segments_, experts, dtype_, quantize_);
   for (const ExpertMatrices& expert : experts)
     for (const WeightMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
@@ -49,8 +47,8 @@ void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
 QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
                                 const LoadProgress& progress) {
   if (experts.empty()) return {};
-  input_quant_.load(upload.stream(), experts.front().gate_up_input_scale);
-  activated_quant_.load(upload.stream(), experts.front().down_input_scale);
+  input_quant_.load(upload, experts.front().gate_up_input_scale);
+  activated_quant_.load(upload, experts.front().down_input_scale);
   std::optional<DeviceQuantizer> quantizer;
   if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
   if (batched_.gate_up.present())

@@ -121,7 +121,7 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
     selection_bias = TensorView(selection_bias_memory.view(), DType::f32, {shape.experts});
   }
-  load(stream, weights, progress);
+  write(stream, weights, progress);
   report.dense_backend = dense_backend::name(backends.dense.backend);
   report.dense_reason = backends.dense.reason;
   if (options.layout == ExpertLayout::batched) {
@@ -138,16 +138,26 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
       experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();
 }
 
-void LayerParts::load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
-  WeightUpload upload(stream);
+QuantizationError LayerParts::load(WeightUpload& upload, const MoeWeights& weights, const LoadProgress& progress) {
   router.load(upload, {weights.router},
               shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
-  report.quantization = experts.load(upload, weights.experts, progress);
+  const QuantizationError error = experts.load(upload, weights.experts, progress);
   shared.load(upload, weights);
-  if (shape.selection_bias)
-    upload.copy(weights.selection_bias, TensorView(selection_bias.buffer, DType::f32, {1, shape.experts}));
+  if (shape.selection_bias) upload.write(numbers_of({weights.selection_bias}).data(), selection_bias);
+  return error;
+}
+
+void LayerParts::write(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
+  whole_ = false;
+  WeightUpload upload(stream);
+  report.quantization = load(upload, weights, progress);
   upload.finish();
   report.read_bytes = upload.read_bytes();
+  whole_ = true;
+}
+
+void LayerParts::expect_whole() const {
+  require(whole_, "layer: replacing its weights failed half way; replace them again before the next pass");
 }
 
 void LayerParts::replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
@@ -155,7 +165,9 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   router.expect({weights.router}, "router");
   experts.expect(weights.experts);
   shared.expect(weights);
-  load(stream, weights, progress);
+  WeightUpload check(stream, WeightUpload::Purpose::check);
+  load(check, weights, {});
+  write(stream, weights, progress);
 }
 
 }  // namespace moecl

@@ -24,8 +24,10 @@ struct LayerParts {
   LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
              const MoeLayerOptions& layer_options, const LoadProgress& progress);
 
+  /// Errors: invalid_argument  a replacement that began has not come to its end
+  void expect_whole() const;
   /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
-  /// host. Errors: invalid_argument  another shape or form, before anything is enqueued
+  /// host. Errors: as MoeLayer::replace_weights
   void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
 
   /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, E] f32.
@@ -35,8 +37,11 @@ struct LayerParts {
   }
 
  private:
-  void load(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+  /// @return  as Experts::load
+  QuantizationError load(WeightUpload& upload, const MoeWeights& weights, const LoadProgress& progress);
+  void write(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
   std::int64_t local_experts_;
+  bool whole_ = false;  ///< all weights are of one set
 };
 
 }  // namespace moecl

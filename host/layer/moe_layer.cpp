@@ -207,6 +207,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   const MoeShape& shape = state_->shape;
   require(stream.device->handle == state_->device->handle, "forward: the stream is on device '{}', the layer on '{}'",
           stream.device->caps.name, state_->device->caps.name);
+  state_->expect_whole();
   const Forward args = checked_forward(given, shape, state_->options.dtype);
   const std::int64_t tokens = args.x.shape[0];
   require(args.ids.present() == args.weights.present(), "ids and weights: give both or neither");

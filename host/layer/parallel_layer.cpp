@@ -145,6 +145,7 @@ std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
 void ParallelLayer::forward(const Forward& given) {
   State& state = *state_;
   const Trace::Span span(state.rank.ep.rank_stream().trace, "forward");
+  state.parts.expect_whole();
   const Forward args = checked_forward(given, state.shape, state.parts.options.dtype);
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t count = state.batches_for(tokens);

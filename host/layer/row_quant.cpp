@@ -42,10 +42,12 @@ void RowQuant::expect(float static_scale) const {
           describe(how_));
 }
 
-void RowQuant::load(StreamView stream, float static_scale) {
+void RowQuant::load(WeightUpload& upload, float static_scale) {
+  expect(static_scale);
+  if (upload.only_checks()) return;
   static_scale_ = static_scale;
   if (present() && rule_of(how_) == ScaleRule::given)
-    write_blocking(stream, scale_memory_.view(), &static_scale, sizeof(float));
+    upload.write(&static_scale, TensorView(scale_memory_.view(), DType::f32, {1}));
 }
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,

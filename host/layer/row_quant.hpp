@@ -5,6 +5,8 @@
 #include <moecl/quantize_groups.hpp>
 #include <moecl/workspace.hpp>
 
+#include "host/layer/weight_upload.hpp"
+
 namespace moecl {
 
 /// The left side of a product: `a`, `a_scale` and `a_group` of grouped_gemm.
@@ -32,8 +34,8 @@ class RowQuant {
 
   /// Errors: invalid_argument  a static scale is needed, and this is none
   void expect(float static_scale) const;
-  /// The scale of the rows to come, before the first ones. Stops the host for it where it is static.
-  void load(StreamView stream, float static_scale);
+  /// The scale of the rows to come, before the first ones. Errors: as `expect`
+  void load(WeightUpload& upload, float static_scale);
 
   struct Layout {
     /// @param overwrite  The rows are f32 and nobody needs them as they are.

@@ -23,8 +23,6 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
 
 void SharedExperts::expect(const MoeWeights& weights) const {
   if (!present()) return;
-  input_quant_.expect(weights.shared.gate_up_input_scale);
-  activated_quant_.expect(weights.shared.down_input_scale);
   gate_up_.expect(first_matrices(weights.shared), "shared experts' gate and up");
   down_.expect({weights.shared.down}, "shared experts' down");
   require(weights.shared.down_bias.present() == down_bias_, "shared experts' down bias: there is {} to replace",
@@ -40,8 +38,8 @@ void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
   };
   gate_up_.load(upload, first_matrices(shared), biases(first_biases(shared)));
   down_.load(upload, {shared.down}, biases({shared.down_bias}));
-  input_quant_.load(upload.stream(), shared.gate_up_input_scale);
-  activated_quant_.load(upload.stream(), shared.down_input_scale);
+  input_quant_.load(upload, shared.gate_up_input_scale);
+  activated_quant_.load(upload, shared.down_input_scale);
   if (gated_) gate_.load(upload, {weights.shared_gate}, {});
 }
 

@@ -35,6 +35,8 @@ std::uint64_t span_bytes(const CodeMatrix& codes) {
   return codes.present() ? static_cast<std::uint64_t>((codes.end_unit() - codes.first_unit()) * codes.unit_bytes) : 0;
 }
 
+void expect_none(const char* what, const std::string& reason) { require(reason.empty(), "{}: {}", what, reason); }
+
 }  // namespace
 
 void expect_matrix(const HostMatrix& matrix, const char* what, std::int64_t rows, std::int64_t columns) {
@@ -73,6 +75,7 @@ std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_
 }
 
 void WeightUpload::send(const void* bytes, BufferView to) {
+  if (only_checks()) return;
   pending_ = true;
   read_bytes_ += to.size_bytes;
   enqueue_write(stream_, to, bytes, to.size_bytes);
@@ -132,6 +135,7 @@ BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {
 }
 
 void WeightUpload::write(const void* values, TensorView to) {
+  if (only_checks()) return;
   pending_ = true;
   const auto* bytes = static_cast<const unsigned char*>(values);
   const std::vector<unsigned char>& kept = written_.emplace_back(bytes, bytes + to.size_bytes());
@@ -143,7 +147,9 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
   if (!matrix.quantized()) {
     TensorView source = find_staged(matrix.plain);
     if (!source.present()) source = stage(matrix.plain, reserve({span_bytes(matrix.plain)}).front());
-    return pack_weights::enqueue(stream_, {source, packed, expert, first_column});
+    const pack_weights::Args args{source, packed, expert, first_column};
+    if (only_checks()) return expect_none("pack_weights", pack_weights::reject(args, stream_.device->caps));
+    return pack_weights::enqueue(stream_, args);
   }
   const HostMatrix scale = packed.grouped() ? matrix.scale : HostMatrix();
   const std::vector<BufferView> parts = reserve({span_bytes(matrix.codes), span_bytes(scale), span_bytes(matrix.zero),
@@ -163,6 +169,7 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
     args.source_group = TensorView(parts[3], DType::i32, {static_cast<std::int64_t>(source_groups.size())});
     write(source_groups.data(), args.source_group);
   }
+  if (only_checks()) return expect_none("pack_codes", pack_codes::reject(args, stream_.device->caps));
   pack_codes::enqueue(stream_, args);
 }
 
@@ -173,12 +180,14 @@ void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
     iota_values_.resize(static_cast<std::size_t>(matrix.rows));
     std::iota(iota_values_.begin(), iota_values_.end(), 0);
     iota_ = Buffer(*stream_.context, iota_values_.size() * 4);
+    pending_ = true;
     enqueue_write(stream_, iota_.view(), iota_values_.data(), iota_.size_bytes());
   }
   gather_rows::Args args;
   args.x = stage(matrix, reserve({span_bytes(matrix)}).front());
   args.index = TensorView(iota_.view(), DType::i32, {matrix.rows});
   args.out = to;
+  if (only_checks()) return expect_none("gather_rows", gather_rows::reject(args, {}, stream_.device->caps));
   gather_rows::enqueue(stream_, args);
 }
 

@@ -16,7 +16,8 @@ namespace moecl {
 /// Async: writes are enqueued, so host matrices must live until `finish` or the destructor, which stop the host.
 class WeightUpload {
  public:
-  explicit WeightUpload(StreamView stream) : stream_(stream) {}
+  enum class Purpose { write, check };
+  explicit WeightUpload(StreamView stream, Purpose purpose = Purpose::write) : stream_(stream), purpose_(purpose) {}
   /// Also after a failed load nothing reads the host matrices any more.
   ~WeightUpload();
   WeightUpload(const WeightUpload&) = delete;
@@ -24,6 +25,8 @@ class WeightUpload {
   /// Errors: device_error  a write or conversion failed
   void finish();
   StreamView stream() const noexcept { return stream_; }
+  /// Nothing is written then, and the same calls are refused.
+  bool only_checks() const noexcept { return purpose_ == Purpose::check; }
 
   /// Into rows [first_column, first_column + matrix.rows()) of an expert's N: a plain matrix converted, a quantized one
   /// as it is. `source_groups`: with packed.group_index, the matrix' group that is each group of `packed`.
@@ -54,6 +57,7 @@ class WeightUpload {
   BufferView stage(const CodeMatrix& codes, BufferView to);
 
   StreamView stream_;
+  Purpose purpose_;
   bool pending_ = false;
   std::uint64_t read_bytes_ = 0;
   Buffer staging_, iota_;

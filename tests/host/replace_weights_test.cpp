@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tests/devices.hpp"
 #include "tests/host/ranked_model.hpp"
@@ -112,6 +113,58 @@ TEST_P(ReplaceWeightsTest, KeepsWhatItHasWhereOthersDoNotFit) {
   for (ExpertMatrices& expert : unpacked.experts)
     expert.down = HostMatrix(numbers.data(), DType::f32, model.hidden(), model.config.shape.intermediate);
   EXPECT_THAT(refusal(layer, unpacked), HasSubstr("experts' down: stored as i4, f16 scales of 128 columns"));
+  EXPECT_EQ(run(model, layer), before);
+}
+
+TEST_P(ReplaceWeightsTest, KeepsWhatItHasWhereTheLastMatrixIsRefused) {
+  Model packed("mixtral-awq-e4k2"), quantized("qwen2-moe-e16k4");
+  quantized.options.quantize = QuantScheme::int8_w8a16().weights;
+  for (const bool quantizes : {false, true}) {
+    const Model& model = quantizes ? quantized : packed;
+    const MoeWeights old = find_layer_weights(model.checkpoint, model.config);
+    MoeLayer layer(device().stream, model.config.shape, old, model.options);
+    const std::vector<double> before = run(model, layer);
+    MoeWeights other = turned(old);
+    WeightMatrix& last = other.experts.back().down;
+    std::vector<float> numbers(static_cast<std::size_t>(last.rows() * last.columns()));
+    numbers.back() = std::numeric_limits<float>::quiet_NaN();
+    if (quantizes)
+      last = HostMatrix(numbers.data(), DType::f32, last.rows(), last.columns());
+    else
+      last.codes.unit_codes = 9;
+    EXPECT_THAT(refusal(layer, other), HasSubstr(quantizes ? "quantize: row " + std::to_string(last.rows() - 1)
+                                                           : "codes: 9 codes of 4 bits do not fit"));
+    EXPECT_EQ(run(model, layer), before);
+  }
+}
+
+TEST_P(ReplaceWeightsTest, TakesASelectionBiasOfAnyStride) {
+  const Model model("deepseek-v3-e16k4-negbias");
+  MoeWeights weights = find_layer_weights(model.checkpoint, model.config);
+  MoeLayer layer(device().stream, model.config.shape, weights, model.options);
+  const std::vector<double> before = run(model, layer);
+  ASSERT_EQ(weights.selection_bias.dtype, DType::f32);
+  const auto* bias = static_cast<const float*>(weights.selection_bias.data);
+  std::vector<float> apart(static_cast<std::size_t>(3 * weights.selection_bias.columns));
+  for (std::size_t e = 0; 3 * e < apart.size(); ++e) apart[3 * e] = bias[e];
+  weights.selection_bias.data = apart.data();
+  weights.selection_bias.column_stride = 3;
+  layer.replace_weights(device().stream, weights);
+  EXPECT_EQ(run(model, layer), before);
+}
+
+TEST_P(ReplaceWeightsTest, RefusesPassesUntilWhatBeganIsWhole) {
+  const Model model("mixtral-e8k2");
+  const MoeWeights old = find_layer_weights(model.checkpoint, model.config);
+  MoeLayer layer(device().stream, model.config.shape, old, model.options);
+  const std::vector<double> before = run(model, layer);
+  EXPECT_THROW(layer.replace_weights(device().stream, turned(old),
+                                     [](std::int64_t done, std::int64_t) {
+                                       if (done == 3) throw std::runtime_error("enough");
+                                     }),
+               std::runtime_error);
+  EXPECT_THAT(error_of([&] { run(model, layer); }).what(), HasSubstr("failed half way"));
+  layer.replace_weights(device().stream, old);
   EXPECT_EQ(run(model, layer), before);
 }
 
