@@ -103,18 +103,22 @@ void Communicator::abort(const std::string& cause) noexcept {
 }
 
 std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, const std::vector<std::int64_t>& mine) {
-  Exchange exchange(*this);
-  MeetingNote note;
-  note.what = what;
-  note.numbers.assign(mine.begin(), mine.end());
-  const auto notes = exchange.meet(std::move(note));
-  std::vector<std::vector<std::int64_t>> all;
-  for (const MeetingNote& of : *notes) all.emplace_back(of.numbers.begin(), of.numbers.end());
-  return all;
+  return together([&] {
+    Exchange exchange(*this);
+    MeetingNote note;
+    note.what = what;
+    note.numbers.assign(mine.begin(), mine.end());
+    const auto notes = exchange.meet(std::move(note));
+    std::vector<std::vector<std::int64_t>> all;
+    for (const MeetingNote& of : *notes) all.emplace_back(of.numbers.begin(), of.numbers.end());
+    return all;
+  });
 }
 
 void Communicator::barrier() {
-  Exchange(*this).run("barrier", {}, {}, [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
+  together([&] {
+    Exchange(*this).run("barrier", {}, {}, [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
+  });
 }
 
 void Communicator::all_gather(BufferView send, BufferView recv) {
@@ -122,123 +126,134 @@ void Communicator::all_gather(BufferView send, BufferView recv) {
 }
 
 void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) {
-  require(bytes.size() == members_.size(), "all_gather: sizes of {} ranks in a group of {}", bytes.size(), size());
-  Exchange(*this).run("all_gather", send, bytes, [&](const Exchange::Notes& notes) {
-    std::vector<Exchange::Pull> pulls;
-    for (std::size_t p = 0; p < notes.size(); ++p)
-      require(notes[p].numbers == notes.front().numbers, "all_gather: rank {} and rank {} disagree about the sizes",
-              members_.front(), members_[p]);
-    for (std::size_t p = 0; p < notes.size(); ++p) {
-      require(notes[p].memory.size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
-              members_[p], notes[p].memory.size_bytes, bytes[p]);
-      const auto peer = static_cast<std::int32_t>(p);
-      pulls.push_back({peer, 0, recv.slice(sum_before(bytes, peer), bytes[p])});
-    }
-    return pulls;
+  together([&] {
+    require(bytes.size() == members_.size(), "all_gather: sizes of {} ranks in a group of {}", bytes.size(), size());
+    Exchange(*this).run("all_gather", send, bytes, [&](const Exchange::Notes& notes) {
+      std::vector<Exchange::Pull> pulls;
+      for (std::size_t p = 0; p < notes.size(); ++p)
+        require(notes[p].numbers == notes.front().numbers, "all_gather: rank {} and rank {} disagree about the sizes",
+                members_.front(), members_[p]);
+      for (std::size_t p = 0; p < notes.size(); ++p) {
+        require(notes[p].memory.size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
+                members_[p], notes[p].memory.size_bytes, bytes[p]);
+        const auto peer = static_cast<std::int32_t>(p);
+        pulls.push_back({peer, 0, recv.slice(sum_before(bytes, peer), bytes[p])});
+      }
+      return pulls;
+    });
   });
 }
 
 void Communicator::broadcast(BufferView data, std::int32_t root) {
-  require(root >= 0 && root < size(), "broadcast: root {} is not in [0, {})", root, size());
-  Exchange(*this).run("broadcast", data, {static_cast<std::uint64_t>(root), data.size_bytes},
-                      [&](const Exchange::Notes& notes) {
-                        for (std::size_t peer = 0; peer < notes.size(); ++peer)
-                          require(notes[peer].numbers == notes.front().numbers,
-                                  "broadcast: rank {} has root {} and {} bytes, rank {} root {} and {}",
-                                  members_.front(), notes.front().numbers[0], notes.front().numbers[1], members_[peer],
-                                  notes[peer].numbers[0], notes[peer].numbers[1]);
-                        std::vector<Exchange::Pull> pulls;
-                        if (root != rank_) pulls.push_back({root, 0, data});
-                        return pulls;
-                      });
+  together([&] {
+    require(root >= 0 && root < size(), "broadcast: root {} is not in [0, {})", root, size());
+    Exchange(*this).run("broadcast", data, {static_cast<std::uint64_t>(root), data.size_bytes},
+                        [&](const Exchange::Notes& notes) {
+                          for (std::size_t peer = 0; peer < notes.size(); ++peer)
+                            require(notes[peer].numbers == notes.front().numbers,
+                                    "broadcast: rank {} has root {} and {} bytes, rank {} root {} and {}",
+                                    members_.front(), notes.front().numbers[0], notes.front().numbers[1],
+                                    members_[peer], notes[peer].numbers[0], notes[peer].numbers[1]);
+                          std::vector<Exchange::Pull> pulls;
+                          if (root != rank_) pulls.push_back({root, 0, data});
+                          return pulls;
+                        });
+  });
 }
 
 void Communicator::all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives) {
-  const std::size_t ranks = members_.size();
-  for (const Blocks* blocks : {&sends, &receives})
-    require(blocks->offsets.size() == ranks && blocks->bytes.size() == ranks,
-            "all_to_all_v: {} offsets and {} sizes in a group of {}", blocks->offsets.size(), blocks->bytes.size(),
-            ranks);
-  std::vector<std::uint64_t> numbers = sends.offsets;
-  numbers.insert(numbers.end(), sends.bytes.begin(), sends.bytes.end());
-  Exchange(*this).run("all_to_all_v", send, std::move(numbers), [&](const Exchange::Notes& notes) {
-    std::vector<Exchange::Pull> pulls;
-    for (std::size_t peer = 0; peer < ranks; ++peer) {
-      const auto mine = static_cast<std::size_t>(rank_);
-      const std::uint64_t offset = notes[peer].numbers[mine], bytes = notes[peer].numbers[ranks + mine];
-      require(bytes == receives.bytes[peer], "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}",
-              members_[peer], bytes, members_[mine], receives.bytes[peer]);
-      pulls.push_back({static_cast<std::int32_t>(peer), offset, recv.slice(receives.offsets[peer], bytes)});
-    }
-    return pulls;
+  together([&] {
+    const std::size_t ranks = members_.size();
+    for (const Blocks* blocks : {&sends, &receives})
+      require(blocks->offsets.size() == ranks && blocks->bytes.size() == ranks,
+              "all_to_all_v: {} offsets and {} sizes in a group of {}", blocks->offsets.size(), blocks->bytes.size(),
+              ranks);
+    std::vector<std::uint64_t> numbers = sends.offsets;
+    numbers.insert(numbers.end(), sends.bytes.begin(), sends.bytes.end());
+    Exchange(*this).run("all_to_all_v", send, std::move(numbers), [&](const Exchange::Notes& notes) {
+      std::vector<Exchange::Pull> pulls;
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        const auto mine = static_cast<std::size_t>(rank_);
+        const std::uint64_t offset = notes[peer].numbers[mine], bytes = notes[peer].numbers[ranks + mine];
+        require(bytes == receives.bytes[peer], "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}",
+                members_[peer], bytes, members_[mine], receives.bytes[peer]);
+        pulls.push_back({static_cast<std::int32_t>(peer), offset, recv.slice(receives.offsets[peer], bytes)});
+      }
+      return pulls;
+    });
   });
 }
 
 void Communicator::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows) {
-  const std::int64_t ranks = size();
-  require(rows.size() == members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
-  const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-  require(data.rank == 2 && data.shape[0] == total && data.contiguous() && is_activation_dtype(data.dtype),
-          "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data.describe());
-  const std::int64_t mine = rows[static_cast<std::size_t>(rank_)];
-  require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
-          "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out.describe());
-  Exchange exchange(*this);
-  const StreamView stream = exchange.lane.stream;
-  WorkspaceLayout layout;
-  const std::uint64_t part_bytes = static_cast<std::uint64_t>(mine) * row_bytes(data);
-  const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
-  const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
-  const BufferView scratch =
-      exchange.lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
-  std::vector<std::uint64_t> numbers(rows.begin(), rows.end());
-  numbers.push_back(row_bytes(data));
-  exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), numbers, [&](const Exchange::Notes& notes) {
-    const std::uint64_t first =
-        static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + rank_, std::int64_t{0})) *
-        row_bytes(data);
-    std::vector<Exchange::Pull> pulls;
-    for (std::int32_t peer = 0; peer < size(); ++peer) {
-      require(notes[static_cast<std::size_t>(peer)].numbers == numbers,
-              "reduce_scatter: rank {} and rank {} disagree about rows or width",
-              members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(peer)]);
-      pulls.push_back({peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
-    }
-    return pulls;
+  together([&] {
+    const std::int64_t ranks = size();
+    require(rows.size() == members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
+    const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    require(data.rank == 2 && data.shape[0] == total && data.contiguous() && is_activation_dtype(data.dtype),
+            "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data.describe());
+    const std::int64_t mine = rows[static_cast<std::size_t>(rank_)];
+    require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
+            "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out.describe());
+    Exchange exchange(*this);
+    const StreamView stream = exchange.lane.stream;
+    WorkspaceLayout layout;
+    const std::uint64_t part_bytes = static_cast<std::uint64_t>(mine) * row_bytes(data);
+    const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
+    const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
+    const BufferView scratch =
+        exchange.lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
+    std::vector<std::uint64_t> numbers(rows.begin(), rows.end());
+    numbers.push_back(row_bytes(data));
+    exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), numbers, [&](const Exchange::Notes& notes) {
+      const std::uint64_t first =
+          static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + rank_, std::int64_t{0})) *
+          row_bytes(data);
+      std::vector<Exchange::Pull> pulls;
+      for (std::int32_t peer = 0; peer < size(); ++peer) {
+        require(notes[static_cast<std::size_t>(peer)].numbers == numbers,
+                "reduce_scatter: rank {} and rank {} disagree about rows or width",
+                members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(peer)]);
+        pulls.push_back(
+            {peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
+      }
+      return pulls;
+    });
+    if (mine == 0) return;
+    // The sum over ranks is a combine of `ranks` rows a token with weight 1.
+    const TensorView slots(scratch.slice(index, static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t)),
+                           DType::i32, {mine, ranks});
+    index_vectors::enqueue(stream, index_vectors::ColumnOrder{slots});
+    combine::Args sum;
+    sum.rows = TensorView(scratch.slice(parts, part_bytes * static_cast<std::uint64_t>(ranks)), data.dtype,
+                          {mine * ranks, data.shape[1]});
+    sum.slot_rows = TensorView(slots.buffer, DType::i32, {mine * ranks});
+    sum.out = out;
+    combine::enqueue(stream, sum);
   });
-  if (mine == 0) return;
-  // The sum over ranks is a combine of `ranks` rows a token with weight 1.
-  const TensorView slots(scratch.slice(index, static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t)),
-                         DType::i32, {mine, ranks});
-  index_vectors::enqueue(stream, index_vectors::ColumnOrder{slots});
-  combine::Args sum;
-  sum.rows = TensorView(scratch.slice(parts, part_bytes * static_cast<std::uint64_t>(ranks)), data.dtype,
-                        {mine * ranks, data.shape[1]});
-  sum.slot_rows = TensorView(slots.buffer, DType::i32, {mine * ranks});
-  sum.out = out;
-  combine::enqueue(stream, sum);
 }
 
 void Communicator::all_reduce(TensorView data) {
-  require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data.describe());
-  std::vector<std::int64_t> rows;
-  std::vector<std::uint64_t> bytes;
-  std::int64_t first = 0;
-  for (std::int64_t r = 0; r < size(); ++r) {
-    rows.push_back(data.shape[0] / size() + (r < data.shape[0] % size() ? 1 : 0));
-    bytes.push_back(static_cast<std::uint64_t>(rows.back()) * row_bytes(data));
-    if (r < rank_) first += rows.back();
-  }
-  const TensorView mine = data.rows(first, rows[static_cast<std::size_t>(rank_)]);
-  reduce_scatter(data, mine, rows);
-  const BufferView own = mine.buffer.slice(0, mine.size_bytes());
-  // Its own rows are in place already; all_gather_v would copy them onto themselves.
-  Exchange(*this).run("all_gather", own, bytes, [&](const Exchange::Notes&) {
-    std::vector<Exchange::Pull> pulls;
-    for (std::int32_t peer = 0; peer < size(); ++peer)
-      if (peer != rank_)
-        pulls.push_back({peer, 0, data.buffer.slice(sum_before(bytes, peer), bytes[static_cast<std::size_t>(peer)])});
-    return pulls;
+  together([&] {
+    require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data.describe());
+    std::vector<std::int64_t> rows;
+    std::vector<std::uint64_t> bytes;
+    std::int64_t first = 0;
+    for (std::int64_t r = 0; r < size(); ++r) {
+      rows.push_back(data.shape[0] / size() + (r < data.shape[0] % size() ? 1 : 0));
+      bytes.push_back(static_cast<std::uint64_t>(rows.back()) * row_bytes(data));
+      if (r < rank_) first += rows.back();
+    }
+    const TensorView mine = data.rows(first, rows[static_cast<std::size_t>(rank_)]);
+    reduce_scatter(data, mine, rows);
+    const BufferView own = mine.buffer.slice(0, mine.size_bytes());
+    // Its own rows are in place already; all_gather_v would copy them onto themselves.
+    Exchange(*this).run("all_gather", own, bytes, [&](const Exchange::Notes&) {
+      std::vector<Exchange::Pull> pulls;
+      for (std::int32_t peer = 0; peer < size(); ++peer)
+        if (peer != rank_)
+          pulls.push_back({peer, 0, data.buffer.slice(sum_before(bytes, peer), bytes[static_cast<std::size_t>(peer)])});
+      return pulls;
+    });
   });
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // How the members of a communicator come together: host threads meet, then everybody copies what it needs.
 #include <moecl/communicator.hpp>
-#include <moecl/error.hpp>
 
 #include "dispatch/rank_group.hpp"
 #include "runtime/check.hpp"
@@ -39,35 +38,30 @@ struct Communicator::Exchange {
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
 
-  /// @param pulls_of  From the notes of all, what this rank copies; what it throws ends the group.
+  /// @param pulls_of  From the notes of all, what this rank copies
   template <class PullsOf>
   void run(const char* what, BufferView shown, std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
-    try {
-      group.fate.expect_whole();
-      MeetingNote note{what, std::move(numbers), shown, recorded(lane.stream), {}, {}};
-      const std::shared_ptr<const Event> free = note.ready;
-      // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
-      // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
-      std::vector<_cl_event*> leaving;
-      for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-        note.left.push_back(apart(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context) : nullptr);
-        if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
-      }
-      wait_on_stream(lane.stream, leaving);
-      const auto notes = meet(std::move(note));
-      copy(*notes, pulls_of(*notes), free);
-      MeetingNote done{what, {}, {}, recorded(lane.stream), {}, {}};
-      const auto finished = meet(std::move(done));
-      // The same for peers of this context.
-      std::vector<_cl_event*> readers;
-      for (std::int32_t peer = 0; peer < self.size(); ++peer)
-        if (peer != self.rank_ && !apart(self.rank_, peer))
-          readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
-      wait_on_stream(lane.stream, readers);
-    } catch (const Error& error) {
-      self.abort(error.what());
-      throw;
+    group.fate.expect_whole();
+    MeetingNote note{what, std::move(numbers), shown, recorded(lane.stream), {}, {}};
+    const std::shared_ptr<const Event> free = note.ready;
+    // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
+    // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
+    std::vector<_cl_event*> leaving;
+    for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+      note.left.push_back(apart(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context) : nullptr);
+      if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
     }
+    wait_on_stream(lane.stream, leaving);
+    const auto notes = meet(std::move(note));
+    copy(*notes, pulls_of(*notes), free);
+    MeetingNote done{what, {}, {}, recorded(lane.stream), {}, {}};
+    const auto finished = meet(std::move(done));
+    // The same for peers of this context.
+    std::vector<_cl_event*> readers;
+    for (std::int32_t peer = 0; peer < self.size(); ++peer)
+      if (peer != self.rank_ && !apart(self.rank_, peer))
+        readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
+    wait_on_stream(lane.stream, readers);
   }
 
   /// @param free  When nobody needs what this rank's memory holds.

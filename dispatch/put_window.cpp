@@ -60,7 +60,7 @@ PutWindow::Half PutWindow::agree(const Communicator::Exchange& exchange) const {
 }
 
 PutWindow::PutWindow(const Communicator& ranks, std::uint64_t half_bytes) : ranks_(ranks), half_bytes_(half_bytes) {
-  try {
+  ranks_.together([&] {
     const Communicator::Exchange exchange(ranks_);
     const StreamView stream = exchange.lane.stream;
     WorkspaceLayout layout;
@@ -79,10 +79,7 @@ PutWindow::PutWindow(const Communicator& ranks, std::uint64_t half_bytes) : rank
         window_put::enqueue(
             stream, window_put::Address{halves_[half][static_cast<std::size_t>(rank)]->view(), rank, addresses_[half]});
     }
-  } catch (const Error& error) {
-    ranks_.abort(error.what());
-    throw;
-  }
+  });
 }
 
 void PutWindow::next() {

@@ -14,12 +14,7 @@ struct Window::State {
 
   template <class Body>
   void together(Body body) {
-    try {
-      body(Communicator::Exchange(ranks));
-    } catch (const Error& error) {
-      ranks.abort(error.what());
-      throw;
-    }
+    ranks.together([&] { body(Communicator::Exchange(ranks)); });
   }
   BufferView memory_of(std::int32_t rank) const {
     return memory[static_cast<std::size_t>(rank)]->view().slice(0, bytes);

@@ -180,20 +180,22 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
 moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args) {
   if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
   Communicator& ranks = layer->rank.ep;
-  return together(ranks, [&] {
-    const auto given = read_struct(args, "args");
-    require(given.ids.memory == nullptr && given.weights.memory == nullptr,
-            "ids, weights: a layer over ranks routes its tokens itself");
-    require(given.workspace.memory == nullptr && given.workspace_bytes == 0,
-            "workspace: a layer over ranks has one of its own");
-    const auto received = [&](const Communicator& from) {
-      std::uint64_t bytes = 0;
-      for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
-      return bytes;
-    };
-    const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
-    layer->layer.forward(forward_args(*ranks.rank_stream().context, layer->layer, given));
-    layer->bytes_received = received(ranks) - before;
-    layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
+  return guarded([&] {
+    ranks.together([&] {
+      const auto given = read_struct(args, "args");
+      require(given.ids.memory == nullptr && given.weights.memory == nullptr,
+              "ids, weights: a layer over ranks routes its tokens itself");
+      require(given.workspace.memory == nullptr && given.workspace_bytes == 0,
+              "workspace: a layer over ranks has one of its own");
+      const auto received = [&](const Communicator& from) {
+        std::uint64_t bytes = 0;
+        for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
+        return bytes;
+      };
+      const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
+      layer->layer.forward(forward_args(*ranks.rank_stream().context, layer->layer, given));
+      layer->bytes_received = received(ranks) - before;
+      layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
+    });
   });
 }

@@ -35,24 +35,11 @@ struct moecl_window {
 
 namespace moecl::c_api {
 
-/// What fails on one rank ends the group, so that its peers need not wait for the deadline.
-template <class Body>
-moecl_status together(Communicator& ranks, Body body) {
-  return guarded([&] {
-    try {
-      body();
-    } catch (const std::exception& error) {
-      ranks.abort(error.what());
-      throw;
-    }
-  });
-}
-
 template <class Body>
 moecl_status collective(moecl_communicator* communicator, Body body) {
   if (communicator == nullptr) return failed(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null");
   Communicator& ranks = communicator->communicator;
-  return together(ranks, [&] { body(ranks, *ranks.stream().context); });
+  return guarded([&] { ranks.together([&] { body(ranks, *ranks.stream().context); }); });
 }
 
 }  // namespace moecl::c_api

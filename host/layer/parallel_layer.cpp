@@ -101,6 +101,7 @@ struct ParallelLayer::State {
       batches.push_back(std::make_unique<MicroBatch>(beside ? of.beside() : of, plan, parts, places));
   }
 
+  void forward(const Forward& given);
   /// The same on every rank.
   std::int32_t batches_for(std::int64_t tokens) {
     if (!plan.micro_batch_from_tokens) return 1;
@@ -142,22 +143,25 @@ std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
   return bytes;
 }
 
-void ParallelLayer::forward(const Forward& given) {
-  State& state = *state_;
-  const Trace::Span span(state.rank.ep.rank_stream().trace, "forward");
-  state.parts.expect_whole();
-  const Forward args = checked_forward(given, state.shape, state.parts.options.dtype);
+void ParallelLayer::forward(const Forward& args) {
+  const Trace::Span span(state_->rank.ep.rank_stream().trace, "forward");
+  state_->rank.ep.together([&] { state_->forward(args); });
+}
+
+void ParallelLayer::State::forward(const Forward& given) {
+  parts.expect_whole();
+  const Forward args = checked_forward(given, shape, parts.options.dtype);
   const std::int64_t tokens = args.x.shape[0];
-  const std::int32_t count = state.batches_for(tokens);
+  const std::int32_t count = batches_for(tokens);
   // One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-  const std::int64_t before = state.places.depends_on_token() ? state.tokens_before(tokens) : 0;
+  const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
   for (std::int32_t i = 0; i < count; ++i) {
     const Share rows = share_of(tokens, count, i);
-    state.batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), before + rows.begin);
+    batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), before + rows.begin);
   }
-  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->run_shared();
-  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->run_experts();
-  for (std::int32_t i = 0; i < count; ++i) state.batches[static_cast<std::size_t>(i)]->finish();
+  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_shared();
+  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_experts();
+  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->finish();
 }
 
 }  // namespace moecl

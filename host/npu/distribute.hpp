@@ -134,12 +134,9 @@ void call_together(Communicator& ranks, const Args& args, const Call& how, Compo
       std::rethrow_exception(refusal);
     }
     agree(ranks, Describe<Args>::name, mine, all);
-    try {
+    ranks.together([&] {
       enqueue_call(ranks.stream(), args, how, [&](Steps& steps, const Args& a) { compose(steps, a, &ranks); });
-    } catch (const std::exception& error) {
-      ranks.abort(error.what());
-      throw;
-    }
+    });
   });
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/dispatch/ranks.hpp"
+#include "tests/host/files.hpp"
 
 namespace moecl::test {
 namespace {
@@ -196,6 +197,33 @@ TEST_P(CommunicatorTest, ARankThatThrowsEndsTheGroupWithItsCause) {
   // A new group of the same streams works.
   RankGroup again(on.streams());
   again.run([](Communicator& comm) { comm.barrier(); });
+}
+
+TEST_P(CommunicatorTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
+  using Call = std::function<void(Communicator&, const Memory&)>;
+  const std::pair<const char*, Call> calls[] = {
+      {"broadcast: root 9", [](Communicator& comm, const Memory& data) { comm.broadcast(data.view(), 9); }},
+      {"all_gather: sizes of 1 ranks",
+       [](Communicator& comm, const Memory& data) { comm.all_gather_v(data.view(), data.view(), {16}); }},
+      {"all_to_all_v: 0 offsets",
+       [](Communicator& comm, const Memory& data) { comm.all_to_all_v(data.view(), {}, data.view(), {}); }},
+      {"reduce_scatter: rows of 0 ranks", [](Communicator& comm, const Memory&) { comm.reduce_scatter({}, {}, {}); }},
+      {"all_reduce: expected contiguous", [](Communicator& comm, const Memory&) { comm.all_reduce({}); }},
+      {"no memory",
+       [](Communicator& comm, const Memory&) { comm.together([] { throw std::runtime_error("no memory"); }); }}};
+  for (const auto& [cause, call] : calls) {
+    Ranks on = make(2, milliseconds(2000));
+    std::string of_peer;
+    on.group.run([&, refused = &call](Communicator& comm) {
+      const Memory data(comm.stream(), 16);
+      if (comm.rank() == 0)
+        of_peer = error_of([&] { comm.barrier(); }).what();
+      else
+        EXPECT_THROW((*refused)(comm, data), std::exception);
+      comm.stream().finish();
+    });
+    EXPECT_THAT(of_peer, testing::HasSubstr(std::string("rank 1: ") + cause));
+  }
 }
 
 TEST_P(CommunicatorTest, ARankThatNeverComesIsNamedWithinTheDeadline) {

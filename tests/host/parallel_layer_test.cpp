@@ -152,6 +152,26 @@ TEST_P(ParallelLayerTest, ARankThatDoesNotComeToTheExchangeIsNamed) {
   }
 }
 
+TEST_P(ParallelLayerTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
+  const Model model("qwen2-moe-e16k4");
+  Ranks on = make(2, std::chrono::milliseconds(5000));
+  std::string of_peer;
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, 1, model.config.shape.experts);
+    ParallelLayer layer(rank, {StrategyKind::all2all_v}, model.config.shape,
+                        model.weights(rank.first_expert, rank.local_experts));
+    const DeviceTensor x(world.stream(), DType::f32, {3, model.hidden() - world.rank()}),
+        out(world.stream(), DType::f32, {3, model.hidden()});
+    ParallelLayer::Forward args;
+    args.x = x;
+    args.out = out;
+    const std::string refusal = error_of([&] { layer.forward(args); }).what();
+    if (world.rank() == 0) of_peer = refusal;
+    world.stream().finish();
+  });
+  EXPECT_THAT(of_peer, testing::HasSubstr("rank 1: x: expected"));
+}
+
 TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
   const Model model("qwen2-moe-e16k4");
   Ranks on = make(2);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -102,6 +103,17 @@ class Communicator {
   Communicator part(const std::vector<std::int32_t>& members) const;
   /// Ends the group for everyone, as RankGroup::abort, with this rank in front of the cause.
   void abort(const std::string& cause) noexcept;
+  /// What `body` returns; what it throws ends the group, so that no peer waits for this rank until the deadline. Every
+  /// exchange does so: an argument that this rank alone refuses reaches the others as the cause.
+  template <class Body>
+  decltype(auto) together(const Body& body) {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      abort(error.what());
+      throw;
+    }
+  }
 
   /// The same ranks on a queue of their own, so that the rank's stream goes on while bytes travel. Parts of it share
   /// the queue; memory belongs to the exchange from `fork` to `join`. Members agree about the order of their exchanges

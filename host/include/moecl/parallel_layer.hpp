@@ -74,7 +74,7 @@ class ParallelLayer {
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
   /// be x.
   ///
-  /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come
+  /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come. Either ends the group
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
   /// Empty:  T == 0 takes part in the exchange
   void forward(const Forward& args);
