@@ -96,7 +96,8 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
 
 void Communicator::abort(const std::string& cause) noexcept {
   try {
-    group_->fate.end(fmt::format("rank {}: {}", members_[static_cast<std::size_t>(rank_)], cause));
+    group_->fate.end(fmt::format("rank {}: {}", members_[static_cast<std::size_t>(rank_)],
+                                 cause.empty() ? GroupFate::no_reason : cause));
   } catch (const std::bad_alloc&) {
     group_->fate.end(cause);
   }

@@ -9,7 +9,7 @@ namespace moecl {
 void GroupFate::end(const std::string& cause) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    end_locked(cause);
+    end_locked(cause.empty() ? no_reason : cause);
   } catch (const std::bad_alloc&) {  // the group ends without words
     end_locked({});
   }
@@ -39,8 +39,10 @@ std::shared_ptr<UserEvent> GroupFate::watched_event(Context& context) {
 
 std::string GroupFate::cause() const {
   const std::lock_guard lock(mutex_);
-  return ended_ && cause_.empty() ? "out of memory" : cause_;
+  return cause_locked();
 }
+
+std::string GroupFate::cause_locked() const { return ended_ && cause_.empty() ? "out of memory" : cause_; }
 
 void GroupFate::expect_whole() const {
   if (const std::string why = cause(); !why.empty())
@@ -75,7 +77,7 @@ std::shared_ptr<const std::vector<MeetingNote>> Meeting::meet(std::int32_t membe
       return result_;
     }
   }
-  const std::string cause = fate_.cause_;
+  const std::string cause = fate_.cause_locked();
   lock.unlock();
   fail(ErrorCode::deadline_exceeded, "the group of ranks ended: {}", cause);
 }

@@ -27,6 +27,9 @@ struct MeetingNote {
 /// The end of a group, shared by all its meetings: the first cause wins.
 class GroupFate {
  public:
+  /// What an abort says that gives no reason.
+  static constexpr const char* no_reason = "aborted without a reason";
+
   /// Later causes change nothing. Completes every watched event, so that no queue hangs.
   void end(const std::string& cause) noexcept;
   std::string cause() const;
@@ -39,11 +42,12 @@ class GroupFate {
   friend class Meeting;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::string cause_;
+  std::string cause_;  ///< empty although it ended: no memory was left for words
   bool ended_ = false;
   std::vector<std::weak_ptr<UserEvent>> watched_;
 
   void end_locked(std::string cause);
+  std::string cause_locked() const;
 };
 
 /// A meeting place of fixed members that is used again and again.

@@ -226,6 +226,18 @@ TEST_P(CommunicatorTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
   }
 }
 
+TEST_P(CommunicatorTest, AnAbortMayGiveNoReason) {
+  for (const bool of_a_rank : {false, true}) {
+    Ranks on = make(2);
+    of_a_rank ? on.group.communicator(1).abort("") : on.group.abort("");
+    const char* const cause = of_a_rank ? "rank 1: aborted without a reason" : "aborted without a reason";
+    EXPECT_EQ(on.group.failure(), cause);
+    Communicator comm = on.group.communicator(0);
+    EXPECT_THAT(error_of([&] { comm.barrier(); }).what(), testing::HasSubstr(cause));
+    EXPECT_THAT(error_of([&] { comm.share("numbers", {1}); }).what(), testing::HasSubstr(cause));
+  }
+}
+
 TEST_P(CommunicatorTest, ARankThatNeverComesIsNamedWithinTheDeadline) {
   Ranks on = make(3, milliseconds(200));
   const auto begin = std::chrono::steady_clock::now();
