@@ -78,6 +78,10 @@ struct ChunkLayout {
         fused(workspace.add(fused_bytes)) {}
 };
 
+void expect_stream(StreamView stream, const char* what) {
+  require(stream.queue != nullptr, "{}: the stream has no queue: made by default, or moved from", what);
+}
+
 TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
   return view.present() ? view.rows(first, count) : view;
 }
@@ -102,6 +106,7 @@ void MoeLayer::State::choose_chunk() {
 
 MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
                    const LoadProgress& progress) {
+  expect_stream(stream, "layer");
   const Trace::Span span(stream.trace, "load layer");
   state_ = std::make_unique<State>(stream, shape, weights, shape.experts, options, progress);
   state_->choose_chunk();
@@ -111,6 +116,7 @@ MoeLayer::~MoeLayer() = default;
 MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
 MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
 void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
+  expect_stream(stream, "replace_weights");
   state_->replace(stream, weights, progress);
 }
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
@@ -205,6 +211,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
 
 void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {
   const MoeShape& shape = state_->shape;
+  expect_stream(stream, "forward");
   require(stream.device->handle == state_->device->handle, "forward: the stream is on device '{}', the layer on '{}'",
           stream.device->caps.name, state_->device->caps.name);
   state_->expect_whole();

@@ -361,6 +361,11 @@ TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
   EXPECT_THAT(refused([&](auto& a) { a.workspace = workspace.view().slice(0, 16); }), testing::HasSubstr("got 16"));
   EXPECT_THAT(refused([&](auto& a) { a.workspace.handle = nullptr; }), testing::HasSubstr("got 0"));
   EXPECT_THAT(refused([&](auto& a) { a.workspace.offset_bytes = 2; }), testing::HasSubstr("workspace: byte offset 2"));
+  const MoeWeights weights = find_layer_weights(f.checkpoint, f.config);
+  const Stream none;
+  EXPECT_THAT(error_of([&] { f.layer.forward(none, {}); }).what(), testing::HasSubstr("forward: the stream has no"));
+  EXPECT_THAT(error_of([&] { MoeLayer(none, f.config.shape, weights); }).what(),
+              testing::HasSubstr("layer: the stream has no queue"));
 
   // Each tensor in memory that does not hold it as it says.
   using Forward = MoeLayer::Forward;
