@@ -31,8 +31,10 @@ ContextOptions with_environment(ContextOptions options) {
 
 }  // namespace
 
-Context::Context(cl_context adopted, std::vector<Device> devices, const ContextOptions& options)
-    : handle_(adopted),
+void Context::Release::operator()(cl_context handle) const noexcept { clReleaseContext(handle); }
+
+Context::Context(Handle handle, std::vector<Device> devices, const ContextOptions& options)
+    : handle_(std::move(handle)),
       devices_(std::move(devices)),
       log_(options.log),
       log_level_(*options.log_level),
@@ -44,12 +46,7 @@ Context::Context(cl_context adopted, std::vector<Device> devices, const ContextO
   }
 }
 
-Context::~Context() {
-  save_programs();
-  trace_.reset();
-  kernels_.reset();
-  clReleaseContext(handle_);
-}
+Context::~Context() { save_programs(); }
 
 void Context::probe_sm90a(Device& device) {
   try {
@@ -82,10 +79,10 @@ std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOpt
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                               reinterpret_cast<cl_context_properties>(devices.front().platform), 0};
   cl_int status = CL_SUCCESS;
-  cl_context handle =
-      clCreateContext(properties, static_cast<cl_uint>(handles.size()), handles.data(), nullptr, nullptr, &status);
+  Handle handle(
+      clCreateContext(properties, static_cast<cl_uint>(handles.size()), handles.data(), nullptr, nullptr, &status));
   check_cl(status, "clCreateContext");
-  return std::unique_ptr<Context>(new Context(handle, std::move(devices), options));
+  return std::unique_ptr<Context>(new Context(std::move(handle), std::move(devices), options));
 }
 
 std::unique_ptr<Context> Context::borrow(cl_context handle, ContextOptions options) {
@@ -102,7 +99,7 @@ std::unique_ptr<Context> Context::borrow(cl_context handle, ContextOptions optio
     devices.push_back({platform, device, query_caps(platform, device)});
   }
   check_cl(clRetainContext(handle), "clRetainContext");
-  return std::unique_ptr<Context>(new Context(handle, std::move(devices), options));
+  return std::unique_ptr<Context>(new Context(Handle(handle), std::move(devices), options));
 }
 
 }  // namespace moecl

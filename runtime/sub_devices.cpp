@@ -34,16 +34,18 @@ std::string SubDevices::reject(const Device& device, std::uint32_t parts) {
   return {};
 }
 
-SubDevices::SubDevices(const Device& device, std::uint32_t parts) {
+// From the delegation on, the destructor releases what is there when the rest throws.
+SubDevices::SubDevices(const Device& device, std::uint32_t parts) : SubDevices() {
   if (const std::string why = reject(device, parts); !why.empty()) fail(ErrorCode::unsupported, "{}", why);
   std::vector<cl_device_partition_property> counts = {CL_DEVICE_PARTITION_BY_COUNTS};
   const std::uint32_t units = device.caps.compute_units;
   for (std::uint32_t part = 0; part < parts; ++part) counts.push_back(units / parts + (part < units % parts ? 1 : 0));
   counts.insert(counts.end(), {CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0});
   std::vector<cl_device_id> handles(parts);
+  devices_.reserve(parts);
   check_cl(clCreateSubDevices(device.handle, counts.data(), parts, handles.data(), nullptr), "clCreateSubDevices");
-  for (cl_device_id handle : handles)
-    devices_.push_back({device.platform, handle, query_caps(device.platform, handle)});
+  for (cl_device_id handle : handles) devices_.push_back({device.platform, handle, {}});
+  for (Device& part : devices_) part.caps = query_caps(part.platform, part.handle);
 }
 
 SubDevices::~SubDevices() {

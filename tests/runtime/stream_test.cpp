@@ -118,6 +118,19 @@ TEST_P(StreamTest, BorrowsEveryHandleAndGivesItBackOnce) {
   clReleaseContext(cl);
 }
 
+TEST_P(StreamTest, GivesBackAContextThatItCouldNotSetUp) {
+  cl_device_id id = context().devices()[0].handle;
+  cl_int status = CL_SUCCESS;
+  const cl_context cl = clCreateContext(nullptr, 1, &id, nullptr, nullptr, &status);
+  ASSERT_EQ(status, CL_SUCCESS);
+  const cl_uint before = count(clGetContextInfo, cl, CL_CONTEXT_REFERENCE_COUNT);
+  ContextOptions options;
+  options.tuning = [](const DeviceCaps&) -> Tuning { throw std::runtime_error("no table"); };
+  EXPECT_THROW(Context::borrow(cl, options), std::runtime_error);
+  EXPECT_EQ(count(clGetContextInfo, cl, CL_CONTEXT_REFERENCE_COUNT), before);
+  clReleaseContext(cl);
+}
+
 TEST_P(StreamTest, RefusesQueuesItCannotUse) {
   cl_int status = CL_SUCCESS;
   const auto refused = [&](cl_command_queue queue) { return error_of([&] { Stream::borrow(context(), queue); }); };

@@ -53,7 +53,7 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  _cl_context* handle() const noexcept { return handle_; }
+  _cl_context* handle() const noexcept { return handle_.get(); }
   const std::vector<Device>& devices() const noexcept { return devices_; }
   KernelLibrary& kernels() noexcept { return *kernels_; }
   /// Writes the programs compiled so far to the disk cache; a failure is a log line. For processes that seldom destroy
@@ -70,13 +70,18 @@ class Context {
   }
 
  private:
-  Context(_cl_context* adopted, std::vector<Device> devices, const ContextOptions& options);
+  struct Release {
+    void operator()(_cl_context* handle) const noexcept;
+  };
+  using Handle = std::unique_ptr<_cl_context, Release>;
+
+  Context(Handle handle, std::vector<Device> devices, const ContextOptions& options);
   /// Sets caps.tuning and logs it.
   void tune(Device& device, const ContextOptions& options);
   /// Sets caps.nv_sm90a; a driver that does not do it is a log line.
   void probe_sm90a(Device& device);
 
-  _cl_context* handle_;
+  Handle handle_;  ///< first: goes after what was made of it
   std::vector<Device> devices_;
   LogCallback log_;
   LogLevel log_level_;

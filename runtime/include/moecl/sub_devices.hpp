@@ -23,6 +23,8 @@ class SubDevices {
   const std::vector<Device>& devices() const noexcept { return devices_; }
 
  private:
+  SubDevices() = default;
+
   std::vector<Device> devices_;
 };
 
