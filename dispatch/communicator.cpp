@@ -31,8 +31,7 @@ Communicator::Lane& Communicator::lane() const {
   if (lane_ == nullptr) return me.main;
   const StreamView stream = me.main.stream;
   if (lane_->stream.queue == nullptr || (lane_->stream.trace != nullptr) != (stream.trace != nullptr)) {
-    const auto index = static_cast<std::size_t>(stream.device - stream.context->devices().data());
-    lane_->own = Stream(*stream.context, index, stream.trace != nullptr);
+    lane_->own = Stream::beside(stream, stream.trace != nullptr);
     lane_->stream = lane_->own;
     if (me.main.copier != nullptr && lane_->copier == nullptr)
       lane_->copier = std::make_unique<StagedCopier>(stream, group_->fate);

@@ -12,16 +12,12 @@
 namespace moecl {
 namespace {
 
-std::size_t index_of(StreamView stream) {
-  return static_cast<std::size_t>(stream.device - stream.context->devices().data());
-}
-
 WaitList wait_for(_cl_event* const& event) { return {&event, event != nullptr ? 1U : 0U}; }
 
 }  // namespace
 
 StagedCopier::StagedCopier(StreamView to, GroupFate& fate)
-    : fate_(fate), to_queue_(*to.context, index_of(to), false), thread_([this] { work(); }) {}
+    : fate_(fate), to_queue_(Stream::beside(to, false)), thread_([this] { work(); }) {}
 
 StagedCopier::~StagedCopier() {
   {
@@ -64,8 +60,7 @@ void StagedCopier::work() {
 
 StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
   Source& source = sources_[job.from_stream.device];
-  if (source.queue.view().queue == nullptr)
-    source.queue = Stream(*job.from_stream.context, index_of(job.from_stream), false);
+  if (source.queue.view().queue == nullptr) source.queue = Stream::beside(job.from_stream, false);
   return source;
 }
 

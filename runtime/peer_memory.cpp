@@ -14,18 +14,14 @@
 namespace moecl {
 namespace {
 
-/// A queue of its own: the stream's may be waiting for this very thread.
-Stream queue_beside(StreamView stream) {
-  return Stream(*stream.context, static_cast<std::size_t>(stream.device - stream.context->devices().data()), false);
-}
-
 /// An import that gives other memory would be wrong results later. Stops the host.
 void expect_one_memory(StreamView owner, const Buffer& owned, StreamView user, const Buffer& seen) {
   static std::atomic<std::uint64_t> tags{0x6d6f6563ULL << 32};
   const std::uint64_t tag = ++tags;
   std::uint64_t found = 0;
-  write_blocking(queue_beside(owner), owned.view(), &tag, sizeof(tag));
-  read_blocking(queue_beside(user), seen.view(), &found, sizeof(found));
+  // Queues of their own: the streams' may be waiting for this very thread.
+  write_blocking(Stream::beside(owner, false), owned.view(), &tag, sizeof(tag));
+  read_blocking(Stream::beside(user, false), seen.view(), &found, sizeof(found));
   if (found != tag)
     throw Error(ErrorCode::device_error, "peer memory: '" + user.device->caps.name +
                                              "' sees other memory than the one that was allocated for it");

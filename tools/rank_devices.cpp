@@ -69,10 +69,7 @@ std::vector<StreamView> RankDevices::views() const { return {streams.begin(), st
 
 std::vector<Stream> RankDevices::traced() const {
   std::vector<Stream> list;
-  for (const Stream& stream : streams) {
-    const StreamView view = stream;
-    list.emplace_back(*view.context, static_cast<std::size_t>(view.device - view.context->devices().data()), true);
-  }
+  for (const Stream& stream : streams) list.push_back(Stream::beside(stream));
   return list;
 }
 

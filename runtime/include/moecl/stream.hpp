@@ -43,6 +43,8 @@ class Stream {
   /// Retains the caller's queue, which must be in-order and belong to the context.
   /// Errors: invalid_argument  the queue is out-of-order, or of another context or device
   static Stream borrow(Context& context, _cl_command_queue* queue);
+  /// Another queue on the device of `of`, in its context.
+  static Stream beside(StreamView of, bool traced = true);
 
   Stream(Stream&& other) noexcept : view_(std::exchange(other.view_, {})) {}
   Stream& operator=(Stream&& other) noexcept {
