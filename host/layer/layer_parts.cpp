@@ -1,5 +1,7 @@
 #include "host/layer/layer_parts.hpp"
 
+#include <limits>
+
 #include "host/layer/weight_upload.hpp"
 #include "runtime/check.hpp"
 
@@ -99,8 +101,10 @@ const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::i
   expect_shape(shape);
   expect_weights(shape, weights, local_experts);
   require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
-  require(options.rows_per_expert >= 0 && options.chunk_tokens >= 0,
-          "layer: rows_per_expert {} or chunk_tokens {} is negative", options.rows_per_expert, options.chunk_tokens);
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // kernels count rows in 32 bits
+  for (const std::int64_t rows : {options.rows_per_expert, options.chunk_tokens})
+    require(rows >= 0 && rows <= most, "layer: rows_per_expert {} or chunk_tokens {} is not in [0, {}]",
+            options.rows_per_expert, options.chunk_tokens, most);
   return shape;
 }
 

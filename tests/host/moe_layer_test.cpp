@@ -366,6 +366,13 @@ TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
   EXPECT_THAT(error_of([&] { f.layer.forward(none, {}); }).what(), testing::HasSubstr("forward: the stream has no"));
   EXPECT_THAT(error_of([&] { MoeLayer(none, f.config.shape, weights); }).what(),
               testing::HasSubstr("layer: the stream has no queue"));
+  for (std::int64_t MoeLayerOptions::*rows : {&MoeLayerOptions::chunk_tokens, &MoeLayerOptions::rows_per_expert}) {
+    MoeLayerOptions options;
+    options.layout = ExpertLayout::batched;
+    options.*rows = std::int64_t{1} << 60;
+    EXPECT_THAT(error_of([&] { MoeLayer(device().stream, f.config.shape, weights, options); }).what(),
+                testing::HasSubstr("is not in [0, 2147483647]"));
+  }
 
   // Each tensor in memory that does not hold it as it says.
   using Forward = MoeLayer::Forward;
