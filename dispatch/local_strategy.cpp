@@ -5,30 +5,25 @@
 namespace moecl::local_strategy {
 
 Layout::Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceCaps& caps)
-    : row_ends(workspace.add(static_cast<std::uint64_t>(problem.experts) * 4)),
-      sorted_slots(workspace.add(static_cast<std::uint64_t>(problem.rows()) * 4)),
-      slot_rows(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
-      sort_scratch_bytes(expert_sort::scratch_bytes(problem.slots(), problem.experts, caps)),
-      sort_scratch(workspace.add(sort_scratch_bytes)),
-      batched_rows(problem.rows_per_expert == 0
-                       ? 0
-                       : workspace.add(static_cast<std::uint64_t>(problem.rows() * problem.hidden) *
-                                       size_bytes(problem.dtype))) {}
+    : row_ends(workspace.add(DType::i32, {problem.experts})),
+      sorted_slots(workspace.add(DType::i32, {problem.rows()})),
+      slot_rows(workspace.add(DType::i32, {problem.slots()})),
+      sort_scratch(workspace.add(
+          DType::u8, {static_cast<std::int64_t>(expert_sort::scratch_bytes(problem.slots(), problem.experts, caps))})) {
+  if (problem.rows_per_expert != 0) batched_rows = workspace.add(problem.dtype, {problem.rows(), problem.hidden});
+}
 
 expert_sort::Args sort_args(const Problem& problem, const Layout& layout, BufferView workspace, TensorView ids,
                             TensorView fault) {
-  const auto indices = [&](std::uint64_t offset, std::int64_t count) {
-    return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(count) * 4), DType::i32, {count});
-  };
   expert_sort::Args sort;
   sort.ids = ids;
   sort.end_expert = sort.total_experts = problem.experts;
   sort.rows_per_expert = problem.rows_per_expert;
-  sort.row_ends = indices(layout.row_ends, problem.experts);
-  sort.sorted_slots = indices(layout.sorted_slots, problem.rows());
-  sort.slot_rows = indices(layout.slot_rows, problem.slots());
+  sort.row_ends = tensor_in(workspace, layout.row_ends);
+  sort.sorted_slots = tensor_in(workspace, layout.sorted_slots);
+  sort.slot_rows = tensor_in(workspace, layout.slot_rows);
   sort.fault = fault;
-  sort.scratch = workspace.slice(layout.sort_scratch, layout.sort_scratch_bytes);
+  sort.scratch = tensor_in(workspace, layout.sort_scratch).buffer;
   return sort;
 }
 
@@ -46,8 +41,7 @@ Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& lay
     rows.index_divisor = problem.top_k;
     return dispatched;
   }
-  const std::uint64_t size = static_cast<std::uint64_t>(problem.rows() * problem.hidden) * size_bytes(problem.dtype);
-  rows.x = TensorView(workspace.slice(layout.batched_rows, size), problem.dtype, {problem.rows(), problem.hidden});
+  rows.x = tensor_in(workspace, layout.batched_rows);
   gather_rows::enqueue(stream, {x, sort.sorted_slots, problem.top_k, sort.row_ends, problem.rows_per_expert, rows.x});
   return dispatched;
 }

@@ -14,6 +14,19 @@ std::uint64_t WorkspaceLayout::add(std::uint64_t size_bytes) {
   return offset;
 }
 
+TensorView WorkspaceLayout::add(DType dtype, std::initializer_list<std::int64_t> dims) {
+  TensorView place({nullptr, 0, std::numeric_limits<std::uint64_t>::max()}, dtype, dims);
+  const std::uint64_t size = place.size_bytes();
+  place.buffer = {nullptr, add(size), size};
+  return place;
+}
+
+TensorView tensor_in(BufferView workspace, const TensorView& place) {
+  TensorView tensor = place;
+  tensor.buffer = workspace.slice(place.buffer.offset_bytes, place.buffer.size_bytes);
+  return tensor;
+}
+
 BufferView Workspace::reserve(Context& context, std::uint64_t size_bytes) {
   if (size_bytes > buffer_.size_bytes()) buffer_ = Buffer(context, size_bytes);
   return buffer_.view().slice(0, size_bytes);

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <vector>
 
-#include "host/layer/scratch.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -23,12 +22,6 @@ ScaleRule rule_of(const OperandQuant& to) {
                                          : ScaleRule::ratio;
 }
 bool has_whole_columns(const OperandQuant& to) { return to.group.columns == ScaleGroup::whole; }
-
-/// [rows, columns] at a byte offset of the workspace.
-TensorView tensor_at(BufferView workspace, std::uint64_t offset, DType dtype, std::int64_t rows, std::int64_t columns) {
-  return TensorView(workspace.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype,
-                    {rows, columns});
-}
 
 }  // namespace
 
@@ -58,11 +51,11 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   const DType stored = is_integer(type) ? DType::i8 : storage_dtype(type).value_or(DType::u8);
   const std::int64_t scale_rows = (rows + to_.group.rows - 1) / to_.group.rows, scales = scale_shape(to_, 1, width)[1];
   WorkspaceLayout layout;
-  const std::uint64_t codes_at = layout.add(static_cast<std::uint64_t>(rows * width)),
-                      values_at = layout.add(f32_bytes(rows, width)), rows_at = layout.add(f32_bytes(rows, 4)),
-                      scale_at = layout.add(f32_bytes(scale_rows, scales));
+  const TensorView codes_at = layout.add(stored, {rows, width}), values_at = layout.add(DType::f32, {rows, width}),
+                   rows_at = layout.add(DType::f32, {rows, 4}),
+                   scale_at = layout.add(packed.scale.dtype, {scale_rows, scales});
   const BufferView memory = memory_.reserve(*stream_.context, layout.total_bytes());
-  const TensorView values = f32_rows(memory, values_at, rows, width), of_rows = f32_rows(memory, rows_at, rows, 4);
+  const TensorView values = tensor_in(memory, values_at), of_rows = tensor_in(memory, rows_at);
 
   quantize_groups::Args args;
   args.x = plain;
@@ -70,9 +63,9 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   args.group = has_whole_columns(to_) ? 0 : to_.group.columns;
   args.group_rows = to_.group.rows;
   args.rule = rule_of(to_);
-  args.q = tensor_at(memory, codes_at, stored, rows, width);
-  args.scale = has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1})
-                                      : tensor_at(memory, scale_at, packed.scale.dtype, scale_rows, scales);
+  args.q = tensor_in(memory, codes_at);
+  args.scale =
+      has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1}) : tensor_in(memory, scale_at);
   if (args.rule == ScaleRule::e4m3) {
     // One number for the whole matrix, so that the largest scale of a block is the largest of e4m3.
     const float largest = static_cast<float>(difference(plain, plain, of_rows).largest);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "host/layer/scratch.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -16,6 +15,11 @@ namespace {
 /// [E * rows_per_expert, N] as [E, rows_per_expert, N].
 TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
   return TensorView(rows.buffer, rows.dtype, {rows.shape[0] / rows_per_expert, rows_per_expert, rows.shape[1]});
+}
+
+/// As many rows of other columns in the same memory.
+TensorView with_columns(const TensorView& rows, std::int64_t columns) {
+  return TensorView(rows.buffer, rows.dtype, {rows.shape[0], columns});
 }
 
 }  // namespace
@@ -59,8 +63,8 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
 }
 
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
-    : product_rows(workspace.add(f32_bytes(rows, std::max(experts.product_width(), experts.shape_.hidden)))),
-      activated_rows(workspace.add(f32_bytes(rows, experts.shape_.intermediate))),
+    : product_rows(workspace.add(DType::f32, {rows, std::max(experts.product_width(), experts.shape_.hidden)})),
+      activated_rows(workspace.add(experts.activated_dtype_, {rows, experts.shape_.intermediate})),
       input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
@@ -106,10 +110,9 @@ bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRo
 }
 
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
-  const TensorView gate_up = f32_rows(workspace, layout.product_rows, rows.rows, product_width());
-  const TensorView activated =
-      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
-  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+  const TensorView products = tensor_in(workspace, layout.product_rows),
+                   gate_up = with_columns(products, product_width()), down = with_columns(products, shape_.hidden),
+                   activated = tensor_in(workspace, layout.activated_rows);
 
   // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
@@ -139,9 +142,8 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
   const bool quantizes = input_quant_.present();
   if (segments_.size() != 1 || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
     return std::nullopt;
-  const TensorView activated =
-      narrow_rows(workspace, layout.activated_rows, activated_dtype_, rows.rows, shape_.intermediate);
-  const TensorView down = f32_rows(workspace, layout.product_rows, rows.rows, shape_.hidden);
+  const TensorView activated = tensor_in(workspace, layout.activated_rows),
+                   down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
   ProductRows x = rows.x, inner = activated;
   Products both;
   if (quantizes) {

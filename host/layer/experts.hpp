@@ -25,12 +25,12 @@ class Experts {
   QuantizationError load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
                          const LoadProgress& progress);
 
-  /// Scratch of one call, as offsets into a workspace. The two products' rows share one range: they never live
+  /// Scratch of one call: places in a workspace. The two products' rows share one range: they never live
   /// together.
   struct Layout {
     /// @param source_rows  N, of the rows that the dispatched ones are read from
     Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows);
-    std::uint64_t product_rows, activated_rows;
+    TensorView product_rows, activated_rows;
     RowQuant::Layout input, activated;
   };
 

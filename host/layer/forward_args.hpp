@@ -1,5 +1,5 @@
 #pragma once
-// What the forward passes of MoeLayer and ParallelLayer check alike.
+// What the forward passes of MoeLayer and ParallelLayer do alike with their arguments.
 #include <moecl/moe_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
@@ -11,6 +11,10 @@ namespace moecl {
 inline TensorView by_token(const TensorView& view) {
   if (view.rank != 3 || !view.contiguous()) return view;
   return TensorView(view.buffer, view.dtype, {view.shape[0] * view.shape[1], view.shape[2]});
+}
+
+inline TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
+  return view.present() ? view.rows(first, count) : view;
 }
 
 /// As expect_tensor, and that its memory holds it.

@@ -19,21 +19,21 @@ bool routed_is_all(const MoeShape& shape, const ParallelLayer::Forward& args) {
 void gather_shares(Communicator& ranks, const TensorView& mine, const TensorView& rows) {
   std::vector<std::uint64_t> bytes;
   for (std::int32_t r = 0; r < ranks.size(); ++r)
-    bytes.push_back(f32_bytes(share_of(rows.shape[0], ranks.size(), r).count, rows.shape[1]));
+    bytes.push_back(rows.rows(0, share_of(rows.shape[0], ranks.size(), r).count).size_bytes());
   ranks.all_gather_v(mine.buffer.slice(0, mine.size_bytes()), rows.buffer.slice(0, rows.size_bytes()), bytes);
 }
 
 }  // namespace
 
 MicroBatch::Layout::Layout(const LayerParts& parts, const MoeShape& shape, std::int64_t tokens, bool shared_by_tokens)
-    : logits(workspace.add(f32_bytes(tokens, shape.experts))),
-      ids(workspace.add(f32_bytes(tokens, shape.router.top_k))),
-      physical(workspace.add(f32_bytes(tokens, shape.router.top_k))),
-      weights(workspace.add(f32_bytes(tokens, shape.router.top_k))),
-      routed(workspace.add(f32_bytes(tokens, shape.hidden))),
-      index(workspace.add(f32_bytes(tokens, 1))),
-      all_shared(workspace.add(f32_bytes(shared_by_tokens ? tokens : 0, shape.hidden))),
-      all_gate_logits(workspace.add(f32_bytes(shared_by_tokens ? tokens : 0, 1))),
+    : logits(workspace.add(DType::f32, {tokens, shape.experts})),
+      ids(workspace.add(DType::i32, {tokens, shape.router.top_k})),
+      physical(workspace.add(DType::i32, {tokens, shape.router.top_k})),
+      weights(workspace.add(DType::f32, {tokens, shape.router.top_k})),
+      routed(workspace.add(DType::f32, {tokens, shape.hidden})),
+      index(workspace.add(DType::i32, {tokens, 1})),
+      all_shared(workspace.add(DType::f32, {shared_by_tokens ? tokens : 0, shape.hidden})),
+      all_gate_logits(workspace.add(DType::f32, {shared_by_tokens ? tokens : 0, 1})),
       input(workspace, shape.router, parts.options.dtype, tokens, shape.hidden),
       shared(workspace, parts.shared, tokens) {}
 
@@ -50,19 +50,18 @@ void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_to
   const MoeShape& shape = parts_.shape;
   const StreamView stream = rank_.ep.rank_stream();
   const std::int64_t tokens = args.x.shape[0];
-  const std::int32_t top_k = shape.router.top_k;
   args_ = args;
   layout_ = std::make_unique<Layout>(parts_, shape, tokens, plan_.shared_sharding == SharedSharding::tokens);
   memory_ = token_memory_.reserve(*stream.context, layout_->workspace.total_bytes());
-  routed_ = routed_is_all(shape, args) ? args.out : f32_rows(memory_, layout_->routed, tokens, shape.hidden);
-  const TensorView logits = given_or(args.router_logits, memory_, layout_->logits, DType::f32, tokens, shape.experts),
-                   ids = given_or(args.topk_ids, memory_, layout_->ids, DType::i32, tokens, top_k),
-                   weights = given_or(args.topk_weights, memory_, layout_->weights, DType::f32, tokens, top_k);
+  routed_ = routed_is_all(shape, args) ? args.out : tensor_in(memory_, layout_->routed);
+  const TensorView logits = given_or(args.router_logits, memory_, layout_->logits),
+                   ids = given_or(args.topk_ids, memory_, layout_->ids),
+                   weights = given_or(args.topk_weights, memory_, layout_->weights);
   parts_.router.enqueue(stream, args.x, logits);
   gating_top_k::enqueue(stream, parts_.gating(logits, args.finished, ids, weights), shape.router);
   TensorView physical = ids;
   if (places_.present()) {
-    physical.buffer = memory_.slice(layout_->physical, f32_bytes(tokens, top_k));
+    physical = tensor_in(memory_, layout_->physical);
     places_.find(stream, ids, first_token, physical, args.fault);
   }
   const WeightedInput input(stream, shape.router, layout_->input, memory_, args.x, weights);
@@ -94,11 +93,10 @@ SharedExperts::Output MicroBatch::shared_of_all_tokens() {
   if (plan_.shared_sharding == SharedSharding::intermediate) {
     rank_.tp.all_reduce(all.rows);
   } else {
-    const std::int64_t tokens = args_.x.shape[0];
-    all.rows = f32_rows(memory_, layout_->all_shared, tokens, parts_.shape.hidden);
+    all.rows = tensor_in(memory_, layout_->all_shared);
     gather_shares(rank_.tp, shared_.rows, all.rows);
     if (shared_.gate_logits.present()) {
-      all.gate_logits = f32_rows(memory_, layout_->all_gate_logits, tokens, 1);
+      all.gate_logits = tensor_in(memory_, layout_->all_gate_logits);
       gather_shares(rank_.tp, shared_.gate_logits, all.gate_logits);
     }
   }
@@ -110,8 +108,7 @@ SharedExperts::Output MicroBatch::shared_of_all_tokens() {
 void MicroBatch::write(const SharedExperts::Output& shared, TensorView out) {
   combine::Args args;
   args.rows = routed_;
-  args.slot_rows =
-      TensorView(memory_.slice(layout_->index, f32_bytes(routed_.shape[0], 1)), DType::i32, {routed_.shape[0]});
+  args.slot_rows = TensorView(tensor_in(memory_, layout_->index).buffer, DType::i32, {routed_.shape[0]});
   args.shared = shared.rows;
   args.shared_gate = shared.gate_logits;
   args.out = out;
@@ -122,8 +119,7 @@ void MicroBatch::finish() {
   strategy_->finish_combine();
   if (routed_is_all(parts_.shape, args_)) return;
   const SharedExperts::Output shared = shared_of_all_tokens();
-  const std::int64_t tokens = args_.x.shape[0];
-  const TensorView identity(memory_.slice(layout_->index, f32_bytes(tokens, 1)), DType::i32, {tokens, 1});
+  const TensorView identity = tensor_in(memory_, layout_->index);
   index_vectors::enqueue(rank_.ep.rank_stream(), index_vectors::ColumnOrder{identity});
   if (args_.routed_out.present()) write({}, args_.routed_out);
   write(shared, args_.out);

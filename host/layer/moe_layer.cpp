@@ -56,34 +56,31 @@ namespace {
 /// Scratch of one chunk.
 struct ChunkLayout {
   WorkspaceLayout workspace;
-  std::uint64_t logits, ids, weights;
+  TensorView logits, ids, weights;
   WeightedInput::Layout input;
   local_strategy::Layout strategy;
   Experts::Layout experts;
   SharedExperts::Layout shared;
-  std::uint64_t fused_bytes, fused;
+  TensorView fused;
 
   ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem, std::int64_t fused_tokens)
-      : logits(workspace.add(static_cast<std::uint64_t>(problem.tokens * problem.experts) * 4)),
-        ids(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
-        weights(workspace.add(static_cast<std::uint64_t>(problem.slots()) * 4)),
+      : logits(workspace.add(DType::f32, {problem.tokens, problem.experts})),
+        ids(workspace.add(DType::i32, {problem.tokens, problem.top_k})),
+        weights(workspace.add(DType::f32, {problem.tokens, problem.top_k})),
         input(workspace, parts.shape.router, problem.dtype, problem.tokens, problem.hidden),
         strategy(workspace, problem, parts.device->caps),
         experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
                 problem.rows()),
-        shared(workspace, parts.shared, problem.tokens),
-        fused_bytes(problem.tokens > fused_tokens ? 0
-                                                  : fused_moe::scratch_bytes(problem.tokens, problem.hidden,
-                                                                             problem.experts, {}, parts.device->caps)),
-        fused(workspace.add(fused_bytes)) {}
+        shared(workspace, parts.shared, problem.tokens) {
+    if (problem.tokens > fused_tokens) return;
+    const std::uint64_t bytes =
+        fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps);
+    fused = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
+  }
 };
 
 void expect_stream(StreamView stream, const char* what) {
   require(stream.queue != nullptr, "{}: the stream has no queue: made by default, or moved from", what);
-}
-
-TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
-  return view.present() ? view.rows(first, count) : view;
 }
 
 }  // namespace
@@ -155,7 +152,7 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
       products->down,
       local_strategy::combine_args(dispatched, products->down.out, {choice.weights, {}, {}}, args.out),
       args.fault,
-      args.workspace.slice(layout.fused, layout.fused_bytes),
+      tensor_in(args.workspace, layout.fused).buffer,
       products->tokens,
       products->activated};
   if (std::string apart = fused_moe::why_apart(steps, shape.router, {}, device->caps); !apart.empty()) return apart;
@@ -168,16 +165,14 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
 
 void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
   const std::int64_t tokens = args.x.shape[0];
-  const std::int32_t top_k = shape.router.top_k;
   const local_strategy::Problem routing = problem(tokens);
   const ChunkLayout layout = this->layout(tokens);
   const BufferView workspace = args.workspace;
 
   const bool chosen = args.ids.present();
-  const TensorView logits = given_or(args.router_logits, workspace, layout.logits, DType::f32, tokens, shape.experts),
-                   ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids, DType::i32, tokens, top_k),
-                   weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights, DType::f32,
-                                      tokens, top_k);
+  const TensorView logits = given_or(args.router_logits, workspace, layout.logits),
+                   ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids),
+                   weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights);
   const gating_top_k::Args choice = gating(logits, args.finished, ids, weights);
   const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
   const std::string apart = run_fused(stream, args, layout, choice, sort, submit);

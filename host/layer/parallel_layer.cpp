@@ -65,16 +65,12 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
          "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
 }
 
-TensorView rows_or_absent(const TensorView& view, Share rows) {
-  return view.present() ? view.rows(rows.begin, rows.count) : view;
-}
-
 ParallelLayer::Forward part_of(const ParallelLayer::Forward& args, Share rows) {
   using Forward = ParallelLayer::Forward;
   Forward part = args;
   for (TensorView Forward::*view : {&Forward::x, &Forward::out, &Forward::finished, &Forward::router_logits,
                                     &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
-    part.*view = rows_or_absent(args.*view, rows);
+    part.*view = rows_or_absent(args.*view, rows.begin, rows.count);
   return part;
 }
 

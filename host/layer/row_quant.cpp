@@ -3,7 +3,6 @@
 #include <moecl/code_numbers.hpp>
 #include <moecl/context.hpp>
 
-#include "host/layer/scratch.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -52,21 +51,16 @@ void RowQuant::load(WeightUpload& upload, float static_scale) {
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,
                          bool may_overwrite)
-    : rows(0), scale(0), overwrite(may_overwrite && !quant.codes_) {
+    : overwrite(may_overwrite && !quant.codes_) {
   if (!quant.present()) return;
-  const auto elements = static_cast<std::uint64_t>(n_rows * width);
-  rows = workspace.add(quant.codes_ ? elements : overwrite ? 0 : elements * size_bytes(DType::f32));
-  scale = workspace.add(quant.codes_ ? static_cast<std::uint64_t>(n_rows * quant.groups(width)) *
-                                           size_bytes(scale_dtype(quant.how_))
-                                     : size_bytes(DType::f32));
+  if (!overwrite) rows = workspace.add(quant.codes_ ? *storage_dtype(*quant.how_.type) : DType::f32, {n_rows, width});
+  scale = quant.codes_ ? workspace.add(scale_dtype(quant.how_), {n_rows, quant.groups(width)})
+                       : workspace.add(DType::f32, {1});
 }
 
 RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const {
-  const std::int64_t rows = x.shape[0], width = x.shape[1];
-  const auto at = [&](std::uint64_t offset, DType dtype, std::int64_t columns) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
-    return TensorView(workspace.slice(offset, bytes), dtype, {rows, columns});
-  };
+  const std::int64_t rows = x.shape[0];
+  const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, rows); };
   Step step;
   quantize_groups::Args& args = step.args;
   args.x = x;
@@ -77,16 +71,15 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
   args.rows_per_expert = valid.rows_per_expert;
   ProductRows& out = step.rows;
   if (codes_) {
-    args.q = at(layout.rows, *storage_dtype(*how_.type), width);
-    args.scale = at(layout.scale, scale_dtype(how_), groups(width));
+    args.q = rows_at(layout.rows);
+    args.scale = rows_at(layout.scale);
     out.scale = args.group == 0 ? TensorView(args.scale.buffer, DType::f32, {rows}) : args.scale;
     out.group = args.group;
   } else {
-    args.q = layout.overwrite ? x : at(layout.rows, DType::f32, width);
+    args.q = layout.overwrite ? x : rows_at(layout.rows);
     if (!is_per_row(how_)) {
       const bool given = args.rule == ScaleRule::given;
-      args.scale = {
-          given ? scale_memory_.view() : workspace.slice(layout.scale, size_bytes(DType::f32)), DType::f32, {1}};
+      args.scale = given ? TensorView(scale_memory_.view(), DType::f32, {1}) : tensor_in(workspace, layout.scale);
       if (given) args.quotient = quantize_groups::Quotient::reciprocal;
     }
     // nvfp4 has one number for all rows beside the scales of its blocks; without one they count by themselves.

@@ -40,7 +40,7 @@ class RowQuant {
   struct Layout {
     /// @param overwrite  The rows are f32 and nobody needs them as they are.
     Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t rows, std::int64_t width, bool overwrite);
-    std::uint64_t rows, scale;
+    TensorView rows, scale;  ///< absent where rows stay, or are overwritten
     bool overwrite;
   };
   /// Which rows are valid: as in quantize_groups; all of them without row_ends.

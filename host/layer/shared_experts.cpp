@@ -1,6 +1,5 @@
 #include "host/layer/shared_experts.hpp"
 
-#include "host/layer/scratch.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -44,10 +43,10 @@ void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
 }
 
 SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens)
-    : gate_up(workspace.add(f32_bytes(tokens, experts.activation_.input_width(experts.shared_intermediate_)))),
-      activated(workspace.add(f32_bytes(tokens, experts.shared_intermediate_))),
-      output(workspace.add(f32_bytes(experts.present() ? tokens : 0, experts.hidden_))),
-      gate_logits(workspace.add(f32_bytes(experts.gated_ ? tokens : 0, 1))),
+    : gate_up(workspace.add(DType::f32, {tokens, experts.activation_.input_width(experts.shared_intermediate_)})),
+      activated(workspace.add(DType::f32, {tokens, experts.shared_intermediate_})),
+      output(workspace.add(DType::f32, {experts.present() ? tokens : 0, experts.hidden_})),
+      gate_logits(workspace.add(DType::f32, {experts.gated_ ? tokens : 0, 1})),
       input(workspace, experts.input_quant_, tokens, experts.hidden_, false),
       activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
 
@@ -55,16 +54,17 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
                                          BufferView workspace) const {
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
-  const TensorView gate_up = f32_rows(workspace, layout.gate_up, tokens, activation_.input_width(shared_intermediate_));
+  const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, tokens); };
+  const TensorView gate_up = rows_at(layout.gate_up);
   const DType dtype = activated_quant_.present() ? DType::f32 : down_.row_dtype(stream.device->caps);
-  const TensorView activated = narrow_rows(workspace, layout.activated, dtype, tokens, shared_intermediate_);
+  const TensorView activated(rows_at(layout.activated).buffer, dtype, {tokens, shared_intermediate_});
   Output output;
-  output.rows = f32_rows(workspace, layout.output, tokens, hidden_);
+  output.rows = rows_at(layout.output);
   gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), activation_, gate_up,
                              activated);
   down_.enqueue(stream, activated_quant_.run(stream, activated, {}, layout.activated_input, workspace), output.rows);
   if (gated_) {
-    output.gate_logits = f32_rows(workspace, layout.gate_logits, tokens, 1);
+    output.gate_logits = rows_at(layout.gate_logits);
     gate_.enqueue(stream, x, output.gate_logits);
   }
   return output;

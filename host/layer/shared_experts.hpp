@@ -22,7 +22,7 @@ class SharedExperts {
 
   struct Layout {
     Layout(WorkspaceLayout& workspace, const SharedExperts& experts, std::int64_t tokens);
-    std::uint64_t gate_up, activated, output, gate_logits;
+    TensorView gate_up, activated, output, gate_logits;
     RowQuant::Layout input, activated_input;
   };
   struct Output {

@@ -12,7 +12,7 @@ namespace moecl {
 struct WeightedInput {
   struct Layout {
     Layout(WorkspaceLayout& workspace, const RouterSpec& router, DType dtype, std::int64_t tokens, std::int64_t hidden);
-    std::uint64_t index, weights, x;
+    TensorView index, weights, x;  ///< absent where nothing is multiplied
   };
 
   /// The weight is rounded to the type of x first, the product after.

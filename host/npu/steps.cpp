@@ -21,11 +21,8 @@ BufferView Steps::scratch_bytes(std::uint64_t size_bytes) {
 }
 
 TensorView Steps::scratch(DType dtype, std::initializer_list<std::int64_t> dims) {
-  std::uint64_t size = size_bytes(dtype);
-  for (const std::int64_t extent : dims)
-    require(extent >= 0 && !__builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size),
-            "workspace: no size for an extent of {}", extent);
-  return TensorView(scratch_bytes(size), dtype, dims);
+  const TensorView place = layout_.add(dtype, dims);
+  return enqueuing_ ? tensor_in(workspace_, place) : place;
 }
 
 void Steps::copy(const TensorView& from, const TensorView& to) {

@@ -90,6 +90,17 @@ TEST(WorkspaceLayoutTest, AlignsAndRefusesToOverflow) {
   EXPECT_EQ(layout.total_bytes(), 768u);
   EXPECT_EQ(error_of([&] { layout.add(~std::uint64_t{0} >> 1); }).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(layout.total_bytes(), 768u);
+  const TensorView place = layout.add(DType::bf16, {5, 3});
+  EXPECT_EQ(layout.total_bytes(), 1024u);
+  const TensorView tensor = tensor_in({nullptr, 4096, 1024}, place);
+  EXPECT_EQ(tensor.describe(), "bf16[5, 3]");
+  EXPECT_EQ(tensor.buffer.offset_bytes, 4096u + 768u);
+  EXPECT_EQ(tensor.buffer.size_bytes, 30u);
+  EXPECT_THROW(tensor_in({nullptr, 0, 797}, place), Error);
+  const std::int64_t many = std::int64_t{1} << 60;
+  for (const std::int64_t columns : {std::int64_t{4}, std::int64_t{16}, many, std::int64_t{-1}})
+    EXPECT_EQ(error_of([&] { layout.add(DType::f32, {many, columns}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(layout.total_bytes(), 1024u);
 }
 
 /// Drivers may allocate as late as the first use, so the statuses count wherever they surface.

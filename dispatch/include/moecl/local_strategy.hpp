@@ -24,10 +24,11 @@ struct Problem {
   std::int64_t rows() const { return rows_per_expert == 0 ? slots() : rows_per_expert * experts; }
 };
 
-/// Scratch of one call, as offsets into a workspace.
+/// Scratch of one call: places in a workspace.
 struct Layout {
   Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceCaps& caps);
-  std::uint64_t row_ends, sorted_slots, slot_rows, sort_scratch_bytes, sort_scratch, batched_rows;
+  TensorView row_ends, sorted_slots, slot_rows, sort_scratch;
+  TensorView batched_rows;  ///< absent in the standard layout
 };
 
 /// The sort of the slots by expert, which comes first and is the caller's to enqueue, alone or with the choice of

@@ -1,7 +1,9 @@
 #pragma once
 #include <moecl/buffer.hpp>
+#include <moecl/tensor_view.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace moecl {
 
@@ -11,11 +13,17 @@ class WorkspaceLayout {
   static constexpr std::uint64_t alignment_bytes = 256;
   /// Errors: invalid_argument  the total overflows 63 bits
   std::uint64_t add(std::uint64_t size_bytes);
+  /// A contiguous tensor that has no memory yet: `tensor_in` gives it that of a workspace.
+  /// Errors: as above; invalid_argument  a negative extent, or its size overflows
+  TensorView add(DType dtype, std::initializer_list<std::int64_t> dims);
   std::uint64_t total_bytes() const noexcept { return total_; }
 
  private:
   std::uint64_t total_ = 0;
 };
+
+/// A tensor of a layout in its place. Errors: invalid_argument  the workspace ends before it does
+TensorView tensor_in(BufferView workspace, const TensorView& place);
 
 /// Reusable scratch memory of one stream. Grows, never shrinks; contents are undefined between calls.
 ///
