@@ -169,8 +169,10 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   router.expect({weights.router}, "router");
   experts.expect(weights.experts);
   shared.expect(weights);
-  WeightUpload check(stream, WeightUpload::Purpose::check);
-  load(check, weights, {});
+  {
+    WeightUpload check(stream, WeightUpload::Purpose::check);
+    load(check, weights, {});
+  }  // its memory goes before that of the writing comes
   write(stream, weights, progress);
 }
 

@@ -83,6 +83,12 @@ void expect_stream(StreamView stream, const char* what) {
   require(stream.queue != nullptr, "{}: the stream has no queue: made by default, or moved from", what);
 }
 
+void expect_stream_on(const Device& device, StreamView stream, const char* what) {
+  expect_stream(stream, what);
+  require(stream.device->handle == device.handle, "{}: the stream is on device '{}', the layer on '{}'", what,
+          stream.device->caps.name, device.caps.name);
+}
+
 }  // namespace
 
 ChunkLayout MoeLayer::State::layout(std::int64_t tokens) const { return {*this, problem(tokens), fused_tokens()}; }
@@ -113,7 +119,7 @@ MoeLayer::~MoeLayer() = default;
 MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
 MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
 void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
-  expect_stream(stream, "replace_weights");
+  expect_stream_on(*state_->device, stream, "replace_weights");
   state_->replace(stream, weights, progress);
 }
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
@@ -206,9 +212,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
 
 void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {
   const MoeShape& shape = state_->shape;
-  expect_stream(stream, "forward");
-  require(stream.device->handle == state_->device->handle, "forward: the stream is on device '{}', the layer on '{}'",
-          stream.device->caps.name, state_->device->caps.name);
+  expect_stream_on(*state_->device, stream, "forward");
   state_->expect_whole();
   const Forward args = checked_forward(given, shape, state_->options.dtype);
   const std::int64_t tokens = args.x.shape[0];

@@ -113,6 +113,11 @@ TEST_P(ReplaceWeightsTest, KeepsWhatItHasWhereOthersDoNotFit) {
   for (ExpertMatrices& expert : unpacked.experts)
     expert.down = HostMatrix(numbers.data(), DType::f32, model.hidden(), model.config.shape.intermediate);
   EXPECT_THAT(refusal(layer, unpacked), HasSubstr("experts' down: stored as i4, f16 scales of 128 columns"));
+  for (const auto& other : devices()) {
+    if (other->label == device().label) continue;
+    EXPECT_THAT(error_of([&] { layer.replace_weights(other->stream, old); }).what(),
+                HasSubstr("replace_weights: the stream is on device"));
+  }
   EXPECT_EQ(run(model, layer), before);
 }
 

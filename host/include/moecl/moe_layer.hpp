@@ -77,10 +77,10 @@ class MoeLayer {
   /// is held. Passes enqueued on `stream` before have the old weights, later ones the new; `weights` may be freed
   /// afterwards. Stops the host. No pass may be under way on another stream.
   ///
-  /// Errors: invalid_argument  another shape or format; invalid_data  NaN or infinity where MoeLayerOptions::quantize
-  ///         asks for codes. All is looked at before the first write, so the layer then keeps what it has. Where
-  ///         writing itself fails (what `progress` throws, device_error, out_of_memory), `forward` is refused until
-  ///         other weights have come
+  /// Errors: invalid_argument  another shape or format, or a stream of another device; invalid_data  NaN or infinity
+  ///         where MoeLayerOptions::quantize asks for codes. All is looked at before the first write, so the layer then
+  ///         keeps what it has. Where writing itself fails (what `progress` throws, device_error, out_of_memory),
+  ///         `forward` is refused until other weights have come
   void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
   const MoeShape& shape() const noexcept;
