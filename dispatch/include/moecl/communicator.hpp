@@ -112,6 +112,9 @@ class Communicator {
     } catch (const std::exception& error) {
       abort(error.what());
       throw;
+    } catch (...) {
+      abort("an exception of a foreign type");
+      throw;
     }
   }
 
