@@ -13,6 +13,7 @@
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
 #include "tools/measure_options.hpp"
+#include "tools/own_files.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -70,7 +71,14 @@ nlohmann::ordered_json read_document(const std::string& path) {
   return document;
 }
 
+void expect_own_report(const BenchOptions& options) {
+  std::vector<NamedFile> read = {{"--baseline", options.baseline}};
+  for (const std::string& routing : options.routing) read.push_back({"--routing", routing});
+  expect_own_files({{"--report", options.report}}, read);
+}
+
 int run(const BenchOptions& options) {
+  expect_own_report(options);
   const nlohmann::ordered_json before = options.baseline.empty() ? nullptr : read_document(options.baseline);
   bench::register_models(options.models());
   options.set_flags();

@@ -259,6 +259,8 @@ class Bench(CommandTest):
             self.refused(3, "old.json", "bench", "--baseline", path)
         path.write_text('{"context": {"platform": "other"}, "benchmarks": []}')
         self.refused(3, "measured on", "bench", "--platform", "Portable", "--baseline", path)
+        for option in ("--baseline", "--routing"):
+            self.refused(2, f"--report {path}: expected another file than {option} {path}", "bench", "--report", path, option, path)
         self.refused(4, "frobnicate", "bench", "--platform", "frobnicate", "--filter", NAME)
 
 
