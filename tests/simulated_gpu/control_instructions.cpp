@@ -13,7 +13,9 @@ Flow leave(Warp&, const Instruction&) { return Flow::exit; }
 Flow meet_warp(Warp& warp, const Instruction&) { return warp.all_are_here() ? Flow::next : Flow::wait; }
 Flow meet_group(Warp& warp, const Instruction& instruction) {
   if (!warp.all_are_here()) return Flow::wait;
-  auto& barrier = warp.group.barriers[warp.fetch<u32>(instruction.operands[0])[0] % 16];
+  const u32 number = warp.fetch<u32>(instruction.operands[0])[0];
+  if (number >= std::size(warp.group.barriers)) throw Fault("bar: no barrier " + std::to_string(number));
+  auto& barrier = warp.group.barriers[number];
   if (!warp.is_at_barrier) {
     warp.is_at_barrier = true, warp.barrier_generation = barrier.generation;
     ++barrier.arrived;

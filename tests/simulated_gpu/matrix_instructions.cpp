@@ -159,9 +159,12 @@ constexpr bool is_f8 = size_of<Element> == 1 && std::is_same_v<SumOf<Element>, f
 float add_f8_products(float sum, const float* a, const float* b, int b_stride) {
   constexpr int none = std::numeric_limits<int>::min(), depth = product_k<Fp8<moecl::fp8_e4m3fn>>;
   int top = sum != 0 ? std::ilogb(sum) : none;
+  float plain = sum;
+  for (int k = 0; k < depth; ++k) plain += a[k] * b[k * b_stride];
+  if (!std::isfinite(plain)) return plain;  // those have no exponent
   for (int k = 0; k < depth; ++k)
     if (a[k] * b[k * b_stride] != 0) top = std::max(top, std::ilogb(a[k]) + std::ilogb(b[k * b_stride]));
-  if (top == none || !std::isfinite(sum)) return sum;
+  if (top == none) return sum;
   const double unit = std::ldexp(1.0, top - 13);
   double units = std::trunc(sum / unit);
   for (int k = 0; k < depth; ++k) units += std::trunc(static_cast<double>(a[k]) * b[k * b_stride] / unit);
