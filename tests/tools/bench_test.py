@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import xml.etree.ElementTree
 
 import numpy
@@ -157,6 +158,19 @@ class Bench(CommandTest):
         self.assertRegex(said, r"interrupted after [1-7] benchmarks")
         self.assertIn(first, report.read_text())
         self.assertNotIn(first.replace("T:1", "T:8"), report.read_text())
+
+    def test_interrupted_twice(self):
+        """The second signal ends it at once, whichever it is."""
+        for numbers in ((signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)):
+            with self.subTest(numbers):
+                command = subprocess.Popen([MOECL, "bench", *MODEL[:4], "--min-time", "60", "--experts", "8", "--schemes", "bf16",
+                                            "--filter", "^grouped_gemm/", "--tokens", "1,2"], stdout=subprocess.PIPE, text=True)
+                with command:
+                    command.stdout.readline()  # the heading: signals are noted from then on
+                    for number in numbers:
+                        command.send_signal(number)
+                        time.sleep(0.5)
+                    self.assertEqual(command.wait(20), -numbers[1])
 
     def test_tune_dense(self):
         """What was measured here goes before what was shipped, says so, and is ignored aloud when it is damaged."""
