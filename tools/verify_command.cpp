@@ -81,20 +81,22 @@ Verdict verify(LayerOptions options, const std::string& dir) {
     names = golden_tensors(DType::f32);  // a case of no tokens has only these
   // A weight on the input is rounded to the storage type, and so is its product with the input.
   if (session.config().shape.router.weight_on_input && session.dtype() == DType::bf16) names.tolerance = 8e-3;
-  const std::vector<float> expected = to_f32(golden.tensor(names.output));
+  const std::vector<float> input = to_f32(golden.tensor(names.input)), expected = to_f32(golden.tensor(names.output));
   const std::vector<float> margin =
       golden.has(names.margin) ? to_f32(golden.tensor(names.margin)) : std::vector<float>{};
+  if (input.size() % hidden != 0 || expected.size() != input.size() ||
+      (!margin.empty() && margin.size() != input.size() / hidden))
+    throw Error(ErrorCode::invalid_data,
+                fmt::format("{}: {} golden inputs, {} outputs and {} margins are not those of tokens of {}", dir,
+                            input.size(), expected.size(), margin.size(), hidden));
   ForwardTimes times;
-  const LayerOutputs outputs = session.run(to_f32(golden.tensor(names.input)), 1, times);
+  const LayerOutputs outputs = session.run(input, 1, times);
   const SessionReport report = session.report();
   Verdict verdict{0, names.tolerance + tolerance_of_rows(report, session.dtype()) +
                          tolerance_of_exchange(options, report, session.dtype())};
-  if (outputs.output.size() != expected.size())
-    throw Error(ErrorCode::invalid_data,
-                fmt::format("{}: {} golden outputs for {} tokens of {}", dir, expected.size(), outputs.tokens, hidden));
   double largest = 1e-30;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (!margin.empty() && static_cast<double>(margin.at(i / hidden)) < names.min_margin) continue;
+    if (!margin.empty() && static_cast<double>(margin[i / hidden]) < names.min_margin) continue;
     const double difference = std::abs(static_cast<double>(outputs.output[i]) - static_cast<double>(expected[i]));
     verdict.error = std::isnan(difference) ? difference : std::max(verdict.error, difference);
     if (std::isnan(difference)) return verdict;

@@ -374,6 +374,15 @@ class OtherVerbs(CommandTest):
         *_, line, total = done.stdout.splitlines()
         self.assertEqual(total, "2 passed, 1 failed")
         self.assertRegex(line, r"^altered +1\.0e-03 +\S+ +FAIL$")
+        for name in ("hidden_states", "output", "route_margin"):
+            with self.subTest(name):
+                shorter = {other: (dtype, values.ravel()[:-1] if name == other else values)
+                           for other, (dtype, values) in tensors.items() if dtype != "BF16"}
+                save(altered / "short.safetensors", shorter)
+                short = self.folder / f"short_{name}"
+                shutil.copytree(sound[1], short)
+                (altered / "short.safetensors").replace(short / "golden.safetensors")
+                self.refused(3, "margins are not those of tokens", "verify", short, "--platform", "Portable")
         unusable = self.folder / "unusable"
         shutil.copytree(sound[1], unusable)
         (unusable / "config.json").write_text("{")
