@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 
 #include "host/npu/operator.hpp"
 #include "tools/rank_devices.hpp"
@@ -21,12 +22,17 @@ bool is_remark(const std::string& parameter) {
   return parameter == "active_pairs" || parameter == "x_is_list" || parameter == "weight_is_list";
 }
 
+/// Of 64 bits: a larger one would become a negative one, which may be as good a parameter.
+bool is_whole(const nlohmann::json& value) {
+  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
+}
+
 npu::Value value_of(const nlohmann::json& value, const std::string& name) {
   if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (is_whole(value)) return value.get<std::int64_t>();
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& v) { return v.is_number_integer(); }))
+  if (value.is_array() && std::all_of(value.begin(), value.end(), is_whole))
     return value.get<std::vector<std::int64_t>>();
   throw Error(
       ErrorCode::invalid_argument,

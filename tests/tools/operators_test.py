@@ -153,10 +153,12 @@ class OperatorsTest(command.CommandTest):
                 ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "quant_mode", {}, "true, false, a number, text or a list of whole numbers"),
                 ("npu_moe_distribute_dispatch_v2/ep2_e2_k1", "comm_alg", "none", 'one of ["", "fullmesh", "fullmesh_v1", "fullmesh_v2", "hierarchy"]'),
                 ("npu_swiglu/last_bf16", "dim", 0.5, "a whole number"),
+                ("npu_swiglu/last_bf16", "dim", [2**64 - 1], "true, false, a number, text or a list of whole numbers"),
                 ("npu_moe_gating_top_k/k_equals_e", "eps", "small", "a number")):
             with self.subTest(parameter, value=value):
                 self.refused(self.change(self.copy(case), "parameters", **{parameter: value}),
                              f"{parameter}: expected {expected}, got {json.dumps(value)}")
+        self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", dim=2**64 - 1), "dim: expected a whole number")
         path = self.copy("npu_swiglu/last_bf16")
         path.write_text("{}")
         self.refused(path, "expected a JSON object with 'operator' and 'parameters'")
