@@ -102,9 +102,7 @@ struct Scratch {
   static std::uint64_t aligned(std::int64_t bytes) { return (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256; }
 };
 
-bool same(const TensorView& x, const TensorView& y) {
-  return x.buffer.handle == y.buffer.handle && x.offset_elements() == y.offset_elements() && x.dtype == y.dtype;
-}
+using grouped_gemm::is_same;
 
 /// Of columns or rows, that wait for a sum.
 bool has_scales(const Args& args) {
@@ -114,14 +112,14 @@ bool has_scales(const Args& args) {
 /// Why these are not the steps of one layer.
 std::string unconnected(const Args& args) {
   const auto connects = [](const quantize_groups::Args& rows, const TensorView& from, const grouped_gemm::Args& to) {
-    return rows.x.present()
-               ? same(rows.x, from) && same(rows.q, to.a) && same(rows.scale, to.a_scale) && rows.group == to.a_group
-               : same(from, to.a);
+    return rows.x.present() ? is_same(rows.x, from) && is_same(rows.q, to.a) && is_same(rows.scale, to.a_scale) &&
+                                  rows.group == to.a_group
+                            : is_same(from, to.a);
   };
   if (!connects(args.tokens, args.router.a, args.gate_up)) return "router and experts have other tokens";
-  if (!same(args.router.out, args.gating.logits)) return "logits: not the router's";
+  if (!is_same(args.router.out, args.gating.logits)) return "logits: not the router's";
   if (!connects(args.activated, args.gate_up.out, args.down)) return "the second product is of other rows";
-  if (!same(args.down.out, args.combine.rows) || !same(args.gating.weights, args.combine.weights))
+  if (!is_same(args.down.out, args.combine.rows) || !is_same(args.gating.weights, args.combine.weights))
     return "the sum is of other rows or weights";
   return {};
 }
@@ -169,6 +167,7 @@ std::string unsupported(const Args& args) {
   if (std::string reason = unsupported_rows(args, dtype); !reason.empty()) return reason;
   for (const grouped_gemm::Args* product : {&args.gate_up, &args.down}) {
     if (product->sum_bias.present() || product->k_ends.present()) return "sums have integer biases or windows of K";
+    if (product->quantization.x.present()) return "codes are made between the products, not by the first";
     if (product->rows_per_expert != 0 || product->first_expert != 0) return "experts are batched or in segments";
   }
   if (std::string reason = unlike(args.gate_up.weights, args.down.weights); !reason.empty()) return reason;

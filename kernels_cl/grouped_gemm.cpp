@@ -2,10 +2,13 @@
 #include <moecl/tuned_choices.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "kernels_cl/grouped_gemm_variants.hpp"
 #include "kernels_cl/launch_shape.hpp"
+#include "kernels_cl/quantize_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -153,6 +156,36 @@ std::string reject_fusion(const Args& args, const Activation& activation, const 
   return {};
 }
 
+std::string reject_quantization(const Args& args, const quantize_groups::Args& next, const Kernel& kernel,
+                                const DeviceCaps& caps) {
+  using quantize_groups::ScaleRule;
+  const std::int64_t columns = quantized_columns(kernel), group = quantize_groups::group_of(next);
+  if (columns == 0) return fmt::format("variant {}: makes no codes", kernel.variant.name);
+  if (!args.activation || !args.activation->gated || args.out.dtype != DType::f32)
+    return "quantization: expected the f32 rows of a gated activation";
+  if (!is_same(next.x, args.out) || next.x.shape != args.out.shape)
+    return fmt::format("quantization: expected out, {}, as its x, got {}", args.out.describe(), next.x.describe());
+  if (std::string reason = quantize_groups::reject(next, {}, caps); !reason.empty()) return reason;
+  if (next.rule != ScaleRule::ratio || next.quotient != quantize_groups::Quotient::divide || next.group_rows != 1 ||
+      !std::isinf(next.most_amax) || !caps.correctly_rounded_divide)
+    return "quantization: expected quotients by the largest magnitudes of single rows, without a limit, on a device "
+           "that rounds division correctly";
+  if (columns % group != 0 || group % 16 != 0)
+    return fmt::format("quantization: expected groups of a multiple of 16 columns that divides {}, got {}", columns,
+                       group);
+  if (size_bytes(next.q.dtype) != 1 || !is_aligned(next.q, 2) || next.q.stride[1] != 1 || !next.scale.present() ||
+      next.scale.stride[1] != 1 || next.index.present())
+    return fmt::format(
+        "quantization: expected codes of 8 bits from an even place on and scales, neither gathered, got "
+        "{} and {}",
+        next.q.describe(), next.scale.describe());
+  const std::uint64_t needed = kernel.local_mem_bytes + quantization_bytes(kernel, group);
+  if (needed > caps.static_local_mem_bytes)
+    return fmt::format("quantization: needs {} bytes of local memory, the device has {}", needed,
+                       caps.static_local_mem_bytes);
+  return {};
+}
+
 /// From one column's value to the next one's; 0 where all columns share it.
 std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
 
@@ -165,7 +198,7 @@ bool is_aligned_to_16_bytes(const TensorView& rows) {
 }
 
 /// -D definitions that say what the operands are.
-std::string options_of(const Kernel& kernel, const Args& args) {
+std::string options_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
   std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options) + operand_options(args) +
                         dtype_option("OUT_DTYPE", args.out);
   if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
@@ -180,6 +213,9 @@ std::string options_of(const Kernel& kernel, const Args& args) {
                                args.out.shape[1] * static_cast<std::int64_t>(size_bytes(args.out.dtype)) % 16 == 0,
                            (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present(),
                            args.bias.present() || args.sum_bias.present());
+  if (const quantize_groups::Args& next = args.quantization; next.x.present())
+    options += fmt::format(" -DQUANTIZES=1 -DGROUP={}", quantize_groups::group_of(next)) +
+               quantize_groups::number_options(next, true, true, caps);
   return options;
 }
 
@@ -295,6 +331,12 @@ bool fuses_activation(const Args& args, const Activation& activation, const Conf
   return kernel != nullptr && reject_fusion(args, activation, *kernel, caps).empty();
 }
 
+bool fuses_quantization(const Args& args, const quantize_groups::Args& next, const Config& config,
+                        const DeviceCaps& caps) {
+  const Kernel* kernel = find(select(args, config, caps));
+  return kernel != nullptr && reject_quantization(args, next, *kernel, caps).empty();
+}
+
 std::string reject_operands(const Args& args) {
   if (std::string reason = args.weights.reject(); !reason.empty()) return reason;
   const bool i8 = sums_integers(args);
@@ -324,6 +366,9 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
                        caps.static_local_mem_bytes);
   if (args.activation)
     if (std::string reason = reject_fusion(args, *args.activation, *kernel, caps); !reason.empty()) return reason;
+  if (args.quantization.x.present())
+    if (std::string reason = reject_quantization(args, args.quantization, *kernel, caps); !reason.empty())
+      return reason;
   // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
   if (kernel->min_float_width > caps.preferred_float_width)
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
@@ -348,24 +393,31 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  launch(
-      stream, {kernel.source, options_of(kernel, args), kernel.name},
-      {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), 1},
-       {kernel.work_items, 1, 1}},
-      submit,
-      {"grouped_gemm", kernel.variant.name,
-       fmt::format("{} x {}[{}, {}, {}]{}{}", args.a.describe(), name(args.weights.type), experts, args.weights.n,
-                   args.weights.k, args.activation ? " " : "", args.activation ? name(args.activation->function) : ""),
-       work.bytes, work.flops},
-      args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
-      args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
-      args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
-      args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
-      any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
-      std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows), width(args.weights.n),
-      width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
-      args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
-      activation.bias);
+  const quantize_groups::Args& next = args.quantization;
+  const auto run = [&](const auto&... more) {
+    launch(
+        stream, {kernel.source, options_of(kernel, args, stream.device->caps), kernel.name},
+        {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), 1},
+         {kernel.work_items, 1, 1}},
+        submit,
+        {"grouped_gemm", kernel.variant.name,
+         fmt::format("{} x {}[{}, {}, {}]{}{}{}", args.a.describe(), name(args.weights.type), experts, args.weights.n,
+                     args.weights.k, args.activation ? " " : "", args.activation ? name(args.activation->function) : "",
+                     next.x.present() ? fmt::format(" to {} by {}", name(next.q.dtype), next.group) : ""),
+         work.bytes, work.flops},
+        args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
+        args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
+        args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
+        args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
+        any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
+        std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows), width(args.weights.n),
+        width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
+        args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
+        activation.bias, more...);
+  };
+  if (!next.x.present()) return run();
+  std::apply(run, std::tuple_cat(std::tuple(next.q, next.scale, next.q.stride[0], next.scale.stride[0]),
+                                 quantize_groups::rules_args(next)));
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {
@@ -380,9 +432,10 @@ OperatorCost cost(const Args& args, std::int64_t active_experts) {
   const std::int64_t a_bits = args.a.shape[1] * bits_of(args.a);
   // Windows of k share out the products of each row of `a`.
   const std::int64_t products = args.k_ends.present() ? args.a.shape[0] : rows;
-  return {static_cast<std::uint64_t>(read_rows * a_bits + active * weight_bits +
-                                     rows * args.out.shape[1] * bits_of(args.out)) /
-              8,
+  const quantize_groups::Args& next = args.quantization;
+  const std::uint64_t written =
+      next.x.present() ? next.q.size_bytes() + next.scale.size_bytes() : args.out.size_bytes();
+  return {static_cast<std::uint64_t>(read_rows * a_bits + active * weight_bits) / 8 + written,
           2 * static_cast<std::uint64_t>(products) * static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(k)};
 }
 

@@ -35,6 +35,10 @@ inline bool is_bf16_product(const Args& args) {
   return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
 }
 
+/// Whether both start at the same element.
+inline bool is_same(const TensorView& x, const TensorView& y) {
+  return x.buffer.handle == y.buffer.handle && x.offset_elements() == y.offset_elements() && x.dtype == y.dtype;
+}
 /// Whether every row starts at a multiple of so many elements.
 inline bool is_aligned(const TensorView& rows, std::int64_t elements) {
   return rows.stride[0] % elements == 0 && rows.offset_elements() % static_cast<std::uint64_t>(elements) == 0;
@@ -207,6 +211,15 @@ inline constexpr Kernel kernels[] = {
      &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_f8, any_rows, 2},
 };
 // clang-format on
+
+/// What its tiles quantize whole: 16 columns of a warp at least, of half of a gated activation's panels.
+inline std::int64_t quantized_columns(const Kernel& kernel) {
+  return kernel.extension == &wgmma_groups ? kernel.panels / 2 * PackedWeights::panel_columns : 0;
+}
+/// What lib/quantized_store.clh has in local memory: magnitudes for each of eight warps, and three numbers of a scale.
+inline std::uint64_t quantization_bytes(const Kernel& kernel, std::int64_t group) {
+  return static_cast<std::uint64_t>(kernel.tile_rows * (8 + quantized_columns(kernel) / group * 3) * 4);
+}
 
 inline const Kernel* find(std::string_view variant) {
   const auto* found =

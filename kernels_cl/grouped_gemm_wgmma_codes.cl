@@ -3,13 +3,18 @@
 // rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
 // PTX declares, see lib/hopper.clh.
 #define TILE_PANELS 4
+#define TILES_N (TILE_ROWS / 8)  // of 8 rows
+#define LANE_ROWS (TILE_ROWS / 32)
 #include "kernels_cl/lib/hopper.clh"
 #include "kernels_cl/lib/code_operands.clh"
 #include "kernels_cl/lib/code_store.clh"
 #include "kernels_cl/lib/stage_scales.clh"
+#if QUANTIZES  // a gated activation's numbers, to `q`
+#include "kernels_cl/lib/quantized_store.clh"
+#else
+#define QUANTIZE_PARAMETERS
+#endif
 
-#define TILES_N (TILE_ROWS / 8)  // of 8 rows
-#define LANE_ROWS (TILE_ROWS / 32)
 #if TILE_ROWS == 128
 #define SUMS_0 FOUR_REGISTERS("a", "b", "c", "d")
 #define SUMS_1 FOUR_REGISTERS("e", "f", "g", "h")
@@ -87,6 +92,12 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
   READ4(x, n0, n1, n2, n3, total);
 #endif
 
+#if QUANTIZES
+#define LEAVE(t, total_0, total_1, row_scale, there) KEEP_TWO_ROWS(t, total_0, total_1, row_scale)
+#else
+#define LEAVE(t, total_0, total_1, row_scale, there)                                                                \
+  STORE_TWO_ROWS(total_0, total_1, row_scale, there, out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)
+#endif
 #define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
   {                                                                                                                 \
     const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2);                                      \
@@ -95,18 +106,23 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
                                HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 1) : 1};                                     \
     TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
     TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
-    STORE_TWO_ROWS(total_0, total_1, scale_of, there,                                                               \
-                   out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)                                     \
+    LEAVE(t, total_0, total_1, scale_of, there)                                                                     \
   }
 #define STORE_TILES(x0, x1, t)                                                              \
   STORE_TILE(x0, x1, t, "0", "1", "2", "3") STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7")   \
   STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
+    GROUPED_GEMM_PARAMETERS QUANTIZE_PARAMETERS) {
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
 #ifdef GROUP_K
   __local StageScales scales[STAGES];
+#endif
+#if QUANTIZES
+  __local RowGroups row_groups;
+  const Rules rules = RULES;
+  q += q_first, scale += scale_first;
 #endif
   OFFSET_POINTERS;
   const int item = get_local_id(0), lane = item % 32;
@@ -154,7 +170,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
 #endif
+#if QUANTIZES
+    float4 numbers[TILES_N];
+    int largest[2 * TILES_N];
     FOR_BOTH_SUMS(STORE_TILES)
+    STORE_CODES
+#else
+    FOR_BOTH_SUMS(STORE_TILES)
+#endif
     tile = next;
   }
 }

@@ -70,32 +70,37 @@ inline auto rules_args(const Args& args) {
                     args.least_scale, args.global_scale);
 }
 
-inline std::string options(const Args& args, const Lanes& lanes, const DeviceCaps& caps) {
-  const bool is_values = is_activation_dtype(args.q.dtype), given = has_scale(args);
+/// What lib/quantize_numbers.clh is compiled with.
+inline std::string number_options(const Args& args, bool knows_rules, bool exact_reciprocal, const DeviceCaps& caps) {
   const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
+  std::string options =
+      fmt::format(" -DSCALE_IS_CODE={} -DSCALE_DTYPE={} -DQ_DTYPE={} -DEXACT_RECIPROCAL={} -DHAS_E4M3={}",
+                  int{scale_is_code}, scale_is_code ? "u8" : "f32",
+                  is_activation_dtype(args.q.dtype) || is_integer(args.format) ? name(args.q.dtype) : "u8",
+                  int{exact_reciprocal}, caps.nv_compute_capability >= 89 ? 1 : 0);
+  if (!knows_rules) return options;
+  std::apply(
+      [&](auto bits, auto mantissa, auto exponent, auto largest, auto rule, auto quotient, auto rounding, auto...) {
+        options += fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}",
+                               bits, mantissa, exponent, largest) +
+                   fmt::format(" -DRULE={} -DQUOTIENT={} -DROUNDING={}", rule, quotient, rounding);
+      },
+      rules_args(args));
+  return options;
+}
+
+inline std::string options(const Args& args, const Lanes& lanes, const DeviceCaps& caps) {
+  const bool given = has_scale(args);
   const bool fours =
       lanes.count > 1 && has_fours(args.x) && has_fours(args.q) && (groups_of(args) == 1 || group_of(args) % 4 == 0);
   // Nothing infinite may be divided by a finite scale.
   const bool exact_reciprocal = lanes.count > 1 && caps.correctly_rounded_divide && !given &&
                                 args.rule != ScaleRule::range && std::isinf(args.most_amax);
-  std::string known;
-  if (lanes.knows_rules)
-    std::apply(
-        [&](auto bits, auto mantissa, auto exponent, auto largest, auto rule, auto quotient, auto rounding, auto...) {
-          known = fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}", bits,
-                              mantissa, exponent, largest) +
-                  fmt::format(" -DRULE={} -DQUOTIENT={} -DROUNDING={}", rule, quotient, rounding);
-        },
-        rules_args(args));
-  return fmt::format("-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DFOURS={} -DKEPT_STEPS={} -DHAS_SCALE={} -DIS_VALUES={}",
+  return fmt::format("-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DFOURS={} -DKEPT_STEPS={} -DHAS_SCALE={} -DIS_VALUES={:d}",
                      lanes.count, lanes.team, lanes.count == 1 ? 1 : 0, int{fours}, given ? 0 : lanes.kept_steps,
-                     int{given}, int{is_values}) +
-         known +
-         fmt::format(" -DSCALE_IS_CODE={} -DSCALE_DTYPE={} -DQ_DTYPE={} -DEXACT_RECIPROCAL={} -DHAS_E4M3={}{}{}",
-                     int{scale_is_code}, scale_is_code ? "u8" : "f32",
-                     is_values || is_integer(args.format) ? name(args.q.dtype) : "u8", int{exact_reciprocal},
-                     caps.nv_compute_capability >= 89 ? 1 : 0, dtype_option("X_DTYPE", args.x),
-                     shuffle_option(lanes.count, caps));
+                     int{given}, is_activation_dtype(args.q.dtype)) +
+         number_options(args, lanes.knows_rules, exact_reciprocal, caps) + dtype_option("X_DTYPE", args.x) +
+         shuffle_option(lanes.count, caps);
 }
 
 }  // namespace moecl::quantize_groups

@@ -58,21 +58,11 @@ void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView o
   grouped_gemm::enqueue(stream, product(a, out));
 }
 
-void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const Activation& activation,
-                                     TensorView rows, TensorView activated) const {
-  if (packed_.present()) {
-    grouped_gemm::Args args = product(a, activated);
-    if (grouped_gemm::fuses_activation(args, activation, {}, stream.device->caps)) {
-      args.activation = activation;
-      return grouped_gemm::enqueue(stream, args);
-    }
-  }
+void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after) const {
+  const TensorView& rows = after.activation.x;
+  if (packed_.present()) return moecl::enqueue_activated(stream, {product(a, rows)}, after);
   enqueue(stream, a, rows);
-  gated_activation::Args args;
-  args.x = rows;
-  args.activation = activation;
-  args.out = activated;
-  gated_activation::enqueue(stream, args);
+  moecl::enqueue(stream, after);
 }
 
 }  // namespace moecl

@@ -3,6 +3,7 @@
 #include <moecl/dense_backend.hpp>
 #include <moecl/grouped_gemm.hpp>
 
+#include "host/layer/activated_product.hpp"
 #include "host/layer/device_weights.hpp"
 #include "host/layer/row_quant.hpp"
 
@@ -23,10 +24,8 @@ class DenseProduct {
 
   /// @param a    Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
   void enqueue(StreamView stream, const ProductRows& a, TensorView out) const;
-  /// activated = activation(a W^T), in one kernel where the product can apply it.
-  /// @param rows  scratch of the product, for where it cannot. Shape: [T, N] f32
-  void enqueue_activated(StreamView stream, const ProductRows& a, const Activation& activation, TensorView rows,
-                         TensorView activated) const;
+  /// The product and what follows, whose `x` is the product's. Shape: [T, N] f32
+  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after) const;
   /// The product that `enqueue` enqueues; only where `takes_codes`: CLBlast's is none of grouped_gemm.
   grouped_gemm::Args product(const ProductRows& a, TensorView out) const;
   bool takes_codes() const noexcept { return packed_.present(); }

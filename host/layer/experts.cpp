@@ -87,32 +87,25 @@ grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeigh
   return args;
 }
 
-bool Experts::product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
-                      DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
-                      TensorView activated) const {
-  if (batched_.gate_up.present()) {
-    // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
-    clblast_gemm::enqueue(
-        stream, {by_expert(a.rows, rows.rows_per_expert), batched_.*batched, by_expert(out, rows.rows_per_expert)});
-    return false;
-  }
-  bool fused = false;
-  for (const ExpertSegment& segment : segments_) {
-    grouped_gemm::Args args = product_of(segment, weights, rows, a, dispatched, out);
-    fused = activated.present() && grouped_gemm::fuses_activation(args, shape_.activation, {}, stream.device->caps);
-    if (fused) {
-      args.activation = shape_.activation;
-      args.out = activated;
-    }
-    grouped_gemm::enqueue(stream, args);
-  }
-  return fused;
+// Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
+void Experts::run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
+                          const ProductRows& down_in, TensorView down) const {
+  const auto product = [&](const TensorView& x, const TensorView& weights, const TensorView& out) {
+    clblast_gemm::enqueue(stream, {by_expert(x, rows.rows_per_expert), weights, by_expert(out, rows.rows_per_expert)});
+  };
+  product(a.rows, batched_.gate_up, after.activation.x);
+  enqueue(stream, after);
+  product(down_in.rows, batched_.down, down);
 }
 
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
-  const TensorView products = tensor_in(workspace, layout.product_rows),
-                   gate_up = with_columns(products, product_width()), down = with_columns(products, shape_.hidden),
-                   activated = tensor_in(workspace, layout.activated_rows);
+  const TensorView products = tensor_in(workspace, layout.product_rows), down = with_columns(products, shape_.hidden);
+  AfterProduct after;
+  after.activation.x = with_columns(products, product_width());
+  after.activation.row_ends = rows.row_ends;
+  after.activation.rows_per_expert = rows.rows_per_expert;
+  after.activation.activation = shape_.activation;
+  after.activation.out = tensor_in(workspace, layout.activated_rows);
 
   // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
@@ -123,17 +116,18 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   } else {
     x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
   }
-  if (!product(stream, rows, x, true, &ExpertSegment::gate_up, &BatchedExpertWeights::gate_up, gate_up, activated)) {
-    gated_activation::Args activation;
-    activation.x = gate_up;
-    activation.row_ends = rows.row_ends;
-    activation.rows_per_expert = rows.rows_per_expert;
-    activation.activation = shape_.activation;
-    activation.out = activated;
-    gated_activation::enqueue(stream, activation);
+  const RowQuant::Step next = activated_quant_.step(after.activation.out, valid, layout.activated, workspace);
+  after.codes = next.args;
+  if (batched_.gate_up.present()) {
+    run_batched(stream, rows, x, after, next.rows, down);
+    return down;
   }
-  const ProductRows down_in = activated_quant_.run(stream, activated, valid, layout.activated, workspace);
-  product(stream, rows, down_in, false, &ExpertSegment::down, &BatchedExpertWeights::down, down, {});
+  std::vector<grouped_gemm::Args> first;
+  for (const ExpertSegment& segment : segments_)
+    first.push_back(product_of(segment, &ExpertSegment::gate_up, rows, x, true, after.activation.x));
+  enqueue_activated(stream, std::move(first), after);
+  for (const ExpertSegment& segment : segments_)
+    grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));
   return down;
 }
 
@@ -144,17 +138,13 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
                    down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
-  ProductRows x = rows.x, inner = activated;
+  const RowQuant::Step of_tokens = input_quant_.step(rows.x, {}, layout.input, workspace),
+                       of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
-  if (quantizes) {
-    const RowQuant::Step of_tokens = input_quant_.step(rows.x, {}, layout.input, workspace),
-                         of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
-    both.tokens = of_tokens.args, both.activated = of_activated.args;
-    x = of_tokens.rows, inner = of_activated.rows;
-  }
-  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, x, true, activated);
+  both.tokens = of_tokens.args, both.activated = of_activated.args;
+  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, of_tokens.rows, true, activated);
   both.gate_up.activation = shape_.activation;
-  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, inner, false, down);
+  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, of_activated.rows, false, down);
   return both;
 }
 

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "host/layer/activated_product.hpp"
 #include "host/layer/expert_weights.hpp"
 #include "host/layer/row_quant.hpp"
 
@@ -65,10 +66,8 @@ class Experts {
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
-  /// @return  whether `activated`, if asked for, was written: the activation of the product, instead of `out`
-  bool product(StreamView stream, const RoutedRows& rows, const ProductRows& a, bool dispatched,
-               DeviceWeights ExpertSegment::*weights, TensorView BatchedExpertWeights::*batched, TensorView out,
-               TensorView activated) const;
+  void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
+                   const ProductRows& down_in, TensorView down) const;
 
   grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
                                 const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;

@@ -59,6 +59,7 @@ RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std:
 }
 
 RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const {
+  if (!present()) return {{}, x};
   const std::int64_t rows = x.shape[0];
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, rows); };
   Step step;
@@ -91,9 +92,8 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
 
 ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
                           BufferView workspace) const {
-  if (!present()) return x;
   const Step quantization = step(x, valid, layout, workspace);
-  quantize_groups::enqueue(stream, quantization.args);
+  if (present()) quantize_groups::enqueue(stream, quantization.args);
   return quantization.rows;
 }
 

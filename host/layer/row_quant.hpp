@@ -48,7 +48,7 @@ class RowQuant {
     TensorView row_ends;
     std::int64_t rows_per_expert = 0;
   };
-  /// What `run` enqueues, and the rows that it gives. Only where rows change.
+  /// What `run` enqueues, absent where rows stay, and the rows that it gives.
   struct Step {
     quantize_groups::Args args;
     ProductRows rows;

@@ -60,9 +60,14 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   const TensorView activated(rows_at(layout.activated).buffer, dtype, {tokens, shared_intermediate_});
   Output output;
   output.rows = rows_at(layout.output);
-  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), activation_, gate_up,
-                             activated);
-  down_.enqueue(stream, activated_quant_.run(stream, activated, {}, layout.activated_input, workspace), output.rows);
+  const RowQuant::Step next = activated_quant_.step(activated, {}, layout.activated_input, workspace);
+  AfterProduct after;
+  after.activation.x = gate_up;
+  after.activation.activation = activation_;
+  after.activation.out = activated;
+  after.codes = next.args;
+  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), after);
+  down_.enqueue(stream, next.rows, output.rows);
   if (gated_) {
     output.gate_logits = rows_at(layout.gate_logits);
     gate_.enqueue(stream, x, output.gate_logits);

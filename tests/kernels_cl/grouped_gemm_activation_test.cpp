@@ -1,11 +1,15 @@
 // Products whose sums go through an activation before they are stored.
+#include <moecl/code_numbers.hpp>
+
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 #include "tests/oracle/gated_activation.hpp"
+#include "tests/oracle/quantize_groups.hpp"
 
 namespace moecl::test {
 namespace {
@@ -138,6 +142,160 @@ TEST_P(GroupedGemmActivationTest, IsThatOfCodesWithGroups) {
   operands.args.a = rows.a, operands.args.a_scale = rows.a_scale, operands.args.a_group = 128;
   // Sums of f8 products have some 14 bits in wgmma.
   check_variants(device(), operands, product, Activation{}, DType::f32, 0x1p-11);
+}
+
+/// f8_e4m3 or i8 rows of experts by weights of their type, both with scales for groups of 128, and an activation.
+class CodesOfProductTest : public OnEveryDevice {
+ protected:
+  static constexpr std::int64_t k = 272;
+  static constexpr unsigned char poison = 0x77;
+
+  /// Rows with scales that lead to groups of zeros, tiny ones, infinity and NaN among the others.
+  static void spread_scales(const TestDevice& device, const QuantizedRows& rows) {
+    std::vector<float> scales(rows.scales.size() / sizeof(float));
+    std::memcpy(scales.data(), rows.scales.data(), rows.scales.size());
+    const float special[] = {0x1p-50F, 0x1p-62F, 0, INFINITY, NAN, 0x1p-36F};
+    for (std::size_t row = 7, i = 0; row < static_cast<std::size_t>(rows.a.shape[0]); row += 19, ++i)
+      for (std::size_t group = 0; group < 3; ++group) scales[3 * row + group] *= special[i % std::size(special)];
+    write_blocking(device.stream, rows.scale_memory.view(), scales.data(), rows.scales.size());
+  }
+
+  /// The codes and scales that `args` gives instead of `numbers` [R, width] are the oracle's of those.
+  void check_codes(grouped_gemm::Args args, const char* variant, const std::vector<double>& numbers,
+                   quantize_groups::Args next) const {
+    const std::int64_t rows = args.out.shape[0], width = args.out.shape[1],
+                       groups = (width + next.group - 1) / next.group;
+    const auto bytes_of = [](std::int64_t count) { return std::vector(static_cast<std::size_t>(count), poison); };
+    // Codes start at an even place, with a column before and after them.
+    const GuardedTensor q(device(), *storage_dtype(next.format), {rows, width + 2}, bytes_of(rows * (width + 2))),
+        scale(device(), DType::f32, {rows, groups}, bytes_of(rows * groups * 4)),
+        out(device(), DType::f32, {rows, width});
+    args.out = out, next.x = out, next.scale = scale;
+    next.q = TensorView(q.view().buffer.slice(1, q.view().size_bytes() - 1), q.view().dtype, {rows, width});
+    next.q.stride[0] = width + 2;
+    args.quantization = next;
+    ASSERT_TRUE(grouped_gemm::fuses_quantization(args, next, {variant}, device().caps()));
+    grouped_gemm::enqueue(device().stream, args, {variant});
+    const auto codes = q.read<unsigned char>();
+    const auto scales = scale.read<float>();
+    for (const double untouched : out.values()) ASSERT_TRUE(std::isnan(untouched));
+    std::vector<unsigned char> expected = bytes_of(rows * (width + 2));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      if (args.a_index.present() && row % 11 == 5) continue;  // see below
+      for (std::int64_t group = 0; group < groups; ++group) {
+        SCOPED_TRACE(testing::Message() << variant << ", row " << row << ", group " << group << " of " << next.group);
+        const auto first = numbers.begin() + row * width + group * next.group;
+        const oracle::QuantizedGroup of = oracle::quantize_group(
+            std::vector<float>(first, first + std::min(next.group, width - group * next.group)), next);
+        const float got = scales[static_cast<std::size_t>(row * groups + group)];
+        ASSERT_TRUE(got == of.scale || (std::isnan(got) && std::isnan(of.scale))) << got << " is not " << of.scale;
+        for (std::size_t i = 0; i < of.codes.size(); ++i)
+          expected[static_cast<std::size_t>(row * (width + 2) + 1 + group * next.group) + i] =
+              static_cast<unsigned char>(of.codes[i]);
+      }
+    }
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const bool are_nan = next.format != CodeType::i8 && (codes[i] & 127) == 127 && (expected[i] & 127) == 127;
+      ASSERT_TRUE(are_nan || codes[i] == expected[i])
+          << variant << ", row " << i / (width + 2) << ", column " << i % (width + 2) - 1 << ": " << int{codes[i]}
+          << " is not " << int{expected[i]};
+    }
+  }
+
+  /// @return  how many variants ran
+  int check(CodeType type, std::int64_t width, const std::vector<std::int64_t>& groups, bool gathered,
+            const std::vector<std::int64_t>& rows_of_expert) const {
+    const GroupedGemmCase shape{rows_of_expert, 2 * width, k};
+    GroupedProduct product = make_product(shape, 3);
+    const DType a = *storage_dtype(type);
+    const QuantizedOnDevice weights(device().stream, {type, DType::f32, 128, 0, false, 1}, product.experts(), shape.n,
+                                    k, 5);
+    const QuantizedRows rows(device().stream, a, DType::f32, 128, product.rows, k, 7);
+    spread_scales(device(), rows);
+    Operands operands(device(), shape, product);
+    std::vector<std::int32_t> index;
+    for (std::int32_t row = 0; row < product.rows; ++row)
+      index.push_back(row % 11 == 5 ? (row % 2 != 0 ? -1 : 1 << 30)
+                                    : (row * 5 + 3) % static_cast<std::int32_t>(product.rows));
+    const GuardedTensor on_device(device(), DType::i32, {product.rows}, index);
+    operands.args.weights = weights.weights;
+    operands.args.a = rows.a, operands.args.a_scale = rows.a_scale, operands.args.a_group = 128;
+    if (gathered) operands.args.a_index = on_device;
+    int ran = 0;
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      const GuardedTensor out(device(), DType::f32, {product.rows, width});
+      grouped_gemm::Args args = operands.args;
+      args.activation = Activation{}, args.out = out;
+      quantize_groups::Args next;
+      next.x = out, next.format = type, next.group = groups.front();
+      const DeviceTensor q(device().stream, a, {product.rows, width}),
+          scale(device().stream, DType::f32, {product.rows, (width + next.group - 1) / next.group});
+      next.q = q.view, next.scale = scale.view;
+      grouped_gemm::Args with_codes = args;
+      with_codes.quantization = next;
+      if (!grouped_gemm::reject(with_codes, {variant.name}, device().caps()).empty()) continue;
+      grouped_gemm::enqueue(device().stream, args, {variant.name});
+      const std::vector<double> numbers = out.values();
+      for (const std::int64_t group : groups) {
+        next.group = group;
+        check_codes(args, variant.name, numbers, next);
+      }
+      ++ran;
+    }
+    return ran;
+  }
+};
+MOECL_ON_EVERY_DEVICE(CodesOfProductTest);
+
+TEST_P(CodesOfProductTest, AreThoseOfItsRows) {
+  const int expected = device().caps().nv_sm90a ? 2 : 0;
+  for (const bool gathered : {false, true}) {
+    EXPECT_EQ(check(CodeType::f8_e4m3, 256, {128, 32}, gathered, {5, 0, 140, 64}), expected);
+    EXPECT_EQ(check(CodeType::f8_e4m3, 192, {128, 64}, gathered, {130}), expected);
+  }
+  EXPECT_EQ(check(CodeType::i8, 128, {128}, true, {1, 70}), expected);
+  EXPECT_EQ(check(CodeType::f8_e5m2, 64, {64}, false, {40}), expected);
+}
+
+TEST_P(CodesOfProductTest, SaysWhyItRejects) {
+  using quantize_groups::Quotient, quantize_groups::ScaleRule, testing::HasSubstr;
+  const GroupedGemmCase shape{{4, 3}, 256, 128};
+  const QuantizedOnDevice weights(device().stream, {CodeType::f8_e4m3, DType::f32, 128, 0, false, 1}, 2, 256, 128, 5);
+  const QuantizedRows rows(device().stream, DType::f8_e4m3, DType::f32, 128, 7, 128, 7);
+  const Operands operands(device(), shape, make_product(shape, 1));
+  const DeviceTensor out(device().stream, DType::f32, {7, 128}), q(device().stream, DType::f8_e4m3, {7, 129}),
+      scale(device().stream, DType::f32, {7, 1}), scales(device().stream, DType::f32, {7, 3});
+  grouped_gemm::Args args = operands.args;
+  args.a = rows.a, args.a_scale = rows.a_scale, args.a_group = 128, args.weights = weights.weights;
+  args.activation = Activation{}, args.out = out.view;
+  args.quantization.x = out.view, args.quantization.q = TensorView(q.view.buffer, DType::f8_e4m3, {7, 128}),
+  args.quantization.scale = scale.view;
+  args.quantization.group = 128;
+  const auto reason = [&](const char* variant, const auto& change) {
+    grouped_gemm::Args changed = args;
+    change(changed);
+    EXPECT_FALSE(grouped_gemm::fuses_quantization(changed, changed.quantization, {variant}, device().caps()));
+    return grouped_gemm::reject(changed, {variant}, device().caps());
+  };
+  const bool wide = device().caps().local_mem_bytes >= std::uint64_t{1} << 18;
+  if (device().caps().preferred_float_width >= 4 && wide) {
+    EXPECT_THAT(reason("t0_tile", [](grouped_gemm::Args&) {}), HasSubstr("variant t0_tile: makes no codes"));
+  }
+  if (!device().caps().nv_sm90a) return;
+  const char* const variant = "nv_sm90a_groups_64";
+  EXPECT_EQ(grouped_gemm::reject(args, {variant}, device().caps()), "");
+  EXPECT_THAT(reason("nv_sm89_f8_64", [](grouped_gemm::Args&) {}), HasSubstr("makes no codes"));
+  EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.rule = ScaleRule::power_of_two; }),
+              HasSubstr("expected quotients by the largest magnitudes"));
+  EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.quotient = Quotient::reciprocal; }),
+              HasSubstr("expected quotients by the largest magnitudes"));
+  EXPECT_THAT(reason(variant, [&](grouped_gemm::Args& of) { of.quantization.x = operands.args.a; }),
+              HasSubstr("expected out, f32[7, 128], as its x"));
+  EXPECT_THAT(
+      reason(variant, [&](grouped_gemm::Args& of) { of.quantization.group = 48, of.quantization.scale = scales.view; }),
+      HasSubstr("expected groups of a multiple of 16 columns that divides 128, got 48"));
+  EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.q.stride[0] = 129; }),
+              HasSubstr("expected codes of 8 bits from an even place on"));
 }
 
 TEST_P(GroupedGemmActivationTest, SaysWhyItRejects) {

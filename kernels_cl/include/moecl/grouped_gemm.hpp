@@ -3,6 +3,7 @@
 #include <moecl/gated_activation.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/pack_weights.hpp>
+#include <moecl/quantize_groups.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
@@ -53,6 +54,9 @@ struct Args {
   /// optional, where `fuses_activation`: `out` is the activation of these rows, a gated one [R, N / 2] of W = [gate |
   /// up]
   std::optional<Activation> activation = {};
+  /// optional, where `fuses_quantization`: the next operator, whose x is `out`; its codes and scales are stored instead
+  /// of `out`, for the rows that `out` would have
+  quantize_groups::Args quantization = {};
 };
 
 /// A row of the variant table.
@@ -89,6 +93,11 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
 /// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs
 /// and NVIDIA's tensor cores, with gate and up of whole panels.
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps);
+/// Whether the variant that would run can also make codes of the rows of `args.out`, which saves writing and reading
+/// them: of a gated activation, by the rule ratio, in groups of columns that its tiles have whole, on NVIDIA's tensor
+/// cores for sm_90a with groups of K.
+bool fuses_quantization(const Args& args, const quantize_groups::Args& next, const Config& config,
+                        const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why
