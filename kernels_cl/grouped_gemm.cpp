@@ -221,8 +221,8 @@ std::string options_of(const Kernel& kernel, const Args& args, const DeviceCaps&
 
 /// At most: each expert has one partial tile of rows.
 std::int64_t row_tiles_of(const Kernel& kernel, const Args& args) {
-  const std::int64_t rows = args.out.shape[0];
-  return rows / kernel.tile_rows + std::min(products_of(args), rows);
+  const std::int64_t rows = args.out.shape[0], partial = std::min(products_of(args), rows);
+  return partial + (rows - partial) / kernel.tile_rows;
 }
 
 /// A gated activation's have gate and up of the same columns; a CPU's work-item takes a panel of each.
@@ -304,14 +304,20 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
   if (!config.variant.empty()) return config.variant;
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
   const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
-  const Kernel* smallest = nullptr;  // of those that leave compute units idle
-  for (const Kernel* kernel : suitable(args, caps)) {
-    const bool fills =
-        kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles_of(*kernel, args) >= caps.compute_units;
-    if (of_expert <= most_rows_of(*kernel, args, caps) && fills) return kernel->variant.name;
-    if (smallest == nullptr || kernel->tile_rows < smallest->tile_rows) smallest = kernel;
-  }
-  return smallest->variant.name;
+  const std::vector<const Kernel*> fitting = suitable(args, caps);
+  const auto enough = std::find_if(fitting.begin(), fitting.end(), [&](const Kernel* kernel) {
+    return of_expert <= most_rows_of(*kernel, args, caps);
+  });
+  const Kernel& wanted = **(enough != fitting.end() ? enough : fitting.begin());
+  const std::int64_t units = caps.compute_units;
+  if (wanted.extension == nullptr || caps.type != DeviceType::gpu || tiles_of(wanted, args) >= units)
+    return wanted.variant.name;
+  // Its tiles leave compute units idle: others may be done sooner.
+  const auto time = [&](const Kernel* kernel) {
+    return static_cast<double>((tiles_of(*kernel, args) + units - 1) / units) * kernel->tile_time;
+  };
+  const auto sooner = [&](const Kernel* a, const Kernel* b) { return time(a) < time(b); };
+  return (*std::min_element(fitting.begin(), fitting.end(), sooner))->variant.name;
 }
 
 std::string operand_options(const Args& args) {

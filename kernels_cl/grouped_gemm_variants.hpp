@@ -102,11 +102,15 @@ inline constexpr Extension wgmma{
     "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, rows of `a` from multiples of 8 "
     "elements, where a driver builds for sm_90a"};
 
-inline constexpr Extension mma_codes{[](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; },
-                                     [](const Args& args) { return !is_f8(args.a.dtype) && is_code_product(args); },
-                                     "f16 or bf16 x i8, i4, f8 or f4, or i8 x i8 or i4, to f32, f16 or bf16, in groups "
-                                     "of K that fit its steps, on NVIDIA "
-                                     "compute capability 8.0"};
+inline constexpr Extension mma_codes{
+    [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; },
+    [](const Args& args) { return size_bytes(args.a.dtype) == 2 && is_code_product(args); },
+    "f16 or bf16 x i8, i4, f8 or f4 to f32, f16 or bf16, in groups of K that fit its "
+    "steps, on NVIDIA compute capability 8.0"};
+inline constexpr Extension mma_i8{[](const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; },
+                                  [](const Args& args) { return args.a.dtype == DType::i8 && is_code_product(args); },
+                                  "i8 x i8 or i4 to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA "
+                                  "compute capability 8.0"};
 inline constexpr Extension mma_f8{
     [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
     [](const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); },
@@ -117,16 +121,16 @@ inline bool is_wgmma_code_product(const Args& args, bool groups) {
          args.weights.k * bits(args.weights.type) % 16 == 0 &&
          is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype)));
 }
-inline constexpr Extension wgmma_codes{
-    [](const DeviceCaps& caps) { return caps.nv_sm90a; },
-    [](const Args& args) { return is_wgmma_code_product(args, false); },
-    "what nv_sm80_codes and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 bytes, K a multiple "
-    "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
-inline constexpr Extension wgmma_groups{
-    [](const DeviceCaps& caps) { return caps.nv_sm90a; },
-    [](const Args& args) { return is_wgmma_code_product(args, true); },
-    "what nv_sm80_codes and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 bytes, K a multiple "
-    "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
+inline constexpr Extension wgmma_codes{[](const DeviceCaps& caps) { return caps.nv_sm90a; },
+                                       [](const Args& args) { return is_wgmma_code_product(args, false); },
+                                       "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, without groups of K, rows of "
+                                       "`a` from multiples of 16 bytes, K a multiple "
+                                       "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
+inline constexpr Extension wgmma_groups{[](const DeviceCaps& caps) { return caps.nv_sm90a; },
+                                        [](const Args& args) { return is_wgmma_code_product(args, true); },
+                                        "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, with groups of K, rows of "
+                                        "`a` from multiples of 16 bytes, K a multiple "
+                                        "of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
 
 /// Up to here reading the weights costs more than multiplying with them.
 inline constexpr std::int64_t gemv_rows = 16;
@@ -147,6 +151,8 @@ struct Kernel {
   std::int64_t panels = 1;             ///< of a work-group, on CPUs at most; there a gated activation's come in pairs
   bool persistent = false;             ///< a work-group a compute unit takes tiles in turn
   std::uint32_t good_float_width = 1;  ///< where the device prefers shorter vectors, only a table takes it
+  /// Of a tile that a compute unit has alone, for variants of the same operands. Units: 10 us, K = 7168 on an H200
+  double tile_time = 1;
 };
 
 /// One work-item keeps a tile of sums in its registers: for CPUs whose driver wants vectors.
@@ -186,29 +192,33 @@ inline constexpr Kernel kernels[] = {
     {{"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
      &source::grouped_gemm_local, "grouped_gemm_local", 64, "", 256, 16 * (68 + 64) * 4, 1},
     {{"nv_sm80_16", "few rows on NVIDIA tensor cores: f16 or bf16 on both sides, 16 x 128 sums"},
-     &source::grouped_gemm_mma, "grouped_gemm_mma", 16, " -DSTAGES=4", 128, 4 * stage_bytes(16, 2), 1, true, &mma, 16, 2},
+     &source::grouped_gemm_mma, "grouped_gemm_mma", 16, " -DSTAGES=4", 128, 4 * stage_bytes(16, 2), 1, true, &mma, 12, 2, false, 1, 3.2},
     {{"nv_sm90a_144", "more rows on Hopper's: warp groups that copy and multiply, up to 144 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 144, " -DSTAGES=4", 384, 4 * stage_bytes(144, 4) + wgmma_bytes, 1, true, &wgmma, 512, 4, true},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 144, " -DSTAGES=4", 384, 4 * stage_bytes(144, 4) + wgmma_bytes, 1, true, &wgmma, 512, 4, true, 1, 7},
     {{"nv_sm90a_160", "many rows: the same in up to 160 x 256 sums"},
-     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 160, " -DSTAGES=4", 384, 4 * stage_bytes(160, 4) + wgmma_bytes, 1, true, &wgmma, any_rows, 4, true},
+     &source::grouped_gemm_wgmma, "grouped_gemm_wgmma", 160, " -DSTAGES=4", 384, 4 * stage_bytes(160, 4) + wgmma_bytes, 1, true, &wgmma, any_rows, 4, true, 1, 8.5},
     {{"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"},
-     &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, true, &mma, any_rows, 2},
-    {{"nv_sm80_codes_16", "few rows on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_codes, 16, 2},
+     &source::grouped_gemm_mma, "grouped_gemm_mma", 64, " -DSTAGES=4", 256, 4 * stage_bytes(64, 2), 1, true, &mma, any_rows, 2, false, 1, 6.2},
+    {{"nv_sm80_codes_16", "few rows of 16 bits on NVIDIA tensor cores: codes of 4 or 8 bits as the left operand, 128 x 16 sums"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_codes, 16, 2, false, 1, 2.8},
+    {{"nv_sm80_i8_16", "few rows of i8 with i8 or i4"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_i8, 11, 2, false, 1, 1.8},
     {{"nv_sm89_f8_16", "few rows of f8 with f8"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8, 16, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8, 2, 2, false, 1, 3},
     {{"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_codes, 56, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_codes, 56, 4, true, 1, 2.8},
     {{"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_codes, any_rows, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_codes, any_rows, 4, true, 1, 3.9},
     {{"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_groups, 96, 4, true},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_groups, 96, 4, true, 1, 4.3},
     {{"nv_sm90a_groups_128", "many rows with scales for groups of K: 256 x 128 sums"},
-     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_groups, any_rows, 4, true},
-    {{"nv_sm80_codes_64", "many rows of codes where wgmma is not: 128 x 64 sums"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_codes, any_rows, 2},
+     &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 128, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(128), 1, true, &wgmma_groups, any_rows, 4, true, 1, 7.2},
+    {{"nv_sm80_codes_64", "many rows of 16 bits with codes where wgmma is not: 128 x 64 sums"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_codes, any_rows, 2, false, 1, 4.1},
+    {{"nv_sm80_i8_64", "many rows of i8 where wgmma is not"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_i8, any_rows, 2, false, 1, 3.2},
     {{"nv_sm89_f8_64", "many rows of f8 with f8 where wgmma is not"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_f8, any_rows, 2},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 64, " -DSTAGES=4", 128, 4 * code_stage_bytes(64, 2) + 256, 1, true, &mma_f8, any_rows, 2, false, 1, 7},
 };
 // clang-format on
 

@@ -80,8 +80,9 @@ struct Range {
   const char* variant;
   std::int64_t most_rows;
 };
-/// Those for products of such types there, as tables of measurements say (<moecl/tuned_choices.hpp>), else by rules. On
-/// GPUs a variant of tensor cores must also fill the compute units with tiles.
+/// Those for products of such types there, as tables of measurements say (<moecl/tuned_choices.hpp>), else by rules.
+/// Where tiles of tensor cores would leave compute units of a GPU idle, the variant is taken whose tiles are done
+/// soonest.
 std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps);
 /// Whether ranges may differ by rows there. On CPUs with register tiles they may not: a row's result is the same,
 /// whatever else is in the batch.
