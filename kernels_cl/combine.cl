@@ -24,6 +24,10 @@ inline float16 load_scaled(const __global STORAGE(ROWS_DTYPE) * row, const __glo
 #define LOAD_ROW(row, first, hidden) LOAD_STEP(ROWS_DTYPE)(rows + (long)(row) * rows_stride, first, hidden)
 #endif
 
+// Slots whose rows a GPU asks for together, since a loop would wait for each of them.
+#define AHEAD (LANES == 1 ? 1 : 4)
+#define FOR_AHEAD _Pragma("unroll") for (int i = 0; i < AHEAD; ++i)
+#define EXISTS(row) ((row) >= 0 && (uint)(row) < row_count)
 #define AT(p, first) ((p) ? (p) + (first) : (p))
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
@@ -62,21 +66,29 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
 
   FOR_EACH_STEP(first, hidden) {
     float16 sum = 0.0f;
-    for (int k = begin; k < end; ++k) {
-      const int row = slot_rows[k * k_slots];  // rusticl 22.3 compares it wrongly as a long
-      const bool exists = row >= 0 && (uint)row < row_count;
+    for (int some = begin; some < end; some += AHEAD) {
+      int row[AHEAD];
+      float weight[AHEAD];
+      float16 x[AHEAD];
+      FOR_AHEAD row[i] = some + i < end ? slot_rows[(some + i) * k_slots] : -1;  // rusticl 22.3 compares it wrongly as a long
+      FOR_AHEAD {
+        const bool is_used = BIAS ? some + i < end : EXISTS(row[i]);
+        weight[i] = weights && is_used ? LOAD(WEIGHTS_DTYPE)(weights, slot_ends ? row[i] : some + i) : 1.0f;
+      }
+      FOR_AHEAD {
+        x[i] = 0.0f;
+        if (EXISTS(row[i])) x[i] = LOAD_ROW(row[i], first, hidden);
+      }
+      FOR_AHEAD {
 #if BIAS
-      const int expert = bias_ids[k];
-      float16 x = 0.0f;
-      if (exists) x = LOAD_ROW(row, first, hidden);
-      if (expert >= 0 && expert < bias_count) x += LOAD_STEP(BIAS_DTYPE)(bias + (long)expert * bias_stride, first, hidden);
-      sum += (weights ? LOAD(WEIGHTS_DTYPE)(weights, k) : 1.0f) * x;
+        if (some + i >= end) break;
+        const int expert = bias_ids[some + i];
+        if (expert >= 0 && expert < bias_count) x[i] += LOAD_STEP(BIAS_DTYPE)(bias + (long)expert * bias_stride, first, hidden);
+        sum += weight[i] * x[i];
 #else
-      if (!exists) continue;
-      const float weight = weights ? LOAD(WEIGHTS_DTYPE)(weights, slot_ends ? row : k) : 1.0f;
-      if (!(skip_zero_weights && weight == 0.0f))
-        sum += weight * LOAD_ROW(row, first, hidden);
+        if (EXISTS(row[i]) && !(skip_zero_weights && weight[i] == 0.0f)) sum += weight[i] * x[i];
 #endif
+      }
     }
     if (shared) sum += gate * LOAD_STEP(SHARED_DTYPE)(shared, first, hidden);
     if (residual) sum += LOAD_STEP(SHARED_DTYPE)(residual, first, hidden);
