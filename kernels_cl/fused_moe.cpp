@@ -1,13 +1,12 @@
 #include <moecl/fused_moe.hpp>
 
 #include <algorithm>
-#include <atomic>
-#include <random>
 
 #include "kernels_cl/gating_args.hpp"
 #include "kernels_cl/grouped_gemm_variants.hpp"
 #include "kernels_cl/quantize_args.hpp"
 #include "kernels_cl/sort_args.hpp"
+#include "kernels_cl/stamps.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -185,16 +184,6 @@ std::string unsupported(const Args& args) {
 
 bool aligned_to_16_bytes(const TensorView& rows) {
   return grouped_gemm::is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
-}
-
-/// The first of MEETINGS stamps that no word in memory has, of this process or of others.
-std::uint64_t next_stamps() {
-  constexpr std::uint32_t meetings = 16;
-  static std::atomic<std::uint64_t> next = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | (random() & ~(meetings - 1));
-  }();
-  return next.fetch_add(meetings);
 }
 
 std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }

@@ -9,6 +9,7 @@
 #include "kernels_cl/grouped_gemm_variants.hpp"
 #include "kernels_cl/launch_shape.hpp"
 #include "kernels_cl/quantize_args.hpp"
+#include "kernels_cl/stamps.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -198,7 +199,7 @@ bool is_aligned_to_16_bytes(const TensorView& rows) {
 }
 
 /// -D definitions that say what the operands are.
-std::string options_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+std::string options_of(const Kernel& kernel, const Args& args, std::int64_t slices, const DeviceCaps& caps) {
   std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options) + operand_options(args) +
                         dtype_option("OUT_DTYPE", args.out);
   if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
@@ -213,6 +214,7 @@ std::string options_of(const Kernel& kernel, const Args& args, const DeviceCaps&
                                args.out.shape[1] * static_cast<std::int64_t>(size_bytes(args.out.dtype)) % 16 == 0,
                            (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present(),
                            args.bias.present() || args.sum_bias.present());
+  if (slices > 1) options += " -DSLICED=1";
   if (const quantize_groups::Args& next = args.quantization; next.x.present())
     options += fmt::format(" -DQUANTIZES=1 -DGROUP={}", quantize_groups::group_of(next)) +
                quantize_groups::number_options(next, true, true, caps);
@@ -235,6 +237,14 @@ std::int64_t column_tiles_of(const Kernel& kernel, const Args& args) {
 /// Tiles of rows and columns.
 std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
   return row_tiles_of(kernel, args) * column_tiles_of(kernel, args);
+}
+
+/// Slices of K, each of at least four steps, where scratch is given and tiles are fewer than compute units.
+std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+  constexpr std::int64_t step = 64, least_steps = 4;
+  if (!slices_k(kernel) || products_of(args) != 1 || args.scratch.size_bytes < scratch_bytes(caps)) return 1;
+  const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args), 1);
+  return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
 }
 
 /// Work-groups beside each other. A CPU's take one panel while there would be few of them for each thread.
@@ -300,6 +310,14 @@ std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps) {
   return found;
 }
 
+std::uint64_t scratch_bytes(const DeviceCaps& caps) {
+  if (!mma.offered(caps) || caps.type != DeviceType::gpu) return 0;
+  std::uint64_t most = 0;  // of a slice, with the two words of its stamp
+  for (const Kernel& kernel : kernels)
+    if (slices_k(kernel)) most = std::max(most, sums_bytes(kernel) + 16);
+  return most * caps.compute_units;
+}
+
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (!config.variant.empty()) return config.variant;
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
@@ -314,7 +332,9 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
     return wanted.variant.name;
   // Its tiles leave compute units idle: others may be done sooner.
   const auto time = [&](const Kernel* kernel) {
-    return static_cast<double>((tiles_of(*kernel, args) + units - 1) / units) * kernel->tile_time;
+    const std::int64_t slices = slices_of(*kernel, args, caps), waves = (tiles_of(*kernel, args) + units - 1) / units;
+    const double of_tile = kernel->tile_time * static_cast<double>(args.weights.k) / 7168;
+    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? 0.4 : 0);
   };
   const auto sooner = [&](const Kernel* a, const Kernel* b) { return time(a) < time(b); };
   return (*std::min_element(fitting.begin(), fitting.end(), sooner))->variant.name;
@@ -375,6 +395,8 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (args.quantization.x.present())
     if (std::string reason = reject_quantization(args, args.quantization, *kernel, caps); !reason.empty())
       return reason;
+  if (args.scratch.offset_bytes % 16 != 0)
+    return fmt::format("scratch: byte offset {} is no multiple of 16", args.scratch.offset_bytes);
   // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
   if (kernel->min_float_width > caps.preferred_float_width)
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
@@ -396,20 +418,23 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const bool runs = rows != 0 && args.a.shape[0] != 0;
   const OperatorCost work = cost(args);
   const std::int64_t groups = column_groups_of(kernel, args, stream.device->caps);
+  const std::int64_t slices = slices_of(kernel, args, stream.device->caps);
   const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   const quantize_groups::Args& next = args.quantization;
   const auto run = [&](const auto&... more) {
     launch(
-        stream, {kernel.source, options_of(kernel, args, stream.device->caps), kernel.name},
-        {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), 1},
+        stream, {kernel.source, options_of(kernel, args, slices, stream.device->caps), kernel.name},
+        {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), size(slices)},
          {kernel.work_items, 1, 1}},
         submit,
         {"grouped_gemm", kernel.variant.name,
          fmt::format("{} x {}[{}, {}, {}]{}{}{}", args.a.describe(), name(args.weights.type), experts, args.weights.n,
                      args.weights.k, args.activation ? " " : "", args.activation ? name(args.activation->function) : "",
-                     next.x.present() ? fmt::format(" to {} by {}", name(next.q.dtype), next.group) : ""),
+                     next.x.present() ? fmt::format(" to {} by {}", name(next.q.dtype), next.group)
+                     : slices > 1     ? fmt::format(" in {} slices of K", slices)
+                                      : ""),
          work.bytes, work.flops},
         args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
         args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
@@ -421,6 +446,13 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
         args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
         activation.bias, more...);
   };
+  if (slices > 1) {
+    const std::int64_t handed_over = tiles_of(kernel, args) * (slices - 1);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(kernel);
+    const TensorView parts(args.scratch.slice(0, bytes), DType::f32, {static_cast<std::int64_t>(bytes / 4)}),
+        stamps(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64, {2 * handed_over});
+    return run(parts, stamps, next_stamps());
+  }
   if (!next.x.present()) return run();
   std::apply(run, std::tuple_cat(std::tuple(next.q, next.scale, next.q.stride[0], next.scale.stride[0]),
                                  quantize_groups::rules_args(next)));

@@ -222,6 +222,11 @@ inline constexpr Kernel kernels[] = {
 };
 // clang-format on
 
+/// Whether slices of K may have work-groups of their own, which hand over a tile of sums.
+inline bool slices_k(const Kernel& kernel) { return kernel.extension == &mma; }
+inline std::uint64_t sums_bytes(const Kernel& kernel) {
+  return static_cast<std::uint64_t>(kernel.tile_rows * kernel.panels * PackedWeights::panel_columns) * 4;
+}
 /// What its tiles quantize whole: 16 columns of a warp at least, of half of a gated activation's panels.
 inline std::int64_t quantized_columns(const Kernel& kernel) {
   return kernel.extension == &wgmma_groups ? kernel.panels / 2 * PackedWeights::panel_columns : 0;

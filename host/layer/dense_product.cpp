@@ -43,25 +43,27 @@ void DenseProduct::load(WeightUpload& upload, const MatrixStack& matrices, const
   }
 }
 
-grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out) const {
+grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out, BufferView scratch) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
   args.a_group = a.group;
   packed_.multiply(args);
   args.out = out;
+  args.scratch = scratch;
   return args;
 }
 
-void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out) const {
+void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch) const {
   if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
-  grouped_gemm::enqueue(stream, product(a, out));
+  grouped_gemm::enqueue(stream, product(a, out, scratch));
 }
 
-void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after) const {
+void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
+                                     BufferView scratch) const {
   const TensorView& rows = after.activation.x;
-  if (packed_.present()) return moecl::enqueue_activated(stream, {product(a, rows)}, after);
-  enqueue(stream, a, rows);
+  if (packed_.present()) return moecl::enqueue_activated(stream, {product(a, rows, scratch)}, after);
+  enqueue(stream, a, rows, scratch);
   moecl::enqueue(stream, after);
 }
 

@@ -22,12 +22,13 @@ class DenseProduct {
   /// Writes matrices of that form where the old ones are. @param biases  One for each matrix, [1, its rows], or none
   void load(WeightUpload& upload, const MatrixStack& matrices, const std::vector<HostMatrix>& biases);
 
-  /// @param a    Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
-  void enqueue(StreamView stream, const ProductRows& a, TensorView out) const;
+  /// @param a        Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
+  /// @param scratch  As in grouped_gemm
+  void enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch) const;
   /// The product and what follows, whose `x` is the product's. Shape: [T, N] f32
-  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after) const;
+  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after, BufferView scratch) const;
   /// The product that `enqueue` enqueues; only where `takes_codes`: CLBlast's is none of grouped_gemm.
-  grouped_gemm::Args product(const ProductRows& a, TensorView out) const;
+  grouped_gemm::Args product(const ProductRows& a, TensorView out, BufferView scratch = {}) const;
   bool takes_codes() const noexcept { return packed_.present(); }
   /// How rows that only this product reads are best stored.
   DType row_dtype(const DeviceCaps& caps) const {

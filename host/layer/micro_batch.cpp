@@ -34,6 +34,7 @@ MicroBatch::Layout::Layout(const LayerParts& parts, const MoeShape& shape, std::
       index(workspace.add(DType::i32, {tokens, 1})),
       all_shared(workspace.add(DType::f32, {shared_by_tokens ? tokens : 0, shape.hidden})),
       all_gate_logits(workspace.add(DType::f32, {shared_by_tokens ? tokens : 0, 1})),
+      slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})),
       input(workspace, shape.router, parts.options.dtype, tokens, shape.hidden),
       shared(workspace, parts.shared, tokens) {}
 
@@ -57,7 +58,7 @@ void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_to
   const TensorView logits = given_or(args.router_logits, memory_, layout_->logits),
                    ids = given_or(args.topk_ids, memory_, layout_->ids),
                    weights = given_or(args.topk_weights, memory_, layout_->weights);
-  parts_.router.enqueue(stream, args.x, logits);
+  parts_.router.enqueue(stream, args.x, logits, tensor_in(memory_, layout_->slices).buffer);
   gating_top_k::enqueue(stream, parts_.gating(logits, args.finished, ids, weights), shape.router);
   TensorView physical = ids;
   if (places_.present()) {
@@ -72,7 +73,8 @@ void MicroBatch::run_shared() {
   strategy_->hook();
   Share mine{0, args_.x.shape[0]};
   if (plan_.shared_sharding == SharedSharding::tokens) mine = share_of(mine.count, rank_.tp.size(), rank_.tp.rank());
-  shared_ = parts_.shared.run(rank_.ep.rank_stream(), args_.x.rows(mine.begin, mine.count), layout_->shared, memory_);
+  shared_ = parts_.shared.run(rank_.ep.rank_stream(), args_.x.rows(mine.begin, mine.count), layout_->shared, memory_,
+                              tensor_in(memory_, layout_->slices).buffer);
 }
 
 void MicroBatch::run_experts() {

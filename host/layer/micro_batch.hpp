@@ -36,7 +36,7 @@ class MicroBatch {
   struct Layout {
     Layout(const LayerParts& parts, const MoeShape& shape, std::int64_t tokens, bool shared_by_tokens);
     WorkspaceLayout workspace;
-    TensorView logits, ids, physical, weights, routed, index, all_shared, all_gate_logits;
+    TensorView logits, ids, physical, weights, routed, index, all_shared, all_gate_logits, slices;
     WeightedInput::Layout input;
     SharedExperts::Layout shared;
   };

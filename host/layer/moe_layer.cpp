@@ -61,7 +61,7 @@ struct ChunkLayout {
   local_strategy::Layout strategy;
   Experts::Layout experts;
   SharedExperts::Layout shared;
-  TensorView fused;
+  TensorView fused, slices;
 
   ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem, std::int64_t fused_tokens)
       : logits(workspace.add(DType::f32, {problem.tokens, problem.experts})),
@@ -71,7 +71,8 @@ struct ChunkLayout {
         strategy(workspace, problem, parts.device->caps),
         experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
                 problem.rows()),
-        shared(workspace, parts.shared, problem.tokens) {
+        shared(workspace, parts.shared, problem.tokens),
+        slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})) {
     if (problem.tokens > fused_tokens) return;
     const std::uint64_t bytes =
         fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps);
@@ -162,7 +163,8 @@ std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, c
       products->tokens,
       products->activated};
   if (std::string apart = fused_moe::why_apart(steps, shape.router, {}, device->caps); !apart.empty()) return apart;
-  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, args.workspace);
+  const SharedExperts::Output shared_part =
+      shared.run(stream, args.x, layout.shared, args.workspace, tensor_in(args.workspace, layout.slices).buffer);
   steps.combine.shared = shared_part.rows;
   steps.combine.shared_gate = shared_part.gate_logits;
   fused_moe::enqueue(stream, steps, shape.router, {}, submit);
@@ -175,6 +177,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const ChunkLayout layout = this->layout(tokens);
   const BufferView workspace = args.workspace;
 
+  const BufferView slices = tensor_in(workspace, layout.slices).buffer;
   const bool chosen = args.ids.present();
   const TensorView logits = given_or(args.router_logits, workspace, layout.logits),
                    ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids),
@@ -184,7 +187,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const std::string apart = run_fused(stream, args, layout, choice, sort, submit);
   if (apart.empty()) return;
   const Trace::Span span(stream.trace, "layer in several launches: " + apart);
-  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits);
+  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits, slices);
   // Where the rows are the tokens as they came, their codes are made beside the choice.
   std::optional<RowQuant::Step> codes;
   if (chosen) {
@@ -205,7 +208,7 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const TensorView rows = experts.run(stream, dispatched.rows, layout.experts, workspace);
   if (args.routed_out.present())
     local_strategy::combine(stream, dispatched, rows, {input.weights, {}, {}}, args.routed_out);
-  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace);
+  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace, slices);
   local_strategy::combine(stream, dispatched, rows, {input.weights, shared_part.rows, shared_part.gate_logits},
                           args.out, submit);
 }

@@ -30,7 +30,8 @@ class SharedExperts {
     TensorView gate_logits;  ///< Shape: [T, 1] f32; absent without a gate
   };
   /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
-  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace) const;
+  /// @param scratch  As in grouped_gemm
+  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace, BufferView scratch) const;
 
   std::string activations() const { return input_quant_.description(); }
   bool present() const noexcept { return shared_intermediate_ > 0; }

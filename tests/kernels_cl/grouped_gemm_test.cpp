@@ -354,6 +354,35 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096), "nv_sm90a_codes_64");
 }
 
+TEST_P(GroupedGemmTest, SumsSlicesOfK) {
+  const std::uint64_t bytes = grouped_gemm::scratch_bytes(device().caps());
+  EXPECT_EQ(bytes > 0, device().caps().nv_compute_capability >= 80);
+  if (bytes == 0) GTEST_SKIP() << "no variant takes slices";
+  for (const auto& [rows, n, k] :
+       {std::tuple{1, 128, 2048}, {37, 65, 1000}, {70, 200, 4100}, {16, 8, 520}, {5, 64, 511}, {5, 64, 512}}) {
+    const GroupedGemmCase shape{{rows}, n, k, DType::bf16, DType::bf16, DType::f32, 0, 0, 0, true};
+    const GroupedProduct product = make_product(shape, 4);
+    for (const auto& [variant, tile_rows] : {std::pair{"nv_sm80_16", 16}, {"nv_sm80_64", 64}}) {
+      const int tiles = ((rows + tile_rows - 1) / tile_rows) * ((n + 127) / 128), units = device().caps().compute_units;
+      Operands operands(device(), shape, product);
+      auto args = operands.fitting(variant);
+      ASSERT_TRUE(args);
+      args->row_ends = {};
+      std::vector<unsigned char> before(bytes, 0x77), after(bytes);
+      const Buffer scratch(*device().context, bytes);
+      write_blocking(device().stream, scratch.view(), before.data(), bytes);
+      args->scratch = scratch.view();
+      // The second launch meets the stamps of the first one.
+      for (int launch = 0; launch < 2; ++launch) {
+        grouped_gemm::enqueue(device().stream, *args, {variant});
+        EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1) << variant << ", " << shape.describe();
+      }
+      read_blocking(device().stream, scratch.view(), after.data(), bytes);
+      EXPECT_EQ(before != after, units / tiles >= 2 && k >= 2 * 4 * 64) << variant << ", " << shape.describe();
+    }
+  }
+}
+
 TEST_P(GroupedGemmTest, SaysWhyItRejects) {
   const GroupedGemmCase shape{{4, 3}, 65, 33};
   const Operands operands(device(), shape, make_product(shape, 1));

@@ -57,6 +57,9 @@ struct Args {
   /// optional, where `fuses_quantization`: the next operator, whose x is `out`; its codes and scales are stored instead
   /// of `out`, for the rows that `out` would have
   quantize_groups::Args quantization = {};
+  /// optional, at least `scratch_bytes` from a multiple of 16; contents undefined before and after. With it a dense
+  /// product of few rows may be summed in slices of K: how many depends on R, and so do a row's roundings
+  BufferView scratch = {};
 };
 
 /// A row of the variant table.
@@ -99,6 +102,8 @@ bool fuses_activation(const Args& args, const Activation& activation, const Conf
 /// cores for sm_90a with groups of K.
 bool fuses_quantization(const Args& args, const quantize_groups::Args& next, const Config& config,
                         const DeviceCaps& caps);
+/// Units: bytes. What Args::scratch is good for there; 0: nothing.
+std::uint64_t scratch_bytes(const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
 /// Errors: invalid_argument  `reject` says why
