@@ -33,6 +33,8 @@ F8_BLOCKS = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=128 -DA_SCALE_DTYPE=
              " -DW_ZERO=0 -DHAS_SCALES=0")
 MXFP8 = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=32 -DA_SCALE_DTYPE=e8m0 -DW_GROUP=32 -DW_SCALE_DTYPE=e8m0"
          " -DW_ZERO=0 -DHAS_SCALES=0")
+TO_F8 = ("-DQUANTIZES=1 -DGROUP=128 -DKNOWN_RULES=1 -DBITS=8 -DMANTISSA_BITS=3 -DMIN_EXPONENT=-6 -DLARGEST_CODE=126 -DRULE=0"
+         " -DQUOTIENT=0 -DROUNDING=0 -DSCALE_IS_CODE=0 -DSCALE_DTYPE=f32 -DQ_DTYPE=u8 -DHAS_E4M3=1")
 FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DTEAM=32 -DHAS_SHUFFLE=1 -DHAS_REDUX=1 -DX_DTYPE=bf16"
          " -DTENSOR_CORES=1 -DGPU_SCOPE=1 -DTILE_ROWS=16 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DEXPERTS=8"
          " -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 -DSCORE_FUNCTION=0 -DSCORE_ORDER=0 " + GATED)
@@ -96,6 +98,18 @@ class Assembly(unittest.TestCase):
                         # Who copies rows, scales and zero points is short of registers, of which it has 56.
                         self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
                                          f" -DA_IN_ORDER={order} {function}", "sm_90a", 80 if operands is I4 else 64)
+
+    def test_products_that_become_codes(self):
+        for rows in (64, 128):
+            with self.subTest(rows=rows):
+                self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {F8_BLOCKS} -DTILE_ROWS={rows} -DSTAGES=4"
+                                 f" -DA_IN_ORDER=0 {GATED} {TO_F8}".replace("OUT_DTYPE=bf16", "OUT_DTYPE=f32"), "sm_90a")
+
+    def test_slices_of_k(self):
+        for rows in (16, 64):
+            with self.subTest(rows=rows):
+                self.expect_fast("grouped_gemm_mma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4 -DSLICED=1 {GATED}",
+                                 "sm_90")
 
     def test_products_by_mma(self):
         for kernel, operands in (("grouped_gemm_mma", BF16), ("grouped_gemm_codes", I8), ("grouped_gemm_codes", I4),

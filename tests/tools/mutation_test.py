@@ -32,7 +32,7 @@ MUTANTS = {
     "order: the sort takes slots from the last":
         ("host/npu_routing_test.cpp", ("place = begin + run.first + at;", "place = begin+run.count-1-at;")),
     "order: sums start at the last expert of a token":
-        ("host/npu_routing_test.cpp", ("for (int k = begin; k < end; ++k)", "for (int k = end; k-- > begin;)")),
+        ("host/npu_routing_test.cpp", ("for (int some = begin; some < end; some += AHEAD)", "for (int some = end; some-- > begin;)")),
     "tail: the last element of a row is not stored":
         ("host/npu_activation_test.cpp", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
     "tail: the last k of a product is not added":
@@ -74,6 +74,10 @@ SIMULATED = {
         ("GroupedGemmTest.GathersRowsByIndex*", ("if (!A_IN_ORDER) PROXY_FENCE;", "")),
     "stores: rows leave before all warps have put theirs":
         ("GroupedGemmTest.TakesTheTiles*", ("  GROUP_BARRIER; ", "")),
+    "codes: a row's scale is found before all warps have its magnitudes":
+        ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory")', "")),
+    "slices: sums are added before they came":
+        ("GroupedGemmTest.SumsSlices*", ("looks < SLICE_PATIENCE && look", "looks < 1 && look")),
     "grid: a group goes on before the others come":
         ("FusedMoeTest.TakesEveryNumber*", ("looks < grid->patience && came < groups", "looks < 1 && came < groups")),
 }
