@@ -97,7 +97,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const OperatorCost work = cost(args);
   // A kernel is named expert_sort_<variant>.
   const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... given) {
-    launch(stream, {&source::expert_sort, lanes.options() + shuffle_option(lanes.count, caps), kernel},
+    launch(stream, {&source::expert_sort, lanes.options(), kernel},
            {{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}}, when,
            {"expert_sort", kernel + sizeof("expert_sort"),
             fmt::format("{} E={}", args.ids.describe(), local_experts(args)), bytes, 0},
