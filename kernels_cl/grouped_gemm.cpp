@@ -242,7 +242,8 @@ std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
 /// Slices of K, each of at least four steps, where scratch is given and tiles are fewer than compute units.
 std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
   constexpr std::int64_t step = 64, least_steps = 4;
-  if (!slices_k(kernel) || products_of(args) != 1 || args.scratch.size_bytes < scratch_bytes(caps)) return 1;
+  const std::uint64_t needed = scratch_bytes(caps);
+  if (!slices_k(kernel) || products_of(args) != 1 || needed == 0 || args.scratch.size_bytes < needed) return 1;
   const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args), 1);
   return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
 }
@@ -315,7 +316,8 @@ std::uint64_t scratch_bytes(const DeviceCaps& caps) {
   std::uint64_t most = 0;  // of a slice, with the two words of its stamp
   for (const Kernel& kernel : kernels)
     if (slices_k(kernel)) most = std::max(most, sums_bytes(kernel) + 16);
-  return most * caps.compute_units;
+  const std::uint64_t all = most * caps.compute_units;
+  return all <= caps.max_alloc_bytes / 64 ? all : 0;  // or workspaces would be little else
 }
 
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {

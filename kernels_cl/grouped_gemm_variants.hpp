@@ -111,14 +111,21 @@ inline constexpr Extension mma_i8{[](const DeviceCaps& caps) { return caps.nv_co
                                   [](const Args& args) { return args.a.dtype == DType::i8 && is_code_product(args); },
                                   "i8 x i8 or i4 to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA "
                                   "compute capability 8.0"};
-inline constexpr Extension mma_f8{
-    [](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
-    [](const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); },
-    "f8 x f8 of one type to f32, f16 or bf16, in groups of K that fit its steps, on NVIDIA compute capability 8.9"};
+inline bool has_groups(const Args& args) { return args.weights.grouped() || args.a_group != 0; }
+inline bool is_f8_product(const Args& args) { return is_f8(args.a.dtype) && is_code_product(args); }
+inline constexpr Extension mma_f8{[](const DeviceCaps& caps) { return caps.nv_compute_capability >= 89; },
+                                  &is_f8_product,
+                                  "f8 x f8 of one type to f32, f16 or bf16, in groups of K that fit its steps, on "
+                                  "NVIDIA compute capability 8.9"};
+inline constexpr Extension mma_f8_rows{
+    mma_f8.offered, [](const Args& args) { return is_f8_product(args) && !has_groups(args); },
+    "f8 x f8 of one type to f32, f16 or bf16, without groups of K, on NVIDIA compute capability 8.9"};
+inline constexpr Extension mma_f8_groups{
+    mma_f8.offered, [](const Args& args) { return is_f8_product(args) && has_groups(args); },
+    "f8 x f8 of one type to f32, f16 or bf16, with groups of K that fit its steps, on NVIDIA compute capability 8.9"};
 /// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
 inline bool is_wgmma_code_product(const Args& args, bool groups) {
-  return is_code_product(args) && (args.weights.grouped() || args.a_group != 0) == groups &&
-         args.weights.k * bits(args.weights.type) % 16 == 0 &&
+  return is_code_product(args) && has_groups(args) == groups && args.weights.k * bits(args.weights.type) % 16 == 0 &&
          is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype)));
 }
 inline constexpr Extension wgmma_codes{[](const DeviceCaps& caps) { return caps.nv_sm90a; },
@@ -204,7 +211,9 @@ inline constexpr Kernel kernels[] = {
     {{"nv_sm80_i8_16", "few rows of i8 with i8 or i4"},
      &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_i8, 11, 2, false, 1, 1.8},
     {{"nv_sm89_f8_16", "few rows of f8 with f8"},
-     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8, 2, 2, false, 1, 3},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8_rows, 11, 2, false, 1, 2.6},
+    {{"nv_sm89_f8_groups_16", "few rows of f8 with f8, with scales for groups of K"},
+     &source::grouped_gemm_codes, "grouped_gemm_codes", 16, " -DSTAGES=4", 128, 4 * code_stage_bytes(16, 2) + 64, 1, true, &mma_f8_groups, 2, 2, false, 1, 3.3},
     {{"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"},
      &source::grouped_gemm_wgmma_codes, "grouped_gemm_wgmma_codes", 64, " -DSTAGES=4", 384, 4 * wgmma_code_stage_bytes(64), 1, true, &wgmma_codes, 56, 4, true, 1, 2.8},
     {{"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"},

@@ -112,11 +112,12 @@ TEST_P(FusedMoeTest, GivesTheRowsOfSeveralLaunches) {
     sort.slot_rows = layer.args.combine.slot_rows;
     expert_sort::enqueue(device().stream, sort);
     const DType a = gate_up.a.dtype;
-    const grouped_gemm::Config config{!same_tiles           ? ""
-                                      : a == DType::f8_e4m3 ? "nv_sm89_f8_16"
-                                      : a == DType::i8      ? "nv_sm80_i8_16"
-                                      : shape.codes         ? "nv_sm80_codes_16"
-                                                            : "nv_sm80_16"};
+    const grouped_gemm::Config config{!same_tiles                                   ? ""
+                                      : a == DType::f8_e4m3 && gate_up.a_group != 0 ? "nv_sm89_f8_groups_16"
+                                      : a == DType::f8_e4m3                         ? "nv_sm89_f8_16"
+                                      : a == DType::i8                              ? "nv_sm80_i8_16"
+                                      : shape.codes                                 ? "nv_sm80_codes_16"
+                                                                                    : "nv_sm80_16"};
     if (shape.rows) quantize_groups::enqueue(device().stream, layer.args.tokens);
     grouped_gemm::enqueue(device().stream, gate_up, config);
     if (shape.rows) quantize_groups::enqueue(device().stream, layer.args.activated);

@@ -305,7 +305,7 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(ampere, DType::bf16, CodeType::i4), "nv_sm80_codes_16");
   EXPECT_EQ(chosen(ampere, DType::i8, CodeType::i8, 12), "nv_sm80_i8_64");
   EXPECT_EQ(chosen(ampere, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_16");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 11), "nv_sm89_f8_16");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e5m2), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::f32, CodeType::i4), "t0_gemv");
   EXPECT_EQ(chosen(hopper, DType::i8, CodeType::f8_e4m3), "t0_gemv");
@@ -322,7 +322,7 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   args.a_group = 128;
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 96), "nv_sm90a_groups_64");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_groups_128");
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_16");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_groups_16");
   args.a_group = 48;  // neither divides 128 nor is a multiple
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
 }
@@ -331,8 +331,10 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   DeviceCaps hopper = nvidia(90);
   hopper.nv_sm90a = true, hopper.compute_units = 132;
   // The fastest of all variants as measured on an H200 (bench/README.md).
-  const auto chosen = [&](DType a, CodeType weights, std::int64_t rows, std::int64_t experts, std::int64_t n) {
+  const auto chosen = [&](DType a, CodeType weights, std::int64_t rows, std::int64_t experts, std::int64_t n,
+                          std::int64_t group = 0) {
     grouped_gemm::Args args;
+    args.a_group = group;
     args.a.dtype = a, args.out.dtype = DType::bf16, args.a.rank = args.out.rank = 2;
     args.a.stride[0] = args.weights.k = 4096;
     args.out.shape[0] = rows, args.weights.type = weights;
@@ -351,7 +353,8 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   EXPECT_EQ(chosen(DType::i8, CodeType::i8, 256, 1, 7168), "nv_sm90a_codes_64");
   EXPECT_EQ(chosen(DType::i8, CodeType::i8, 1024, 1, 4096), "nv_sm90a_codes_128");
   EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 256, 1, 4096), "nv_sm90a_codes_64");
-  EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096), "nv_sm90a_codes_64");
+  EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096, 128), "nv_sm90a_groups_64");
+  EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096), "nv_sm89_f8_16");
 }
 
 TEST_P(GroupedGemmTest, SumsSlicesOfK) {
