@@ -1,8 +1,17 @@
 #pragma once
 // How moecl reports failure: `require` before anything is enqueued, `check_cl` after every OpenCL call.
 #include <moecl/error.hpp>
+#include <moecl/tensor_view.hpp>
 
 #include <fmt/format.h>
+
+/// What it `describe`s, where somebody gets to read it: what is required of tensors mostly holds.
+template <>
+struct fmt::formatter<moecl::TensorView> : formatter<std::string> {
+  auto format(const moecl::TensorView& view, format_context& context) const {
+    return formatter<std::string>::format(view.describe(), context);
+  }
+};
 
 namespace moecl {
 

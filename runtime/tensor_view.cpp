@@ -12,12 +12,12 @@ TensorView::TensorView(BufferView memory, DType type, std::initializer_list<std:
   std::copy(dims.begin(), dims.end(), shape.begin());
   std::int64_t count = 1;
   for (int i = rank - 1; i >= 0; --i) {
-    require(shape[i] >= 0, "tensor: negative extent in {}", describe());
+    require(shape[i] >= 0, "tensor: negative extent in {}", *this);
     stride[i] = count;
-    require(!__builtin_mul_overflow(count, shape[i], &count), "tensor: size of {} overflows", describe());
+    require(!__builtin_mul_overflow(count, shape[i], &count), "tensor: size of {} overflows", *this);
   }
   require(static_cast<std::uint64_t>(count) <= memory.size_bytes / moecl::size_bytes(type),
-          "tensor: {} needs {} elements, its memory has {} bytes", describe(), count, memory.size_bytes);
+          "tensor: {} needs {} elements, its memory has {} bytes", *this, count, memory.size_bytes);
 }
 
 std::int64_t TensorView::elements() const noexcept {
@@ -50,7 +50,7 @@ std::uint64_t TensorView::offset_elements() const {
 
 TensorView TensorView::rows(std::int64_t first, std::int64_t count) const {
   require(rank >= 1 && first >= 0 && count >= 0 && count <= shape[0] - first, "tensor: rows [{}, {} + {}) leave {}",
-          first, first, count, describe());
+          first, first, count, *this);
   TensorView view = *this;
   const std::uint64_t skipped = static_cast<std::uint64_t>(first * stride[0]) * moecl::size_bytes(dtype);
   view.shape[0] = count;
@@ -81,21 +81,21 @@ void expect_memory(const TensorView& view, const char* what, bool any_order) {
   require(view.rank <= TensorView::max_rank, "{}: {} dimensions", what, view.rank);
   std::uint64_t last = 0;
   for (int d = 0; d < view.rank; ++d) {
-    require(view.shape[d] >= 0, "{}: negative extent in {}", what, view.describe());
+    require(view.shape[d] >= 0, "{}: negative extent in {}", what, view);
     if (view.shape[d] == 0) return;
     std::uint64_t reach = 0;
     require(view.stride[d] >= 0 &&
                 !__builtin_mul_overflow(static_cast<std::uint64_t>(view.shape[d] - 1),
                                         static_cast<std::uint64_t>(view.stride[d]), &reach) &&
                 !__builtin_add_overflow(last, reach, &last),
-            "{}: strides of {} overflow", what, view.describe());
+            "{}: strides of {} overflow", what, view);
   }
   const int inner = view.rank - 1;
   require(any_order || view.stride[inner] == 1 || view.shape[inner] == 1,
-          "{}: the last dimension of {} has stride {}, expected 1", what, view.describe(), view.stride[inner]);
+          "{}: the last dimension of {} has stride {}, expected 1", what, view, view.stride[inner]);
   const std::uint64_t size = size_bytes(view.dtype);
   require(view.buffer.handle != nullptr && last < view.buffer.size_bytes / size,
-          "{}: {} needs {} elements, its memory has {} bytes", what, view.describe(), last + 1, view.buffer.size_bytes);
+          "{}: {} needs {} elements, its memory has {} bytes", what, view, last + 1, view.buffer.size_bytes);
   require(view.buffer.offset_bytes % size == 0, "{}: byte offset {} is no multiple of {}'s {} bytes", what,
           view.buffer.offset_bytes, name(view.dtype), size);
 }

@@ -27,7 +27,7 @@ inline void expect_operand(const TensorView& view, const char* what, DType dtype
 /// [T, K]: operators take expert ids without gaps alone.
 inline void expect_ids(const TensorView& view, const char* what, std::int64_t tokens, std::int32_t top_k) {
   expect_operand(view, what, DType::i32, {tokens, top_k});
-  require(view.contiguous(), "{}: expected contiguous {}, got rows {} elements apart", what, view.describe(),
+  require(view.contiguous(), "{}: expected contiguous {}, got rows {} elements apart", what, view,
           view.stride[0]);
 }
 
@@ -38,13 +38,13 @@ Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype)
   Forward checked = args;
   checked.x = by_token(args.x);
   require(checked.x.rank == 2, "x: expected [T, {}] or contiguous [B, S, {}], got {}", shape.hidden, shape.hidden,
-          args.x.describe());
+          args.x);
   const std::int64_t tokens = checked.x.shape[0];
   expect_operand(checked.x, "x", dtype, {tokens, shape.hidden});
   const auto expect_output = [&](TensorView& view, const char* what) {
-    require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view.describe());
+    require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view);
     require(view.rank == args.x.rank && view.shape == args.x.shape, "{}: expected the shape of x, {}, got {}", what,
-            args.x.describe(), view.describe());
+            args.x, view);
     view = by_token(view);
     expect_operand(view, what, view.dtype, {tokens, shape.hidden});
   };
@@ -57,7 +57,7 @@ Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype)
     expect_operand(args.topk_weights, "topk_weights", DType::f32, {tokens, shape.router.top_k});
   if (args.finished.present()) {
     require(args.finished.dtype == DType::u8 || args.finished.dtype == DType::boolean,
-            "finished: expected u8 or boolean, got {}", args.finished.describe());
+            "finished: expected u8 or boolean, got {}", args.finished);
     expect_operand(args.finished, "finished", args.finished.dtype, {tokens});
   }
   if (args.fault.present()) expect_operand(args.fault, "fault", DType::i32, {4});
