@@ -27,8 +27,7 @@ inline void expect_operand(const TensorView& view, const char* what, DType dtype
 /// [T, K]: operators take expert ids without gaps alone.
 inline void expect_ids(const TensorView& view, const char* what, std::int64_t tokens, std::int32_t top_k) {
   expect_operand(view, what, DType::i32, {tokens, top_k});
-  require(view.contiguous(), "{}: expected contiguous {}, got rows {} elements apart", what, view,
-          view.stride[0]);
+  require(view.contiguous(), "{}: expected contiguous {}, got rows {} elements apart", what, view, view.stride[0]);
 }
 
 /// The arguments with x, out and routed_out by token.
