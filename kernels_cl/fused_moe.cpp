@@ -101,7 +101,7 @@ struct Scratch {
   static std::uint64_t aligned(std::int64_t bytes) { return (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256; }
 };
 
-using grouped_gemm::is_same;
+using grouped_gemm::column_stride, grouped_gemm::is_aligned_to_16_bytes, grouped_gemm::is_same;
 
 /// Of columns or rows, that wait for a sum.
 bool has_scales(const Args& args) {
@@ -181,12 +181,6 @@ std::string unsupported(const Args& args) {
     return "the sum has more than weights and a shared part";
   return {};
 }
-
-bool aligned_to_16_bytes(const TensorView& rows) {
-  return grouped_gemm::is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
-}
-
-std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
 
 /// VECTORS_ARGS
 auto vectors(const TensorView& vectors) {
@@ -293,7 +287,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
       static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right,
-      aligned_to_16_bytes(args.gate_up.a) && aligned_to_16_bytes(args.down.a));
+      is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
   options += grouped_gemm::operand_options(args.gate_up);
   const OperatorCost work = cost(args);
   const auto local = static_cast<std::size_t>(shape.lanes.count);

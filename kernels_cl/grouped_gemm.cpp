@@ -187,16 +187,8 @@ std::string reject_quantization(const Args& args, const quantize_groups::Args& n
   return {};
 }
 
-/// From one column's value to the next one's; 0 where all columns share it.
-std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
-
 /// How codes.clh calls the storage of a scale.
 const char* scale_name(const TensorView& scale) { return scale.dtype == DType::u8 ? "e8m0" : name(scale.dtype); }
-
-/// Whether every row starts at 16 bytes.
-bool is_aligned_to_16_bytes(const TensorView& rows) {
-  return is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
-}
 
 /// -D definitions that say what the operands are.
 std::string options_of(const Kernel& kernel, const Args& args, std::int64_t slices, const DeviceCaps& caps) {
@@ -332,11 +324,13 @@ std::string select(const Args& args, const Config& config, const DeviceCaps& cap
   const std::int64_t units = caps.compute_units;
   if (wanted.extension == nullptr || caps.type != DeviceType::gpu || tiles_of(wanted, args) >= units)
     return wanted.variant.name;
-  // Its tiles leave compute units idle: others may be done sooner.
+  // Its tiles leave compute units idle: others may be done sooner. Units: as tile_time
+  constexpr double handing_over = 0.4;  // of sums between slices, an estimate
+  constexpr double tile_time_k = 7168;
   const auto time = [&](const Kernel* kernel) {
     const std::int64_t slices = slices_of(*kernel, args, caps), waves = (tiles_of(*kernel, args) + units - 1) / units;
-    const double of_tile = kernel->tile_time * static_cast<double>(args.weights.k) / 7168;
-    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? 0.4 : 0);
+    const double of_tile = kernel->tile_time * static_cast<double>(args.weights.k) / tile_time_k;
+    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? handing_over : 0);
   };
   const auto sooner = [&](const Kernel* a, const Kernel* b) { return time(a) < time(b); };
   return (*std::min_element(fitting.begin(), fitting.end(), sooner))->variant.name;
@@ -453,7 +447,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
     const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(kernel);
     const TensorView parts(args.scratch.slice(0, bytes), DType::f32, {static_cast<std::int64_t>(bytes / 4)}),
         stamps(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64, {2 * handed_over});
-    return run(parts, stamps, next_stamps());
+    return run(parts, stamps, next_stamps(), config.patience);
   }
   if (!next.x.present()) return run();
   std::apply(run, std::tuple_cat(std::tuple(next.q, next.scale, next.q.stride[0], next.scale.stride[0]),

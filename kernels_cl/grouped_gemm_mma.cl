@@ -44,7 +44,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
     hand_sums_over(sums, own_parts, stamps, slice, stamp);
     return;
   }
-  add_sums_of(sums, last_slice, own_parts, stamps, stamp, &late);
+  add_sums_of(sums, last_slice, own_parts, stamps, stamp, patience, &late);
 #endif
 #pragma unroll
   for (int m = 0; m < TILES_M; ++m) {

@@ -43,6 +43,12 @@ inline bool is_same(const TensorView& x, const TensorView& y) {
 inline bool is_aligned(const TensorView& rows, std::int64_t elements) {
   return rows.stride[0] % elements == 0 && rows.offset_elements() % static_cast<std::uint64_t>(elements) == 0;
 }
+/// Whether every row starts at 16 bytes.
+inline bool is_aligned_to_16_bytes(const TensorView& rows) {
+  return is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
+}
+/// From one column's value to the next one's; 0 where all columns share it.
+inline std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
 /// What tensor cores multiply, in the type of both sides.
 inline bool is_tensor_core_product(const Args& args) {
   const bool f16 = args.a.dtype == DType::f16 && args.weights.type == CodeType::f16;
@@ -126,7 +132,7 @@ inline constexpr Extension mma_f8_groups{
 /// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
 inline bool is_wgmma_code_product(const Args& args, bool groups) {
   return is_code_product(args) && has_groups(args) == groups && args.weights.k * bits(args.weights.type) % 16 == 0 &&
-         is_aligned(args.a, 16 / static_cast<std::int64_t>(size_bytes(args.a.dtype)));
+         is_aligned_to_16_bytes(args.a);
 }
 inline constexpr Extension wgmma_codes{[](const DeviceCaps& caps) { return caps.nv_sm90a; },
                                        [](const Args& args) { return is_wgmma_code_product(args, false); },

@@ -44,7 +44,8 @@ class Experts {
   }
 
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
-  /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice
+  /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice, once where
+  /// it makes the codes of the second
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
   /// What `run` enqueues where it is two products and codes of their rows, if any: weights in one segment, and an

@@ -77,7 +77,7 @@ SIMULATED = {
     "codes: a row's scale is found before all warps have its magnitudes":
         ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory")', "")),
     "slices: sums are added before they came":
-        ("GroupedGemmTest.SumsSlices*", ("looks < SLICE_PATIENCE && look", "looks < 1 && look")),
+        ("GroupedGemmTest.SumsSlices*", ("looks < patience && look_at_stamps", "looks < 1 && look_at_stamps")),
     "grid: a group goes on before the others come":
         ("FusedMoeTest.TakesEveryNumber*", ("looks < grid->patience && came < groups", "looks < 1 && came < groups")),
 }

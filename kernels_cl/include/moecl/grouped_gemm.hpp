@@ -17,9 +17,9 @@
 ///     out[j] = ((a[index[j] / divisor] - a_zero_point) x W_e^T + sum_bias_e) * weight_scale_e * a_scale + bias_e
 ///
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
-/// does not depend on the other rows of the batch. Scales for groups of K multiply the elements before the sum, or as
-/// exactly the sums of their groups. A dense product is one expert with every row. Variants avx512_bf16 and amx_bf16
-/// count subnormal operands and sums as 0.
+/// does not depend on the other rows of the batch (with Args::scratch it may). Scales for groups of K multiply the
+/// elements before the sum, or as exactly the sums of their groups. A dense product is one expert with every row.
+/// Variants avx512_bf16 and amx_bf16 count subnormal operands and sums as 0.
 namespace moecl::grouped_gemm {
 
 struct Args {
@@ -58,7 +58,8 @@ struct Args {
   /// of `out`, for the rows that `out` would have
   quantize_groups::Args quantization = {};
   /// optional, at least `scratch_bytes` from a multiple of 16; contents undefined before and after. With it a dense
-  /// product of few rows may be summed in slices of K: how many depends on R, and so do a row's roundings
+  /// product of few rows may be summed in slices of K, by work-groups of which one waits for the others: how many
+  /// depends on R, and so do a row's roundings
   BufferView scratch = {};
 };
 
@@ -71,6 +72,8 @@ struct Variant {
 struct Config {
   std::string variant;             ///< empty: the choice of `select`
   std::int64_t expected_rows = 0;  ///< rows an expert is likely to get, for the choice; 0: R spread over the experts
+  /// looks for a slice of K until it is late, about a microsecond each: the rows of its tile then become NaN
+  std::int32_t patience = 1 << 21;
 };
 
 /// Every variant this library has.
