@@ -190,10 +190,10 @@ void Communicator::reduce_scatter(TensorView data, TensorView out, const std::ve
     require(rows.size() == members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
     const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     require(data.rank == 2 && data.shape[0] == total && data.contiguous() && is_activation_dtype(data.dtype),
-            "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data.describe());
+            "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data);
     const std::int64_t mine = rows[static_cast<std::size_t>(rank_)];
     require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
-            "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out.describe());
+            "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out);
     Exchange exchange(*this);
     const StreamView stream = exchange.lane.stream;
     WorkspaceLayout layout;
@@ -234,7 +234,7 @@ void Communicator::reduce_scatter(TensorView data, TensorView out, const std::ve
 
 void Communicator::all_reduce(TensorView data) {
   together([&] {
-    require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data.describe());
+    require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data);
     std::vector<std::int64_t> rows;
     std::vector<std::uint64_t> bytes;
     std::int64_t first = 0;

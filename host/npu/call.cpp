@@ -17,14 +17,14 @@ bool is_weights(std::string_view name) { return name == "weight" || name == "x2"
 void expect_output(const char* name, const TensorView& given, const TensorView& inferred) {
   if (!inferred.present()) return;
   require(given.dtype == inferred.dtype && shape_of(given) == shape_of(inferred), "{}: expected {}, got {}", name,
-          inferred.describe(), given.present() ? given.describe() : "nothing");
+          inferred, given.present() ? given.describe() : "nothing");
 }
 
 void expect_operand_memory(const char* name, const TensorView& view) { expect_memory(view, name, is_weights(name)); }
 
 void fill_tail(StreamView stream, const TensorView& output, Tail tail) {
   if (!output.present() || tail == Tail::untouched) return;
-  require(output.contiguous(), "output: {} is not contiguous", output.describe());
+  require(output.contiguous(), "output: {} is not contiguous", output);
   constexpr std::uint32_t nan_pattern = 0x7fff7fff, integer_pattern = 0x5a5a5a5a;  // NaN in f32, f16 and bf16
   enqueue_fill(stream, output.buffer.slice(0, output.size_bytes()),
                tail == Tail::zero       ? 0

@@ -12,9 +12,9 @@ namespace {
 template <class Args>
 void infer_codes(Args& args) {
   require(args.x.rank >= 2 && (is_activation_dtype(args.x.dtype) || args.x.dtype == DType::i32),
-          "x: expected [..., 2H] of i32, f16, bf16 or f32, got {}", args.x.describe());
+          "x: expected [..., 2H] of i32, f16, bf16 or f32, got {}", args.x);
   std::vector<std::int64_t> shape = shape_of(args.x);
-  require(shape.back() % 2 == 0, "x: the last dimension of {} cannot be halved", args.x.describe());
+  require(shape.back() % 2 == 0, "x: the last dimension of {} cannot be halved", args.x);
   require(args.quant_mode == 0 || args.quant_mode == 1, "quant_mode: {} is neither 0 nor 1", args.quant_mode);
   shape.back() /= 2;
   set_shape(args.y, DType::i8, shape);
@@ -70,7 +70,7 @@ void compose(Steps& steps, const Args& args) {
           "glu_alpha, glu_bias: {} and {} are not finite", args.glu_alpha, args.glu_bias);
   if (args.group_index.present()) {
     require(args.group_index.rank == 1 && args.group_index.shape[0] >= 1, "group_index: expected [G], got {}",
-            args.group_index.describe());
+            args.group_index);
     kernel.row_ends = steps.scratch(DType::i32, {args.group_index.shape[0]});
     steps.run(group_list::Read{args.group_index, group_list::Kind::counts, kernel.x.shape[0], false, kernel.row_ends,
                                steps.fault()});

@@ -48,10 +48,9 @@ inline const TensorView& rows_of(const MoeDistributeCombineRows& args) { return 
 template <class Args>
 Distribution distribution_of(const Args& args) {
   const TensorView& rows = rows_of(args);
-  require(rows.rank == 2 && is_activation_dtype(rows.dtype), "expected rows of f32, f16 or bf16 [?, H], got {}",
-          rows.describe());
+  require(rows.rank == 2 && is_activation_dtype(rows.dtype), "expected rows of f32, f16 or bf16 [?, H], got {}", rows);
   require(args.expert_ids.rank == 2 && args.expert_ids.dtype == DType::i32 && args.expert_ids.shape[1] >= 1,
-          "expert_ids: expected i32[BS, K], got {}", args.expert_ids.describe());
+          "expert_ids: expected i32[BS, K], got {}", args.expert_ids);
   static constexpr std::int64_t most = std::int64_t{1} << 20;  // of anything that is counted; products stay in range
   const auto number = [](const char* name, std::int64_t value) {
     require(value >= 0 && value <= most, "{}: {} is not in [0, {}]", name, value, most);

@@ -74,8 +74,7 @@ void compose(Steps& steps, const DynamicMxQuantArgs& args) { steps.run(kernel_of
 }  // namespace
 
 void infer(DynamicMxQuantArgs& args) {
-  require(args.x.rank >= 1 && is_activation_dtype(args.x.dtype), "x: expected f16, bf16 or f32, got {}",
-          args.x.describe());
+  require(args.x.rank >= 1 && is_activation_dtype(args.x.dtype), "x: expected f16, bf16 or f32, got {}", args.x);
   if (args.x.rank >= TensorView::max_rank)
     fail(ErrorCode::unsupported, "x: {} has more than three dimensions, which are not supported", args.x.describe());
   if (args.block_size != 32) fail(ErrorCode::unsupported, "block_size: {} is not supported, only 32", args.block_size);

@@ -11,7 +11,7 @@ namespace {
 template <class Args>
 void infer_row_codes(Args& args) {
   require(args.x.rank >= 2 && is_activation_dtype(args.x.dtype), "x: expected [..., H] of f16, bf16 or f32, got {}",
-          args.x.describe());
+          args.x);
   std::vector<std::int64_t> shape = shape_of(args.x);
   if (args.dst_type == QuantType::int8) {
     set_shape(args.y, DType::i8, shape);
@@ -41,11 +41,10 @@ template <class Args>
 void run(Steps& steps, const Args& args, quantize_rows::Args kernel) {
   if (args.group_index.present()) {
     require(args.group_index.rank == 1 && args.group_index.shape[0] >= 1, "group_index: expected [G], got {}",
-            args.group_index.describe());
+            args.group_index);
     const std::int64_t groups = args.group_index.shape[0];
     require(args.smooth_scales.rank == 2 && args.smooth_scales.shape[0] == groups,
-            "smooth_scales: expected [{}, H] for the groups of group_index, got {}", groups,
-            args.smooth_scales.describe());
+            "smooth_scales: expected [{}, H] for the groups of group_index, got {}", groups, args.smooth_scales);
     kernel.row_ends = steps.scratch(DType::i32, {groups});
     steps.run(group_list::Read{args.group_index, group_list::Kind::cumsum, kernel.x.shape[0], true, kernel.row_ends,
                                steps.fault()});

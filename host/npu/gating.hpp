@@ -8,7 +8,7 @@ namespace moecl::npu {
 
 inline void expect_logits(const TensorView& x, std::int64_t k, std::int64_t most_experts) {
   require((x.rank == 2 || x.rank == 3) && is_activation_dtype(x.dtype),
-          "x: expected f32, f16 or bf16 [N, E] or [A, B, E], got {}", x.describe());
+          "x: expected f32, f16 or bf16 [N, E] or [A, B, E], got {}", x);
   const std::int64_t experts = x.shape[x.rank - 1];
   require(experts >= 1 && experts <= most_experts, "x: {} experts are outside [1, {}]", experts, most_experts);
   require(k >= 1 && k <= experts, "k: {} of {} experts cannot be chosen", k, experts);
@@ -27,8 +27,7 @@ inline TensorView flags_of_rows(const TensorView& finished, const TensorView& x)
   if (!finished.present()) return {};
   bool same = finished.rank == x.rank - 1;
   for (int d = 0; same && d < finished.rank; ++d) same = finished.shape[d] == x.shape[d];
-  require(same, "finished: expected the shape of {} without its last dimension, got {}", x.describe(),
-          finished.describe());
+  require(same, "finished: expected the shape of {} without its last dimension, got {}", x, finished);
   return reshaped(finished, {finished.elements()});
 }
 

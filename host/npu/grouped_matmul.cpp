@@ -65,7 +65,7 @@ void run_activated(Steps& steps, const GroupedMatmulArgs& args, const Product& p
   const std::optional<ActivationFunction> function = activation_of(args);
   if (!function) return run_product(steps, product, out);
   require(product.x_scale.present() && is_activation_dtype(out.dtype),
-          "act_type: {} needs per_token_scale and a float output, got {}", args.act_type, out.describe());
+          "act_type: {} needs per_token_scale and a float output, got {}", args.act_type, out);
   gated_activation::Args activation;
   activation.x = steps.scratch(DType::f32, {out.shape[0], out.shape[1]});
   run_product(steps, product, activation.x);
@@ -107,10 +107,10 @@ void infer_k_groups(GroupedMatmulArgs& args, const WeightShape& weights) {
   require(!gives_list(args), "split_item: expected 2 or 3 with group_type 2, got {}", args.split_item);
   require(weights.experts == 1 && is_activation_dtype(args.x.front().dtype) && is_activation_dtype(weights.dtype) &&
               args.bias.empty() && args.act_type == 0,
-          "group_type: 2 takes one float x and weight without bias and activation, got {} and {}",
-          args.x.front().describe(), args.weight.front().describe());
+          "group_type: 2 takes one float x and weight without bias and activation, got {} and {}", args.x.front(),
+          args.weight.front());
   if (args.group_list_type == 2) fail(ErrorCode::unsupported, "group_list_type: 2 is not supported with group_type 2");
-  require(args.group_list.rank == 1, "group_list: expected [E], got {}", args.group_list.describe());
+  require(args.group_list.rank == 1, "group_list: expected [E], got {}", args.group_list);
   set_shape(args.y.front(), output_dtype(args), {args.group_list.shape[0], args.x.front().shape[0], weights.n});
 }
 
@@ -129,9 +129,8 @@ void infer(GroupedMatmulArgs& args) {
   for (const TensorView& x : args.x) {
     if (x.present() && x.dtype != DType::i8 && !is_activation_dtype(x.dtype))
       fail(ErrorCode::unsupported, "x: expected f32, f16, bf16 or i8, got {}", x.describe());
-    require(x.rank == 2 || (x.rank > 2 && args.group_type == -1), "x: expected [M, K], got {}", x.describe());
-    require(x.dtype == args.x.front().dtype, "x: expected {} in the whole list, got {}", name(args.x.front().dtype),
-            x.describe());
+    require(x.rank == 2 || (x.rank > 2 && args.group_type == -1), "x: expected [M, K], got {}", x);
+    require(x.dtype == args.x.front().dtype, "x: expected {} in the whole list, got {}", name(args.x.front().dtype), x);
   }
   const DType dtype = output_dtype(args);
   require(i8 ? is_activation_dtype(dtype) || dtype == DType::i8 || dtype == DType::i32 : is_activation_dtype(dtype),
@@ -161,11 +160,11 @@ void infer(GroupedMatmulArgs& args) {
   args.y.resize(gives_list(args) ? args.x.size() : 1);
   std::int64_t rows = 0, columns = 0;
   for (std::size_t i = 0; i < args.x.size(); ++i) {
-    require(args.weight[i].rank == 2, "weight: expected [K, N] for each x, got {}", args.weight[i].describe());
+    require(args.weight[i].rank == 2, "weight: expected [K, N] for each x, got {}", args.weight[i]);
     std::vector<std::int64_t> shape = shape_of(args.x[i]);
     const std::int64_t n = shape_of_weights({args.weight[i]}, shape.back()).n;
     require(gives_list(args) || i == 0 || n == columns, "weight: one y needs {} columns of each, got {}", columns,
-            args.weight[i].describe());
+            args.weight[i]);
     columns = n;
     rows += args.x[i].elements() / std::max<std::int64_t>(shape.back(), 1);
     shape.back() = n;

@@ -10,7 +10,7 @@ namespace {
 WeightShape weights_of(const GroupedMatmulFinalizeRoutingArgs& args) {
   if (args.x.present() && args.x.dtype != DType::i8)
     fail(ErrorCode::unsupported, "x: expected i8, got {}", args.x.describe());
-  require(args.x.rank == 2, "x: expected i8 [M, K], got {}", args.x.describe());
+  require(args.x.rank == 2, "x: expected i8 [M, K], got {}", args.x);
   return shape_of_weights({args.weight}, args.x.shape[1]);
 }
 
@@ -54,7 +54,7 @@ void infer(GroupedMatmulFinalizeRoutingArgs& args) {
     require(args.shared_input.rank == 2 && args.shared_input.shape[1] == weights.n && args.shared_input_offset >= 0 &&
                 args.shared_input_offset <= tokens - shared,
             "shared_input: expected [n, {}] from row {} within {} rows, got {}", weights.n, args.shared_input_offset,
-            tokens, args.shared_input.describe());
+            tokens, args.shared_input);
   }
   set_shape(args.y, dtype, {tokens, weights.n});
 }

@@ -66,7 +66,7 @@ Form form_of(const GroupedMatmulSwigluQuantV2Args& args) {
 WeightShape weights_of(const Form& form) {
   const TensorView& x = form.product.x;
   if (x.present() && x.dtype != DType::i8) fail(ErrorCode::unsupported, "x: expected i8, got {}", x.describe());
-  require(x.rank == 2, "x: expected i8 [M, K], got {}", x.describe());
+  require(x.rank == 2, "x: expected i8 [M, K], got {}", x);
   const WeightShape weights = shape_of_weights(form.product.weight, x.shape[1]);
   require(weights.n % 2 == 0, "weight: expected an even number of columns, gate and up, got {}", weights.n);
   return weights;

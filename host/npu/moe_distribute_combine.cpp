@@ -20,7 +20,7 @@ template <class Args>
 void infer_combine(Args& args) {
   const Distribution d = distribution_of(args);
   require(args.expand_x.shape[0] == d.expand_rows(), "expand_x: expected [{}, H] for these parameters, got {}",
-          d.expand_rows(), args.expand_x.describe());
+          d.expand_rows(), args.expand_x);
   require(args.comm_quant_mode == 0 || args.comm_quant_mode == 2 || args.comm_quant_mode == 4,
           "comm_quant_mode: {} is neither 0 nor 2", args.comm_quant_mode);
   if (args.comm_quant_mode == 4) fail(ErrorCode::unsupported, "comm_quant_mode: 4 comes with the MX formats");
@@ -195,7 +195,7 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
   sum.out = args.out;
   if (args.shared_expert_x.present()) {
     require(args.shared_expert_x.dtype == d.dtype, "shared_expert_x: expected {}, got {}", name(d.dtype),
-            args.shared_expert_x.describe());
+            args.shared_expert_x);
     sum.shared = reshaped(args.shared_expert_x, {d.tokens, d.hidden});
   }
   if (!d.hierarchy)

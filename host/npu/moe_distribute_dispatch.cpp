@@ -15,8 +15,7 @@ constexpr bool is_v2 = std::is_same_v<Args, MoeDistributeDispatchV2Args>;
 template <class Args>
 void infer_dispatch(Args& args) {
   const Distribution d = distribution_of(args);
-  require(args.x.shape[0] == d.tokens, "x, expert_ids: {} and {} are not of as many tokens", args.x.describe(),
-          args.expert_ids.describe());
+  require(args.x.shape[0] == d.tokens, "x, expert_ids: {} and {} are not of as many tokens", args.x, args.expert_ids);
   if (args.quant_mode == 1 || (args.quant_mode >= 3 && args.quant_mode <= 5))
     fail(ErrorCode::unsupported, "quant_mode: {}, only 0 and 2 are supported", args.quant_mode);
   require(args.quant_mode == 0 || args.quant_mode == 2, "quant_mode: {} is neither 0 nor 2", args.quant_mode);

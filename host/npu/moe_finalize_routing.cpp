@@ -55,14 +55,13 @@ void infer(MoeFinalizeRoutingArgs& args) {
           args.drop_pad_mode);
   const TensorView& rows = args.expanded_permuted_rows;
   require(is_activation_dtype(rows.dtype) && (rows.rank == 2 || (rows.rank == 3 && drops(args))),
-          "expanded_permuted_rows: expected f32, f16 or bf16 {}, got {}", drops(args) ? "[E, C, H]" : "[R, H]",
-          rows.describe());
+          "expanded_permuted_rows: expected f32, f16 or bf16 {}, got {}", drops(args) ? "[E, C, H]" : "[R, H]", rows);
   const std::int64_t hidden = rows.shape[rows.rank - 1];
   expect_tensor(args.expanded_src_to_dst_row, "expanded_src_to_dst_row", DType::i32, {-1});
   const std::int64_t slots = args.expanded_src_to_dst_row.shape[0];
   const TensorView& scales = args.scales;
   require(!scales.present() || (scales.rank == 2 && is_activation_dtype(scales.dtype) && scales.elements() == slots),
-          "scales: expected float [N, K] for {} rows of tokens, got {}", slots, scales.describe());
+          "scales: expected float [N, K] for {} rows of tokens, got {}", slots, scales);
   const std::int64_t tokens = scales.present() ? scales.shape[0] : slots;
   require(!args.skip2.present() || args.skip1.present(), "skip2: needs skip1");
   expect_like("skip1", args.skip1, rows.dtype, tokens, hidden);

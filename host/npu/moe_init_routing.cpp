@@ -46,7 +46,7 @@ void compose_counts(Steps& steps, const MoeComputeExpertTokensArgs& args) {
 }  // namespace
 
 void infer(MoeInitRoutingArgs& args) {
-  require(args.x.rank == 2 && is_activation_dtype(args.x.dtype), "x: expected float [N, H], got {}", args.x.describe());
+  require(args.x.rank == 2 && is_activation_dtype(args.x.dtype), "x: expected float [N, H], got {}", args.x);
   const std::int64_t tokens = args.x.shape[0];
   expect_tensor(args.expert_idx, "expert_idx", DType::i32, {tokens, -1});
   const std::int64_t top_k = args.expert_idx.shape[1];

@@ -55,14 +55,12 @@ void expect_quantization(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
   if (args.quant_mode >= 4 && args.quant_mode <= 15 && !mx)
     fail(ErrorCode::unsupported, "quant_mode: {} is not offered, only -1 to 3, 9, 16 and 17", args.quant_mode);
   require((args.quant_mode >= -1 && args.quant_mode <= 1) || mx, "quant_mode: {} is not in [-1, 17]", args.quant_mode);
-  require(!mx || !args.scale.present(), "scale: quant_mode {} takes none, got {}", args.quant_mode,
-          args.scale.describe());
+  require(!mx || !args.scale.present(), "scale: quant_mode {} takes none, got {}", args.quant_mode, args.scale);
   require(args.quant_mode != 9 || sizes.hidden % 2 == 0, "x: fp4 codes are packed by two, but rows have {} columns",
           sizes.hidden);
   require(args.quant_mode == -1 || is_activation_dtype(args.x.dtype), "x: quant_mode {} takes floats, got {}",
-          args.quant_mode, args.x.describe());
-  require(args.quant_mode == 0 || !args.offset.present(), "offset: only quant_mode 0 takes one, got {}",
-          args.offset.describe());
+          args.quant_mode, args.x);
+  require(args.quant_mode == 0 || !args.offset.present(), "offset: only quant_mode 0 takes one, got {}", args.offset);
   if (args.quant_mode == 0) {
     expect_tensor(args.scale, "scale", DType::f32, {1});
     expect_tensor(args.offset, "offset", DType::f32, {1});
@@ -76,7 +74,7 @@ void expect_quantization(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
 
 Sizes sizes_of(const MoeInitRoutingV2Args& args) {
   require(args.x.rank == 2 && (is_activation_dtype(args.x.dtype) || args.x.dtype == DType::i8),
-          "x: expected f32, f16, bf16 or i8 [N, H], got {}", args.x.describe());
+          "x: expected f32, f16, bf16 or i8 [N, H], got {}", args.x);
   expect_tensor(args.expert_idx, "expert_idx", DType::i32, {args.x.shape[0], -1});
   Sizes sizes{args.x.shape[0], args.expert_idx.shape[1], args.x.shape[1], 0, args.expert_num, 0, 0};
   require(args.expert_num >= 1 && args.expert_num <= std::numeric_limits<std::int32_t>::max(),

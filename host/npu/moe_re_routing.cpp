@@ -50,10 +50,10 @@ void infer(MoeReRoutingArgs& args) {
     fail(ErrorCode::unsupported, "expert_token_num_type: {} is not offered, only 1", args.expert_token_num_type);
   if (args.idx_type != 0) fail(ErrorCode::unsupported, "idx_type: {} is not offered, only 0", args.idx_type);
   require(args.tokens.rank == 2 && (is_activation_dtype(args.tokens.dtype) || args.tokens.dtype == DType::i8),
-          "tokens: expected f32, f16, bf16 or i8 [A, H], got {}", args.tokens.describe());
+          "tokens: expected f32, f16, bf16 or i8 [A, H], got {}", args.tokens);
   const TensorView& counts = args.expert_token_num_per_rank;
   require(counts.rank == 2 && counts.elements() > 0 && (counts.dtype == DType::i32 || counts.dtype == DType::i64),
-          "expert_token_num_per_rank: expected i32 or i64 [R, E], got {}", counts.describe());
+          "expert_token_num_per_rank: expected i32 or i64 [R, E], got {}", counts);
   const std::int64_t rows = args.tokens.shape[0];
   set_shape(args.permute_tokens, args.tokens.dtype, shape_of(args.tokens));
   args.permute_per_token_scales.rank = 0;

@@ -50,11 +50,11 @@ void compose(Steps& steps, const MoeTokenPermuteArgs& args) {
 void infer(MoeTokenPermuteArgs& args) {
   if (args.padded_mode) fail(ErrorCode::unsupported, "padded_mode: true is not offered");
   require(args.tokens.rank == 2 && (is_activation_dtype(args.tokens.dtype) || args.tokens.dtype == DType::i8),
-          "tokens: expected f32, f16, bf16 or i8 [N, H], got {}", args.tokens.describe());
+          "tokens: expected f32, f16, bf16 or i8 [N, H], got {}", args.tokens);
   const std::int64_t tokens = args.tokens.shape[0];
   require((args.indices.rank == 1 || args.indices.rank == 2) && args.indices.shape[0] == tokens &&
               (args.indices.dtype == DType::i32 || args.indices.dtype == DType::i64),
-          "indices: expected i32 or i64 [{}] or [{}, K], got {}", tokens, tokens, args.indices.describe());
+          "indices: expected i32 or i64 [{}] or [{}, K], got {}", tokens, tokens, args.indices);
   const std::int64_t slots = args.indices.elements(), asked = args.num_out_tokens.value_or(0);
   const std::int64_t rows = asked > 0 ? std::min(asked, slots) : slots + std::max(asked, -slots);
   set_shape(args.permuted_tokens, args.tokens.dtype, {rows, args.tokens.shape[1]});

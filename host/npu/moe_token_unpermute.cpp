@@ -32,23 +32,23 @@ void compose(Steps& steps, const MoeTokenUnpermuteArgs& args) {
 
 void infer(MoeTokenUnpermuteArgs& args) {
   require(args.permuted_tokens.rank == 2 && is_activation_dtype(args.permuted_tokens.dtype),
-          "permuted_tokens: expected f32, f16 or bf16 [R, H], got {}", args.permuted_tokens.describe());
+          "permuted_tokens: expected f32, f16 or bf16 [R, H], got {}", args.permuted_tokens);
   const std::int64_t rows = args.permuted_tokens.shape[0], hidden = args.permuted_tokens.shape[1];
   expect_tensor(args.sorted_indices, "sorted_indices", DType::i32, {-1});
   const std::int64_t slots = args.sorted_indices.shape[0];
   require(!args.probs.present() || is_activation_dtype(args.probs.dtype), "probs: expected f32, f16 or bf16, got {}",
-          args.probs.describe());
+          args.probs);
   std::int64_t tokens = slots;
   if (args.padded_mode) {
     require(args.restore_shape.size() == 2 && args.restore_shape[0] >= 0 && args.restore_shape[1] == hidden,
             "restore_shape: padded_mode needs [N, {}], got {} numbers", hidden, args.restore_shape.size());
     require(slots == rows, "sorted_indices: padded_mode needs one for each of {} rows, got {}", rows, slots);
     require(!args.probs.present() || args.probs.elements() == rows, "probs: padded_mode needs {} of them, got {}", rows,
-            args.probs.describe());
+            args.probs);
     tokens = args.restore_shape[0];
   } else if (args.probs.present()) {
     require(args.probs.rank == 2 && args.probs.elements() == slots,
-            "probs: expected [N, K] for {} sorted_indices, got {}", slots, args.probs.describe());
+            "probs: expected [N, K] for {} sorted_indices, got {}", slots, args.probs);
     tokens = args.probs.shape[0];
   }
   set_shape(args.unpermuted_tokens, args.permuted_tokens.dtype, {tokens, hidden});

@@ -35,10 +35,10 @@ struct Operands {
 Operands operands_of(const GroupedMatmulArgs& args) {
   Operands sizes{elements_of("x_dtype", args.x_dtype), elements_of("weight_dtype", args.weight_dtype), 0, 0, 0, 0, 0};
   const TensorView &x = args.x.front(), &weight = args.weight.front();
-  require(x.rank == 2 && x.dtype == DType::u8, "x: expected u8 [M, K] codes, got {}", x.describe());
+  require(x.rank == 2 && x.dtype == DType::u8, "x: expected u8 [M, K] codes, got {}", x);
   sizes.rows = x.shape[0], sizes.k = x.shape[1] * codes_per_byte(sizes.x_type);
   require(weight.rank == 3 && weight.dtype == DType::u8 && weight.shape[1] == sizes.k,
-          "weight: expected u8 [E, {}, N] codes, got {}", sizes.k, weight.describe());
+          "weight: expected u8 [E, {}, N] codes, got {}", sizes.k, weight);
   sizes.experts = weight.shape[0], sizes.n = weight.shape[2] * codes_per_byte(sizes.weight_type);
   sizes.pairs = (sizes.k + pair * block - 1) / (pair * block);
   return sizes;

@@ -49,7 +49,7 @@ TensorView stacked(Steps& steps, const char* name, const TensorList& list, const
               first.elements() > 0 && first.elements() % each == 0 &&
               (weights.experts == 1 || lists != 1 || first.shape[0] == weights.experts),
           "{}: expected [{}, {}] or a group of them for each expert, got {} tensors, the first {}", name,
-          weights.experts, weights.n, lists, first.describe());
+          weights.experts, weights.n, lists, first);
   const std::int64_t groups = first.elements() / each;
   if (lists == 1) return reshaped(first, {weights.experts, groups, width});
   const TensorView all = steps.scratch(first.dtype, {weights.experts, groups, width});
@@ -61,7 +61,7 @@ TensorView stacked(Steps& steps, const char* name, const TensorList& list, const
 /// [E, 1, N] as [E, N].
 TensorView without_groups(const char* name, const TensorView& vectors) {
   if (!vectors.present()) return {};
-  require(vectors.shape[1] == 1, "{}: expected one value for each column, got {}", name, vectors.describe());
+  require(vectors.shape[1] == 1, "{}: expected one value for each column, got {}", name, vectors);
   return reshaped(vectors, {vectors.shape[0], vectors.shape[2]});
 }
 
@@ -73,11 +73,11 @@ void expect_absent(const char* name, const TensorList& list, const char* when) {
 void float_product(Steps& steps, const Product& product, const WeightShape& weights, grouped_gemm::Args& args) {
   expect_absent("scale", product.scale, "float x");
   expect_absent("offset", product.offset, "float x");
-  require(!product.x_scale.present(), "per_token_scale: is not for float x, got {}", product.x_scale.describe());
+  require(!product.x_scale.present(), "per_token_scale: is not for float x, got {}", product.x_scale);
   const TensorView scale = stacked(steps, "antiquant_scale", product.antiquant_scale, weights),
                    offset = stacked(steps, "antiquant_offset", product.antiquant_offset, weights);
   require(scale.present() == is_integer(weights.dtype),
-          "antiquant_scale: expected for integer weights beside float x, got {} for {} weights", scale.describe(),
+          "antiquant_scale: expected for integer weights beside float x, got {} for {} weights", scale,
           name(weights.dtype));
   args.weights =
       pack(steps, product.weight, weights, is_integer(weights.dtype) ? product.x.dtype : weights.dtype, scale, offset);
@@ -92,7 +92,7 @@ void integer_product(Steps& steps, const Product& product, const WeightShape& we
   const TensorView bias = without_groups("bias", stacked(steps, "bias", product.bias, weights));
   (bias.dtype == DType::i32 ? args.sum_bias : args.bias) = bias;
   if (args.out.dtype == DType::i32) {
-    require(!args.bias.present(), "bias: expected i32 for an i32 output, got {}", bias.describe());
+    require(!args.bias.present(), "bias: expected i32 for an i32 output, got {}", bias);
     args.weights = pack(steps, product.weight, weights, DType::i8, {}, {});
     return;
   }
@@ -113,7 +113,7 @@ void integer_product(Steps& steps, const Product& product, const WeightShape& we
   if (product.offset.empty()) return;
   require(args.out.dtype == DType::i8 && !args.bias.present(),
           "offset: expected for an i8 output, without a float bias; the output is {}, bias {}", name(args.out.dtype),
-          args.bias.describe());
+          args.bias);
   args.bias = without_groups("offset", stacked(steps, "offset", product.offset, weights));
 }
 
@@ -123,22 +123,21 @@ WeightShape shape_of_weights(const TensorList& weight, std::int64_t k) {
   require(!weight.empty() && weight.front().present(), "weight: is needed");
   const TensorView& first = weight.front();
   require(first.rank == 2 || (first.rank == 3 && weight.size() == 1),
-          "weight: expected one [E, K, N] or a list of [K, N], got {} tensors, the first {}", weight.size(),
-          first.describe());
+          "weight: expected one [E, K, N] or a list of [K, N], got {} tensors, the first {}", weight.size(), first);
   if (!is_activation_dtype(first.dtype) && !is_integer(first.dtype))
     fail(ErrorCode::unsupported, "weight: expected f32, f16, bf16, i8 or int4 in i32, got {}", first.describe());
   for (const TensorView& other : weight)
     require(other.dtype == first.dtype && shape_of(other) == shape_of(first),
-            "weight: expected {} in the whole list, got {}", first.describe(), other.describe());
+            "weight: expected {} in the whole list, got {}", first, other);
   const std::int64_t rows = first.shape[first.rank - 2], columns = first.shape[first.rank - 1];
   const bool words_along_k = first.dtype == DType::i32 && rows * int4_per_word == k;
-  require(rows == k || words_along_k, "weight: expected K = {} as x has, got {}", k, first.describe());
+  require(rows == k || words_along_k, "weight: expected K = {} as x has, got {}", k, first);
   return {first.dtype, first.rank == 3 ? first.shape[0] : static_cast<std::int64_t>(weight.size()), k,
           first.dtype == DType::i32 && !words_along_k ? columns * int4_per_word : columns};
 }
 
 void run_product(Steps& steps, const Product& product, const TensorView& out) {
-  require(product.x.rank == 2, "x: expected [M, K], got {}", product.x.describe());
+  require(product.x.rank == 2, "x: expected [M, K], got {}", product.x);
   const WeightShape weights = shape_of_weights(product.weight, product.x.shape[1]);
   if (out.elements() == 0) return;
   grouped_gemm::Args args;

@@ -24,12 +24,11 @@ void compose(Steps& steps, const QuantMatmulArgs& args) {
 void infer(QuantMatmulArgs& args) {
   if (args.x1.present() && args.x1.dtype == DType::i32)
     fail(ErrorCode::unsupported, "x1: int4 in i32 is not supported yet, got {}", args.x1.describe());
-  require(args.x1.rank >= 2 && args.x1.dtype == DType::i8, "x1: expected i8 [..., M, K], got {}", args.x1.describe());
+  require(args.x1.rank >= 2 && args.x1.dtype == DType::i8, "x1: expected i8 [..., M, K], got {}", args.x1);
   if (args.x2.rank > 2)
     fail(ErrorCode::unsupported, "x2: batches of matrices are not supported, got {}", args.x2.describe());
   const WeightShape weights = shape_of_weights({args.x2}, k_of(args));
-  require(weights.dtype == DType::i8 || weights.dtype == DType::i32, "x2: expected i8 or int4 in i32, got {}",
-          args.x2.describe());
+  require(weights.dtype == DType::i8 || weights.dtype == DType::i32, "x2: expected i8 or int4 in i32, got {}", args.x2);
   const DType dtype = args.output_dtype.value_or(DType::i8);
   require(is_activation_dtype(dtype) || dtype == DType::i8 || dtype == DType::i32,
           "output_dtype: expected i8, f16, bf16, f32 or i32, got {}", name(dtype));

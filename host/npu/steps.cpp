@@ -27,12 +27,12 @@ TensorView Steps::scratch(DType dtype, std::initializer_list<std::int64_t> dims)
 
 void Steps::copy(const TensorView& from, const TensorView& to) {
   require(from.contiguous() && to.contiguous() && from.dtype == to.dtype && from.elements() == to.elements(),
-          "copy: {} to {}", from.describe(), to.describe());
+          "copy: {} to {}", from, to);
   if (enqueuing_) enqueue_copy(stream_, from.buffer.slice(0, from.size_bytes()), to.buffer.slice(0, to.size_bytes()));
 }
 
 void Steps::zero(const TensorView& view) {
-  require(view.contiguous(), "zero: {} is not contiguous", view.describe());
+  require(view.contiguous(), "zero: {} is not contiguous", view);
   if (enqueuing_) enqueue_fill(stream_, view.buffer.slice(0, view.size_bytes()), 0);
 }
 
@@ -54,8 +54,7 @@ void set_shape(TensorView& view, DType dtype, const std::vector<std::int64_t>& d
 TensorView reshaped(const TensorView& view, std::initializer_list<std::int64_t> dims) {
   TensorView result = view;
   set_shape(result, view.dtype, dims);
-  require(view.contiguous() && result.elements() == view.elements(), "{} cannot be read as {}", view.describe(),
-          result.describe());
+  require(view.contiguous() && result.elements() == view.elements(), "{} cannot be read as {}", view, result);
   return result;
 }
 

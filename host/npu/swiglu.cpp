@@ -7,11 +7,10 @@ namespace moecl::npu {
 namespace {
 
 int halved_dimension(const SwigluArgs& args) {
-  require(args.x.present() && is_activation_dtype(args.x.dtype), "x: expected f32, f16 or bf16, got {}",
-          args.x.describe());
+  require(args.x.present() && is_activation_dtype(args.x.dtype), "x: expected f32, f16 or bf16, got {}", args.x);
   const std::int64_t dim = args.dim < 0 ? args.dim + args.x.rank : args.dim;
   require(dim >= 0 && dim < args.x.rank, "dim: {} is not in [-{}, {})", args.dim, args.x.rank, args.x.rank);
-  require(args.x.shape[dim] % 2 == 0, "x: dimension {} of {} cannot be halved", dim, args.x.describe());
+  require(args.x.shape[dim] % 2 == 0, "x: dimension {} of {} cannot be halved", dim, args.x);
   return static_cast<int>(dim);
 }
 
