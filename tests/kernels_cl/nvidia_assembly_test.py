@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The kernels for NVIDIA's tensor cores, which no device of CI runs, at least assemble: clang compiles their texts to PTX
-as the driver does, and NVIDIA's assembler (from PyPI) says what it makes of that.
+as the driver does, and NVIDIA's assembler (which tools/setup --tests installs) says what it makes of that.
 
-usage: nvidia_assembly_test.py FOLDER [unittest option...]   FOLDER: where the assembler goes, and PTX
+usage: nvidia_assembly_test.py FOLDER [unittest option...]   FOLDER: where PTX goes
 """
 import importlib.util
 import pathlib
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import unittest
 
-ASSEMBLER = "nvidia-cuda-nvcc==13.0.88"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 # As NVIDIA's OpenCL has them, and clang does not.
@@ -43,11 +42,9 @@ FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DT
 class Assembly(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        environment = FOLDER / "python"
-        if not list(environment.glob("**/ptxas")):
-            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-            subprocess.run([environment / "bin/pip", "install", "--quiet", "--no-deps", ASSEMBLER], check=True)
-        cls.assembler = next(environment.glob("**/ptxas"))
+        cls.assembler = next(ROOT.glob("build/nvidia_assembler/**/ptxas"), None)
+        if cls.assembler is None:
+            raise FileNotFoundError(f"{ROOT}/build/nvidia_assembler has no ptxas: tools/setup --tests installs it")
         spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
         cls.embed = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(cls.embed)
