@@ -4,6 +4,7 @@
 
 #include "kernels_cl/gating_args.hpp"
 #include "kernels_cl/grouped_gemm_variants.hpp"
+#include "kernels_cl/next_variant.hpp"
 #include "kernels_cl/quantize_args.hpp"
 #include "kernels_cl/sort_args.hpp"
 #include "kernels_cl/stamps.hpp"
@@ -31,6 +32,9 @@ constexpr std::int64_t most_plain_tokens = 64;
 std::int64_t most_tokens(const Args& args) { return !has_codes(args) ? most_plain_tokens : quantizes(args) ? 16 : 32; }
 
 const char* select(const Config& config) { return config.variant == t0 ? t0 : nv_sm80; }
+
+/// How a device remembers that a variant does not build.
+std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
 
 /// Bytes of a stage of lib/tensor_tile.clh: lines of 128 bytes for the rows, and what as many k of the panels take.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
@@ -224,6 +228,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
   // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
   if (select(config) == t0 && caps.preferred_float_width < 4)
     return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
+  if (caps.failed_variants->contains(failing(select(config)))) return "its program does not build on this device";
   const std::int64_t tokens = args.router.a.shape[0];
   if (const std::int64_t most = most_tokens(args); tokens > most)
     return fmt::format("{} tokens are more than {}", tokens, most);
@@ -302,13 +307,15 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
                  args.combine.shared_gate.stride[0], out, out.stride[0], words, next_stamps(), config.patience,
                  args.fault));
   const auto run = [&](const auto&... given) {
-    launch(stream, {&source::fused_moe, options, "fused_moe"},
-           {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
-           {"fused_moe", select(config),
-            fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
-                        experts, args.gate_up.weights.n, args.gate_up.weights.k),
-            work.bytes, work.flops},
-           given...);
+    note_failure(stream, failing(select(config)), [&] {
+      launch(stream, {&source::fused_moe, options, "fused_moe"},
+             {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
+             {"fused_moe", select(config),
+              fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
+                          experts, args.gate_up.weights.n, args.gate_up.weights.k),
+              work.bytes, work.flops},
+             given...);
+    });
   };
   if (quantizes(args)) return std::apply(run, std::tuple_cat(all, quantize_groups::rules_args(args.tokens)));
   std::apply(run, all);

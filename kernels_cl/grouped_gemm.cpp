@@ -8,6 +8,7 @@
 
 #include "kernels_cl/grouped_gemm_variants.hpp"
 #include "kernels_cl/launch_shape.hpp"
+#include "kernels_cl/next_variant.hpp"
 #include "kernels_cl/quantize_args.hpp"
 #include "kernels_cl/stamps.hpp"
 #include "runtime/check.hpp"
@@ -251,16 +252,27 @@ std::int64_t column_groups_of(const Kernel& kernel, const Args& args, const Devi
   return (panels + each - 1) / each;
 }
 
-/// Those that multiply such operands there, in the order of the table; on GPUs T0 only where no extension does.
+/// How a device remembers that a variant does not build for such operands.
+std::string failing(const Kernel& kernel, const Args& args) {
+  return fmt::format("grouped_gemm/{}{}", kernel.variant.name, operand_options(args));
+}
+
+/// Those that multiply such operands there and build, in the order of the table; on GPUs T0 only where no extension
+/// does.
 std::vector<const Kernel*> suitable(const Args& args, const DeviceCaps& caps) {
-  std::vector<const Kernel*> found;
+  const auto builds = [&](const Kernel& kernel) {
+    return caps.failed_variants->size() == 0 || !caps.failed_variants->contains(failing(kernel, args));
+  };
+  std::vector<const Kernel*> found, last;
   for (const Kernel& kernel : kernels)
-    if (kernel.extension != nullptr && kernel.extension->offered(caps) && kernel.extension->multiplies(args))
+    if (kernel.extension != nullptr && kernel.extension->offered(caps) && kernel.extension->multiplies(args) &&
+        builds(kernel))
       found.push_back(&kernel);
   if (!found.empty() && rows_choose(caps)) return found;
   for (const Kernel& kernel : kernels)
-    if (kernel.extension == nullptr && is_register_tile(kernel) != rows_choose(caps)) found.push_back(&kernel);
-  return found;
+    if (kernel.extension == nullptr && is_register_tile(kernel) != rows_choose(caps))
+      (builds(kernel) ? found : last).push_back(&kernel);
+  return found.empty() ? last : found;
 }
 
 /// Rows of an expert up to which it is taken.
@@ -404,7 +416,9 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+namespace {
+
+void enqueue_chosen(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "grouped_gemm: {}", reason);
   const Kernel& kernel = *find(select(args, config, stream.device->caps));
@@ -419,7 +433,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   const quantize_groups::Args& next = args.quantization;
-  const auto run = [&](const auto&... more) {
+  const auto launch_with = [&](const auto&... more) {
     launch(
         stream, {kernel.source, options_of(kernel, args, slices, stream.device->caps), kernel.name},
         {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), size(slices)},
@@ -442,6 +456,9 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
         args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
         activation.bias, more...);
   };
+  const auto run = [&](const auto&... more) {
+    note_failure(stream, failing(kernel, args), [&] { launch_with(more...); });
+  };
   if (slices > 1) {
     const std::int64_t handed_over = tiles_of(kernel, args) * (slices - 1);
     const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(kernel);
@@ -452,6 +469,12 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   if (!next.x.present()) return run();
   std::apply(run, std::tuple_cat(std::tuple(next.q, next.scale, next.q.stride[0], next.scale.stride[0]),
                                  quantize_groups::rules_args(next)));
+}
+
+}  // namespace
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  with_next_variant(stream, [&] { enqueue_chosen(stream, args, config, submit); });
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {

@@ -6,6 +6,7 @@
 // through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k in
 // tiles, in the same order for any number of rows; sums of i8 are exact.
 #define OWN_PANEL own
+#define ROW_TILE_NUMBER tile_number
 #include "kernels_cl/lib/dot_panel.clh"
 
 // Steps in a tile: they end with the runs.
@@ -143,20 +144,15 @@ inline void add_run(const __local Sum* sums, const __global STORAGE(A_DTYPE) * r
 }
 #endif
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GROUPED_GEMM_PARAMETERS) {
-  __local Total all_sums[PANEL_RUN * PANELS_EACH * TILE_ROWS * PARTS];
-  __local Step w_block[BLOCK_STEPS];
-  __local RowsTile a_tiles[TILE_ROWS / SIDE * A_TILES];
-  __local ulong row_starts[TILE_ROWS];
-#if W_GROUPED
-  __local Sum sums[2 * SIDE * PARTS];
-  __local Run run;
-#endif
+// Not inlined: see ASSEMBLY_FUNCTION.
+ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int groups_beside, int tile_number,
+                                       __local Total* all_sums, __local Step* w_block, __local RowsTile* a_tiles,
+                                       __local ulong* row_starts, __local Sum* run_sums, __local Run* run) {
   OFFSET_POINTERS;
   const RowTile tile = OWN_ROW_TILE;
   if (tile.count == 0) return;
-  const int out_panels = PANELS / PANELS_EACH, panels_each = (out_panels + get_num_groups(0) - 1) / get_num_groups(0);
-  const int first_own = get_group_id(0) * panels_each, end_own = min(first_own + panels_each, out_panels);
+  const int out_panels = PANELS / PANELS_EACH, panels_each = (out_panels + groups_beside - 1) / groups_beside;
+  const int first_own = group * panels_each, end_own = min(first_own + panels_each, out_panels);
   const Epilogue epilogue = EPILOGUE_OF(tile.expert);
   const Codec codec = make_codec();
   FIND_ROWS
@@ -195,22 +191,24 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GR
           for (int begin = block, end; begin < block_end; begin = end) {
 #if W_GROUPED
             end = RUN_END(begin);
-            load_run(&groups_of, begin / RUN_STEPS, &run);
+            load_run(&groups_of, begin / RUN_STEPS, run);
 #else
             end = block_end;
 #endif
             const int tiles = (end - begin + TILE_STEPS - 1) / TILE_STEPS;
             for (int row = 0; row < tile.count; row += 2 * SIDE) {
               __local Total* totals = OWN_SUMS(side) + row * PARTS;
-#if !W_GROUPED
-              __local Sum* sums = totals;
+#if W_GROUPED
+              __local Sum* const sums = run_sums;
+#else
+              __local Sum* const sums = totals;
 #endif
               const __local RowsTile* rows_of = a_tiles + row / SIDE * A_TILES + (begin - a_begin) / TILE_STEPS;
               if (tile.count - row > SIDE) multiply_two(rows_of, w_block + (begin - block), tiles, sums, &ahead);
               else multiply_one(rows_of, w_block + (begin - block), tiles, sums, &ahead);
 #if W_GROUPED
               for (int i = 0; i < min(2 * SIDE, tile.count - row); ++i)
-                add_run(sums + i * PARTS, a + row_starts[row + i], begin, end, &run, totals + i * PARTS);
+                add_run(sums + i * PARTS, a + row_starts[row + i], begin, end, run, totals + i * PARTS);
 #endif
             }
           }
@@ -232,4 +230,15 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GR
     }
     STORE_ROWS
   }
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GROUPED_GEMM_PARAMETERS) {
+  __local Total all_sums[PANEL_RUN * PANELS_EACH * TILE_ROWS * PARTS];
+  __local Step w_block[BLOCK_STEPS];
+  __local RowsTile a_tiles[TILE_ROWS / SIDE * A_TILES];
+  __local ulong row_starts[TILE_ROWS];
+  __local Sum run_sums[W_GROUPED ? 2 * SIDE * PARTS : 1];
+  __local Run run;
+  multiply_panels(GROUPED_GEMM_ARGUMENTS, get_group_id(0), get_num_groups(0), LAST_ROW_TILE_FIRST, all_sums, w_block, a_tiles,
+                  row_starts, run_sums, &run);
 }

@@ -5,6 +5,8 @@
 // them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the
 // processor waits for it.
 // Every sum runs over k in ascending order, in the same runs for any number of rows.
+#define OWN_PANEL panel_number
+#define ROW_TILE_NUMBER tile_number
 #include "kernels_cl/lib/dot_panel.clh"
 
 // A processor by itself asks for too little ahead to keep memory busy.
@@ -28,6 +30,7 @@
 #define OFFSETS(p)
 #endif
 #else
+#define RUNS_OF_BLOCK 1
 #define EACH_RUN for (int begin = block, end = block_end; begin < end; begin = end)
 #define BEGIN_PART(r, p) Sum acc##r##p = totals[r * PARTS + p];
 #define BEGIN_END(r)
@@ -64,17 +67,14 @@
   const __global STORAGE(A_DTYPE) *a0 = ROW_POINTER(0), *a1 = ROW_POINTER(1), *a2 = ROW_POINTER(2), *a3 = ROW_POINTER(3), \
                                   *a4 = ROW_POINTER(4), *a5 = ROW_POINTER(5)
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_PARAMETERS) {
-  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
-  __local Step w_block[BLOCK_STEPS];
-  __local ulong row_starts[TILE_ROWS];
-#if W_GROUPED
-  __local Run runs[RUNS_OF_BLOCK];
-#endif
+// Not inlined: see ASSEMBLY_FUNCTION.
+ASSEMBLY_FUNCTION void multiply_tile(GROUPED_GEMM_PARAMETERS, int panel_number, int tile_number,
+                                     __local Total* tile_sums, __local Step* w_block, __local ulong* row_starts,
+                                     __local Run* runs) {
   OFFSET_POINTERS;
   const RowTile tile = OWN_ROW_TILE;
   if (tile.count == 0) return;
-  const int columns = min(PANEL, n - (int)get_group_id(0) * PANEL);
+  const int columns = min(PANEL, n - panel_number * PANEL);
   const Epilogue epilogue = EPILOGUE_OF(tile.expert);
   const Codec codec = make_codec();
   PanelColumns of_columns[PANELS_EACH];
@@ -110,4 +110,12 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GR
       complete_row(side_sums + row * PARTS, a + row_starts[row], panel, &groups_of, &of_columns[side], k);
   }
   STORE_ROWS
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_PARAMETERS) {
+  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Step w_block[BLOCK_STEPS];
+  __local ulong row_starts[TILE_ROWS];
+  __local Run runs[RUNS_OF_BLOCK];
+  multiply_tile(GROUPED_GEMM_ARGUMENTS, get_group_id(0), LAST_ROW_TILE_FIRST, tile_sums, w_block, row_starts, runs);
 }

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "kernels_cl/gating_args.hpp"
+#include "kernels_cl/next_variant.hpp"
 #include "kernels_cl/quantize_args.hpp"
 #include "kernels_cl/sort_args.hpp"
 #include "runtime/check.hpp"
@@ -35,6 +36,7 @@ std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
 
 std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
   const std::int64_t tokens = args.gating.logits.shape[0], all_experts = args.gating.logits.shape[1];
+  if (caps.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
   if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
   const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
   if (static_cast<std::size_t>(lanes.count) > caps.max_work_group_size)
@@ -57,7 +59,9 @@ std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& c
   return args.tokens.x.present() ? quantize_groups::reject(args.tokens, {}, caps) : std::string();
 }
 
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
+namespace {
+
+void enqueue_chosen(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
   const DeviceCaps& caps = stream.device->caps;
   const std::string reason = reject(args, spec, caps);
   require(reason.empty(), "route_tokens: {}", reason);
@@ -74,13 +78,15 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
   const auto run = [&](const std::string& options, std::int64_t groups, const auto& all_args) {
     std::apply(
         [&](const auto&... given) {
-          launch(stream, {&source::route_tokens, options + gating_top_k::options(args.gating), "route_tokens"},
-                 {{static_cast<std::size_t>(groups) * local, 1, 1}, {local, 1, 1}}, submit,
-                 {"route_tokens", lanes.count == 1 ? "one_item" : "token_per_team",
-                  fmt::format("{} top {}{}", args.gating.logits.describe(), spec.top_k,
-                              args.tokens.x.present() ? fmt::format(", codes of {}", args.tokens.x.describe()) : ""),
-                  work.bytes, work.flops},
-                 given...);
+          note_failure(stream, source::route_tokens.name, [&] {
+            launch(stream, {&source::route_tokens, options + gating_top_k::options(args.gating), "route_tokens"},
+                   {{static_cast<std::size_t>(groups) * local, 1, 1}, {local, 1, 1}}, submit,
+                   {"route_tokens", lanes.count == 1 ? "one_item" : "token_per_team",
+                    fmt::format("{} top {}{}", args.gating.logits.describe(), spec.top_k,
+                                args.tokens.x.present() ? fmt::format(", codes of {}", args.tokens.x.describe()) : ""),
+                    work.bytes, work.flops},
+                   given...);
+          });
         },
         all_args);
   };
@@ -98,6 +104,12 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
                      std::tuple(rows.x, rows.q, rows.scale, rows.x.stride[0], rows.q.stride[0], rows.scale.stride[0],
                                 static_cast<std::int32_t>(rows.x.shape[1]), static_cast<std::int32_t>(group)),
                      quantize_groups::rules_args(rows)));
+}
+
+}  // namespace
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
+  with_next_variant(stream, [&] { enqueue_chosen(stream, args, spec, submit); });
 }
 
 OperatorCost cost(const Args& args) {

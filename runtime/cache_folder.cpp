@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view suffix = ".clprogram";
 constexpr std::array<char, 8> magic{'m', 'o', 'e', 'c', 'l', 'C', 'L', '\n'};
-constexpr std::uint32_t longest_label_bytes = 4096;
+constexpr std::uint32_t longest_label_bytes = 1 << 20;
 /// Younger temporaries may belong to a writer that is alive.
 constexpr std::chrono::hours abandoned_after{1};
 
@@ -64,6 +64,18 @@ std::optional<std::pair<Header, std::string>> read_head(std::istream& file) {
   return std::pair{header, std::move(label)};
 }
 
+/// Program, device and notes: a line each, but for the notes.
+std::array<std::string_view, 3> split(std::string_view label) {
+  std::array<std::string_view, 3> parts;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::size_t end = std::min(label.find('\n'), label.size());
+    parts[i] = label.substr(0, end);
+    label.remove_prefix(std::min(end + 1, label.size()));
+  }
+  parts[2] = label;
+  return parts;
+}
+
 std::vector<fs::directory_entry> files_of(const std::string& dir) {
   std::error_code error;
   std::vector<fs::directory_entry> files;
@@ -94,7 +106,7 @@ void CacheFolder::expect_private() const {
     fail(ErrorCode::io_error, "cache folder '{}' must be a folder of this user that others cannot write", dir_);
 }
 
-std::optional<std::vector<unsigned char>> CacheFolder::read(const CacheKey& key) const {
+std::optional<CacheFolder::Content> CacheFolder::read(const CacheKey& key) const {
   const std::string path = path_of(key);
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::nullopt;
@@ -118,7 +130,8 @@ std::optional<std::vector<unsigned char>> CacheFolder::read(const CacheKey& key)
       file.read(bytes.data() + label.size(), static_cast<std::streamsize>(header.binary_bytes));
       if (file && checksum(bytes) == header.checksum) {
         fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // a read-only cache only forgets the use
-        return std::vector<unsigned char>(bytes.begin() + static_cast<std::ptrdiff_t>(label.size()), bytes.end());
+        return Content{std::string(split(label)[2]),
+                       {bytes.begin() + static_cast<std::ptrdiff_t>(label.size()), bytes.end()}};
       }
       reason = "its checksum does not match";
     }
@@ -128,10 +141,11 @@ std::optional<std::vector<unsigned char>> CacheFolder::read(const CacheKey& key)
 }
 
 void CacheFolder::write(const CacheKey& key, std::string_view program, std::string_view device,
-                        const std::vector<unsigned char>& binary) const {
+                        const Content& content) const {
+  const auto& [notes, binary] = content;
   make_private_dirs(dir_);
   expect_private();
-  const std::string label = fmt::format("{}\n{}", program, device).substr(0, longest_label_bytes);
+  const std::string label = fmt::format("{}\n{}\n{}", program, device, notes).substr(0, longest_label_bytes);
   std::string bytes = label;
   bytes.append(reinterpret_cast<const char*>(binary.data()), binary.size());
   const Header header{magic,         format,         static_cast<std::uint32_t>(label.size()), key.high, key.low,
@@ -156,9 +170,8 @@ std::vector<CacheEntry> CacheFolder::entries() const {
     if (gone) continue;
     std::ifstream stream(entry.path, std::ios::binary);
     if (const auto head = read_head(stream)) {
-      const std::size_t end = head->second.find('\n');
-      entry.program = head->second.substr(0, end);
-      entry.device = end != std::string::npos ? head->second.substr(end + 1) : "";
+      const auto [program, device, notes] = split(head->second);
+      entry.program = program, entry.device = device, entry.notes = notes;
     }
     list.push_back(std::move(entry));
   }

@@ -18,19 +18,20 @@ struct CacheKey {
 /// One program on disk.
 struct CacheEntry {
   std::string path, program, device;  ///< program and device are empty where the header is damaged
+  std::string notes;                  ///< what the writer says about the binary
   std::uint64_t size_bytes = 0;
   std::chrono::system_clock::time_point last_use;
 };
 
 /// One file a program, `<key in hex>.clprogram`: a header (magic, format, key, sizes, XXH3-64 checksum), the names of
-/// program and device, the driver's binary. Files are written aside and renamed, so processes may share a folder; the
-/// time of last use is the file's modification time.
+/// program and device, notes of the writer, the driver's binary. Files are written aside and renamed, so processes may
+/// share a folder; the time of last use is the file's modification time.
 ///
 /// Threads: safe. Errors: io_error from every function, invalid_data from `read`
 class CacheFolder {
  public:
   /// Changes whenever the layout of the file does.
-  static constexpr std::uint32_t format = 1;
+  static constexpr std::uint32_t format = 2;
 
   explicit CacheFolder(std::string dir) : dir_(std::move(dir)) {}
   /// $MOECL_CACHE_DIR, else $XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl; empty when none is set.
@@ -38,10 +39,14 @@ class CacheFolder {
 
   const std::string& dir() const noexcept { return dir_; }
   /// Nullopt when there is no such entry. A damaged file is removed and reported as invalid_data.
-  std::optional<std::vector<unsigned char>> read(const CacheKey& key) const;
+  struct Content {
+    std::string notes;
+    std::vector<unsigned char> binary;
+    bool operator==(const Content&) const = default;
+  };
+  std::optional<Content> read(const CacheKey& key) const;
   /// Creates the folder if need be, with mode 0700.
-  void write(const CacheKey& key, std::string_view program, std::string_view device,
-             const std::vector<unsigned char>& binary) const;
+  void write(const CacheKey& key, std::string_view program, std::string_view device, const Content& content) const;
   /// Longest unused first. Empty: a folder that does not exist has no entries.
   std::vector<CacheEntry> entries() const;
   /// Removes entries, longest unused first, until at most `max_bytes` are left, and what writers that died left behind.

@@ -4,6 +4,8 @@
 
 #include <CL/cl.h>
 
+#include <charconv>
+
 #include "runtime/check.hpp"
 #include "runtime/kernel_library.hpp"
 #include "runtime/nv_sm90a.hpp"
@@ -25,6 +27,20 @@ ContextOptions with_environment(ContextOptions options) {
     require(options.log_level.has_value(), "MOECL_LOG: expected debug, info, warning, error or off, got '{}'", value);
   }
   if (!options.disk_cache) options.disk_cache = on_or_off("MOECL_CACHE", environment("MOECL_CACHE").value_or("on"));
+  if (!options.compile) {
+    const std::string value = environment("MOECL_COMPILE").value_or("helper");
+    require(value == "helper" || value == "in_process", "MOECL_COMPILE: expected helper or in_process, got '{}'",
+            value);
+    options.compile = value == "helper" ? Compile::helper : Compile::in_process;
+  }
+  if (!options.compile_deadline) {
+    const std::string value = environment("MOECL_COMPILE_DEADLINE").value_or("300");
+    int seconds = 0;
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+    require(problem == std::errc() && end == value.data() + value.size() && seconds > 0,
+            "MOECL_COMPILE_DEADLINE: expected seconds, at least 1, got '{}'", value);
+    options.compile_deadline = std::chrono::seconds(seconds);
+  }
   if (options.cache_dir.empty()) options.cache_dir = CacheFolder::default_dir();
   return options;
 }

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "runtime/check.hpp"
+#include "runtime/platforms.hpp"
 #include "runtime/tile_registers.hpp"
 
 namespace moecl {
@@ -102,6 +103,20 @@ std::string reason_to_refuse(cl_device_id device, const DeviceCaps& caps) {
   return {};
 }
 
+}  // namespace
+
+void FailedVariants::add(std::string variant, std::string why) {
+  const std::lock_guard lock(mutex_);
+  why_.emplace(std::move(variant), std::move(why));
+  size_ = why_.size();
+}
+
+bool FailedVariants::contains(std::string_view variant) const {
+  if (size_ == 0) return false;
+  const std::lock_guard lock(mutex_);
+  return why_.find(variant) != why_.end();
+}
+
 std::vector<cl_platform_id> platforms() {
   cl_uint count = 0;
   // ICD loaders return an error (CL_PLATFORM_NOT_FOUND_KHR) when no platform is installed.
@@ -111,7 +126,14 @@ std::vector<cl_platform_id> platforms() {
   return list;
 }
 
-}  // namespace
+std::vector<cl_device_id> devices_of(cl_platform_id platform) {
+  cl_uint count = 0;
+  const cl_int status = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
+  std::vector<cl_device_id> devices(status == CL_SUCCESS ? count : 0);
+  if (!devices.empty())
+    check_cl(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "clGetDeviceIDs");
+  return devices;
+}
 
 const char* name(DeviceType type) noexcept {
   switch (type) {
@@ -167,11 +189,7 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
 std::vector<DeviceReport> enumerate_devices() {
   std::vector<DeviceReport> found;
   for (cl_platform_id platform : platforms()) {
-    cl_uint count = 0;
-    const cl_int status = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
-    std::vector<cl_device_id> devices(status == CL_SUCCESS ? count : 0);
-    if (!devices.empty())
-      check_cl(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "clGetDeviceIDs");
+    const std::vector<cl_device_id> devices = devices_of(platform);
     if (devices.empty()) {
       DeviceReport report;
       report.device.platform = platform;

@@ -20,7 +20,8 @@ bool in_flight(const Event& event) { return event.handle() != nullptr && *watch_
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     std::span<const KernelArg> args) {
   if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);
-  const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
+  const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key, range, args);
+  if (stream.compiles_only) return;
   require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(),
           kernel.arity());
   for (std::uint32_t i = 0; i < args.size(); ++i) {
@@ -54,8 +55,6 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
   ++stream.context->counters().kernels_launched;
 }
 
-void build(StreamView stream, const KernelKey& key) {
-  const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key);
-}
+void build(StreamView stream, const KernelKey& key) { stream.context->kernels().build(*stream.device, key); }
 
 }  // namespace moecl

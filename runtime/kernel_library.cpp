@@ -3,10 +3,11 @@
 #include <CL/cl.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "runtime/check.hpp"
-#include "runtime/nv_sm90a.hpp"
+#include "runtime/program_build.hpp"
 
 namespace moecl {
 
@@ -15,109 +16,46 @@ struct KernelLibrary::Program {
   const Device& device;
   const ProgramSource& source;
   std::string options;
-  std::mutex building;
+  /// -w: PoCL counts warnings on stderr, which belongs to the caller.
+  std::string build_options =
+      (device.caps.correctly_rounded_divide ? "-w -cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt "
+                                            : "-w -cl-std=CL1.2 ") +
+      options;
+  std::mutex building{};
   cl_program handle = nullptr;
+  std::vector<cl_program> outlived{};  ///< replaced by ones with more code; launches may still use them
+  StoredProgram stored{};
+  bool known = false;  ///< to be in the disk cache, or not
   bool unsaved = false;
 
-  /// -w: PoCL counts warnings on stderr, which belongs to the caller.
-  std::string build_options() const {
-    const bool exact = device.caps.correctly_rounded_divide;
-    return (exact ? "-w -cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt " : "-w -cl-std=CL1.2 ") + options;
+  ProgramKey key() const { return {source.name, source.text, build_options, &device}; }
+  bool was_tried(std::string_view target) const {
+    return std::any_of(stored.trials.begin(), stored.trials.end(),
+                       [&](std::string_view trial) { return trial.substr(0, trial.find(' ')) == target; });
+  }
+  /// For messages.
+  std::string what() const {
+    return fmt::format("program {} with '{}' does not build on '{}'", source.name, build_options, device.caps.name);
   }
 };
 
 struct KernelLibrary::Pool {
+  /// What its program has code for.
+  struct Shape {
+    std::array<std::size_t, 3> local;
+    bool wide;
+    bool operator==(const Shape&) const = default;
+  };
   cl_program program;
   std::string options, kernel;
   cl_uint arity = 0;
   std::vector<cl_kernel> idle;
+  std::vector<Shape> shapes{};
   std::mutex turn{};
   Event last{};  ///< launch, once several queues take turns
 };
 
 namespace {
-
-std::string build_log(cl_program program, cl_device_id device) {
-  std::size_t size = 0;
-  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
-  std::string log(size, '\0');
-  if (size != 0) clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-  while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
-  return log;
-}
-
-cl_program from_source(cl_context context, const Device& device, const ProgramSource& source,
-                       const std::string& options) {
-  const char* text = source.text.data();
-  const std::size_t length = source.text.size();
-  cl_int status = CL_SUCCESS;
-  cl_program program = clCreateProgramWithSource(context, 1, &text, &length, &status);
-  check_cl(status, "clCreateProgramWithSource");
-  status = clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr);
-  if (status != CL_SUCCESS) {
-    const std::string log = build_log(program, device.handle);
-    clReleaseProgram(program);
-    throw Error(ErrorCode::build_failed,
-                fmt::format("program {} with '{}' does not build on '{}': {}\n{}", source.name, options,
-                            device.caps.name, cl_status_text(status), log),
-                status);
-  }
-  return program;
-}
-
-/// Null when the driver does not take the binary back.
-cl_program from_binary(cl_context context, const Device& device, const std::vector<unsigned char>& binary,
-                       const std::string& options, std::string* why = nullptr) {
-  const unsigned char* data = binary.data();
-  const std::size_t length = binary.size();
-  cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
-  cl_program program = clCreateProgramWithBinary(context, 1, &device.handle, &length, &data, &loaded, &status);
-  if (status != CL_SUCCESS) return nullptr;
-  if (loaded == CL_SUCCESS &&
-      clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
-    return program;
-  if (why != nullptr) *why = build_log(program, device.handle);
-  clReleaseProgram(program);
-  return nullptr;
-}
-
-/// The program was created for one device, but the driver reports a slot for each device of the context.
-std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
-  cl_uint count = 0;
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof(count), &count, nullptr), "clGetProgramInfo");
-  std::vector<cl_device_id> devices(count);
-  std::vector<std::size_t> sizes(count);
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
-           "clGetProgramInfo");
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof(std::size_t), sizes.data(), nullptr),
-           "clGetProgramInfo");
-  std::vector<std::vector<unsigned char>> binaries(count);
-  std::vector<unsigned char*> pointers(count);
-  for (cl_uint i = 0; i < count; ++i) {
-    binaries[i].resize(sizes[i]);
-    pointers[i] = sizes[i] != 0 ? binaries[i].data() : nullptr;
-  }
-  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof(unsigned char*), pointers.data(), nullptr),
-           "clGetProgramInfo");
-  for (cl_uint i = 0; i < count; ++i)
-    if (devices[i] == device.handle) return std::move(binaries[i]);
-  return {};
-}
-
-/// Takes over `compiled`.
-cl_program for_sm90a(cl_context context, cl_program compiled, const char* name, const Device& device,
-                     const std::string& options) {
-  std::vector<unsigned char> binary = binary_of(compiled, device);
-  clReleaseProgram(compiled);
-  const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
-  binary.assign(ptx.begin(), ptx.end());
-  std::string why;
-  cl_program program = from_binary(context, device, binary, options, &why);
-  if (program == nullptr)
-    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name, device.caps.name,
-         why);
-  return program;
-}
 
 cl_kernel create_kernel(cl_program program, const KernelKey& key) {
   cl_int status = CL_SUCCESS;
@@ -149,104 +87,176 @@ std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
 }
 
 KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
-    : context_(context), grids_collide_(grids_collide(context.devices().front())), cache_(context, options) {}
+    : context_(context),
+      grids_collide_(grids_collide(context.devices().front())),
+      in_helper_(options.compile == Compile::helper),
+      compiler_(*options.compile_deadline),
+      cache_(context, options) {}
 
 KernelLibrary::~KernelLibrary() {
   for (auto& [id, pool] : pools_)
     for (cl_kernel kernel : pool->idle) clReleaseKernel(kernel);
-  for (auto& [id, program] : programs_)
+  for (auto& [id, program] : programs_) {
     if (program->handle != nullptr) clReleaseProgram(program->handle);
+    for (cl_program replaced : program->outlived) clReleaseProgram(replaced);
+  }
 }
 
-KernelLibrary::Program& KernelLibrary::program(const Device& device, const KernelKey& key) {
-  Program* program = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = programs_.find({&device, key.source, key.options, {}}); found != programs_.end()) {
-      program = found->second.get();
-    } else {
-      std::unique_ptr<Program> made(new Program{device, *key.source, key.options, {}});
-      program = made.get();
-      programs_.emplace(Id{&device, key.source, program->options, {}}, std::move(made));
-    }
-  }
-  const std::lock_guard lock(program->building);
-  if (program->handle != nullptr) return *program;
-  const std::string options = program->build_options();
-  if (const auto binary = cache_.load({key.source->name, key.source->text, options, &device})) {
-    program->handle = from_binary(context_.handle(), device, *binary, options);
-    if (program->handle != nullptr) {
-      ++context_.counters().programs_from_disk;
-      return *program;
-    }
-    context_.log(LogLevel::warning, fmt::format("program cache: the driver of '{}' refuses its own binary of {}",
-                                                device.caps.name, key.source->name));
-  }
+KernelLibrary::Program& KernelLibrary::find(const Device& device, const KernelKey& key) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = programs_.find({&device, key.source, key.options, {}}); found != programs_.end())
+    return *found->second;
+  std::unique_ptr<Program> made(new Program{device, *key.source, key.options});
+  Program& program = *made;
+  programs_.emplace(Id{&device, key.source, program.options, {}}, std::move(made));
+  return program;
+}
+
+KernelLibrary::Program& KernelLibrary::program(const Device& device, const KernelKey& key, const Trial* trial) {
+  Program& program = find(device, key);
+  const std::lock_guard lock(program.building);
+  if (!program.known) load(program);
+  const std::string target = trial != nullptr ? trial->target() : "";
+  for (const std::string& dead : {std::string(), target})
+    if (const auto found = program.stored.dead.find(dead); found != program.stored.dead.end())
+      fail(ErrorCode::build_failed, "{}, as was seen before: {}", program.what(), found->second);
+  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return program;
   const auto start = std::chrono::steady_clock::now();
-  program->handle = from_source(context_.handle(), device, *key.source, options);
-  if (nv_sm90a::is_meant_by(key.source->text))
-    program->handle =
-        for_sm90a(context_.handle(), std::exchange(program->handle, nullptr), key.source->name, device, options);
-  program->unsaved = true;
-  ++context_.counters().programs_built;
+  const bool by_helper = in_helper_ && build_in_helper(program, trial);
+  if (!by_helper) build_here(program, trial);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  context_.log(LogLevel::info, fmt::format("built {} for '{}' in {:.0f} ms: {}", key.source->name, device.caps.name,
-                                           took.count(), key.options));
-  return *program;
+  context_.log(LogLevel::info, fmt::format("built {}{}{} for '{}' in {:.0f} ms {}: {}", key.source->name,
+                                           target.empty() ? "" : ", ", target, device.caps.name, took.count(),
+                                           by_helper ? "in a helper" : "in this process", key.options));
+  return program;
+}
+
+void KernelLibrary::load(Program& program) {
+  program.known = true;
+  std::optional<StoredProgram> stored = cache_.load(program.key());
+  if (!stored) return;
+  program.stored = std::move(*stored);
+  if (program.stored.binary.empty()) return;
+  take_binary(program);
+  if (program.handle != nullptr)
+    ++context_.counters().programs_from_disk;
+  else
+    program.stored.trials.clear();
+}
+
+void KernelLibrary::take_binary(Program& program) {
+  if (program.handle != nullptr) program.outlived.push_back(program.handle);
+  program.handle = build_from_binary(context_.handle(), program.device, program.stored.binary, program.build_options);
+  if (program.handle == nullptr)
+    context_.log(LogLevel::warning, fmt::format("program cache: the driver of '{}' refuses its own binary of {}",
+                                                program.device.caps.name, program.source.name));
+}
+
+bool KernelLibrary::build_in_helper(Program& program, const Trial* trial) {
+  std::vector<std::string> trials = program.stored.trials;
+  if (trial != nullptr) trials.push_back(trial->text());
+  Compiled compiled =
+      compiler_.compile(program.device, program.source.name, program.source.text, program.build_options, trials);
+  using Outcome = Compiled::Outcome;
+  if (compiled.outcome == Outcome::unusable) {
+    if (in_helper_.exchange(false))
+      context_.log(LogLevel::warning, "kernels are compiled in this process: " + compiled.why);
+    return false;
+  }
+  if (compiled.outcome == Outcome::refused) throw Error(ErrorCode::build_failed, compiled.why, compiled.cl_status);
+  if (compiled.outcome != Outcome::built) {
+    const std::string what = program.what();
+    context_.log(LogLevel::warning, fmt::format("{}: {}", what, compiled.why));
+    if (compiled.outcome == Outcome::died) {
+      program.stored.dead[trial != nullptr ? trial->target() : ""] = compiled.why;
+      cache_.store(program.key(), program.stored);
+    }
+    fail(ErrorCode::build_failed, "{}: {}", what, compiled.why);
+  }
+  ++context_.counters().programs_built;
+  program.stored.binary = std::move(compiled.binary);
+  program.stored.trials = std::move(trials);
+  take_binary(program);
+  if (program.handle == nullptr) return false;
+  cache_.store(program.key(), program.stored);
+  return true;
+}
+
+void KernelLibrary::build_here(Program& program, const Trial* trial) {
+  if (program.handle == nullptr) {
+    program.handle = build_from_source(context_.handle(), program.device, program.source.name, program.source.text,
+                                       program.build_options);
+    ++context_.counters().programs_built;
+  }
+  if (trial != nullptr) program.stored.trials.push_back(trial->text());
+  program.unsaved = true;
 }
 
 void KernelLibrary::save() noexcept {
-  std::vector<Program*> built;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& [id, program] : programs_) built.push_back(program.get());
-  }
-  for (Program* program : built) {
-    const std::lock_guard lock(program->building);
-    if (!std::exchange(program->unsaved, false)) continue;
-    try {
-      const std::string options = program->build_options();
-      cache_.store({program->source.name, program->source.text, options, &program->device},
-                   binary_of(program->handle, program->device));
-    } catch (const std::exception& error) {
-      context_.log(LogLevel::warning, fmt::format("no binary of {}: {}", program->source.name, error.what()));
+  try {
+    std::vector<Program*> built;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto& [id, program] : programs_) built.push_back(program.get());
     }
+    for (Program* program : built) {
+      const std::lock_guard lock(program->building);
+      if (!std::exchange(program->unsaved, false)) continue;
+      program->stored.binary = binary_of(program->handle, program->device);
+      cache_.store(program->key(), program->stored);
+    }
+  } catch (const std::exception& error) {
+    context_.log(LogLevel::warning, error.what());
   }
 }
 
-KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
-  const Program& built = program(device, key);
+KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key, const Trial& trial) {
+  const Program& built = program(device, key, &trial);
   cl_kernel kernel = create_kernel(built.handle, key);
   std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
-  if (!added) entry->second->idle.push_back(kernel);
-  return *entry->second;
+  Pool& pool = *entry->second;
+  if (!added) {
+    // The newest program has the code of all that was tried.
+    for (cl_kernel old : std::exchange(pool.idle, {kernel})) clReleaseKernel(old);
+    pool.program = built.handle;
+  }
+  pool.shapes.push_back({trial.local, trial.wide});
+  return pool;
 }
 
-KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const KernelKey& key) : library_(library) {
+KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const KernelKey& key, const NdRange& range,
+                            std::span<const KernelArg> args)
+    : library_(library) {
+  const bool wide =
+      library.grids_collide_ && *std::max_element(range.global.begin(), range.global.end()) >= Trial::wide_grid;
+  const Pool::Shape shape{range.local, wide};
   std::unique_lock lock(library_.mutex_);
   const auto found = library_.pools_.find({&device, key.source, key.options, key.kernel});
-  if (found != library_.pools_.end()) {
-    pool_ = found->second.get();
-  } else {
+  if (found != library_.pools_.end()) pool_ = found->second.get();
+  if (pool_ == nullptr || std::find(pool_->shapes.begin(), pool_->shapes.end(), shape) == pool_->shapes.end()) {
     lock.unlock();
-    pool_ = &library_.pool(device, key);
+    pool_ = &library_.pool(device, key, {key.kernel, range.local, wide, args});
     lock.lock();
   }
+  program_ = pool_->program;
   if (!pool_->idle.empty()) {
     handle_ = pool_->idle.back();
     pool_->idle.pop_back();
     return;
   }
   lock.unlock();
-  handle_ = create_kernel(pool_->program, key);
+  handle_ = create_kernel(program_, key);
 }
 
 KernelLibrary::Lease::~Lease() {
   const std::lock_guard lock(library_.mutex_);
-  pool_->idle.push_back(handle_);
+  if (program_ == pool_->program)
+    pool_->idle.push_back(handle_);
+  else
+    clReleaseKernel(handle_);  // of a program that another one has replaced
 }
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "runtime/compiler.hpp"
 #include "runtime/kernel.hpp"
 #include "runtime/program_cache.hpp"
 
@@ -29,7 +30,7 @@ class KernelLibrary {
   void remove_queue(_cl_command_queue* queue) noexcept;
 
   /// Compiles without launching. Errors: build_failed
-  void build(const Device& device, const KernelKey& key) { program(device, key); }
+  void build(const Device& device, const KernelKey& key) { program(device, key, nullptr); }
 
   /// Writes programs that were built from source to the disk cache, each once.
   void save() noexcept;
@@ -37,8 +38,10 @@ class KernelLibrary {
   /// A cl_kernel held for one launch and returned to its pool afterwards.
   class Lease {
    public:
-    /// Errors: build_failed, device_error (no such kernel in the program)
-    Lease(KernelLibrary& library, const Device& device, const KernelKey& key);
+    /// Compiles what a launch by `range` needs, if nobody has. Errors: build_failed, device_error (no such kernel in
+    /// the program)
+    Lease(KernelLibrary& library, const Device& device, const KernelKey& key, const NdRange& range,
+          std::span<const KernelArg> args);
     ~Lease();
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
@@ -50,6 +53,7 @@ class KernelLibrary {
    private:
     KernelLibrary& library_;
     Pool* pool_ = nullptr;
+    _cl_program* program_ = nullptr;
     _cl_kernel* handle_ = nullptr;
   };
 
@@ -66,8 +70,16 @@ class KernelLibrary {
     std::size_t operator()(const Id& id) const noexcept;
   };
 
-  Pool& pool(const Device& device, const KernelKey& key);
-  Program& program(const Device& device, const KernelKey& key);
+  Program& find(const Device& device, const KernelKey& key);
+  /// With the code for what is tried; null: whatever code it has.
+  Program& program(const Device& device, const KernelKey& key, const Trial* trial);
+  Pool& pool(const Device& device, const KernelKey& key, const Trial& trial);
+  // Of a program whose lock is held:
+  void load(Program& program);
+  void take_binary(Program& program);
+  /// False where there is no helper, or the driver does not take its binary. Errors: build_failed
+  bool build_in_helper(Program& program, const Trial* trial);
+  void build_here(Program& program, const Trial* trial);
   /// With `mutex_` held.
   void begin_turns() noexcept;
 
@@ -76,6 +88,8 @@ class KernelLibrary {
   std::atomic<bool> several_queues_{false};
   _cl_command_queue* first_queue_ = nullptr;
   int first_queue_users_ = 0;
+  std::atomic<bool> in_helper_;
+  Compiler compiler_;
   ProgramCache cache_;
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;

@@ -1,5 +1,6 @@
 #include "runtime/program_cache.hpp"
 
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 #include <initializer_list>
@@ -40,28 +41,50 @@ void ProgramCache::warn(const std::string& what) const {
   context_.log(LogLevel::warning, "program cache: " + what);
 }
 
-std::optional<std::vector<unsigned char>> ProgramCache::load(const ProgramKey& key) const {
+std::optional<StoredProgram> ProgramCache::load(const ProgramKey& key) const {
   if (!folder_) return std::nullopt;
   try {
-    return folder_->read(hash(key));
+    std::optional<CacheFolder::Content> content = folder_->read(hash(key));
+    if (!content) return std::nullopt;
+    const nlohmann::json notes = nlohmann::json::parse(content->notes);
+    return StoredProgram{std::move(content->binary), notes.at("trials"), notes.at("dead")};
   } catch (const std::exception& error) {
     warn(error.what());
     return std::nullopt;
   }
 }
 
-void ProgramCache::store(const ProgramKey& key, const std::vector<unsigned char>& binary) const {
-  if (!folder_ || binary.empty()) return;
+void ProgramCache::store(const ProgramKey& key, const StoredProgram& program) const {
+  const auto& [binary, trials, dead] = program;
+  if (!folder_ || (binary.empty() && dead.empty())) return;
   if (binary.size() > max_bytes_) {
     warn(fmt::format("{} has {} bytes, the whole cache at most {}", key.name, binary.size(), max_bytes_));
     return;
   }
   try {
-    folder_->write(hash(key), key.name, key.device->caps.name, binary);
+    const nlohmann::json notes = {{"trials", trials}, {"dead", dead}};
+    folder_->write(hash(key), key.name, key.device->caps.name, {notes.dump(), binary});
     folder_->prune(max_bytes_);
   } catch (const std::exception& error) {
     warn(error.what());
   }
+}
+
+std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Device& device) {
+  std::vector<DeadProgram> found;
+  if (cache_dir.empty()) return found;
+  try {
+    for (const CacheEntry& entry : CacheFolder(cache_dir).entries()) {
+      const nlohmann::json notes = nlohmann::json::parse(entry.notes, nullptr, false);
+      if (entry.device != device.caps.name || !notes.is_object()) continue;
+      const nlohmann::json dead = notes.value("dead", nlohmann::json::object());
+      for (const auto& [target, why] : dead.items())
+        found.push_back({entry.program, target, why.get<std::string>()});
+    }
+  } catch (const std::exception&) {
+    found.clear();  // as the cache itself: advice
+  }
+  return found;
 }
 
 }  // namespace moecl

@@ -2,6 +2,7 @@
 // The disk cache as a context uses it: every failure is a log line and a miss, never an error of the caller's.
 #include <moecl/context.hpp>
 
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,12 +19,19 @@ struct ProgramKey {
   const Device* device;
 };
 
+/// A program as the cache keeps it: its binary, and what became of its kernels.
+struct StoredProgram {
+  std::vector<unsigned char> binary;        ///< empty where none was made
+  std::vector<std::string> trials;          ///< texts of Trial: kernels whose code the binary has
+  std::map<std::string, std::string> dead;  ///< how a compiler died, by the target of its Trial
+};
+
 class ProgramCache {
  public:
   ProgramCache(const Context& context, const ContextOptions& options);
 
-  std::optional<std::vector<unsigned char>> load(const ProgramKey& key) const;
-  void store(const ProgramKey& key, const std::vector<unsigned char>& binary) const;
+  std::optional<StoredProgram> load(const ProgramKey& key) const;
+  void store(const ProgramKey& key, const StoredProgram& program) const;
 
  private:
   /// A folder that cannot be used fails every program alike: the same words are logged once in a row.
@@ -35,5 +43,12 @@ class ProgramCache {
   mutable std::mutex mutex_;
   mutable std::string last_warning_;
 };
+
+/// A kernel whose compiler died on a device, with any options.
+struct DeadProgram {
+  std::string program, target, why;  ///< `target` of its Trial; empty: no kernel of it was reached
+};
+/// What the folder remembers of a device by its name. Empty where it cannot be read.
+std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Device& device);
 
 }  // namespace moecl

@@ -44,7 +44,7 @@ Event StreamView::record() const {
 }
 
 void enqueue_marker(StreamView stream, const Submit& submit) {
-  if (submit.done == nullptr && submit.wait.count == 0) return;
+  if (stream.compiles_only || (submit.done == nullptr && submit.wait.count == 0)) return;
   cl_event event = nullptr;
   check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,
                                        submit.done != nullptr ? &event : nullptr),

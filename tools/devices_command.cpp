@@ -12,28 +12,32 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/program_cache.hpp"
 #include "tools/commands.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
 namespace {
 
-/// A device, and what its driver turned out not to do.
+/// A device, what its driver turned out not to do, and what it did not survive compiling, as the program cache knows.
 struct Found {
   DeviceReport report;
   std::vector<std::string> notes;
+  std::vector<DeadProgram> dead;
 };
 
 /// As a context sees it, which tries what no driver says of itself.
 Found look_at(const DeviceReport& report) {
-  Found found{report, {}};
+  Found found{report, {}, {}};
   if (!report.refused.empty()) return found;
   ContextOptions options;
   options.tuning = tuning::read;
   options.log_level = LogLevel::warning;
   options.log = [&found](LogLevel, std::string_view message) { found.notes.emplace_back(message); };
   try {
-    found.report.device.caps = Context::create({report.device}, options)->devices().front().caps;
+    const auto context = Context::create({report.device}, options);
+    found.report.device.caps = context->devices().front().caps;
+    found.dead = dead_programs(CacheFolder::default_dir(), report.device);
   } catch (const Error& error) {
     found.report.refused = error.what();
   }
@@ -137,6 +141,9 @@ nlohmann::ordered_json describe(const Found& found) {
     }
   entry["quirks"] = caps.quirks;
   entry["notes"] = found.notes;
+  entry["does_not_build"] = nlohmann::ordered_json::array();
+  for (const DeadProgram& dead : found.dead)
+    entry["does_not_build"].push_back({{"program", dead.program}, {"kernel", dead.target}, {"why", dead.why}});
   return entry;
 }
 
@@ -171,6 +178,8 @@ void print(const std::vector<Found>& all) {
         fmt::print("{}\n{}", fmt::join(products.names, ", "), table(variants));
       }
     }
+    for (const DeadProgram& dead : found.dead)
+      fmt::print("does not build on {}: {}, {}: {}\n", caps.name, dead.program, dead.target, dead.why);
     for (const auto& notes : {caps.quirks, found.notes})
       for (const std::string& note : notes) fmt::print("note on {}: {}\n", caps.name, note);
   }

@@ -28,7 +28,7 @@ struct CacheCheck {
     try {
       const CacheFolder cache(folder);
       const CacheKey key{0, 0};
-      const std::vector<unsigned char> probe = {'m', 'o', 'e', 'c', 'l'};
+      const CacheFolder::Content probe = {"a probe's", {'m', 'o', 'e', 'c', 'l'}};
       cache.write(key, "doctor's probe", "none", probe);
       ok = cache.read(key) == probe;
       std::uint64_t programs = 0, bytes = 0;

@@ -74,6 +74,10 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
   });
 }
 
+moecl_status moecl_layer_compile(const moecl_layer* layer, moecl_stream* stream, int64_t max_tokens) {
+  return guarded([&] { required(layer, "layer").layer.compile(required(stream, "stream").stream, max_tokens); });
+}
+
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes) {
   return guarded([&] {
     required(out_workspace_bytes, "out_workspace_bytes") = required(layer, "layer").layer.workspace_bytes(tokens);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels_cl/next_variant.hpp"
+
 namespace moecl {
 namespace {
 
@@ -18,7 +20,9 @@ void enqueue(StreamView stream, const AfterProduct& after) {
   enqueue_codes(stream, after);
 }
 
-void enqueue_activated(StreamView stream, std::vector<grouped_gemm::Args> products, const AfterProduct& after) {
+namespace {
+
+void enqueue_chosen(StreamView stream, std::vector<grouped_gemm::Args> products, const AfterProduct& after) {
   const DeviceCaps& caps = stream.device->caps;
   const Activation& activation = after.activation.activation;
   const auto all = [&products](const auto& can) { return std::all_of(products.begin(), products.end(), can); };
@@ -35,6 +39,12 @@ void enqueue_activated(StreamView stream, std::vector<grouped_gemm::Args> produc
   }
   if (!activate) return enqueue(stream, after);
   if (!quantize) enqueue_codes(stream, after);
+}
+
+}  // namespace
+
+void enqueue_activated(StreamView stream, const std::vector<grouped_gemm::Args>& products, const AfterProduct& after) {
+  with_next_variant(stream, [&] { enqueue_chosen(stream, products, after); });
 }
 
 }  // namespace moecl

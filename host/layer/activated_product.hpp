@@ -18,6 +18,6 @@ struct AfterProduct {
 void enqueue(StreamView stream, const AfterProduct& after);
 /// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
-void enqueue_activated(StreamView stream, std::vector<grouped_gemm::Args> products, const AfterProduct& after);
+void enqueue_activated(StreamView stream, const std::vector<grouped_gemm::Args>& products, const AfterProduct& after);
 
 }  // namespace moecl

@@ -10,6 +10,7 @@
 #include "host/layer/layer_parts.hpp"
 #include "host/layer/scratch.hpp"
 #include "host/layer/weighted_input.hpp"
+#include "kernels_cl/next_variant.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -184,7 +185,8 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
                    weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights);
   const gating_top_k::Args choice = gating(logits, args.finished, ids, weights);
   const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
-  const std::string apart = run_fused(stream, args, layout, choice, sort, submit);
+  const std::string apart =
+      with_next_variant(stream, [&] { return run_fused(stream, args, layout, choice, sort, submit); });
   if (apart.empty()) return;
   const Trace::Span span(stream.trace, "layer in several launches: " + apart);
   if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits, slices);
@@ -211,6 +213,27 @@ void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit s
   const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace, slices);
   local_strategy::combine(stream, dispatched, rows, {input.weights, shared_part.rows, shared_part.gate_logits},
                           args.out, submit);
+}
+
+void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
+  constexpr std::int64_t each_up_to = 16;  // one launch, and the shapes of few rows, differ from token to token
+  constexpr std::uint64_t named_bytes = 64;
+  require(max_tokens >= 0, "compile: {} tokens", max_tokens);
+  stream.compiles_only = true;
+  const MoeShape& shape = state_->shape;
+  // Launches that are not enqueued need memory by name alone, tensors that differ by different names.
+  const Buffer x(*stream.context, named_bytes), out(*stream.context, named_bytes), scratch(*stream.context, named_bytes);
+  const auto named = [](const Buffer& memory, std::uint64_t bytes) { return BufferView{memory.handle(), 0, bytes}; };
+  for (std::int64_t next = 1; max_tokens > 0; next = next < each_up_to ? next + 1 : 2 * next) {
+    const std::int64_t tokens = std::min(next, max_tokens);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(tokens * shape.hidden) * size_bytes(state_->options.dtype);
+    Forward args;
+    args.x = TensorView(named(x, bytes), state_->options.dtype, {tokens, shape.hidden});
+    args.out = TensorView(named(out, bytes), state_->options.dtype, {tokens, shape.hidden});
+    args.workspace = named(scratch, workspace_bytes(tokens));
+    forward(stream, args);
+    if (next >= max_tokens) return;
+  }
 }
 
 void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {

@@ -177,7 +177,7 @@ TEST(CacheFolderTest, LeavesNothingWhenTheDiskIsFull) {
   rlimit small = before;
   small.rlim_cur = 100;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Error error = error_of([&] { folder.write({1, 2}, "p", "d", std::vector<unsigned char>(1000)); });
+  const Error error = error_of([&] { folder.write({1, 2}, "p", "d", {"", std::vector<unsigned char>(1000)}); });
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(error.code(), ErrorCode::io_error);
@@ -205,7 +205,8 @@ TEST_P(ProgramCacheTest, StaysBelowItsCap) {
 TEST(CacheFolderTest, PrunesWhatADeadWriterLeft) {
   const TempDir dir;
   const CacheFolder folder(dir.path());
-  folder.write({1, 2}, "p", "d", {1, 2, 3});
+  folder.write({1, 2}, "p", "d", {"notes", {1, 2, 3}});
+  EXPECT_EQ(folder.read({1, 2}), (CacheFolder::Content{"notes", {1, 2, 3}}));
   const std::string entry = folder.entries().at(0).path;
   write_text(entry + ".1-0.tmp", "old");
   write_text(entry + ".2-0.tmp", "young");
@@ -233,9 +234,9 @@ TEST(CacheFolderTest, IsSharedByProcesses) {
       for (unsigned i = 0; i < 200; ++i) {
         try {
           const auto mark = static_cast<unsigned char>(i % 3);
-          folder.write({0, mark}, "p", "d", std::vector<unsigned char>(1000 + i, mark));
+          folder.write({0, mark}, "p", "d", {"", std::vector<unsigned char>(1000 + i, mark)});
           const auto found = folder.read({0, mark});
-          if (found && (found->size() < 1000 || found->back() != mark)) ++failures;
+          if (found && (found->binary.size() < 1000 || found->binary.back() != mark)) ++failures;
           folder.prune(2500);
         } catch (const std::exception&) {
           ++failures;

@@ -10,7 +10,7 @@ endif()
 
 install(TARGETS moecl EXPORT moecl FILE_SET HEADERS INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(TARGETS moecl_peer_probe DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers)
+install(TARGETS moecl_peer_probe moecl_compiler DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers)
 if(TARGET moecl_command)
   file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(moecl_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")

@@ -307,6 +307,10 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
 /// Device memory that moecl_layer_forward needs as workspace for up to `tokens` tokens.
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes);
 
+/// Compiles now what moecl_layer_forward of up to `max_tokens` tokens will need. Enqueues nothing, stops the host.
+/// Errors: build_failed; invalid_argument  max_tokens is negative
+moecl_status moecl_layer_compile(const moecl_layer* layer, moecl_stream* stream, int64_t max_tokens);
+
 /// A tensor in the caller's cl_mem, from a byte offset on that is a multiple of its element's size; `memory` NULL:
 /// absent.
 typedef struct moecl_device_array {

@@ -3,6 +3,7 @@
 #include <moecl/log.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,13 +17,22 @@ namespace moecl {
 class KernelLibrary;
 class Trace;
 
+/// Where a driver compiles what it has not compiled before.
+enum class Compile : std::uint8_t {
+  helper,  ///< in a process of its own, whose death is an error here (build_failed); the code comes back as a binary
+  in_process,  ///< here: a compiler that dies takes the process along
+};
+
 /// What is left unset here is taken from the environment, then from the defaults; see <moecl/environment.hpp>.
 struct ContextOptions {
   LogCallback log;  ///< none: log lines are dropped
   /// Asked once for each device: `tuning::read` of <moecl/tuned_choices.hpp> for tables of measurements; none: every
   /// operator keeps its defaults. Choices are logged at level info, problems as warnings.
   std::function<Tuning(const DeviceCaps&)> tuning;
-  std::optional<LogLevel> log_level;          ///< least level that reaches `log`
+  std::optional<LogLevel> log_level;                   ///< least level that reaches `log`
+  std::optional<Compile> compile;                      ///< unset: MOECL_COMPILE, else helper
+  /// Longest wait for a helper to compile a program; unset: MOECL_COMPILE_DEADLINE, else 300 s.
+  std::optional<std::chrono::milliseconds> compile_deadline;
   bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues
   std::optional<bool> disk_cache;             ///< keep compiled programs on disk
   std::string cache_dir;                      ///< folder of compiled programs
@@ -56,8 +66,9 @@ class Context {
   _cl_context* handle() const noexcept { return handle_.get(); }
   const std::vector<Device>& devices() const noexcept { return devices_; }
   KernelLibrary& kernels() noexcept { return *kernels_; }
-  /// Writes the programs compiled so far to the disk cache; a failure is a log line. For processes that seldom destroy
-  /// their context: call it once after the first results.
+  /// Writes the programs compiled so far to the disk cache; a failure is a log line. What a helper compiled is there
+  /// already. With Compile::in_process, processes that seldom destroy their context call it once after the first
+  /// results.
   ///
   /// Cost: PoCL makes a program's binary when asked, about 0.1 s a kernel, and only then puts in the code of the
   /// work-group sizes that have run; so nothing is saved while results are awaited.

@@ -1,8 +1,13 @@
 #pragma once
 #include <moecl/cl_handles.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +29,21 @@ struct TunedChoice {
 struct Tuning {
   std::vector<TunedChoice> choices;
   std::vector<std::string> problems;  ///< why a table was ignored
+};
+
+/// Variants of kernels whose programs a driver did not survive compiling, or refused: operators choose others.
+///
+/// Threads: safe.
+class FailedVariants {
+ public:
+  void add(std::string variant, std::string why);
+  bool contains(std::string_view variant) const;
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::atomic<std::size_t> size_{0};
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string, std::less<>> why_;
 };
 
 /// What a driver says it offers, with its known quirks applied.
@@ -54,6 +74,8 @@ struct DeviceCaps {
   bool finish_reports_failures = true;
   /// What operators choose there instead of their defaults. Empty until a context has asked ContextOptions::tuning.
   Tuning tuning;
+  /// What a context found out as it went on; copies of these capabilities share it.
+  std::shared_ptr<FailedVariants> failed_variants = std::make_shared<FailedVariants>();
   /// Human-readable notes on deviations that moecl works around.
   std::vector<std::string> quirks;
 };

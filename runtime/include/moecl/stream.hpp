@@ -19,6 +19,8 @@ struct StreamView {
   const Device* device = nullptr;
   _cl_command_queue* queue = nullptr;
   Trace* trace = nullptr;  ///< where commands are recorded; null: nowhere
+  /// What is enqueued is not: kernels are compiled for such launches, transfers and markers are nothing.
+  bool compiles_only = false;
 
   /// Stops the host until everything enqueued so far has completed.
   /// Errors: device_error  a command failed while this waited for it, where DeviceCaps::finish_reports_failures; a

@@ -1,8 +1,8 @@
 // peer_probe UUID...: which of those devices' kernels reach whose memory. Run by the library, which reads what it says.
+#include "runtime/peer_probe.hpp"
+
 #include <cstdio>
 #include <exception>
-
-#include "runtime/peer_probe.hpp"
 
 int main(int argc, char** argv) {
   try {

@@ -1,0 +1,159 @@
+#include <CL/cl.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <poll.h>
+#include <sstream>
+
+#include "runtime/check.hpp"
+#include "runtime/child_process.hpp"
+#include "runtime/compiler.hpp"
+#include "runtime/platforms.hpp"
+#include "runtime/program_build.hpp"
+
+namespace moecl {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Whose kernels have nothing to compile for so long is not waited for.
+constexpr std::chrono::milliseconds idle_time{3000};
+/// What kernels see where they expect memory. Their tensors begin in the middle, so that an index of -1, which empty
+/// problems may give, is inside.
+constexpr std::size_t memory_bytes = 4 << 20;
+constexpr cl_ulong first_element = 1 << 18;
+constexpr std::size_t most_arg_bytes = 1024;
+
+/// A context and queue on a device that its owner found by the same names.
+class Target {
+ public:
+  explicit Target(const Json& request) {
+    for (cl_platform_id platform : platforms()) {
+      const std::vector<cl_device_id> devices = devices_of(platform);
+      const std::size_t position = request.at("position");
+      if (position >= devices.size()) continue;
+      device_ = {platform, devices[position], query_caps(platform, devices[position])};
+      const DeviceCaps& caps = device_.caps;
+      if (caps.platform_name == request.at("platform") && caps.platform_version == request.at("version")) break;
+      device_ = {};
+    }
+    const std::string wanted = request.at("platform");
+    if (device_.handle == nullptr)
+      fail(ErrorCode::no_device, "the helper finds no device {} of '{}'", request.at("position").get<int>(), wanted);
+    cl_int status = CL_SUCCESS;
+    context_ = clCreateContext(nullptr, 1, &device_.handle, nullptr, nullptr, &status);
+    check_cl(status, "clCreateContext");
+    queue_ = clCreateCommandQueue(context_, device_.handle, 0, &status);
+    check_cl(status, "clCreateCommandQueue");
+    memory_ = clCreateBuffer(context_, CL_MEM_READ_WRITE, memory_bytes, nullptr, &status);
+    check_cl(status, "clCreateBuffer");
+    const cl_int zero = 0;
+    check_cl(clEnqueueFillBuffer(queue_, memory_, &zero, sizeof(zero), 0, memory_bytes, 0, nullptr, nullptr),
+             "clEnqueueFillBuffer");
+  }
+
+  std::vector<unsigned char> compile(const Json& request) {
+    const std::string source = request.at("source"), options = request.at("options");
+    Program& program = programs_[{source, options}];
+    if (program.handle == nullptr)
+      program.handle = build_from_source(context_, device_, request.at("name").get<std::string>(), source, options);
+    for (const std::string trial : request.at("trials"))
+      if (std::find(program.tried.begin(), program.tried.end(), trial) == program.tried.end()) {
+        run(program.handle, trial);
+        program.tried.push_back(trial);
+      }
+    return binary_of(program.handle, device_);
+  }
+
+ private:
+  struct Program {
+    cl_program handle = nullptr;
+    std::vector<std::string> tried;
+  };
+
+  /// See Trial::text.
+  void run(cl_program program, const std::string& trial) {
+    std::istringstream words(trial);
+    std::string target, wide;
+    std::getline(words, target, '/');
+    const std::string kernel_name = target;
+    std::array<std::size_t, 3> local{1, 1, 1};
+    char mark = 0;
+    words >> local[0] >> mark >> local[1] >> mark >> local[2];
+    if (words.peek() == '/') words >> wide;
+    cl_int status = CL_SUCCESS;
+    cl_kernel kernel = clCreateKernel(program, kernel_name.c_str(), &status);
+    // The owner says so of kernels that are not there, and of a wrong number of arguments.
+    if (status != CL_SUCCESS) return;
+    const std::array<unsigned char, most_arg_bytes> zeros{};
+    cl_uint index = 0;
+    bool after_memory = false;
+    for (std::string arg; words >> arg; ++index) {
+      const std::size_t size = arg == "m" ? sizeof(memory_) : std::stoul(arg.substr(1));
+      const void* value = arg == "m"                                      ? static_cast<const void*>(&memory_)
+                          : arg[0] == 'l'                                 ? nullptr
+                          : after_memory && size == sizeof(first_element) ? &first_element
+                                                                          : static_cast<const void*>(zeros.data());
+      if (clSetKernelArg(kernel, index, size, value) != CL_SUCCESS) {
+        clReleaseKernel(kernel);
+        return;
+      }
+      after_memory = arg == "m";
+    }
+    std::array<std::size_t, 3> global = local;
+    if (!wide.empty()) global[0] = (Trial::wide_grid / local[0] + 1) * local[0];
+    status = clEnqueueNDRangeKernel(queue_, kernel, 3, nullptr, global.data(), local.data(), 0, nullptr, nullptr);
+    if (status == CL_SUCCESS) clFinish(queue_);
+    clReleaseKernel(kernel);
+  }
+
+  Device device_;
+  cl_context context_ = nullptr;
+  cl_command_queue queue_ = nullptr;
+  cl_mem memory_ = nullptr;
+  std::map<std::pair<std::string, std::string>, Program> programs_;
+};
+
+class Server {
+ public:
+  std::string answer(const std::string& message) {
+    Json answer;
+    try {
+      const Json request = Json::from_cbor(message);
+      const auto key = std::pair(request.at("platform").get<std::string>(), request.at("position").get<int>());
+      Target* target = nullptr;
+      try {
+        target = &targets_.try_emplace(key, request).first->second;
+      } catch (const Error& error) {
+        answer = {{"unusable", true}, {"why", error.what()}, {"cl_status", error.cl_status()}};
+      }
+      if (target != nullptr) answer = {{"binary", Json::binary(target->compile(request))}};
+    } catch (const Error& error) {
+      answer = {{"unusable", error.code() != ErrorCode::build_failed},
+                {"why", error.what()},
+                {"cl_status", error.cl_status()}};
+    } catch (const std::exception& error) {
+      answer = {{"unusable", true}, {"why", error.what()}, {"cl_status", 0}};
+    }
+    std::string text;
+    Json::to_cbor(answer, text);
+    return text;
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, Target> targets_;
+};
+
+}  // namespace
+
+void serve_compiler(int socket) {
+  Server server;
+  for (;;) {
+    pollfd request{socket, POLLIN, 0};
+    if (poll(&request, 1, static_cast<int>(idle_time.count())) == 0) return;
+    std::string message;
+    if (!receive_message(socket, message) || !send_message(socket, server.answer(message))) return;
+  }
+}
+
+}  // namespace moecl

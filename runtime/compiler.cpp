@@ -1,0 +1,108 @@
+#include "runtime/compiler.hpp"
+
+#include <CL/cl.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/check.hpp"
+#include "runtime/child_process.hpp"
+#include "runtime/platforms.hpp"
+
+namespace moecl {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Where a device stands among those of its platform; a part of a device is compiled for as the whole is.
+std::size_t position_of(const Device& device) {
+  cl_device_id root = device.handle;
+  for (cl_device_id parent = root; parent != nullptr;) {
+    root = parent;
+    check_cl(clGetDeviceInfo(root, CL_DEVICE_PARENT_DEVICE, sizeof(parent), &parent, nullptr), "clGetDeviceInfo");
+  }
+  const std::vector<cl_device_id> all = devices_of(device.platform);
+  return static_cast<std::size_t>(std::find(all.begin(), all.end(), root) - all.begin());
+}
+
+Compiled from_answer(const std::string& answer) {
+  const Json json = Json::from_cbor(answer);
+  Compiled compiled;
+  if (json.contains("binary")) {
+    compiled.binary = json["binary"].get_binary();
+  } else {
+    compiled.outcome = json.at("unusable").get<bool>() ? Compiled::Outcome::unusable : Compiled::Outcome::refused;
+    compiled.why = json.at("why");
+    compiled.cl_status = json.at("cl_status");
+  }
+  return compiled;
+}
+
+}  // namespace
+
+std::string Trial::target() const {
+  return fmt::format("{}/{}x{}x{}{}", kernel, local[0], local[1], local[2], wide ? "/wide" : "");
+}
+
+std::string Trial::text() const {
+  std::string text = target();
+  for (const KernelArg& arg : args)
+    text += arg.local ? fmt::format(" l{}", arg.size_bytes) : arg.memory ? " m" : fmt::format(" s{}", arg.size_bytes);
+  return text;
+}
+
+Compiler::Compiler(std::chrono::milliseconds deadline)
+    : deadline_(deadline), free_(std::max<std::ptrdiff_t>(std::thread::hardware_concurrency(), 1)) {}
+
+Compiler::~Compiler() = default;
+
+Compiled Compiler::compile(const Device& device, std::string_view name, std::string_view source,
+                           const std::string& options, const std::vector<std::string>& trials) {
+  const Json request = {{"platform", device.caps.platform_name},
+                        {"version", device.caps.platform_version},
+                        {"device", device.caps.name},
+                        {"position", position_of(device)},
+                        {"name", name},
+                        {"source", source},
+                        {"options", options},
+                        {"trials", trials}};
+  std::string message;
+  Json::to_cbor(request, message);
+  free_.acquire();
+  struct Release {
+    std::counting_semaphore<>& free;
+    ~Release() { free.release(); }
+  } const release{free_};
+  for (;;) {
+    std::unique_ptr<ChildProcess> helper;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        helper = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    const bool is_new = helper == nullptr;
+    if (is_new) {
+      try {
+        helper = std::make_unique<ChildProcess>(helper_program("compiler"), std::vector<std::string>());
+      } catch (const Error& error) {
+        return {Compiled::Outcome::unusable, {}, error.what(), 0};
+      }
+    }
+    try {
+      Compiled compiled = from_answer(helper->ask(message, deadline_));
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(helper));
+      return compiled;
+    } catch (const Error& error) {
+      if (!is_new && helper->ended_well()) continue;  // it had nothing to do for too long
+      return {helper->was_stopped() ? Compiled::Outcome::stopped : Compiled::Outcome::died, {}, error.what(), 0};
+    } catch (const Json::exception& error) {
+      return {Compiled::Outcome::unusable, {}, fmt::format("the helper's answer cannot be read: {}", error.what()), 0};
+    }
+  }
+}
+
+}  // namespace moecl

@@ -1,0 +1,76 @@
+#pragma once
+// Compiles programs in helper processes, where a driver's compiler may die without taking its caller along.
+#include <moecl/device.hpp>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <semaphore>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/kernel.hpp"
+
+namespace moecl {
+
+class ChildProcess;
+
+/// A launch by which a kernel is tried: PoCL and rusticl make a kernel's code when it is first launched, for its
+/// local size, and PoCL for narrow and wide grids apart. The helper launches it empty: all scalars are 0, and all
+/// memory is a buffer of its own.
+struct Trial {
+  std::string_view kernel;
+  std::array<std::size_t, 3> local;
+  bool wide = false;  ///< an extent of the grid has `wide_grid` work-items or more
+  std::span<const KernelArg> args;
+
+  static constexpr std::size_t wide_grid = 65535;
+  /// "combine/1x1x1/wide": what a driver makes code for.
+  std::string target() const;
+  /// The target, then its arguments, by which a helper can repeat the trial.
+  std::string text() const;
+};
+
+/// What became of a program.
+struct Compiled {
+  enum class Outcome {
+    built,
+    refused,   ///< by the driver, with a log
+    died,      ///< the compiler, or the kernel at its first launch, ended the helper, or took too long
+    stopped,   ///< somebody ended the helper
+    unusable,  ///< there is no helper that could compile for this device
+  };
+  Outcome outcome = Outcome::built;
+  std::vector<unsigned char> binary;  ///< with the code of everything that was tried
+  std::string why;                    ///< the driver's log, or how the helper ended and its last words
+  int cl_status = 0;
+};
+
+/// The helper processes of a context: as many as threads compile at once, at most one a core. They end by themselves
+/// when they have nothing to do.
+///
+/// Threads: safe.
+class Compiler {
+ public:
+  explicit Compiler(std::chrono::milliseconds deadline);
+  ~Compiler();
+  Compiler(const Compiler&) = delete;
+  Compiler& operator=(const Compiler&) = delete;
+
+  /// Builds the program from source and tries kernels by `trials`, texts of Trial. Stops the host.
+  Compiled compile(const Device& device, std::string_view name, std::string_view source, const std::string& options,
+                   const std::vector<std::string>& trials);
+
+ private:
+  const std::chrono::milliseconds deadline_;
+  std::counting_semaphore<> free_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ChildProcess>> idle_;
+};
+
+/// What the helper program does: answers on `socket` until the other end is closed or nothing came for some seconds.
+void serve_compiler(int socket);
+
+}  // namespace moecl

@@ -1,0 +1,13 @@
+#pragma once
+#include <moecl/cl_handles.hpp>
+
+#include <vector>
+
+namespace moecl {
+
+/// Empty where the loader knows none.
+std::vector<_cl_platform_id*> platforms();
+/// Root devices of every type, in the driver's order.
+std::vector<_cl_device_id*> devices_of(_cl_platform_id* platform);
+
+}  // namespace moecl

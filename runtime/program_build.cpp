@@ -1,0 +1,100 @@
+#include "runtime/program_build.hpp"
+
+#include <CL/cl.h>
+
+#include "runtime/check.hpp"
+#include "runtime/nv_sm90a.hpp"
+
+namespace moecl {
+namespace {
+
+std::string build_log(cl_program program, cl_device_id device) {
+  std::size_t size = 0;
+  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string log(size, '\0');
+  if (size != 0) clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+  while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
+  return log;
+}
+
+cl_program compile(cl_context context, const Device& device, std::string_view name, std::string_view source,
+                   const std::string& options) {
+  const char* text = source.data();
+  const std::size_t length = source.size();
+  cl_int status = CL_SUCCESS;
+  cl_program program = clCreateProgramWithSource(context, 1, &text, &length, &status);
+  check_cl(status, "clCreateProgramWithSource");
+  status = clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr);
+  if (status != CL_SUCCESS) {
+    const std::string log = build_log(program, device.handle);
+    clReleaseProgram(program);
+    throw Error(ErrorCode::build_failed,
+                fmt::format("program {} with '{}' does not build on '{}': {}\n{}", name, options, device.caps.name,
+                            cl_status_text(status), log),
+                status);
+  }
+  return program;
+}
+
+/// Takes over `compiled`.
+cl_program for_sm90a(cl_context context, cl_program compiled, std::string_view name, const Device& device,
+                     const std::string& options) {
+  std::vector<unsigned char> binary = binary_of(compiled, device);
+  clReleaseProgram(compiled);
+  const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
+  binary.assign(ptx.begin(), ptx.end());
+  std::string why;
+  cl_program program = build_from_binary(context, device, binary, options, &why);
+  if (program == nullptr)
+    fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name, device.caps.name,
+         why);
+  return program;
+}
+
+}  // namespace
+
+cl_program build_from_binary(cl_context context, const Device& device, const std::vector<unsigned char>& binary,
+                             const std::string& options, std::string* why) {
+  const unsigned char* data = binary.data();
+  const std::size_t length = binary.size();
+  cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
+  cl_program program = clCreateProgramWithBinary(context, 1, &device.handle, &length, &data, &loaded, &status);
+  if (status != CL_SUCCESS) return nullptr;
+  if (loaded == CL_SUCCESS &&
+      clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
+    return program;
+  if (why != nullptr) *why = build_log(program, device.handle);
+  clReleaseProgram(program);
+  return nullptr;
+}
+
+std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
+  // The program was created for one device, but the driver reports a slot for each device of the context.
+  cl_uint count = 0;
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof(count), &count, nullptr), "clGetProgramInfo");
+  std::vector<cl_device_id> devices(count);
+  std::vector<std::size_t> sizes(count);
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
+           "clGetProgramInfo");
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof(std::size_t), sizes.data(), nullptr),
+           "clGetProgramInfo");
+  std::vector<std::vector<unsigned char>> binaries(count);
+  std::vector<unsigned char*> pointers(count);
+  for (cl_uint i = 0; i < count; ++i) {
+    binaries[i].resize(sizes[i]);
+    pointers[i] = sizes[i] != 0 ? binaries[i].data() : nullptr;
+  }
+  check_cl(clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof(unsigned char*), pointers.data(), nullptr),
+           "clGetProgramInfo");
+  for (cl_uint i = 0; i < count; ++i)
+    if (devices[i] == device.handle) return std::move(binaries[i]);
+  return {};
+}
+
+cl_program build_from_source(cl_context context, const Device& device, std::string_view name, std::string_view source,
+                             const std::string& options) {
+  cl_program program = compile(context, device, name, source, options);
+  return nv_sm90a::is_meant_by(source) ? for_sm90a(context, program, name, device, options) : program;
+}
+
+}  // namespace moecl

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Runs the bundle on the OpenCL drivers of another Debian suite: doctor, the golden models and the operators' tests.
+
+usage: test_root.py BUILD_DIR SUITE [quick]
+
+A root of the suite (trixie, sid, ...) with PoCL and Mesa is made by debootstrap in BUILD_DIR/roots, once; bubblewrap runs
+the programs in it. `quick` leaves out most operators and all that runs on Mesa. Ends in one line "N passed, N failed".
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+BUILD, SUITE = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+QUICK = sys.argv[3:] == ["quick"]
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
+DRIVERS = "pocl-opencl-icd,mesa-opencl-icd,ocl-icd-libopencl1"
+QUICK_OPERATORS = {"gating_top_k", "grouped_gemm", "gated_activation", "expert_sort"}
+PLATFORMS = ("Portable",) if QUICK else ("Portable", "rusticl")
+ROOT = BUILD / "roots" / SUITE
+WORK = BUILD / "roots" / f"{SUITE}-work"
+
+
+def make_root():
+    if (ROOT / "made").exists():
+        return
+    shutil.rmtree(ROOT, ignore_errors=True)
+    ROOT.mkdir(parents=True)
+    print(f"root: making {ROOT}", flush=True)
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    subprocess.run([*as_root, "debootstrap", "--variant=minbase", f"--include={DRIVERS}", SUITE, ROOT], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*as_root, "touch", ROOT / "made"], check=True)
+
+
+def unpack_bundle():
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    subprocess.run(["cpack", "--config", BUILD / "CPackConfig.cmake", "-B", WORK], check=True, stdout=subprocess.DEVNULL)
+    archive, = WORK.glob("moecl-*.tar.gz")
+    subprocess.run(["tar", "-xzf", archive, "-C", WORK], check=True)
+    (WORK / archive.name.removesuffix(".tar.gz")).rename(WORK / "moecl")
+
+
+def run(*command):
+    """The ended process; its output is read and its errors are shown."""
+    inside = ["bwrap", "--ro-bind", ROOT, "/", "--bind", WORK, "/tmp", "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/sys", "/sys",
+              "--chdir", "/tmp", "--clearenv"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "XDG_DATA_HOME": "/tmp/data",
+                   "RUSTICL_ENABLE": "llvmpipe", "POCL_SIGFPE_HANDLER": "0", "MOECL_TEST_DATA": "/tmp/moecl/tests/data"}
+    for name, value in environment.items():
+        inside += ["--setenv", name, value]
+    done = subprocess.run([*inside, *command], stdout=subprocess.PIPE, text=True, check=False)
+    return done
+
+
+def counted(what, done):
+    """Of a command that ends in "N passed, N failed"; one that does not has failed."""
+    last = done.stdout.rstrip().rsplit("\n", 1)[-1]
+    found = re.fullmatch(r"(\d+) passed, (\d+) failed", last)
+    passed, failed = (int(found[1]), int(found[2])) if found else (0, 1)
+    if done.returncode != 0 or not found:
+        failed = max(failed, 1)
+        print(done.stdout[-2000:])
+    print(f"{what}: {passed} passed, {failed} failed, status {done.returncode}", flush=True)
+    return passed, failed
+
+
+def operator(stem):
+    report = WORK / f"{stem}.json"
+    done = run("/tmp/moecl/bin/moecl_tests", f"--source=kernels_cl/{stem}_test.cpp", "--gtest_brief=1", f"--gtest_output=json:/tmp/{stem}.json",
+               f"--gtest_filter={'*Portable*' if QUICK else '*'}")
+    if report.exists():
+        found = json.loads(report.read_text())
+        failed = found["failures"] + found.get("errors", 0)
+        ran = sum(test["status"] == "RUN" for suite in found["testsuites"] for test in suite["testsuite"])
+    else:
+        ran = failed = 1
+    if done.returncode != 0:
+        failed = max(failed, 1)
+        print(done.stdout[-2000:])
+    print(f"{stem}: {ran - failed} passed, {failed} failed, status {done.returncode}", flush=True)
+    return ran - failed, failed
+
+
+def main():
+    make_root()
+    unpack_bundle()
+    moecl = "/tmp/moecl/bin/moecl"
+    goldens = [f"/tmp/moecl/tests/data/goldens/{case.name}" for case in sorted((TESTS / "data/goldens").iterdir())]
+    results = []
+    for platform in PLATFORMS:
+        results.append(counted(f"doctor on {platform}", run(moecl, "doctor", "--platform", platform)))
+        for dtype in ("f32",) if QUICK else ("f32", "bf16"):
+            results.append(counted(f"goldens on {platform} in {dtype}",
+                                   run(moecl, "verify", *goldens, "--platform", platform, "--dtype", dtype)))
+    stems = sorted(path.name.removesuffix("_test.cpp") for path in (TESTS / "kernels_cl").glob("*_test.cpp"))
+    results += [operator(stem) for stem in stems if not QUICK or stem in QUICK_OPERATORS]
+    passed, failed = (sum(counts) for counts in zip(*results))
+    print(f"{passed} passed, {failed} failed")
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
