@@ -196,9 +196,10 @@ KernelLibrary::Program& KernelLibrary::program(const Device& device, const Kerne
 
 void KernelLibrary::save() noexcept {
   std::vector<Program*> built;
-  {
+  try {
     const std::lock_guard lock(mutex_);
     for (auto& [id, program] : programs_) built.push_back(program.get());
+  } catch (const std::bad_alloc&) {  // what could be listed is saved, the rest compiled again
   }
   for (Program* program : built) {
     const std::lock_guard lock(program->building);
@@ -208,7 +209,10 @@ void KernelLibrary::save() noexcept {
       cache_.store({program->source.name, program->source.text, options, &program->device},
                    binary_of(program->handle, program->device));
     } catch (const std::exception& error) {
-      context_.log(LogLevel::warning, fmt::format("no binary of {}: {}", program->source.name, error.what()));
+      try {
+        context_.log(LogLevel::warning, fmt::format("no binary of {}: {}", program->source.name, error.what()));
+      } catch (const std::exception&) {  // no memory for words
+      }
     }
   }
 }
@@ -245,7 +249,11 @@ KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const 
 
 KernelLibrary::Lease::~Lease() {
   const std::lock_guard lock(library_.mutex_);
-  pool_->idle.push_back(handle_);
+  try {
+    pool_->idle.push_back(handle_);
+  } catch (const std::bad_alloc&) {
+    clReleaseKernel(handle_);
+  }
 }
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }
