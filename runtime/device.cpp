@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/tile_registers.hpp"
 
 namespace moecl {
@@ -103,6 +104,7 @@ std::string reason_to_refuse(cl_device_id device, const DeviceCaps& caps) {
 }
 
 std::vector<cl_platform_id> platforms() {
+  enter_driver_process();
   cl_uint count = 0;
   // ICD loaders return an error (CL_PLATFORM_NOT_FOUND_KHR) when no platform is installed.
   if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return {};
