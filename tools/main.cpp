@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -112,6 +113,7 @@ void end_in_words() {
 
 int main(int argc, char** argv) {
   std::set_terminate(end_in_words);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond `ulimit -f` is a write that fails
   try {
     return run_verb(argc, argv);
   } catch (const std::bad_alloc&) {

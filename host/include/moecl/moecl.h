@@ -127,8 +127,8 @@ moecl_status moecl_context_wrap(struct _cl_context* cl_context, const moecl_cont
                                 moecl_context** out_context);
 /// NULL is no error. Saves the programs, as below, once streams and layers made from it are destroyed too.
 moecl_status moecl_context_destroy(moecl_context* context);
-/// Writes the programs compiled so far to the disk cache; what cannot be written is a log line. For programs that seldom
-/// destroy their context: call it once after the first results. Threads: any
+/// Writes the programs compiled so far to the disk cache; what cannot be written is a log line. For programs that
+/// seldom destroy their context: call it once after the first results. Threads: any
 ///
 /// Cost: PoCL makes a program's binary when asked, about 0.1 s a kernel, each once.
 moecl_status moecl_context_save_programs(moecl_context* context);
