@@ -31,7 +31,7 @@ def small_disk(folder, size):
         shutil.rmtree(folder)
 
 
-def full_disks(moecl, golden, tally, work):
+def full_disks(moecl, golden, sizes, tally, work):
     """Nothing but a sentence comes of it: no half file."""
     run = [moecl, "run", golden, "--platform", "Portable", "--tokens", "4"]
     bench = [moecl, "bench", "--filter", "^gather_rows", "--quick"]
@@ -43,7 +43,7 @@ def full_disks(moecl, golden, tally, work):
     for what, command in writers.items():
         seconds = 120 if command[1] in ("bench", "tune") else SECONDS  # they measure
         subprocess.run(run, check=True, capture_output=True)  # the programs are compiled, so no other file is written
-        for size in (1, 100, 4096):
+        for size in sizes:
             with small_disk(full, size) as (limits, _):
                 end, said = outcome(command, seconds, env={**os.environ, "XDG_DATA_HOME": str(full)}, **limits)
                 left = [str(path) for path in full.rglob("*") if path.is_file() and "MOECL" not in path.name]
@@ -97,12 +97,12 @@ def main():
     parser.add_argument("moecl")
     parser.add_argument("preload")
     parser.add_argument("golden")
-    parser.add_argument("--runs", type=int, help="kills, spread over all operations; default: every operation")
+    parser.add_argument("--runs", type=int, help="kills, spread over all operations, and disks of one size; default: every one")
     given = parser.parse_args()
     moecl, golden = os.path.abspath(given.moecl), os.path.abspath(given.golden)
     disks, kills = Tally(), Tally()
     with tempfile.TemporaryDirectory() as folder:
-        full_disks(moecl, golden, disks, pathlib.Path(folder))
+        full_disks(moecl, golden, (100,) if given.runs else (1, 100, 4096), disks, pathlib.Path(folder))
         killed_writers(moecl, given.preload, golden, given.runs, kills, pathlib.Path(folder))
     return disks.close("full disks") + kills.close("kill -9 in the program cache")
 
