@@ -12,7 +12,7 @@
 
 namespace moecl {
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, Durability durability) : path_(std::move(path)), durability_(durability) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path_, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
@@ -42,15 +42,28 @@ void AtomicFile::write(const void* data, std::size_t size_bytes) {
 }
 
 void AtomicFile::commit() {
+  const bool durable = durability_ == Durability::power_loss;
+  // Before the rename: otherwise the disk may have the new name and not yet what it stands for.
+  if (durable && fsync(descriptor_) != 0) fail_io("sync");
   // A network file system or a quota may report a failed write only here.
   if (close(std::exchange(descriptor_, -1)) != 0) fail_io("close");
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("rename");
   temporary_.clear();
+  if (durable) sync_folder(std::filesystem::absolute(path_).parent_path());
 }
 
 void AtomicFile::fail_io(const char* what) const {
   const int error = errno;
   fail(ErrorCode::io_error, "cannot {} '{}' for '{}': {} ({})", what, temporary_, path_, std::strerror(error), error);
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced =
+      descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);  // some file systems have no such call
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (!synced) fail(ErrorCode::io_error, "cannot sync folder '{}': {} ({})", folder, std::strerror(error), error);
 }
 
 }  // namespace moecl

@@ -1,14 +1,21 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace moecl {
+
+/// What `AtomicFile::commit` waits for.
+enum class Durability : std::uint8_t {
+  power_loss,  ///< the disk has the file and its name
+  process      ///< nothing: a machine that stops may leave a torn or empty file, which the reader must be able to tell
+};
 
 /// A file that appears whole or not at all: written beside its final name and renamed by `commit`.
 class AtomicFile {
  public:
   /// Errors: io_error  the folder takes no new file, or `path` exists and is no regular file
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(std::string path, Durability durability = Durability::power_loss);
   /// Removes what was not committed.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -23,7 +30,11 @@ class AtomicFile {
   [[noreturn]] void fail_io(const char* what) const;
 
   std::string path_, temporary_;
+  Durability durability_;
   int descriptor_ = -1;
 };
+
+/// Waits until the disk has the names of a folder: those of files that were renamed into it. Errors: io_error
+void sync_folder(const std::string& folder);
 
 }  // namespace moecl

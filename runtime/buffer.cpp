@@ -6,6 +6,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/huge_pages.hpp"
 
 namespace moecl {
@@ -14,6 +15,7 @@ namespace {
 /// Runs `enqueue(cl_event*)`, an OpenCL call, as a recorded command.
 template <class Enqueue>
 void transfer(StreamView stream, const char* what, std::uint64_t size_bytes, const Submit& submit, Enqueue enqueue) {
+  expect_driver_process();
   submit_command(stream, submit, {what, "", "", size_bytes, 0, WorkKind::transfer},
                  [&](cl_event* event) { check_cl(enqueue(event), what); });
 }
@@ -33,6 +35,7 @@ BufferView BufferView::slice(std::uint64_t offset, std::uint64_t size) const {
 
 Buffer::Buffer(Context& context, std::uint64_t size) {
   if (size == 0) return;
+  expect_driver_process();
   for (const Device& device : context.devices())
     require(size <= device.caps.max_alloc_bytes, "buffer: {} bytes asked, device '{}' allocates at most {}", size,
             device.caps.name, device.caps.max_alloc_bytes);

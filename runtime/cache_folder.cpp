@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/atomic_file.hpp"
 #include "runtime/check.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::string_view suffix = ".clprogram";
 constexpr std::array<char, 8> magic{'m', 'o', 'e', 'c', 'l', 'C', 'L', '\n'};
-constexpr std::uint32_t longest_label_bytes = 1 << 20;
+constexpr std::uint32_t longest_label_bytes = 16384;
 /// Younger temporaries may belong to a writer that is alive.
 constexpr std::chrono::hours abandoned_after{1};
 
@@ -34,12 +35,62 @@ struct Header {
 };
 static_assert(sizeof(Header) == 48);
 
+constexpr mode_t others_write = S_IWGRP | S_IWOTH;
+
+bool is_trusted(const struct stat& info) {
+  return (info.st_uid == geteuid() || info.st_uid == 0) && (info.st_mode & others_write) == 0;
+}
+
 bool is_private_dir(const std::string& dir) {
   struct stat info {};
-  if (stat(dir.c_str(), &info) != 0) return false;
-  return S_ISDIR(info.st_mode) && (info.st_uid == geteuid() || info.st_uid == 0) &&
-         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return stat(dir.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && is_trusted(info);
 }
+
+/// Whether others may rename what is in it: they write there, and no sticky bit keeps them to what is theirs.
+bool lets_others_rename(const fs::path& dir) {
+  struct stat info {};
+  return stat(dir.c_str(), &info) != 0 || ((info.st_mode & others_write) != 0 && (info.st_mode & S_ISVTX) == 0);
+}
+
+/// A file of the folder, opened so that nothing that somebody put there instead is waited for, as a FIFO is, or
+/// followed.
+class EntryFile {
+ public:
+  explicit EntryFile(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC)) {
+    error_ = descriptor_ < 0 ? errno : 0;
+    readable_ = descriptor_ >= 0 && fstat(descriptor_, &info_) == 0 && S_ISREG(info_.st_mode) && is_trusted(info_);
+  }
+  ~EntryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  EntryFile(const EntryFile&) = delete;
+  EntryFile& operator=(const EntryFile&) = delete;
+
+  int error() const { return error_; }         ///< errno of a file that does not open
+  bool readable() const { return readable_; }  ///< a regular file of this user that others cannot write
+  /// Of the file that is open, whatever another process renames onto its path meanwhile.
+  std::uint64_t size() const { return static_cast<std::uint64_t>(info_.st_size); }
+  /// Its first bytes, at most `most` of them.
+  std::string read(std::uint64_t most) const {
+    std::string bytes(std::min(most, size()), '\0');
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t count = ::read(descriptor_, bytes.data() + done, bytes.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      done += static_cast<std::size_t>(count);
+    }
+    bytes.resize(done);
+    return bytes;
+  }
+
+ private:
+  int descriptor_;
+  int error_ = 0;
+  bool readable_ = false;
+  struct stat info_ {};
+};
 
 void make_private_dirs(const fs::path& dir) {
   if (mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return;
@@ -53,15 +104,27 @@ void make_private_dirs(const fs::path& dir) {
 
 std::uint64_t checksum(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-/// Header and label of an entry; nullopt where the file is none of this format.
-std::optional<std::pair<Header, std::string>> read_head(std::istream& file) {
+/// Header and label of an entry; nullopt where the bytes do not begin one of this format.
+std::optional<std::pair<Header, std::string_view>> head_of(std::string_view bytes) {
   Header header{};
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header)) || header.magic != magic ||
-      header.format != CacheFolder::format || header.label_bytes > longest_label_bytes)
+  if (bytes.size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != magic || header.format != CacheFolder::format || header.label_bytes > longest_label_bytes ||
+      header.label_bytes > bytes.size() - sizeof(header))
     return std::nullopt;
-  std::string label(header.label_bytes, '\0');
-  if (!file.read(label.data(), static_cast<std::streamsize>(label.size()))) return std::nullopt;
-  return std::pair{header, std::move(label)};
+  return std::pair{header, bytes.substr(sizeof(header), header.label_bytes)};
+}
+
+/// Why the bytes are not the entry of `key`; empty where they are.
+std::string damage_of(std::string_view bytes, const CacheKey& key) {
+  const auto head = head_of(bytes);
+  if (!head) return "its header is not of this format";
+  const auto& [header, label] = *head;
+  if (header.key_high != key.high || header.key_low != key.low) return "its key is another one";
+  const std::uint64_t before = sizeof(header) + label.size();
+  if (header.binary_bytes != bytes.size() - before)
+    return fmt::format("it has {} bytes, its header says {}", bytes.size(), before + header.binary_bytes);
+  return checksum(bytes.substr(sizeof(header))) != header.checksum ? "its checksum does not match" : "";
 }
 
 /// Program, device and notes: a line each, but for the notes.
@@ -104,36 +167,30 @@ std::string CacheFolder::path_of(const CacheKey& key) const {
 void CacheFolder::expect_private() const {
   if (!is_private_dir(dir_))
     fail(ErrorCode::io_error, "cache folder '{}' must be a folder of this user that others cannot write", dir_);
+  for (fs::path below = fs::canonical(dir_); below.has_relative_path(); below = below.parent_path())
+    if (lets_others_rename(below.parent_path()))
+      fail(ErrorCode::io_error,
+           "cache folder '{}': others may rename '{}', as '{}' lets them write without a sticky bit", dir_,
+           below.string(), below.parent_path().string());
 }
 
 std::optional<CacheFolder::Content> CacheFolder::read(const CacheKey& key) const {
   const std::string path = path_of(key);
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return std::nullopt;
+  const EntryFile file(path);
+  if (file.error() == ENOENT || file.error() == ENOTDIR) return std::nullopt;
   expect_private();
-  // The size of the file that is open, whatever another process renames onto its path meanwhile.
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  file.seekg(0);
+  if (file.error() != 0 && file.error() != ELOOP)  // a symbolic link
+    fail(ErrorCode::io_error, "cannot open '{}': {} ({})", path, std::strerror(file.error()), file.error());
   std::error_code ignored;
-  const auto head = read_head(file);
-  std::string reason = "its header is not of this format";
-  if (head) {
-    const auto& [header, label] = *head;
-    const std::uint64_t before = sizeof(Header) + label.size();
-    if (header.key_high != key.high || header.key_low != key.low) {
-      reason = "its key is another one";
-    } else if (header.binary_bytes != size - before) {
-      reason = fmt::format("it has {} bytes, its header says {}", size, before + header.binary_bytes);
-    } else {
-      std::string bytes = label;
-      bytes.resize(label.size() + header.binary_bytes);
-      file.read(bytes.data() + label.size(), static_cast<std::streamsize>(header.binary_bytes));
-      if (file && checksum(bytes) == header.checksum) {
-        fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // a read-only cache only forgets the use
-        return Content{std::string(split(label)[2]),
-                       {bytes.begin() + static_cast<std::ptrdiff_t>(label.size()), bytes.end()}};
-      }
-      reason = "its checksum does not match";
+  std::string reason = "it is no regular file of this user that others cannot write";
+  if (file.readable()) {
+    const std::string bytes = file.read(file.size());
+    reason = damage_of(bytes, key);
+    if (reason.empty()) {
+      fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // a read-only cache only forgets the use
+      const std::string_view label = head_of(bytes)->second;
+      const auto before = static_cast<std::ptrdiff_t>(sizeof(Header) + label.size());
+      return Content{std::string(split(label)[2]), {bytes.begin() + before, bytes.end()}};
     }
   }
   fs::remove(path, ignored);
@@ -150,7 +207,7 @@ void CacheFolder::write(const CacheKey& key, std::string_view program, std::stri
   bytes.append(reinterpret_cast<const char*>(binary.data()), binary.size());
   const Header header{magic,         format,         static_cast<std::uint32_t>(label.size()), key.high, key.low,
                       binary.size(), checksum(bytes)};
-  AtomicFile file(path_of(key));
+  AtomicFile file(path_of(key), Durability::process);  // the checksum tells what a loss of power left
   file.write(&header, sizeof(header));
   file.write(bytes.data(), bytes.size());
   file.commit();
@@ -168,8 +225,9 @@ std::vector<CacheEntry> CacheFolder::entries() const {
     if (gone) continue;
     entry.last_use = std::chrono::file_clock::to_sys(file.last_write_time(gone));
     if (gone) continue;
-    std::ifstream stream(entry.path, std::ios::binary);
-    if (const auto head = read_head(stream)) {
+    const EntryFile opened(entry.path);
+    const std::string begin = opened.readable() ? opened.read(sizeof(Header) + longest_label_bytes) : std::string();
+    if (const auto head = head_of(begin)) {
       const auto [program, device, notes] = split(head->second);
       entry.program = program, entry.device = device, entry.notes = notes;
     }

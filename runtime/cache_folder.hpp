@@ -25,7 +25,8 @@ struct CacheEntry {
 
 /// One file a program, `<key in hex>.clprogram`: a header (magic, format, key, sizes, XXH3-64 checksum), the names of
 /// program and device, notes of the writer, the driver's binary. Files are written aside and renamed, so processes may
-/// share a folder; the time of last use is the file's modification time.
+/// share a folder and may be killed at any time; nothing waits for the disk, as the checksum tells what a loss of power
+/// left. The time of last use is the file's modification time. Only regular files of this user are read.
 ///
 /// Threads: safe. Errors: io_error from every function, invalid_data from `read`
 class CacheFolder {
@@ -56,7 +57,7 @@ class CacheFolder {
 
  private:
   std::string path_of(const CacheKey& key) const;
-  /// Compiled code is run: a folder that others may write is not trusted.
+  /// Compiled code is run: a folder that others may write, or replace by another, is not trusted.
   void expect_private() const;
 
   std::string dir_;

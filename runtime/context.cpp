@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 #include "runtime/nv_sm90a.hpp"
 
@@ -85,6 +86,7 @@ void Context::save_programs() { kernels_->save(); }
 
 std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOptions options) {
   require(!devices.empty(), "context: no device given");
+  enter_driver_process();
   options = with_environment(std::move(options));
   std::vector<cl_device_id> handles;
   for (const Device& device : devices) {
@@ -103,6 +105,7 @@ std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOpt
 
 std::unique_ptr<Context> Context::borrow(cl_context handle, ContextOptions options) {
   require(handle != nullptr, "context: the cl_context is null");
+  enter_driver_process();
   options = with_environment(std::move(options));
   std::size_t size = 0;
   check_cl(clGetContextInfo(handle, CL_CONTEXT_DEVICES, 0, nullptr, &size), "clGetContextInfo");

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/platforms.hpp"
 #include "runtime/tile_registers.hpp"
 
@@ -118,6 +119,7 @@ bool FailedVariants::contains(std::string_view variant) const {
 }
 
 std::vector<cl_platform_id> platforms() {
+  enter_driver_process();
   cl_uint count = 0;
   // ICD loaders return an error (CL_PLATFORM_NOT_FOUND_KHR) when no platform is installed.
   if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return {};

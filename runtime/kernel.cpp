@@ -7,6 +7,7 @@
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
 #include "runtime/completion_time.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
@@ -19,6 +20,7 @@ bool in_flight(const Event& event) { return event.handle() != nullptr && *watch_
 
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     std::span<const KernelArg> args) {
+  expect_driver_process();  // before locks that another thread of the parent may have held
   if (range.global[0] == 0 || range.global[1] == 0 || range.global[2] == 0) return enqueue_marker(stream, submit);
   const KernelLibrary::Lease kernel(stream.context->kernels(), *stream.device, key, range, args);
   if (stream.compiles_only) return;

@@ -193,11 +193,24 @@ void KernelLibrary::build_here(Program& program, const Trial* trial) {
 }
 
 void KernelLibrary::save() noexcept {
+  std::vector<Program*> built;
   try {
-    std::vector<Program*> built;
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto& [id, program] : programs_) built.push_back(program.get());
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, program] : programs_) built.push_back(program.get());
+  } catch (const std::bad_alloc&) {  // what could be listed is saved, the rest compiled again
+  }
+  for (Program* program : built) {
+    const std::lock_guard lock(program->building);
+    if (!std::exchange(program->unsaved, false)) continue;
+    try {
+      program->stored.binary = binary_of(program->handle, program->device);
+      cache_.store(program->key(), program->stored);
+    } catch (const std::exception& error) {
+      try {
+        context_.log(LogLevel::warning, fmt::format("no binary of {}: {}", program->source.name, error.what()));
+      } catch (const std::exception&) {  // no memory for words
+      }
+    }
     }
     for (Program* program : built) {
       const std::lock_guard lock(program->building);
@@ -253,10 +266,13 @@ KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const 
 
 KernelLibrary::Lease::~Lease() {
   const std::lock_guard lock(library_.mutex_);
-  if (program_ == pool_->program)
-    pool_->idle.push_back(handle_);
-  else
-    clReleaseKernel(handle_);  // of a program that another one has replaced
+  if (program_ == pool_->program) {
+    try {
+      return pool_->idle.push_back(handle_);
+    } catch (const std::bad_alloc&) {  // the next launch makes another
+    }
+  }
+  clReleaseKernel(handle_);  // also of a program that another one has replaced
 }
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
@@ -21,6 +22,7 @@ T queue_info(cl_command_queue queue, cl_command_queue_info what) {
 }  // namespace
 
 void StreamView::finish() const {
+  expect_driver_process();
   ++context->counters().host_syncs;
   // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
   Event last = record();
@@ -35,15 +37,20 @@ void StreamView::finish() const {
   }
 }
 
-void StreamView::flush() const { check_cl(clFlush(queue), "clFlush"); }
+void StreamView::flush() const {
+  expect_driver_process();
+  check_cl(clFlush(queue), "clFlush");
+}
 
 Event StreamView::record() const {
+  expect_driver_process();
   cl_event event = nullptr;
   check_cl(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
   return Event(event);
 }
 
 void enqueue_marker(StreamView stream, const Submit& submit) {
+  expect_driver_process();
   if (stream.compiles_only || (submit.done == nullptr && submit.wait.count == 0)) return;
   cl_event event = nullptr;
   check_cl(clEnqueueMarkerWithWaitList(stream.queue, submit.wait.count, submit.wait.events,

@@ -147,7 +147,10 @@ Trace::Span::~Span() {
   if (trace_ == nullptr) return;
   const std::int64_t end_ns = now_ns();
   const std::lock_guard lock(trace_->state_->mutex);
-  trace_->state_->spans.push_back({std::move(name_), trace_->state_->this_thread(), begin_ns_, end_ns});
+  try {
+    trace_->state_->spans.push_back({std::move(name_), trace_->state_->this_thread(), begin_ns_, end_ns});
+  } catch (const std::bad_alloc&) {  // the trace lacks this one
+  }
 }
 
 std::vector<WorkSummary> Trace::summary() {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -76,8 +78,7 @@ int run_verb(int argc, char** argv) {
     report(error.what());
     return cli::exit_code(error.code());
   } catch (const std::bad_alloc&) {
-    report("out of host memory");
-    return cli::device_failure;
+    throw;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) == 0) {  // else it is what a failed fmt::print throws
       report(error.what());
@@ -91,11 +92,32 @@ int run_verb(int argc, char** argv) {
   return outcome;
 }
 
+/// Needs no memory itself.
+int report_out_of_memory() {
+  std::fputs("moecl: out of host memory\n", stderr);
+  return cli::device_failure;
+}
+
+/// Some destructors ask for memory and may not throw: those of nlohmann's JSON, which gather the children first.
+void end_in_words() {
+  try {
+    if (std::current_exception() != nullptr) throw;
+  } catch (const std::bad_alloc&) {
+    std::_Exit(report_out_of_memory());
+  } catch (...) {
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_in_words);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond `ulimit -f` is a write that fails
   try {
     return run_verb(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report_out_of_memory();
   } catch (const std::exception&) {  // stderr itself could not be written
     return cli::device_failure;
   }

@@ -211,6 +211,10 @@ moecl_status moecl_context_destroy(moecl_context* context) {
   return guarded([&] { delete context; });
 }
 
+moecl_status moecl_context_save_programs(moecl_context* context) {
+  return guarded([&] { required(context, "context").context->save_programs(); });
+}
+
 moecl_status moecl_context_native(const moecl_context* context, _cl_context** out_cl_context) {
   return guarded([&] { required(out_cl_context, "out_cl_context") = required(context, "context").context->handle(); });
 }

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 
 // Streams and layers share their context, so handles may be destroyed in any order.
 struct moecl_context {
@@ -42,6 +43,7 @@ moecl_status status_of(ErrorCode code) noexcept;
 template <class Body>
 moecl_status guarded(Body&& body) noexcept {
   try {
+    expect_driver_process();
     body();
     return MOECL_OK;
   } catch (const Error& error) {

@@ -210,6 +210,7 @@ class AtomicDirectory {
   const fs::path& path() const { return temporary_; }
   void commit() {
     check([&](std::error_code& error) { fs::rename(temporary_, target_, error); });
+    sync_folder(fs::absolute(target_).parent_path());
   }
 
  private:
@@ -234,7 +235,8 @@ void write_random_checkpoint(const std::string& dir, const RandomCheckpoint& che
   require(checkpoint.experts <= whole.moe.shape.experts, "{} experts wanted, the model has {}", checkpoint.experts,
           whole.moe.shape.experts);
   if (whole.moe.quantization.present())
-    fail(ErrorCode::unsupported, "{}: quantization by \"{}\"; only unquantized weights are written so far",
+    fail(ErrorCode::unsupported,
+         "{}: quantization by \"{}\"; expected a configuration of plain weights, which a scheme packs",
          checkpoint.origin, whole.moe.quantization.method);
   const std::vector<int> layers = choose_layers(whole, checkpoint.layers);
   nlohmann::json json = edit_config(checkpoint, whole.num_layers, layers.back() + 1);

@@ -3,7 +3,10 @@
 #include <moecl/moe_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <array>
+
 #include "runtime/check.hpp"
+#include "runtime/operands.hpp"
 
 namespace moecl {
 
@@ -61,6 +64,25 @@ Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype)
   }
   if (args.fault.present()) expect_operand(args.fault, "fault", DType::i32, {4});
   return checked;
+}
+
+/// Of checked arguments.
+/// @param workspace  as much of it as the pass uses
+/// Errors: invalid_argument  what the pass writes overlaps something else that it uses
+template <class Forward>
+void expect_operands_apart(const Forward& args, BufferView workspace = {}) {
+  using enum Access;
+  TensorView ids, weights;
+  if constexpr (requires { args.ids; }) {
+    ids = args.ids;
+    weights = args.weights;
+  }
+  expect_apart(
+      std::array{Operand("x", read, args.x), Operand("ids", read, ids), Operand("weights", read, weights),
+                 Operand("finished", read, args.finished), Operand("out", written, args.out),
+                 Operand("router_logits", written, args.router_logits), Operand("topk_ids", written, args.topk_ids),
+                 Operand("topk_weights", written, args.topk_weights), Operand("routed_out", written, args.routed_out),
+                 Operand("fault", written, args.fault), Operand("workspace", written, workspace)});
 }
 
 }  // namespace moecl

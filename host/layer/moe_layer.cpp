@@ -260,6 +260,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
           args.workspace.handle != nullptr ? args.workspace.size_bytes : 0);
   require(args.workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
           args.workspace.offset_bytes, sizeof(float));
+  expect_operands_apart(args, args.workspace.slice(0, needed));
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);

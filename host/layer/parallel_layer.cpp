@@ -7,6 +7,7 @@
 #include "host/layer/forward_args.hpp"
 #include "host/layer/micro_batch.hpp"
 #include "host/layer/rank_weights.hpp"
+#include "runtime/driver_process.hpp"
 
 namespace moecl {
 namespace {
@@ -72,6 +73,12 @@ ParallelLayer::Forward part_of(const ParallelLayer::Forward& args, Share rows) {
                                     &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
     part.*view = rows_or_absent(args.*view, rows.begin, rows.count);
   return part;
+}
+
+/// As forward lets `out` be.
+bool in_place(const ParallelLayer::Forward& args) {
+  return args.x.buffer.handle == args.out.buffer.handle && args.x.buffer.offset_bytes == args.out.buffer.offset_bytes &&
+         args.x.dtype == args.out.dtype && args.x.stride == args.out.stride;
 }
 
 }  // namespace
@@ -140,6 +147,7 @@ std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
 }
 
 void ParallelLayer::forward(const Forward& args) {
+  expect_driver_process();
   const Trace::Span span(state_->rank.ep.rank_stream().trace, "forward");
   state_->rank.ep.together([&] { state_->forward(args); });
 }
@@ -147,6 +155,9 @@ void ParallelLayer::forward(const Forward& args) {
 void ParallelLayer::State::forward(const Forward& given) {
   parts.expect_whole();
   const Forward args = checked_forward(given, shape, parts.options.dtype);
+  Forward apart = args;
+  if (in_place(args)) apart.x = {};
+  expect_operands_apart(apart);
   const std::int64_t tokens = args.x.shape[0];
   const std::int32_t count = batches_for(tokens);
   // One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.

@@ -50,7 +50,7 @@ void expect_matrix(const HostMatrix& matrix, const char* what, std::int64_t rows
 WeightUpload::~WeightUpload() {
   try {
     finish();
-  } catch (const Error&) {  // unwinding from the first failure, which is the one to report
+  } catch (const std::exception&) {  // unwinding from the first failure, which is the one to report
   }
 }
 

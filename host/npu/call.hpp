@@ -6,6 +6,7 @@
 
 #include "host/npu/describe.hpp"
 #include "host/npu/steps.hpp"
+#include "runtime/operands.hpp"
 
 namespace moecl::npu {
 
@@ -64,6 +65,13 @@ void check_call(const DeviceCaps& caps, const Args& args, const Call& how, Compo
   require(how.workspace.offset_bytes % WorkspaceLayout::alignment_bytes == 0,
           "workspace: byte offset {} is no multiple of {}", how.workspace.offset_bytes,
           WorkspaceLayout::alignment_bytes);
+  std::vector<Operand> operands{{"fault", Access::written, how.fault},
+                                {"workspace", Access::written, how.workspace.slice(0, checking.workspace_bytes())}};
+  for_each_input(args,
+                 [&](const char* name, const TensorView& view) { operands.emplace_back(name, Access::read, view); });
+  for_each_output(
+      args, [&](const char* name, const TensorView& view) { operands.emplace_back(name, Access::written, view); });
+  expect_apart(operands);
 }
 
 /// Of a call that was checked.

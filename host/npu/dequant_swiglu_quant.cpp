@@ -19,6 +19,7 @@ void infer_codes(Args& args) {
   shape.back() /= 2;
   set_shape(args.y, DType::i8, shape);
   shape.pop_back();
+  args.scale.rank = 0;
   if (args.quant_mode == 1) set_shape(args.scale, DType::f32, shape);
 }
 

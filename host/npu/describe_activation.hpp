@@ -43,7 +43,7 @@ struct Describe<DequantSwigluQuantArgs> {
                                   "dynamic: v / (amax * (1 / 127)); static: v / quant_scale + quant_offset; "
                                   "halves to even";
   static constexpr std::array<Refusal, 3> refused = {
-      {{"dst_type float8_e4m3fn, float8_e5m2", "fp8 comes with the quantization formats"},
+      {{"dst_type float8_e4m3fn, float8_e5m2", "A5's; npu_dynamic_mx_quant makes fp8 codes"},
        {"round_mode other than rint", "int8 codes are rounded to nearest even by every caller known"},
        {"activate_dim other than the last", "rows are what experts have"}}};
   static constexpr auto run = &dequant_swiglu_quant;

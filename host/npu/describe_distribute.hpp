@@ -66,7 +66,7 @@ struct Describe<MoeDistributeDispatchV2Args> {
                               *rounding =
                                   "quant_mode 2: round(x * (127 / amax)), scale 1 / (127 / amax), halves to even";
   static constexpr std::array<Refusal, 5> refused = {
-      {{"quant_mode 1, 3, 4, 5", "per-token int8 is what A2 and A3 document; MX comes with the quantization formats"},
+      {{"quant_mode 1, 3, 4, 5", "A2 and A3 document 0 and 2; 3 to 5 are A5's"},
        {"x of packed int4", "nothing calls it"},
        {"tp_world_size above 1", "reserved upstream"},
        {"elastic_info, performance_info", "groups do not shrink; a trace tells the times"},
@@ -122,7 +122,7 @@ struct Describe<MoeDistributeCombineV2Args> {
           "for 8 elements, through f16; hierarchy: each server's sum is rounded too, experts in "
           "ascending order";
   static constexpr std::array<Refusal, 4> refused = {
-      {{"comm_quant_mode 4", "MX comes with the quantization formats"},
+      {{"comm_quant_mode 4", "MX codes on the way home are A5's"},
        {"comm_quant_mode 2 with hierarchy or f32 rows", "nothing calls it"},
        {"tp_world_size above 1", "reserved upstream"},
        {"elastic_info, performance_info", "groups do not shrink; a trace tells the times"}}};

@@ -8,8 +8,7 @@ namespace moecl::npu {
 inline constexpr const char* weight_text = "[E, K, N] i8, or int4 in i32: [E, K, N / 8] or [E, K / 8, N]";
 inline constexpr const char* weight_scale_text = "[E, N], [E, 1, N] or [E, G, N]; f32, f16, bf16 or 64-bit";
 inline constexpr const char* assist_text = "optional assist matrix of int4 weights, [E, N] f32, f16 or bf16";
-inline constexpr Refusal refused_types = {"fp8, fp4 and MX types",
-                                          "they come with the quantization of weights to those types"};
+inline constexpr Refusal refused_types = {"fp8, fp4 and MX types", "A5's; npu_grouped_matmul takes MX codes"};
 inline constexpr std::array<const char*, 5> code_types = {"none", "e4m3", "e5m2", "e2m1", "float8_e8m0fnu"};
 inline constexpr std::array<const char*, 2> swiglu_quant_roundings = {"reciprocal", "double_rounding"};
 inline constexpr const char* swiglu_quant_rounding =
@@ -21,7 +20,7 @@ struct Describe<QuantMatmulArgs> {
                               *rounding = "sums exact in int32, scales in f32, one rounding to the output's type";
   static constexpr std::array<Refusal, 3> refused = {{
       refused_types,
-      {"x1 of int4 in i32", "products of two int4 come with the quantization of activations to int4"},
+      {"x1 of int4 in i32", "no scheme quantizes activations to int4"},
       {"batches of x2", "an MoE layer has none; experts are groups of grouped_matmul"},
   }};
   static constexpr auto run = &quant_matmul;
@@ -111,7 +110,7 @@ struct Describe<GroupedMatmulSwigluQuantV2Args> {
                               *summary = "the same with lists of weights, counts and a smooth scale",
                               *rounding = swiglu_quant_rounding;
   static constexpr std::array<Refusal, 2> refused = {{
-      {"dequant_mode 2, quant_mode 2", "MX types come with the quantization of weights to those types"},
+      {"dequant_mode 2, quant_mode 2", "MX types are A5's; npu_grouped_matmul takes them"},
       {"dequant_dtype, quant_dtype, tuning_config", "f32 and i8 are the only ones; the device ignores the last"},
   }};
   static constexpr auto run = &grouped_matmul_swiglu_quant_v2;

@@ -7,7 +7,7 @@ namespace moecl::npu {
 
 inline constexpr std::array<const char*, 4> quant_types = {"int8", "quint4x2", "float8_e4m3fn", "float8_e5m2"};
 inline constexpr std::array<Refusal, 1> quant_refused = {
-    {{"dst_type float8_e4m3fn, float8_e5m2", "fp8 comes with the quantization formats"}}};
+    {{"dst_type float8_e4m3fn, float8_e5m2", "A5's; npu_dynamic_mx_quant makes fp8 codes"}}};
 
 /// The fields that both operators begin with.
 template <class A, class V>

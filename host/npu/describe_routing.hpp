@@ -47,7 +47,7 @@ struct Describe<MoeInitRoutingV2Args> {
                                   "of fp4 2^(floor(log2(amax)) - 2), halves to even";
   static constexpr std::array<Refusal, 2> refused = {{
       {"quant_mode 4 to 8 and 10 to 15",
-       "grouped MXFP8, HiF8, fp8 by blocks of 128 and int4 come with the quantization of weights to those types"},
+       "no product of this page takes grouped MXFP8, HiF8, fp8 by blocks of 128 or int4"},
       {"scale of e8m0 and x of fp8", "as quant_mode 4 to 15"},
   }};
   static constexpr auto run = &moe_init_routing_v2;

@@ -23,7 +23,7 @@ void infer_combine(Args& args) {
           d.expand_rows(), args.expand_x);
   require(args.comm_quant_mode == 0 || args.comm_quant_mode == 2 || args.comm_quant_mode == 4,
           "comm_quant_mode: {} is neither 0 nor 2", args.comm_quant_mode);
-  if (args.comm_quant_mode == 4) fail(ErrorCode::unsupported, "comm_quant_mode: 4 comes with the MX formats");
+  if (args.comm_quant_mode == 4) fail(ErrorCode::unsupported, "comm_quant_mode: 4, only 0 and 2 are supported");
   if (args.comm_quant_mode == 2 && (d.hierarchy || d.dtype == DType::f32))
     fail(ErrorCode::unsupported, "comm_quant_mode: 2 goes with f16 and bf16 rows, and not with comm_alg hierarchy");
   require(args.comm_quant_mode == 0 || d.hidden % 8 == 0, "comm_quant_mode: 2 needs H in eights, got {}", d.hidden);

@@ -25,6 +25,7 @@ void infer_dispatch(Args& args) {
   const DType dtype = args.quant_mode == 2 ? DType::i8 : args.x.dtype;
   const std::int64_t rows = d.expand_rows();
   set_shape(args.expand_x, dtype, {rows, d.hidden});
+  args.dynamic_scales.rank = args.tp_recv_counts.rank = 0;
   if (args.quant_mode == 2) set_shape(args.dynamic_scales, DType::f32, {rows});
   set_shape(args.expert_token_nums, DType::i64, {d.local_experts()});
   set_shape(args.ep_recv_counts, DType::i32, {d.local_experts() * d.ranks});
@@ -36,6 +37,7 @@ void infer_dispatch(Args& args) {
       fail(ErrorCode::unsupported, "y_dtype: expand_x is {}, asked for {}", name(dtype), name(*args.y_dtype));
     require(!d.hierarchy || args.expert_scales.present(), "expert_scales: comm_alg hierarchy needs them");
     set_shape(args.assist_info_for_combine, DType::i32, {std::max(d.tokens * d.top_k, 128 * rows)});
+    args.expand_scales.rank = 0;
     if (d.hierarchy) set_shape(args.expand_scales, DType::f32, {rows});
   } else {
     set_shape(args.expand_idx, DType::i32, {d.tokens * d.top_k});

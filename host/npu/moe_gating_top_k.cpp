@@ -44,6 +44,7 @@ void infer(MoeGatingTopKArgs& args) {
   require(reason.empty(), "{}", reason);
   set_shape(args.y, args.x.dtype, chosen_shape(args.x, args.k));
   set_shape(args.expert_idx, DType::i32, chosen_shape(args.x, args.k));
+  args.out.rank = 0;
   if (args.out_flag) set_shape(args.out, DType::f32, shape_of(args.x));
 }
 

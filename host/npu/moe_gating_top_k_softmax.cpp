@@ -50,6 +50,7 @@ void infer(MoeGatingTopKSoftmaxV2Args& args) {
   const std::vector<std::int64_t> chosen = chosen_shape(args.x, args.k);
   set_shape(args.y, args.x.dtype, chosen);
   set_shape(args.expert_idx, DType::i32, chosen);
+  args.softmax_result.rank = 0;
   if (args.output_softmax && args.renorm == 0) set_shape(args.softmax_result, DType::f32, shape_of(args.x));
 }
 

@@ -59,7 +59,7 @@ struct Operator {
 
 /// In the order of the page.
 std::vector<Operator> operators();
-/// Errors: invalid_data  there is none of that name
+/// Errors: unsupported  there is none of that name
 Operator find_operator(std::string_view name);
 
 }  // namespace moecl::npu

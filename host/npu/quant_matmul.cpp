@@ -23,7 +23,7 @@ void compose(Steps& steps, const QuantMatmulArgs& args) {
 
 void infer(QuantMatmulArgs& args) {
   if (args.x1.present() && args.x1.dtype == DType::i32)
-    fail(ErrorCode::unsupported, "x1: int4 in i32 is not supported yet, got {}", args.x1.describe());
+    fail(ErrorCode::unsupported, "x1: expected i8 [..., M, K], got {}: no product of two int4", args.x1.describe());
   require(args.x1.rank >= 2 && args.x1.dtype == DType::i8, "x1: expected i8 [..., M, K], got {}", args.x1);
   if (args.x2.rank > 2)
     fail(ErrorCode::unsupported, "x2: batches of matrices are not supported, got {}", args.x2.describe());

@@ -3,6 +3,8 @@
 #include <set>
 #include <thread>
 
+#include "runtime/cache_folder.hpp"
+#include "tests/host/c_golden.hpp"
 #include "tests/host/files.hpp"
 
 namespace moecl::test {
@@ -202,6 +204,28 @@ TEST(CApi, KeepsErrorsPerThread) {
     EXPECT_STRNE(moecl_last_error_message(), "");
   }).join();
   EXPECT_EQ(moecl_last_error_message(), mine);
+}
+
+/// What a program that ends without destroying its context has kept.
+TEST_P(CApiTest, SavesProgramsWhenAsked) {
+  const TempDir dir;
+  const std::string folder = dir.file("cl");
+  auto options = sized<moecl_context_options>();
+  options.cache_dir = folder.c_str();
+  options.disk_cache = MOECL_ON;
+  ContextHandle context;
+  StreamHandle stream;
+  LayerHandle layer;
+  ASSERT_OK(moecl_context_wrap(device().context->handle(), &options, context.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, stream.out()));
+  ASSERT_OK(moecl_layer_load(stream, golden_dir(golden_name).c_str(), -1, nullptr, layer.out()));
+  const std::size_t before = CacheFolder(folder).entries().size();
+  ASSERT_OK(moecl_context_save_programs(context));
+  auto info = sized<moecl_context_info>();
+  ASSERT_OK(moecl_context_describe(context, &info));
+  EXPECT_GT(info.programs_built, 0u);
+  EXPECT_EQ(CacheFolder(folder).entries().size(), before + info.programs_built);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "context: the pointer is null", moecl_context_save_programs(nullptr));
 }
 
 }  // namespace

@@ -167,6 +167,40 @@ TEST_P(ProgramCacheTest, TrustsNoFolderThatOthersWrite) {
   EXPECT_THAT(untrusted.log, HasSubstr("others cannot write"));
 }
 
+TEST_P(ProgramCacheTest, TrustsNoFolderThatOthersMayReplace) {
+  run(folder_);
+  ASSERT_EQ(chmod(dir_.file("a").c_str(), 0777), 0);
+  const Outcome untrusted = run(folder_);
+  expect_result(untrusted, 1);
+  EXPECT_THAT(untrusted.log, HasSubstr("others may rename '" + folder_ + "'"));
+  ASSERT_EQ(chmod(dir_.file("a").c_str(), 01777), 0);  // as /tmp
+  expect_result(run(folder_), 0);
+}
+
+/// What stands in the place of an entry is neither waited for nor followed.
+TEST_P(ProgramCacheTest, ReadsRegularFilesOfThisUserAlone) {
+  run(folder_);
+  const std::string path = entries().at(0).path;
+  const auto expect_refused = [&] {
+    EXPECT_LE(CacheFolder(folder_).entries().size(), 2u);  // the context's own probe may be there too
+    const Outcome rebuilt = run(folder_);
+    expect_result(rebuilt, 1);
+    EXPECT_THAT(rebuilt.log, HasSubstr("is no regular file of this user"));
+    expect_result(run(folder_), 0);
+  };
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_refused();
+  fs::rename(path, dir_.file("elsewhere"));
+  fs::create_symlink(dir_.file("elsewhere"), path);
+  expect_refused();
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  expect_refused();
+  if (geteuid() != 0) return;  // who else may give files away
+  ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+  expect_refused();
+}
+
 /// A limit on the size of files stands in for a full disk: the write fails halfway.
 TEST(CacheFolderTest, LeavesNothingWhenTheDiskIsFull) {
   const TempDir dir;

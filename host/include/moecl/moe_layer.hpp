@@ -111,7 +111,7 @@ class MoeLayer {
     BufferView workspace;      ///< at least workspace_bytes(T); of this stream alone until the command completes
     TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
   };
-  /// out = MoE(x).
+  /// out = MoE(x). What is written (outputs, fault, workspace) overlaps nothing else here; inputs may overlap inputs.
   ///
   /// Errors: invalid_argument  before anything is enqueued
   /// Async:  kernels only; never stops the host. Empty: T == 0 enqueues nothing but honours `submit`

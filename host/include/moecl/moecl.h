@@ -15,6 +15,9 @@
 //            destroyed. A cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
 // Threads    Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
 //            change once made: streams in different threads may run it, each with a workspace of its own.
+// Processes  A driver's threads do not follow a fork(). Once a process has used OpenCL here, every function of this
+//            interface fails in its forked children with MOECL_UNSUPPORTED, and destroys nothing. Fork before the first
+//            call, or start programs by posix_spawn, or fork and exec.
 // Sizes      T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
 //            contiguous. Units are elements unless a name ends in `_bytes`.
 #include <stdint.h>
@@ -122,8 +125,13 @@ moecl_status moecl_context_create_matching(const char* platform_contains, const 
 /// Retains the caller's cl_context.
 moecl_status moecl_context_wrap(struct _cl_context* cl_context, const moecl_context_options* options,
                                 moecl_context** out_context);
-/// NULL is no error.
+/// NULL is no error. Saves the programs, as below, once streams and layers made from it are destroyed too.
 moecl_status moecl_context_destroy(moecl_context* context);
+/// Writes the programs compiled so far to the disk cache; what cannot be written is a log line. For programs that
+/// seldom destroy their context: call it once after the first results. Threads: any
+///
+/// Cost: PoCL makes a program's binary when asked, about 0.1 s a kernel, each once.
+moecl_status moecl_context_save_programs(moecl_context* context);
 /// The cl_context, to make cl_mem objects with. Lifetime: the context's; retain it to keep it longer.
 moecl_status moecl_context_native(const moecl_context* context, struct _cl_context** out_cl_context);
 
@@ -318,7 +326,8 @@ typedef struct moecl_device_array {
   uint64_t offset_bytes;
 } moecl_device_array;
 
-/// Tensors must not overlap. With no tokens every `memory` may be NULL.
+/// What is written (outputs, fault, workspace) must not overlap anything else here, by whatever sub-buffers; inputs may
+/// overlap inputs, and of a layer over ranks `out` may be x itself. With no tokens every `memory` may be NULL.
 typedef struct moecl_forward_args {
   uint64_t size_bytes;
   int64_t tokens;                    ///< T

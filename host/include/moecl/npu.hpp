@@ -14,8 +14,8 @@
 ///   workspace_bytes(args, caps)  device memory that the call needs as scratch, after `infer`
 ///   x(stream, args, call)        checks everything, then enqueues; never waits for the device
 /// Tensors are contiguous unless a field says otherwise; an absent optional tensor is the operator's None.
-///
-/// Rows outside the part that an operator defines are neither read nor written.
+/// Rows outside the part that an operator defines are neither read nor written. What is written (outputs, fault,
+/// workspace) overlaps nothing else of the call; inputs may overlap inputs.
 /// Errors: invalid_argument  before anything is enqueued, with what was expected and what came
 ///         unsupported       what the operator has and this library has not; OPERATORS.md lists it
 /// Source: op-plugin and vllm-ascend; the goldens of the tests say where each number comes from

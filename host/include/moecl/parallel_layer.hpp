@@ -72,7 +72,7 @@ class ParallelLayer {
     TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
   };
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
-  /// be x.
+  /// be x; otherwise what is written overlaps nothing else here.
   ///
   /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come. Either ends the group
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
