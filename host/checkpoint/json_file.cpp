@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "host/checkpoint/mapped_file.hpp"
+#include "host/checkpoint/input_file.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -44,10 +44,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& origin, int 
 }
 
 nlohmann::json read_json_file(const std::string& path) {
-  const MappedFile file(path);
+  const InputFile file(path);
   if (file.size() > max_file_bytes)
     fail(ErrorCode::invalid_data, "{}: {} bytes of JSON, more than {}", path, file.size(), max_file_bytes);
-  return parse_json(file.text(), path);
+  return parse_json(file.text(0, file.size()), path);
 }
 
 nlohmann::json::json_pointer pointer_to(const std::string& path) {
