@@ -112,6 +112,20 @@ TEST_F(CheckpointTest, HostileIndexGetsAClearError) {
   EXPECT_EQ(error_of([&] { Checkpoint::open(dir_.path()); }).code(), ErrorCode::invalid_data);
 }
 
+// The seconds of this thread: 0.3 and 0.6 of them; minutes when they were quadratic.
+TEST_F(CheckpointTest, LargeIndicesAndConfigurationsTakeTimeInProportion) {
+  json config = json::parse(read_text(dir_.file("config.json")));
+  for (int i = 0; i < 100'000; ++i) {
+    index_["weight_map"]["tensor." + std::to_string(i)] = "model-00001-of-00003.safetensors";
+    config["field_" + std::to_string(i)] = {{"nested", {i}}};
+  }
+  write_text(dir_.file("config.json"), config.dump());
+  const double before = thread_seconds();
+  const Checkpoint checkpoint = open_sharded();
+  EXPECT_TRUE(checkpoint.has("tensor.99999"));
+  EXPECT_LT(thread_seconds() - before, 10);
+}
+
 TEST_F(CheckpointTest, AFolderThatIsNoCheckpoint) {
   Error error = error_of([&] { Checkpoint::open(dir_.path()); });  // config.json and shards, no index
   EXPECT_EQ(error.code(), ErrorCode::io_error);
