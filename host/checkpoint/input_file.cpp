@@ -45,8 +45,8 @@ void InputFile::read(std::uint64_t offset, void* to, std::uint64_t size) const {
            std::strerror(errno));
     if (got == 0)
       fail(ErrorCode::io_error,
-           "{} ends at byte {}, it had {} bytes when it was opened: {} from byte {} on are missing", path_,
-           offset + done, size_, size - done, offset + done);
+           "{} has become shorter: it had {} bytes when it was opened, {} from byte {} on are missing", path_, size_,
+           size - done, offset + done);
     done += static_cast<std::uint64_t>(got);
   }
 }
