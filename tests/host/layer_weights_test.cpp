@@ -18,7 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<double> product(const WeightMatrix& matrix, const HostMatrix& bias, const std::vector<double>& x) {
+std::vector<double> product(const WeightMatrix& given, const HostMatrix& bias, const std::vector<double>& x) {
+  const WeightMatrix matrix = in_memory(given);
   std::vector<double> result(static_cast<std::size_t>(matrix.rows()));
   for (std::size_t r = 0; bias.present() && r < result.size(); ++r)
     result[r] = matrix_element(bias, 0, static_cast<std::int64_t>(r));

@@ -72,6 +72,15 @@ double matrix_element(const HostMatrix& matrix, std::int64_t row, std::int64_t c
   }
 }
 
+WeightMatrix in_memory(WeightMatrix matrix) {
+  matrix.plain = matrix.plain.in_memory();
+  matrix.scale = matrix.scale.in_memory();
+  for (CodeMatrix* codes : {&matrix.codes, &matrix.zero})
+    if (codes->present())
+      codes->data = codes->data.in_memory(static_cast<std::uint64_t>(codes->end_unit() * codes->unit_bytes));
+  return matrix;
+}
+
 double weight_element(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
   if (!matrix.quantized()) return matrix_element(matrix.plain, row, column);
   const std::int64_t group_row = matrix.group.rows == ScaleGroup::whole ? 0 : row / matrix.group.rows;
