@@ -99,7 +99,7 @@ ModelWeights::ModelWeights(const ModelCase& model, bool all) {
     for (WeightMatrix* matrix :
          {&weights.experts.back().gate, &weights.experts.back().up, &weights.experts.back().down})
       if (matrix->plain.present())
-        matrix->plain.data = static_cast<const std::byte*>(matrix->plain.data) + size_bytes(plain) * expert_shift * e;
+        matrix->plain.data = matrix->plain.data + static_cast<std::int64_t>(size_bytes(plain)) * expert_shift * e;
   }
   if (!all) return;
   weights.router = make(plain, shape.experts, hidden);

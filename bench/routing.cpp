@@ -41,7 +41,7 @@ RoutingSource RoutingSource::named(const std::string& name, std::uint64_t seed) 
     fail(ErrorCode::invalid_data, "{}: expected topk_ids: i32 [T, K] of at least one token, got {}", name,
          ids.describe());
   source.recorded.resize(static_cast<std::size_t>(ids.elements()));
-  std::memcpy(source.recorded.data(), ids.data, ids.size_bytes);
+  ids.data.read(source.recorded.data(), ids.size_bytes);
   source.recorded_top_k = ids.shape[1];
   return source;
 }

@@ -19,7 +19,7 @@ enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_inpu
 
 ExitCode exit_code(ErrorCode code);
 
-/// One line on stderr: a list becomes "head: item; item", and a file's control characters do not reach the terminal.
+/// One line on stderr: a list becomes "head: item; item", and is `printable`.
 void report(std::string_view what);
 
 /// Set by the verb that ran.

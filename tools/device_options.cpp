@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/log_spdlog.hpp"
+#include "tools/printable.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -22,7 +23,7 @@ LogCallback log_to_stderr() {
     static std::mutex mutex;
     static std::set<std::string, std::less<>> told;
     const std::lock_guard lock(mutex);
-    if (level != LogLevel::warning || told.emplace(message).second) print(level, message);
+    if (level != LogLevel::warning || told.emplace(message).second) print(level, printable(message));
   };
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "tools/commands.hpp"
+#include "tools/printable.hpp"
 
 namespace moecl::cli {
 
@@ -33,9 +34,9 @@ void report(std::string_view what) {
   for (const char c : what) {
     if (c == '\n' && !line.empty() && !indent) line += line.back() == ':' ? " " : "; ";
     indent = c == '\n' || (indent && c == ' ');
-    if (!indent) line += (c >= 0 && c < ' ') || c == 0x7f ? '?' : c;
+    if (!indent) line += c;
   }
-  fmt::print(stderr, "moecl: {}\n", line);
+  fmt::print(stderr, "moecl: {}\n", printable(line));
 }
 
 }  // namespace moecl::cli

@@ -9,6 +9,7 @@
 #include "tools/operator_run.hpp"
 #include "tools/operators_page.hpp"
 #include "tools/own_files.hpp"
+#include "tools/printable.hpp"
 #include "tools/rank_devices.hpp"
 #include "tools/table.hpp"
 
@@ -31,8 +32,8 @@ void print(const nlohmann::ordered_json& summary) {
                     fmt::format("{:.1f}", kernel["total_us"].get<double>())});
   fmt::print("{}", table(rows));
   for (const auto& output : summary["outputs"])
-    fmt::print("{}{}\n", output["tensor"].get<std::string>(),
-               output.contains("result") ? ": " + output["result"].get<std::string>() : "");
+    fmt::print("{}{}\n", printable(output["tensor"].get<std::string>()),
+               output.contains("result") ? ": " + printable(output["result"].get<std::string>()) : "");
 }
 
 int run_case(const OpOptions& options) {
@@ -68,7 +69,7 @@ int run_case(const OpOptions& options) {
     write_safetensors(options.output, tensors);
   }
   if (options.json)
-    std::cout << summary.dump(2) << '\n';
+    std::cout << summary.dump(2, ' ', true) << '\n';  // ASCII: a terminal obeys some characters
   else
     print(summary);
   return result;

@@ -82,9 +82,9 @@ class CaseOnDevice {
       else if (!is_remark(name) && !value.is_null())
         call_->set_parameter(name, value_of(value, name));
     for (const std::string& name : input_names(from.tensors, prefix_ + "in.")) {
-      const HostTensor tensor = from.tensors.tensor(prefix_ + "in." + name);
+      const HostTensor tensor = from.tensors.tensor(prefix_ + "in." + name).in_memory();
       memory_.emplace_back(*stream.context, tensor.size_bytes);
-      write_blocking(stream, memory_.back().view(), tensor.data, tensor.size_bytes);
+      write_blocking(stream, memory_.back().view(), tensor.data.memory(), tensor.size_bytes);
       call_->set_input(name.substr(0, name.find('.')), view_of(memory_.back(), tensor.dtype, tensor.shape));
     }
     call_->infer();

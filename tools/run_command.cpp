@@ -111,7 +111,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
 }
 
 void print(const nlohmann::ordered_json& s) {
-  const auto text = [](const nlohmann::ordered_json& value) { return value.get<std::string>(); };
+  const auto text = [](const nlohmann::ordered_json& value) { return printable(value.get<std::string>()); };
   const auto us = [](const nlohmann::ordered_json& value) { return fmt::format("{:.1f}", value.get<double>()); };
   fmt::print("{} layer {}: {} tokens x {} hidden, {} experts of {}, top {}, {}\n", text(s["model"]["family"]),
              s["model"]["layer"].get<int>(), s["tokens"].get<std::int64_t>(),
@@ -170,7 +170,7 @@ void run(const RunOptions& options) {
   if (!options.trace.empty()) session.write_trace(options.trace);
   const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
   if (options.json)
-    std::cout << summary.dump(2) << '\n';
+    std::cout << summary.dump(2, ' ', true) << '\n';  // ASCII: a terminal obeys some characters
   else
     print(summary);
 }

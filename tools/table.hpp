@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "tools/printable.hpp"
+
 namespace moecl::cli {
 
 using Row = std::vector<std::string>;
 
-/// The first row is the header. Columns whose cells all start with a digit are right-aligned.
-inline std::string table(const std::vector<Row>& rows) {
+/// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`.
+inline std::string table(std::vector<Row> rows) {
+  for (Row& row : rows)
+    for (std::string& cell : row) cell = printable(cell);
   std::vector<std::size_t> width(rows.front().size());
   std::vector<bool> numeric(rows.front().size(), rows.size() > 1);
   for (std::size_t r = 0; r < rows.size(); ++r)

@@ -13,9 +13,10 @@ namespace {
 template <class Stored, class Convert>
 std::vector<float> converted(const HostTensor& tensor, Convert convert) {
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  const HostBytes bytes = tensor.in_memory().data;
   for (std::size_t i = 0; i < values.size(); ++i) {
     Stored element;
-    std::memcpy(&element, tensor.data + i * sizeof(Stored), sizeof(Stored));
+    std::memcpy(&element, bytes.memory() + i * sizeof(Stored), sizeof(Stored));
     values[i] = convert(element);
   }
   return values;

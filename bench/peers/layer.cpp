@@ -10,7 +10,7 @@
 namespace moecl::bench {
 namespace {
 
-const std::byte* values_of(const WeightMatrix& matrix) { return static_cast<const std::byte*>(matrix.plain.data); }
+const std::byte* values_of(const WeightMatrix& matrix) { return matrix.plain.data.memory(); }
 
 }  // namespace
 

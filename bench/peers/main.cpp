@@ -28,7 +28,7 @@ namespace {
 std::vector<std::byte> stacked_weights(const ExpertMatrices& expert) {
   std::vector<std::byte> all;
   for (const WeightMatrix* matrix : {&expert.gate, &expert.up}) {
-    const auto* begin = static_cast<const std::byte*>(matrix->quantized() ? matrix->codes.data : matrix->plain.data);
+    const std::byte* begin = (matrix->quantized() ? matrix->codes.data : matrix->plain.data).memory();
     const std::size_t element = matrix->quantized() ? 1 : size_bytes(matrix->plain.dtype);
     all.insert(all.end(), begin, begin + static_cast<std::size_t>(matrix->rows() * matrix->columns()) * element);
   }

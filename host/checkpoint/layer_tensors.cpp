@@ -92,8 +92,8 @@ HostMatrix LayerTensors::view(const TensorPart& part, const std::vector<std::int
          checkpoint_.dir(), tensor.describe());
   const std::int64_t first =
       part.expert * part.stored_rows * part.columns + part.first_row * (part.transposed ? 1 : part.columns);
-  const auto* bytes = static_cast<const std::byte*>(static_cast<const void*>(tensor.data));
-  return {bytes + static_cast<std::size_t>(first) * size_bytes(tensor.dtype), tensor.dtype, part.rows, part.columns};
+  return {tensor.data + first * static_cast<std::int64_t>(size_bytes(tensor.dtype)), tensor.dtype, part.rows,
+          part.columns};
 }
 
 }  // namespace moecl

@@ -1,7 +1,6 @@
 #include "host/checkpoint/quantized_tensors.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "runtime/check.hpp"
@@ -22,10 +21,6 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
                              const std::vector<std::int64_t>& shape) {
   fail(ErrorCode::invalid_data, "{}: {}, but the quantization_config makes it {}[{}]", checkpoint.dir(),
        tensor.describe(), dtype, fmt::join(shape, ", "));
-}
-
-const void* moved(const HostTensor& tensor, std::int64_t units, std::int64_t unit_bytes) {
-  return tensor.data + units * unit_bytes;
 }
 
 }  // namespace
@@ -142,7 +137,7 @@ CodeMatrix QuantizedTensors::codes(const HostTensor& tensor, const Packing& pack
   const std::int64_t of_expert = packing.transposed ? row_units * column_units : row_units * result.row_stride;
   const std::int64_t first_row = packing.along_rows ? part.first_row / packing.unit_codes : part.first_row;
   if (packing.along_rows) result.first_row = part.first_row % packing.unit_codes;
-  result.data = moved(tensor, part.expert * of_expert + first_row * result.row_stride, packing.unit_bytes);
+  result.data = tensor.data + (part.expert * of_expert + first_row * result.row_stride) * packing.unit_bytes;
   result.row_stride *= part.step;
   return result;
 }
@@ -194,31 +189,29 @@ HostMatrix QuantizedTensors::scale(const HostTensor& tensor, const TensorPart& p
   result.columns = part.columns;
   result.row_stride = part.transposed ? 1 : part.columns;
   result.column_stride = part.transposed ? part.stored_rows : 1;
-  result.data = moved(tensor, part.expert * part.stored_rows * part.columns + part.first_row * result.row_stride,
-                      static_cast<std::int64_t>(size_bytes(tensor.dtype)));
+  const std::int64_t first = part.expert * part.stored_rows * part.columns + part.first_row * result.row_stride;
+  result.data = tensor.data + first * static_cast<std::int64_t>(size_bytes(tensor.dtype));
   result.row_stride *= part.step;
   return result;
 }
 
-const std::int32_t* QuantizedTensors::group_index(std::int64_t group_columns) const {
+std::vector<std::int32_t> QuantizedTensors::group_index(std::int64_t group_columns) const {
   const auto tensor = find({"g_idx", "weight_g_idx"});
-  if (!tensor || group_columns == ScaleGroup::whole) return nullptr;
+  if (!tensor || group_columns == ScaleGroup::whole) return {};
   if (tensor->dtype != DType::i32 || tensor->shape != std::vector{part_.columns})
     fail_shape(checkpoint_, *tensor, "i32", {part_.columns});
   const std::int64_t groups = ceil_div(part_.columns, group_columns);
+  std::vector<std::int32_t> index(static_cast<std::size_t>(part_.columns));
+  tensor->data.read(index.data(), tensor->size_bytes);
   bool in_order = true;
   for (std::int64_t k = 0; k < part_.columns; ++k) {
-    std::int32_t group;  // files promise no alignment
-    std::memcpy(&group, tensor->data + 4 * k, sizeof(group));
+    const std::int32_t group = index[static_cast<std::size_t>(k)];
     if (group < 0 || group >= groups)
       fail(ErrorCode::invalid_data, "{}: {}[{}] is {}, not one of {} groups", checkpoint_.dir(), tensor->name, k, group,
            groups);
     in_order = in_order && group == k / group_columns;
   }
-  if (in_order) return nullptr;
-  if (reinterpret_cast<std::uintptr_t>(tensor->data) % alignof(std::int32_t) != 0)
-    fail(ErrorCode::unsupported, "{}: {} is not aligned to 4 bytes in its file", checkpoint_.dir(), tensor->name);
-  return reinterpret_cast<const std::int32_t*>(tensor->data);
+  return in_order ? std::vector<std::int32_t>() : index;
 }
 
 void QuantizedTensors::check_weight_shape() const {
@@ -226,7 +219,7 @@ void QuantizedTensors::check_weight_shape() const {
   if (!tensor) return;
   if (tensor->dtype != DType::i64 || tensor->elements() != 2) fail_shape(checkpoint_, *tensor, "i64", {2});
   std::int64_t shape[2];
-  std::memcpy(shape, tensor->data, sizeof(shape));
+  tensor->data.read(shape, sizeof(shape));
   if (shape[0] != part_.stored_rows || shape[1] != part_.columns)
     fail(ErrorCode::invalid_data, "{}: {} is [{}, {}], but config.json makes it [{}, {}]", checkpoint_.dir(),
          tensor->name, shape[0], shape[1], part_.stored_rows, part_.columns);
@@ -240,7 +233,7 @@ float QuantizedTensors::number(std::initializer_list<Scalar> names) const {
     if (tensor->dtype != DType::f32 || (tensor->elements() != 1 && !for_each))
       fail_shape(checkpoint_, *tensor, "f32", {part_.experts > 0 ? part_.experts : 1});
     float value;
-    std::memcpy(&value, tensor->data + (for_each ? 4 * part_.expert : 0), sizeof(value));
+    (tensor->data + (for_each ? 4 * part_.expert : 0)).read(&value, sizeof(value));
     const float multiplier = scalar.divides ? 1 / value : value;
     if (!std::isfinite(multiplier) || multiplier <= 0)
       fail(ErrorCode::invalid_data, "{}: {} is {}, not above 0 and finite", checkpoint_.dir(), tensor->name, value);

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "host/checkpoint/tensor_part.hpp"
 
@@ -46,7 +47,7 @@ class QuantizedTensors {
   TensorPart in_groups(const ScaleGroup& group) const;
   ScaleGroup group_of(const HostTensor& scale) const;
   HostMatrix scale(const HostTensor& tensor, const TensorPart& part) const;
-  const std::int32_t* group_index(std::int64_t group_columns) const;
+  std::vector<std::int32_t> group_index(std::int64_t group_columns) const;
   void check_weight_shape() const;
   float number(std::initializer_list<Scalar> names) const;
 

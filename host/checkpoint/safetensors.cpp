@@ -1,12 +1,13 @@
 #include <moecl/safetensors.hpp>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "host/checkpoint/input_file.hpp"
 #include "host/checkpoint/json_file.hpp"
-#include "host/checkpoint/mapped_file.hpp"
 #include "host/checkpoint/safetensors_format.hpp"
 #include "runtime/check.hpp"
 
@@ -56,10 +57,10 @@ Entry parse_entry(const std::string& name, const json& value, const std::string&
     fail(ErrorCode::invalid_data, "{} begins at byte {} and ends at byte {}", where, entry.begin, entry.end);
   if (const auto known = dtype_from_safetensors(entry.dtype)) {
     const auto bytes = tensor_bytes(*known, entry.shape);
-    const std::string type = fmt::format("{}[{}]", entry.dtype, fmt::join(entry.shape, ", "));
-    if (!bytes) fail(ErrorCode::invalid_data, "{}: the size of {} overflows", where, type);
+    const auto type = [&entry] { return fmt::format("{}[{}]", entry.dtype, fmt::join(entry.shape, ", ")); };
+    if (!bytes) fail(ErrorCode::invalid_data, "{}: the size of {} overflows", where, type());
     if (*bytes != entry.end - entry.begin)
-      fail(ErrorCode::invalid_data, "{}: {} takes {} bytes, data_offsets give {}", where, type, *bytes,
+      fail(ErrorCode::invalid_data, "{}: {} takes {} bytes, data_offsets give {}", where, type(), *bytes,
            entry.end - entry.begin);
   }
   return entry;
@@ -94,25 +95,27 @@ void check_tiling(const std::vector<Entry>& entries, std::uint64_t data_bytes, c
 }  // namespace
 
 struct SafetensorsFile::State {
-  MappedFile file;
-  const std::byte* data = nullptr;  // after the header
-  std::vector<Entry> entries;       // by offset
+  std::shared_ptr<const InputFile> file;
+  std::uint64_t data = 0;      // where the header ends
+  std::vector<Entry> entries;  // by offset
   std::unordered_map<std::string_view, const Entry*> by_name;
   std::map<std::string, std::string> metadata;
 
-  explicit State(const std::string& path) : file(path) {
-    if (file.size() < 8)
-      fail(ErrorCode::invalid_data, "{}: {} bytes, a safetensors file has at least 8", path, file.size());
+  explicit State(const std::string& path) : file(std::make_shared<InputFile>(path)) {
+    if (file->size() < 8)
+      fail(ErrorCode::invalid_data, "{}: {} bytes, a safetensors file has at least 8", path, file->size());
+    std::array<std::uint8_t, 8> length;
+    file->read(0, length.data(), length.size());
     std::uint64_t header_bytes = 0;
-    for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | std::to_integer<std::uint64_t>(file.data()[i]);
+    for (std::size_t i = length.size(); i-- > 0;) header_bytes = header_bytes << 8 | length[i];
     if (header_bytes > max_header_bytes)
       fail(ErrorCode::invalid_data, "{}: header of {} bytes, more than {}", path, header_bytes, max_header_bytes);
-    if (header_bytes > file.size() - 8)
+    data = 8 + header_bytes;
+    if (data > file->size())
       fail(ErrorCode::invalid_data, "{}: header of {} bytes, the file has {} after its length", path, header_bytes,
-           file.size() - 8);
-    data = file.data() + 8 + header_bytes;
+           file->size() - 8);
 
-    const json header = parse_json(file.text().substr(8, header_bytes), fmt::format("{}: header", path), header_depth);
+    const json header = parse_json(file->text(8, header_bytes), fmt::format("{}: header", path), header_depth);
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__")
         metadata = parse_metadata(value, path);
@@ -121,7 +124,7 @@ struct SafetensorsFile::State {
     }
     std::sort(entries.begin(), entries.end(),
               [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-    check_tiling(entries, file.size() - 8 - header_bytes, path);
+    check_tiling(entries, file->size() - data, path);
     for (const Entry& entry : entries) by_name.emplace(entry.name, &entry);
   }
 };
@@ -135,7 +138,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   return SafetensorsFile(std::make_unique<State>(path));
 }
 
-const std::string& SafetensorsFile::path() const noexcept { return state_->file.path(); }
+const std::string& SafetensorsFile::path() const noexcept { return state_->file->path(); }
 
 std::vector<std::string> SafetensorsFile::names() const {
   std::vector<std::string> result;
@@ -152,7 +155,7 @@ HostTensor SafetensorsFile::tensor(std::string_view name) const {
   const Entry& entry = *found->second;
   const auto dtype = dtype_from_safetensors(entry.dtype);
   if (!dtype) fail(ErrorCode::unsupported, "{}: tensor \"{}\" has unknown dtype {}", path(), name, entry.dtype);
-  return {entry.name, *dtype, entry.shape, state_->data + entry.begin, entry.end - entry.begin};
+  return {entry.name, *dtype, entry.shape, {state_->file, state_->data + entry.begin}, entry.end - entry.begin};
 }
 
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const noexcept { return state_->metadata; }

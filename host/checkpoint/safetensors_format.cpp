@@ -89,8 +89,12 @@ void write_safetensors(const std::string& path, std::vector<HostTensor> tensors,
 
 void write_safetensors(const std::string& path, const std::vector<HostTensor>& tensors) {
   for (const HostTensor& tensor : tensors)
-    require(tensor.data != nullptr || tensor.size_bytes == 0, "{} has no data", tensor.describe());
-  write_safetensors(path, tensors, [](const HostTensor& tensor) { return tensor.data; });
+    require(tensor.data.present() || tensor.size_bytes == 0, "{} has no data", tensor.describe());
+  HostBytes bytes;
+  write_safetensors(path, tensors, [&bytes](const HostTensor& tensor) {
+    bytes = tensor.in_memory().data;
+    return bytes.memory();
+  });
 }
 
 }  // namespace moecl

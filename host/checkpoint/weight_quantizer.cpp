@@ -15,9 +15,10 @@
 namespace moecl {
 namespace {
 
+/// Of a matrix in memory.
 float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
-  const auto* at =
-      static_cast<const std::byte*>(matrix.data) +
+  const std::byte* at =
+      matrix.data.memory() +
       static_cast<std::size_t>(row * matrix.row_stride + column * matrix.column_stride) * size_bytes(matrix.dtype);
   float value;
   if (matrix.dtype == DType::f32) {
@@ -108,7 +109,8 @@ void put(std::vector<std::uint8_t>& codes, std::int64_t position, unsigned code)
 
 }  // namespace
 
-QuantizedWeights quantize_weights(const HostMatrix& matrix, const OperandQuant& to) {
+QuantizedWeights quantize_weights(const HostMatrix& given, const OperandQuant& to) {
+  const HostMatrix matrix = given.in_memory();
   const std::string why = reject(QuantScheme{{}, to});
   require(to.quantized() && why.empty(), "quantize: {}", to.quantized() ? why : "plain weights");
   const int width = bits(*to.type), unit_codes = width == 8 ? 1 : width == 4 ? 2 : 4;

@@ -1,5 +1,5 @@
 #pragma once
-// Plain weights in host memory, quantized.
+// Plain weights, quantized on the host.
 #include <moecl/moe_weights.hpp>
 #include <moecl/quant_scheme.hpp>
 

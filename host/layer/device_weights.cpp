@@ -12,10 +12,10 @@
 namespace moecl {
 namespace {
 
+/// Of a matrix in memory.
 float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
   const std::int64_t element = row * matrix.row_stride + column * matrix.column_stride;
-  const auto* at =
-      static_cast<const unsigned char*>(matrix.data) + static_cast<std::size_t>(element) * size_bytes(matrix.dtype);
+  const std::byte* at = matrix.data.memory() + static_cast<std::size_t>(element) * size_bytes(matrix.dtype);
   std::uint16_t half = 0;
   float value = 0;
   switch (matrix.dtype) {
@@ -29,9 +29,9 @@ float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) 
       std::memcpy(&half, at, sizeof(half));
       return bf16_to_f32(half);
     case DType::f8_e4m3:
-      return fp8_e4m3fn.decode(*at);
+      return fp8_e4m3fn.decode(std::to_integer<std::uint8_t>(*at));
     default:
-      return e8m0_to_f32(*at);
+      return e8m0_to_f32(std::to_integer<std::uint8_t>(*at));
   }
 }
 
@@ -39,20 +39,20 @@ float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) 
 std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
   std::vector<float> scales;
   for (const WeightMatrix& matrix : stack) {
+    const HostMatrix scale = groups ? HostMatrix() : matrix.scale.in_memory();
     const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? matrix.rows() : matrix.group.rows;
     for (std::int64_t row = 0; row < matrix.rows(); ++row)
-      scales.push_back(matrix.global_scale *
-                       (groups || !matrix.scale.present() ? 1.0F : value_of(matrix.scale, row / group_rows, 0)));
+      scales.push_back(matrix.global_scale * (scale.present() ? value_of(scale, row / group_rows, 0) : 1.0F));
   }
   return scales;
 }
 
 /// Row by row, whether all bits of a number's exponent are set: it is NaN or infinite.
 template <class Bits>
-void expect_finite(const HostMatrix& matrix, Bits exponent) {
+void expect_finite(const HostMatrix& given, Bits exponent) {
+  const HostMatrix matrix = given.in_memory();
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    const auto* at = static_cast<const unsigned char*>(matrix.data) +
-                     static_cast<std::size_t>(row * matrix.row_stride) * sizeof(Bits);
+    const std::byte* at = matrix.data.memory() + static_cast<std::size_t>(row * matrix.row_stride) * sizeof(Bits);
     bool finite = true;
     for (std::int64_t column = 0; column < matrix.columns; ++column) {
       Bits bits = 0;
@@ -73,8 +73,10 @@ void expect_finite(const HostMatrix& matrix) {
 
 std::vector<float> numbers_of(const std::vector<HostMatrix>& vectors) {
   std::vector<float> values;
-  for (const HostMatrix& vector : vectors)
-    for (std::int64_t column = 0; column < vector.columns; ++column) values.push_back(value_of(vector, 0, column));
+  for (const HostMatrix& vector : vectors) {
+    const HostMatrix here = vector.in_memory();
+    for (std::int64_t column = 0; column < here.columns; ++column) values.push_back(value_of(here, 0, column));
+  }
   return values;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 bool has_groups(const WeightMatrix& matrix) {
   return matrix.quantized() &&
-         (matrix.zero.present() || matrix.group_index != nullptr || matrix.group.columns != ScaleGroup::whole);
+         (matrix.zero.present() || !matrix.group_index.empty() || matrix.group.columns != ScaleGroup::whole);
 }
 
 std::int64_t group_columns(const WeightMatrix& matrix) {
@@ -18,13 +18,13 @@ std::int64_t group_columns(const WeightMatrix& matrix) {
 }
 
 std::int64_t group_of(const WeightMatrix& matrix, std::int64_t k) {
-  return matrix.group_index != nullptr ? matrix.group_index[k] : k / group_columns(matrix);
+  return matrix.group_index.empty() ? k / group_columns(matrix) : matrix.group_index[static_cast<std::size_t>(k)];
 }
 
 /// A checkpoint may list groups that are runs of K all the same.
 bool has_runs(const WeightMatrix& matrix) {
-  for (std::int64_t k = 0; matrix.group_index != nullptr && k < matrix.columns(); ++k)
-    if (matrix.group_index[k] != k / group_columns(matrix)) return false;
+  for (std::int64_t k = 0; k < matrix.columns(); ++k)
+    if (group_of(matrix, k) != k / group_columns(matrix)) return false;
   return true;
 }
 
@@ -146,7 +146,8 @@ void expect_weights(const WeightMatrix& matrix, const char* what, std::int64_t r
                      group_k = group_columns(matrix);
   require(group_rows >= 1 && group_k >= 1, "{}: scales of [{}, {}] elements", what, group_rows, group_k);
   const std::int64_t of_rows = (rows + group_rows - 1) / group_rows, of_columns = (columns + group_k - 1) / group_k;
-  require(scale.rows == of_rows && (matrix.group_index != nullptr ? scale.columns >= 1 : scale.columns == of_columns),
+  const std::vector<std::int32_t>& index = matrix.group_index;
+  require(scale.rows == of_rows && (index.empty() ? scale.columns == of_columns : scale.columns >= 1),
           "{}: expected scales [{}, {}] of [{}, {}] elements each, got [{}, {}]", what, of_rows, of_columns, group_rows,
           group_k, scale.rows, scale.columns);
   if (matrix.zero.present())
@@ -155,9 +156,11 @@ void expect_weights(const WeightMatrix& matrix, const char* what, std::int64_t r
             "{}: expected integer zero points [{}, {}] as scales beside integers, got {} [{}, {}] beside {}", what,
             scale.rows, scale.columns, name(matrix.zero.type), matrix.zero.rows, matrix.zero.columns,
             name(matrix.codes.type));
-  for (std::int64_t k = 0; matrix.group_index != nullptr && k < columns; ++k)
-    require(matrix.group_index[k] >= 0 && matrix.group_index[k] < scale.columns,
-            "{}: group {} of column {} is not in [0, {})", what, matrix.group_index[k], k, scale.columns);
+  require(index.empty() || static_cast<std::int64_t>(index.size()) == columns,
+          "{}: expected a group for each of {} columns, got {}", what, columns, index.size());
+  for (std::size_t k = 0; k < index.size(); ++k)
+    require(index[k] >= 0 && index[k] < scale.columns, "{}: group {} of column {} is not in [0, {})", what, index[k], k,
+            scale.columns);
 }
 
 }  // namespace moecl

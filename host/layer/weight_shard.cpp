@@ -13,8 +13,7 @@ void expect_within(Share part, std::int64_t extent, const char* what) {
 }
 
 HostMatrix moved(HostMatrix matrix, std::int64_t elements) {
-  matrix.data =
-      static_cast<const std::byte*>(matrix.data) + elements * static_cast<std::int64_t>(size_bytes(matrix.dtype));
+  matrix.data = matrix.data + elements * static_cast<std::int64_t>(size_bytes(matrix.dtype));
   return matrix;
 }
 
@@ -26,8 +25,7 @@ CodeMatrix moved(CodeMatrix codes, std::int64_t row, std::int64_t column) {
   packed += skipped;
   skipped = packed % codes.unit_codes;
   packed /= codes.unit_codes;
-  codes.data = static_cast<const std::byte*>(codes.data) +
-               (row * codes.row_stride + column * codes.column_stride) * codes.unit_bytes;
+  codes.data = codes.data + (row * codes.row_stride + column * codes.column_stride) * codes.unit_bytes;
   return codes;
 }
 
@@ -72,8 +70,9 @@ WeightMatrix columns_of(const WeightMatrix& matrix, Share part) {
   }
   columns.codes = moved(matrix.codes, 0, part.begin);
   columns.codes.columns = part.count;
-  if (matrix.group_index != nullptr) {  // any column may be of any group: all scales stay
-    columns.group_index = matrix.group_index + part.begin;
+  if (!matrix.group_index.empty()) {  // any column may be of any group: all scales stay
+    const auto first = matrix.group_index.begin() + part.begin;
+    columns.group_index.assign(first, first + part.count);
     return columns;
   }
   const Share groups = groups_of(part, matrix.columns(), matrix.group.columns, "columns");
@@ -93,7 +92,7 @@ std::int64_t intermediate_unit(const ExpertMatrices& expert) {
   };
   for (const WeightMatrix* matrix : {&expert.gate, &expert.up})
     if (matrix->quantized()) include(matrix->group.rows);
-  if (expert.down.quantized() && expert.down.group_index == nullptr) include(expert.down.group.columns);
+  if (expert.down.quantized() && expert.down.group_index.empty()) include(expert.down.group.columns);
   return unit;
 }
 

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "runtime/check.hpp"
@@ -16,14 +16,6 @@ namespace moecl {
 
 namespace {
 
-/// From the first element to the last one.
-std::uint64_t span_bytes(const HostMatrix& matrix) {
-  if (!matrix.present()) return 0;
-  const std::int64_t span = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride + 1;
-  return static_cast<std::uint64_t>(span) * size_bytes(matrix.dtype);
-}
-const std::byte* begin_of(const HostMatrix& matrix) { return static_cast<const std::byte*>(matrix.data); }
-const std::byte* end_of(const HostMatrix& matrix) { return begin_of(matrix) + span_bytes(matrix); }
 TensorView strided(BufferView bytes, const HostMatrix& matrix) {
   TensorView view(bytes, matrix.dtype, {static_cast<std::int64_t>(bytes.size_bytes / size_bytes(matrix.dtype))});
   view.rank = 2;
@@ -57,7 +49,7 @@ WeightUpload::~WeightUpload() {
 void WeightUpload::finish() {
   if (std::exchange(pending_, false)) stream_.finish();
   written_.clear();
-  staged_begin_ = staged_end_ = nullptr;  // the host memory may hold something else next time
+  staged_ = {};  // the host memory may hold something else next time
 }
 
 std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_t> bytes) {
@@ -68,17 +60,28 @@ std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_
     parts.push_back({nullptr, total, size});
     total += (size + alignment - 1) / alignment * alignment;
   }
-  staged_begin_ = staged_end_ = nullptr;
+  staged_ = {};
   if (total > staging_.size_bytes()) staging_ = Buffer(*stream_.context, total);
   for (BufferView& part : parts) part.handle = staging_.handle();
   return parts;
 }
 
-void WeightUpload::send(const void* bytes, BufferView to) {
+void WeightUpload::send(const HostBytes& bytes, BufferView to) {
   if (only_checks()) return;
   pending_ = true;
   read_bytes_ += to.size_bytes;
-  enqueue_write(stream_, to, bytes, to.size_bytes);
+  if (bytes.memory() != nullptr) return enqueue_write(stream_, to, bytes.memory(), to.size_bytes);
+  if (!chunks_) chunks_.emplace(stream_, chunk_bytes * taken_.size());
+  for (std::uint64_t sent = 0; sent < to.size_bytes; sent += chunk_bytes) {
+    unsigned char* const chunk = chunks_->data() + next_chunk_ * chunk_bytes;
+    Event& taken = taken_[next_chunk_];
+    next_chunk_ = (next_chunk_ + 1) % taken_.size();
+    const std::uint64_t size = std::min(chunk_bytes, to.size_bytes - sent);
+    taken.wait();
+    (bytes + static_cast<std::int64_t>(sent)).read(chunk, size);
+    enqueue_write(stream_, to.slice(sent, size), chunk, size, {{}, &taken});
+    stream_.flush();
+  }
 }
 
 TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
@@ -88,40 +91,42 @@ TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
 }
 
 void WeightUpload::stage_together(const std::vector<WeightMatrix>& matrices) {
-  const std::less<> before;  // also of pointers into different tensors
-  const std::byte *begin = begin_of(matrices.front().plain), *end = begin;
-  std::uint64_t separately = 0;
+  const HostBytes& first = matrices.front().plain.data;
+  std::int64_t begin = 0, end = 0, separately = 0;  // counted from the first one
   for (const WeightMatrix& matrix : matrices) {
-    if (matrix.quantized()) return;
-    begin = std::min(begin, begin_of(matrix.plain), before);
-    end = std::max(end, end_of(matrix.plain), before);
-    separately += span_bytes(matrix.plain);
+    const std::optional<std::int64_t> at = matrix.plain.data.distance_from(first);
+    if (matrix.quantized() || !at) return;
+    const auto bytes = static_cast<std::int64_t>(matrix.plain.span_bytes());
+    begin = std::min(begin, *at);
+    end = std::max(end, *at + bytes);
+    separately += bytes;
   }
-  if (static_cast<std::uint64_t>(end - begin) >= separately) return;
+  if (end - begin >= separately) return;
   const BufferView to = reserve({static_cast<std::uint64_t>(end - begin)}).front();
-  send(begin, to);
-  staged_begin_ = begin;
-  staged_end_ = end;
+  send(first + begin, to);
+  staged_ = first + begin;
+  staged_bytes_ = end - begin;
 }
 
 TensorView WeightUpload::find_staged(const HostMatrix& matrix) const {
-  const std::less<> before;
-  if (before(begin_of(matrix), staged_begin_) || before(staged_end_, end_of(matrix))) return {};
-  const auto offset = static_cast<std::uint64_t>(begin_of(matrix) - staged_begin_);
-  return strided(staging_.view().slice(offset, span_bytes(matrix)), matrix);
+  const std::optional<std::int64_t> at = matrix.data.distance_from(staged_);
+  const auto bytes = static_cast<std::int64_t>(matrix.span_bytes());
+  if (!staged_.present() || !at || *at < 0 || *at + bytes > staged_bytes_) return {};
+  return strided(staging_.view().slice(static_cast<std::uint64_t>(*at), matrix.span_bytes()), matrix);
 }
 
 TensorView WeightUpload::rows_of(const HostMatrix& matrix) {
   if (const TensorView staged = find_staged(matrix); staged.present() && matrix.column_stride == 1) return staged;
-  if (matrix.column_stride == 1) return stage(matrix, reserve({span_bytes(matrix)}).front());
+  if (matrix.column_stride == 1) return stage(matrix, reserve({matrix.span_bytes()}).front());
   const std::size_t element = size_bytes(matrix.dtype);
+  const HostBytes bytes = matrix.in_memory().data;
   std::vector<unsigned char> rows(static_cast<std::size_t>(matrix.rows * matrix.columns) * element);
   unsigned char* to = rows.data();
   for (std::int64_t n = 0; n < matrix.rows; ++n)
     for (std::int64_t k = 0; k < matrix.columns; ++k, to += element)
-      std::memcpy(
-          to, begin_of(matrix) + static_cast<std::size_t>(n * matrix.row_stride + k * matrix.column_stride) * element,
-          element);
+      std::memcpy(to,
+                  bytes.memory() + static_cast<std::size_t>(n * matrix.row_stride + k * matrix.column_stride) * element,
+                  element);
   read_bytes_ += rows.size();
   const TensorView view(reserve({rows.size()}).front(), matrix.dtype, {matrix.rows, matrix.columns});
   write(rows.data(), view);
@@ -130,7 +135,7 @@ TensorView WeightUpload::rows_of(const HostMatrix& matrix) {
 
 BufferView WeightUpload::stage(const CodeMatrix& codes, BufferView to) {
   if (!codes.present()) return {};
-  send(static_cast<const unsigned char*>(codes.data) + codes.first_unit() * codes.unit_bytes, to);
+  send(codes.data + codes.first_unit() * codes.unit_bytes, to);
   return to;
 }
 
@@ -146,13 +151,13 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
                         std::int64_t first_column, const std::vector<std::int32_t>& source_groups) {
   if (!matrix.quantized()) {
     TensorView source = find_staged(matrix.plain);
-    if (!source.present()) source = stage(matrix.plain, reserve({span_bytes(matrix.plain)}).front());
+    if (!source.present()) source = stage(matrix.plain, reserve({matrix.plain.span_bytes()}).front());
     const pack_weights::Args args{source, packed, expert, first_column};
     if (only_checks()) return expect_none("pack_weights", pack_weights::reject(args, stream_.device->caps));
     return pack_weights::enqueue(stream_, args);
   }
   const HostMatrix scale = packed.grouped() ? matrix.scale : HostMatrix();
-  const std::vector<BufferView> parts = reserve({span_bytes(matrix.codes), span_bytes(scale), span_bytes(matrix.zero),
+  const std::vector<BufferView> parts = reserve({span_bytes(matrix.codes), scale.span_bytes(), span_bytes(matrix.zero),
                                                  source_groups.size() * sizeof(source_groups[0])});
   pack_codes::Args args;
   args.source = stage(matrix.codes, parts[0]);
@@ -184,7 +189,7 @@ void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
     enqueue_write(stream_, iota_.view(), iota_values_.data(), iota_.size_bytes());
   }
   gather_rows::Args args;
-  args.x = stage(matrix, reserve({span_bytes(matrix)}).front());
+  args.x = stage(matrix, reserve({matrix.span_bytes()}).front());
   args.index = TensorView(iota_.view(), DType::i32, {matrix.rows});
   args.out = to;
   if (only_checks()) return expect_none("gather_rows", gather_rows::reject(args, {}, stream_.device->caps));

@@ -5,15 +5,22 @@
 #include <moecl/packed_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
+#include <array>
 #include <deque>
 #include <initializer_list>
+#include <optional>
 #include <vector>
+
+#include "runtime/pinned_memory.hpp"
 
 namespace moecl {
 
 /// Writes host matrices to the device through one staging buffer and converts them to their place there.
 ///
-/// Async: writes are enqueued, so host matrices must live until `finish` or the destructor, which stop the host.
+/// What stands in a file is read by the calling thread, in chunks: while the device takes one the next is read.
+///
+/// Async:  writes are enqueued, so host matrices must live until `finish` or the destructor, which stop the host.
+/// Errors: of all calls that read a file io_error
 class WeightUpload {
  public:
   enum class Purpose { write, check };
@@ -47,8 +54,10 @@ class WeightUpload {
   std::uint64_t read_bytes() const noexcept { return read_bytes_; }
 
  private:
+  static constexpr std::uint64_t chunk_bytes = 1 << 20;
+
   /// Enqueues the write of bytes of a host matrix.
-  void send(const void* bytes, BufferView to);
+  void send(const HostBytes& bytes, BufferView to);
   /// Room in the staging buffer for what one matrix needs, `bytes` of each part.
   std::vector<BufferView> reserve(std::initializer_list<std::uint64_t> bytes);
   TensorView stage(const HostMatrix& matrix, BufferView to);
@@ -61,9 +70,13 @@ class WeightUpload {
   bool pending_ = false;
   std::uint64_t read_bytes_ = 0;
   Buffer staging_, iota_;
-  const std::byte *staged_begin_ = nullptr, *staged_end_ = nullptr;  ///< of the host, in `staging_` from its beginning
+  HostBytes staged_;  ///< what `stage_together` wrote, to the beginning of `staging_`
+  std::int64_t staged_bytes_ = 0;
   std::vector<std::int32_t> iota_values_;
   std::deque<std::vector<unsigned char>> written_;  ///< on its way
+  std::optional<PinnedMemory> chunks_;              ///< of files, on their way
+  std::array<Event, 8> taken_;                      ///< by the device, each chunk
+  std::size_t next_chunk_ = 0;
 };
 
 /// Errors: invalid_argument  the matrix is not [rows, columns] of f32, f16 or bf16; `what` names it

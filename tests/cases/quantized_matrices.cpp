@@ -133,8 +133,7 @@ QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std:
     weights.scale = {scales.data(), *kind.scale, row_groups, groups};
     weights.group = {kind.group_rows, kind.group > 0 ? kind.group : (k + groups - 1) / groups};
     for (std::int64_t i = 0; kind.group == 0 && i < k; ++i)
-      group_index.push_back(static_cast<std::int32_t>(engine() % index(groups)));
-    if (kind.group == 0) weights.group_index = group_index.data();
+      weights.group_index.push_back(static_cast<std::int32_t>(engine() % index(groups)));
   }
   if (kind.zero) {
     // As GPTQ and AWQ pack them: along N.
@@ -158,7 +157,9 @@ QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std:
       int code = static_cast<int>(engine() % (1U << static_cast<unsigned>(bits(kind.type))));
       if (!std::isfinite(code_value(kind.type, code))) code = 1;
       put_code(codes, weights.codes, row, i, code);
-      const std::int64_t g = !group_index.empty() ? group_index[index(i)] : kind.group > 0 ? i / kind.group : 0;
+      const std::int64_t g = kind.scale && kind.group == 0 ? weights.group_index[index(i)]
+                             : kind.group > 0              ? i / kind.group
+                                                           : 0;
       const std::size_t at = index(row / kind.group_rows * groups + g);
       values.push_back((code_value(kind.type, code) - zero[at]) * scale[at]);
     }
@@ -195,8 +196,8 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
     }
     if (kind.zero) args.zero = zero_bytes.view(), args.zero_codes = matrix.weights.zero, args.zero_add = kind.zero_add;
     if (kind.group == 0 && kind.scale)
-      write_blocking(stream, weights.group_index.rows(expert, 1).buffer, matrix.group_index.data(),
-                     matrix.group_index.size() * 4);
+      write_blocking(stream, weights.group_index.rows(expert, 1).buffer, matrix.weights.group_index.data(),
+                     matrix.weights.group_index.size() * 4);
     pack_codes::enqueue(stream, args);
     stream.finish();
     values.insert(values.end(), matrix.values.begin(), matrix.values.end());

@@ -32,10 +32,9 @@ struct QuantizedCase {
   std::string describe() const;
 };
 
-/// One matrix [n, k] as a checkpoint stores it. `weights` views its memory.
+/// One matrix [n, k] as a checkpoint stores it. `weights` views its codes.
 struct QuantizedMatrix {
   std::vector<unsigned char> codes, scales, zeros;
-  std::vector<std::int32_t> group_index;
   std::vector<double> values;  ///< [n, k], products of code less zero and scale, not rounded
   WeightMatrix weights;
 

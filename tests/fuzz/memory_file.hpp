@@ -7,7 +7,7 @@
 
 namespace moecl::fuzz {
 
-/// A file in memory that has a path, for readers that map files.
+/// A file in memory that has a path, for readers that open files.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(descriptor_)) {

@@ -22,8 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const moecl::SafetensorsFile opened = moecl::SafetensorsFile::open(file.path());
     for (const std::string& name : opened.names()) {
       try {
-        const moecl::HostTensor tensor = opened.tensor(name);
-        const auto* first = reinterpret_cast<const unsigned char*>(tensor.data);
+        const moecl::HostTensor tensor = opened.tensor(name).in_memory();
+        const auto* first = reinterpret_cast<const unsigned char*>(tensor.data.memory());
         // Every byte that a tensor claims can be read.
         if (std::accumulate(first, first + tensor.size_bytes, 0U) > 255 * tensor.size_bytes) __builtin_trap();
       } catch (const moecl::Error&) {

@@ -207,8 +207,7 @@ void append_f32(std::vector<float>& to, const HostMatrix& matrix) {
   for (std::int64_t r = 0; r < matrix.rows; ++r)
     for (std::int64_t c = 0; c < matrix.columns; ++c) {
       std::uint16_t code;
-      const auto element = static_cast<std::size_t>(r * matrix.row_stride + c * matrix.column_stride);
-      std::memcpy(&code, static_cast<const unsigned char*>(matrix.data) + element * 2, sizeof(code));
+      (matrix.data + (r * matrix.row_stride + c * matrix.column_stride) * 2).read(&code, sizeof(code));
       to.push_back(bf16_to_f32(code));
     }
 }

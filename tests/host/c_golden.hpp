@@ -20,8 +20,8 @@ inline std::string golden_dir(const std::string& name) { return data_path("golde
 
 inline std::vector<double> golden_values(const std::string& name, const char* tensor_name) {
   const SafetensorsFile file = SafetensorsFile::open(golden_dir(name) + "/golden.safetensors");
-  const HostTensor tensor = file.tensor(tensor_name);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+  const HostTensor tensor = file.tensor(tensor_name).in_memory();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data.memory());
   return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
 }
 
@@ -35,14 +35,17 @@ struct RawWeights {
 
   RawWeights() {
     const auto append = [](std::vector<unsigned char>& to, const HostMatrix& matrix) {
-      const auto* from = static_cast<const unsigned char*>(matrix.data);
-      to.insert(to.end(), from, from + matrix.rows * matrix.columns * 4);
+      to.resize(to.size() + matrix.span_bytes());
+      matrix.data.read(to.data() + to.size() - matrix.span_bytes(), matrix.span_bytes());
     };
     for (const ExpertMatrices& expert : found.experts) {
       append(gate, expert.gate.plain);
       append(up, expert.up.plain);
       append(down, expert.down.plain);
     }
+    for (HostMatrix* matrix : {&found.router, &found.selection_bias, &found.shared.gate.plain, &found.shared.up.plain,
+                               &found.shared.down.plain})
+      *matrix = matrix->in_memory();
     // Written out from config.json of the case.
     desc.hidden = 96;
     desc.intermediate = 20;
@@ -56,14 +59,14 @@ struct RawWeights {
     desc.renormalise = 1;
     desc.renormalise_epsilon = 1e-20F;
     desc.scaling_factor = 2.5F;
-    desc.router = {found.router.data, MOECL_F32};
-    desc.selection_bias = {found.selection_bias.data, MOECL_F32};
+    desc.router = {found.router.data.memory(), MOECL_F32};
+    desc.selection_bias = {found.selection_bias.data.memory(), MOECL_F32};
     desc.gate = {gate.data(), MOECL_F32};
     desc.up = {up.data(), MOECL_F32};
     desc.down = {down.data(), MOECL_F32};
-    desc.shared_gate = {found.shared.gate.plain.data, MOECL_F32};
-    desc.shared_up = {found.shared.up.plain.data, MOECL_F32};
-    desc.shared_down = {found.shared.down.plain.data, MOECL_F32};
+    desc.shared_gate = {found.shared.gate.plain.data.memory(), MOECL_F32};
+    desc.shared_up = {found.shared.up.plain.data.memory(), MOECL_F32};
+    desc.shared_down = {found.shared.down.plain.data.memory(), MOECL_F32};
   }
 };
 

@@ -117,7 +117,7 @@ struct CallersCase {
   moecl_tensor upload(const std::string& name, const HostTensor& from) {
     moecl_tensor to{nullptr, 0, c_dtype(from.dtype), static_cast<std::int32_t>(from.shape.size()), {}, {}};
     std::copy(from.shape.begin(), from.shape.end(), to.shape);
-    place(name, to, from.data);
+    place(name, to, from.in_memory().data.memory());
     return to;
   }
   /// Its elements; what stands between them is still as it was.

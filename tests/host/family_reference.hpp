@@ -157,8 +157,8 @@ class Block {
 
  private:
   Row values(const std::string& name) const {
-    const HostTensor tensor = file_.tensor(name);
-    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+    const HostTensor tensor = file_.tensor(name).in_memory();
+    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data.memory());
     return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
   }
   static void add(const Row& from, double weight, Row& to) {

@@ -18,7 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<double> product(const WeightMatrix& matrix, const HostMatrix& bias, const std::vector<double>& x) {
+std::vector<double> product(const WeightMatrix& given, const HostMatrix& bias, const std::vector<double>& x) {
+  const WeightMatrix matrix = in_memory(given);
   std::vector<double> result(static_cast<std::size_t>(matrix.rows()));
   for (std::size_t r = 0; bias.present() && r < result.size(); ++r)
     result[r] = matrix_element(bias, 0, static_cast<std::int64_t>(r));
@@ -41,7 +42,7 @@ template <class T>
 std::vector<T> read(const SafetensorsFile& file, const char* name) {
   const HostTensor tensor = file.tensor(name);
   std::vector<T> values(tensor.size_bytes / sizeof(T));
-  std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+  tensor.data.read(values.data(), tensor.size_bytes);
   return values;
 }
 
@@ -110,9 +111,11 @@ void write_swapped(const std::string& from, const std::string& to) {
     std::vector<std::int64_t>& shape = tensors.back().shape;
     if (shape.size() == 3) std::swap(shape[1], shape[2]);
   }
+  HostBytes bytes;
   std::vector<float> swapped;
   write_safetensors(to + "/model.safetensors", tensors, [&](const HostTensor& tensor) -> const void* {
-    if (tensor.shape.size() != 3) return tensor.data;
+    bytes = tensor.in_memory().data;
+    if (tensor.shape.size() != 3) return bytes.memory();
     const auto values = read<float>(file, tensor.name.c_str());
     const auto [rows, columns] = std::pair(tensor.shape[1], tensor.shape[2]);
     swapped.resize(values.size());
@@ -180,9 +183,9 @@ TEST_F(LayerWeightsOfTest, SomeExpertsInTheOrderAsked) {
   const MoeWeights all = find_layer_weights(checkpoint, config);
   const MoeWeights some = find_layer_weights(checkpoint, config, {5, 0, 5});
   ASSERT_EQ(some.experts.size(), 3U);
-  EXPECT_EQ(some.experts[0].down.plain.data, all.experts[5].down.plain.data);
-  EXPECT_EQ(some.experts[1].up.plain.data, all.experts[0].up.plain.data);
-  EXPECT_EQ(some.experts[2].gate.plain.data, all.experts[5].gate.plain.data);
+  EXPECT_EQ(some.experts[0].down.plain.data.distance_from(all.experts[5].down.plain.data), 0);
+  EXPECT_EQ(some.experts[1].up.plain.data.distance_from(all.experts[0].up.plain.data), 0);
+  EXPECT_EQ(some.experts[2].gate.plain.data.distance_from(all.experts[5].gate.plain.data), 0);
   EXPECT_EQ(some.router.rows, 8);
   EXPECT_TRUE(find_layer_weights(checkpoint, config, {}).experts.empty());
   for (const std::int64_t id : {-1, 8})

@@ -24,9 +24,9 @@ namespace moecl::test {
 namespace {
 
 std::vector<double> golden_values(const SafetensorsFile& file, const char* name) {
-  const HostTensor tensor = file.tensor(name);
-  return decode(tensor.dtype, {reinterpret_cast<const unsigned char*>(tensor.data),
-                               reinterpret_cast<const unsigned char*>(tensor.data) + tensor.size_bytes});
+  const HostTensor tensor = file.tensor(name).in_memory();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data.memory());
+  return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
 }
 
 /// A layer of a golden case on a device, with everything that one forward pass needs.

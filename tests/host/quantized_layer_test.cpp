@@ -163,10 +163,7 @@ TEST_P(QuantizedLayerTest, SaysWhatDoesNotFit) {
   EXPECT_THAT(reason([](MoeWeights& w) { w.experts[3].down.zero.data = nullptr; }), HasSubstr("expected one format"));
   EXPECT_THAT(reason([](MoeWeights& w) { w.experts[0].gate.scale.dtype = DType::i8; }),
               HasSubstr("expert 0 gate: expected scales of f32, f16, bf16, f8_e4m3 or e8m0 in u8, got i8"));
-  EXPECT_THAT(reason([](MoeWeights& w) {
-                static const std::vector<std::int32_t> index(hidden, 7);
-                w.experts[0].gate.group_index = index.data();
-              }),
+  EXPECT_THAT(reason([](MoeWeights& w) { w.experts[0].gate.group_index.assign(hidden, 7); }),
               HasSubstr("expert 0 gate: group 7 of column 0 is not in [0, 3)"));
 }
 

@@ -59,13 +59,13 @@ class QuantizedTensorsTest : public testing::Test {
   }
   /// Row n of the matrix is row `rows[n]` of the expected values.
   void expect_values(const std::string& name, const std::vector<std::int64_t>& rows) {
-    const HostTensor tensor = of_format(name);
+    const HostTensor tensor = of_format(name).in_memory();
     const std::int64_t columns = tensor.shape[1];
     ASSERT_EQ(matrix_.rows(), static_cast<std::int64_t>(rows.size()));
     for (std::size_t n = 0; n < rows.size(); ++n) {
       for (std::int64_t k = 0; k < columns; ++k) {
         float expected;
-        std::memcpy(&expected, tensor.data + 4 * (rows[n] * columns + k), sizeof(expected));
+        std::memcpy(&expected, tensor.data.memory() + 4 * (rows[n] * columns + k), sizeof(expected));
         ASSERT_FLOAT_EQ(static_cast<float>(weight_element(matrix_, static_cast<std::int64_t>(n), k)), expected)
             << n << ", " << k;
       }
@@ -110,7 +110,7 @@ TEST_F(QuantizedTensorsTest, GptqAndAwq) {
   for (const char* name : {"qweight", "qzeros", "scales", "g_idx"})
     add(std::string(".") + name, of_format(std::string("stored.") + name));
   read(gptq, 32, 256);
-  EXPECT_EQ(matrix_.group_index, nullptr);  // it is k / 128
+  EXPECT_TRUE(matrix_.group_index.empty());  // it is k / 128
   EXPECT_EQ(matrix_.zero_add, 1);
   expect_values("dequant");
 
@@ -127,7 +127,7 @@ TEST_F(QuantizedTensorsTest, GptqV2StoresTheZeroItself) {
   for (const char* name : {"qweight", "scales"}) add(std::string(".") + name, of_format(std::string("stored.") + name));
   const HostTensor stored = of_format("stored.qzeros");
   std::vector<std::uint32_t> zeros(static_cast<std::size_t>(stored.elements()));
-  std::memcpy(zeros.data(), stored.data, stored.size_bytes);
+  stored.data.read(zeros.data(), stored.size_bytes);
   for (std::uint32_t& word : zeros) word += 0x11111111U;  // no zero of this file is 16
   add(".qzeros", DType::i32, stored.shape, zeros);
   read(R"({"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq_v2"})", 32, 256);
@@ -143,14 +143,14 @@ TEST_F(QuantizedTensorsTest, ActOrderLooksGroupsUp) {
   for (std::size_t k = 0; k < groups.size(); ++k) groups[k] = k % 3 == 0 ? 1 : 0;
   add(".g_idx", DType::i32, {256}, groups);
   const WeightMatrix& matrix = read(gptq, 32, 256);
-  ASSERT_NE(matrix.group_index, nullptr);
+  ASSERT_EQ(matrix.group_index, groups);
   WeightMatrix in_order = matrix;
-  in_order.group_index = nullptr;
+  in_order.group_index.clear();
   // Where both say the same group nothing changes; elsewhere zero and scale are the other group's.
   WeightMatrix of_group_1 = in_order;
   of_group_1.group = ScaleGroup::per_channel();
-  of_group_1.scale.data = static_cast<const std::byte*>(matrix.scale.data) + 2 * matrix.scale.column_stride;
-  of_group_1.zero.data = static_cast<const std::byte*>(matrix.zero.data) + 4 * matrix.zero.column_stride;
+  of_group_1.scale.data = matrix.scale.data + 2 * matrix.scale.column_stride;
+  of_group_1.zero.data = matrix.zero.data + 4 * matrix.zero.column_stride;
   for (std::int64_t n = 0; n < 32; ++n)
     for (std::int64_t k = 0; k < 256; ++k)
       if (k % 3 == 0 || k < 128) {
@@ -225,7 +225,7 @@ TEST_F(QuantizedTensorsTest, Fp8OfEveryGranularity) {
   EXPECT_EQ(matrix_.group, ScaleGroup::per_tensor());
   EXPECT_EQ(input_scale_, 0.25F);
   float first;
-  std::memcpy(&first, of_format("weight_tensor_scale").data, sizeof(first));
+  of_format("weight_tensor_scale").data.read(&first, sizeof(first));
   EXPECT_FLOAT_EQ(static_cast<float>(matrix_element(matrix_.scale, 0, 0)), first);
   read(fp8, 136, 320);
   EXPECT_FALSE(input_scale_.has_value());
@@ -256,14 +256,15 @@ TEST_F(QuantizedTensorsTest, MxOfEveryWidth) {
     SCOPED_TRACE(name);
     tensors_.clear();
     const std::string format = name, kind = format.substr(2, 3) + format.substr(5);
-    HostTensor codes = of_format(format + ".code");
+    HostTensor codes = of_format(format + ".code").in_memory();
     if (kind == "fp4_e2m1") {
       add(".weight", of_format(format + ".packed"));
     } else if (kind.substr(0, 3) == "fp6") {
       std::vector<std::uint8_t> packed;
       for (std::size_t i = 0; i < codes.size_bytes; i += 4) {
         std::uint32_t word = 0;
-        for (std::size_t j = 0; j < 4; ++j) word |= std::to_integer<std::uint32_t>(codes.data[i + j]) << (6 * j);
+        for (std::size_t j = 0; j < 4; ++j)
+          word |= std::to_integer<std::uint32_t>(codes.data.memory()[i + j]) << (6 * j);
         for (int j = 0; j < 3; ++j) packed.push_back(static_cast<std::uint8_t>(word >> (8 * j)));
       }
       add(".weight", DType::u8, {9, 144}, packed);
@@ -305,11 +306,11 @@ TEST_F(QuantizedTensorsTest, BlocksOfAllExpertsWithAlternatingRows) {
 // As fp8 experts of Llama-4: [E, K, 2N], a scale for each output, gate in the first half of the columns.
 TEST_F(QuantizedTensorsTest, TransposedExpertsInHalves) {
   open("fp8_token_group_block");
-  const HostTensor q = of_format("weight_channel_q"), scale = of_format("weight_channel_scale");
+  const HostTensor q = of_format("weight_channel_q").in_memory(), scale = of_format("weight_channel_scale");
   std::vector<std::byte> turned(q.size_bytes);
   for (std::size_t e = 0; e < 2; ++e)
     for (std::size_t n = 0; n < 68; ++n)
-      for (std::size_t k = 0; k < 320; ++k) turned[(e * 320 + k) * 68 + n] = q.data[(e * 68 + n) * 320 + k];
+      for (std::size_t k = 0; k < 320; ++k) turned[(e * 320 + k) * 68 + n] = q.data.memory()[(e * 68 + n) * 320 + k];
   add("", DType::f8_e4m3, {2, 320, 68}, turned);
   HostTensor scales = scale;
   scales.shape = {2, 1, 68};

@@ -33,9 +33,9 @@ std::string small(const char* shape, int hidden) {
 
 std::vector<double> values(const HostMatrix& matrix) {
   std::vector<double> result;
+  const HostBytes bytes = matrix.in_memory().data;
   for (std::int64_t i = 0; i < matrix.rows * matrix.columns; ++i) {
-    const auto* at =
-        static_cast<const std::byte*>(matrix.data) + static_cast<std::size_t>(i) * size_bytes(matrix.dtype);
+    const std::byte* at = bytes.memory() + static_cast<std::size_t>(i) * size_bytes(matrix.dtype);
     float wide;
     std::uint16_t half;
     std::memcpy(&half, at, sizeof(half));
@@ -206,9 +206,9 @@ TEST(RandomCheckpointTest, ShardsWhenOneFileWouldBeTooLarge) {
     EXPECT_LT(entry.file_size(), 60'000U) << entry.path();
   const Checkpoint one = Checkpoint::open(dir.file("one")), many = Checkpoint::open(dir.file("many"));
   for (const auto& [name, shard] : index["weight_map"].items()) {
-    const HostTensor a = one.tensor(name), b = many.tensor(name);
+    const HostTensor a = one.tensor(name).in_memory(), b = many.tensor(name).in_memory();
     ASSERT_EQ(a.describe(), b.describe());
-    ASSERT_EQ(std::memcmp(a.data, b.data, a.size_bytes), 0);
+    ASSERT_EQ(std::memcmp(a.data.memory(), b.data.memory(), a.size_bytes), 0);
     total += a.size_bytes;
   }
   EXPECT_EQ(index["metadata"]["total_size"], total);

@@ -25,8 +25,8 @@ struct Model {
         config(checkpoint.config().layer(checkpoint.config().first_moe_layer())) {
     options.dtype = dtype;
     const SafetensorsFile golden = SafetensorsFile::open(data_path("goldens/" + name + "/golden.safetensors"));
-    const HostTensor tensor = golden.tensor("hidden_states");
-    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
+    const HostTensor tensor = golden.tensor("hidden_states").in_memory();
+    const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data.memory());
     input = decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
   }
   Model(Checkpoint of, std::vector<double> rows)

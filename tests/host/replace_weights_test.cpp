@@ -149,9 +149,9 @@ TEST_P(ReplaceWeightsTest, TakesASelectionBiasOfAnyStride) {
   MoeLayer layer(device().stream, model.config.shape, weights, model.options);
   const std::vector<double> before = run(model, layer);
   ASSERT_EQ(weights.selection_bias.dtype, DType::f32);
-  const auto* bias = static_cast<const float*>(weights.selection_bias.data);
-  std::vector<float> apart(static_cast<std::size_t>(3 * weights.selection_bias.columns));
-  for (std::size_t e = 0; 3 * e < apart.size(); ++e) apart[3 * e] = bias[e];
+  std::vector<float> bias(static_cast<std::size_t>(weights.selection_bias.columns)), apart(3 * bias.size());
+  weights.selection_bias.data.read(bias.data(), weights.selection_bias.span_bytes());
+  for (std::size_t e = 0; e < bias.size(); ++e) apart[3 * e] = bias[e];
   weights.selection_bias.data = apart.data();
   weights.selection_bias.column_stride = 3;
   layer.replace_weights(device().stream, weights);

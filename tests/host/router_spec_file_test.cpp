@@ -55,7 +55,7 @@ TEST(RouterSpecFileTest, DescribesAFamilyThatNobodyKnows) {
     EXPECT_EQ(x.columns, y.columns);
     EXPECT_EQ(x.row_stride, y.row_stride);
     EXPECT_EQ(x.column_stride, y.column_stride);
-    EXPECT_EQ(std::memcmp(x.data, y.data, 2), 0);
+    EXPECT_EQ(std::memcmp(x.in_memory().data.memory(), y.in_memory().data.memory(), 2), 0);
   };
   ASSERT_EQ(a.experts.size(), b.experts.size());
   expect_same(a.router_bias, b.router_bias);

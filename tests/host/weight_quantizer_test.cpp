@@ -20,7 +20,7 @@ using testing::HasSubstr;
 std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
   const HostTensor tensor = file.tensor(name);
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+  tensor.data.read(values.data(), tensor.size_bytes);
   return values;
 }
 

@@ -18,7 +18,6 @@ constexpr std::int64_t N = 48, K = 96;
 struct Example {
   std::vector<std::uint8_t> codes, zeros;
   std::vector<float> scales;
-  std::vector<std::int32_t> group_index;
   WeightMatrix matrix;
 
   Example(CodeType type, std::int32_t unit_bytes, std::int32_t unit_codes, bool along_rows, bool transposed,
@@ -54,8 +53,7 @@ struct Example {
       matrix.zero.packed_along_rows = true;
     }
     if (!act_order) return;
-    for (std::int64_t k = 0; k < K; ++k) group_index.push_back(static_cast<std::int32_t>(k * 5 % columns));
-    matrix.group_index = group_index.data();
+    for (std::int64_t k = 0; k < K; ++k) matrix.group_index.push_back(static_cast<std::int32_t>(k * 5 % columns));
   }
 };
 

@@ -94,8 +94,8 @@ TEST_P(GatherRowsTest, ConvertsToAndFrom16BitsAsTheGoldenConversions) {
     const std::int64_t count = golden_inputs.elements();
     std::vector<float> inputs(static_cast<std::size_t>(count));
     std::vector<std::uint16_t> codes(inputs.size());
-    std::memcpy(inputs.data(), golden_inputs.data, golden_inputs.size_bytes);
-    std::memcpy(codes.data(), golden_codes.data, golden_codes.size_bytes);
+    golden_inputs.data.read(inputs.data(), golden_inputs.size_bytes);
+    golden_codes.data.read(codes.data(), golden_codes.size_bytes);
     const GuardedTensor x(device(), DType::f32, {1, count}, inputs),
         index(device(), DType::i32, {1}, std::vector<std::int32_t>{0});
     const GuardedTensor stored(device(), dtype, {1, count}), back(device(), DType::f32, {1, count});

@@ -208,7 +208,7 @@ TEST_P(MxQuantizeTest, AgreesWithTheGoldenBlocks) {
   const auto bytes = [&](const std::string& name) {
     const HostTensor tensor = file.tensor(name);
     std::vector<std::uint8_t> out(tensor.size_bytes);
-    std::memcpy(out.data(), tensor.data, out.size());
+    tensor.data.read(out.data(), out.size());
     return out;
   };
   const GuardedTensor x(device(), DType::f32, {9, 192, 1}, bytes("input")), scale(device(), DType::u8, {9, 3, 1, 2});

@@ -25,7 +25,7 @@ class GoldenFormats {
   std::vector<T> read(const std::string& name) const {
     const HostTensor tensor = file_.tensor(name);
     std::vector<T> values(tensor.size_bytes / sizeof(T));
-    std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+    tensor.data.read(values.data(), tensor.size_bytes);
     return values;
   }
   std::int64_t extent(const std::string& name, std::size_t axis) const { return file_.tensor(name).shape[axis]; }

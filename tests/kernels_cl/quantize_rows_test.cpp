@@ -230,9 +230,9 @@ TEST_P(QuantizeRowsTest, AgreesWithTheGoldenRows) {
   const std::int64_t rows = input.shape[0], width = input.shape[1];
   std::vector<float> values(static_cast<std::size_t>(rows * width)), scales(static_cast<std::size_t>(rows));
   std::vector<std::int8_t> codes(values.size());
-  std::memcpy(values.data(), input.data, input.size_bytes);
-  std::memcpy(scales.data(), golden_scale.data, golden_scale.size_bytes);
-  std::memcpy(codes.data(), golden_q.data, golden_q.size_bytes);
+  input.data.read(values.data(), input.size_bytes);
+  golden_scale.data.read(scales.data(), golden_scale.size_bytes);
+  golden_q.data.read(codes.data(), golden_q.size_bytes);
   const GuardedTensor x(device(), DType::f32, {rows, width}, values), q(device(), DType::i8, {rows, width}),
       scale(device(), DType::f32, {rows});
   quantize_rows::enqueue(device().stream, {x, {}, 0, q, scale});

@@ -51,7 +51,8 @@ bool near_tie(const std::vector<float>& row, const OperandQuant& how, float stat
   return false;
 }
 
-std::vector<double> product(const WeightMatrix& weights, const HostMatrix& bias, const std::vector<float>& x) {
+std::vector<double> product(const WeightMatrix& given, const HostMatrix& bias, const std::vector<float>& x) {
+  const WeightMatrix weights = in_memory(given);
   std::vector<double> out;
   for (std::int64_t n = 0; n < weights.rows(); ++n) {
     double sum = bias.present() ? matrix_element(bias, 0, n) : 0;

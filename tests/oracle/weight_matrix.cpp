@@ -1,7 +1,6 @@
 #include "tests/oracle/weight_matrix.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace moecl::test {
@@ -47,8 +46,7 @@ double code_element(const CodeMatrix& codes, std::int64_t n, std::int64_t k) {
   const std::int64_t at = codes.packed_along_rows ? unit * codes.row_stride + k * codes.column_stride
                                                   : n * codes.row_stride + unit * codes.column_stride;
   std::uint32_t word = 0;
-  std::memcpy(&word, static_cast<const std::byte*>(codes.data) + at * codes.unit_bytes,
-              static_cast<std::size_t>(codes.unit_bytes));
+  (codes.data + at * codes.unit_bytes).read(&word, static_cast<std::uint64_t>(codes.unit_bytes));
   const int width = bits(codes.type);
   return decode(codes.type, word >> (position * width) & ((1U << width) - 1));
 }
@@ -56,11 +54,10 @@ double code_element(const CodeMatrix& codes, std::int64_t n, std::int64_t k) {
 }  // namespace
 
 double matrix_element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
-  const auto* at =
-      static_cast<const std::byte*>(matrix.data) +
-      (row * matrix.row_stride + column * matrix.column_stride) * static_cast<std::int64_t>(size_bytes(matrix.dtype));
+  const auto width = static_cast<std::int64_t>(size_bytes(matrix.dtype));
   std::uint32_t code = 0;
-  std::memcpy(&code, at, size_bytes(matrix.dtype));
+  (matrix.data + (row * matrix.row_stride + column * matrix.column_stride) * width)
+      .read(&code, size_bytes(matrix.dtype));
   switch (matrix.dtype) {
     case DType::bf16:
       return minifloat(code, 8, 7, 127);
@@ -75,15 +72,20 @@ double matrix_element(const HostMatrix& matrix, std::int64_t row, std::int64_t c
   }
 }
 
+WeightMatrix in_memory(WeightMatrix matrix) {
+  matrix.plain = matrix.plain.in_memory();
+  matrix.scale = matrix.scale.in_memory();
+  for (CodeMatrix* codes : {&matrix.codes, &matrix.zero})
+    if (codes->present())
+      codes->data = codes->data.in_memory(static_cast<std::uint64_t>(codes->end_unit() * codes->unit_bytes));
+  return matrix;
+}
+
 double weight_element(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
   if (!matrix.quantized()) return matrix_element(matrix.plain, row, column);
   const std::int64_t group_row = matrix.group.rows == ScaleGroup::whole ? 0 : row / matrix.group.rows;
   std::int64_t group_column = matrix.group.columns == ScaleGroup::whole ? 0 : column / matrix.group.columns;
-  if (matrix.group_index != nullptr) {
-    std::int32_t index;
-    std::memcpy(&index, reinterpret_cast<const std::byte*>(matrix.group_index) + 4 * column, sizeof(index));
-    group_column = index;
-  }
+  if (!matrix.group_index.empty()) group_column = matrix.group_index[static_cast<std::size_t>(column)];
   const double zero = matrix.zero.present() ? code_element(matrix.zero, group_row, group_column) + matrix.zero_add
                                             : implicit_zero(matrix.codes.type);
   return (code_element(matrix.codes, row, column) - zero) * matrix_element(matrix.scale, group_row, group_column) *

@@ -21,7 +21,7 @@ template <class T>
 std::vector<T> values(const SafetensorsFile& file, const char* name) {
   const HostTensor tensor = file.tensor(name);
   std::vector<T> out(tensor.size_bytes / sizeof(T));
-  std::memcpy(out.data(), tensor.data, tensor.size_bytes);
+  tensor.data.read(out.data(), tensor.size_bytes);
   return out;
 }
 

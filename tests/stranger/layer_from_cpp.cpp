@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,7 +22,7 @@ namespace {
 std::vector<float> f32_values(const moecl::HostTensor& tensor) {
   if (tensor.dtype != moecl::DType::f32) throw std::runtime_error("expected f32, got " + tensor.describe());
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  std::memcpy(values.data(), tensor.data, tensor.size_bytes);
+  tensor.data.read(values.data(), tensor.size_bytes);
   return values;
 }
 

@@ -1,5 +1,6 @@
 """What the `moecl` command refuses: its exit code, one line on stderr, nothing on stdout, no file left behind."""
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -158,6 +159,22 @@ class Refusals(CommandTest):
                         struct.pack("<Q", len(whole)) + whole[8:], struct.pack("<Q", 0) + whole[8:]):
             (model / "model.safetensors").write_bytes(damaged)
             self.run_refused(3, "model.safetensors", model=model)
+
+    def test_what_a_terminal_would_obey(self):
+        """A file's controls, marks of direction and bytes that are none of UTF-8 are told as '?'."""
+        model = self.copy()
+        path = model / "model.safetensors"
+        shown = "Gr\u00f6\u00dfe \u65e5\u672c \U0001f600"
+        for obeyed in ("\x1b[2J", "\x7f", "\x85", "\x9b2J", "\xad", "\u061c", "\u200b", "\u200e", "\u200f", "\u2028",
+                       "\u2029", "\u202a", "\u202e", "\u2060", "\u2066", "\u2069", "\ufeff", "\U000e0041"):
+            with self.subTest(ascii(obeyed)):
+                head = json.dumps({shown + obeyed: 3}, ensure_ascii=False).encode()
+                path.write_bytes(struct.pack("<Q", len(head)) + head)
+                self.run_refused(3, f'tensor "{shown}?{obeyed[1:]}" is number', model=model)
+        done = subprocess.run([MOECL, "run", os.fsencode(self.folder) + b"/\x9b\xe2\x80\xc3\xa9\xc0\x8a\xed\xa0\x80\xf5"],
+                              capture_output=True)
+        self.assertEqual((done.returncode, done.stderr),
+                         (3, f"moecl: {self.folder}/???\u00e9?????? is not a directory\n".encode()))
 
     def test_mutations(self):
         """A header with a few bytes changed is read rightly or refused, and never crashes the command."""

@@ -10,10 +10,9 @@
 namespace moecl {
 
 /// A Hugging Face model directory: config.json beside model.safetensors, or beside model.safetensors.index.json and the
-/// shards it names; hf_quant_config.json counts where config.json says of no quantization. Each shard is mapped when a
-/// tensor of it is first asked for.
+/// shards it names; hf_quant_config.json counts where config.json says of no quantization. Each shard is opened when
+/// a tensor of it is first asked for, and stays open as long as this object or one of its tensors lives.
 ///
-/// Lifetime: tensors point into the mapped shards and die with this object.
 /// Threads:  const members may be called from several threads.
 class Checkpoint {
  public:

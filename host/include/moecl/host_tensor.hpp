@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/dtype.hpp>
+#include <moecl/host_bytes.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -8,18 +9,17 @@
 
 namespace moecl {
 
-/// A named tensor in host memory, contiguous and in row-major order; owns no bytes.
-///
-/// `data` of a tensor in a file may be unaligned for its dtype (the safetensors format promises no alignment): copy
-/// bytes out of it, do not cast the pointer.
+/// A named tensor in host memory or in a file, contiguous and in row-major order.
 struct HostTensor {
   std::string name;
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
-  const std::byte* data = nullptr;
+  HostBytes data;
   std::uint64_t size_bytes = 0;
 
   std::int64_t elements() const noexcept;
+  /// With `data` as HostBytes::in_memory.
+  HostTensor in_memory() const { return {name, dtype, shape, data.in_memory(size_bytes), size_bytes}; }
   /// "model.norm.weight: bf16[2048]"
   std::string describe() const;
 };

@@ -13,9 +13,8 @@ namespace moecl {
 /// indices and single scales.
 ///
 /// Every matrix has the shape that the config gives it; it is f32, f16 or bf16 where the quantization_config leaves it
-/// plain, and as that says elsewhere. Files promise no alignment: copy bytes out of a matrix, do not cast its pointer.
+/// plain, and as that says elsewhere. The views keep the files open that they refer to.
 ///
-/// Lifetime: the views die with `checkpoint`.
 /// Errors: invalid_data  a tensor is missing, or its dtype or shape is not what the config says
 ///         unsupported   a quantized matrix is stored in a way that cannot be described
 ///         io_error      a shard is missing or unreadable

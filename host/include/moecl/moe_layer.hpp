@@ -66,7 +66,7 @@ class MoeLayer {
  public:
   /// Checks shapes, uploads and repacks the weights; `weights` may be freed afterwards. Stops the host.
   ///
-  /// Errors: invalid_argument  a matrix does not fit the shape; unsupported; out_of_memory
+  /// Errors: invalid_argument  a matrix does not fit the shape; unsupported; out_of_memory; io_error of a file of them
   MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options = {},
            const LoadProgress& progress = {});
   ~MoeLayer();
@@ -79,8 +79,8 @@ class MoeLayer {
   ///
   /// Errors: invalid_argument  another shape or format, or a stream of another device; invalid_data  NaN or infinity
   ///         where MoeLayerOptions::quantize asks for codes. All is looked at before the first write, so the layer then
-  ///         keeps what it has. Where writing itself fails (what `progress` throws, device_error, out_of_memory),
-  ///         `forward` is refused until other weights have come
+  ///         keeps what it has. Where writing itself fails (what `progress` throws, io_error of a file, device_error,
+  ///         out_of_memory), `forward` is refused until other weights have come
   void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
   const MoeShape& shape() const noexcept;

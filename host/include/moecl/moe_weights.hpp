@@ -2,11 +2,13 @@
 #include <moecl/code_layout.hpp>
 #include <moecl/dtype.hpp>
 #include <moecl/gated_activation.hpp>
+#include <moecl/host_bytes.hpp>
 #include <moecl/quant_scheme.hpp>
 #include <moecl/router_spec.hpp>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moecl {
@@ -26,38 +28,49 @@ struct MoeShape {
   bool shared_bias = false;  ///< of the shared experts'
 };
 
-/// A matrix in host memory. Owns nothing; must outlive the call it is passed to.
+/// A matrix in host memory or in a file. Owns no bytes; they must outlive the call it is passed to.
 struct HostMatrix {
-  const void* data = nullptr;
+  HostBytes data;
   DType dtype = DType::f32;
   std::int64_t rows = 0, columns = 0;
   std::int64_t row_stride = 0, column_stride = 1;  ///< in elements
 
   HostMatrix() = default;
-  HostMatrix(const void* values, DType type, std::int64_t n_rows, std::int64_t n_columns)
-      : data(values), dtype(type), rows(n_rows), columns(n_columns), row_stride(n_columns) {}
-  bool present() const noexcept { return data != nullptr; }
+  HostMatrix(HostBytes values, DType type, std::int64_t n_rows, std::int64_t n_columns)
+      : data(std::move(values)), dtype(type), rows(n_rows), columns(n_columns), row_stride(n_columns) {}
+  bool present() const noexcept { return data.present(); }
+  /// From the first element to the end of the last one.
+  std::uint64_t span_bytes() const noexcept {
+    const std::int64_t span = (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
+    return present() ? static_cast<std::uint64_t>(span) * size_bytes(dtype) : 0;
+  }
+  /// With `data` as HostBytes::in_memory.
+  HostMatrix in_memory() const {
+    HostMatrix here = *this;
+    here.data = data.in_memory(span_bytes());
+    return here;
+  }
 };
 
-/// Codes of a quantized matrix in host memory, as a checkpoint stores them. Owns nothing.
+/// Codes of a quantized matrix in host memory or in a file, as a checkpoint stores them. Owns no bytes.
 struct CodeMatrix : CodeLayout {
-  const void* data = nullptr;
+  HostBytes data;
 
-  bool present() const noexcept { return data != nullptr; }
+  bool present() const noexcept { return data.present(); }
 };
 
-/// A weight matrix [N, K] in host memory, plain or quantized. Owns nothing.
+/// A weight matrix [N, K], plain or quantized. Owns no bytes but its group index.
 ///
 /// Quantized: (code(n, k) - zero(n, k)) * scale(n, k) * global_scale, the scale and the zero point being those of
-/// group (n / group.rows, g), g = group_index[k] if there is one, else k / group.columns.
+/// group (n / group.rows, g), g = group_index[k] unless it is empty, else k / group.columns.
 struct WeightMatrix {
   HostMatrix plain;  ///< absent when quantized
   CodeMatrix codes;
   HostMatrix scale;  ///< Shape: [groups of n, groups of k] f32, f16, bf16, f8_e4m3, or u8: e8m0
   ScaleGroup group;
-  CodeMatrix zero;                            ///< optional, of integer codes. Shape: as scale
-  std::int32_t zero_add = 0;                  ///< added to what `zero` stores. Source: GPTQ stores zero - 1
-  const std::int32_t* group_index = nullptr;  ///< optional. Shape: [K]. Source: GPTQ's act-order, g_idx
+  CodeMatrix zero;                        ///< optional, of integer codes. Shape: as scale
+  std::int32_t zero_add = 0;              ///< added to what `zero` stores. Source: GPTQ stores zero - 1
+  std::vector<std::int32_t> group_index;  ///< optional. Shape: [K]. Source: GPTQ's act-order, g_idx
   float global_scale = 1;
 
   WeightMatrix() = default;
@@ -79,7 +92,7 @@ struct ExpertMatrices {
   float gate_up_input_scale = 0, down_input_scale = 0;
 };
 
-/// The weights of one MoE layer in host memory. Plain matrices are f32, f16 or bf16, each its own type.
+/// The weights of one MoE layer on the host. Plain matrices are f32, f16 or bf16, each its own type.
 struct MoeWeights {
   HostMatrix router;          ///< Shape: [E, H]
   HostMatrix router_bias;     ///< optional. Shape: [1, E]

@@ -305,7 +305,8 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
 /// memory is held; passes enqueued on `stream` before have the old weights. No pass may be under way on another stream.
 /// Of `desc` only sizes and weights are read. Stops the host.
 /// Errors: as the two above; invalid_argument  another shape or format. The layer then keeps what it has; after
-/// device_error, which comes when writing has begun, moecl_layer_forward is refused until other weights have come.
+/// device_error, or io_error of a shard, which come when writing has begun, moecl_layer_forward is refused until other
+/// weights have come.
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
 /// NULL is no error. The layer's commands must have completed.

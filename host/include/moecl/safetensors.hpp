@@ -9,9 +9,10 @@
 
 namespace moecl {
 
-/// A safetensors file, mapped into memory and checked in full when opened. Tensor bytes are read only when touched.
+/// A safetensors file, whose header is checked in full when it is opened. Bytes of tensors are read when they are asked
+/// for, of the file that was opened: it stays open, also for tensors that outlive this object. To remove or replace it
+/// changes nothing; what is cut off it cannot be read any more (io_error), what is written to it is read.
 ///
-/// Lifetime: tensors point into the mapping and die with this object. The file must not shrink meanwhile.
 /// Threads:  const members may be called from several threads.
 /// Source:   https://github.com/huggingface/safetensors, section "Format"
 class SafetensorsFile {

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace moecl {
+
+class InputFile;
+
+/// Where bytes of a tensor begin: in the caller's memory, or in a file, of which they are read when they are asked for.
+/// Neither promises alignment.
+///
+/// Lifetime: the caller's memory is not owned; a file stays open as long as anything refers to bytes of it.
+class HostBytes {
+ public:
+  HostBytes() = default;
+  HostBytes(const void* memory) noexcept  // NOLINT(google-explicit-constructor): a pointer is such a place
+      : memory_(std::shared_ptr<void>(), static_cast<const std::byte*>(memory)) {}
+  HostBytes(std::shared_ptr<const InputFile> file, std::uint64_t offset) noexcept
+      : file_(std::move(file)), offset_(offset) {}
+
+  bool present() const noexcept { return memory_ != nullptr || file_ != nullptr; }
+  /// nullptr where they stand in a file.
+  const std::byte* memory() const noexcept { return memory_.get(); }
+  /// So many bytes further on.
+  HostBytes operator+(std::int64_t bytes) const;
+  /// How many bytes after `origin`; nullopt where the two stand in different files, or one of them in memory.
+  std::optional<std::int64_t> distance_from(const HostBytes& origin) const noexcept;
+
+  /// Copies the first `size` bytes.
+  /// Errors: io_error  the file cannot be read, or has become shorter since it was opened
+  void read(void* to, std::uint64_t size) const;
+  /// Themselves where they stand in memory, else a copy of the first `size` bytes, which lives as long as what is
+  /// returned. Errors: as `read`
+  HostBytes in_memory(std::uint64_t size) const;
+
+ private:
+  std::shared_ptr<const std::byte> memory_;  ///< without an owner where it is the caller's
+  std::shared_ptr<const InputFile> file_;
+  std::uint64_t offset_ = 0;  ///< in the file
+};
+
+}  // namespace moecl
