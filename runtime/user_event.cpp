@@ -14,8 +14,12 @@ UserEvent::UserEvent(Context& context) {
   check_cl(status, "clCreateUserEvent");
 }
 
-void UserEvent::complete() noexcept {
-  if (!completed_.exchange(true)) clSetUserEventStatus(event_.handle(), CL_COMPLETE);
+bool UserEvent::complete() noexcept {
+  if (completed_.exchange(true)) return true;
+  for (int attempt = 0; attempt < 2; ++attempt)  // a driver that was short of something may have it now
+    if (clSetUserEventStatus(event_.handle(), CL_COMPLETE) == CL_SUCCESS) return true;
+  clSetUserEventStatus(event_.handle(), CL_OUT_OF_RESOURCES);
+  return false;
 }
 
 }  // namespace moecl

@@ -61,7 +61,8 @@ typedef struct moecl_parallel_options {
   int32_t shared_sharding;    ///< moecl_shared_sharding
   int32_t replace_allreduce;  ///< not 0: ranks of a tp group bring different tokens, and get sums of those only
   int32_t reserved;           ///< 0
-  int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring
+  int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring; 0: unknown,
+                              ///< then all-to-all, but all-gather where experts are not whole
   /// Passes of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
   /// travel, the other's kernels run. Twice the workspace. 0: never
   int64_t micro_batch_from_tokens;
