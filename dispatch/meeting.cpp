@@ -1,8 +1,8 @@
 #include "dispatch/meeting.hpp"
 
 #include <algorithm>
-#include <thread>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -17,20 +17,6 @@ const char* text_of_exception() noexcept {
   } catch (...) {
     return "an exception of a foreign type";
   }
-}
-
-bool completes_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  while (!event.is_complete()) {
-    const Clock::duration waited = Clock::now() - begin;
-    if (waited > time || given_up()) return event.is_complete();
-    if (waited < std::chrono::microseconds(100))
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::min<Clock::duration>(waited / 8, std::chrono::milliseconds(1)));
-  }
-  return true;
 }
 
 void GroupFate::wait(const Event& event) {

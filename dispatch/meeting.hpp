@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,10 +42,6 @@ inline constexpr const char* refused_event = "clSetUserEventStatus failed, and f
 
 /// What the exception being caught says. Lifetime: its handler's
 const char* text_of_exception() noexcept;
-
-/// Whether the event completes within that time. Not by clWaitForEvents, which may never return.
-/// Errors: device_error  a command failed
-bool completes_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up);
 
 /// The end of a group, shared by all its meetings: the first cause wins.
 class GroupFate {

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "dispatch/exchange.hpp"
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
