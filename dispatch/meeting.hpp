@@ -54,8 +54,8 @@ class GroupFate {
   std::string cause() const;
   /// How long a rank waits for its peers, and for a command of any device.
   std::chrono::milliseconds deadline{30000};
-  /// Stops the host until the event completes. What does not complete in time, whatever its driver says, ends the group.
-  /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
+  /// Stops the host until the event completes. What does not complete in time, whatever its driver says, ends the
+  /// group. Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
   void wait(const Event& event);
   /// Errors: deadline_exceeded  the group ended; with the cause
   void expect_whole() const;

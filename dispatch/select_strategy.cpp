@@ -15,10 +15,8 @@ StrategyChoice choose(const SelectStrategy& problem) {
     return {StrategyKind::all2all_v, "nobody says how many tokens will come, and it moves as few bytes for any number"};
   const std::int64_t tokens = *problem.max_tokens, capacity = problem.tokens_per_rank * problem.tp_size;
   if (tokens <= capacity)
-    return {StrategyKind::mc2,
-            fmt::format("at most {} tokens a dp rank fit windows of {}", tokens, capacity)};
-  return {StrategyKind::all2all_v,
-          fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", tokens, capacity)};
+    return {StrategyKind::mc2, fmt::format("at most {} tokens a dp rank fit windows of {}", tokens, capacity)};
+  return {StrategyKind::all2all_v, fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", tokens, capacity)};
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communi
 Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}}) {
   state_->together([&](const Communicator::Exchange& exchange) {
     const auto mine = static_cast<std::size_t>(ranks.rank());
-    const auto notes =
-        exchange.meet({"window", {{"bytes", bytes}}, {}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
+    const auto notes = exchange.meet(
+        {"window", {{"bytes", bytes}}, {}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
     for (const MeetingNote& note : *notes) {
       state_->memory.push_back(note.window[mine]);
       state_->open.push_back(note.ready);

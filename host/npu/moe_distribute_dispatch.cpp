@@ -138,8 +138,7 @@ OperatorCost dispatch_cost(const Args& args) {
 
 template <class Args>
 void dispatch(Communicator& ranks, const Args& args, const Call& how) {
-  call_together(ranks, args, how, compose<Args>,
-                {{"quant_mode", args.quant_mode}, {"scales", args.scales.present()}});
+  call_together(ranks, args, how, compose<Args>, {{"quant_mode", args.quant_mode}, {"scales", args.scales.present()}});
 }
 
 }  // namespace

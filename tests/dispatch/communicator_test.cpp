@@ -291,7 +291,8 @@ TEST_P(CommunicatorTest, TypesThatDisagreeFailOnEveryRank) {
 TEST_P(CommunicatorTest, WhatIsSharedMayHaveToAgree) {
   Ranks on = make(3);
   on.group.run([](Communicator& comm) {
-    EXPECT_EQ(comm.share("sizes", {comm.rank()}, {{"width", 5}}), (std::vector<std::vector<std::int64_t>>{{0}, {1}, {2}}));
+    EXPECT_EQ(comm.share("sizes", {comm.rank()}, {{"width", 5}}),
+              (std::vector<std::vector<std::int64_t>>{{0}, {1}, {2}}));
   });
   const auto texts = failures(on, [](Communicator& comm) {
     comm.share("sizes", {comm.rank()}, {{"width", 5}, {"list", std::vector<std::int32_t>{4, comm.rank() / 2}}});

@@ -268,8 +268,7 @@ TEST_P(StrategyTest, RanksThatDisagreeAboutTheStrategyOrTheCodesAllFail) {
       const DeviceTensor x(stream, odd && !kinds_differ ? DType::i8 : DType::f8_e4m3, {1, 8}),
           ids(stream, DType::i32, {1, 2}, {0, 1}), weights(stream, DType::f32, {1, 2}, {1, 1}),
           scale(stream, DType::f32, {1}, {1});
-      Strategy::make(odd && kinds_differ ? StrategyKind::multicast : StrategyKind::all_gather, rank,
-                     {8, 2, DType::f32})
+      Strategy::make(odd && kinds_differ ? StrategyKind::multicast : StrategyKind::all_gather, rank, {8, 2, DType::f32})
           ->dispatch({x, ids, weights, {}, scale});
     });
   };

@@ -234,17 +234,21 @@ TEST_P(ParallelLayerTest, RanksThatDisagreeAllFail) {
   };
   const std::pair<const char*, std::function<void(Mine&)>> cases[] = {
       {"placement: rank 1 has round_robin, rank 0 has linear",
-       [](Mine& mine) { mine.plan.placement = place_experts({32, 2, 8, 0, ExpertPlacement::round_robin}); }},
+       [](Mine& mine) {
+         mine.plan.placement = place_experts({32, 2, 8, 0, ExpertPlacement::round_robin});
+       }},
       {"experts by place: rank 1 has digest ",
        [](Mine& mine) {
          PlacementPlan& by_hand = mine.plan.placement;
          std::swap(by_hand.logical_of[3], by_hand.logical_of[20]);
          std::swap(by_hand.physical_of[3], by_hand.physical_of[20]);
        }},
-      {"strategy: rank 1 has all2allv, rank 0 has mc2", [](Mine& mine) { mine.plan.strategy = StrategyKind::all2all_v; }},
+      {"strategy: rank 1 has all2allv, rank 0 has mc2",
+       [](Mine& mine) { mine.plan.strategy = StrategyKind::all2all_v; }},
       {"shared_sharding: rank 1 has tokens, rank 0 has replicated",
        [](Mine& mine) { mine.plan.shared_sharding = SharedSharding::tokens; }},
-      {"micro_batch_from_tokens: rank 1 has 7, rank 0 has -1", [](Mine& mine) { mine.plan.micro_batch_from_tokens = 7; }},
+      {"micro_batch_from_tokens: rank 1 has 7, rank 0 has -1",
+       [](Mine& mine) { mine.plan.micro_batch_from_tokens = 7; }},
       {"dtype: rank 1 has f16, rank 0 has f32", [](Mine& mine) { mine.options.dtype = DType::f16; }},
       {"router: rank 1 has digest ", [](Mine& mine) { mine.shape.router.scaling_factor *= 2; }}};
   for (const auto& [difference, change] : cases) {

@@ -22,9 +22,9 @@ struct Agreed {
   /// A choice that has a `name`.
   template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>
   Agreed(const char* of, E choice)
-      : what(of), value(static_cast<std::int64_t>(choice)), said([](std::int64_t chosen) {
-          return std::string(name(static_cast<E>(chosen)));
-        }) {}
+      : what(of),
+        value(static_cast<std::int64_t>(choice)),
+        said([](std::int64_t chosen) { return std::string(name(static_cast<E>(chosen))); }) {}
   /// Of what is longer than a number, a digest.
   template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   Agreed(const char* of, const std::vector<T>& list)

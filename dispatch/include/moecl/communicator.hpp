@@ -85,7 +85,8 @@ class RankGroup {
 /// Errors: invalid_argument   arguments disagree between ranks: on every rank, naming the first that differs
 ///         deadline_exceeded  a peer did not come in time, or the first cause of a group that ended
 /// Threads: one host thread a rank.
-/// Lifetime: memory may be released once the call has returned, as with a command of OpenCL.
+/// Lifetime: memory may be released once the call has returned or thrown, as with a command of OpenCL: peers have
+/// references to what they still read.
 class Communicator {
  public:
   std::int32_t rank() const noexcept { return rank_; }
@@ -125,8 +126,8 @@ class Communicator {
   /// The rank's stream waits for the exchanges so far.
   void join();
 
-  /// Stops the host until the event completes, but no longer than the group's deadline, whatever becomes of its command.
-  /// Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended
+  /// Stops the host until the event completes, but no longer than the group's deadline, whatever becomes of its
+  /// command. Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended
   void wait(const Event& event) const;
   /// Numbers of every rank, on the host, where all bring the same things to agree about. No device work.
   std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine,

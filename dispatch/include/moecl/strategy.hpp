@@ -88,9 +88,9 @@ struct TokensIn {
 /// the rank's stream is free for whatever leaves the tensors of the half under way as they are: shared experts (which
 /// may read x), the experts of another batch, halves of another Strategy. Two micro-batches in flight need two objects.
 ///
-/// Errors, Async, Threads: as Communicator, so what one rank alone is refused or fails at ends the group; all2all_v stops the host once, in `hook`, to read the split sizes.
-/// Lifetime: outlives its commands.
-/// Source: vLLM's modular kernel; vllm-ascend's token dispatchers and prepare/finalize classes
+/// Errors, Async, Threads: as Communicator, so what one rank alone is refused or fails at ends the group; all2all_v
+/// stops the host once, in `hook`, to read the split sizes. Lifetime: outlives its commands. Source: vLLM's modular
+/// kernel; vllm-ascend's token dispatchers and prepare/finalize classes
 class Strategy {
  public:
   /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole

@@ -96,7 +96,8 @@ typedef struct moecl_parallel_layer_info {
 ///
 /// @param layer     Decoder layer; -1: the first that has experts.
 /// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
-/// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other;
+/// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other, or layers, options
+///         and places of experts that are not the same on all ranks;
 ///         unsupported  the batched layout, MC2 and all-to-all where experts are not whole
 moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
                                        const moecl_parallel_options* parallel, const moecl_layer_options* options,
