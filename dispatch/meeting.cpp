@@ -20,8 +20,13 @@ const char* text_of_exception() noexcept {
 }
 
 void GroupFate::wait(const Event& event) {
-  if (completes_within(event, deadline, [this] { return !cause().empty(); })) return;
+  const auto ended = [this] {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  };
+  if (completes_within(event, deadline, ended)) return;
   end(fmt::format("a command did not complete within {} ms", deadline.count()));
+  static_cast<void>(completes_within(event, grace));  // what it uses may go with the caller
   expect_whole();
 }
 

@@ -54,8 +54,10 @@ class GroupFate {
   std::string cause() const;
   /// How long a rank waits for its peers, and for a command of any device.
   std::chrono::milliseconds deadline{30000};
-  /// Stops the host until the event completes. What does not complete in time, whatever its driver says, ends the
-  /// group. Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
+  /// In which commands end after the group's end, since nothing that they wait for is left, but where a driver refuses.
+  static constexpr std::chrono::milliseconds grace{1000};
+  /// Stops the host until the event completes; if it does not in time, whatever its driver says, the group ends.
+  /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
   void wait(const Event& event);
   /// Errors: deadline_exceeded  the group ended; with the cause
   void expect_whole() const;

@@ -17,7 +17,7 @@ namespace {
 /// Whether all commands of the queue end soon: those that wait for an event that its driver refused to complete do not.
 bool is_idle(StreamView queue) noexcept {
   try {
-    return completes_within(*recorded(queue), std::chrono::seconds(1), [] { return false; });
+    return completes_within(*recorded(queue), GroupFate::grace);
   } catch (const std::exception&) {  // a command that failed has ended
     return true;
   }
@@ -38,7 +38,8 @@ StagedCopier::~StagedCopier() {
   changed_.notify_all();
   thread_.join();
   for (auto& [device, source] : sources_)
-    if (source.pinned != nullptr && !is_idle(source.queue)) static_cast<void>(source.pinned.release());
+    if (source.pinned != nullptr && !(is_idle(source.queue) && is_idle(to_queue_)))
+      static_cast<void>(source.pinned.release());  // commands still read and write it
 }
 
 void StagedCopier::enqueue(StagedJob job) {

@@ -19,7 +19,7 @@ bool completes_within(const Event& event, std::chrono::milliseconds time, const 
   const Clock::time_point begin = Clock::now();
   while (!event.is_complete()) {
     const Clock::duration waited = Clock::now() - begin;
-    if (waited > time || given_up()) return event.is_complete();
+    if (waited > time || (given_up && given_up())) return event.is_complete();
     if (waited < std::chrono::microseconds(100))
       std::this_thread::yield();
     else
