@@ -19,11 +19,14 @@ void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events) {
 
 std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet(MeetingNote note) const {
   auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note));
-  for (std::int32_t peer = 0; peer < self.size(); ++peer)
-    require((*notes)[static_cast<std::size_t>(peer)].what == notes->front().what, "{}: rank {} is in {}",
-            notes->front().what, self.members_[static_cast<std::size_t>(peer)],
-            (*notes)[static_cast<std::size_t>(peer)].what);
-  expect_agreement(notes->front().what, notes->front().agreed, self.members_,
+  const MeetingNote& first = notes->front();
+  for (std::size_t r = 1; r < notes->size(); ++r) {
+    const MeetingNote& note_of = (*notes)[r];
+    require(note_of.what == first.what, "{}: rank {} is in {}", first.what, self.members_[r], note_of.what);
+    require(note_of.agreed.size() == first.agreed.size(), "{}: rank {} brings {} things to agree about, rank {} has {}",
+            first.what, self.members_[r], note_of.agreed.size(), self.members_[0], first.agreed.size());
+  }
+  expect_agreement(first.what, first.agreed, self.members_,
                    [&](std::size_t r, std::size_t i) { return (*notes)[r].agreed[i].value; });
   return notes;
 }

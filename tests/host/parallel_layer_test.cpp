@@ -208,7 +208,7 @@ TEST_P(ParallelLayerTest, ALayerThatOneRankCannotMakeEndsTheGroup) {
   const MoeShape& shape = model.config.shape;
   using Make = std::function<void(Communicator&)>;
   const std::pair<const char*, Make> cases[] = {
-      {"rank 1: experts: the shape says 8, the weights have 7",
+      {"experts: the shape says 8, the weights have 7",
        [&](Communicator& world) {
          const ExpertRank rank(world, 1, shape.experts);
          ParallelLayer(rank, {StrategyKind::mc2}, shape, model.weights(0, world.rank() == 1 ? 7 : 8));
