@@ -51,7 +51,10 @@ Communicator Communicator::beside() const {
   return other;
 }
 
-void Communicator::wait(const Event& event) const { group_->fate.wait(event); }
+void Communicator::wait(const Event& event) const {
+  group_->fate.wait(event);
+  group_->fate.expect_whole();  // else bytes that were to come may not have
+}
 
 void Communicator::fork() {
   if (lane_ == nullptr) return;

@@ -18,8 +18,7 @@ class UserEvent {
 
   _cl_event* handle() const noexcept { return event_.handle(); }
   /// Lets the commands that wait for it go on. Later calls do nothing. Threads: safe
-  /// @return  Whether they do: false where the driver refuses, also when asked again. It has then been asked to fail
-  /// them
+  /// @return  Whether they do; false where the driver refuses, also when asked again: they never run
   bool complete() noexcept;
 
  private:

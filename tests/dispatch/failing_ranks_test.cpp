@@ -112,7 +112,7 @@ TEST_P(FailingRanksTest, AFailedCopyInAnyRankIsEverybodysError) {
           const RoutedRows rows = strategy->dispatch({x, ids, weights, {}});
           const DeviceTensor results(stream, DType::f32, {rows.rows, 8});
           strategy->combine(results, out);
-          stream.finish();
+          world.wait(stream.record());
         });
       } catch (const Error& error) {
         told = error.what();

@@ -127,7 +127,9 @@ class Communicator {
   void join();
 
   /// Stops the host until the event completes, but no longer than the group's deadline, whatever becomes of its
-  /// command. Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended
+  /// command. Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended: then
+  /// bytes that
+  ///         a thread was to bring may be missing, which no event tells
   void wait(const Event& event) const;
   /// Numbers of every rank, on the host, where all bring the same things to agree about. No device work.
   std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine,
