@@ -18,7 +18,7 @@ class All2AllV final : public Strategy {
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
     const DeviceCaps& caps = stream.device->caps;
-    agree_on_tokens(rank_, problem_, tokens);
+    agree_on_tokens(StrategyKind::all2all_v, rank_, problem_, tokens);
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     const std::int64_t slots = share_.count * top_k;
@@ -49,7 +49,7 @@ class All2AllV final : public Strategy {
   void hook() override {
     const StreamView stream = rank_.ep.stream();
     ++stream.context->counters().host_syncs;
-    ends_read_.wait();
+    rank_.ep.wait(ends_read_);
     plan_exchange();
     WorkspaceLayout layout;
     const WireRows::Layout window(layout, row_, received_, problem_.hidden);

@@ -18,7 +18,8 @@ class AllGather final : public Strategy {
 
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
+    const std::vector<std::int64_t> counts =
+        agree_on_tokens(by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather, rank_, problem_, tokens);
     tokens_.clear();
     for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
       tokens_.push_back(counts[first]);

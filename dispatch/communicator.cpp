@@ -51,6 +51,11 @@ Communicator Communicator::beside() const {
   return other;
 }
 
+void Communicator::wait(const Event& event) const {
+  group_->fate.wait(event);
+  group_->fate.expect_whole();  // else bytes that were to come may not have
+}
+
 void Communicator::fork() {
   if (lane_ == nullptr) return;
   wait_on_stream(stream(), {recorded(rank_stream())->handle()});
@@ -85,7 +90,9 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
   for (const std::int32_t member : members) {
     require(member >= 0 && member < size(), "part: rank {} is not in [0, {})", member, size());
     if (member == rank_) mine = static_cast<std::int32_t>(ranks.size());
-    ranks.push_back(members_[static_cast<std::size_t>(member)]);
+    const std::int32_t rank = members_[static_cast<std::size_t>(member)];
+    require(std::find(ranks.begin(), ranks.end(), rank) == ranks.end(), "part: rank {} is named twice", member);
+    ranks.push_back(rank);
   }
   require(mine >= 0, "part: rank {} is not among its {} members", rank_, members.size());
   Communicator those(group_, std::move(ranks), mine);
@@ -93,7 +100,7 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
   return those;
 }
 
-void Communicator::abort(const std::string& cause) noexcept {
+void Communicator::abort(std::string_view cause) noexcept {
   try {
     group_->fate.end(fmt::format("rank {}: {}", members_[static_cast<std::size_t>(rank_)],
                                  cause.empty() ? GroupFate::no_reason : cause));
@@ -102,11 +109,15 @@ void Communicator::abort(const std::string& cause) noexcept {
   }
 }
 
-std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, const std::vector<std::int64_t>& mine) {
+void Communicator::abort_for_exception() noexcept { abort(text_of_exception()); }
+
+std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, const std::vector<std::int64_t>& mine,
+                                                           std::vector<Agreed> agreed) {
   return together([&] {
     Exchange exchange(*this);
     MeetingNote note;
     note.what = what;
+    note.agreed = std::move(agreed);
     note.numbers.assign(mine.begin(), mine.end());
     const auto notes = exchange.meet(std::move(note));
     std::vector<std::vector<std::int64_t>> all;
@@ -117,7 +128,7 @@ std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, con
 
 void Communicator::barrier() {
   together([&] {
-    Exchange(*this).run("barrier", {}, {}, [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
+    Exchange(*this).run("barrier", {}, {}, {}, [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
   });
 }
 
@@ -128,11 +139,8 @@ void Communicator::all_gather(BufferView send, BufferView recv) {
 void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) {
   together([&] {
     require(bytes.size() == members_.size(), "all_gather: sizes of {} ranks in a group of {}", bytes.size(), size());
-    Exchange(*this).run("all_gather", send, bytes, [&](const Exchange::Notes& notes) {
+    Exchange(*this).run("all_gather", send, {{"sizes", bytes}}, {}, [&](const Exchange::Notes& notes) {
       std::vector<Exchange::Pull> pulls;
-      for (std::size_t p = 0; p < notes.size(); ++p)
-        require(notes[p].numbers == notes.front().numbers, "all_gather: rank {} and rank {} disagree about the sizes",
-                members_.front(), members_[p]);
       for (std::size_t p = 0; p < notes.size(); ++p) {
         require(notes[p].memory.size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
                 members_[p], notes[p].memory.size_bytes, bytes[p]);
@@ -147,13 +155,8 @@ void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vec
 void Communicator::broadcast(BufferView data, std::int32_t root) {
   together([&] {
     require(root >= 0 && root < size(), "broadcast: root {} is not in [0, {})", root, size());
-    Exchange(*this).run("broadcast", data, {static_cast<std::uint64_t>(root), data.size_bytes},
-                        [&](const Exchange::Notes& notes) {
-                          for (std::size_t peer = 0; peer < notes.size(); ++peer)
-                            require(notes[peer].numbers == notes.front().numbers,
-                                    "broadcast: rank {} has root {} and {} bytes, rank {} root {} and {}",
-                                    members_.front(), notes.front().numbers[0], notes.front().numbers[1],
-                                    members_[peer], notes[peer].numbers[0], notes[peer].numbers[1]);
+    Exchange(*this).run("broadcast", data, {{"root", root}, {"bytes", data.size_bytes}}, {},
+                        [&](const Exchange::Notes&) {
                           std::vector<Exchange::Pull> pulls;
                           if (root != rank_) pulls.push_back({root, 0, data});
                           return pulls;
@@ -170,7 +173,7 @@ void Communicator::all_to_all_v(BufferView send, const Blocks& sends, BufferView
               ranks);
     std::vector<std::uint64_t> numbers = sends.offsets;
     numbers.insert(numbers.end(), sends.bytes.begin(), sends.bytes.end());
-    Exchange(*this).run("all_to_all_v", send, std::move(numbers), [&](const Exchange::Notes& notes) {
+    Exchange(*this).run("all_to_all_v", send, {}, std::move(numbers), [&](const Exchange::Notes& notes) {
       std::vector<Exchange::Pull> pulls;
       for (std::size_t peer = 0; peer < ranks; ++peer) {
         const auto mine = static_cast<std::size_t>(rank_);
@@ -202,20 +205,15 @@ void Communicator::reduce_scatter(TensorView data, TensorView out, const std::ve
     const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
     const BufferView scratch =
         exchange.lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
-    std::vector<std::uint64_t> numbers(rows.begin(), rows.end());
-    numbers.push_back(row_bytes(data));
-    exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), numbers, [&](const Exchange::Notes& notes) {
+    const std::vector<Agreed> agreed = {{"rows", rows}, {"width", data.shape[1]}, {"dtype", data.dtype}};
+    exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), agreed, {}, [&](const Exchange::Notes&) {
       const std::uint64_t first =
           static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + rank_, std::int64_t{0})) *
           row_bytes(data);
       std::vector<Exchange::Pull> pulls;
-      for (std::int32_t peer = 0; peer < size(); ++peer) {
-        require(notes[static_cast<std::size_t>(peer)].numbers == numbers,
-                "reduce_scatter: rank {} and rank {} disagree about rows or width",
-                members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(peer)]);
+      for (std::int32_t peer = 0; peer < size(); ++peer)
         pulls.push_back(
             {peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
-      }
       return pulls;
     });
     if (mine == 0) return;
@@ -247,7 +245,7 @@ void Communicator::all_reduce(TensorView data) {
     reduce_scatter(data, mine, rows);
     const BufferView own = mine.buffer.slice(0, mine.size_bytes());
     // Its own rows are in place already; all_gather_v would copy them onto themselves.
-    Exchange(*this).run("all_gather", own, bytes, [&](const Exchange::Notes&) {
+    Exchange(*this).run("all_gather", own, {{"sizes", bytes}}, {}, [&](const Exchange::Notes&) {
       std::vector<Exchange::Pull> pulls;
       for (std::int32_t peer = 0; peer < size(); ++peer)
         if (peer != rank_)

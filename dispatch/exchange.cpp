@@ -18,12 +18,16 @@ void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events) {
 }
 
 std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet(MeetingNote note) const {
-  const std::string what = note.what;
-  auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note), group.options.deadline);
-  for (std::int32_t peer = 0; peer < self.size(); ++peer)
-    require((*notes)[static_cast<std::size_t>(peer)].what == notes->front().what, "{}: rank {} is in {}",
-            notes->front().what, self.members_[static_cast<std::size_t>(peer)],
-            (*notes)[static_cast<std::size_t>(peer)].what);
+  auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note));
+  const MeetingNote& first = notes->front();
+  for (std::size_t r = 1; r < notes->size(); ++r) {
+    const MeetingNote& note_of = (*notes)[r];
+    require(note_of.what == first.what, "{}: rank {} is in {}", first.what, self.members_[r], note_of.what);
+    require(note_of.agreed.size() == first.agreed.size(), "{}: rank {} brings {} things to agree about, rank {} has {}",
+            first.what, self.members_[r], note_of.agreed.size(), self.members_[0], first.agreed.size());
+  }
+  expect_agreement(first.what, first.agreed, self.members_,
+                   [&](std::size_t r, std::size_t i) { return (*notes)[r].agreed[i].value; });
   return notes;
 }
 
@@ -76,10 +80,10 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
       return job.from_stream.queue == stream_of(peer).queue;
     });
-    if (last == jobs.rend())
-      left->complete();
-    else
+    if (last != jobs.rend())
       last->left = left;
+    else if (!left->complete())
+      fail(ErrorCode::device_error, "{}", refused_event);
   }
   for (StagedJob& job : jobs) lane.copier->enqueue(std::move(job));
 }

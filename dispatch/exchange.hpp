@@ -35,14 +35,15 @@ struct Communicator::Exchange {
   /// Whether events of one rank mean nothing to the other; a copier's thread waits for them.
   bool apart(std::int32_t from, std::int32_t to) const { return transport(from, to) != TransportKind::shared_context; }
 
-  /// Errors: deadline_exceeded; invalid_argument  the members are in different calls
+  /// Errors: deadline_exceeded; invalid_argument  the members are in different calls, or do not agree
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
 
   /// @param pulls_of  From the notes of all, what this rank copies
   template <class PullsOf>
-  void run(const char* what, BufferView shown, std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
+  void run(const char* what, BufferView shown, std::vector<Agreed> agreed, std::vector<std::uint64_t> numbers,
+           PullsOf pulls_of) {
     group.fate.expect_whole();
-    MeetingNote note{what, std::move(numbers), shown, recorded(lane.stream), {}, {}};
+    MeetingNote note{what, std::move(agreed), std::move(numbers), shown, recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
     // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
     // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
@@ -54,7 +55,7 @@ struct Communicator::Exchange {
     wait_on_stream(lane.stream, leaving);
     const auto notes = meet(std::move(note));
     copy(*notes, pulls_of(*notes), free);
-    MeetingNote done{what, {}, {}, recorded(lane.stream), {}, {}};
+    MeetingNote done{what, {}, {}, {}, recorded(lane.stream), {}, {}};
     const auto finished = meet(std::move(done));
     // The same for peers of this context.
     std::vector<_cl_event*> readers;

@@ -22,7 +22,7 @@ class Mc2 final : public Strategy {
 
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const Share share = share_tokens(agree_on_tokens(rank_, problem_, tokens), tokens.x.shape[0]);
+    const Share share = share_tokens(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens), tokens.x.shape[0]);
     const std::int32_t top_k = problem_.top_k;
     const std::int64_t slots = rank_.ep.size() * mine_.capacity * top_k;
 

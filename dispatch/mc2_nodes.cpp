@@ -21,7 +21,7 @@ class Mc2OverNodes final : public Strategy {
   /// To the other nodes.
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::vector<std::int64_t> counts = agree_on_tokens(rank_, problem_, tokens);
+    const std::vector<std::int64_t> counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens);
     const std::int32_t tp = rank_.tp.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], tp, rank_.tp.rank());
     relayed_.clear();

@@ -119,7 +119,7 @@ class PutWindows final : public Mc2Windows {
     rank_.ep.fork();
     const std::uint64_t bytes = half.layout.total_bytes();
     if (!way.window || way.window->half_bytes() < bytes) {
-      if (way.window) recorded(rank_.ep.stream())->wait();
+      if (way.window) rank_.ep.wait(*recorded(rank_.ep.stream()));
       way.window.reset();
       way.window.emplace(rank_.ep, bytes);
     }

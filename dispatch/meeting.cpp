@@ -2,14 +2,38 @@
 
 #include <algorithm>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 
-void GroupFate::end(const std::string& cause) noexcept {
+const char* text_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "the host could not allocate memory";
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of a foreign type";
+  }
+}
+
+void GroupFate::wait(const Event& event) {
+  const auto ended = [this] {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  };
+  if (completes_within(event, deadline, ended)) return;
+  end(fmt::format("a command did not complete within {} ms", deadline.count()));
+  static_cast<void>(completes_within(event, grace));  // what it uses may go with the caller
+  expect_whole();
+}
+
+void GroupFate::end(std::string_view cause) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    end_locked(cause.empty() ? no_reason : cause);
+    end_locked(std::string(cause.empty() ? no_reason : cause));
   } catch (const std::bad_alloc&) {  // the group ends without words
     end_locked({});
   }
@@ -49,32 +73,36 @@ void GroupFate::expect_whole() const {
     fail(ErrorCode::deadline_exceeded, "the group of ranks ended: {}", why);
 }
 
-std::shared_ptr<const std::vector<MeetingNote>> Meeting::meet(std::int32_t member, MeetingNote note,
-                                                              std::chrono::milliseconds deadline) {
+std::shared_ptr<const std::vector<MeetingNote>> Meeting::take() {
+  return --to_take_ == 0 ? std::move(result_) : result_;
+}
+
+std::shared_ptr<const std::vector<MeetingNote>> Meeting::meet(std::int32_t member, MeetingNote note) {
   const auto me = static_cast<std::size_t>(member);
   std::unique_lock lock(fate_.mutex_);
   if (!fate_.ended_) {
     const std::string what = note.what;
     const std::uint64_t round = round_;
-    notes_[me] = std::move(note);
-    came_[me] = true;
-    if (std::all_of(came_.begin(), came_.end(), [](bool came) { return came; })) {
-      result_ = std::make_shared<const std::vector<MeetingNote>>(
-          std::exchange(notes_, std::vector<MeetingNote>(members_.size())));
-      came_.assign(members_.size(), false);
+    came_[me] = &note;
+    if (std::all_of(came_.begin(), came_.end(), [](const MeetingNote* theirs) { return theirs != nullptr; })) {
+      auto notes = std::make_shared<std::vector<MeetingNote>>();
+      notes->reserve(members_.size());
+      for (MeetingNote*& theirs : came_) notes->push_back(std::move(*std::exchange(theirs, nullptr)));
+      result_ = std::move(notes);
+      to_take_ = members_.size();
       ++round_;
       fate_.changed_.notify_all();
-      return result_;
+      return take();
     }
     const auto over = [&] { return round_ != round || fate_.ended_; };
-    if (!fate_.changed_.wait_for(lock, deadline, over)) {
+    if (!fate_.changed_.wait_for(lock, fate_.deadline, over)) {
       std::string absent;
       for (std::size_t m = 0; m < members_.size(); ++m)
-        if (!came_[m]) absent += fmt::format("{}{}", absent.empty() ? "" : ", ", members_[m]);
+        if (came_[m] == nullptr) absent += fmt::format("{}{}", absent.empty() ? "" : ", ", members_[m]);
       fate_.end_locked(
-          fmt::format("{}: rank {} waited {} ms for rank {}", what, members_[me], deadline.count(), absent));
+          fmt::format("{}: rank {} waited {} ms for rank {}", what, members_[me], fate_.deadline.count(), absent));
     } else if (round_ != round) {
-      return result_;
+      return take();
     }
   }
   const std::string cause = fate_.cause_locked();

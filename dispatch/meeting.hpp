@@ -8,21 +8,40 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "dispatch/agreement.hpp"
 #include "runtime/user_event.hpp"
 
 namespace moecl {
 
-/// What a rank brings to a meeting and learns from the others.
+/// A range of a cl_mem with a reference to it, so that its owner may let go.
+struct HeldView : BufferView {
+  Buffer held;
+
+  HeldView() = default;
+  HeldView(BufferView view)  // NOLINT(google-explicit-constructor): a view that is kept
+      : BufferView(view), held(view.handle == nullptr ? Buffer() : Buffer::borrow(view.handle)) {}
+};
+
+/// What a rank brings to a meeting and learns from the others. It lives until the last member is past it: a rank that
+/// fails meanwhile, and lets go of what it has, takes nothing from its peers.
 struct MeetingNote {
   std::string what;                              ///< the call; the same for all
-  std::vector<std::uint64_t> numbers;            ///< sizes that others need or that must agree
-  BufferView memory;                             ///< what others may read
+  std::vector<Agreed> agreed;                    ///< the same for all
+  std::vector<std::uint64_t> numbers;            ///< sizes that others need
+  HeldView memory;                               ///< what others may read
   std::shared_ptr<const Event> ready;            ///< when they may
   std::vector<std::shared_ptr<UserEvent>> left;  ///< [members] completed by a peer of another context once it has read
   std::vector<std::shared_ptr<const Buffer>> window;  ///< [members] memory that they may put into, as each sees it
 };
+
+/// Why a group ends where UserEvent::complete gives false.
+inline constexpr const char* refused_event = "clSetUserEventStatus failed, and failed again";
+
+/// What the exception being caught says. Lifetime: its handler's
+const char* text_of_exception() noexcept;
 
 /// The end of a group, shared by all its meetings: the first cause wins.
 class GroupFate {
@@ -31,8 +50,15 @@ class GroupFate {
   static constexpr const char* no_reason = "aborted without a reason";
 
   /// Later causes change nothing. Completes every watched event, so that no queue hangs.
-  void end(const std::string& cause) noexcept;
+  void end(std::string_view cause) noexcept;
   std::string cause() const;
+  /// How long a rank waits for its peers, and for a command of any device.
+  std::chrono::milliseconds deadline{30000};
+  /// In which commands end after the group's end, since nothing that they wait for is left, but where a driver refuses.
+  static constexpr std::chrono::milliseconds grace{1000};
+  /// Stops the host until the event completes; if it does not in time, whatever its driver says, the group ends.
+  /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
+  void wait(const Event& event);
   /// Errors: deadline_exceeded  the group ended; with the cause
   void expect_whole() const;
   /// An event that commands wait for; completed at the end of the group at the latest.
@@ -54,20 +80,21 @@ class GroupFate {
 class Meeting {
  public:
   Meeting(GroupFate& fate, std::vector<std::int32_t> members)
-      : fate_(fate), members_(std::move(members)), notes_(members_.size()), came_(members_.size()) {}
+      : fate_(fate), members_(std::move(members)), came_(members_.size()) {}
 
   /// Waits for all members and returns their notes. Stops this host thread, not a device.
   /// Errors: deadline_exceeded  somebody did not come in time, which ends the group; or the group ended
-  std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note,
-                                                       std::chrono::milliseconds deadline);
+  std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note);
 
  private:
   GroupFate& fate_;
   std::vector<std::int32_t> members_;
-  std::vector<MeetingNote> notes_;
-  std::vector<bool> came_;
+  std::vector<MeetingNote*> came_;  ///< of those who wait; null: not there yet
   std::uint64_t round_ = 0;
-  std::shared_ptr<const std::vector<MeetingNote>> result_;
+  std::shared_ptr<const std::vector<MeetingNote>> result_;  ///< of the last round, until all members have taken it
+  std::size_t to_take_ = 0;
+
+  std::shared_ptr<const std::vector<MeetingNote>> take();
 };
 
 }  // namespace moecl

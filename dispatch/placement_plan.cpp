@@ -39,6 +39,25 @@ bool PlacementPlan::is_identity() const {
   return physical() == logical();
 }
 
+void PlacementPlan::check() const {
+  PlacementPlan by_place;
+  by_place.logical_of = logical_of;
+  for (std::size_t place = 0; place < logical_of.size(); ++place)
+    require(logical_of[place] >= 0 && logical_of[place] < logical(), "placement: place {} holds expert {} of {}", place,
+            logical_of[place], logical());
+  require(!replicas.empty(), "placement: no experts");
+  invert(by_place, logical());
+  const auto homeless = std::find(by_place.replicas.begin(), by_place.replicas.end(), 0);
+  require(homeless == by_place.replicas.end(), "placement: expert {} has no place",
+          homeless - by_place.replicas.begin());
+  require(replicas == by_place.replicas && most_replicas == by_place.most_replicas,
+          "placement: replicas or most_replicas {} do not count the places of logical_of, at most {} of an expert",
+          most_replicas, by_place.most_replicas);
+  require(physical_of.size() == by_place.physical_of.size(), "placement: physical_of has {} entries, expected [{}, {}]",
+          physical_of.size(), logical(), most_replicas);
+  require(physical_of == by_place.physical_of, "placement: physical_of is not where logical_of puts the experts");
+}
+
 PlacementPlan place_experts(const PlaceExperts& problem) {
   require(problem.experts >= 1 && problem.ranks >= 1 && problem.expert_groups >= 1 && problem.redundant >= 0,
           "place_experts: {} experts in {} groups, {} redundant, {} ranks", problem.experts, problem.expert_groups,

@@ -45,17 +45,13 @@ PutWindow::Half PutWindow::agree(const Communicator::Exchange& exchange) const {
     if (peer != ranks_.rank()) users.push_back(exchange.stream_of(peer));
   std::vector<Buffer> views = exchange.group.options.peer_memory->allocate(stream, users, half_bytes_);
   enqueue_fill(stream, views.front().view(), 0);
-  recorded(stream)->wait();  // before any peer stores into it
-  MeetingNote note{"put window", {half_bytes_}, {}, nullptr, {}, {}};
+  exchange.group.fate.wait(*recorded(stream));  // before any peer stores into it
+  MeetingNote note{"put window", {{"bytes", half_bytes_}}, {}, {}, nullptr, {}, {}};
   for (std::size_t peer = 0, user = 1; peer < static_cast<std::size_t>(ranks_.size()); ++peer)
     note.window.push_back(std::make_shared<const Buffer>(std::move(views[peer == mine ? 0 : user++])));
   const auto notes = exchange.meet(std::move(note));
   Half half;
-  for (const MeetingNote& of : *notes) {
-    require(of.numbers == notes->front().numbers, "put window: {} bytes here, {} on the first rank", of.numbers[0],
-            notes->front().numbers[0]);
-    half.push_back(of.window[mine]);
-  }
+  for (const MeetingNote& of : *notes) half.push_back(of.window[mine]);
   return half;
 }
 
@@ -111,7 +107,7 @@ void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {
   const Communicator::Exchange exchange(ranks_);
   const StreamView stream = exchange.lane.stream;
   if (!kernels_wait()) {
-    const auto notes = exchange.meet({"put", {}, {}, recorded(stream), {}, {}});
+    const auto notes = exchange.meet({"put", {}, {}, {}, recorded(stream), {}, {}});
     for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
       if (peer != ranks_.rank()) exchange.await(peer, (*notes)[static_cast<std::size_t>(peer)].ready);
   }

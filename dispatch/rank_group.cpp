@@ -10,6 +10,26 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+namespace {
+
+/// The exception being caught; with the rank's number in front where it is the cause of the group's end.
+std::exception_ptr named_cause(std::int32_t rank, const GroupFate& fate) noexcept {
+  std::exception_ptr caught = std::current_exception();
+  try {
+    throw;
+  } catch (const Error& error) {
+    try {
+      const std::string cause = fate.cause();
+      if (cause == fmt::format("rank {}: {}", rank, error.what()))
+        caught = std::make_exception_ptr(Error(error.code(), cause, error.cl_status()));
+    } catch (const std::bad_alloc&) {  // then without the number
+    }
+  } catch (...) {  // of others' types
+  }
+  return caught;
+}
+
+}  // namespace
 
 Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
   const std::lock_guard lock(mutex_);
@@ -24,6 +44,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
   require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
           "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
   state_->options = options;
+  state_->fate.deadline = options.deadline;
   if (options.peer_memory == nullptr) state_->options.peer_memory = driver_peer_memory(streams);
   for (const StreamView& stream : streams) {
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
@@ -85,7 +106,7 @@ const TransportChoice& RankGroup::transport(std::int32_t from, std::int32_t to) 
   return state_->transport(from, to);
 }
 
-void RankGroup::abort(const std::string& cause) noexcept { state_->fate.end(cause); }
+void RankGroup::abort(std::string_view cause) noexcept { state_->fate.end(cause); }
 
 std::string RankGroup::failure() const { return state_->fate.cause(); }
 
@@ -96,22 +117,11 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
   const auto run_rank = [&](std::int32_t rank) {
     try {
       Communicator communicator = this->communicator(rank);
-      body(communicator);
+      communicator.together([&] { body(communicator); });
     } catch (...) {
+      abort(text_of_exception());  // where there was no communicator yet
       const std::lock_guard lock(mutex);
-      std::exception_ptr mine = std::current_exception();
-      try {
-        std::rethrow_exception(mine);
-      } catch (const Error& error) {
-        if (failure().empty())
-          mine = std::make_exception_ptr(Error(error.code(), fmt::format("rank {}: {}", rank, error.what())));
-        abort(fmt::format("rank {}: {}", rank, error.what()));
-      } catch (const std::exception& error) {
-        abort(fmt::format("rank {}: {}", rank, error.what()));
-      } catch (...) {
-        abort(fmt::format("rank {}: an exception of a foreign type", rank));
-      }
-      if (first == nullptr) first = mine;
+      if (first == nullptr) first = named_cause(rank, state_->fate);
     }
   };
   try {

@@ -11,19 +11,20 @@ StrategyChoice choose(const SelectStrategy& problem) {
   if (problem.ep_size == 1) return {StrategyKind::all_gather, "one rank: nothing to exchange"};
   if (problem.sharding == ExpertSharding::intermediate)
     return {StrategyKind::all_gather, "every rank has a part of every expert, so all need all tokens"};
-  const std::int64_t capacity = problem.tokens_per_rank * problem.tp_size;
-  if (problem.max_tokens <= capacity)
-    return {StrategyKind::mc2,
-            fmt::format("at most {} tokens a dp rank fit windows of {}", problem.max_tokens, capacity)};
-  return {StrategyKind::all2all_v,
-          fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", problem.max_tokens, capacity)};
+  if (!problem.max_tokens)
+    return {StrategyKind::all2all_v, "nobody says how many tokens will come, and it moves as few bytes for any number"};
+  const std::int64_t tokens = *problem.max_tokens, capacity = problem.tokens_per_rank * problem.tp_size;
+  if (tokens <= capacity)
+    return {StrategyKind::mc2, fmt::format("at most {} tokens a dp rank fit windows of {}", tokens, capacity)};
+  return {StrategyKind::all2all_v, fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", tokens, capacity)};
 }
 
 }  // namespace
 
 StrategyChoice select_strategy(const SelectStrategy& problem) {
-  require(problem.ep_size >= 1 && problem.tp_size >= 1 && problem.max_tokens >= 0 && problem.tokens_per_rank >= 1,
-          "select_strategy: ep {}, tp {}, {} tokens, {} a rank", problem.ep_size, problem.tp_size, problem.max_tokens,
+  const std::int64_t tokens = problem.max_tokens.value_or(0);
+  require(problem.ep_size >= 1 && problem.tp_size >= 1 && tokens >= 0 && problem.tokens_per_rank >= 1,
+          "select_strategy: ep {}, tp {}, {} tokens, {} a rank", problem.ep_size, problem.tp_size, tokens,
           problem.tokens_per_rank);
   require(problem.ranks_per_node >= 0 && (problem.ranks_per_node == 0 || problem.ep_size % problem.ranks_per_node == 0),
           "select_strategy: nodes of {} do not divide {} ranks", problem.ranks_per_node, problem.ep_size);

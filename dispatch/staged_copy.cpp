@@ -7,10 +7,21 @@
 #include <algorithm>
 #include <array>
 
+#include "dispatch/exchange.hpp"
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
+
+/// Whether all commands of the queue end soon: those that wait for an event that its driver refused to complete do not.
+bool is_idle(StreamView queue) noexcept {
+  try {
+    return completes_within(*recorded(queue), GroupFate::grace);
+  } catch (const std::exception&) {  // a command that failed has ended
+    return true;
+  }
+}
 
 WaitList wait_for(_cl_event* const& event) { return {&event, event != nullptr ? 1U : 0U}; }
 
@@ -26,13 +37,12 @@ StagedCopier::~StagedCopier() {
   }
   changed_.notify_all();
   thread_.join();
+  for (auto& [device, source] : sources_)
+    if (source.pinned != nullptr && !(is_idle(source.queue) && is_idle(to_queue_)))
+      static_cast<void>(source.pinned.release());  // commands still read and write it
 }
 
 void StagedCopier::enqueue(StagedJob job) {
-  if (job.from.size_bytes != 0) {
-    job.keep_from = Buffer::borrow(job.from.handle);
-    job.keep_to = Buffer::borrow(job.to.handle);
-  }
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -53,8 +63,8 @@ void StagedCopier::work() {
     } catch (const std::exception& error) {
       fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, error.what()));
     }
-    if (job.left != nullptr) job.left->complete();
-    if (job.arrived != nullptr) job.arrived->complete();
+    for (const auto& event : {job.left, job.arrived})
+      if (event != nullptr && !event->complete()) fate_.end(refused_event);
   }
 }
 
@@ -103,7 +113,7 @@ void StagedCopier::wait_for_sender(const StagedJob& job) {
   Event came;
   enqueue_marker(source.queue, {wait_for(ready), &came});
   source.queue.view().flush();
-  came.wait();
+  fate_.wait(came);
 }
 
 /// Reads of later chunks run beside writes of earlier ones.
@@ -122,22 +132,22 @@ void StagedCopier::copy(const StagedJob& job) {
   const auto bytes_of = [&](std::uint64_t chunk) { return std::min(chunk_bytes, total - chunk * chunk_bytes); };
   const auto write = [&](std::uint64_t chunk) {
     const std::size_t slot = chunk % slots;
-    read[slot].wait();
+    fate_.wait(read[slot]);
     _cl_event* const ready = job.to_ready->handle();
     reach_receiver(source, slot * chunk_bytes, job.to.slice(chunk * chunk_bytes, bytes_of(chunk)),
                    {wait_for(ready), &written[slot]});
   };
   for (std::uint64_t chunk = 0; chunk < count; ++chunk) {
     const std::size_t slot = chunk % slots;
-    if (chunk >= slots) written[slot].wait();
+    if (chunk >= slots) fate_.wait(written[slot]);
     _cl_event* const ready = job.from_ready->handle();
     leave_sender(source, job.from.slice(chunk * chunk_bytes, bytes_of(chunk)), slot * chunk_bytes,
                  {wait_for(ready), &read[slot]});
     if (chunk > 0) write(chunk - 1);
   }
   write(count - 1);
-  if (job.left != nullptr) job.left->complete();
-  for (const Event& event : written) event.wait();
+  if (job.left != nullptr && !job.left->complete()) fate_.end(refused_event);
+  for (const Event& event : written) fate_.wait(event);
 }
 
 }  // namespace moecl

@@ -23,7 +23,7 @@ namespace moecl {
 /// before it.
 struct StagedJob {
   StreamView from_stream;                   ///< of the sender; its queue is not used
-  BufferView from, to;                      ///< of the same size
+  HeldView from, to;                        ///< of the same size
   std::shared_ptr<const Event> from_ready;  ///< in the sender's context: the bytes are there
   std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
   std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
@@ -31,7 +31,6 @@ struct StagedJob {
   PeerMemory* peer_memory = nullptr;        ///< optional: chunks stand in such memory of the receiver's device
   Trace* trace = nullptr;                   ///< optional: gets a block
   std::int32_t from_rank = 0, to_rank = 0;  ///< for the block
-  Buffer keep_from, keep_to;                ///< references: owners may let go of their memory before the copy begins
 };
 
 /// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.

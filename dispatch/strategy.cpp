@@ -28,6 +28,45 @@ std::int32_t checked_tp(const Communicator& world, std::int32_t tp) {
   return tp;
 }
 
+/// A strategy whose failures on one rank alone, before a meeting too, end the group.
+class Together final : public Strategy {
+ public:
+  Together(const Communicator& ranks, std::unique_ptr<Strategy> strategy)
+      : ranks_(ranks), strategy_(std::move(strategy)) {}
+
+  void begin_dispatch(const TokensIn& tokens) override {
+    ranks_.together([&] { strategy_->begin_dispatch(tokens); });
+  }
+  void hook() override {
+    ranks_.together([&] { strategy_->hook(); });
+  }
+  RoutedRows receive() override {
+    return ranks_.together([&] { return strategy_->receive(); });
+  }
+  void begin_combine(TensorView expert_rows, TensorView out) override {
+    ranks_.together([&] { strategy_->begin_combine(expert_rows, out); });
+  }
+  void finish_combine() override {
+    ranks_.together([&] { strategy_->finish_combine(); });
+  }
+  std::uint64_t workspace_bytes() const noexcept override { return strategy_->workspace_bytes(); }
+
+ private:
+  Communicator ranks_;
+  std::unique_ptr<Strategy> strategy_;
+};
+
+std::unique_ptr<Strategy> make_alone(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
+  switch (kind) {
+    case StrategyKind::mc2:
+      return rank.peers.size() == 1 ? make_mc2(rank, problem) : make_mc2_over_nodes(rank, problem);
+    case StrategyKind::all2all_v:
+      return make_all2all_v(rank, problem);
+    default:
+      return make_all_gather(rank, problem, kind == StrategyKind::multicast);
+  }
+}
+
 std::int32_t checked_node(const Communicator& world, std::int32_t ranks_per_node) {
   require(ranks_per_node >= 0 && (ranks_per_node == 0 || world.size() % ranks_per_node == 0),
           "parallel: nodes of {} ranks do not divide {} ranks", ranks_per_node, world.size());
@@ -48,6 +87,10 @@ const char* name(StrategyKind kind) noexcept {
       break;
   }
   return "multicast";
+}
+
+const char* name(ExpertSharding sharding) noexcept {
+  return sharding == ExpertSharding::experts ? "experts" : "intermediate";
 }
 
 const char* name(WayHome way) noexcept { return way == WayHome::rows ? "rows" : "sums"; }
@@ -116,7 +159,7 @@ void Strategy::combine(TensorView expert_rows, TensorView out) {
   finish_combine();
 }
 
-std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
+void Strategy::expect_possible(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
   require(
       problem.hidden >= 1 && problem.top_k >= 1 && problem.top_k <= rank.experts && is_activation_dtype(problem.dtype),
       "strategy: hidden {}, top_k {} of {} experts, dtype {}", problem.hidden, problem.top_k, rank.experts,
@@ -128,36 +171,36 @@ std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& ra
          "strategy {}: sends tokens to whole experts; where each rank has a part of every "
          "expert, all need all tokens: allgather or multicast",
          name(kind));
-  switch (kind) {
-    case StrategyKind::mc2:
-      return rank.peers.size() == 1 ? make_mc2(rank, problem) : make_mc2_over_nodes(rank, problem);
-    case StrategyKind::all2all_v:
-      return make_all2all_v(rank, problem);
-    default:
-      return make_all_gather(rank, problem, kind == StrategyKind::multicast);
-  }
 }
 
-std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem,
+std::unique_ptr<Strategy> Strategy::make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
+  Communicator ranks = rank.ep;
+  return ranks.together([&] {
+    expect_possible(kind, rank, problem);
+    return std::make_unique<Together>(ranks, make_alone(kind, rank, problem));
+  });
+}
+
+std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                           const TokensIn& tokens) {
   Communicator ep = rank.ep;
-  const std::pair<const char*, std::int64_t> agreed[] = {{"hidden", problem.hidden},
-                                                         {"top_k", problem.top_k},
-                                                         {"dtype", static_cast<std::int64_t>(problem.dtype)},
-                                                         {"wire", static_cast<std::int64_t>(problem.wire)},
-                                                         {"experts", rank.experts},
-                                                         {"ranks of a node", rank.node.size()},
-                                                         {"weights", tokens.weights.present() ? 1 : 0},
-                                                         {"x_scale", tokens.x_scale.present() ? 1 : 0},
-                                                         {"x_group", tokens.x_group}};
-  std::vector<std::int64_t> mine = {tokens.x.shape[0]};
-  for (const auto& number : agreed) mine.push_back(number.second);
-  const auto all = ep.share("dispatch", mine);
+  const auto all = ep.share("dispatch", {tokens.x.shape[0]},
+                            {{"strategy", kind},
+                             {"hidden", problem.hidden},
+                             {"top_k", problem.top_k},
+                             {"dtype", problem.dtype},
+                             {"wire", problem.wire},
+                             {"experts", rank.experts},
+                             {"sharding", rank.sharding},
+                             {"ranks of a tp group", rank.tp.size()},
+                             {"ranks of a node", rank.node.size()},
+                             {"weights", tokens.weights.present()},
+                             {"x", tokens.x.dtype},
+                             {"x_scale", tokens.x_scale.present()},
+                             {"type of x_scale", tokens.x_scale.dtype},
+                             {"x_group", tokens.x_group}});
   std::vector<std::int64_t> counts;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    for (std::size_t i = 1; i < all[r].size(); ++i)
-      require(all[r][i] == all[0][i], "dispatch: {}: rank {} has {}, rank 0 has {}", agreed[i - 1].first, r, all[r][i],
-              all[0][i]);
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
     require(all[r][0] == all[first][0], "dispatch: ranks {} and {} are one tp group but have {} and {} tokens", first,
             r, all[first][0], all[r][0]);

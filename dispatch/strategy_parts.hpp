@@ -10,9 +10,11 @@
 
 namespace moecl {
 
-/// Tokens of every ep rank's tp group. Everyone must agree about the problem, and a tp group about its tokens.
+/// Tokens of every ep rank's tp group. Everyone must agree about the problem and what tokens consist of, and a tp group
+/// about its tokens.
 /// Errors: invalid_argument  on every rank
-std::vector<std::int64_t> agree_on_tokens(const ExpertRank& rank, const ExpertProblem& problem, const TokensIn& tokens);
+std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+                                          const TokensIn& tokens);
 
 /// Rows of the weights, where there are any.
 inline TensorView weights_of(const TokensIn& tokens, Share rows) {

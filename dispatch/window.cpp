@@ -58,11 +58,9 @@ std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communi
 Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}}) {
   state_->together([&](const Communicator::Exchange& exchange) {
     const auto mine = static_cast<std::size_t>(ranks.rank());
-    const auto notes =
-        exchange.meet({"window", {bytes}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
+    const auto notes = exchange.meet(
+        {"window", {{"bytes", bytes}}, {}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
     for (const MeetingNote& note : *notes) {
-      require(note.numbers == notes->front().numbers, "window: {} bytes here, {} on the first rank", note.numbers[0],
-              notes->front().numbers[0]);
       state_->memory.push_back(note.window[mine]);
       state_->open.push_back(note.ready);
     }
@@ -116,7 +114,7 @@ void Window::fence() {
     for (std::int32_t peer = 0; peer < size; ++peer)
       if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && !state_->direct(exchange, mine, peer))
         after_puts(peer, &StagedJob::left);
-    const auto notes = exchange.meet({"fence", state_->put_bytes, {}, ready, {}, {}});
+    const auto notes = exchange.meet({"fence", {}, state_->put_bytes, {}, ready, {}, {}});
     std::vector<_cl_event*> done;
     bool staged = false;
     for (std::int32_t peer = 0; peer < size; ++peer) {

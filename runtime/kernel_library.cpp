@@ -211,15 +211,6 @@ void KernelLibrary::save() noexcept {
       } catch (const std::exception&) {  // no memory for words
       }
     }
-    }
-    for (Program* program : built) {
-      const std::lock_guard lock(program->building);
-      if (!std::exchange(program->unsaved, false)) continue;
-      program->stored.binary = binary_of(program->handle, program->device);
-      cache_.store(program->key(), program->stored);
-    }
-  } catch (const std::exception& error) {
-    context_.log(LogLevel::warning, error.what());
   }
 }
 

@@ -14,8 +14,11 @@ UserEvent::UserEvent(Context& context) {
   check_cl(status, "clCreateUserEvent");
 }
 
-void UserEvent::complete() noexcept {
-  if (!completed_.exchange(true)) clSetUserEventStatus(event_.handle(), CL_COMPLETE);
+bool UserEvent::complete() noexcept {
+  if (completed_.exchange(true)) return true;
+  for (int attempt = 0; attempt < 2; ++attempt)  // a driver that was short of something may have it now
+    if (clSetUserEventStatus(event_.handle(), CL_COMPLETE) == CL_SUCCESS) return true;
+  return false;  // not made to fail instead: PoCL 3.1 aborts the process when commands wait for an event that does
 }
 
 }  // namespace moecl

@@ -18,7 +18,8 @@ class UserEvent {
 
   _cl_event* handle() const noexcept { return event_.handle(); }
   /// Lets the commands that wait for it go on. Later calls do nothing. Threads: safe
-  void complete() noexcept;
+  /// @return  Whether they do; false where the driver refuses, also when asked again: they never run
+  bool complete() noexcept;
 
  private:
   Event event_;

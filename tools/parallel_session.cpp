@@ -158,7 +158,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
     layer.forward(telling);
-    stream.finish();
+    world.wait(stream.record());
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
       const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
@@ -177,6 +177,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       const std::lock_guard lock(mutex);
       us[static_cast<std::size_t>(i)] = std::max(us[static_cast<std::size_t>(i)], mine);
     }
+    world.wait(stream.record());
     if (options_.replace_allreduce || rank.tp.rank() == 0) observed.read(stream, of_holder[holder]);
   });
   const std::vector<Stream> recording = devices_.traced();
@@ -189,7 +190,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     forward.x = x;
     forward.out = out;
     layers_[static_cast<std::size_t>(world.rank())]->forward(forward);
-    world.stream().finish();
+    world.wait(world.stream().record());
   });
   group_.set_streams(devices_.views());
 

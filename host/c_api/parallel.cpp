@@ -63,7 +63,8 @@ struct Decided {
     if (from.micro_batch_from_tokens != 0) plan.micro_batch_from_tokens = from.micro_batch_from_tokens;
     require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
             "parallel.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
-    SelectStrategy problem{ranks, plan.replace_allreduce ? 1 : tp, from.max_tokens};
+    SelectStrategy problem{ranks, plan.replace_allreduce ? 1 : tp};
+    if (from.max_tokens != 0) problem.max_tokens = from.max_tokens;
     problem.sharding = sharding;
     problem.ranks_per_node = ranks_per_node;
     if (from.strategy != MOECL_STRATEGY_AUTO) problem.wanted = static_cast<StrategyKind>(from.strategy - 1);

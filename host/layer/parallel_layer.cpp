@@ -10,6 +10,19 @@
 #include "runtime/driver_process.hpp"
 
 namespace moecl {
+
+const char* name(SharedSharding sharding) noexcept {
+  switch (sharding) {
+    case SharedSharding::tokens:
+      return "tokens";
+    case SharedSharding::intermediate:
+      return "intermediate";
+    case SharedSharding::replicated:
+      break;
+  }
+  return "replicated";
+}
+
 namespace {
 
 /// Exchanges run beside the rank's stream where something can run meanwhile.
@@ -41,6 +54,7 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
                      const MoeLayerOptions& options) {
   const PlacementPlan& placement = plan.placement;
   const bool placed = !placement.logical_of.empty();
+  if (placed) placement.check();
   require(!placed || placement.logical() == shape.experts, "parallel layer: {} experts are placed, the shape has {}",
           placement.logical(), shape.experts);
   require(rank.experts == (placed ? placement.physical() : shape.experts),
@@ -64,6 +78,45 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
     fail(ErrorCode::unsupported,
          "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
+  Strategy::expect_possible(plan.strategy, rank, {shape.hidden, shape.router.top_k, options.dtype, plan.wire});
+}
+
+/// Whatever ranks must have alike, so that tokens find their experts and sums mean one layer.
+std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
+                                    const MoeLayerOptions& options) {
+  const RouterSpec& router = shape.router;
+  const Activation& activation = shape.activation;
+  return {{"strategy", plan.strategy},
+          {"placement", plan.placement.placement},
+          {"places", rank.experts},
+          {"experts by place", plan.placement.logical_of},
+          {"wire", plan.wire},
+          {"sharding", rank.sharding},
+          {"ranks of a tp group", rank.tp.size()},
+          {"ranks of a node", rank.node.size()},
+          {"shared_sharding", plan.shared_sharding},
+          {"replace_allreduce", plan.replace_allreduce},
+          {"micro_batch_from_tokens", plan.micro_batch_from_tokens.value_or(-1)},
+          {"chunk_tokens", options.chunk_tokens},
+          {"dtype", options.dtype},
+          {"activations", describe(options.activations)},
+          {"shared_activations", describe(options.shared_activations)},
+          {"quantize", describe(options.quantize)},
+          {"hidden", shape.hidden},
+          {"intermediate", shape.intermediate},
+          {"experts", shape.experts},
+          {"shared_intermediate", shape.shared_intermediate},
+          {"top_k", router.top_k},
+          {"router",
+           std::vector<double>{static_cast<double>(router.score), static_cast<double>(router.order),
+                               static_cast<double>(router.groups), static_cast<double>(router.kept_groups),
+                               static_cast<double>(router.group_score), router.renormalise ? 1.0 : 0.0,
+                               router.renormalise_epsilon, router.scaling_factor, router.weight_on_input ? 1.0 : 0.0,
+                               router.renormalise_minimum, router.mixer_jitter}},
+          {"activation", std::vector<double>{static_cast<double>(activation.function), activation.gated ? 1.0 : 0.0,
+                                             activation.alpha, activation.limit, activation.bias}},
+          {"biases and gates", std::vector<int>{shape.shared_gate, shape.selection_bias, shape.router_bias,
+                                                shape.expert_bias, shape.shared_bias}}};
 }
 
 ParallelLayer::Forward part_of(const ParallelLayer::Forward& args, Share rows) {
@@ -99,19 +152,21 @@ struct ParallelLayer::State {
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
         places(of.ep.rank_stream(), how.placement) {
+    parts.report.chunk_tokens = options.chunk_tokens;
     const bool beside = exchanges_beside(of, whole, how);
     for (int batch = 0; batch < (how.micro_batch_from_tokens ? 2 : 1); ++batch)
       batches.push_back(std::make_unique<MicroBatch>(beside ? of.beside() : of, plan, parts, places));
   }
 
   void forward(const Forward& given);
-  /// The same on every rank.
-  std::int32_t batches_for(std::int64_t tokens) {
-    if (!plan.micro_batch_from_tokens) return 1;
+  void run(const Forward& args, std::int64_t first_token, std::int32_t count);
+  /// Of the rank that has most, where that decides about anything.
+  std::int64_t most_tokens(std::int64_t tokens) {
+    if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
     std::int64_t most = 0;
-    for (const std::vector<std::int64_t>& theirs : rank.ep.share("micro-batches", {tokens}))
+    for (const std::vector<std::int64_t>& theirs : rank.ep.share("most tokens", {tokens}))
       most = std::max(most, theirs.front());
-    return most >= *plan.micro_batch_from_tokens ? 2 : 1;
+    return most;
   }
 
   /// How many tokens the dp ranks before this one have. Every rank calls it.
@@ -126,8 +181,12 @@ struct ParallelLayer::State {
 
 ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                              const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress) {
-  expect_possible(rank, plan, shape, options);
-  state_ = std::make_unique<State>(rank, plan, shape, weights, options, progress);
+  Communicator ranks = rank.ep;
+  ranks.together([&] {
+    expect_possible(rank, plan, shape, options);
+    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, shape, options));
+    state_ = std::make_unique<State>(rank, plan, shape, weights, options, progress);
+  });
 }
 ParallelLayer::~ParallelLayer() = default;
 ParallelLayer::ParallelLayer(ParallelLayer&&) noexcept = default;
@@ -158,13 +217,23 @@ void ParallelLayer::State::forward(const Forward& given) {
   Forward apart = args;
   if (in_place(args)) apart.x = {};
   expect_operands_apart(apart);
-  const std::int64_t tokens = args.x.shape[0];
-  const std::int32_t count = batches_for(tokens);
-  // One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
+  const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens), chunk = parts.options.chunk_tokens;
   const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
+  // As many chunks on every rank, and micro-batches of each.
+  const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
+  const std::int32_t count =
+      plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens ? 2 : 1;
+  for (std::int32_t i = 0; i < chunks; ++i) {
+    const Share rows = share_of(tokens, chunks, i);
+    run(part_of(args, rows), before + rows.begin, count);
+  }
+}
+
+/// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
+void ParallelLayer::State::run(const Forward& args, std::int64_t first_token, std::int32_t count) {
   for (std::int32_t i = 0; i < count; ++i) {
-    const Share rows = share_of(tokens, count, i);
-    batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), before + rows.begin);
+    const Share rows = share_of(args.x.shape[0], count, i);
+    batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), first_token + rows.begin);
   }
   for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_shared();
   for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_experts();

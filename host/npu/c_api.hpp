@@ -230,12 +230,8 @@ moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args
     const StreamView on = stream_of(communicator);
     Communicator& ranks = communicator->communicator;
     CallOf<Args> call;
-    try {
-      read_call(call, *on.context, c_args, how, num_wait_events, wait_events, out_event);
-    } catch (const Error&) {
-      npu::refuse(ranks, npu::Describe<Args>::name);
-      throw;
-    }
+    npu::check_together(ranks, npu::Describe<Args>::name,
+                        [&] { read_call(call, *on.context, c_args, how, num_wait_events, wait_events, out_event); });
     npu::Describe<Args>::run(ranks, call.args, call.how);
     if (out_event != nullptr) *out_event = call.done.release();
   });

@@ -2,6 +2,8 @@
 
 #include <moecl/expert_sort.hpp>
 
+#include "dispatch/agreement.hpp"
+
 namespace moecl::npu {
 
 std::int64_t Distribution::expand_rows() const {
@@ -29,14 +31,14 @@ void Distribution::check() const {
 std::vector<Agreed> Distribution::agreed() const {
   return {{"K", top_k},
           {"H", hidden},
-          {"dtype", static_cast<std::int64_t>(dtype)},
+          {"dtype", dtype},
           {"moe_expert_num", experts},
           {"shared_expert_num", shared_experts},
           {"shared_expert_rank_num", shared_ranks},
           {"zero_expert_num", zero_experts},
           {"copy_expert_num", copy_experts},
           {"const_expert_num", const_experts},
-          {"comm_alg hierarchy", hierarchy ? 1 : 0},
+          {"comm_alg hierarchy", hierarchy},
           {"ranks_per_server", ranks_per_server},
           {"global_bs", global_bs},
           {global_bs == 0 ? "BS (with global_bs 0)" : "global_bs / ranks", most_tokens}};
@@ -49,24 +51,35 @@ constexpr std::int64_t refuses = 0, accepts = 1;
 
 }  // namespace
 
-void agree(Communicator& ranks, const char* name, const Distribution& mine, const std::vector<Agreed>& more) {
-  std::vector<Agreed> numbers = mine.agreed();
-  numbers.insert(numbers.end(), more.begin(), more.end());
-  std::vector<std::int64_t> values = {accepts};
-  for (const Agreed& number : numbers) values.push_back(number.second);
-  const auto all = ranks.share(name, values);
-  for (std::size_t r = 0; r < all.size(); ++r) require(all[r][0] == accepts, "rank {} refuses its arguments", r);
-  for (std::size_t r = 0; r < all.size(); ++r)
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      require(all[r].size() == values.size() && all[r][i + 1] == all[0][i + 1], "{}: rank {} has {}, rank 0 has {}",
-              numbers[i].first, r, all[r][i + 1], all[0][i + 1]);
+void agree(Communicator& ranks, const char* name, const std::vector<Agreed>& mine) {
+  const auto all = ranks.together([&] {
+    std::vector<std::int64_t> values = {accepts};
+    for (const Agreed& thing : mine) values.push_back(thing.value);
+    return ranks.share(name, values);
+  });
+  std::vector<std::int32_t> numbers;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    require(all[r][0] == accepts, "rank {} refuses its arguments", r);
+    numbers.push_back(static_cast<std::int32_t>(r));
+  }
+  expect_agreement("arguments", mine, numbers, [&](std::size_t r, std::size_t i) { return all[r][i + 1]; });
 }
 
-void refuse(Communicator& ranks, const char* name) {
+void check_together(Communicator& ranks, const char* name, const std::function<void()>& check) {
+  std::exception_ptr refusal;
+  ranks.together([&] {
+    try {
+      check();
+    } catch (const Error&) {
+      refusal = std::current_exception();
+    }
+  });
+  if (refusal == nullptr) return;
   try {
     ranks.share(name, {refuses});
-  } catch (const Error&) {  // the refusal is what this rank has to say
+  } catch (...) {  // the refusal is what this rank has to say
   }
+  std::rethrow_exception(refusal);
 }
 
 SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts) {

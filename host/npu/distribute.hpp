@@ -3,16 +3,12 @@
 #include <moecl/communicator.hpp>
 #include <moecl/npu_distribute.hpp>
 
-#include <exception>
-#include <utility>
+#include <functional>
 #include <vector>
 
 #include "host/npu/call.hpp"
 
 namespace moecl::npu {
-
-/// A number that all ranks must agree about, and what it is called.
-using Agreed = std::pair<const char*, std::int64_t>;
 
 /// Where everything goes, from the parameters alone; see npu_distribute.hpp for the letters.
 struct Distribution {
@@ -102,37 +98,34 @@ TensorView exchange_slabs(Steps& steps, Communicator* ranks, const TensorView& s
 inline TensorView as_column(const TensorView& view) { return reshaped(view, {view.elements(), 1}); }
 
 /// Tells the others that this rank accepts its arguments, and hears from them.
-/// Errors: invalid_argument  somebody refuses, or the numbers disagree
-void agree(Communicator& ranks, const char* name, const Distribution& mine, const std::vector<Agreed>& more);
+/// Errors: invalid_argument  somebody refuses, or ranks disagree; the group goes on
+void agree(Communicator& ranks, const char* name, const std::vector<Agreed>& mine);
 
-/// Tells the others that this rank refuses its arguments, whatever they say.
-void refuse(Communicator& ranks, const char* name);
+/// Runs `check`, of this rank's arguments. An Error of it is a refusal: the others hear of it in `agree`, and the group
+/// goes on. Anything else ends the group.
+void check_together(Communicator& ranks, const char* name, const std::function<void()>& check);
 
 /// As `call`, by all ranks. `compose` takes the communicator too: null while checking.
+/// @param more  must be alike, beside the distribution
 template <class Args, class Compose>
 void call_together(Communicator& ranks, const Args& args, const Call& how, Compose compose,
                    const std::vector<Agreed>& more) {
-  named(Describe<Args>::name, [&] {
-    std::exception_ptr refusal;
-    Distribution mine;
-    try {
-      mine = distribution_of(args);
-      require(mine.ranks == ranks.size() && mine.rank == ranks.rank(),
-              "ep_world_size, ep_rank_id: rank {} of {}, but the communicator is rank {} of {}", mine.rank, mine.ranks,
-              ranks.rank(), ranks.size());
+  const char* const name = Describe<Args>::name;
+  named(name, [&] {
+    std::vector<Agreed> mine;
+    check_together(ranks, name, [&] {
+      const Distribution distribution = distribution_of(args);
+      require(distribution.ranks == ranks.size() && distribution.rank == ranks.rank(),
+              "ep_world_size, ep_rank_id: rank {} of {}, but the communicator is rank {} of {}", distribution.rank,
+              distribution.ranks, ranks.rank(), ranks.size());
       check_call(ranks.stream().device->caps, args, how,
                  [&](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
-    } catch (const Error&) {
-      refusal = std::current_exception();
-    }
-    std::vector<Agreed> all = more;
-    all.emplace_back("strict validation with a fault word",
-                     how.validation == Validation::strict && how.fault.present() ? 1 : 0);
-    if (refusal != nullptr) {
-      refuse(ranks, Describe<Args>::name);
-      std::rethrow_exception(refusal);
-    }
-    agree(ranks, Describe<Args>::name, mine, all);
+      mine = distribution.agreed();
+      mine.insert(mine.end(), more.begin(), more.end());
+      mine.emplace_back("strict validation with a fault word",
+                        how.validation == Validation::strict && how.fault.present());
+    });
+    agree(ranks, name, mine);
     ranks.together([&] {
       enqueue_call(ranks.stream(), args, how, [&](Steps& steps, const Args& a) { compose(steps, a, &ranks); });
     });

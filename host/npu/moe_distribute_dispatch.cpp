@@ -140,8 +140,7 @@ OperatorCost dispatch_cost(const Args& args) {
 
 template <class Args>
 void dispatch(Communicator& ranks, const Args& args, const Call& how) {
-  call_together(ranks, args, how, compose<Args>,
-                {{"quant_mode", args.quant_mode}, {"scales", args.scales.present() ? 1 : 0}});
+  call_together(ranks, args, how, compose<Args>, {{"quant_mode", args.quant_mode}, {"scales", args.scales.present()}});
 }
 
 }  // namespace

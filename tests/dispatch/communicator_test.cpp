@@ -260,7 +260,7 @@ TEST_P(CommunicatorTest, ArgumentsThatDisagreeFailOnEveryRank) {
     const Memory send(comm.stream(), size), recv(comm.stream(), 3 * size);
     comm.all_gather(send.view(), recv.view());
   });
-  for (const std::string& text : texts) EXPECT_THAT(text, testing::HasSubstr("disagree about the sizes"));
+  for (const std::string& text : texts) EXPECT_THAT(text, testing::HasSubstr("all_gather: sizes: rank 2 has digest "));
   Ranks other = make(3);
   texts = failures(other, [&](Communicator& comm) {
     const Memory data(comm.stream(), 16);
@@ -268,6 +268,37 @@ TEST_P(CommunicatorTest, ArgumentsThatDisagreeFailOnEveryRank) {
     comm.barrier();
   });
   for (const std::string& text : texts) EXPECT_THAT(text, testing::HasSubstr("broadcast"));
+}
+
+TEST_P(CommunicatorTest, TypesThatDisagreeFailOnEveryRank) {
+  const auto typed = [](Communicator& comm) { return comm.rank() == 1 ? DType::bf16 : DType::f16; };
+  const std::function<void(Communicator&)> calls[] = {
+      [&](Communicator& comm) {
+        const DeviceTensor data(comm.stream(), typed(comm), {4, 8}), out(comm.stream(), DType::f32, {2, 8});
+        comm.reduce_scatter(data, out, {2, 2});
+      },
+      [&](Communicator& comm) {
+        const DeviceTensor data(comm.stream(), typed(comm), {4, 8});
+        comm.all_reduce(data);
+      }};
+  for (const auto& call : calls) {
+    Ranks on = make(2);
+    for (const std::string& text : failures(on, call))
+      EXPECT_THAT(text, testing::HasSubstr("reduce_scatter: dtype: rank 1 has bf16, rank 0 has f16"));
+  }
+}
+
+TEST_P(CommunicatorTest, WhatIsSharedMayHaveToAgree) {
+  Ranks on = make(3);
+  on.group.run([](Communicator& comm) {
+    EXPECT_EQ(comm.share("sizes", {comm.rank()}, {{"width", 5}}),
+              (std::vector<std::vector<std::int64_t>>{{0}, {1}, {2}}));
+  });
+  const auto texts = failures(on, [](Communicator& comm) {
+    comm.share("sizes", {comm.rank()}, {{"width", 5}, {"list", std::vector<std::int32_t>{4, comm.rank() / 2}}});
+  });
+  for (const std::string& text : texts)
+    EXPECT_THAT(text, testing::ContainsRegex("sizes: list: rank 2 has digest [0-9a-f]{16}, rank 0 has digest"));
 }
 
 TEST_P(CommunicatorTest, GoesOnWithOtherStreams) {
@@ -300,6 +331,7 @@ TEST(CommunicatorArguments, AreChecked) {
   Communicator comm = on.group.communicator(0);
   EXPECT_THROW(comm.part({1}), Error);
   EXPECT_THROW(comm.part({0, 2}), Error);
+  EXPECT_THAT(error_of([&] { comm.part({0, 1, 0}); }).what(), testing::HasSubstr("part: rank 0 is named twice"));
   EXPECT_THROW(comm.broadcast({}, 2), Error);
 }
 

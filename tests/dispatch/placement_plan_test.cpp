@@ -45,6 +45,26 @@ TEST(PlacementPlanTest, RoundRobinDealsExpertsOut) {
   EXPECT_EQ(plan.physical_of, (Ints{0, 5, 1, 6, 2, 7, 3, 8, 4}));
 }
 
+TEST(PlacementPlanTest, PlansMadeByHandAreChecked) {
+  for (const PlaceExperts& problem : {PlaceExperts{9, 2, 3, 0, ExpertPlacement::round_robin}, PlaceExperts{6, 4, 1, 2}})
+    place_experts(problem).check();
+  const auto refused = [](const std::function<void(PlacementPlan&)>& spoil) {
+    PlacementPlan plan = place_experts({6, 4, 1, 2});
+    spoil(plan);
+    return std::string(error_of([&] { plan.check(); }).what());
+  };
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.logical_of[2] = 6; }), HasSubstr("place 2 holds expert 6 of 6"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.logical_of[2] = -1; }), HasSubstr("place 2 holds expert -1 of 6"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.logical_of[2] = 0; }), HasSubstr("expert 2 has no place"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.replicas[5] = 2; }), HasSubstr("replicas"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.most_replicas = 3; }), HasSubstr("most_replicas 3"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.physical_of.resize(6); }),
+              HasSubstr("physical_of has 6 entries, expected [6, 2]"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { std::swap(p.physical_of[0], p.physical_of[2]); }),
+              HasSubstr("physical_of is not where"));
+  EXPECT_THAT(refused([](PlacementPlan& p) { p.replicas.clear(); }), HasSubstr("expert 0 of 0"));
+}
+
 TEST(PlacementPlanTest, RoundRobinFallsBackToLinearAndSaysWhy) {
   struct Case {
     PlaceExperts problem;

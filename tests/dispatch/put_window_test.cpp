@@ -216,7 +216,7 @@ TEST(PutWindow, IsRefusedWhereAPairHasNoPeersMemory) {
   EXPECT_THROW(
       possible.group.run([](Communicator& comm) { PutWindow(comm, 4096 + static_cast<std::uint64_t>(comm.rank())); }),
       Error);
-  EXPECT_THAT(possible.group.failure(), testing::HasSubstr("put window: 4097 bytes here, 4096 on the first rank"));
+  EXPECT_THAT(possible.group.failure(), testing::HasSubstr("put window: bytes: rank 1 has 4097, rank 0 has 4096"));
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ TEST(SelectStrategyTest, Mc2WhileTheTokensFitItsWindows) {
   }
 }
 
+TEST(SelectStrategyTest, UnknownNumbersOfTokensNeedNoWindows) {
+  const StrategyChoice choice = select_strategy({4, 1});
+  EXPECT_EQ(choice.kind, StrategyKind::all2all_v);
+  EXPECT_THAT(choice.reason, testing::HasSubstr("nobody says how many tokens"));
+  EXPECT_EQ(select_strategy({1, 1}).kind, StrategyKind::all_gather);
+}
+
 TEST(SelectStrategyTest, PartsOfExpertsNeedEveryToken) {
   const StrategyChoice choice = select_strategy({4, 2, 16, 512, ExpertSharding::intermediate});
   EXPECT_EQ(choice.kind, StrategyKind::all_gather);

@@ -255,7 +255,27 @@ TEST_P(StrategyTest, RanksThatDisagreeAboutTheWireAllFail) {
              weights(stream, DType::f32, {1, 2}, {1, 1});
          Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32, wire})->dispatch({x, ids, weights, {}});
        }))
-    EXPECT_THAT(text, testing::HasSubstr("dispatch: wire: rank 1 has 1, rank 0 has 0"));
+    EXPECT_THAT(text, testing::HasSubstr("dispatch: wire: rank 1 has int8, rank 0 has none"));
+}
+
+TEST_P(StrategyTest, RanksThatDisagreeAboutTheStrategyOrTheCodesAllFail) {
+  const auto texts = [&](bool kinds_differ) {
+    Ranks on = make(2);
+    return failures(on, [&](Communicator& world) {
+      const ExpertRank rank(world, 1, 8);
+      const StreamView stream = world.stream();
+      const bool odd = world.rank() == 1;
+      const DeviceTensor x(stream, odd && !kinds_differ ? DType::i8 : DType::f8_e4m3, {1, 8}),
+          ids(stream, DType::i32, {1, 2}, {0, 1}), weights(stream, DType::f32, {1, 2}, {1, 1}),
+          scale(stream, DType::f32, {1}, {1});
+      Strategy::make(odd && kinds_differ ? StrategyKind::multicast : StrategyKind::all_gather, rank, {8, 2, DType::f32})
+          ->dispatch({x, ids, weights, {}, scale});
+    });
+  };
+  for (const std::string& text : texts(false))
+    EXPECT_THAT(text, testing::HasSubstr("dispatch: x: rank 1 has i8, rank 0 has f8_e4m3"));
+  for (const std::string& text : texts(true))
+    EXPECT_THAT(text, testing::HasSubstr("dispatch: strategy: rank 1 has multicast, rank 0 has allgather"));
 }
 
 TEST_P(StrategyTest, AnExpertThatDoesNotExistIsAFault) {

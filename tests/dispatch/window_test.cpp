@@ -171,7 +171,7 @@ TEST_P(WindowTest, RefusesWhatLeavesTheWindow) {
   EXPECT_EQ(on.group.failure(), "");
   for (const std::string& text : failures(
            on, [](Communicator& comm) { const Window window(comm, 64 + static_cast<std::uint64_t>(comm.rank())); }))
-    EXPECT_THAT(text, testing::HasSubstr("bytes here, "));
+    EXPECT_THAT(text, testing::HasSubstr("window: bytes: rank 1 has 65, rank 0 has 64"));
 }
 
 TEST(StagedCopy, StandsInTheTraceOfItsReceiver) {

@@ -301,6 +301,10 @@ TEST(CParallelLayer, ChoosesByTheTokensThatWillCome) {
   EXPECT_THAT(layers.info(1).strategy_reason, testing::HasSubstr("513 tokens on a dp rank exceed"));
   EXPECT_EQ(layers.info(1).placement, MOECL_PLACE_LINEAR);
   EXPECT_THAT(layers.info(1).placement_reason, testing::HasSubstr("the router has no expert groups"));
+  options.max_tokens = 0;
+  layers.load("qwen2-moe-e16k4", options);
+  EXPECT_EQ(layers.info(0).strategy, MOECL_STRATEGY_ALL2ALL_V);
+  EXPECT_THAT(layers.info(0).strategy_reason, testing::HasSubstr("nobody says how many tokens"));
 }
 
 TEST(CParallelLayer, TakesRawWeightsOtherWeightsAndFinishedTokens) {

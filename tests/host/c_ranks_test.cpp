@@ -139,7 +139,7 @@ TEST(CRanks, RefusesWrongWindowsAndPuts) {
     EXPECT_OK(moecl_window_fence(window));  // the group is whole
     EXPECT_FAILS(invalid, "", moecl_window_create(communicator, 16 + 4 * rank, window.out()));
   });
-  EXPECT_THAT(on.failure(), testing::HasSubstr("window: 20 bytes here, 16 on the first rank"));
+  EXPECT_THAT(on.failure(), testing::HasSubstr("window: bytes: rank 1 has 20, rank 0 has 16"));
 }
 
 TEST(CRanks, PartsAndHandlesInAnyOrder) {

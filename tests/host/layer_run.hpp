@@ -18,12 +18,20 @@ struct Outputs {
   }
 };
 
-/// What a bf16 layer's output may be off for that: activated rows that tensor cores or AVX-512 BF16 multiply are
-/// rounded to bf16, by at most 2^-9 of an element.
-inline double row_rounding(const DeviceCaps& caps) {
-  return grouped_gemm::row_dtype(CodeType::bf16, DType::bf16, caps) == DType::bf16 ? 0x1p-8 : 0;
+/// What the output of a layer of that type may be off for that: activated rows that tensor cores or AVX-512 BF16
+/// multiply are rounded to 16 bits, each element by at most the type's unit roundoff.
+inline double row_rounding(DType dtype, const DeviceCaps& caps) {
+  const CodeType weights = dtype == DType::bf16 ? CodeType::bf16 : dtype == DType::f16 ? CodeType::f16 : CodeType::f32;
+  switch (grouped_gemm::row_dtype(weights, dtype, caps)) {
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    default:
+      return 0;
+  }
 }
-inline double bf16_tolerance(const DeviceCaps& caps) { return std::max(1e-5, row_rounding(caps)); }
+inline double bf16_tolerance(const DeviceCaps& caps) { return std::max(1e-5, row_rounding(DType::bf16, caps)); }
 
 /// Over guarded tensors and a poisoned workspace.
 inline Outputs run_layer(const TestDevice& device, const MoeLayer& layer, const std::vector<double>& input) {

@@ -182,7 +182,6 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
       return std::string(
           error_of([&] { ParallelLayer(of, {StrategyKind::mc2}, shape, model.weights(0, experts), options); }).what());
     };
-    EXPECT_THAT(refused(rank, 7), testing::HasSubstr("8, the weights have 7"));
     EXPECT_THAT(refused(other, other.local_experts),
                 testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
     const auto misplaced = [&](const PlaceExperts& problem) {
@@ -195,14 +194,74 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
     batched.layout = ExpertLayout::batched;
     const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
     EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
-    MoeShape narrow = shape;
-    narrow.intermediate = 1;
-    EXPECT_THAT(std::string(error_of([&] {
-                              ParallelLayer(parts, {StrategyKind::all_gather}, narrow, model.weights(0, shape.experts));
-                            }).what()),
-                testing::HasSubstr("an intermediate size of 1 is too small for 2 ranks"));
     EXPECT_THAT(refused(rank, 8, batched), testing::HasSubstr("the batched layout is for one rank"));
+    ParallelPlan by_hand{StrategyKind::mc2, place_experts({16, 2})};
+    by_hand.placement.physical_of.resize(12);
+    EXPECT_THAT(error_of([&] { ParallelLayer(rank, by_hand, shape, model.weights(0, 8)); }).what(),
+                testing::HasSubstr("placement: physical_of has 12 entries, expected [16, 1]"));
   });
+}
+
+/// What each rank got that made a layer of its own arguments: `make`, and barriers after it.
+TEST_P(ParallelLayerTest, ALayerThatOneRankCannotMakeEndsTheGroup) {
+  const Model model("qwen2-moe-e16k4");
+  const MoeShape& shape = model.config.shape;
+  using Make = std::function<void(Communicator&)>;
+  const std::pair<const char*, Make> cases[] = {
+      {"experts: the shape says 8, the weights have 7",
+       [&](Communicator& world) {
+         const ExpertRank rank(world, 1, shape.experts);
+         ParallelLayer(rank, {StrategyKind::mc2}, shape, model.weights(0, world.rank() == 1 ? 7 : 8));
+       }},
+      {"an intermediate size of 1 is too small for 2 ranks", [&](Communicator& world) {
+         MoeShape narrow = shape;
+         narrow.intermediate = 1;
+         const ExpertRank rank(world, 1, shape.experts, ExpertSharding::intermediate);
+         ParallelLayer(rank, {StrategyKind::all_gather}, narrow, model.weights(0, shape.experts));
+       }}};
+  for (const auto& [cause, make_layer] : cases) {
+    Ranks on = make(2);
+    for (const std::string& text : failures(on, make_layer)) EXPECT_THAT(text, testing::HasSubstr(cause));
+  }
+}
+
+TEST_P(ParallelLayerTest, RanksThatDisagreeAllFail) {
+  const Model model("deepseek-v3-e32k8-g8");
+  struct Mine {
+    ParallelPlan plan;
+    MoeLayerOptions options;
+    MoeShape shape;
+  };
+  const std::pair<const char*, std::function<void(Mine&)>> cases[] = {
+      {"placement: rank 1 has round_robin, rank 0 has linear",
+       [](Mine& mine) {
+         mine.plan.placement = place_experts({32, 2, 8, 0, ExpertPlacement::round_robin});
+       }},
+      {"experts by place: rank 1 has digest ",
+       [](Mine& mine) {
+         PlacementPlan& by_hand = mine.plan.placement;
+         std::swap(by_hand.logical_of[3], by_hand.logical_of[20]);
+         std::swap(by_hand.physical_of[3], by_hand.physical_of[20]);
+       }},
+      {"strategy: rank 1 has all2allv, rank 0 has mc2",
+       [](Mine& mine) { mine.plan.strategy = StrategyKind::all2all_v; }},
+      {"shared_sharding: rank 1 has tokens, rank 0 has replicated",
+       [](Mine& mine) { mine.plan.shared_sharding = SharedSharding::tokens; }},
+      {"micro_batch_from_tokens: rank 1 has 7, rank 0 has -1",
+       [](Mine& mine) { mine.plan.micro_batch_from_tokens = 7; }},
+      {"dtype: rank 1 has f16, rank 0 has f32", [](Mine& mine) { mine.options.dtype = DType::f16; }},
+      {"router: rank 1 has digest ", [](Mine& mine) { mine.shape.router.scaling_factor *= 2; }}};
+  for (const auto& [difference, change] : cases) {
+    Ranks on = make(2);
+    for (const std::string& text : failures(on, [&, &change_it = change](Communicator& world) {
+           Mine mine{{StrategyKind::mc2, place_experts({32, 2})}, {}, model.config.shape};
+           if (world.rank() == 1) change_it(mine);
+           const ExpertRank rank(world, 1, 32);
+           ParallelLayer(rank, mine.plan, mine.shape,
+                         model.weights(mine.plan.placement, rank.first_expert, rank.local_experts), mine.options);
+         }))
+      EXPECT_THAT(text, testing::HasSubstr(std::string("parallel layer: ") + difference));
+  }
 }
 
 }  // namespace

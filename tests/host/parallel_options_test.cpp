@@ -75,6 +75,32 @@ TEST_P(ParallelOptionsTest, TokensKeepTheirReplicasInMicroBatches) {
   }
 }
 
+TEST_P(ParallelOptionsTest, LongInputsRunInChunksOfAsManyOnEveryRank) {
+  Model model("mixtral-skew");
+  PlaceExperts problem{model.config.shape.experts, 4};
+  problem.redundant = 16;  // places depend on the number of the token
+  ParallelPlan plan{StrategyKind::mc2, place_experts(problem)};
+  Ranks on = make(4);
+  const std::vector<std::int64_t> tokens = {3, 0, 1, model.tokens() - 4};
+  for (const StrategyKind kind : kinds)
+    for (const bool halves : {false, true}) {
+      SCOPED_TRACE(testing::Message() << name(kind) << (halves ? ", micro-batches" : ""));
+      plan.strategy = kind;
+      plan.micro_batch_from_tokens.reset();
+      model.options.chunk_tokens = 0;
+      const Outputs whole = of_ranks(on, model, plan, 1, tokens, one_platform());
+      if (halves) plan.micro_batch_from_tokens = 0;
+      model.options.chunk_tokens = 5;
+      const Outputs chunked = of_ranks(on, model, plan, 1, tokens, one_platform());
+      EXPECT_EQ(chunked.ids, whole.ids);
+      if (same_bits(kind)) {
+        EXPECT_TRUE(chunked == whole) << relative_error(chunked.out, whole.out);
+      } else {
+        EXPECT_LE(relative_error(chunked.out, whole.out), 1e-6);
+      }
+    }
+}
+
 TEST_P(ParallelOptionsTest, SharedExpertsMayBeDivided) {
   const Model model("qwen2-moe-e16k4");  // gated
   const Outputs expected = of_one_rank(first(), model);

@@ -44,11 +44,12 @@ struct Model {
   }
 };
 
-/// What several ranks may differ by from one: devices may round the activated rows of bf16 layers, or not.
+/// What several ranks may differ by from one, as dispatch/STRATEGIES.md promises: of unlike devices one may round the
+/// activated rows and another not.
 inline double tolerance_between(Ranks::Places places, DType dtype) {
   double tolerance = 1e-6;
-  if (places == Ranks::all_platforms && dtype == DType::bf16)
-    for (const auto& device : devices()) tolerance = std::max(tolerance, row_rounding(device->caps()));
+  if (places == Ranks::all_platforms)
+    for (const auto& device : devices()) tolerance = std::max(tolerance, row_rounding(dtype, device->caps()));
   return tolerance;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <moecl/agreed.hpp>
 #include <moecl/buffer.hpp>
 #include <moecl/peer_memory.hpp>
 #include <moecl/tensor_view.hpp>
@@ -6,11 +7,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moecl {
@@ -64,7 +65,7 @@ class RankGroup {
   /// How `to` receives from `from`.
   const TransportChoice& transport(std::int32_t from, std::int32_t to) const;
   /// Ends the group for everyone. A group that ended keeps its first cause.
-  void abort(const std::string& cause) noexcept;
+  void abort(std::string_view cause) noexcept;
   /// Empty while the group is whole.
   std::string failure() const;
   /// Runs `body` for every rank in a host thread of its own and joins them.
@@ -84,7 +85,8 @@ class RankGroup {
 /// Errors: invalid_argument   arguments disagree between ranks: on every rank, naming the first that differs
 ///         deadline_exceeded  a peer did not come in time, or the first cause of a group that ended
 /// Threads: one host thread a rank.
-/// Lifetime: memory may be released once the call has returned, as with a command of OpenCL.
+/// Lifetime: memory may be released once the call has returned or thrown, as with a command of OpenCL: peers have
+/// references to what they still read.
 class Communicator {
  public:
   std::int32_t rank() const noexcept { return rank_; }
@@ -102,18 +104,15 @@ class Communicator {
   /// list. Ranks count in the order of the list.
   Communicator part(const std::vector<std::int32_t>& members) const;
   /// Ends the group for everyone, as RankGroup::abort, with this rank in front of the cause.
-  void abort(const std::string& cause) noexcept;
-  /// What `body` returns; what it throws ends the group, so that no peer waits for this rank until the deadline. Every
-  /// exchange does so: an argument that this rank alone refuses reaches the others as the cause.
+  void abort(std::string_view cause) noexcept;
+  /// What `body` returns; what it throws, bad_alloc too, ends the group, so that no peer waits for this rank until the
+  /// deadline. Every exchange does so: an argument that this rank alone refuses reaches the others as the cause.
   template <class Body>
   decltype(auto) together(const Body& body) {
     try {
       return body();
-    } catch (const std::exception& error) {
-      abort(error.what());
-      throw;
     } catch (...) {
-      abort("an exception of a foreign type");
+      abort_for_exception();
       throw;
     }
   }
@@ -127,8 +126,14 @@ class Communicator {
   /// The rank's stream waits for the exchanges so far.
   void join();
 
-  /// Numbers of every rank, on the host. No device work.
-  std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine);
+  /// Stops the host until the event completes, but no longer than the group's deadline, whatever becomes of its
+  /// command. Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended: then
+  /// bytes that
+  ///         a thread was to bring may be missing, which no event tells
+  void wait(const Event& event) const;
+  /// Numbers of every rank, on the host, where all bring the same things to agree about. No device work.
+  std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine,
+                                               std::vector<Agreed> agreed = {});
   /// No rank's stream goes on before every rank has come.
   void barrier();
   /// recv = sends of rank 0, 1, ... one after the other; every send has the same size.
@@ -157,6 +162,8 @@ class Communicator {
   struct Exchange;
   struct Lane;
   Lane& lane() const;
+  /// With what is being caught as the cause.
+  void abort_for_exception() noexcept;
 
   Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members, std::int32_t rank);
 

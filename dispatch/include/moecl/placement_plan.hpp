@@ -33,6 +33,10 @@ struct PlacementPlan {
   std::int32_t physical() const { return static_cast<std::int32_t>(logical_of.size()); }
   /// Every expert stands at the place of its own number.
   bool is_identity() const;
+  /// Of a plan that was made by hand.
+  /// Errors: invalid_argument  a place holds no expert, an expert has no place, or physical_of, replicas and
+  ///         most_replicas do not say where logical_of puts the experts
+  void check() const;
 };
 
 /// Linear: expert e at place e, then redundant copies of experts 0, 1, 2, ... Round robin: expert e on rank e % R; that

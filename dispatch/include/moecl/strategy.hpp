@@ -25,6 +25,7 @@ enum class ExpertSharding : std::uint8_t {
   experts,      ///< expert-parallel: each rank has some experts, whole
   intermediate  ///< tensor-parallel: each rank has a part of every expert's intermediate size; needs every token
 };
+const char* name(ExpertSharding sharding) noexcept;
 
 /// One rank of a layer over a dp x tp grid: its place there, its experts and its peers.
 struct ExpertRank {
@@ -87,12 +88,14 @@ struct TokensIn {
 /// the rank's stream is free for whatever leaves the tensors of the half under way as they are: shared experts (which
 /// may read x), the experts of another batch, halves of another Strategy. Two micro-batches in flight need two objects.
 ///
-/// Errors, Async, Threads: as Communicator; all2all_v stops the host once, in `hook`, to read the split sizes.
-/// Lifetime: outlives its commands.
-/// Source: vLLM's modular kernel; vllm-ascend's token dispatchers and prepare/finalize classes
+/// Errors, Async, Threads: as Communicator, so what one rank alone is refused or fails at ends the group; all2all_v
+/// stops the host once, in `hook`, to read the split sizes. Lifetime: outlives its commands. Source: vLLM's modular
+/// kernel; vllm-ascend's token dispatchers and prepare/finalize classes
 class Strategy {
  public:
   /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole
+  static void expect_possible(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
+  /// Errors: as expect_possible
   static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
   virtual ~Strategy() = default;
 

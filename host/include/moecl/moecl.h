@@ -215,7 +215,7 @@ typedef struct moecl_layer_options {
   int32_t expert_layout;    ///< moecl_expert_layout
   int64_t rows_per_expert;  ///< batched layout: rows each expert has room for; 0: enough for any routing
   int64_t chunk_tokens;  ///< longer inputs run in chunks; 0: as many tokens as fit 256 MiB of workspace, or a 16th of a
-                         ///< GPU's memory
+                         ///< GPU's memory, but over ranks all of them
   /// moecl_layer_load: not 0 keeps the inputs of the experts' products plain, where the checkpoint says that they are
   /// quantized
   int32_t plain_activations;

@@ -61,7 +61,8 @@ typedef struct moecl_parallel_options {
   int32_t shared_sharding;    ///< moecl_shared_sharding
   int32_t replace_allreduce;  ///< not 0: ranks of a tp group bring different tokens, and get sums of those only
   int32_t reserved;           ///< 0
-  int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring
+  int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring; 0: unknown,
+                              ///< then all-to-all, but all-gather where experts are not whole
   /// Passes of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
   /// travel, the other's kernels run. Twice the workspace. 0: never
   int64_t micro_batch_from_tokens;
@@ -95,7 +96,8 @@ typedef struct moecl_parallel_layer_info {
 ///
 /// @param layer     Decoder layer; -1: the first that has experts.
 /// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
-/// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other;
+/// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other, or layers, options
+///         and places of experts that are not the same on all ranks;
 ///         unsupported  the batched layout, MC2 and all-to-all where experts are not whole
 moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
                                        const moecl_parallel_options* parallel, const moecl_layer_options* options,

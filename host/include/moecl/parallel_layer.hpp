@@ -14,6 +14,7 @@ enum class SharedSharding : std::uint8_t {
   tokens,       ///< each computes a share of the tokens, and gets the others' (enable_shared_expert_dp)
   intermediate  ///< each has a part of the intermediate size; partial sums are reduced
 };
+const char* name(SharedSharding sharding) noexcept;
 
 /// How the ranks of a layer work together; the same for all of them.
 struct ParallelPlan {
@@ -34,14 +35,19 @@ struct ParallelPlan {
 /// device.
 ///
 /// Every rank has an object of its own and calls the same functions with its own tokens, in a host thread of its own.
+/// What ranks promise of each other's bits, on like and unlike devices: dispatch/STRATEGIES.md.
 /// Threads: one thread an object. Lifetime: group and context outlive the layer; the layer outlives its commands.
 class ParallelLayer {
  public:
   /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts);
   ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
-  /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it; unsupported  the batched layout,
-  ///         or shared experts that are not whole on ranks with own tokens
+  ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
+  /// @param options  chunk_tokens: longer inputs, of the rank that has most, run in as many chunks on every rank; 0:
+  /// none Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it, a plan made by hand
+  /// contradicts
+  ///         itself, or ranks disagree; unsupported  the batched layout, or shared experts that are not whole on ranks
+  ///         with own tokens; deadline_exceeded  a peer failed or did not come. Each ends the group
   ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
   ~ParallelLayer();

@@ -5,11 +5,13 @@
 //
 // A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
 // same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
-// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned.
+// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned, also with an
+// error: peers have references to what they still read.
 //
 // The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
-// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
-// the same streams.
+// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. Between contexts bytes
+// travel after a call has returned: what fails then is told by the next call, and by moecl_rank_group_failure once the
+// stream is done. A new group can be made of the same streams.
 #include <moecl/moecl.h>
 
 #ifdef __cplusplus
