@@ -168,7 +168,8 @@ std::string reject_quantization(const Args& args, const quantize_groups::Args& n
   if (!is_same(next.x, args.out) || next.x.shape != args.out.shape)
     return fmt::format("quantization: expected out, {}, as its x, got {}", args.out.describe(), next.x.describe());
   if (std::string reason = quantize_groups::reject(next, {}, caps); !reason.empty()) return reason;
-  if (next.rule != ScaleRule::ratio || next.quotient != quantize_groups::Quotient::divide || next.group_rows != 1 ||
+  const bool has_rule = next.rule == ScaleRule::ratio || next.rule == ScaleRule::power_of_two;
+  if (!has_rule || next.quotient != quantize_groups::Quotient::divide || next.group_rows != 1 ||
       !std::isinf(next.most_amax) || !caps.correctly_rounded_divide)
     return "quantization: expected quotients by the largest magnitudes of single rows, without a limit, on a device "
            "that rounds division correctly";

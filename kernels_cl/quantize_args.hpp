@@ -12,9 +12,7 @@
 
 namespace moecl::quantize_groups {
 
-inline bool is_mx(ScaleRule rule) {
-  return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
-}
+inline bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_up; }
 inline bool is_power_of_two(ScaleRule rule) { return is_mx(rule) || rule == ScaleRule::power_of_two; }
 inline bool of_several_rows(const Args& args) { return args.rule == ScaleRule::ratio_over_rows || args.group_rows > 1; }
 inline bool of_whole_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }

@@ -33,9 +33,9 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     const __global int* row_ends, ulong row_ends_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
     __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global int* zero, ulong zero_first, long x_stride, long q_stride,
     long scale_stride, long zero_stride, int rows, int width,
-    int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows, RULES_ARGS) {
+    int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows,
+    const __global float* global_scales, ulong global_scales_first, RULES_ARGS) {
   __local int scratch[LANES];
-  const Rules rules = RULES;
   const int groups = (width - 1) / group + 1;
 #if LANES == 1
   const long row = get_group_id(0);
@@ -45,9 +45,16 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 #endif
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);
+  long of_scale = group_rows == 1 ? row : row / group_rows;
+#if BY_EXPERT
+  const long expert = row_ends ? expert_of_row(row, row_ends + row_ends_first, experts, rows_per_expert) : 0;
+  if (global_scales) global_scale = global_scales[global_scales_first + expert];
+  else of_scale = expert;
+#endif
+  const Rules rules = RULES;
   x += x_first + max(source, 0L) * x_stride;
   q += q_first + row * q_stride;
-  const GroupScale out = {scale ? scale + scale_first + (group_rows == 1 ? row : row / group_rows) * scale_stride : scale,
+  const GroupScale out = {scale ? scale + scale_first + of_scale * scale_stride : scale,
                           zero ? zero + zero_first + row * zero_stride : zero};
 #if LANES == 1
   float16 kept[KEPT_STEPS + 1];

@@ -19,6 +19,16 @@ namespace {
 /// What `format` is stored as when its codes are asked for.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
 
+bool is_for_each_expert(const TensorView& view, const Args& args) {
+  return view.rank == 1 && view.dtype == DType::f32 && view.contiguous() &&
+         view.shape[0] == std::max<std::int64_t>(experts_of(args), 1);
+}
+/// Whether the rows of an expert are quantized by a number of their own.
+bool by_expert(const Args& args) {
+  return args.global_scales.present() ||
+         (args.rule == ScaleRule::given && args.row_ends.present() && is_for_each_expert(args.scale, args));
+}
+
 std::string reject_zero(const Args& args) {
   const std::int64_t rows = rows_of(args), groups = groups_of(args);
   if (args.rule != ScaleRule::range)
@@ -38,8 +48,13 @@ std::string reject_outputs(const Args& args) {
       args.q.shape[1] != width)
     return fmt::format("q: expected {} or float [{}, {}], got {}", name(codes), rows, width, args.q.describe());
   if (of_whole_tensor(args.rule)) {
-    if (args.scale.present() && args.scale.dtype == DType::f32 && args.scale.elements() == 1) return {};
-    return fmt::format("scale: expected one f32, got {}", args.scale.describe());
+    if (args.scale.present() && args.scale.dtype == DType::f32 && (args.scale.elements() == 1 || by_expert(args)))
+      return {};
+    return fmt::format("scale: expected one f32{}, got {}",
+                       args.rule == ScaleRule::given && experts_of(args) > 0
+                           ? fmt::format(" or one for each of {} experts", experts_of(args))
+                           : "",
+                       args.scale.describe());
   }
   if (args.group_rows > 1) {
     const std::int64_t of_rows = (rows + args.group_rows - 1) / args.group_rows;
@@ -85,6 +100,10 @@ std::string reject_rules(const Args& args) {
     return fmt::format("global_scale: {} is not positive or not finite", args.global_scale);
   if (args.global_scale != 1 && args.rule != ScaleRule::e4m3)
     return fmt::format("global_scale: {} belongs to the rule e4m3", args.global_scale);
+  if (args.global_scales.present() &&
+      (args.rule != ScaleRule::e4m3 || args.global_scale != 1 || !is_for_each_expert(args.global_scales, args)))
+    return fmt::format("global_scales: expected f32[{}], of the rule e4m3 in place of global_scale, got {}",
+                       std::max<std::int64_t>(experts_of(args), 1), args.global_scales.describe());
   return {};
 }
 
@@ -119,13 +138,13 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
   const float largest = largest_of(args.format);
   const OperatorCost work = cost(args);
-  const std::string options = quantize_groups::options(args, shape, caps);
+  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
   const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
              experts = static_cast<std::int32_t>(experts_of(args));
   const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
   const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
   const NdRange by_teams{{teams * local, 1, 1}, {local, 1, 1}};
-  const std::int64_t scale_stride = args.scale.rank == 2 ? args.scale.stride[0] : 0;
+  const std::int64_t scale_stride = args.scale.rank == 2 || by_expert(args) ? args.scale.stride[0] : 0;
   const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
                                                     : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
                                                                         : 1);
@@ -150,7 +169,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
                 work.bytes, work.flops},
                args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
                scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
-               args.divisor, experts, args.rows_per_expert, rows_of(args), rules...);
+               args.divisor, experts, args.rows_per_expert, rows_of(args), args.global_scales, rules...);
       },
       rules_args(args));
 }
@@ -160,7 +179,7 @@ OperatorCost cost(const Args& args) {
   const std::uint64_t reads = of_several_rows(args) ? 2 : 1;
   // A comparison, a division and a rounding for each element.
   return {reads * elements * size_bytes(args.x.dtype) + args.q.size_bytes() + args.scale.size_bytes() +
-              args.zero.size_bytes() + args.index.size_bytes(),
+              args.zero.size_bytes() + args.index.size_bytes() + args.global_scales.size_bytes(),
           3 * elements};
 }
 

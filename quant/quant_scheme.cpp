@@ -2,11 +2,48 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace moecl {
 namespace {
 
 std::int64_t groups(std::int64_t extent, std::int64_t group) {
   return group == ScaleGroup::whole ? 1 : (extent + group - 1) / group;
+}
+
+bool has_limits(const OperandQuant& operand) { return !std::isinf(operand.most_amax) || operand.least_scale != 0; }
+
+/// Of what scales become that come from the numbers.
+std::string reject_dynamic(const OperandQuant& operand) {
+  const bool rounded = operand.rounding != ScaleRounding::standard;
+  if (!(operand.most_amax > 0) || !(operand.least_scale >= 0) || std::isinf(operand.least_scale))
+    return fmt::format("amax at most {} and scales of at least {}", operand.most_amax, operand.least_scale);
+  if ((rounded || has_limits(operand)) &&
+      (operand.static_scale || operand.zero_points || operand.scale == ScaleFormat::e4m3))
+    return fmt::format("scales that are rounded or have limits come from the largest magnitude alone, got {}",
+                       describe(operand));
+  if (has_limits(operand) && operand.scale != ScaleFormat::real)
+    return fmt::format("limits are of real scales, got {}", describe(operand));
+  const bool real_up = operand.rounding == ScaleRounding::ratio_up && operand.group.rows != ScaleGroup::whole;
+  if (rounded && operand.scale == ScaleFormat::real && !real_up)
+    return fmt::format("real scales of single rows or blocks are rounded, by their ratio, got {}", describe(operand));
+  return {};
+}
+
+const char* describe(ScaleRounding rounding) {
+  switch (rounding) {
+    case ScaleRounding::standard:
+      return "";
+    case ScaleRounding::ratio_up:
+      return " rounded up";
+    case ScaleRounding::amax_up:
+      return " of amax rounded up";
+    case ScaleRounding::amax_even:
+      return " of amax rounded up from 1.75";
+    case ScaleRounding::amax_nearest:
+      return " of amax rounded to nearest";
+  }
+  return "?";
 }
 
 /// What holds for weights and activations alike.
@@ -24,7 +61,7 @@ std::string reject(const OperandQuant& operand) {
     return fmt::format("e4m3 scales need f4_e2m1 codes in groups of 16, got {}", describe(operand));
   if (operand.scale == ScaleFormat::real && !is_integer(type) && bits(type) < 8)
     return fmt::format("{} codes need e8m0 or e4m3 scales", name(type));
-  return {};
+  return reject_dynamic(operand);
 }
 
 std::string reject_activations(const OperandQuant& activations, const OperandQuant& weights) {
@@ -63,8 +100,13 @@ std::string describe(const OperandQuant& operand) {
     text += fmt::format(" in groups of {}", columns);
   else
     text += fmt::format(" in blocks of {} x {}", rows, columns);
+  const bool real = operand.scale == ScaleFormat::real;
   if (operand.scale == ScaleFormat::e8m0) text += " with e8m0 scales";
   if (operand.scale == ScaleFormat::e4m3) text += " with e4m3 scales";
+  if (real && operand.rounding != ScaleRounding::standard) text += " with power-of-two scales";
+  text += describe(operand.rounding);
+  if (!std::isinf(operand.most_amax)) text += fmt::format(", amax at most {}", operand.most_amax);
+  if (operand.least_scale != 0) text += fmt::format(", scales of at least {:.3g}", operand.least_scale);
   if (operand.zero_points) text += " with zero points";
   if (operand.static_scale) text += ", static";
   return text;

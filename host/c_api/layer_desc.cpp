@@ -133,8 +133,9 @@ MoeWeights StoredLayer::weights(const std::vector<std::int64_t>& expert_ids) con
 
 MoeLayerOptions StoredLayer::options(const moecl_layer_options& given, const MoeWeights& weights) const {
   MoeLayerOptions options = layer_options(given, weights);
+  const MoeLayerOptions stored = stored_options(config, weights);
+  options.warnings = stored.warnings;
   if (given.plain_activations == 0) {
-    const MoeLayerOptions stored = stored_options(config, weights);
     options.activations = stored.activations;
     options.shared_activations = stored.shared_activations;
   }

@@ -1,4 +1,5 @@
 #include "host/checkpoint/json_file.hpp"
+#include "host/checkpoint/quantization_fields.hpp"
 #include "host/checkpoint/quantization_methods.hpp"
 #include "runtime/check.hpp"
 
@@ -15,7 +16,8 @@ struct QuantArgs {
   OperandQuant operand;
 };
 
-QuantArgs parse_args(const nlohmann::json& args, const std::string& origin) {
+QuantArgs parse_args(const nlohmann::json& args, const std::string& origin, QuantizationConfig& to) {
+  check_members(to, args, ConfigObject::compressed_tensors_args, origin);
   const ConfigFields fields(args, origin);
   QuantArgs result;
   result.bits = fields.integer({{"num_bits"}, 8});
@@ -29,7 +31,8 @@ QuantArgs parse_args(const nlohmann::json& args, const std::string& origin) {
   operand.zero_points = !fields.boolean({{"symmetric"}, true});
   // "dynamic": true, false or "local": scales of groups from the numbers, one of the whole from the checkpoint
   const nlohmann::json* dynamic = find_member(args, "dynamic");
-  operand.static_scale = dynamic == nullptr || *dynamic == false || *dynamic == "local";
+  const bool local = dynamic != nullptr && *dynamic == "local";
+  operand.static_scale = local || !fields.boolean({{"dynamic"}, false});
   if (result.strategy == "tensor") {
     operand.group = ScaleGroup::per_tensor();
   } else if (result.strategy == "channel" || result.strategy == "token") {
@@ -91,14 +94,15 @@ const Format& find_format(const std::string& name, const ConfigFields& fields) {
   fail(ErrorCode::unsupported, "{}: format \"{}\" is not one of {}", fields.origin(), name, fmt::join(known, ", "));
 }
 
-QuantizedModules parse_group(const nlohmann::json& group, const std::string& default_format,
-                             const ConfigFields& fields) {
+QuantizedModules parse_group(const nlohmann::json& group, const std::string& default_format, const ConfigFields& fields,
+                             QuantizationConfig& to) {
+  check_members(to, group, ConfigObject::compressed_tensors_group, fields.origin());
   const nlohmann::json* weights = object_member(group, "weights", fields);
   if (weights == nullptr)
     fail(ErrorCode::unsupported, "{}: no \"weights\"; quantized activations need quantized weights", fields.origin());
   const std::string name = fields.text({{"format"}, default_format.c_str()});
   const Format& format = find_format(name, fields);
-  QuantArgs args = parse_args(*weights, fields.origin() + ".weights");
+  QuantArgs args = parse_args(*weights, fields.origin() + ".weights", to);
   if (!format.takes(args))
     fail(ErrorCode::invalid_data, "{}: format {} does not hold {} codes of {} bits", fields.origin(), name,
          args.is_float ? "float" : "int", args.bits);
@@ -110,10 +114,12 @@ QuantizedModules parse_group(const nlohmann::json& group, const std::string& def
   modules.form = format.form;
   modules.scheme.weights = args.operand;
   if (const nlohmann::json* activations = object_member(group, "input_activations", fields)) {
-    const QuantArgs of_inputs = parse_args(*activations, fields.origin() + ".input_activations");
+    const QuantArgs of_inputs = parse_args(*activations, fields.origin() + ".input_activations", to);
     if (!of_inputs.is_float && of_inputs.bits != 8)
       fail(ErrorCode::unsupported, "{}.input_activations: int of {} bits; known is 8", fields.origin(), of_inputs.bits);
     modules.scheme.activations = of_inputs.operand;
+    // Source: compressed-tensors, generate_mx_scales
+    if (of_inputs.operand.scale == ScaleFormat::e8m0) modules.scheme.activations.rounding = ScaleRounding::amax_even;
   }
   // "Linear" is the class of every expert's matrices; other classes are none of them.
   bool linear = false;
@@ -128,9 +134,9 @@ QuantizedModules parse_group(const nlohmann::json& group, const std::string& def
 }  // namespace
 
 void parse_compressed_tensors(const nlohmann::json& config, const ConfigFields& fields, QuantizationConfig& to) {
-  if (const nlohmann::json* sparsity = object_member(config, "sparsity_config", fields)) {
-    const std::string format =
-        ConfigFields(*sparsity, fields.origin() + ": sparsity_config").text({{"format"}, "dense"});
+  check_members(to, config, ConfigObject::compressed_tensors, fields.origin());
+  if (const auto* sparsity = object_member(config, "sparsity_config", fields); sparsity && !sparsity->empty()) {
+    const std::string format = ConfigFields(*sparsity, fields.origin() + ": sparsity_config").text({{"format"}});
     if (format != "dense")
       fail(ErrorCode::unsupported, "{}: sparsity_config of format \"{}\" is not dense", fields.origin(), format);
   }
@@ -141,7 +147,7 @@ void parse_compressed_tensors(const nlohmann::json& config, const ConfigFields& 
     const ConfigFields group_fields(group, fmt::format("{}: config_groups.{}", fields.origin(), name));
     if (!group.is_object())
       fail(ErrorCode::invalid_data, "{} is {}, not an object", group_fields.origin(), group.dump());
-    add_group(to, parse_group(group, format, group_fields), group_fields);
+    add_group(to, parse_group(group, format, group_fields, to), group_fields);
   }
   ignore_listed(to, config, "ignore", fields);
 }

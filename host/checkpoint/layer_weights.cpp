@@ -1,7 +1,6 @@
 #include <moecl/layer_weights.hpp>
 
 #include <algorithm>
-#include <cmath>
 
 #include "host/checkpoint/layer_tensors.hpp"
 #include "runtime/check.hpp"
@@ -20,18 +19,12 @@ ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& n
   bias(parts.gate, names.gate_bias, network.gate_bias);
   bias(parts.up, names.up_bias, network.up_bias);
   bias(parts.down, names.down_bias, network.down_bias);
-  return network;
-}
-
-/// Static scales of the inputs of a network's products; 0 where there are none.
-void find_input_scales(const LayerTensors& find, const NetworkParts& parts, ExpertMatrices& network) {
-  const float up = find.input_scale(parts.up).value_or(0);
-  const float gate = parts.gate.name.empty() ? up : find.input_scale(parts.gate).value_or(0);
-  // One input. Source: vLLM's compressed-tensors loader
-  if (std::abs(gate - up) > 1e-5F)
-    fail(ErrorCode::invalid_data, "{}: input scales of gate and up differ: {} and {}", parts.gate.name, gate, up);
-  network.gate_up_input_scale = gate;
+  // Gate and up have one input, which the larger scale holds. Source: vLLM, w13_input_scale of fp8 and nvfp4
+  network.gate_up_input_scale = find.input_scale(parts.up).value_or(0);
+  if (!names.gate.empty())
+    network.gate_up_input_scale = std::max(network.gate_up_input_scale, find.input_scale(parts.gate).value_or(0));
   network.down_input_scale = find.input_scale(parts.down).value_or(0);
+  return network;
 }
 
 /// All but the routed experts.
@@ -46,7 +39,6 @@ MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
   if (shape.shared_intermediate > 0) {
     const NetworkParts parts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0);
     weights.shared = find_network(find, names.shared, parts);
-    find_input_scales(find, parts, weights.shared);
   }
   if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
   return weights;
@@ -64,19 +56,6 @@ const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerCon
   return named == nullptr ? config.names.experts.front() : *named;
 }
 
-/// Of all experts, whichever are wanted: a token is quantized alike wherever its experts are. Source: vLLM, fp8.py
-ExpertMatrices largest_input_scales(const LayerTensors& find, const MoeLayerConfig& config,
-                                    const ExpertTensorNames& form) {
-  ExpertMatrices largest;
-  for (std::int64_t id = 0; id < config.shape.experts; ++id) {
-    ExpertMatrices one;
-    find_input_scales(find, {form, config.shape.hidden, config.shape.intermediate, config.shape.experts, id}, one);
-    largest.gate_up_input_scale = std::max(largest.gate_up_input_scale, one.gate_up_input_scale);
-    largest.down_input_scale = std::max(largest.down_input_scale, one.down_input_scale);
-  }
-  return largest;
-}
-
 /// Experts id_of(0) to id_of(count - 1).
 template <class IdOf>
 MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, std::int64_t count, IdOf id_of) {
@@ -89,13 +68,6 @@ MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& conf
     require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
     weights.experts.push_back(
         find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
-  }
-  if (config.expert_scheme().activations.static_scale) {
-    const ExpertMatrices largest = largest_input_scales(find, config, form);
-    for (ExpertMatrices& expert : weights.experts) {
-      expert.gate_up_input_scale = largest.gate_up_input_scale;
-      expert.down_input_scale = largest.down_input_scale;
-    }
   }
   return weights;
 }
@@ -120,6 +92,7 @@ DType stored_dtype(const MoeWeights& weights) {
 MoeLayerOptions stored_options(const MoeLayerConfig& config, const MoeWeights& weights) {
   MoeLayerOptions options;
   options.dtype = stored_dtype(weights);
+  options.warnings = config.quantization.warnings;
   options.activations = config.expert_scheme().activations;
   if (weights.shared.up.quantized()) options.shared_activations = config.shared_scheme().activations;
   return options;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "host/checkpoint/weight_quantizer.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -175,6 +176,7 @@ HostMatrix QuantizedTensors::scale(const HostTensor& tensor, const TensorPart& p
   if (part.experts > 0) shape.insert(shape.begin(), part.experts);
   const bool fits = format == ScaleFormat::e8m0   ? tensor.dtype == DType::u8
                     : format == ScaleFormat::e4m3 ? tensor.dtype == DType::f8_e4m3
+                    : tensor.dtype == DType::u8   ? modules_.scheme.weights.rounding == ScaleRounding::ratio_up
                                                   : is_activation_dtype(tensor.dtype);
   // One group along an axis: producers keep the axis or drop it.
   if (!fits || without_ones(tensor.shape) != without_ones(shape))
@@ -230,10 +232,10 @@ float QuantizedTensors::number(std::initializer_list<Scalar> names) const {
     const auto tensor = find({scalar.suffix});
     if (!tensor) continue;
     const bool for_each = part_.experts > 1 && tensor->elements() == part_.experts;
-    if (tensor->dtype != DType::f32 || (tensor->elements() != 1 && !for_each))
-      fail_shape(checkpoint_, *tensor, "f32", {part_.experts > 0 ? part_.experts : 1});
-    float value;
-    (tensor->data + (for_each ? 4 * part_.expert : 0)).read(&value, sizeof(value));
+    if (!is_activation_dtype(tensor->dtype) || (tensor->elements() != 1 && !for_each))
+      fail_shape(checkpoint_, *tensor, "f32, f16 or bf16 ", {part_.experts > 0 ? part_.experts : 1});
+    const HostMatrix values(tensor->data, tensor->dtype, 1, tensor->elements());
+    const float value = element(values, 0, for_each ? part_.expert : 0);
     const float multiplier = scalar.divides ? 1 / value : value;
     if (!std::isfinite(multiplier) || multiplier <= 0)
       fail(ErrorCode::invalid_data, "{}: {} is {}, not above 0 and finite", checkpoint_.dir(), tensor->name, value);

@@ -13,9 +13,7 @@ namespace {
 using Part = ReleasedTensor::Part;
 
 bool is_block(const OperandQuant& weights) { return weights.group.rows > 1; }
-bool is_quark(const OperandQuant& weights) {
-  return weights.scale == ScaleFormat::e8m0 && weights.type != CodeType::f4_e2m1;
-}
+bool is_quark(const OperandQuant& weights) { return weights.scale == ScaleFormat::e8m0; }
 
 ReleasedTensor released(std::string name, DType dtype, std::vector<std::int64_t> shape, Part part) {
   const auto bytes = tensor_bytes(dtype, shape);
@@ -36,23 +34,23 @@ nlohmann::json compressed_args(const OperandQuant& operand, bool activations) {
                      : group == ScaleGroup::per_tensor()  ? "tensor"
                      : activations                        ? "token"
                                                           : "channel";
-  if (operand.scale == ScaleFormat::e8m0) args["scale_dtype"] = "torch.uint8";
   return args;
 }
 
 nlohmann::json quark_spec(const OperandQuant& operand, bool activations) {
   std::string type = name(*operand.type);
   type.insert(1, "p");  // f8_e4m3: fp8_e4m3
+  if (operand.type == CodeType::f4_e2m1) type = "fp4";
   return {{"dtype", type},
           {"qscheme", "per_group"},
           {"group_size", operand.group.columns},
           {"scale_format", "e8m0"},
+          {"scale_calculation_mode", "floor"},
           {"is_dynamic", activations}};
 }
 
 const char* compressed_format(const OperandQuant& weights) {
   if (weights.scale == ScaleFormat::e4m3) return "nvfp4-pack-quantized";
-  if (weights.scale == ScaleFormat::e8m0) return "mxfp4-pack-quantized";
   if (!is_integer(*weights.type)) return "float-quantized";
   return bits(*weights.type) == 4 ? "pack-quantized" : "int-quantized";
 }
@@ -85,7 +83,8 @@ std::vector<ReleasedTensor> released_tensors(const std::string& name, std::int64
     result.push_back(released(module + "weight_packed", DType::i32, {rows, columns / 8}, Part::codes));
     result.push_back(released(module + "weight_shape", DType::i64, {2}, Part::shape));
   } else if (type == CodeType::f4_e2m1) {
-    result.push_back(released(module + "weight_packed", DType::u8, {rows, columns / 2}, Part::codes));
+    const char* const named = is_quark(weights) ? "weight" : "weight_packed";
+    result.push_back(released(module + named, DType::u8, {rows, columns / 2}, Part::codes));
   } else {
     const DType stored = type == CodeType::i8        ? DType::i8
                          : type == CodeType::f8_e4m3 ? DType::f8_e4m3

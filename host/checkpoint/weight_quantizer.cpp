@@ -13,7 +13,6 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
-namespace {
 
 /// Of a matrix in memory.
 float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
@@ -29,6 +28,8 @@ float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
   std::memcpy(&half, at, sizeof(half));
   return matrix.dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
+
+namespace {
 
 /// Code numbers of one group and what they are multiplied by.
 struct Group {
@@ -113,6 +114,8 @@ QuantizedWeights quantize_weights(const HostMatrix& given, const OperandQuant& t
   const HostMatrix matrix = given.in_memory();
   const std::string why = reject(QuantScheme{{}, to});
   require(to.quantized() && why.empty(), "quantize: {}", to.quantized() ? why : "plain weights");
+  require(describe(to) == describe(OperandQuant{to.type, to.group, to.scale, to.zero_points}),
+          "quantize: scales that are rounded or have limits are made on devices alone, got {}", describe(to));
   const int width = bits(*to.type), unit_codes = width == 8 ? 1 : width == 4 ? 2 : 4;
   require(matrix.columns % unit_codes == 0, "quantize: {} columns of {} codes do not fill bytes", matrix.columns,
           name(*to.type));

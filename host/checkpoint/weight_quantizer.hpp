@@ -8,6 +8,9 @@
 
 namespace moecl {
 
+/// Of f32, f16 or bf16.
+float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column);
+
 /// A quantized matrix and its memory. Codes stand row by row, several to a byte along K where they are narrower, which
 /// is how compressed-tensors stores them too.
 struct QuantizedWeights {

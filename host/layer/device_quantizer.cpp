@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "host/layer/row_quant.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -16,11 +17,6 @@ namespace {
 
 using quantize_groups::ScaleRule;
 
-ScaleRule rule_of(const OperandQuant& to) {
-  return to.scale == ScaleFormat::e8m0   ? ScaleRule::mx_floor
-         : to.scale == ScaleFormat::e4m3 ? ScaleRule::e4m3
-                                         : ScaleRule::ratio;
-}
 bool has_whole_columns(const OperandQuant& to) { return to.group.columns == ScaleGroup::whole; }
 
 }  // namespace
@@ -63,6 +59,8 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   args.group = has_whole_columns(to_) ? 0 : to_.group.columns;
   args.group_rows = to_.group.rows;
   args.rule = rule_of(to_);
+  args.most_amax = to_.most_amax;
+  args.least_scale = to_.least_scale;
   args.q = tensor_in(memory, codes_at);
   args.scale =
       has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1}) : tensor_in(memory, scale_at);

@@ -17,6 +17,12 @@ TensorView by_expert(const TensorView& rows, std::int64_t rows_per_expert) {
   return TensorView(rows.buffer, rows.dtype, {rows.shape[0] / rows_per_expert, rows_per_expert, rows.shape[1]});
 }
 
+std::vector<float> of_each(const std::vector<ExpertMatrices>& experts, float ExpertMatrices::*input_scale) {
+  std::vector<float> scales;
+  for (const ExpertMatrices& expert : experts) scales.push_back(expert.*input_scale);
+  return scales;
+}
+
 /// As many rows of other columns in the same memory.
 TensorView with_columns(const TensorView& rows, std::int64_t columns) {
   return TensorView(rows.buffer, rows.dtype, {rows.shape[0], columns});
@@ -33,8 +39,8 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
     segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
-  input_quant_ = RowQuant(stream, options.activations, experts.front().gate_up_input_scale, codes);
-  activated_quant_ = RowQuant(stream, options.activations, experts.front().down_input_scale, codes);
+  input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
+  activated_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::down_input_scale), codes);
   if (!segments_.empty() && !activated_quant_.present())
     activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, stream.device->caps);
 }
@@ -51,8 +57,8 @@ void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
 QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
                                 const LoadProgress& progress) {
   if (experts.empty()) return {};
-  input_quant_.load(upload, experts.front().gate_up_input_scale);
-  activated_quant_.load(upload, experts.front().down_input_scale);
+  input_quant_.load(upload, of_each(experts, &ExpertMatrices::gate_up_input_scale));
+  activated_quant_.load(upload, of_each(experts, &ExpertMatrices::down_input_scale));
   std::optional<DeviceQuantizer> quantizer;
   if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
   if (batched_.gate_up.present())
@@ -65,7 +71,8 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
     : product_rows(workspace.add(DType::f32, {rows, std::max(experts.product_width(), experts.shape_.hidden)})),
       activated_rows(workspace.add(experts.activated_dtype_, {rows, experts.shape_.intermediate})),
-      input(workspace, experts.input_quant_, source_rows, experts.shape_.hidden, false),
+      input(workspace, experts.input_quant_, experts.input_quant_.is_by_expert() ? rows : source_rows,
+            experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
 grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
@@ -107,14 +114,17 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   after.activation.activation = shape_.activation;
   after.activation.out = tensor_in(workspace, layout.activated_rows);
 
-  // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
+  const bool by_expert = input_quant_.is_by_expert() && !rows.x_scale.present();
   ProductRows x = rows.x;
   if (rows.x_scale.present()) {  // codes already
     x.scale = rows.x_scale;
     x.group = rows.x_group;
   } else {
-    x = input_quant_.run(stream, rows.x, rows.index.present() ? RowQuant::Valid() : valid, layout.input, workspace);
+    // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
+    RowQuant::Valid of_x = rows.index.present() && !by_expert ? RowQuant::Valid() : valid;
+    if (by_expert) of_x.index = rows.index, of_x.index_divisor = rows.index_divisor;
+    x = input_quant_.run(stream, rows.x, of_x, layout.input, workspace);
   }
   const RowQuant::Step next = activated_quant_.step(after.activation.out, valid, layout.activated, workspace);
   after.codes = next.args;
@@ -124,7 +134,7 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   }
   std::vector<grouped_gemm::Args> first;
   for (const ExpertSegment& segment : segments_)
-    first.push_back(product_of(segment, &ExpertSegment::gate_up, rows, x, true, after.activation.x));
+    first.push_back(product_of(segment, &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x));
   enqueue_activated(stream, std::move(first), after);
   for (const ExpertSegment& segment : segments_)
     grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));

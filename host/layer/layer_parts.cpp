@@ -117,6 +117,7 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
       options(layer_options),
       local_experts_(local_experts) {
   const Backends backends(stream.device->caps, shape, weights, options);
+  for (const std::string& warning : options.warnings) stream.context->log(LogLevel::warning, warning);
   if (!backends.dense.problem.empty()) stream.context->log(LogLevel::warning, backends.dense.problem);
   router = DenseProduct(stream, {weights.router}, shape.router_bias, options.dtype, backends.dense.backend);
   experts = Experts(stream, shape, weights.experts, options, backends.batched.backend);

@@ -10,13 +10,6 @@ namespace {
 
 using quantize_groups::ScaleRule;
 
-ScaleRule rule_of(const OperandQuant& how) {
-  if (how.scale == ScaleFormat::e8m0) return ScaleRule::mx_floor;
-  if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
-  if (how.static_scale) return ScaleRule::given;
-  if (how.zero_points) return ScaleRule::range;
-  return how.group.rows == ScaleGroup::whole ? ScaleRule::ratio_over_rows : ScaleRule::ratio;
-}
 bool is_per_row(const OperandQuant& how) { return how.group.rows != ScaleGroup::whole; }
 std::int64_t group_of(const OperandQuant& how) {
   return how.group.columns == ScaleGroup::whole ? 0 : how.group.columns;
@@ -26,27 +19,51 @@ DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8
 
 }  // namespace
 
-RowQuant::RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes) : how_(how) {
+ScaleRule rule_of(const OperandQuant& how) {
+  if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
+  if (how.static_scale) return ScaleRule::given;
+  if (how.zero_points) return ScaleRule::range;
+  const bool mx = how.scale == ScaleFormat::e8m0;
+  switch (how.rounding) {
+    case ScaleRounding::standard:
+      break;
+    case ScaleRounding::ratio_up:
+      return mx ? ScaleRule::mx_ceil : ScaleRule::power_of_two;
+    case ScaleRounding::amax_up:
+      return ScaleRule::mx_up;
+    case ScaleRounding::amax_even:
+      return ScaleRule::mx_even;
+    case ScaleRounding::amax_nearest:
+      return ScaleRule::mx_nearest;
+  }
+  return mx ? ScaleRule::mx_floor : is_per_row(how) ? ScaleRule::ratio : ScaleRule::ratio_over_rows;
+}
+
+RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes)
+    : how_(how) {
   if (!present()) return;
   if ((how.zero_points && how.type != CodeType::i8) ||
       (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
     fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
-  expect(static_scale);
+  expect(static_scales);
   codes_ = codes && bits(*how.type) == 8 && !how.zero_points && is_per_row(how) && group_of(how) % 16 == 0;
-  if (rule_of(how) == ScaleRule::given) scale_memory_ = Buffer(*stream.context, sizeof(float));
+  if (!how.static_scale) return;
+  experts_ = static_cast<std::int64_t>(static_scales.size());
+  static_scales_ = Buffer(*stream.context, static_scales.size() * sizeof(float));
 }
 
-void RowQuant::expect(float static_scale) const {
-  require(!how_.static_scale || static_scale > 0, "layer: activations as {} need a scale beside the weights",
-          describe(how_));
+void RowQuant::expect(const std::vector<float>& static_scales) const {
+  for (std::size_t expert = 0; how_.static_scale && expert < static_scales.size(); ++expert)
+    require(static_scales[expert] > 0, "layer: activations as {} need a scale beside the weights, expert {} has none",
+            describe(how_), expert);
 }
 
-void RowQuant::load(WeightUpload& upload, float static_scale) {
-  expect(static_scale);
-  if (upload.only_checks()) return;
-  static_scale_ = static_scale;
-  if (present() && rule_of(how_) == ScaleRule::given)
-    upload.write(&static_scale, TensorView(scale_memory_.view(), DType::f32, {1}));
+void RowQuant::load(WeightUpload& upload, std::vector<float> static_scales) {
+  expect(static_scales);
+  if (upload.only_checks() || !how_.static_scale) return;
+  if (how_.scale == ScaleFormat::e4m3)
+    for (float& scale : static_scales) scale = 1 / scale;
+  upload.write(static_scales.data(), TensorView(static_scales_.view(), DType::f32, {experts_}));
 }
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,
@@ -60,7 +77,7 @@ RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std:
 
 RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const {
   if (!present()) return {{}, x};
-  const std::int64_t rows = x.shape[0];
+  const std::int64_t rows = valid.index.present() ? valid.index.shape[0] : x.shape[0];
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, rows); };
   Step step;
   quantize_groups::Args& args = step.args;
@@ -70,6 +87,10 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
   args.rule = rule_of(how_);
   args.row_ends = valid.row_ends;
   args.rows_per_expert = valid.rows_per_expert;
+  args.index = valid.index;
+  args.divisor = valid.index_divisor;
+  args.most_amax = how_.most_amax;
+  args.least_scale = how_.least_scale;
   ProductRows& out = step.rows;
   if (codes_) {
     args.q = rows_at(layout.rows);
@@ -78,13 +99,11 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
     out.group = args.group;
   } else {
     args.q = layout.overwrite ? x : rows_at(layout.rows);
-    if (!is_per_row(how_)) {
-      const bool given = args.rule == ScaleRule::given;
-      args.scale = given ? TensorView(scale_memory_.view(), DType::f32, {1}) : tensor_in(workspace, layout.scale);
-      if (given) args.quotient = quantize_groups::Quotient::reciprocal;
-    }
-    // nvfp4 has one number for all rows beside the scales of its blocks; without one they count by themselves.
-    if (args.rule == ScaleRule::e4m3 && how_.static_scale) args.global_scale = 1 / static_scale_;
+    const TensorView of_experts(static_scales_.view(), DType::f32, {experts_});
+    if (args.rule == ScaleRule::given) args.scale = of_experts, args.quotient = quantize_groups::Quotient::reciprocal;
+    if (args.rule == ScaleRule::ratio_over_rows) args.scale = tensor_in(workspace, layout.scale);
+    // nvfp4 has a number for all rows of an expert beside the scales of blocks; without it they count by themselves.
+    if (args.rule == ScaleRule::e4m3 && how_.static_scale) args.global_scales = of_experts;
   }
   out.rows = args.q;
   return step;

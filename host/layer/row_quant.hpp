@@ -5,6 +5,8 @@
 #include <moecl/quantize_groups.hpp>
 #include <moecl/workspace.hpp>
 
+#include <vector>
+
 #include "host/layer/weight_upload.hpp"
 
 namespace moecl {
@@ -19,34 +21,40 @@ struct ProductRows {
   ProductRows(const TensorView& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor): rows are the left side
 };
 
+/// By which rule scales of a group come from its numbers.
+quantize_groups::ScaleRule rule_of(const OperandQuant& how);
+
 /// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
 /// codes, else to the numbers that the codes stand for, in f32. The sums are the same but for their rounding.
 class RowQuant {
  public:
   /// Rows stay as they are.
   RowQuant() = default;
-  /// @param static_scale  What a code counts, where `how` has static scales; with e4m3 scales what those count. Stops
-  /// the
-  ///                      host for it.
-  /// @param codes         The product takes codes of 8 bits.
+  /// @param static_scales  What a code of each expert's rows counts, where `how` has static scales; with e4m3 scales
+  ///                       what those count.
+  /// @param codes          The product takes codes of 8 bits.
   /// Errors: unsupported  zero points, or codes that no activation has; invalid_argument  a static scale is missing
-  RowQuant(StreamView stream, const OperandQuant& how, float static_scale, bool codes);
+  RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes);
 
-  /// Errors: invalid_argument  a static scale is needed, and this is none
-  void expect(float static_scale) const;
-  /// The scale of the rows to come, before the first ones. Errors: as `expect`
-  void load(WeightUpload& upload, float static_scale);
+  /// Errors: invalid_argument  static scales are needed, and one of these is none
+  void expect(const std::vector<float>& static_scales) const;
+  /// The scales of the rows to come, before the first ones. Errors: as `expect`
+  void load(WeightUpload& upload, std::vector<float> static_scales);
 
   struct Layout {
+    /// @param rows       Of `run`'s result.
     /// @param overwrite  The rows are f32 and nobody needs them as they are.
     Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t rows, std::int64_t width, bool overwrite);
     TensorView rows, scale;  ///< absent where rows stay, or are overwritten
     bool overwrite;
   };
-  /// Which rows are valid: as in quantize_groups; all of them without row_ends.
+  /// Which rows are valid, and whose: as in quantize_groups; all of them without row_ends, and of the one expert. With
+  /// `index` they are gathered on the way.
   struct Valid {
     TensorView row_ends;
     std::int64_t rows_per_expert = 0;
+    TensorView index = {};
+    std::int32_t index_divisor = 1;
   };
   /// What `run` enqueues, absent where rows stay, and the rows that it gives.
   struct Step {
@@ -58,6 +66,8 @@ class RowQuant {
   ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
                   BufferView workspace) const;
 
+  /// Whether a row becomes other numbers for each expert: then rows are gathered first.
+  bool is_by_expert() const noexcept { return how_.static_scale; }
   /// Whether rows change at all.
   bool present() const noexcept { return how_.quantized(); }
   /// Whether the product gets codes and their scales.
@@ -69,8 +79,8 @@ class RowQuant {
   std::int64_t groups(std::int64_t width) const { return scale_shape(how_, 1, width)[1]; }
 
   OperandQuant how_;
-  float static_scale_ = 0;
-  Buffer scale_memory_;
+  std::int64_t experts_ = 0;  ///< that have static scales
+  Buffer static_scales_;      ///< Shape: [experts_] f32: what codes count, of e4m3 scales the global scales
   bool codes_ = false;
 };
 

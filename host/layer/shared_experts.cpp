@@ -15,8 +15,8 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
   const DType dtype = options.dtype;
   gate_up_ = DenseProduct(stream, first_matrices(shared), shape.shared_bias, dtype, backend);
   down_ = DenseProduct(stream, {shared.down}, down_bias_, dtype, backend);
-  input_quant_ = RowQuant(stream, options.shared_activations, shared.gate_up_input_scale, gate_up_.takes_codes());
-  activated_quant_ = RowQuant(stream, options.shared_activations, shared.down_input_scale, down_.takes_codes());
+  input_quant_ = RowQuant(stream, options.shared_activations, {shared.gate_up_input_scale}, gate_up_.takes_codes());
+  activated_quant_ = RowQuant(stream, options.shared_activations, {shared.down_input_scale}, down_.takes_codes());
   if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
 }
 
@@ -37,8 +37,8 @@ void SharedExperts::load(WeightUpload& upload, const MoeWeights& weights) {
   };
   gate_up_.load(upload, first_matrices(shared), biases(first_biases(shared)));
   down_.load(upload, {shared.down}, biases({shared.down_bias}));
-  input_quant_.load(upload, shared.gate_up_input_scale);
-  activated_quant_.load(upload, shared.down_input_scale);
+  input_quant_.load(upload, {shared.gate_up_input_scale});
+  activated_quant_.load(upload, {shared.down_input_scale});
   if (gated_) gate_.load(upload, {weights.shared_gate}, {});
 }
 

@@ -20,7 +20,12 @@ class ActivationQuantTest : public OnEveryDevice {
       : checkpoint_(Checkpoint::open(data_path("goldens/mixtral-e8k2"))),
         config_(checkpoint_.config().layer(0)),
         weights_(find_layer_weights(checkpoint_, config_)) {
-    for (ExpertMatrices& expert : weights_.experts) expert.gate_up_input_scale = expert.down_input_scale = static_scale;
+    float scale = 0.01F;  // another one for every product of every expert
+    for (ExpertMatrices& expert : weights_.experts) {
+      expert.gate_up_input_scale = scale;
+      expert.down_input_scale = scale / 3;
+      scale *= 1.5F;
+    }
     const auto tokens = static_cast<std::size_t>(rows);
     const std::vector<double> x =
         rounded(DType::f32, normal(tokens * static_cast<std::size_t>(config_.shape.hidden), 1));
@@ -36,7 +41,6 @@ class ActivationQuantTest : public OnEveryDevice {
   }
 
   static constexpr std::int64_t rows = 9;
-  static constexpr float static_scale = 0.01F;
   Checkpoint checkpoint_;
   MoeLayerConfig config_;
   MoeWeights weights_;
@@ -48,12 +52,23 @@ TEST_P(ActivationQuantTest, EveryFormatIsThatOfTheOracleInEveryLayout) {
   const Outputs plain = run({});
   OperandQuant given{CodeType::f8_e4m3, ScaleGroup::per_tensor()}, nvfp4 = QuantScheme::nvfp4();
   given.static_scale = nvfp4.static_scale = true;
+  OperandQuant limited{CodeType::f8_e4m3, ScaleGroup::per_token()};
+  limited.most_amax = 1.5F, limited.least_scale = 0.003F;
+  const auto rounded = [](OperandQuant how, ScaleRounding rounding) {
+    how.rounding = rounding;
+    return how;
+  };
   for (const OperandQuant& activations :
        {OperandQuant{CodeType::i8, ScaleGroup::per_token()}, QuantScheme::int8_w8a8_asymmetric().activations,
         OperandQuant{CodeType::f8_e4m3, ScaleGroup::per_token()},
         OperandQuant{CodeType::f8_e5m2, ScaleGroup::per_token()},
         OperandQuant{CodeType::f8_e4m3, ScaleGroup::per_group(64)}, QuantScheme::mx(CodeType::f8_e4m3),
-        QuantScheme::mx(CodeType::f6_e2m3), QuantScheme::mx(CodeType::f4_e2m1), QuantScheme::nvfp4(), nvfp4, given}) {
+        QuantScheme::mx(CodeType::f6_e2m3), QuantScheme::mx(CodeType::f4_e2m1), QuantScheme::nvfp4(), nvfp4, given,
+        limited, rounded(QuantScheme::fp8_w8a8_block(64, 64).activations, ScaleRounding::ratio_up),
+        rounded(QuantScheme::mx(CodeType::f8_e4m3), ScaleRounding::ratio_up),
+        rounded(QuantScheme::mx(CodeType::f4_e2m1), ScaleRounding::amax_even),
+        rounded(QuantScheme::mx(CodeType::f6_e2m3), ScaleRounding::amax_nearest),
+        rounded(QuantScheme::mx(CodeType::f4_e2m1), ScaleRounding::amax_up)}) {
     SCOPED_TRACE(describe(activations));
     const std::vector<double> truth = expected(activations, plain);
     EXPECT_GT(relative_error(plain.out, truth), 1e-3) << "the oracle does not quantize";

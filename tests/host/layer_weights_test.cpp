@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "host/checkpoint/safetensors_format.hpp"
 #include "tests/host/files.hpp"
+#include "tests/host/static_scales.hpp"
 #include "tests/oracle/gated_activation.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 
@@ -250,53 +252,29 @@ TEST_F(LayerWeightsOfTest, QuantizedTensorsThatAreMissingAreNamed) {
   EXPECT_THAT(error.what(), HasSubstr("no quantized tensor of \"model.layers.0.block_sparse_moe.experts.0.w1\""));
 }
 
-/// The fp8 golden with static input scales: gate and up of expert e 0.5 + e / 8, down 1 + e.
 class StaticScalesTest : public testing::Test {
  protected:
-  Checkpoint open(float up_of_expert_1) {
-    const std::string source = data_path("goldens/mixtral-ct-fp8-e4k2");
-    auto config = nlohmann::json::parse(read_text(source + "/config.json"));
-    auto& group = config["quantization_config"]["config_groups"]["group_0"];
-    group["input_activations"]["dynamic"] = false;
-    group["input_activations"]["strategy"] = "tensor";
-    write_text(dir_.file("config.json"), config.dump());
-    const SafetensorsFile file = SafetensorsFile::open(source + "/model.safetensors");
-    std::vector<HostTensor> tensors;
-    for (const std::string& name : file.names()) tensors.push_back(file.tensor(name));
-    std::vector<float> scales;
-    scales.reserve(12);
-    for (int e = 0; e < 4; ++e)
-      for (const char* matrix : {"w1", "w2", "w3"}) {
-        const float shared = 0.5F + static_cast<float>(e) / 8;
-        scales.push_back(matrix[1] == '2'             ? 1 + static_cast<float>(e)
-                         : matrix[1] == '3' && e == 1 ? up_of_expert_1
-                                                      : shared);
-        tensors.push_back(
-            {"model.layers.0.block_sparse_moe.experts." + std::to_string(e) + "." + matrix + ".input_scale",
-             DType::f32,
-             {1},
-             reinterpret_cast<const std::byte*>(&scales.back()),
-             4});
-      }
-    write_safetensors(dir_.file("model.safetensors"), tensors);
-    return Checkpoint::open(dir_.path());
-  }
+  Checkpoint open(float up_of_expert_1) { return with_static_scales(dir_, up_of_expert_1); }
 
   TempDir dir_;
 };
 
-TEST_F(StaticScalesTest, EveryExpertHasTheLargestOfAll) {
+TEST_F(StaticScalesTest, EveryExpertHasItsOwn) {
   const Checkpoint checkpoint = open(0.625F);
-  const MoeWeights one = find_layer_weights(checkpoint, checkpoint.config().layer(0), {0});
-  EXPECT_EQ(one.experts.front().gate_up_input_scale, 0.875F);
-  EXPECT_EQ(one.experts.front().down_input_scale, 4);
+  const MoeWeights some = find_layer_weights(checkpoint, checkpoint.config().layer(0), {2, 0});
+  EXPECT_EQ(some.experts[0].gate_up_input_scale, 0.75F);
+  EXPECT_EQ(some.experts[0].down_input_scale, 3);
+  EXPECT_EQ(some.experts[1].gate_up_input_scale, 0.5F);
+  EXPECT_EQ(some.experts[1].down_input_scale, 1);
 }
 
-TEST_F(StaticScalesTest, GateAndUpShareOne) {
-  const Checkpoint checkpoint = open(0.63F);
-  const Error error = error_of([&] { find_layer_weights(checkpoint, checkpoint.config().layer(0)); });
-  EXPECT_EQ(error.code(), ErrorCode::invalid_data);
-  EXPECT_THAT(error.what(), HasSubstr("experts.1.w1.weight: input scales of gate and up differ: 0.625 and 0.63"));
+TEST_F(StaticScalesTest, GateAndUpHaveTheLargerOne) {
+  for (const float up : {0.25F, 0.7F}) {
+    const Checkpoint checkpoint = open(up);
+    const MoeWeights weights = find_layer_weights(checkpoint, checkpoint.config().layer(0));
+    EXPECT_EQ(weights.experts[1].gate_up_input_scale, std::max(up, 0.625F));
+    EXPECT_EQ(weights.experts[2].gate_up_input_scale, 0.75F);
+  }
 }
 
 TEST(StoredOptionsTest, AreWhatTheCheckpointSays) {
@@ -311,6 +289,22 @@ TEST(StoredOptionsTest, AreWhatTheCheckpointSays) {
   EXPECT_EQ(describe(stored("mixtral-ct-fp8-e4k2").activations), describe(QuantScheme::fp8_w8a8().activations));
   const OperandQuant blocks{CodeType::f8_e4m3, ScaleGroup::per_group(128)};
   EXPECT_EQ(describe(stored("deepseek-v3-fp8block-e8k4").activations), describe(blocks));
+}
+
+TEST_F(LayerWeightsOfTest, WhatNobodyKnowsIsLoggedWhenTheLayerIsMade) {
+  const Checkpoint checkpoint =
+      open("mixtral-ct-fp8-e4k2", [](auto& config) { config["quantization_config"]["tea"] = "green"; });
+  const MoeLayerConfig config = checkpoint.config().layer(0);
+  const MoeWeights weights = find_layer_weights(checkpoint, config);
+  std::vector<std::string> warnings;
+  ContextOptions options;
+  options.log = [&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::warning) warnings.emplace_back(text);
+  };
+  const auto context = Context::create({select_devices().front()}, options);
+  const Stream stream(*context);
+  const MoeLayer layer(stream, config.shape, weights, stored_options(config, weights));
+  EXPECT_THAT(warnings, testing::Contains(HasSubstr("\"tea\" is not known and changes nothing here")));
 }
 
 TEST(StoredOptionsTest, OfARankWithoutExpertsHaveTheRoutersType) {

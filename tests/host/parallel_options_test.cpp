@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/host/ranked_model.hpp"
+#include "tests/host/static_scales.hpp"
 
 namespace moecl::test {
 namespace {
@@ -121,6 +122,22 @@ TEST_P(ParallelOptionsTest, SharedExpertsMayBeDivided) {
         EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
       }
     }
+}
+
+TEST_P(ParallelOptionsTest, ExpertsBringTheirStaticScalesAlong) {
+  const TempDir dir;
+  Model model(with_static_scales(dir, 0.625F), {});
+  model.input = rounded(DType::f32, normal(9 * static_cast<std::size_t>(model.hidden()), 5));
+  model.options = stored_options(model.config, find_layer_weights(model.checkpoint, model.config));
+  model.options.dtype = DType::f32;
+  ASSERT_TRUE(model.options.activations.static_scale);
+  const Outputs expected = of_one_rank(first(), model);
+  Ranks on = make(2);
+  for (const StrategyKind kind : kinds) {
+    SCOPED_TRACE(name(kind));
+    const Outputs got = of_ranks(on, model, {kind}, 1, {4, 5}, one_platform());
+    EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+  }
 }
 
 TEST_P(ParallelOptionsTest, DividedSharedExpertsAddTheirDownBiasOnce) {

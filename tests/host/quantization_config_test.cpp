@@ -88,10 +88,21 @@ const Released released[] = {
      StoredForm::rows, "weights f4_e2m1 in groups of 32 with e8m0 scales, activations plain"},
     {"fp8 blocks", R"({"activation_scheme":"dynamic","fmt":"e4m3","quant_method":"fp8","weight_block_size":[128,128]})",
      StoredForm::rows, "weights f8_e4m3 in blocks of 128 x 128, activations f8_e4m3 in groups of 128"},
+    {"fp8 blocks, scales that are powers of two", R"({"activation_scheme":"dynamic","fmt":"e4m3","quant_method":"fp8",
+       "scale_fmt":"ue8m0","weight_block_size":[128,128]})",
+     StoredForm::rows,
+     "weights f8_e4m3 in blocks of 128 x 128 with power-of-two scales rounded up, "
+     "activations f8_e4m3 in groups of 128 with power-of-two scales rounded up"},
+    {"fp8 blocks, MiniMax-M2", R"({"activation_scheme":"dynamic","fmt":"float8_e4m3fn","quant_method":"fp8",
+       "weight_block_size":[128,128]})",
+     StoredForm::rows, "weights f8_e4m3 in blocks of 128 x 128, activations f8_e4m3 in groups of 128"},
     {"fp8, static", R"({"activation_scheme":"static","quant_method":"fp8","ignored_layers":["lm_head"]})",
      StoredForm::rows, "weights f8_e4m3 per tensor, activations f8_e4m3 per tensor, static"},
     {"fbgemm", R"({"activation_scale_ub":1200.0,"modules_to_not_convert":["lm_head"],"quant_method":"fbgemm_fp8"})",
-     StoredForm::rows, "weights f8_e4m3 per row, activations f8_e4m3 per row"},
+     StoredForm::rows,
+     "weights f8_e4m3 per row, activations f8_e4m3 per row, amax at most 1200, scales of at least 4.36e-06"},
+    {"fbgemm, another limit", R"({"activation_scale_ub":3.5,"quant_method":"fbgemm_fp8"})", StoredForm::rows,
+     "weights f8_e4m3 per row, activations f8_e4m3 per row, amax at most 3.5, scales of at least 4.36e-06"},
     {"gpt-oss", R"({"modules_to_not_convert":["model.layers.*.self_attn","model.layers.*.mlp.router","lm_head"],
        "quant_method":"mxfp4"})",
      StoredForm::blocks, "weights f4_e2m1 in groups of 32 with e8m0 scales, activations plain"},
@@ -107,7 +118,30 @@ const Released released[] = {
        "qscheme":"per_group","group_size":32,"scale_format":"e8m0","is_dynamic":true}},"exclude":["lm_head"],
        "layer_quant_config":{},"export":{"weight_format":"real_quantized"}})",
      StoredForm::rows,
+     "weights f4_e2m1 in groups of 32 with e8m0 scales, "
+     "activations f4_e2m1 in groups of 32 with e8m0 scales of amax rounded to nearest"},
+    {"Quark MXFP6, ceil", R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"fp6_e2m3",
+       "qscheme":"per_group","group_size":32,"scale_format":"e8m0","scale_calculation_mode":"ceil"},"input_tensors":
+       {"dtype":"fp6_e2m3","qscheme":"per_group","group_size":32,"scale_format":"e8m0","is_dynamic":true,
+       "scale_calculation_mode":"ceil"}}})",
+     StoredForm::rows,
+     "weights f6_e2m3 in groups of 32 with e8m0 scales, "
+     "activations f6_e2m3 in groups of 32 with e8m0 scales of amax rounded up"},
+    {"Quark MXFP4, floor", R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"fp4",
+       "qscheme":"per_group","group_size":32,"scale_format":"e8m0","scale_calculation_mode":"floor"},"input_tensors":
+       {"dtype":"fp4","qscheme":"per_group","group_size":32,"scale_format":"e8m0","is_dynamic":true,
+       "scale_calculation_mode":"floor"}}})",
+     StoredForm::rows,
      "weights f4_e2m1 in groups of 32 with e8m0 scales, activations f4_e2m1 in groups of 32 with e8m0 scales"},
+    {"compressed-tensors MXFP4, both", R"({"config_groups":{"group_0":{"targets":["Linear"],"weights":{"num_bits":4,
+       "group_size":32,"strategy":"group","type":"float"},"input_activations":{"num_bits":4,"group_size":32,"strategy":
+       "group","type":"float","dynamic":true}}},"format":"mxfp4-pack-quantized","quant_method":"compressed-tensors"})",
+     StoredForm::rows,
+     "weights f4_e2m1 in groups of 32 with e8m0 scales, "
+     "activations f4_e2m1 in groups of 32 with e8m0 scales of amax rounded up from 1.75"},
+    {"ModelOpt MXFP8", R"({"quant_method":"modelopt","quant_algo":"MXFP8"})", StoredForm::rows,
+     "weights f8_e4m3 in groups of 32 with e8m0 scales, "
+     "activations f8_e4m3 in groups of 32 with e8m0 scales rounded up"},
     {"Quark FP8",
      R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"fp8_e4m3","qscheme":"per_tensor"},
        "input_tensors":{"dtype":"fp8_e4m3","qscheme":"per_tensor","is_dynamic":false}}})",
@@ -122,6 +156,7 @@ TEST(QuantizationConfigTest, EveryProducersFormIsRead) {
     const QuantizedModules* found = config.find(expert);
     ASSERT_NE(found, nullptr);
     EXPECT_EQ(found->form, row.form);
+    EXPECT_THAT(config.warnings, testing::IsEmpty());
     EXPECT_EQ(describe(found->scheme), row.scheme);
     EXPECT_EQ(config.find("lm_head") == nullptr, !config.ignored.empty() && config.method != "awq");
   }
@@ -217,6 +252,22 @@ TEST(QuantizationConfigTest, WhatIsNotKnownIsNamedBesideWhatIs) {
       {R"({"quant_method":"compressed-tensors","format":"int-quantized","sparsity_config":{"format":"sparse-24-bitmask"},
          "config_groups":{"g":{"weights":{}}}})",
        ErrorCode::unsupported, "sparse-24-bitmask"},
+      {R"({"quant_method":"fp8","scale_fmt":"e5m3"})", ErrorCode::unsupported, "\"e5m3\" is not one of float, ue8m0"},
+      {R"({"quant_method":"fp8","scale_fmt":"ue8m0","activation_scheme":"static"})", ErrorCode::unsupported,
+       "come from the largest magnitude alone"},
+      {R"({"quant_method":"fbgemm_fp8","activation_scale_ub":0})", ErrorCode::unsupported, "amax at most 0"},
+      {R"({"quant_method":"auto-round","bits":4,"act_bits":8})", ErrorCode::unsupported, "activations of 8 bits"},
+      {R"({"quant_method":"auto-round","bits":4,"extra_config":{"a.b":{"data_type":"mx_fp"}}})", ErrorCode::unsupported,
+       "\"mx_fp\" is not int"},
+      {R"({"quant_method":"quark","algo_config":[{"name":"rotation"}],"global_quant_config":{"weight":{"dtype":"int8",
+         "qscheme":"per_tensor"}}})",
+       ErrorCode::unsupported, "\"rotation\" is not one of awq"},
+      {R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"fp4","qscheme":"per_group","group_size":32,
+         "scale_format":"e8m0","scale_calculation_mode":"round"}}})",
+       ErrorCode::unsupported, "\"round\" is not one of even, floor, ceil"},
+      {R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"fp4","qscheme":"per_group","group_size":16,
+         "scale_format":"e4m3"}}})",
+       ErrorCode::unsupported, "\"e4m3\" is not one of e8m0, float32"},
       {R"({"quant_method":"quark","global_quant_config":{"weight":{"dtype":"int3","qscheme":"per_tensor"}}})",
        ErrorCode::unsupported, "\"int3\" is not one of int8, fp8_e4m3"},
   };

@@ -130,6 +130,8 @@ TEST_P(QuantizedLayerTest, HoldsFp8AndInt8WithScalesOfChannelsAndBlocks) {
   }
   EXPECT_EQ(check(Weights({CodeType::f8_e4m3, DType::f32, 32, 0, false, 32})).expert_format,
             "f8_e4m3, f32 scales of 32 columns");
+  EXPECT_EQ(check(Weights({CodeType::f8_e4m3, DType::u8, 32, 0, false, 32})).expert_format,
+            "f8_e4m3, e8m0 scales of 32 columns");
 }
 
 TEST_P(QuantizedLayerTest, TakesGroupsInAnyOrderThatGateAndUpDoNotShare) {

@@ -250,6 +250,35 @@ TEST_F(QuantizedTensorsTest, Nvfp4InBothConventionsOfTheGlobalScale) {
   EXPECT_EQ(input_scale_, 0.5F);
 }
 
+TEST_F(QuantizedTensorsTest, NumbersMayHave16Bits) {
+  open("nvfp4_block16");
+  const auto with = [&](DType dtype, std::uint16_t quarter, std::uint16_t three) {
+    tensors_.clear();
+    add(".weight", of_format("packed"));
+    add(".weight_scale", of_format("scale_e4m3"));
+    add(".weight_scale_2", dtype, {}, std::vector<std::uint16_t>{quarter});
+    add(".input_scale", dtype, {1}, std::vector<std::uint16_t>{three});
+    return read(nvfp4, 24, 96).global_scale;
+  };
+  EXPECT_EQ(with(DType::bf16, 0x3e80, 0x4040), 0.25F);
+  EXPECT_EQ(input_scale_, 3.0F);
+  EXPECT_EQ(with(DType::f16, 0x3400, 0x4200), 0.25F);
+  EXPECT_EQ(input_scale_, 3.0F);
+  tensors_.back().dtype = DType::i8;
+  tensors_.back().shape = {2};
+  EXPECT_THAT(error_of_read(nvfp4, 24, 96).what(), HasSubstr("makes it f32, f16 or bf16 [1]"));
+}
+
+TEST_F(QuantizedTensorsTest, ScalesOfBlocksMayBeBytesWhereTheirFormatSaysSo) {
+  const std::vector<std::uint8_t> codes(256 * 128, 0x38);  // 1
+  add(".weight", DType::f8_e4m3, {256, 128}, codes);
+  add(".weight_scale_inv", DType::u8, {2, 1}, std::vector<std::uint8_t>{126, 130});
+  read(R"({"quant_method":"fp8","weight_block_size":[128,128],"scale_fmt":"ue8m0"})", 256, 128);
+  EXPECT_EQ(weight_element(matrix_, 127, 5), 0.5);
+  EXPECT_EQ(weight_element(matrix_, 128, 5), 8);
+  EXPECT_THAT(error_of_read(fp8_block, 256, 128).what(), HasSubstr("makes it f32, f16 or bf16 [2, 1]"));
+}
+
 TEST_F(QuantizedTensorsTest, MxOfEveryWidth) {
   open("mx_block32");
   for (const char* name : {"mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {

@@ -238,7 +238,11 @@ class CodesOfProductTest : public OnEveryDevice {
       const std::vector<double> numbers = out.values();
       for (const std::int64_t group : groups) {
         next.group = group;
-        check_codes(args, variant.name, numbers, next);
+        for (const quantize_groups::ScaleRule rule :
+             {quantize_groups::ScaleRule::ratio, quantize_groups::ScaleRule::power_of_two}) {
+          next.rule = rule;
+          check_codes(args, variant.name, numbers, next);
+        }
       }
       ++ran;
     }
@@ -285,7 +289,7 @@ TEST_P(CodesOfProductTest, SaysWhyItRejects) {
   const char* const variant = "nv_sm90a_groups_64";
   EXPECT_EQ(grouped_gemm::reject(args, {variant}, device().caps()), "");
   EXPECT_THAT(reason("nv_sm89_f8_64", [](grouped_gemm::Args&) {}), HasSubstr("makes no codes"));
-  EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.rule = ScaleRule::power_of_two; }),
+  EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.rule = ScaleRule::mx_ceil; }),
               HasSubstr("expected quotients by the largest magnitudes"));
   EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.quotient = Quotient::reciprocal; }),
               HasSubstr("expected quotients by the largest magnitudes"));

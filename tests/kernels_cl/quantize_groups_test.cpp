@@ -23,14 +23,13 @@ using quantize_groups::ScaleRule;
 
 constexpr CodeType formats[] = {CodeType::i8,      CodeType::i4,      CodeType::f8_e4m3, CodeType::f8_e5m2,
                                 CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::f4_e2m1};
-constexpr ScaleRule rules[] = {ScaleRule::ratio,           ScaleRule::power_of_two, ScaleRule::mx_floor,
-                               ScaleRule::mx_ceil,         ScaleRule::mx_even,      ScaleRule::e4m3,
-                               ScaleRule::ratio_over_rows, ScaleRule::given,        ScaleRule::range};
+constexpr ScaleRule rules[] = {ScaleRule::ratio,   ScaleRule::power_of_two, ScaleRule::mx_floor,
+                               ScaleRule::mx_ceil, ScaleRule::mx_even,      ScaleRule::mx_nearest,
+                               ScaleRule::mx_up,   ScaleRule::e4m3,         ScaleRule::ratio_over_rows,
+                               ScaleRule::given,   ScaleRule::range};
 
 bool of_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
-bool is_mx(ScaleRule rule) {
-  return rule == ScaleRule::mx_floor || rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
-}
+bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_up; }
 
 /// Inputs of one call and how it is to be quantized; `rules` has no tensors yet. What is empty is absent.
 struct Case {
@@ -42,6 +41,7 @@ struct Case {
   DType scale = DType::f32;
   std::vector<std::int32_t> index = {};
   ValidRows rows = {};
+  std::vector<double> of_experts = {};  ///< scales of the rule given, global scales of e4m3
   std::vector<std::int32_t> lanes{std::begin(lane_choices), std::end(lane_choices)};  ///< one after the other
 };
 
@@ -57,6 +57,12 @@ class QuantizeGroupsTest : public OnEveryDevice {
     if (!c.rows.valid.empty() && !c.rows.valid[row]) return count;
     if (c.index.empty()) return row;
     return c.index[row] < 0 ? count : std::min(static_cast<std::size_t>(c.index[row] / c.args.divisor), count);
+  }
+
+  static std::size_t expert_of(const ValidRows& rows, std::size_t row) {
+    if (rows.rows_per_expert != 0) return row / static_cast<std::size_t>(rows.rows_per_expert);
+    return static_cast<std::size_t>(std::upper_bound(rows.row_ends.begin(), rows.row_ends.end(), row) -
+                                    rows.row_ends.begin());
   }
 
   /// Quantizes with each number of lanes; codes, numbers and scales are the oracle's, what is not to be written stays.
@@ -77,6 +83,8 @@ class QuantizeGroupsTest : public OnEveryDevice {
                         index(device(), DType::i32, {static_cast<std::int64_t>(c.index.size())}, c.index),
                         row_ends(device(), DType::i32, {static_cast<std::int64_t>(c.rows.row_ends.size())},
                                  c.rows.row_ends);
+    const GuardedTensor of_experts =
+        upload(device(), DType::f32, {static_cast<std::int64_t>(c.of_experts.size())}, c.of_experts);
     for (const std::int32_t lanes : c.lanes) {
       SCOPED_TRACE(testing::Message() << device_x.view().describe() << " by " << c.args.group << ", format "
                                       << static_cast<int>(c.args.format) << " in " << name(c.q) << ", rule "
@@ -101,6 +109,8 @@ class QuantizeGroupsTest : public OnEveryDevice {
       if (!c.index.empty()) args.index = index;
       if (!c.rows.row_ends.empty()) args.row_ends = row_ends;
       args.rows_per_expert = c.rows.rows_per_expert;
+      const bool by_expert = !c.of_experts.empty();
+      if (by_expert) (c.args.rule == ScaleRule::given ? args.scale : args.global_scales) = of_experts;
       quantize_groups::enqueue(device().stream, args, {lanes});
       const auto bytes = q.read<std::uint8_t>();
       const std::vector<float> numbers = is_activation_dtype(c.q) ? floats(q) : std::vector<float>();
@@ -118,11 +128,17 @@ class QuantizeGroupsTest : public OnEveryDevice {
               << "row " << r << " was to be left alone";
           continue;
         }
+        Args of_row = c.args;
+        float given = tensor_scale;
+        if (by_expert) {
+          const auto number = static_cast<float>(c.of_experts[expert_of(c.rows, r)]);
+          (c.args.rule == ScaleRule::given ? given : of_row.global_scale) = number;
+        }
         for (std::size_t g = 0; g < groups; ++g) {
           const std::size_t first = from * width + g * group, last = std::min(first + group, (from + 1) * width);
           const oracle::QuantizedGroup expected = oracle::quantize_group(
-              {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(last)}, c.args,
-              tensor_scale);
+              {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(last)}, of_row,
+              given);
           if (!of_tensor(c.args.rule) && c.scale == DType::f32) check_scale(scales[r * groups + g], expected.scale);
           if (c.args.rule == ScaleRule::range) {
             ASSERT_LE(std::abs(zeros[r * groups + g] - expected.zero), exact() ? 0 : 1);
@@ -345,6 +361,80 @@ TEST_P(QuantizeGroupsTest, BlocksOfRowsAndColumnsShareAScale) {
       }
 }
 
+// Exponents of the scales, by a script with the formulas of the references: compressed-tensors' generate_mx_scales,
+// Quark's even_round and its floor and ceil, DeepGEMM's and ModelOpt's ceil(log2(amax / largest)).
+TEST_P(QuantizeGroupsTest, PowersOfTwoAreThoseOfTheReferences) {
+  const std::vector<double> largest = {1, 1.25, 1.5, 1.625, 1.75, 1.8125, 1.875, 1.9375, 1.96875, 448, 449};
+  struct Exponents {
+    CodeType format;
+    ScaleRule rule;
+    std::vector<int> expected;
+  };
+  const Exponents cases[] = {
+      {CodeType::f8_e4m3, ScaleRule::mx_floor, {-8, -8, -8, -8, -8, -8, -8, -8, -8, 0, 0}},
+      {CodeType::f8_e4m3, ScaleRule::mx_ceil, {-8, -8, -8, -8, -8, -7, -7, -7, -7, 0, 1}},
+      {CodeType::f8_e4m3, ScaleRule::mx_even, {-8, -8, -8, -8, -7, -7, -7, -7, -7, 1, 1}},
+      {CodeType::f8_e4m3, ScaleRule::mx_nearest, {-8, -8, -8, -8, -8, -8, -8, -7, -7, 0, 0}},
+      {CodeType::f8_e4m3, ScaleRule::mx_up, {-8, -7, -7, -7, -7, -7, -7, -7, -7, 1, 1}},
+      {CodeType::f8_e5m2, ScaleRule::mx_floor, {-15, -15, -15, -15, -15, -15, -15, -15, -15, -7, -7}},
+      {CodeType::f8_e5m2, ScaleRule::mx_ceil, {-15, -15, -15, -15, -15, -14, -14, -14, -14, -7, -6}},
+      {CodeType::f8_e5m2, ScaleRule::mx_even, {-15, -15, -15, -15, -14, -14, -14, -14, -14, -6, -6}},
+      {CodeType::f8_e5m2, ScaleRule::mx_nearest, {-15, -15, -15, -15, -15, -15, -14, -14, -14, -7, -7}},
+      {CodeType::f8_e5m2, ScaleRule::mx_up, {-15, -14, -14, -14, -14, -14, -14, -14, -14, -6, -6}},
+      {CodeType::f6_e2m3, ScaleRule::mx_floor, {-2, -2, -2, -2, -2, -2, -2, -2, -2, 6, 6}},
+      {CodeType::f6_e2m3, ScaleRule::mx_ceil, {-2, -2, -2, -2, -2, -2, -2, -1, -1, 6, 6}},
+      {CodeType::f6_e2m3, ScaleRule::mx_even, {-2, -2, -2, -2, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f6_e2m3, ScaleRule::mx_nearest, {-2, -2, -2, -2, -2, -2, -2, -1, -1, 6, 6}},
+      {CodeType::f6_e2m3, ScaleRule::mx_up, {-2, -1, -1, -1, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f6_e3m2, ScaleRule::mx_floor, {-4, -4, -4, -4, -4, -4, -4, -4, -4, 4, 4}},
+      {CodeType::f6_e3m2, ScaleRule::mx_ceil, {-4, -4, -4, -4, -4, -3, -3, -3, -3, 4, 5}},
+      {CodeType::f6_e3m2, ScaleRule::mx_even, {-4, -4, -4, -4, -3, -3, -3, -3, -3, 5, 5}},
+      {CodeType::f6_e3m2, ScaleRule::mx_nearest, {-4, -4, -4, -4, -4, -4, -3, -3, -3, 4, 4}},
+      {CodeType::f6_e3m2, ScaleRule::mx_up, {-4, -3, -3, -3, -3, -3, -3, -3, -3, 5, 5}},
+      {CodeType::f4_e2m1, ScaleRule::mx_floor, {-2, -2, -2, -2, -2, -2, -2, -2, -2, 6, 6}},
+      {CodeType::f4_e2m1, ScaleRule::mx_ceil, {-2, -2, -2, -1, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f4_e2m1, ScaleRule::mx_even, {-2, -2, -2, -2, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f4_e2m1, ScaleRule::mx_nearest, {-2, -2, -2, -2, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f4_e2m1, ScaleRule::mx_up, {-2, -1, -1, -1, -1, -1, -1, -1, -1, 7, 7}},
+      {CodeType::f8_e4m3, ScaleRule::power_of_two, {-8, -8, -8, -8, -8, -7, -7, -7, -7, 0, 1}},
+  };
+  const auto rows = static_cast<std::int64_t>(largest.size());
+  const GuardedTensor x = upload(device(), DType::f32, {rows, 1}, largest), q(device(), DType::f32, {rows, 1}),
+                      scale(device(), DType::f32, {rows, 1});
+  for (const Exponents& row : cases) {
+    SCOPED_TRACE(testing::Message() << name(row.format) << ", rule " << static_cast<int>(row.rule));
+    Args args;
+    args.x = x, args.q = q, args.scale = scale;
+    args.format = row.format, args.rule = row.rule;
+    quantize_groups::enqueue(device().stream, args, {16});  // one program for all rules on a CPU
+    std::vector<int> exponents;
+    for (const float value : floats(scale)) exponents.push_back(std::ilogb(value));
+    EXPECT_EQ(exponents, row.expected);
+  }
+}
+
+TEST_P(QuantizeGroupsTest, EveryExpertsRowsHaveTheirOwnGivenScale) {
+  std::vector<ValidRows> all = valid_rows();
+  std::erase_if(all, [](const ValidRows& rows) { return rows.row_ends.empty(); });
+  ASSERT_FALSE(all.empty());
+  for (const ScaleRule rule : {ScaleRule::given, ScaleRule::e4m3})
+    for (const ValidRows& rows : all) {
+      Case c{40, normal(7 * 40, 8)};
+      c.args.format = rule == ScaleRule::given ? CodeType::f8_e4m3 : CodeType::f4_e2m1;
+      c.args.rule = rule;
+      if (rule == ScaleRule::e4m3) c.args.group = 16;
+      c.rows = rows;
+      c.args.divisor = 2;
+      for (std::size_t row = 0; row < rows.valid.size(); ++row)
+        c.index.push_back(static_cast<std::int32_t>(row * 5 % 14));
+      for (std::size_t expert = 0; expert < rows.row_ends.size(); ++expert)
+        c.of_experts.push_back(rule == ScaleRule::given ? 0.01 * static_cast<double>(expert + 1)
+                                                        : 300 * static_cast<double>(expert + 1));
+      check(c);
+      if (HasFatalFailure()) return;
+    }
+}
+
 TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   const GuardedTensor x(device(), DType::f32, {3, 40}), q(device(), DType::f8_e4m3, {3, 40}),
       q_i8(device(), DType::i8, {3, 40}), scale(device(), DType::f32, {3, 2}), bytes(device(), DType::u8, {3, 2}),
@@ -404,6 +494,10 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
   EXPECT_THAT(reason([&](Args& args) { args.global_scale = 2; }), testing::HasSubstr("belongs to the rule e4m3"));
   EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::e4m3, args.global_scale = 0; }),
               testing::HasSubstr("not positive"));
+  EXPECT_THAT(reason([&](Args& args) { args.rule = ScaleRule::e4m3, args.global_scales = scale; }),
+              testing::HasSubstr("global_scales: expected f32[1]"));
+  EXPECT_THAT(reason([&](Args& args) { args.global_scales = one; }),
+              testing::HasSubstr("of the rule e4m3 in place of global_scale, got f32[1]"));
   EXPECT_THAT(reason([&](Args& args) { args.index = scale; }), testing::HasSubstr("index: expected i32[R]"));
   EXPECT_THAT(reason([&](Args& args) { args.divisor = 0; }), testing::HasSubstr("0 is not positive"));
   EXPECT_THAT(reason([&](Args& args) { args.rows_per_expert = 3; }), testing::HasSubstr("3 needs row_ends"));

@@ -17,11 +17,18 @@ std::vector<float> quantized(const std::vector<float>& row, const OperandQuant& 
   if (!how.quantized()) return row;
   quantize_groups::Args rules;
   rules.format = *how.type;
-  rules.rule = how.scale == ScaleFormat::e8m0   ? ScaleRule::mx_floor
+  rules.rule = how.rounding == ScaleRounding::amax_up        ? ScaleRule::mx_up
+               : how.rounding == ScaleRounding::amax_even    ? ScaleRule::mx_even
+               : how.rounding == ScaleRounding::amax_nearest ? ScaleRule::mx_nearest
+               : how.rounding == ScaleRounding::ratio_up
+                   ? (how.scale == ScaleFormat::e8m0 ? ScaleRule::mx_ceil : ScaleRule::power_of_two)
+               : how.scale == ScaleFormat::e8m0 ? ScaleRule::mx_floor
                : how.scale == ScaleFormat::e4m3 ? ScaleRule::e4m3
                : how.static_scale               ? ScaleRule::given
                : how.zero_points                ? ScaleRule::range
                                                 : ScaleRule::ratio;
+  rules.most_amax = how.most_amax;
+  rules.least_scale = how.least_scale;
   if (rules.rule == ScaleRule::e4m3 && how.static_scale) rules.global_scale = 1 / static_scale;
   if (rules.rule == ScaleRule::given) rules.quotient = quantize_groups::Quotient::reciprocal;
   const std::size_t group =

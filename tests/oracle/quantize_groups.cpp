@@ -72,10 +72,13 @@ float set_range(const std::vector<float>& x, QuantizedGroup& to) {
 /// Exponent of an MX block's scale, by f64 arithmetic.
 int mx_exponent(float amax, const Args& rules) {
   const double largest = largest_of(rules);
-  const double counted = rules.rule == ScaleRule::mx_even && amax >= 1.75 * std::ldexp(1.0, std::ilogb(amax))
-                             ? 2 * static_cast<double>(amax)
-                             : amax;
-  int exponent = std::ilogb(counted) - std::ilogb(largest);
+  // From which multiple of its power of two on the largest magnitude counts as twice that.
+  const double significand = amax / std::ldexp(1.0, std::ilogb(amax)),
+               step = std::ldexp(1.0, -minifloat_of(rules.format).mantissa_bits);
+  const bool up = (rules.rule == ScaleRule::mx_even && significand >= 1.75) ||
+                  (rules.rule == ScaleRule::mx_nearest && significand >= 2 - step / 2) ||
+                  (rules.rule == ScaleRule::mx_up && significand > 1);
+  int exponent = std::ilogb(amax) + (up ? 1 : 0) - std::ilogb(largest);
   if (rules.rule == ScaleRule::mx_ceil && std::ldexp(largest, exponent) < amax) ++exponent;
   return std::clamp(exponent, -127, 127);
 }
@@ -94,8 +97,7 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
   QuantizedGroup out;
   out.scale =
       rules.rule == ScaleRule::given || rules.rule == ScaleRule::ratio_over_rows ? scale : ratio_scale(amax, rules);
-  const bool is_mx =
-      rules.rule == ScaleRule::mx_floor || rules.rule == ScaleRule::mx_ceil || rules.rule == ScaleRule::mx_even;
+  const bool is_mx = rules.rule >= ScaleRule::mx_floor && rules.rule <= ScaleRule::mx_up;
   if (rules.rule == ScaleRule::power_of_two && std::isfinite(out.scale)) {
     out.scale_code = e8m0_ceil(out.scale);
     out.scale = e8m0_to_f32(out.scale_code);

@@ -62,7 +62,18 @@ TEST(QuantSchemeTest, ImpossibleCombinationsAreRefusedWithTheReason) {
   OperandQuant zeros = fp8_token, still = fp8_token, zero_of_all = {CodeType::i8, ScaleGroup::per_tensor()};
   zeros.zero_points = zero_of_all.zero_points = true;
   still.static_scale = true;
+  OperandQuant rounded_i8 = QuantScheme::nvfp4(), limited_mx = QuantScheme::mx(CodeType::f8_e4m3), even = fp8_token,
+               of_all = {CodeType::f8_e4m3, ScaleGroup::per_tensor()}, nothing = fp8_token;
+  rounded_i8.rounding = of_all.rounding = ScaleRounding::ratio_up;
+  limited_mx.most_amax = 1;
+  even.rounding = ScaleRounding::amax_even;
+  nothing.most_amax = 0;
   const std::pair<QuantScheme, const char*> cases[] = {
+      {{rounded_i8, QuantScheme::nvfp4()}, "come from the largest magnitude alone"},
+      {{limited_mx, QuantScheme::mx(CodeType::f4_e2m1)}, "limits are of real scales"},
+      {{even, fp8_token}, "real scales of single rows or blocks are rounded"},
+      {{of_all, fp8_token}, "real scales of single rows or blocks are rounded"},
+      {{nothing, fp8_token}, "amax at most 0"},
       {{int8_token, {}}, "quantized activations need quantized weights"},
       {{{}, {CodeType::i8, ScaleGroup::per_group(0)}}, "weights: a group of 1 x 0"},
       {{{}, {CodeType::bf16, ScaleGroup::per_channel()}}, "bf16 is not a quantized type"},

@@ -38,6 +38,8 @@ struct MoeLayerOptions {
   OperandQuant activations, shared_activations;
   /// How plain weights of the routed experts are quantized, on the device while they are loaded; plain: not at all.
   OperandQuant quantize;
+  /// Logged as warnings when a layer is made: what its checkpoint asks for and is not done.
+  std::vector<std::string> warnings;
 };
 
 /// What was chosen for a layer, for logs and summaries.

@@ -88,7 +88,7 @@ struct ExpertMatrices {
   WeightMatrix down;  ///< Shape: [H, I] ("w2")
   /// Optional, added to the products. Shapes: [1, I] (as gate), [1, I], [1, H] f32, f16 or bf16
   HostMatrix gate_bias, up_bias, down_bias;
-  /// Static scales of the products' inputs, the same for all experts; 0: they bring their own or stay plain.
+  /// Static scales of the products' inputs, those of this expert; 0: they bring their own or stay plain.
   float gate_up_input_scale = 0, down_input_scale = 0;
 };
 

@@ -34,6 +34,8 @@ struct QuantizationConfig {
   std::string method;  ///< quant_method; empty when the checkpoint is not quantized
   std::vector<QuantizedModules> groups;
   std::vector<ModulePattern> ignored;
+  /// Sentences about fields that nothing here knows, for a log: what they ask for is not done.
+  std::vector<std::string> warnings;
 
   bool present() const noexcept { return !method.empty(); }
   /// How the module is quantized; nullptr: it is plain.

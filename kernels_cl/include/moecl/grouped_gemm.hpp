@@ -101,8 +101,8 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
 /// and NVIDIA's tensor cores, with gate and up of whole panels.
 bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps);
 /// Whether the variant that would run can also make codes of the rows of `args.out`, which saves writing and reading
-/// them: of a gated activation, by the rule ratio, in groups of columns that its tiles have whole, on NVIDIA's tensor
-/// cores for sm_90a with groups of K.
+/// them: of a gated activation, by the rules ratio and power_of_two, in groups of columns that its tiles have whole, on
+/// NVIDIA's tensor cores for sm_90a with groups of K.
 bool fuses_quantization(const Args& args, const quantize_groups::Args& next, const Config& config,
                         const DeviceCaps& caps);
 /// Units: bytes. What Args::scratch is good for there; 0: nothing.

@@ -23,7 +23,9 @@ enum class ScaleRule : std::uint8_t {
   power_of_two,  ///< the ratio, rounded up to a power of two ("UE8M0")
   mx_floor,      ///< 2^(floor(log2(amax)) - that of largest). Source: OCP Microscaling Formats 1.0, section 6.3
   mx_ceil,       ///< 2^ceil(log2(amax / largest))
-  mx_even,       ///< as mx_floor, of amax rounded up from 1.75 times a power of two on
+  mx_even,       ///< as mx_floor, of amax rounded up from 1.75 times a power of two on. Source: compressed-tensors
+  mx_nearest,    ///< as mx_floor, of amax rounded to the format's mantissa, halves up. Source: Quark, "even"
+  mx_up,         ///< 2^(ceil(log2(amax)) - that of largest). Source: Quark, "ceil"
   e4m3,          ///< e4m3(global_scale * amax / largest); code = x * (global_scale / scale). Source: nvfp4
   /// of i8, asymmetric: (greatest - least) / 255 of the group with a 0 in it, 1 where that is below 2^-126, with the
   /// zero point round(-128 - least / scale); code = round(x / scale) + zero point in [-128, 127]. Source: vLLM's
@@ -50,15 +52,16 @@ struct Args {
   TensorView q;
   /// out, optional where q holds numbers of single rows. Shape: [ceil(R / group_rows), ceil(K / group)] f32; of single
   /// rows also u8, an e8m0 byte, of the rules that make powers of two; f8_e4m3 of `e4m3`. One element, f32, of
-  /// ratio_over_rows, and of `given`, which reads it
+  /// ratio_over_rows, and of `given`, which reads it, or with row_ends [E], one for the rows of each expert
   TensorView scale;
   TensorView zero = {};  ///< out, of the rule range; optional where scale is. Shape: as scale, i32
   float least_amax =
       0;  ///< amax counts as at least this. Range: finite, not negative; this and the next two: ratios only
   float most_amax = std::numeric_limits<float>::infinity();  ///< and as at most this, unless it is NaN
   float least_scale = 0;
-  float global_scale = 1;                        ///< of ScaleRule::e4m3. Range: positive, finite
-  Quotient quotient = Quotient::divide;          ///< of the ratios and `given`
+  float global_scale = 1;                ///< of ScaleRule::e4m3. Range: positive, finite
+  TensorView global_scales = {};         ///< optional. Shape: [E] f32, [1] without row_ends: that of each expert's rows
+  Quotient quotient = Quotient::divide;  ///< of the ratios and `given`
   Rounding rounding = Rounding::halves_to_even;  ///< of i8; the other formats round to nearest even
   /// optional. Shape: [R] i32: row j is that of x[index[j] / divisor]. Absent: R = N, row j is that of x[j].
   /// Range: entries outside [0, N * divisor) leave their row untouched

@@ -2,6 +2,7 @@
 #include <moecl/code_type.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,16 @@ enum class ScaleFormat : std::uint8_t {
   e4m3,  ///< fp8, times one real number for the whole matrix. Source: NVFP4
 };
 
+/// Which power of two a scale becomes that comes from its group's numbers: of amax, the largest magnitude, divided by
+/// that of the format's largest number, or of amax / that number itself.
+enum class ScaleRounding : std::uint8_t {
+  standard,      ///< e8m0: amax down. real: not rounded. Source: OCP Microscaling Formats 1.0, section 6.3
+  ratio_up,      ///< amax / largest number, up. Source: DeepGEMM, ue8m0; ModelOpt, MXFP8
+  amax_up,       ///< amax, up. Source: Quark, ceil
+  amax_even,     ///< amax, up from 1.75 times a power of two on. Source: compressed-tensors, mxfp4 and mxfp8
+  amax_nearest,  ///< amax, up where rounding to the format's mantissa leads there. Source: Quark, even
+};
+
 /// How one operand of a product is quantized.
 struct OperandQuant {
   std::optional<CodeType> type;  ///< of the codes; none: not quantized
@@ -39,6 +50,10 @@ struct OperandQuant {
   ScaleFormat scale = ScaleFormat::real;
   bool zero_points = false;   ///< integer codes count from a zero point of their group
   bool static_scale = false;  ///< activations: the checkpoint has the scale; else it comes from the numbers themselves
+  ScaleRounding rounding = ScaleRounding::standard;  ///< of scales that come from the numbers; what stored ones went by
+  /// Of real scales that come from the numbers: amax counts as at most this (range: above 0), and the scale is at least
+  /// that (range: finite, not negative).
+  float most_amax = std::numeric_limits<float>::infinity(), least_scale = 0;
 
   bool quantized() const noexcept { return type.has_value(); }
 };
