@@ -32,6 +32,10 @@ struct KernelLibrary::Pool {
   std::vector<cl_kernel> idle;
   std::mutex turn{};
   Event last{};  ///< launch, once several queues take turns
+
+  ~Pool() {
+    for (cl_kernel unused : idle) clReleaseKernel(unused);
+  }
 };
 
 namespace {
@@ -151,8 +155,6 @@ KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
     : context_(context), grids_collide_(grids_collide(context.devices().front())), cache_(context, options) {}
 
 KernelLibrary::~KernelLibrary() {
-  for (auto& [id, pool] : pools_)
-    for (cl_kernel kernel : pool->idle) clReleaseKernel(kernel);
   for (auto& [id, program] : programs_)
     if (program->handle != nullptr) clReleaseProgram(program->handle);
 }
@@ -216,11 +218,12 @@ void KernelLibrary::save() noexcept {
 KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key) {
   const Program& built = program(device, key);
   cl_kernel kernel = create_kernel(built.handle, key);
-  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
+  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, 0, {kernel}});
+  made->arity = arity_of(kernel);
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
-  if (!added) entry->second->idle.push_back(kernel);
+  if (!added) entry->second->idle.push_back(std::exchange(made->idle, {}).front());
   return *entry->second;
 }
 
