@@ -9,7 +9,8 @@
 //
 // The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
 // every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
-// the same streams.
+// the same streams. What was enqueued before goes on, and may lack data that did not come: results are whole where the
+// stream has finished and moecl_rank_group_failure says "" then.
 #include <moecl/moecl.h>
 
 #ifdef __cplusplus
