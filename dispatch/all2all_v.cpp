@@ -14,6 +14,13 @@ namespace {
 class All2AllV final : public Strategy {
  public:
   All2AllV(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+  /// Nothing reads or writes the host's lists any more, also where an error ended a step.
+  ~All2AllV() override {
+    for (const Event* used : {&ends_read_, &block_ends_written_}) try {
+        used->wait();
+      } catch (const Error&) {
+      }
+  }
 
   void begin_dispatch(const TokensIn& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
@@ -68,7 +75,8 @@ class All2AllV final : public Strategy {
     const std::int32_t experts = by_expert_->experts;
     const TensorView ends_of_blocks =
         tensor_at(into_, blocks_, DType::i32, static_cast<std::int64_t>(block_ends_.size()));
-    enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes());
+    enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes(),
+                  {{}, &block_ends_written_});
     const TensorView expert_of_row = tensor_at(into_, groups_, DType::i32, received_, 1);
     index_vectors::enqueue(
         stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into_, groups_, DType::i32, received_)});
@@ -166,7 +174,7 @@ class All2AllV final : public Strategy {
   std::vector<std::int32_t> block_ends_;  ///< lives until the device has read it: the next dispatch waits for more
   std::int64_t received_ = 0;
   // Between the steps.
-  Event ends_read_;
+  Event ends_read_, block_ends_written_;
   BufferView into_;
   std::uint64_t blocks_ = 0, groups_ = 0;
   std::optional<SortedSlots::Layout> by_expert_;

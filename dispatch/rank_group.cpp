@@ -135,6 +135,7 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
   }
   for (std::thread& thread : threads) thread.join();
   if (first != nullptr) std::rethrow_exception(first);
+  state_->fate.expect_whole();
 }
 
 }  // namespace moecl

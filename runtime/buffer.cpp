@@ -53,9 +53,13 @@ Buffer Buffer::borrow(cl_mem handle) {
   std::size_t size = 0;
   check_cl(clGetMemObjectInfo(handle, CL_MEM_SIZE, sizeof(size), &size, nullptr), "clGetMemObjectInfo");
   check_cl(clRetainMemObject(handle), "clRetainMemObject");
+  return adopt(handle, size);
+}
+
+Buffer Buffer::adopt(cl_mem handle, std::uint64_t size_bytes) noexcept {
   Buffer buffer;
   buffer.handle_ = handle;
-  buffer.size_bytes_ = size;
+  buffer.size_bytes_ = size_bytes;
   return buffer;
 }
 
@@ -67,19 +71,23 @@ void write_blocking(StreamView stream, BufferView to, const void* from, std::uin
   expect_room(to, size_bytes, "write");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
-  transfer(stream, "write", size_bytes, {}, [&](cl_event* event) {
+  Event done;
+  transfer(stream, "write", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueWriteBuffer(stream.queue, to.handle, CL_TRUE, to.offset_bytes, size_bytes, from, 0, nullptr, event);
   });
+  expect_done(stream, std::move(done));  // PoCL 3.1 returns success although a command before this one failed
 }
 
 void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes) {
   expect_room(from, size_bytes, "read");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
-  transfer(stream, "read", size_bytes, {}, [&](cl_event* event) {
+  Event done;
+  transfer(stream, "read", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr,
                                event);
   });
+  expect_done(stream, std::move(done));
 }
 
 void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint64_t size_bytes, Submit submit) {

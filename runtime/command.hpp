@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/context.hpp>
+#include <moecl/error.hpp>
 #include <moecl/trace.hpp>
 
 #include <utility>
@@ -15,9 +16,20 @@ void submit_command(StreamView stream, const Submit& submit, WorkInfo info, Enqu
   const std::int64_t begin_ns = trace != nullptr ? Trace::now_ns() : 0;
   _cl_event* handle = nullptr;
   enqueue(trace != nullptr || submit.done != nullptr ? &handle : nullptr);
-  Event event(handle);
+  Event own;
+  Event& event = submit.done != nullptr ? *submit.done : own;
+  event = Event(handle);  // first: the command runs, whether the trace can record it or not
   if (trace != nullptr) trace->command(stream, event, std::move(info), begin_ns);
-  if (submit.done != nullptr) *submit.done = std::move(event);
+}
+
+/// Of a command that the host has waited for. Errors: device_error  it failed, or one before it
+inline void expect_done(StreamView stream, Event event) {
+  try {
+    event.is_complete();
+  } catch (const Error&) {
+    stream.context->keep_failed(std::move(event));
+    throw;
+  }
 }
 
 }  // namespace moecl

@@ -82,6 +82,11 @@ void Context::tune(Device& device, const ContextOptions& options) {
         fmt::format("tuned on '{}': {} {}, {}", device.caps.name, choice.name, choice.value, choice.origin));
 }
 
+void Context::keep_failed(Event event) {
+  const std::lock_guard lock(failed_mutex_);
+  failed_.push_back(std::move(event));
+}
+
 void Context::save_programs() { kernels_->save(); }
 
 std::unique_ptr<Context> Context::create(std::vector<Device> devices, ContextOptions options) {

@@ -211,8 +211,7 @@ std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector
     if (status != CL_SUCCESS)
       fail(ErrorCode::unsupported, "peer memory: '{}' imports no {} bytes of '{}': {}", stream.device->caps.name,
            allocated, owner.device->caps.name, cl_status_text(status));
-    imported.push_back(Buffer::borrow(buffer));
-    clReleaseMemObject(buffer);
+    imported.push_back(Buffer::adopt(buffer, allocated));
   }
   return imported;
 }

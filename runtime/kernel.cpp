@@ -44,13 +44,11 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
   if (Event* const last = kernel.take_turn(lock); last != nullptr) {
     std::vector<cl_event> wait(submit.wait.events, submit.wait.events + submit.wait.count);
     if (in_flight(*last)) wait.push_back(last->handle());
-    Event launched;
-    enqueue({wait, &launched});
+    enqueue({wait, last});
     if (submit.done != nullptr) {
-      check_cl(clRetainEvent(launched.handle()), "clRetainEvent");
-      *submit.done = Event(launched.handle());
+      check_cl(clRetainEvent(last->handle()), "clRetainEvent");
+      *submit.done = Event(last->handle());
     }
-    *last = std::move(launched);
   } else {
     enqueue(submit);
   }

@@ -53,6 +53,10 @@ struct KernelLibrary::Pool {
   std::vector<Shape> shapes{};
   std::mutex turn{};
   Event last{};  ///< launch, once several queues take turns
+
+  ~Pool() {
+    for (cl_kernel unused : idle) clReleaseKernel(unused);
+  }
 };
 
 namespace {
@@ -94,8 +98,6 @@ KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
       cache_(context, options) {}
 
 KernelLibrary::~KernelLibrary() {
-  for (auto& [id, pool] : pools_)
-    for (cl_kernel kernel : pool->idle) clReleaseKernel(kernel);
   for (auto& [id, program] : programs_) {
     if (program->handle != nullptr) clReleaseProgram(program->handle);
     for (cl_program replaced : program->outlived) clReleaseProgram(replaced);
@@ -112,7 +114,7 @@ KernelLibrary::Program& KernelLibrary::find(const Device& device, const KernelKe
   return program;
 }
 
-KernelLibrary::Program& KernelLibrary::program(const Device& device, const KernelKey& key, const Trial* trial) {
+cl_program KernelLibrary::program(const Device& device, const KernelKey& key, const Trial* trial) {
   Program& program = find(device, key);
   const std::lock_guard lock(program.building);
   if (!program.known) load(program);
@@ -120,7 +122,7 @@ KernelLibrary::Program& KernelLibrary::program(const Device& device, const Kerne
   for (const std::string& dead : {std::string(), target})
     if (const auto found = program.stored.dead.find(dead); found != program.stored.dead.end())
       fail(ErrorCode::build_failed, "{}, as was seen before: {}", program.what(), found->second);
-  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return program;
+  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return program.handle;
   const auto start = std::chrono::steady_clock::now();
   const bool by_helper = in_helper_ && build_in_helper(program, trial);
   if (!by_helper) build_here(program, trial);
@@ -128,7 +130,7 @@ KernelLibrary::Program& KernelLibrary::program(const Device& device, const Kerne
   context_.log(LogLevel::info, fmt::format("built {}{}{} for '{}' in {:.0f} ms {}: {}", key.source->name,
                                            target.empty() ? "" : ", ", target, device.caps.name, took.count(),
                                            by_helper ? "in a helper" : "in this process", key.options));
-  return program;
+  return program.handle;
 }
 
 void KernelLibrary::load(Program& program) {
@@ -215,17 +217,18 @@ void KernelLibrary::save() noexcept {
 }
 
 KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key, const Trial& trial) {
-  const Program& built = program(device, key, &trial);
-  cl_kernel kernel = create_kernel(built.handle, key);
-  std::unique_ptr<Pool> made(new Pool{built.handle, key.options, key.kernel, arity_of(kernel), {kernel}});
+  cl_program built = program(device, key, &trial);
+  cl_kernel kernel = create_kernel(built, key);
+  std::unique_ptr<Pool> made(new Pool{built, key.options, key.kernel, 0, {kernel}});
+  made->arity = arity_of(kernel);
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
   Pool& pool = *entry->second;
   if (!added) {
     // The newest program has the code of all that was tried.
-    for (cl_kernel old : std::exchange(pool.idle, {kernel})) clReleaseKernel(old);
-    pool.program = built.handle;
+    for (cl_kernel old : std::exchange(pool.idle, std::exchange(made->idle, {}))) clReleaseKernel(old);
+    pool.program = built;
   }
   pool.shapes.push_back({trial.local, trial.wide});
   return pool;

@@ -72,7 +72,7 @@ class KernelLibrary {
 
   Program& find(const Device& device, const KernelKey& key);
   /// With the code for what is tried; null: whatever code it has.
-  Program& program(const Device& device, const KernelKey& key, const Trial* trial);
+  _cl_program* program(const Device& device, const KernelKey& key, const Trial* trial);
   Pool& pool(const Device& device, const KernelKey& key, const Trial& trial);
   // Of a program whose lock is held:
   void load(Program& program);

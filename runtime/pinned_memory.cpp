@@ -14,8 +14,7 @@ PinnedMemory::PinnedMemory(StreamView stream, std::uint64_t size_bytes)
   cl_mem memory =
       clCreateBuffer(stream.context->handle(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size_bytes, nullptr, &status);
   check_cl(status, "clCreateBuffer of pinned memory");
-  buffer_ = Buffer::borrow(memory);
-  clReleaseMemObject(memory);
+  buffer_ = Buffer::adopt(memory, size_bytes);
   data_ = static_cast<unsigned char*>(clEnqueueMapBuffer(stream.queue, buffer_.handle(), CL_TRUE,
                                                          CL_MAP_READ | CL_MAP_WRITE, 0, size_bytes, 0, nullptr, nullptr,
                                                          &status));

@@ -78,8 +78,7 @@ std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Devic
       const nlohmann::json notes = nlohmann::json::parse(entry.notes, nullptr, false);
       if (entry.device != device.caps.name || !notes.is_object()) continue;
       const nlohmann::json dead = notes.value("dead", nlohmann::json::object());
-      for (const auto& [target, why] : dead.items())
-        found.push_back({entry.program, target, why.get<std::string>()});
+      for (const auto& [target, why] : dead.items()) found.push_back({entry.program, target, why.get<std::string>()});
     }
   } catch (const std::exception&) {
     found.clear();  // as the cache itself: advice

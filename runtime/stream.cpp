@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/check.hpp"
+#include "runtime/command.hpp"
 #include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 
@@ -25,16 +26,15 @@ void StreamView::finish() const {
   expect_driver_process();
   ++context->counters().host_syncs;
   // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
-  Event last = record();
-  check_cl(clFinish(queue), "clFinish");
-  try {
-    last.is_complete();
-  } catch (const Error&) {
-    // Kept for good: PoCL 3.1 aborts the process when a failed event's last reference goes while the thread that failed
-    // it is still in clSetUserEventStatus.
-    last.release();
-    throw;
-  }
+  cl_event marker = nullptr;
+  const cl_int recorded = clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
+  Event last(marker);
+  // Whatever failed: the caller may free host memory that commands still use.
+  const cl_int finished = clFinish(queue);
+  if (finished != CL_SUCCESS && marker != nullptr) clWaitForEvents(1, &marker);
+  check_cl(recorded, "clEnqueueMarkerWithWaitList");
+  check_cl(finished, "clFinish");
+  expect_done(*this, std::move(last));
 }
 
 void StreamView::flush() const {

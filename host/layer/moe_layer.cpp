@@ -222,7 +222,8 @@ void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
   stream.compiles_only = true;
   const MoeShape& shape = state_->shape;
   // Launches that are not enqueued need memory by name alone, tensors that differ by different names.
-  const Buffer x(*stream.context, named_bytes), out(*stream.context, named_bytes), scratch(*stream.context, named_bytes);
+  const Buffer x(*stream.context, named_bytes), out(*stream.context, named_bytes),
+      scratch(*stream.context, named_bytes);
   const auto named = [](const Buffer& memory, std::uint64_t bytes) { return BufferView{memory.handle(), 0, bytes}; };
   for (std::int64_t next = 1; max_tokens > 0; next = next < each_up_to ? next + 1 : 2 * next) {
     const std::int64_t tokens = std::min(next, max_tokens);

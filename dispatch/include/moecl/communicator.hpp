@@ -45,7 +45,8 @@ class Communicator;
 ///
 /// The first failure of any rank (an exception, a peer that does not come within the deadline, arguments that disagree)
 /// ends the group: every call of every rank then fails with that cause, and nothing waits any longer. A new group can
-/// be made of the same streams.
+/// be made of the same streams. What was enqueued before goes on, and may lack data that did not come: results are
+/// whole where the stream has finished and `failure` is empty then.
 class RankGroup {
  public:
   /// Probes transports. Lifetime: the streams outlive the group.
@@ -69,7 +70,8 @@ class RankGroup {
   /// Empty while the group is whole.
   std::string failure() const;
   /// Runs `body` for every rank in a host thread of its own and joins them.
-  /// Errors: the first that a rank threw, with the rank's number in front
+  /// Errors: the first that a rank threw, with the rank's number in front; deadline_exceeded  none did, but the group
+  ///         ended, so that what they enqueued may lack its data; with the cause
   void run(const std::function<void(Communicator&)>& body);
 
  private:

@@ -27,6 +27,8 @@ class Buffer {
   Buffer(Context& context, std::uint64_t size_bytes);
   /// Retains the caller's cl_mem; released once by the destructor.
   static Buffer borrow(_cl_mem* handle);
+  /// Takes over the caller's reference to a cl_mem of that size.
+  static Buffer adopt(_cl_mem* handle, std::uint64_t size_bytes) noexcept;
 
   Buffer(Buffer&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}

@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/event.hpp>
 #include <moecl/log.hpp>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -76,6 +78,9 @@ class Context {
   /// Null unless tracing.
   Trace* trace() noexcept { return trace_.get(); }
   ContextCounters& counters() noexcept { return counters_; }
+  /// Keeps the event of a failed command as long as this context: PoCL 3.1 aborts the process when its last reference
+  /// goes while the thread that failed it is still in clSetUserEventStatus.
+  void keep_failed(Event event);
   void log(LogLevel level, std::string_view message) const {
     if (log_ && level >= log_level_) log_(level, message);
   }
@@ -97,6 +102,8 @@ class Context {
   LogCallback log_;
   LogLevel log_level_;
   ContextCounters counters_;
+  std::mutex failed_mutex_;
+  std::vector<Event> failed_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<KernelLibrary> kernels_;
 };
