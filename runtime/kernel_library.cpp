@@ -262,7 +262,8 @@ KernelLibrary::Lease::~Lease() {
   const std::lock_guard lock(library_.mutex_);
   if (program_ == pool_->program) {
     try {
-      return pool_->idle.push_back(handle_);
+      pool_->idle.push_back(handle_);
+      return;
     } catch (const std::bad_alloc&) {  // the next launch makes another
     }
   }

@@ -22,7 +22,8 @@ def main():
     moecl, golden = os.path.abspath(given.moecl), os.path.abspath(given.golden)
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
-        base = {**os.environ, "LD_PRELOAD": os.path.abspath(given.preload), "XDG_DATA_HOME": folder}
+        base = {**os.environ, "LD_PRELOAD": os.path.abspath(given.preload), "XDG_DATA_HOME": folder,
+                "MOECL_COMPILE": "in_process"}  # whose allocations are counted
         for verb in ("run", "verify"):
             command = [moecl, verb, golden, "--platform", "Portable"] + (
                 ["--tokens", "4", "--json", "--output", f"{folder}/out"] if verb == "run" else [])

@@ -70,6 +70,7 @@ def full_disks(moecl, golden, sizes, tally, work):
 def killed_writers(moecl, preload, golden, runs, tally, work):
     """Whoever comes after a writer that was killed finds whole programs or none."""
     cache, out = work / "cache", work / "out"
+    # Programs of helpers are stored one by one as they come, which is what is killed here.
     environment = {**os.environ, "MOECL_CACHE_DIR": str(cache)}
     command = [moecl, "run", golden, "--platform", "Portable", "--tokens", "4", "--output", out]
     counting = {**environment, "LD_PRELOAD": os.path.abspath(preload), "DYING_FOLDER": str(cache)}

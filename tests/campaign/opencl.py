@@ -44,7 +44,9 @@ class Run:
         """Exit code (None after LIMIT_S), stdout, stderr, and the lines of the layer's report."""
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report"
-            env = {**os.environ, **self.env, "OPENCL_LAYERS": layer, "OPENCL_FAULT_REPORT": str(report)}
+            # The calls of one process are counted: no helper compiles.
+            env = {**os.environ, **self.env, "OPENCL_LAYERS": layer, "OPENCL_FAULT_REPORT": str(report),
+                   "MOECL_COMPILE": "in_process"}
             if fault:
                 env["OPENCL_FAULT"] = fault
             with subprocess.Popen(self.command, env=env, text=True, errors="replace", stdout=subprocess.PIPE,

@@ -91,8 +91,8 @@ class MoeLayer {
   /// Bytes that `forward` of up to `tokens` tokens needs.
   std::uint64_t workspace_bytes(std::int64_t tokens) const;
 
-  /// Compiles now what `forward` of up to `max_tokens` tokens will need, so that none waits for a compiler: every number
-  /// of tokens up to 16, then the powers of two and `max_tokens`. Enqueues nothing. Stops the host.
+  /// Compiles now what `forward` of up to `max_tokens` tokens will need, so that none waits for a compiler: every
+  /// number of tokens up to 16, then the powers of two and `max_tokens`. Enqueues nothing. Stops the host.
   ///
   /// Cost: about 0.5 s a kernel on PoCL where the disk cache has none of them
   /// Errors: build_failed; invalid_argument  max_tokens is negative

@@ -11,8 +11,8 @@
 // The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
 // every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
 // the same streams. Between contexts bytes travel after a call has returned: what fails then is told by the next call.
-// What was enqueued before goes on, and may lack data that did not come: results are whole where the stream has finished
-// and moecl_rank_group_failure says "" then.
+// What was enqueued before goes on, and may lack data that did not come: results are whole where the stream has
+// finished and moecl_rank_group_failure says "" then.
 #include <moecl/moecl.h>
 
 #ifdef __cplusplus

@@ -31,8 +31,8 @@ struct ContextOptions {
   /// Asked once for each device: `tuning::read` of <moecl/tuned_choices.hpp> for tables of measurements; none: every
   /// operator keeps its defaults. Choices are logged at level info, problems as warnings.
   std::function<Tuning(const DeviceCaps&)> tuning;
-  std::optional<LogLevel> log_level;                   ///< least level that reaches `log`
-  std::optional<Compile> compile;                      ///< unset: MOECL_COMPILE, else helper
+  std::optional<LogLevel> log_level;  ///< least level that reaches `log`
+  std::optional<Compile> compile;     ///< unset: MOECL_COMPILE, else helper
   /// Longest wait for a helper to compile a program; unset: MOECL_COMPILE_DEADLINE, else 300 s.
   std::optional<std::chrono::milliseconds> compile_deadline;
   bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues
