@@ -322,6 +322,32 @@ TEST_P(MoeLayerTest, ForwardNeverStopsTheHost) {
   EXPECT_LE(relative_error(out.values(), golden_values(f.golden, "output")), 1e-5);
 }
 
+TEST_P(MoeLayerTest, CompilesWhatForwardsWillNeedAndEnqueuesNothing) {
+  TestDevice own;
+  own.context = Context::create(device().context->devices());
+  own.stream = Stream(*own.context);
+  const Fixture f(own, "mixtral-e8k2");
+  const ContextCounters& seen = own.context->counters();
+  const auto programs = [&] { return seen.programs_built + seen.programs_from_disk; };
+  const std::uint64_t launched = seen.kernels_launched;
+  f.layer.compile(own.stream, 40);
+  EXPECT_EQ(seen.kernels_launched, launched);
+  const std::uint64_t compiled = programs();
+  for (const std::int64_t tokens : {1, 7, 16, 17, 40}) {
+    const DeviceTensor x(*own.context, DType::f32, {tokens, f.hidden()}),
+        out(*own.context, DType::f32, {tokens, f.hidden()});
+    const Buffer workspace(*own.context, f.layer.workspace_bytes(tokens));
+    enqueue_fill(own.stream, x.buffer.view(), 0);
+    MoeLayer::Forward args;
+    args.x = x, args.out = out, args.workspace = workspace.view();
+    f.layer.forward(own.stream, args);
+    own.stream.finish();
+    EXPECT_EQ(programs(), compiled) << tokens << " tokens";
+  }
+  EXPECT_GT(seen.kernels_launched, launched);
+  EXPECT_EQ(error_of([&] { f.layer.compile(own.stream, -1); }).code(), ErrorCode::invalid_argument);
+}
+
 TEST_P(MoeLayerTest, AWorkspaceServesFewerTokensToo) {
   for (const ExpertLayout layout : {ExpertLayout::standard, ExpertLayout::batched}) {
     MoeLayerOptions options;
