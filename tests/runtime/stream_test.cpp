@@ -203,6 +203,29 @@ TEST_P(StreamTest, ReportsAFailedCommand) {
   EXPECT_EQ(read(0), 0) << "the command must not have run";
 }
 
+TEST_P(StreamTest, ABlockingReadReportsAFailedCommand) {
+  const Stream own(context());
+  const Gate gate(context());
+  Event done;
+  add(own, 0, 1, {gate.list(), &done});
+  own.view().flush();
+  const BlockingCalls calls;
+  std::thread fails_during_read([&] {
+    while (calls.names().empty()) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // noted as it begins
+    gate.set(-9999);
+  });
+  int value = -1;
+  bool told = false;
+  try {
+    read_blocking(own, element(0).buffer, &value, 4);
+  } catch (const Error& error) {
+    told = error.code() == ErrorCode::device_error;
+  }
+  fails_during_read.join();
+  EXPECT_EQ(told, device().caps().finish_reports_failures);
+}
+
 TEST_P(StreamTest, CountsStopsAndLaunches) {
   ContextCounters& counters = context().counters();
   const std::uint64_t launched = counters.kernels_launched, stops = counters.host_syncs;
