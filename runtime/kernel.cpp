@@ -55,6 +55,4 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
   ++stream.context->counters().kernels_launched;
 }
 
-void build(StreamView stream, const KernelKey& key) { stream.context->kernels().build(*stream.device, key); }
-
 }  // namespace moecl

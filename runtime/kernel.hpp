@@ -95,7 +95,4 @@ void launch(StreamView stream, const KernelKey& key, const NdRange& range, const
   detail::launch(stream, key, range, submit, std::move(info), list);
 }
 
-/// Compiles without launching, to warm caches. Errors: build_failed
-void build(StreamView stream, const KernelKey& key);
-
 }  // namespace moecl

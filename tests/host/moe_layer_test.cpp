@@ -334,7 +334,7 @@ TEST_P(MoeLayerTest, CompilesWhatForwardsWillNeedAndEnqueuesNothing) {
   EXPECT_EQ(seen.kernels_launched, launched);
   const std::uint64_t compiled = programs();
   for (const std::int64_t tokens : {1, 7, 16, 17, 40}) {
-    const DeviceTensor x(*own.context, DType::f32, {tokens, f.hidden()}),
+    const moecl::DeviceTensor x(*own.context, DType::f32, {tokens, f.hidden()}),
         out(*own.context, DType::f32, {tokens, f.hidden()});
     const Buffer workspace(*own.context, f.layer.workspace_bytes(tokens));
     enqueue_fill(own.stream, x.buffer.view(), 0);

@@ -36,7 +36,7 @@ TEST_P(BlockingCallsTest, SeesNoneInAsynchronousWork) {
   const StreamView stream = device().stream;
   const Buffer memory(*device().context, 8), other(*device().context, 8);
   const KernelKey key{&idle, "", "idle"};
-  build(stream, key);
+  launch(stream, key, {}, {}, {}, 1);  // compiles
   const std::uint64_t value = 7;
   std::uint64_t back = 0;
   const BlockingCalls calls;
