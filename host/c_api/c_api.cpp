@@ -50,6 +50,13 @@ ContextOptions context_options(const moecl_context_options* given) {
   options.disk_cache = switched(from.disk_cache, "options.disk_cache");
   options.cache_dir = text_or_empty(from.cache_dir);
   options.cache_max_bytes = or_default(from.cache_max_bytes, options.cache_max_bytes);
+  require(from.compile >= 0 && from.compile <= MOECL_COMPILE_IN_PROCESS, "options.compile: {} is not in [0, {}]",
+          from.compile, static_cast<int>(MOECL_COMPILE_IN_PROCESS));
+  if (from.compile != 0) options.compile = from.compile == MOECL_COMPILE_HELPER ? Compile::helper : Compile::in_process;
+  constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
+  require(from.compile_deadline_ms <= most_ms, "options.compile_deadline_ms: {} is above {}", from.compile_deadline_ms,
+          most_ms);
+  if (from.compile_deadline_ms != 0) options.compile_deadline = std::chrono::milliseconds(from.compile_deadline_ms);
   options.tuning = tuning::read;
   if (from.log_level != 0) options.log_level = static_cast<LogLevel>(from.log_level - 1);
   if (from.log != nullptr)

@@ -215,14 +215,17 @@ TEST_P(CommunicatorTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
   for (const auto& [cause, call] : calls) {
     Ranks on = make(2, milliseconds(2000));
     std::string of_peer;
-    on.group.run([&, refused = &call](Communicator& comm) {
-      const Memory data(comm.stream(), 16);
-      if (comm.rank() == 0)
-        of_peer = error_of([&] { comm.barrier(); }).what();
-      else
-        EXPECT_ANY_THROW((*refused)(comm, data));
-      comm.stream().finish();
+    const Error of_group = error_of([&] {
+      on.group.run([&, refused = &call](Communicator& comm) {
+        const Memory data(comm.stream(), 16);
+        if (comm.rank() == 0)
+          of_peer = error_of([&] { comm.barrier(); }).what();
+        else
+          EXPECT_ANY_THROW((*refused)(comm, data));
+        comm.stream().finish();
+      });
     });
+    EXPECT_THAT(of_group.what(), testing::HasSubstr(std::string("rank 1: ") + cause));
     EXPECT_THAT(of_peer, testing::HasSubstr(std::string("rank 1: ") + cause));
   }
 }

@@ -233,16 +233,19 @@ TEST(WayHomeTest, SumsAreForHiddenStatesOf16BitsWhoseResultsAreNumbers) {
 
 TEST_P(StrategyTest, RefusesWhatCannotTravel) {
   Ranks on = make(4);
-  on.group.run([&](Communicator& world) {
-    const ExpertRank rank(world, 1, 8);
-    const auto refusal = [&](StrategyKind kind) {
-      return std::string(error_of([&] { Strategy::make(kind, rank, {12, 2, DType::f32, WireFormat::int8}); }).what());
-    };
-    EXPECT_THAT(refusal(StrategyKind::mc2), testing::HasSubstr("wire int8 groups columns by 8, hidden is 12"));
-    EXPECT_NO_THROW(Strategy::make(StrategyKind::all2all_v, rank, {12, 2, DType::f32, WireFormat::int8}));
-    EXPECT_THAT(error_of([&] { ExpertRank(world, 1, 8, ExpertSharding::experts, 3); }).what(),
-                testing::HasSubstr("nodes of 3 ranks do not divide 4 ranks"));
+  const Error ended = error_of([&] {
+    on.group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 1, 8);
+      const auto refusal = [&](StrategyKind kind) {
+        return std::string(error_of([&] { Strategy::make(kind, rank, {12, 2, DType::f32, WireFormat::int8}); }).what());
+      };
+      EXPECT_THAT(refusal(StrategyKind::mc2), testing::HasSubstr("wire int8 groups columns by 8, hidden is 12"));
+      EXPECT_NO_THROW(Strategy::make(StrategyKind::all2all_v, rank, {12, 2, DType::f32, WireFormat::int8}));
+      EXPECT_THAT(error_of([&] { ExpertRank(world, 1, 8, ExpertSharding::experts, 3); }).what(),
+                  testing::HasSubstr("nodes of 3 ranks do not divide 4 ranks"));
+    });
   });
+  EXPECT_THAT(ended.what(), testing::HasSubstr("wire int8 groups columns by 8, hidden is 12"));
 }
 
 TEST_P(StrategyTest, RanksThatDisagreeAboutTheWireAllFail) {

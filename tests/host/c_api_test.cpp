@@ -213,6 +213,7 @@ TEST_P(CApiTest, SavesProgramsWhenAsked) {
   auto options = sized<moecl_context_options>();
   options.cache_dir = folder.c_str();
   options.disk_cache = MOECL_ON;
+  options.compile = MOECL_COMPILE_IN_PROCESS;  // what a helper compiles is kept at once
   ContextHandle context;
   StreamHandle stream;
   LayerHandle layer;
@@ -226,6 +227,25 @@ TEST_P(CApiTest, SavesProgramsWhenAsked) {
   EXPECT_GT(info.programs_built, 0u);
   EXPECT_EQ(CacheFolder(folder).entries().size(), before + info.programs_built);
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "context: the pointer is null", moecl_context_save_programs(nullptr));
+  options.compile = 3;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.compile: 3 is not in [0, 2]",
+               moecl_context_wrap(device().context->handle(), &options, context.out()));
+}
+
+TEST_P(CApiTest, CompilesALayerBeforeItsFirstPass) {
+  ContextHandle context;
+  StreamHandle stream;
+  LayerHandle layer;
+  ASSERT_OK(moecl_context_wrap(device().context->handle(), nullptr, context.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, stream.out()));
+  ASSERT_OK(moecl_layer_load(stream, golden_dir(golden_name).c_str(), -1, nullptr, layer.out()));
+  auto loaded = sized<moecl_context_info>(), compiled = sized<moecl_context_info>();
+  ASSERT_OK(moecl_context_describe(context, &loaded));
+  ASSERT_OK(moecl_layer_compile(layer, stream, 20));
+  ASSERT_OK(moecl_context_describe(context, &compiled));
+  EXPECT_GT(compiled.programs_built + compiled.programs_from_disk, loaded.programs_built + loaded.programs_from_disk);
+  EXPECT_EQ(compiled.kernels_launched, loaded.kernels_launched);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "compile: -1 tokens", moecl_layer_compile(layer, stream, -1));
 }
 
 }  // namespace

@@ -99,6 +99,12 @@ typedef enum moecl_switch { MOECL_DEFAULT = 0, MOECL_ON = 1, MOECL_OFF = 2 } moe
 /// Threads: called on any thread that calls moecl.
 typedef void (*moecl_log_callback)(void* user, moecl_log_level level, const char* message);
 
+/// Where a driver compiles what it has not compiled before.
+typedef enum moecl_compile {
+  MOECL_COMPILE_HELPER = 1,     ///< in a process of its own, whose death is an error (build_failed)
+  MOECL_COMPILE_IN_PROCESS = 2  ///< here: a compiler that dies takes the process along
+} moecl_compile;
+
 /// What is left at zero is taken from the environment variables named here, then from the default.
 typedef struct moecl_context_options {
   uint64_t size_bytes;
@@ -110,6 +116,8 @@ typedef struct moecl_context_options {
   int32_t disk_cache;        ///< moecl_switch: keep compiled programs on disk. MOECL_CACHE, else on
   /// moecl_switch: record kernels and transfers; streams that moecl makes then have profiling queues. Off
   int32_t trace;
+  int32_t compile;               ///< moecl_compile. MOECL_COMPILE, else helper
+  uint64_t compile_deadline_ms;  ///< longest wait for a helper to compile a program. MOECL_COMPILE_DEADLINE, else 300 s
 } moecl_context_options;
 
 /// A context of one device, by its number in moecl_device_describe.
