@@ -234,7 +234,8 @@ float QuantizedTensors::number(std::initializer_list<Scalar> names) const {
     const bool for_each = part_.experts > 1 && tensor->elements() == part_.experts;
     if (!is_activation_dtype(tensor->dtype) || (tensor->elements() != 1 && !for_each))
       fail_shape(checkpoint_, *tensor, "f32, f16 or bf16 ", {part_.experts > 0 ? part_.experts : 1});
-    const HostMatrix values(tensor->data, tensor->dtype, 1, tensor->elements());
+    const HostTensor stored = tensor->in_memory();
+    const HostMatrix values(stored.data, stored.dtype, 1, stored.elements());
     const float value = element(values, 0, for_each ? part_.expert : 0);
     const float multiplier = scalar.divides ? 1 / value : value;
     if (!std::isfinite(multiplier) || multiplier <= 0)

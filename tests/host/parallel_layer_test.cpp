@@ -156,50 +156,57 @@ TEST_P(ParallelLayerTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
   const Model model("qwen2-moe-e16k4");
   Ranks on = make(2, std::chrono::milliseconds(5000));
   std::string of_peer;
-  on.group.run([&](Communicator& world) {
-    const ExpertRank rank(world, 1, model.config.shape.experts);
-    ParallelLayer layer(rank, {StrategyKind::all2all_v}, model.config.shape,
-                        model.weights(rank.first_expert, rank.local_experts));
-    const DeviceTensor x(world.stream(), DType::f32, {3, model.hidden() - world.rank()}),
-        out(world.stream(), DType::f32, {3, model.hidden()});
-    ParallelLayer::Forward args;
-    args.x = x;
-    args.out = out;
-    const std::string refusal = error_of([&] { layer.forward(args); }).what();
-    if (world.rank() == 0) of_peer = refusal;
-    world.stream().finish();
+  const Error of_group = error_of([&] {
+    on.group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 1, model.config.shape.experts);
+      ParallelLayer layer(rank, {StrategyKind::all2all_v}, model.config.shape,
+                          model.weights(rank.first_expert, rank.local_experts));
+      const DeviceTensor x(world.stream(), DType::f32, {3, model.hidden() - world.rank()}),
+          out(world.stream(), DType::f32, {3, model.hidden()});
+      ParallelLayer::Forward args;
+      args.x = x;
+      args.out = out;
+      const std::string refusal = error_of([&] { layer.forward(args); }).what();
+      if (world.rank() == 0) of_peer = refusal;
+      world.stream().finish();
+    });
   });
+  EXPECT_THAT(of_group.what(), testing::HasSubstr("rank 1: x: expected"));
   EXPECT_THAT(of_peer, testing::HasSubstr("rank 1: x: expected"));
 }
 
 TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
   const Model model("qwen2-moe-e16k4");
   Ranks on = make(2);
-  on.group.run([&](Communicator& world) {
-    const MoeShape& shape = model.config.shape;
-    const ExpertRank rank(world, 1, shape.experts), other(world, 1, shape.experts - 1);
-    const auto refused = [&](const ExpertRank& of, std::int64_t experts, const MoeLayerOptions& options = {}) {
-      return std::string(
-          error_of([&] { ParallelLayer(of, {StrategyKind::mc2}, shape, model.weights(0, experts), options); }).what());
-    };
-    EXPECT_THAT(refused(other, other.local_experts),
-                testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
-    const auto misplaced = [&](const PlaceExperts& problem) {
-      const ParallelPlan plan{StrategyKind::mc2, place_experts(problem)};
-      return std::string(error_of([&] { ParallelLayer(rank, plan, shape, model.weights(0, 8)); }).what());
-    };
-    EXPECT_THAT(misplaced({15, 2}), testing::HasSubstr("15 experts are placed, the shape has 16"));
-    EXPECT_THAT(misplaced({16, 2, 1, 4}), testing::HasSubstr("the rank shards 16 experts, the placement has 20"));
-    MoeLayerOptions batched;
-    batched.layout = ExpertLayout::batched;
-    const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
-    EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
-    EXPECT_THAT(refused(rank, 8, batched), testing::HasSubstr("the batched layout is for one rank"));
-    ParallelPlan by_hand{StrategyKind::mc2, place_experts({16, 2})};
-    by_hand.placement.physical_of.resize(12);
-    EXPECT_THAT(error_of([&] { ParallelLayer(rank, by_hand, shape, model.weights(0, 8)); }).what(),
-                testing::HasSubstr("placement: physical_of has 12 entries, expected [16, 1]"));
+  const Error of_group = error_of([&] {
+    on.group.run([&](Communicator& world) {
+      const MoeShape& shape = model.config.shape;
+      const ExpertRank rank(world, 1, shape.experts), other(world, 1, shape.experts - 1);
+      const auto refused = [&](const ExpertRank& of, std::int64_t experts, const MoeLayerOptions& options = {}) {
+        return std::string(error_of([&] {
+                             ParallelLayer(of, {StrategyKind::mc2}, shape, model.weights(0, experts), options);
+                           }).what());
+      };
+      EXPECT_THAT(refused(other, other.local_experts),
+                  testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
+      const auto misplaced = [&](const PlaceExperts& problem) {
+        const ParallelPlan plan{StrategyKind::mc2, place_experts(problem)};
+        return std::string(error_of([&] { ParallelLayer(rank, plan, shape, model.weights(0, 8)); }).what());
+      };
+      EXPECT_THAT(misplaced({15, 2}), testing::HasSubstr("15 experts are placed, the shape has 16"));
+      EXPECT_THAT(misplaced({16, 2, 1, 4}), testing::HasSubstr("the rank shards 16 experts, the placement has 20"));
+      MoeLayerOptions batched;
+      batched.layout = ExpertLayout::batched;
+      const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
+      EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
+      EXPECT_THAT(refused(rank, 8, batched), testing::HasSubstr("the batched layout is for one rank"));
+      ParallelPlan by_hand{StrategyKind::mc2, place_experts({16, 2})};
+      by_hand.placement.physical_of.resize(12);
+      EXPECT_THAT(error_of([&] { ParallelLayer(rank, by_hand, shape, model.weights(0, 8)); }).what(),
+                  testing::HasSubstr("placement: physical_of has 12 entries, expected [16, 1]"));
+    });
   });
+  EXPECT_THAT(of_group.what(), testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
 }
 
 /// What each rank got that made a layer of its own arguments: `make`, and barriers after it.
