@@ -71,7 +71,7 @@ def counted(what, done):
 def operator(stem):
     report = WORK / f"{stem}.json"
     done = run("/tmp/moecl/bin/moecl_tests", f"--source=kernels_cl/{stem}_test.cpp", "--gtest_brief=1", f"--gtest_output=json:/tmp/{stem}.json",
-               f"--gtest_filter={'*Portable*' if QUICK else '*'}")
+               "--gtest_filter=-*rusticl*" if QUICK else "--gtest_filter=-")
     if report.exists():
         found = json.loads(report.read_text())
         failed = found["failures"] + found.get("errors", 0)

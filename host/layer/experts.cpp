@@ -135,7 +135,7 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   std::vector<grouped_gemm::Args> first;
   for (const ExpertSegment& segment : segments_)
     first.push_back(product_of(segment, &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x));
-  enqueue_activated(stream, std::move(first), after);
+  enqueue_activated(stream, first, after);
   for (const ExpertSegment& segment : segments_)
     grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));
   return down;

@@ -50,13 +50,9 @@ class Run(CommandTest):
                 numpy.testing.assert_array_equal(found["expert_counts"][1], reference["expert_counts"])
 
     def test_cold_run_is_silent(self):
-        """No cache knows the kernels, so the driver compiles each: what it counts belongs nowhere. rusticl's own log is
-        left out, as CommandTest.start says."""
-        for platform in "Portable", "rusticl":
-            with self.subTest(platform):
-                found, = self.succeed("verify", golden("mixtral-e8k2"), "--platform", platform,
-                                      XDG_CACHE_HOME=str(self.folder / platform)).splitlines()[-1:]
-                self.assertEqual(found, "1 passed, 0 failed")
+        """No cache knows the kernels, so the driver compiles each: the warnings that it counts belong nowhere."""
+        text = self.succeed("verify", golden("mixtral-e8k2"), "--platform", "Portable", XDG_CACHE_HOME=str(self.folder / "cache"))
+        self.assertEqual(text.splitlines()[-1], "1 passed, 0 failed")
 
     def test_bf16(self):
         case = golden("qwen3-moe-e128k8-bf16")

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 int main() {
-  // Empty problems divide by 0. PoCL goes on then by default, which a caller may have forbidden for its own kernels.
+  // Small problems may divide by 0. PoCL goes on then by default, which a caller may have forbidden for its own
+  // kernels.
   setenv("POCL_SIGFPE_HANDLER", "1", 1);
   // A compiler that never comes back would outlive who waited for it.
   std::thread([] {
