@@ -91,9 +91,9 @@ class Target {
     cl_uint index = 0;
     bool after_memory = false;
     for (std::string arg; words >> arg; ++index) {
-      const std::size_t size = arg == "m" ? sizeof(memory_) : std::stoul(arg.substr(1));
+      const std::size_t size = arg == "m" || arg == "n" ? sizeof(memory_) : std::stoul(arg.substr(1));
       const void* value = arg == "m"                                      ? static_cast<const void*>(&memory_)
-                          : arg[0] == 'l'                                 ? nullptr
+                          : arg[0] == 'l' || arg == "n"                   ? nullptr
                           : after_memory && size == sizeof(first_element) ? &first_element
                                                                           : static_cast<const void*>(number.data());
       if (clSetKernelArg(kernel, index, size, value) != CL_SUCCESS) {

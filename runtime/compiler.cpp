@@ -47,8 +47,13 @@ std::string Trial::target() const {
 
 std::string Trial::text() const {
   std::string text = target();
+  const auto is_null = [](const KernelArg& arg) {
+    return std::all_of(arg.value.begin(), arg.value.end(), [](unsigned char byte) { return byte == 0; });
+  };
   for (const KernelArg& arg : args)
-    text += arg.local ? fmt::format(" l{}", arg.size_bytes) : arg.memory ? " m" : fmt::format(" s{}", arg.size_bytes);
+    text += arg.memory  ? (is_null(arg) ? " n" : " m")
+            : arg.local ? fmt::format(" l{}", arg.size_bytes)
+                        : fmt::format(" s{}", arg.size_bytes);
   return text;
 }
 

@@ -41,7 +41,7 @@ struct KernelArg {
   std::array<unsigned char, 8> value{};
   std::size_t size_bytes = 0;
   bool local = false;
-  bool memory = false;  ///< a cl_mem, with the index of its first element as the next argument
+  bool memory = false;  ///< a cl_mem or null, with the index of its first element as the next argument
 };
 
 class KernelLibrary;
@@ -68,7 +68,7 @@ inline void append_args(KernelArg*& next, const LocalMemory& memory) {
 /// A tensor is two arguments: `__global T* base, ulong first_element`. An absent one is (NULL, 0).
 inline void append_args(KernelArg*& next, const TensorView& view) {
   *next = scalar_arg(view.buffer.handle);
-  next++->memory = view.buffer.handle != nullptr;
+  next++->memory = true;
   *next++ = scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0});
 }
 template <class T>
