@@ -85,9 +85,7 @@ class Target {
     cl_kernel kernel = clCreateKernel(program, kernel_name.c_str(), &status);
     // The owner says so of kernels that are not there, and of a wrong number of arguments.
     if (status != CL_SUCCESS) return;
-    // A CPU traps where a kernel divides by a size of 0, so its problem has one of everything.
-    std::array<unsigned char, most_arg_bytes> number{};
-    number[0] = device_.caps.type == DeviceType::cpu ? 1 : 0;
+    const std::array<unsigned char, most_arg_bytes> zeros{};
     cl_uint index = 0;
     bool after_memory = false;
     for (std::string arg; words >> arg; ++index) {
@@ -95,7 +93,7 @@ class Target {
       const void* value = arg == "m"                                      ? static_cast<const void*>(&memory_)
                           : arg[0] == 'l' || arg == "n"                   ? nullptr
                           : after_memory && size == sizeof(first_element) ? &first_element
-                                                                          : static_cast<const void*>(number.data());
+                                                                          : static_cast<const void*>(zeros.data());
       if (clSetKernelArg(kernel, index, size, value) != CL_SUCCESS) {
         clReleaseKernel(kernel);
         return;
