@@ -18,8 +18,8 @@ namespace moecl {
 class ChildProcess;
 
 /// A launch by which a kernel is tried: PoCL and rusticl make a kernel's code when it is first launched, for its
-/// local size, and PoCL for narrow and wide grids apart. The helper launches it all but empty: scalars are 0, on a CPU
-/// 1, and all memory is a buffer of its own.
+/// local size, and PoCL for narrow and wide grids apart. The helper launches it empty: scalars are 0, and all memory is
+/// a buffer of its own.
 struct Trial {
   std::string_view kernel;
   std::array<std::size_t, 3> local;
