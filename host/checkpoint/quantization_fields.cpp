@@ -26,7 +26,7 @@ constexpr const char *how_found = "how codes and scales were found", *stored = "
                      *about = "about the file", *plain = "activations of 16 bits stay plain",
                      *rotated = "inputs are transformed before a product", *twice = "scales have scales";
 
-constexpr Members members[] = {
+constexpr Members member_table[] = {
     {ConfigObject::gptq, Use::read,
      "quant_method bits group_size checkpoint_format format pack_dtype dynamic modules_in_block_to_quantize"},
     {ConfigObject::gptq, Use::ignored, "sym desc_act block_name_to_quantize", stored},
@@ -128,9 +128,9 @@ bool lists(std::string_view names, std::string_view name) {
 }
 
 const Members* find_members(ConfigObject of, std::string_view name) {
-  const auto* found = std::find_if(std::begin(members), std::end(members),
+  const auto* found = std::find_if(std::begin(member_table), std::end(member_table),
                                    [&](const Members& row) { return row.of == of && lists(row.names, name); });
-  return found == std::end(members) ? nullptr : found;
+  return found == std::end(member_table) ? nullptr : found;
 }
 
 /// Null, false, or without contents.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "tests/fuzz/memory_folder.hpp"
 
@@ -25,19 +26,21 @@ std::uint64_t bytes_of_data(const std::string& header) {
 }
 
 /// The first and the last byte of what a matrix claims can be read.
+void touch(const moecl::HostBytes& bytes, std::int64_t first, std::int64_t end) {
+  char byte = 0;
+  (bytes + first).read(&byte, 1);
+  (bytes + (end - 1)).read(&byte, 1);
+}
 void touch(const moecl::HostMatrix& matrix) {
   if (!matrix.present() || matrix.rows == 0 || matrix.columns == 0) return;
-  const auto* begin = static_cast<const volatile unsigned char*>(matrix.data);
   const std::int64_t last = (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride;
-  static_cast<void>(begin[0] + begin[(last + 1) * static_cast<std::int64_t>(size_bytes(matrix.dtype)) - 1]);
+  touch(matrix.data, 0, (last + 1) * static_cast<std::int64_t>(size_bytes(matrix.dtype)));
 }
 void touch(const moecl::WeightMatrix& matrix) {
   touch(matrix.plain);
   touch(matrix.scale);
-  if (!matrix.codes.present()) return;
-  const auto* codes = static_cast<const volatile unsigned char*>(matrix.codes.data);
-  static_cast<void>(codes[matrix.codes.first_unit() * matrix.codes.unit_bytes] +
-                    codes[matrix.codes.end_unit() * matrix.codes.unit_bytes - 1]);
+  const auto& codes = matrix.codes;
+  if (codes.present()) touch(codes.data, codes.first_unit() * codes.unit_bytes, codes.end_unit() * codes.unit_bytes);
 }
 
 }  // namespace
@@ -49,18 +52,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string header = input.substr(std::min(end + 1, size));
   folder.write("config.json", input.substr(0, end));
   folder.write("model.safetensors", bytes_of(header.size()) + header, bytes_of_data(header));
+  std::optional<moecl::MoeWeights> weights;
   try {
     const auto checkpoint = moecl::Checkpoint::open(folder.path());
     const auto config = checkpoint.config().layer(checkpoint.config().first_moe_layer());
     if (config.shape.experts > 64) return 0;  // of which a file this short has nothing
-    const moecl::MoeWeights weights = find_layer_weights(checkpoint, config);
-    stored_options(config, weights);
-    for (const auto& expert : weights.experts) {
-      touch(expert.gate);
-      touch(expert.up);
-      touch(expert.down);
-    }
+    weights = find_layer_weights(checkpoint, config);
+    stored_options(config, *weights);
   } catch (const moecl::Error&) {
+    return 0;
+  }
+  for (const auto& expert : weights->experts) {
+    touch(expert.gate);
+    touch(expert.up);
+    touch(expert.down);
   }
   return 0;
 }

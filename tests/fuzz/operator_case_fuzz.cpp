@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const std::string& name : opened.tensors.names()) {
       if (name.rfind("out.", 0) != 0) continue;
       const moecl::HostTensor tensor = opened.tensors.tensor(name);
-      outputs.push_back({name, tensor.dtype, tensor.shape, {tensor.data, tensor.data + tensor.size_bytes}});
+      outputs.push_back({name, tensor.dtype, tensor.shape, std::vector<std::byte>(tensor.size_bytes)});
+      tensor.data.read(outputs.back().bytes.data(), tensor.size_bytes);
     }
     check_outputs(opened, outputs);
   } catch (const moecl::Error&) {
