@@ -1,6 +1,7 @@
 // Rows of copy and constant experts. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
 #include "kernels_cl/lib/dtype.clh"
 #include "kernels_cl/lib/columns.clh"
+#include "kernels_cl/lib/divisor.clh"
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -9,8 +10,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void const_experts(
     const __global STORAGE(X_DTYPE) * alpha_2, ulong alpha_2_first, const __global STORAGE(X_DTYPE) * v, ulong v_first,
     __global float* rows, ulong rows_first, long x_stride, int tokens, int hidden, int wide) {
   const long row = get_group_id(0);
-  const int expert = row / tokens - 1;
-  x += x_first + row % tokens * x_stride;
+  const int expert = row / DIVISOR(tokens) - 1;
+  x += x_first + row % DIVISOR(tokens) * x_stride;
   rows += rows_first + row * hidden;
   FOR_EACH_STEP(first, hidden) {
     float16 value = LOAD_STEP(X_DTYPE)(x, first, hidden);

@@ -10,6 +10,7 @@
 // code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
 // with a barrier once more for the loop of no steps.
 #include "kernels_cl/lib/choose_experts.clh"
+#include "kernels_cl/lib/divisor.clh"
 #include "kernels_cl/lib/grid_barrier.clh"
 #include "kernels_cl/lib/expert_products.clh"
 #ifndef QUANTIZES
@@ -41,7 +42,7 @@ typedef struct {
 // Sums of slices of `slice_k` k, in steps of SLICE_LANES that the lanes share. @param parts  Shape: [slices, T, E]
 INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float* parts, __local float* scratch) {
   const int lane = get_local_id(0) / QUAD_LANES;
-  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / slice_k + 1, blocks = (x.count - 1) / TOKEN_BLOCK + 1;
+  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / DIVISOR(slice_k) + 1, blocks = (x.count - 1) / TOKEN_BLOCK + 1;
   __local float4* const sums = (__local float4*)scratch;  // [SLICE_LANES][TOKEN_BLOCK][QUADS]
   for (int unit = get_group_id(0); unit < panels * slices * blocks; unit += get_num_groups(0)) {
     const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
@@ -76,7 +77,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 
 // A token's logits, from its parts. By the work-group.
 INLINE void add_parts(const __global float* parts, Router router, int slice_k, int token, int tokens, __global float* logits) {
-  const int slices = (router.k - 1) / slice_k + 1;
+  const int slices = (router.k - 1) / DIVISOR(slice_k) + 1;
   const Vectors no_scale = {0};
   const Epilogue epilogue = epilogue_of(no_scale, router.bias, 0);
   FOR_EACH_BY_LANES(expert, router.n) {
@@ -104,7 +105,7 @@ typedef struct {
 // Their codes, by teams of all work-groups; those that chose experts come last.
 INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, long stride, __global STORAGE(A_SCALE_DTYPE) * scale,
                              long scale_stride, Rules rules, __local int* scratch) {
-  const int group = A_GROUP ? A_GROUP : of.width, of_row = (of.width - 1) / group + 1, units = of.count * of_row;
+  const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1, units = of.count * of_row;
   for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
     const int unit = first + TEAM_FIRST / TEAM;
     const bool exists = unit < units;

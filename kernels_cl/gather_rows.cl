@@ -10,8 +10,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
   const long row = get_group_id(0);
   if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
   const int slot = index[index_first + row];
-  if (slot < 0 || slot / divisor >= rows) return;
-  const __global STORAGE(X_DTYPE)* from = x + x_first + (slot / divisor) * x_row_stride;
+  if (slot < 0 || slot / DIVISOR(divisor) >= rows) return;
+  const __global STORAGE(X_DTYPE)* from = x + x_first + (slot / DIVISOR(divisor)) * x_row_stride;
   __global STORAGE(OUT_DTYPE)* to = out + out_first + row * out_row_stride;
   FOR_EACH_STEP(first, hidden) STORE_STEP(OUT_DTYPE)(LOAD_STEP(X_DTYPE)(from, first, hidden), to, first, hidden);
 }

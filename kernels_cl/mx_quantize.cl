@@ -60,7 +60,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
   const long units = blocks * (inner / columns), groups = (units - 1) / GROUP_BLOCKS + 1;
   const long row = get_group_id(0) / groups, first = get_group_id(0) % groups * GROUP_BLOCKS;
   const int slot = index ? index[index_first + row] : 0;
-  const long source = index ? slot / divisor : row;
+  const long source = index ? slot / DIVISOR(divisor) : row;
   if (slot < 0 || source >= rows) return;
   if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
   x += x_first + source * x_stride;

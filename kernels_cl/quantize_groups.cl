@@ -13,7 +13,7 @@ typedef struct {
   int group;  // the number of groups: the team has none, as it is past the last row
 } Place;
 INLINE Place place_of_team(int groups, long rows) {
-  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, row = unit / (uint)groups;
+  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, row = unit / (uint)DIVISOR(groups);
   const bool exists = row < rows;
   const Place place = {exists ? row : 0, exists ? (int)(unit - row * groups) : groups};
   return place;
@@ -36,7 +36,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
     int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows,
     const __global float* global_scales, ulong global_scales_first, RULES_ARGS) {
   __local int scratch[LANES];
-  const int groups = (width - 1) / group + 1;
+  const int groups = (width - 1) / DIVISOR(group) + 1;
 #if LANES == 1
   const long row = get_group_id(0);
 #else
@@ -45,7 +45,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 #endif
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);
-  long of_scale = group_rows == 1 ? row : row / group_rows;
+  long of_scale = group_rows == 1 ? row : row / DIVISOR(group_rows);
 #if BY_EXPERT
   const long expert = row_ends ? expert_of_row(row, row_ends + row_ends_first, experts, rows_per_expert) : 0;
   if (global_scales) global_scale = global_scales[global_scales_first + expert];
@@ -78,13 +78,13 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows
     int rows, int width, int group, int group_rows, int divisor, int experts, long rows_per_expert, long out_rows) {
   __local int scratch[LANES];
   const Rules rules = {{0, 0, 0, 0}, RULE_RATIO_OVER_ROWS};
-  const int groups = (width - 1) / group + 1;
+  const int groups = (width - 1) / DIVISOR(group) + 1;
   const Place place = place_of_team(groups, out_rows);
   const long row = place.row;
   const long source = gathered_row(row, index ? index + index_first : 0, divisor, rows, row_ends ? row_ends + row_ends_first : 0,
                                    experts, rows_per_expert);
   x += x_first + max(source, 0L) * x_stride;
-  bits += bits_first + row / group_rows * bits_stride;
+  bits += bits_first + row / DIVISOR(group_rows) * bits_stride;
   const int begin = place.group * group, columns = source < 0 ? 0 : clamp(width - begin, 0, group);
   Largest largest = {0, 0};
   for (int step = 0; step < columns; step += STEP_COLUMNS) largest = larger(largest, LOAD_STEP(X_DTYPE)(x + begin, step, columns), rules);

@@ -62,7 +62,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   const long row = get_group_id(0);
   row_ends += row_ends ? row_ends_first : 0;
   const int slot = index ? index[index_first + row] : 0;
-  const long source = index ? slot / divisor : row;
+  const long source = index ? slot / DIVISOR(divisor) : row;
   // A row to leave alone has no columns: all work-items still meet at the barriers.
   const bool valid = slot >= 0 && source < rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
   const long expert = !valid || smooth_stride == 0 ? 0

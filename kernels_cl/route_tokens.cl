@@ -1,6 +1,7 @@
 // Few tokens from logits to sorted slots in one launch. The first work-group chooses experts, a token for each team (one after
 // the other where it is one team), and sorts the slots; the teams of the others take a group of a token's columns each.
 #include "kernels_cl/lib/choose_experts.clh"
+#include "kernels_cl/lib/divisor.clh"
 #include "kernels_cl/lib/sort_slots.clh"
 #if QUANTIZES
 #include "kernels_cl/lib/quantize_group.clh"
@@ -35,7 +36,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   sort_slots(p, out, sort_memory);
 #if QUANTIZES
   const Rules rules = RULES;
-  const int of_row = (width - 1) / group + 1, team = ((int)get_group_id(0) - 1) * TEAMS + TEAM_FIRST / TEAM;
+  const int of_row = (width - 1) / DIVISOR(group) + 1, team = ((int)get_group_id(0) - 1) * TEAMS + TEAM_FIRST / TEAM;
   const bool has_columns = !routes && team < tokens * of_row;
   const int row = has_columns ? team / of_row : 0, begin = has_columns ? team % of_row * group : 0;
   const Group of_columns = {x + x_first + row * x_stride + begin, q + q_first + row * q_stride + begin,

@@ -1,4 +1,5 @@
 // Rows straight into the windows of other ranks, by address, and the signals that say they are there.
+#include "kernels_cl/lib/divisor.clh"
 #include "kernels_cl/lib/peer.clh"
 #include "kernels_cl/lib/slot_homes.clh"
 
@@ -167,7 +168,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
     const __global int* slot_rows, ulong slot_rows_first, const __global float* weights, ulong weights_first,
     const __global float* rows, ulong rows_first, int top_k, WINDOW_ARGS) {
   const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
-  const int vectors = row_bytes / row_unit, each = (vectors + parts - 1) / parts;
+  const int vectors = row_bytes / DIVISOR(row_unit), each = (vectors + parts - 1) / DIVISOR(parts);
   windows += windows_first;
   if (weights) weights += weights_first;
   rows += rows_first;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 #include "runtime/atomic_file.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::string_view suffix = ".clprogram";
 constexpr std::array<char, 8> magic{'m', 'o', 'e', 'c', 'l', 'C', 'L', '\n'};
-constexpr std::uint32_t longest_label_bytes = 16384;
+constexpr std::uint32_t longest_label_bytes = 1 << 16;
 /// Younger temporaries may belong to a writer that is alive.
 constexpr std::chrono::hours abandoned_after{1};
 
@@ -160,6 +161,11 @@ std::string CacheFolder::default_dir() {
   return {};
 }
 
+void CacheFolder::make() const {
+  make_private_dirs(dir_);
+  expect_private();
+}
+
 std::string CacheFolder::path_of(const CacheKey& key) const {
   return fmt::format("{}/{:016x}{:016x}{}", dir_, key.high, key.low, suffix);
 }
@@ -200,8 +206,7 @@ std::optional<CacheFolder::Content> CacheFolder::read(const CacheKey& key) const
 void CacheFolder::write(const CacheKey& key, std::string_view program, std::string_view device,
                         const Content& content) const {
   const auto& [notes, binary] = content;
-  make_private_dirs(dir_);
-  expect_private();
+  make();
   const std::string label = fmt::format("{}\n{}\n{}", program, device, notes).substr(0, longest_label_bytes);
   std::string bytes = label;
   bytes.append(reinterpret_cast<const char*>(binary.data()), binary.size());
@@ -211,6 +216,30 @@ void CacheFolder::write(const CacheKey& key, std::string_view program, std::stri
   file.write(&header, sizeof(header));
   file.write(bytes.data(), bytes.size());
   file.commit();
+}
+
+CacheFolder::Lock::~Lock() {
+  if (file_ >= 0) close(file_);
+}
+
+CacheFolder::Lock CacheFolder::lock(const CacheKey& key, std::chrono::milliseconds patience) const {
+  constexpr std::chrono::milliseconds pause{5};
+  make();
+  Lock lock;
+  const std::string path = dir_ + "/lock";
+  lock.file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (lock.file_ < 0) fail(ErrorCode::io_error, "cannot open '{}': {} ({})", path, std::strerror(errno), errno);
+  // One file for all entries: a byte each, far behind its end.
+  struct flock byte {};
+  byte.l_type = F_WRLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = static_cast<off_t>(key.low >> 1);
+  byte.l_len = 1;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (fcntl(lock.file_, F_OFD_SETLK, &byte) != 0 && (errno == EAGAIN || errno == EACCES) &&
+         std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(pause);
+  return lock;
 }
 
 std::vector<CacheEntry> CacheFolder::entries() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace moecl {
@@ -48,6 +49,20 @@ class CacheFolder {
   std::optional<Content> read(const CacheKey& key) const;
   /// Creates the folder if need be, with mode 0700.
   void write(const CacheKey& key, std::string_view program, std::string_view device, const Content& content) const;
+  /// An entry's, for one writer of all processes at a time. Lost with its process.
+  class Lock {
+   public:
+    Lock() = default;
+    Lock(Lock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+    Lock& operator=(Lock&&) = delete;
+    ~Lock();
+
+   private:
+    friend class CacheFolder;
+    int file_ = -1;
+  };
+  /// Not held after `patience`, or where the file system has no locks.
+  Lock lock(const CacheKey& key, std::chrono::milliseconds patience) const;
   /// Longest unused first. Empty: a folder that does not exist has no entries.
   std::vector<CacheEntry> entries() const;
   /// Removes entries, longest unused first, until at most `max_bytes` are left, and what writers that died left behind.
@@ -56,6 +71,7 @@ class CacheFolder {
   std::size_t clear() const { return prune(0); }
 
  private:
+  void make() const;
   std::string path_of(const CacheKey& key) const;
   /// Compiled code is run: a folder that others may write, or replace by another, is not trusted.
   void expect_private() const;

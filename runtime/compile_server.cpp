@@ -28,16 +28,16 @@ constexpr std::size_t most_arg_bytes = 1024;
 class Target {
  public:
   explicit Target(const Json& request) {
+    const std::string wanted = request.at("platform");
     for (cl_platform_id platform : platforms()) {
       const std::vector<cl_device_id> devices = devices_of(platform);
       const std::size_t position = request.at("position");
       if (position >= devices.size()) continue;
       device_ = {platform, devices[position], query_caps(platform, devices[position])};
       const DeviceCaps& caps = device_.caps;
-      if (caps.platform_name == request.at("platform") && caps.platform_version == request.at("version")) break;
+      if (caps.platform_name == wanted && caps.platform_version == request.at("version").get<std::string>()) break;
       device_ = {};
     }
-    const std::string wanted = request.at("platform");
     if (device_.handle == nullptr)
       fail(ErrorCode::no_device, "the helper finds no device {} of '{}'", request.at("position").get<int>(), wanted);
     cl_int status = CL_SUCCESS;

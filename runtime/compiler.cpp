@@ -57,13 +57,22 @@ std::string Trial::text() const {
   return text;
 }
 
-Compiler::Compiler(std::chrono::milliseconds deadline)
-    : deadline_(deadline), free_(std::max<std::ptrdiff_t>(std::thread::hardware_concurrency(), 1)) {}
+std::shared_ptr<Compiler> Compiler::shared() {
+  static std::mutex mutex;
+  static std::weak_ptr<Compiler> living;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Compiler> compiler = living.lock();
+  if (compiler == nullptr) living = compiler = std::shared_ptr<Compiler>(new Compiler);
+  return compiler;
+}
+
+Compiler::Compiler() : free_(std::max<std::ptrdiff_t>(std::thread::hardware_concurrency(), 1)) {}
 
 Compiler::~Compiler() = default;
 
 Compiled Compiler::compile(const Device& device, std::string_view name, std::string_view source,
-                           const std::string& options, const std::vector<std::string>& trials) {
+                           const std::string& options, const std::vector<std::string>& trials,
+                           std::chrono::milliseconds deadline) {
   const Json request = {{"platform", device.caps.platform_name},
                         {"version", device.caps.platform_version},
                         {"device", device.caps.name},
@@ -97,7 +106,7 @@ Compiled Compiler::compile(const Device& device, std::string_view name, std::str
       }
     }
     try {
-      Compiled compiled = from_answer(helper->ask(message, deadline_));
+      Compiled compiled = from_answer(helper->ask(message, deadline));
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(helper));
       return compiled;

@@ -48,23 +48,25 @@ struct Compiled {
   int cl_status = 0;
 };
 
-/// The helper processes of a context: as many as threads compile at once, at most one a core. They end by themselves
-/// when they have nothing to do.
+/// Helper processes, shared by the contexts that live at the same time: as many as threads compile at once, at most one
+/// a core. They end by themselves when they have nothing to do.
 ///
 /// Threads: safe.
 class Compiler {
  public:
-  explicit Compiler(std::chrono::milliseconds deadline);
+  static std::shared_ptr<Compiler> shared();
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
-  /// Builds the program from source and tries kernels by `trials`, texts of Trial. Stops the host.
+  /// Builds the program from source and tries kernels by `trials`, texts of Trial. Stops the host, no longer than
+  /// `deadline` once a helper is free.
   Compiled compile(const Device& device, std::string_view name, std::string_view source, const std::string& options,
-                   const std::vector<std::string>& trials);
+                   const std::vector<std::string>& trials, std::chrono::milliseconds deadline);
 
  private:
-  const std::chrono::milliseconds deadline_;
+  Compiler();
+
   std::counting_semaphore<> free_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<ChildProcess>> idle_;

@@ -29,7 +29,7 @@ ContextOptions with_environment(ContextOptions options) {
   }
   if (!options.disk_cache) options.disk_cache = on_or_off("MOECL_CACHE", environment("MOECL_CACHE").value_or("on"));
   if (!options.compile) {
-    const std::string value = environment("MOECL_COMPILE").value_or("in_process");
+    const std::string value = environment("MOECL_COMPILE").value_or("helper");
     require(value == "helper" || value == "in_process", "MOECL_COMPILE: expected helper or in_process, got '{}'",
             value);
     options.compile = value == "helper" ? Compile::helper : Compile::in_process;

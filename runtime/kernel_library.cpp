@@ -94,7 +94,8 @@ KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
     : context_(context),
       grids_collide_(grids_collide(context.devices().front())),
       in_helper_(options.compile == Compile::helper),
-      compiler_(*options.compile_deadline),
+      compiler_(Compiler::shared()),
+      compile_deadline_(*options.compile_deadline),
       cache_(context, options) {}
 
 KernelLibrary::~KernelLibrary() {
@@ -119,9 +120,7 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key, co
   const std::lock_guard lock(program.building);
   if (!program.known) load(program);
   const std::string target = trial != nullptr ? trial->target() : "";
-  for (const std::string& dead : {std::string(), target})
-    if (const auto found = program.stored.dead.find(dead); found != program.stored.dead.end())
-      fail(ErrorCode::build_failed, "{}, as was seen before: {}", program.what(), found->second);
+  expect_alive(program, target);
   if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return program.handle;
   const auto start = std::chrono::steady_clock::now();
   const bool by_helper = in_helper_ && build_in_helper(program, trial);
@@ -133,10 +132,20 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key, co
   return program.handle;
 }
 
+void KernelLibrary::expect_alive(const Program& program, const std::string& target) const {
+  for (const std::string& dead : {std::string(), target})
+    if (const auto found = program.stored.dead.find(dead); found != program.stored.dead.end())
+      fail(ErrorCode::build_failed, "{}, as was seen before: {}", program.what(), found->second);
+}
+
 void KernelLibrary::load(Program& program) {
   program.known = true;
+  refresh(program);
+}
+
+void KernelLibrary::refresh(Program& program) {
   std::optional<StoredProgram> stored = cache_.load(program.key());
-  if (!stored) return;
+  if (!stored || (stored->trials == program.stored.trials && stored->dead == program.stored.dead)) return;
   program.stored = std::move(*stored);
   if (program.stored.binary.empty()) return;
   take_binary(program);
@@ -155,10 +164,16 @@ void KernelLibrary::take_binary(Program& program) {
 }
 
 bool KernelLibrary::build_in_helper(Program& program, const Trial* trial) {
+  // Ranks that start together compile each program once.
+  const CacheFolder::Lock alone = cache_.lock(program.key(), compile_deadline_);
+  refresh(program);
+  const std::string target = trial != nullptr ? trial->target() : "";
+  expect_alive(program, target);
+  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return true;
   std::vector<std::string> trials = program.stored.trials;
   if (trial != nullptr) trials.push_back(trial->text());
-  Compiled compiled =
-      compiler_.compile(program.device, program.source.name, program.source.text, program.build_options, trials);
+  Compiled compiled = compiler_->compile(program.device, program.source.name, program.source.text,
+                                         program.build_options, trials, compile_deadline_);
   using Outcome = Compiled::Outcome;
   if (compiled.outcome == Outcome::unusable) {
     if (in_helper_.exchange(false))
@@ -170,7 +185,7 @@ bool KernelLibrary::build_in_helper(Program& program, const Trial* trial) {
     const std::string what = program.what();
     context_.log(LogLevel::warning, fmt::format("{}: {}", what, compiled.why));
     if (compiled.outcome == Outcome::died) {
-      program.stored.dead[trial != nullptr ? trial->target() : ""] = compiled.why;
+      program.stored.dead[target] = compiled.why;
       cache_.store(program.key(), program.stored);
     }
     fail(ErrorCode::build_failed, "{}: {}", what, compiled.why);

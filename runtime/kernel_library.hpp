@@ -76,6 +76,10 @@ class KernelLibrary {
   Pool& pool(const Device& device, const KernelKey& key, const Trial& trial);
   // Of a program whose lock is held:
   void load(Program& program);
+  /// As others of this user left it in the cache meanwhile.
+  void refresh(Program& program);
+  /// Errors: build_failed  its compiler died before
+  void expect_alive(const Program& program, const std::string& target) const;
   void take_binary(Program& program);
   /// False where there is no helper, or the driver does not take its binary. Errors: build_failed
   bool build_in_helper(Program& program, const Trial* trial);
@@ -89,7 +93,8 @@ class KernelLibrary {
   _cl_command_queue* first_queue_ = nullptr;
   int first_queue_users_ = 0;
   std::atomic<bool> in_helper_;
-  Compiler compiler_;
+  const std::shared_ptr<Compiler> compiler_;
+  const std::chrono::milliseconds compile_deadline_;
   ProgramCache cache_;
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;

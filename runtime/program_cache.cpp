@@ -70,6 +70,16 @@ void ProgramCache::store(const ProgramKey& key, const StoredProgram& program) co
   }
 }
 
+CacheFolder::Lock ProgramCache::lock(const ProgramKey& key, std::chrono::milliseconds patience) const {
+  if (!folder_) return {};
+  try {
+    return folder_->lock(hash(key), patience);
+  } catch (const std::exception& error) {
+    warn(error.what());
+    return {};
+  }
+}
+
 std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Device& device) {
   std::vector<DeadProgram> found;
   if (cache_dir.empty()) return found;

@@ -32,6 +32,8 @@ class ProgramCache {
 
   std::optional<StoredProgram> load(const ProgramKey& key) const;
   void store(const ProgramKey& key, const StoredProgram& program) const;
+  /// Waits while another holds the program's, no longer than `patience`; not held where there is no folder.
+  CacheFolder::Lock lock(const ProgramKey& key, std::chrono::milliseconds patience) const;
 
  private:
   /// A folder that cannot be used fails every program alike: the same words are logged once in a row.

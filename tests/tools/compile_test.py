@@ -17,7 +17,6 @@ REPLACED, NEEDED = "void route_tokens(", "void gating_top_k("
 class Compile(CommandTest):
     def run_with(self, how, tokens=4, **environment):
         """`moecl run` on a cold cache of this test's own."""
-        environment.setdefault("MOECL_COMPILE", "helper")
         return self.start("run", golden("mixtral-e8k2"), "--tokens", tokens, "--json", "--platform", "Portable", OPENCL_LAYERS=str(LAYER),
                           DYING_COMPILER=how, XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
 

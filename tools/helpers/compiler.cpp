@@ -9,9 +9,6 @@
 #include <unistd.h>
 
 int main() {
-  // Small problems may divide by 0. PoCL goes on then by default, which a caller may have forbidden for its own
-  // kernels.
-  setenv("POCL_SIGFPE_HANDLER", "1", 1);
   // A compiler that never comes back would outlive who waited for it.
   std::thread([] {
     pollfd owner{STDIN_FILENO, POLLRDHUP, 0};

@@ -116,7 +116,7 @@ typedef struct moecl_context_options {
   int32_t disk_cache;        ///< moecl_switch: keep compiled programs on disk. MOECL_CACHE, else on
   /// moecl_switch: record kernels and transfers; streams that moecl makes then have profiling queues. Off
   int32_t trace;
-  int32_t compile;               ///< moecl_compile. MOECL_COMPILE, else in_process
+  int32_t compile;               ///< moecl_compile. MOECL_COMPILE, else helper
   uint64_t compile_deadline_ms;  ///< longest wait for a helper to compile a program. MOECL_COMPILE_DEADLINE, else 300 s
 } moecl_context_options;
 

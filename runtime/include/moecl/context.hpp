@@ -32,7 +32,7 @@ struct ContextOptions {
   /// operator keeps its defaults. Choices are logged at level info, problems as warnings.
   std::function<Tuning(const DeviceCaps&)> tuning;
   std::optional<LogLevel> log_level;  ///< least level that reaches `log`
-  std::optional<Compile> compile;     ///< unset: MOECL_COMPILE, else in_process
+  std::optional<Compile> compile;     ///< unset: MOECL_COMPILE, else helper
   /// Longest wait for a helper to compile a program; unset: MOECL_COMPILE_DEADLINE, else 300 s.
   std::optional<std::chrono::milliseconds> compile_deadline;
   bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues

@@ -15,7 +15,7 @@ inline constexpr std::array<EnvironmentVariable, 8> environment_variables{{
     {"MOECL_CACHE", "keep compiled programs on disk: on, off", "on"},
     {"MOECL_CACHE_DIR", "folder of compiled programs", "$XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl"},
     {"MOECL_COMPILE", "where drivers compile kernels: helper (a process whose death is an error), in_process",
-     "in_process"},
+     "helper"},
     {"MOECL_COMPILE_DEADLINE", "longest wait for a helper to compile a program, in seconds", "300"},
     {"MOECL_LOG", "least level that is logged: debug, info, warning, error, off", "warning"},
     {"XDG_CACHE_HOME", "absolute folder of the user's caches", "$HOME/.cache"},
