@@ -36,12 +36,13 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   sort_slots(p, out, sort_memory);
 #if QUANTIZES
   const Rules rules = RULES;
-  const int of_row = (width - 1) / DIVISOR(group) + 1, team = ((int)get_group_id(0) - 1) * TEAMS + TEAM_FIRST / TEAM;
+  const int columns = DIVISOR(group), of_row = (width - 1) / columns + 1;
+  const int team = ((int)get_group_id(0) - 1) * TEAMS + TEAM_FIRST / TEAM;
   const bool has_columns = !routes && team < tokens * of_row;
-  const int row = has_columns ? team / of_row : 0, begin = has_columns ? team % of_row * group : 0;
+  const int row = has_columns ? team / of_row : 0, begin = has_columns ? team % of_row * columns : 0;
   const Group of_columns = {x + x_first + row * x_stride + begin, q + q_first + row * q_stride + begin,
-                            has_columns ? min(width - begin, group) : 0,
-                            {scale ? scale + scale_first + row * scale_stride + begin / group : scale, 0}};
+                            has_columns ? min(width - begin, columns) : 0,
+                            {scale ? scale + scale_first + row * scale_stride + begin / columns : scale, 0}};
   quantize_group(of_columns, rules, sort_memory.scratch);
 #endif
 }

@@ -118,10 +118,13 @@ KernelLibrary::Program& KernelLibrary::find(const Device& device, const KernelKe
 cl_program KernelLibrary::program(const Device& device, const KernelKey& key, const Trial* trial) {
   Program& program = find(device, key);
   const std::lock_guard lock(program.building);
-  if (!program.known) load(program);
   const std::string target = trial != nullptr ? trial->target() : "";
-  expect_alive(program, target);
-  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return program.handle;
+  if (!std::exchange(program.known, true)) refresh(program);
+  if (has_code(program, trial)) return program.handle;
+  // Ranks that start together compile each program once.
+  const CacheFolder::Lock alone = in_helper_ ? cache_.lock(program.key(), compile_deadline_) : CacheFolder::Lock();
+  if (in_helper_) refresh(program);
+  if (has_code(program, trial)) return program.handle;
   const auto start = std::chrono::steady_clock::now();
   const bool by_helper = in_helper_ && build_in_helper(program, trial);
   if (!by_helper) build_here(program, trial);
@@ -132,15 +135,12 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key, co
   return program.handle;
 }
 
-void KernelLibrary::expect_alive(const Program& program, const std::string& target) const {
+bool KernelLibrary::has_code(const Program& program, const Trial* trial) const {
+  const std::string target = trial != nullptr ? trial->target() : "";
   for (const std::string& dead : {std::string(), target})
     if (const auto found = program.stored.dead.find(dead); found != program.stored.dead.end())
       fail(ErrorCode::build_failed, "{}, as was seen before: {}", program.what(), found->second);
-}
-
-void KernelLibrary::load(Program& program) {
-  program.known = true;
-  refresh(program);
+  return program.handle != nullptr && (trial == nullptr || program.was_tried(target));
 }
 
 void KernelLibrary::refresh(Program& program) {
@@ -164,12 +164,7 @@ void KernelLibrary::take_binary(Program& program) {
 }
 
 bool KernelLibrary::build_in_helper(Program& program, const Trial* trial) {
-  // Ranks that start together compile each program once.
-  const CacheFolder::Lock alone = cache_.lock(program.key(), compile_deadline_);
-  refresh(program);
   const std::string target = trial != nullptr ? trial->target() : "";
-  expect_alive(program, target);
-  if (program.handle != nullptr && (trial == nullptr || program.was_tried(target))) return true;
   std::vector<std::string> trials = program.stored.trials;
   if (trial != nullptr) trials.push_back(trial->text());
   Compiled compiled = compiler_->compile(program.device, program.source.name, program.source.text,

@@ -75,11 +75,10 @@ class KernelLibrary {
   _cl_program* program(const Device& device, const KernelKey& key, const Trial* trial);
   Pool& pool(const Device& device, const KernelKey& key, const Trial& trial);
   // Of a program whose lock is held:
-  void load(Program& program);
+  /// Errors: build_failed  its compiler died before
+  bool has_code(const Program& program, const Trial* trial) const;
   /// As others of this user left it in the cache meanwhile.
   void refresh(Program& program);
-  /// Errors: build_failed  its compiler died before
-  void expect_alive(const Program& program, const std::string& target) const;
   void take_binary(Program& program);
   /// False where there is no helper, or the driver does not take its binary. Errors: build_failed
   bool build_in_helper(Program& program, const Trial* trial);

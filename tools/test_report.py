@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Adds up what ctest and the test processes wrote; ends in one line "N passed, N failed".
 
-usage: test_report.py RESULTS PLATFORM...
+usage: test_report.py BUILD PLATFORM...
 
-RESULTS holds ctest.xml and one JSON file of GoogleTest for each test source. The run fails, too, when no kernel was
-launched on one of the named platforms.
+BUILD/results holds ctest.xml and one JSON file of GoogleTest for each test source. The run fails, too, when no kernel was
+launched on one of the named platforms, and when a kernel did not compile: a test may pass with the next variant.
 """
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import xml.etree.ElementTree
 
@@ -19,8 +21,16 @@ def count_cases(path):
     return report["tests"] - report["disabled"] - failed, failed, kernels
 
 
+def dead_programs(build):
+    """What the cache of the tests says did not survive its compiler."""
+    done = subprocess.run([build / "moecl", "devices", "--json"], stdout=subprocess.PIPE, check=True,
+                          env={**os.environ, "XDG_CACHE_HOME": build / "cache", "RUSTICL_ENABLE": "llvmpipe"})
+    return [(device["name"], dead) for device in json.loads(done.stdout) for dead in device.get("does_not_build", [])]
+
+
 def main():
-    results = pathlib.Path(sys.argv[1])
+    build = pathlib.Path(sys.argv[1]).resolve()
+    results = build / "results"
     passed = failed = 0
     kernels, slowest = dict.fromkeys(sys.argv[2:], 0), []
     for case in xml.etree.ElementTree.parse(results / "ctest.xml").getroot().iter("testcase"):
@@ -40,6 +50,9 @@ def main():
         if count == 0:
             print("that is none, and so a failure")
             failed += 1
+    for device, dead in dead_programs(build):
+        print(f"does not build on {device}: {dead['program']} {dead['kernel']}: {dead['why']}")
+        failed += 1
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 

@@ -2,7 +2,7 @@
 """The kernels for NVIDIA's tensor cores, which no device of CI runs, at least assemble: clang compiles their texts to PTX
 as the driver does, and NVIDIA's assembler (which tools/setup --tests installs) says what it makes of that.
 
-usage: nvidia_assembly_test.py FOLDER [unittest option...]   FOLDER: where PTX goes
+usage: nvidia_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where PTX goes
 """
 import importlib.util
 import pathlib
@@ -12,15 +12,15 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
+CLANG, FOLDER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
 # As NVIDIA's OpenCL has them, and clang does not.
 PRELUDE = """#define asm __asm__
 #define native_exp(x) exp(x)
 #define native_recip(x) (1.0f / (x))
 """
-CLANG = ["clang-15", "-x", "cl", "-cl-std=CL1.2", "-O3", "-w", "-target", "nvptx64-nvidia-nvcl", "-S", "-Xclang", "-target-cpu",
-         "-Xclang", "sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-Xclang", "-finclude-default-header",
-         "-Xclang", "-mlink-builtin-bitcode", "-Xclang", "/usr/lib/clc/nvptx64--nvidiacl.bc"]
+COMPILE = [CLANG, "-x", "cl", "-cl-std=CL1.2", "-O3", "-w", "-target", "nvptx64-nvidia-nvcl", "-S", "-Xclang", "-target-cpu",
+           "-Xclang", "sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-Xclang", "-finclude-default-header",
+           "-Xclang", "-mlink-builtin-bitcode", "-Xclang", "/usr/lib/clc/nvptx64--nvidiacl.bc"]
 
 PRODUCT = "-DA_ALIGNED=1 -DOUT_ALIGNED=1 -DOUT_DTYPE=bf16 -DHAS_BIASES=0"
 GATED = "-DFUNCTION=silu -DGATED=1 -DGATE_IS_RIGHT=0"
@@ -53,7 +53,7 @@ class Assembly(unittest.TestCase):
         """What the assembler says of kernels_cl/<kernel>.cl, for "sm_90" or "sm_90a" with the text behind //A90 marks."""
         text, ptx = FOLDER / f"{kernel}.cl", FOLDER / f"{kernel}.ptx"
         text.write_text(PRELUDE + self.embed.resolve(ROOT / f"kernels_cl/{kernel}.cl", ROOT, []))
-        done = subprocess.run([*CLANG, *options.split(), "-o", ptx, text], capture_output=True, text=True)
+        done = subprocess.run([*COMPILE, *options.split(), "-o", ptx, text], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[:2000])
         code = re.sub(r"\.version .*", ".version 8.6", ptx.read_text())
         code = re.sub(r"\.target .*", f".target {target}", code)

@@ -16,7 +16,7 @@ const char prelude[] = R"(#define asm __asm__
 #define native_recip(x) (1.0f / (x))
 )";
 const char clang[] =
-    "clang-15 -x cl -O3 -w -target nvptx64-nvidia-nvcl -S -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature "
+    OPENCL_CLANG " -x cl -O3 -w -target nvptx64-nvidia-nvcl -S -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature "
     "-Xclang +ptx75 -Xclang -mlink-builtin-bitcode -Xclang "
     "/usr/lib/clc/nvptx64--nvidiacl.bc ";
 

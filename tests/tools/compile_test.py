@@ -2,8 +2,10 @@
 variant, and never the end of the process. A layer of the OpenCL loader, tests/runtime/dying_compiler.cpp, stands in for
 such a driver."""
 import json
+import os
 import pathlib
 import re
+import subprocess
 import time
 
 from command import CommandTest, DATA, MOECL, golden, main
@@ -63,6 +65,19 @@ class Compile(CommandTest):
         self.assertIn("route_tokens", self.kernels(done))
         self.assertEqual(done.stderr, "")
         self.assertFalse((self.folder / "cache/moecl").exists())
+
+    def test_processes_that_start_together_compile_each_program_once(self):
+        command = [MOECL, "run", golden("mixtral-e8k2"), "--tokens", "4", "--json", "--platform", "Portable"]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "MOECL_LOG": "info", "RUSTICL_ENABLE": ""}
+        together = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        built = []
+        for process in together:
+            out, log = process.communicate()
+            self.assertEqual(process.returncode, 0, log)
+            self.assertIn("route_tokens", out)
+            built += re.findall(r"built (.*?) in [0-9.]+ ms in a helper(.*)", log)
+        self.assertGreater(len(built), 3)
+        self.assertEqual(len(built), len(set(built)), built)
 
     def test_in_process(self):
         done = self.run_with("abort:" + REPLACED, MOECL_COMPILE="in_process")

@@ -50,8 +50,9 @@ struct ContextCounters {
 };
 
 /// Owns a cl_context over one or more devices of one platform, its compiled programs, log and trace. There are no
-/// globals: two contexts share nothing but the folder of the disk cache and, as their driver does, the process. In the
-/// child of a fork() after the first use of OpenCL, whatever enqueues or waits fails as `unsupported`.
+/// globals: two contexts share nothing but the helpers that compile, the folder of the disk cache and, as their driver
+/// does, the process. In the child of a fork() after the first use of OpenCL, whatever enqueues or waits fails as
+/// `unsupported`.
 /// Threads: safe. Lifetime: outlives every stream, buffer and layer made from it; its address is stable.
 class Context {
  public:
