@@ -6,17 +6,10 @@
 
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
-#include "runtime/completion_time.hpp"
 #include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 
 namespace moecl {
-namespace {
-
-/// Not once it failed: what waits for a failed command fails too, but another queue's is not its business.
-bool in_flight(const Event& event) { return event.handle() != nullptr && *watch_completion(event.handle()) == 0; }
-
-}  // namespace
 
 void detail::launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
                     std::span<const KernelArg> args) {
@@ -41,13 +34,14 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
     });
   };
   std::unique_lock<std::mutex> lock;
-  if (Event* const last = kernel.take_turn(lock); last != nullptr) {
+  if (LaunchTurns* const turns = kernel.take_turn(lock); turns != nullptr) {
     std::vector<cl_event> wait(submit.wait.events, submit.wait.events + submit.wait.count);
-    if (in_flight(*last)) wait.push_back(last->handle());
-    enqueue({wait, last});
+    if (cl_event before = turns->before(); before != nullptr) wait.push_back(before);
+    Event& launched = turns->next();
+    enqueue({wait, &launched});
     if (submit.done != nullptr) {
-      check_cl(clRetainEvent(last->handle()), "clRetainEvent");
-      *submit.done = Event(last->handle());
+      check_cl(clRetainEvent(launched.handle()), "clRetainEvent");
+      *submit.done = Event(launched.handle());
     }
   } else {
     enqueue(submit);

@@ -52,7 +52,7 @@ struct KernelLibrary::Pool {
   std::vector<cl_kernel> idle;
   std::vector<Shape> shapes{};
   std::mutex turn{};
-  Event last{};  ///< launch, once several queues take turns
+  LaunchTurns turns{};  ///< once there are several queues
 
   ~Pool() {
     for (cl_kernel unused : idle) clReleaseKernel(unused);
@@ -282,10 +282,10 @@ KernelLibrary::Lease::~Lease() {
 
 std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity; }
 
-Event* KernelLibrary::Lease::take_turn(std::unique_lock<std::mutex>& lock) const {
+LaunchTurns* KernelLibrary::Lease::take_turn(std::unique_lock<std::mutex>& lock) const {
   if (!library_.grids_collide_) return nullptr;
   lock = std::unique_lock(pool_->turn);
-  return library_.several_queues_ ? &pool_->last : nullptr;
+  return library_.several_queues_ ? &pool_->turns : nullptr;
 }
 
 void KernelLibrary::add_queue(cl_command_queue queue) {
@@ -312,7 +312,12 @@ void KernelLibrary::begin_turns() noexcept {
     const std::lock_guard turn(pool->turn);
     cl_event launched = nullptr;  // whatever the first queue launched while it was alone
     clEnqueueMarkerWithWaitList(first_queue_, 0, nullptr, &launched);
-    pool->last = Event(launched);
+    Event end(launched);
+    try {
+      pool->turns.next() = std::move(end);
+    } catch (const std::bad_alloc&) {
+      clFinish(first_queue_);
+    }
   }
   clFlush(first_queue_);
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/compiler.hpp"
 #include "runtime/kernel.hpp"
+#include "runtime/launch_turns.hpp"
 #include "runtime/program_cache.hpp"
 
 namespace moecl {
@@ -47,8 +48,8 @@ class KernelLibrary {
     Lease& operator=(const Lease&) = delete;
     _cl_kernel* handle() const noexcept { return handle_; }
     std::uint32_t arity() const noexcept;
-    /// The last launch of this kernel, on whatever queue, which `lock` lets change; null where launches may overlap.
-    Event* take_turn(std::unique_lock<std::mutex>& lock) const;
+    /// The launches of this kernel, which `lock` lets change; null where they may overlap.
+    LaunchTurns* take_turn(std::unique_lock<std::mutex>& lock) const;
 
    private:
     KernelLibrary& library_;

@@ -49,7 +49,7 @@ def run(*command):
     inside = ["bwrap", "--ro-bind", ROOT, "/", "--bind", WORK, "/tmp", "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/sys", "/sys",
               "--chdir", "/tmp", "--clearenv"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "XDG_DATA_HOME": "/tmp/data",
-                   "RUSTICL_ENABLE": "llvmpipe", "POCL_SIGFPE_HANDLER": "0", "MOECL_TEST_DATA": "/tmp/moecl/tests/data"}
+                   "RUSTICL_ENABLE": "llvmpipe", "POCL_SIGFPE_HANDLER": "0"}
     for name, value in environment.items():
         inside += ["--setenv", name, value]
     done = subprocess.run([*inside, *command], stdout=subprocess.PIPE, text=True, check=False)

@@ -2,7 +2,7 @@
 """Fails one OpenCL call of a small run of moecl, at every place, and looks at how the run ends.
 
 usage: opencl.py MOECL CALLER LAYER DATA (--all | --sample SECONDS) [--seed N] [--runs REGEX] [--only REGEX]
-       [--jobs N]
+       [--part I/N] [--jobs N]
 
 MOECL   the command
 CALLER  the program of caller.c, which frees what is its own after an error
@@ -11,7 +11,8 @@ LAYER   libopencl_faults.so, which fails the N-th call of an entry point (`error
 DATA    tests/data
 
 --all takes every N of every entry point; --sample takes them in turns, in an order that the seed shuffles, until the
-time is over. --runs takes the runs whose name matches, --only the places whose "entry point:N:mode" matches.
+time is over. --runs takes the runs whose name matches, --only the places whose "entry point:N:mode" matches, --part
+every N-th of them from the I-th on (of one seed): parts can be tried on several machines.
 
 Each try has to end within 20 s: with the right result, or with an exit code from 2 to 4 and one sentence on stderr. In
 either case every object has been released. Exit code 1 is a result that is wrong without an error.
@@ -130,6 +131,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--runs", default="")
     parser.add_argument("--only", default="")
+    parser.add_argument("--part", default="1/1", type=lambda part: tuple(map(int, part.split("/"))))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
 
@@ -137,6 +139,8 @@ def main():
     runs = [run for run in runs_of(options.moecl, options.caller, options.data) if re.search(options.runs, run.name)]
     cells = [(run, *cell) for run in runs for cell in count(run, options.layer)]
     tries = [one for one in interleaved(cells, options.seed) if re.search(options.only, place_of(*one[1:]))]
+    first, parts = options.part
+    tries = tries[first - 1::parts]
 
     def attempt(one):
         run, entry_point, mode, n = one

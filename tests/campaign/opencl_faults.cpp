@@ -88,17 +88,17 @@ bool waits_for_failed(cl_uint count, const cl_event* events) {
   });
 }
 
-/// PoCL 3.1 locks a failed command's event after it let go of it (pocl_update_event_failed), and aborts where nobody
-/// else holds one: a program cannot help that but by holding all events. Once a command fails they are held for it, and
-/// for good: the driver may be about to end too.
-std::atomic<bool> holding{false};
+/// PoCL locks a failed command's event after it let go of it (pocl_update_event_failed), and from 5.0 on events that
+/// the command waited for and that have ended meanwhile. It aborts where nobody else holds one: a program cannot help
+/// that but by holding all events. Where a command will fail they are held for it, and for good: the driver may be
+/// about to end too.
+const bool holding = fault.as_event;
 
 /// Fails the trigger of `fail_later`; joined at the end of the process.
 std::thread failing;
 
 /// A command that waits for what the failed one waits for, and then fails.
 cl_int fail_later(cl_command_queue queue, cl_uint count, const cl_event* wait, cl_event* event) {
-  holding = true;
   cl_context context = nullptr;
   below->clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof(context), &context, nullptr);
   cl_event trigger = below->clCreateUserEvent(context, nullptr);
@@ -147,6 +147,8 @@ struct Layer<member, entry> {
     const Result made = std::apply(below->*member, all);
     if constexpr (kind_of<Result> != nullptr)
       if (made != nullptr) ++references<Result>;
+    if constexpr (std::is_same_v<Result, cl_event>)
+      if (made != nullptr && holding) below->clRetainEvent(made);
     return made;
   }
 

@@ -15,8 +15,8 @@ const char prelude[] = R"(#define asm __asm__
 #define native_exp(x) exp(x)
 #define native_recip(x) (1.0f / (x))
 )";
-const char clang[] =
-    OPENCL_CLANG " -x cl -O3 -w -target nvptx64-nvidia-nvcl -S -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature "
+const char clang[] = OPENCL_CLANG
+    " -x cl -O3 -w -target nvptx64-nvidia-nvcl -S -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature "
     "-Xclang +ptx75 -Xclang -mlink-builtin-bitcode -Xclang "
     "/usr/lib/clc/nvptx64--nvidiacl.bc ";
 

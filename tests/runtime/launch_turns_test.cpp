@@ -1,0 +1,55 @@
+#include "runtime/launch_turns.hpp"
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include "tests/devices.hpp"
+
+namespace moecl::test {
+namespace {
+
+class LaunchTurnsTest : public OnEveryDevice {
+ protected:
+  /// Stands for a launch: it ends when its status is set.
+  cl_event launch() {
+    cl_int status = CL_SUCCESS;
+    cl_event event = clCreateUserEvent(device().context->handle(), &status);
+    EXPECT_EQ(status, CL_SUCCESS);
+    turns_.next() = Event(event);
+    return event;
+  }
+  static void end(cl_event event, cl_int status) { EXPECT_EQ(clSetUserEventStatus(event, status), CL_SUCCESS); }
+
+  LaunchTurns turns_;
+};
+MOECL_ON_EVERY_DEVICE(LaunchTurnsTest);
+
+TEST_P(LaunchTurnsTest, TheNextWaitsForTheLastInFlight) {
+  EXPECT_EQ(turns_.before(), nullptr);
+  cl_event first = launch();
+  EXPECT_EQ(turns_.before(), first);
+  cl_event second = launch();
+  EXPECT_EQ(turns_.before(), second);
+  end(first, CL_COMPLETE);
+  EXPECT_EQ(turns_.before(), second);
+  end(second, CL_COMPLETE);
+  EXPECT_EQ(turns_.before(), nullptr);
+}
+
+TEST_P(LaunchTurnsTest, WhatAFailedLaunchWaitedForMayStillBeInFlight) {
+  cl_event running = launch(), failed = launch();
+  end(failed, CL_OUT_OF_RESOURCES);
+  EXPECT_EQ(turns_.before(), running);
+  end(running, CL_COMPLETE);
+  EXPECT_EQ(turns_.before(), nullptr);
+}
+
+TEST_P(LaunchTurnsTest, ALaunchThatWasRefusedIsNoneInFlight) {
+  cl_event running = launch();
+  turns_.next();  // gets no event
+  EXPECT_EQ(turns_.before(), running);
+  end(running, CL_COMPLETE);
+}
+
+}  // namespace
+}  // namespace moecl::test
