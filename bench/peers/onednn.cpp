@@ -10,6 +10,25 @@ namespace {
 using dnnl::matmul;
 using dnnl::memory;
 
+// oneDNN 3 has no descriptors of operations beside those of primitives.
+#if DNNL_VERSION_MAJOR >= 3
+template <class Primitive, class... Args>
+typename Primitive::primitive_desc describe(const dnnl::engine& engine, const Args&... args) {
+  return {engine, args...};
+}
+dnnl::eltwise_forward::primitive_desc describe_silu(const dnnl::engine& engine, const memory::desc& data) {
+  return {engine, dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_swish, data, data, 1.0F};
+}
+#else
+template <class Primitive, class... Args>
+typename Primitive::primitive_desc describe(const dnnl::engine& engine, const Args&... args) {
+  return {typename Primitive::desc(args...), engine};
+}
+dnnl::eltwise_forward::primitive_desc describe_silu(const dnnl::engine& engine, const memory::desc& data) {
+  return {{dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_swish, data, 1.0F}, engine};
+}
+#endif
+
 class OneDnn final : public Peer {
  public:
   OneDnn(Arithmetic arithmetic, std::int64_t n, std::int64_t k, std::int64_t rows) : n_(n), k_(k) {
@@ -36,9 +55,9 @@ class OneDnn final : public Peer {
 
  private:
   matmul::primitive_desc descriptor(std::int64_t rows, const memory::desc& weights) const {
-    return {matmul::desc({{rows, k_}, source_, memory::format_tag::ab}, weights,
-                         {{rows, n_}, out_, memory::format_tag::ab}),
-            engine_};
+    const memory::desc source({rows, k_}, source_, memory::format_tag::ab),
+        target({rows, n_}, out_, memory::format_tag::ab);
+    return describe<matmul>(engine_, source, weights, target);
   }
 
   std::int64_t n_, k_;
@@ -63,10 +82,9 @@ class OneDnnGatedSilu final : public GatedSilu {
     const auto found = [&] {
       const auto known = of_rows_.find(rows);
       if (known != of_rows_.end()) return known;
-      const dnnl::eltwise_forward::primitive_desc silu(
-          {dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_swish, half, 1.0F}, engine_);
-      const dnnl::binary::primitive_desc product({dnnl::algorithm::binary_mul, half, half, target.get_desc()}, engine_);
-      return of_rows_.emplace(rows, Steps{dnnl::eltwise_forward(silu), dnnl::binary(product)}).first;
+      const auto product = describe<dnnl::binary>(engine_, dnnl::algorithm::binary_mul, half, half, target.get_desc());
+      return of_rows_.emplace(rows, Steps{dnnl::eltwise_forward(describe_silu(engine_, half)), dnnl::binary(product)})
+          .first;
     }();
     found->second.silu.execute(stream_, {{DNNL_ARG_SRC, gate}, {DNNL_ARG_DST, gate}});
     found->second.product.execute(stream_, {{DNNL_ARG_SRC_0, gate}, {DNNL_ARG_SRC_1, up}, {DNNL_ARG_DST, target}});
