@@ -2,11 +2,18 @@
 
 #include <CL/cl.h>
 
+#include <memory>
+
 #include "runtime/check.hpp"
 #include "runtime/nv_sm90a.hpp"
 
 namespace moecl {
 namespace {
+
+struct Release {
+  void operator()(cl_program program) const noexcept { clReleaseProgram(program); }
+};
+using OwnProgram = std::unique_ptr<_cl_program, Release>;
 
 std::string build_log(cl_program program, cl_device_id device) {
   std::size_t size = 0;
@@ -17,30 +24,25 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log;
 }
 
-cl_program compile(cl_context context, const Device& device, std::string_view name, std::string_view source,
+OwnProgram compile(cl_context context, const Device& device, std::string_view name, std::string_view source,
                    const std::string& options) {
   const char* text = source.data();
   const std::size_t length = source.size();
   cl_int status = CL_SUCCESS;
-  cl_program program = clCreateProgramWithSource(context, 1, &text, &length, &status);
+  OwnProgram program(clCreateProgramWithSource(context, 1, &text, &length, &status));
   check_cl(status, "clCreateProgramWithSource");
-  status = clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr);
-  if (status != CL_SUCCESS) {
-    const std::string log = build_log(program, device.handle);
-    clReleaseProgram(program);
+  status = clBuildProgram(program.get(), 1, &device.handle, options.c_str(), nullptr, nullptr);
+  if (status != CL_SUCCESS)
     throw Error(ErrorCode::build_failed,
                 fmt::format("program {} with '{}' does not build on '{}': {}\n{}", name, options, device.caps.name,
-                            cl_status_text(status), log),
+                            cl_status_text(status), build_log(program.get(), device.handle)),
                 status);
-  }
   return program;
 }
 
-/// Takes over `compiled`.
-cl_program for_sm90a(cl_context context, cl_program compiled, std::string_view name, const Device& device,
+cl_program for_sm90a(cl_context context, const OwnProgram& compiled, std::string_view name, const Device& device,
                      const std::string& options) {
-  std::vector<unsigned char> binary = binary_of(compiled, device);
-  clReleaseProgram(compiled);
+  std::vector<unsigned char> binary = binary_of(compiled.get(), device);
   const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
   binary.assign(ptx.begin(), ptx.end());
   std::string why;
@@ -58,13 +60,12 @@ cl_program build_from_binary(cl_context context, const Device& device, const std
   const unsigned char* data = binary.data();
   const std::size_t length = binary.size();
   cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
-  cl_program program = clCreateProgramWithBinary(context, 1, &device.handle, &length, &data, &loaded, &status);
+  OwnProgram program(clCreateProgramWithBinary(context, 1, &device.handle, &length, &data, &loaded, &status));
   if (status != CL_SUCCESS) return nullptr;
   if (loaded == CL_SUCCESS &&
-      clBuildProgram(program, 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
-    return program;
-  if (why != nullptr) *why = build_log(program, device.handle);
-  clReleaseProgram(program);
+      clBuildProgram(program.get(), 1, &device.handle, options.c_str(), nullptr, nullptr) == CL_SUCCESS)
+    return program.release();
+  if (why != nullptr) *why = build_log(program.get(), device.handle);
   return nullptr;
 }
 
@@ -93,8 +94,8 @@ std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
 
 cl_program build_from_source(cl_context context, const Device& device, std::string_view name, std::string_view source,
                              const std::string& options) {
-  cl_program program = compile(context, device, name, source, options);
-  return nv_sm90a::is_meant_by(source) ? for_sm90a(context, program, name, device, options) : program;
+  OwnProgram program = compile(context, device, name, source, options);
+  return nv_sm90a::is_meant_by(source) ? for_sm90a(context, program, name, device, options) : program.release();
 }
 
 }  // namespace moecl
