@@ -23,7 +23,7 @@ INLINE Group group_at(const __global STORAGE(X_DTYPE) * x, __global STORAGE(Q_DT
                       GroupScale of_row, int at) {
   const int begin = min(at, groups) * group;
   const Group of = {x + begin, q + begin, clamp(width - begin, 0, group),
-                    {of_row.scale ? of_row.scale + min(at, groups - 1) : of_row.scale, of_row.zero ? of_row.zero + at : of_row.zero}};
+                    {of_row.scale + (of_row.scale ? min(at, groups - 1) : 0), of_row.zero + (of_row.zero ? at : 0)}};
   return of;
 }
 #define GROUP(at) group_at(x, q, source < 0 ? 0 : width, group, groups, out, at)

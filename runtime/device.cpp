@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 #include "runtime/check.hpp"
 #include "runtime/driver_process.hpp"
@@ -67,8 +68,10 @@ void apply_quirks(DeviceCaps& caps) {
   if (contains_ignoring_case(caps.platform_name, "rusticl")) {
     caps.event_times_usable = false;
     caps.quirks.emplace_back("event profiling returns equal start and end times; traces use host times");
-    caps.finish_reports_failures = false;
-    caps.quirks.emplace_back("a failed command fails neither finish nor the commands after it, only its own event");
+    if (std::atoi(caps.driver_version.c_str()) < 25) {
+      caps.finish_reports_failures = false;
+      caps.quirks.emplace_back("a failed command fails neither finish nor the commands after it, only its own event");
+    }
   }
 }
 

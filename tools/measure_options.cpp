@@ -92,7 +92,7 @@ bench::ModelBenchmarks MeasureOptions::models() const {
 
 void MeasureOptions::set_flags() const {
   static char program[] = "moecl";  // kept by the library
-  std::vector<std::string> flags = {fmt::format("--benchmark_min_time={}", min_time),
+  std::vector<std::string> flags = {fmt::format("--benchmark_min_time={}" BENCHMARK_SECONDS, min_time),
                                     fmt::format("--benchmark_repetitions={}", repetitions)};
   if (list) flags.emplace_back("--benchmark_list_tests=true");
   std::vector<char*> arguments = {program};

