@@ -42,9 +42,9 @@ FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DT
 class Assembly(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.assembler = next(ROOT.glob("build/nvidia_assembler/**/ptxas"), None)
+        cls.assembler = next(ROOT.glob("build/test_tools/**/ptxas"), None)
         if cls.assembler is None:
-            raise FileNotFoundError(f"{ROOT}/build/nvidia_assembler has no ptxas: tools/setup --tests installs it")
+            raise FileNotFoundError(f"{ROOT}/build/test_tools has no ptxas: tools/setup --tests installs it")
         spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
         cls.embed = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(cls.embed)
