@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/simulated_gpu/instruction_table.hpp"
@@ -143,6 +144,16 @@ void add_floats(Table& table) {
       each_lane<u16, u16, u16>([](u16 a, u16 b) { return F16::encode(F16::decode(a) - F16::decode(b)); });
   table["mul.rn.f16"] = table["mul.f16"] =
       each_lane<u16, u16, u16>([](u16 a, u16 b) { return F16::encode(F16::decode(a) * F16::decode(b)); });
+  const auto compare = [&]<class Compare>(const std::string& name, Compare) {
+    table["setp." + name + ".f16"] =
+        each_lane<u32, u16, u16>([](u16 a, u16 b) { return Compare{}(F16::decode(a), F16::decode(b)); });
+  };
+  compare("eq", std::equal_to<>());
+  compare("neu", std::not_equal_to<>());
+  compare("lt", std::less<>());
+  compare("le", std::less_equal<>());
+  compare("gt", std::greater<>());
+  compare("ge", std::greater_equal<>());
   table["setp.num.f16"] =
       each_lane<u32, u16, u16>([](u16 a, u16 b) { return !std::isnan(F16::decode(a)) && !std::isnan(F16::decode(b)); });
   table["setp.nan.f16"] =
