@@ -6,9 +6,8 @@
 // How many bytes of a mask are true.
 inline int count_true(const __global uchar* mask, int n) {
   int sum = 0, i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const uchar16 ones = vload16(0, mask + i) != (uchar16)(0) ? (uchar16)(1) : (uchar16)(0);
-    const uchar8 eight = ones.lo + ones.hi;
+  for (; i + 8 <= n; i += 8) {
+    const uchar8 eight = vload8(0, mask + i) != (uchar8)(0) ? (uchar8)(1) : (uchar8)(0);
     const uchar4 four = eight.lo + eight.hi;
     const uchar2 two = four.lo + four.hi;
     sum += two.x + two.y;
