@@ -94,7 +94,7 @@ bool waits_for_failed(cl_uint count, const cl_event* events) {
 /// about to end too.
 const bool holding = fault.as_event;
 
-/// Fails the trigger of `fail_later`; joined at the end of the process.
+/// Fails the trigger of `fail_later`.
 std::thread failing;
 
 /// A command that waits for what the failed one waits for, and then fails.
@@ -111,6 +111,7 @@ cl_int fail_later(cl_command_queue queue, cl_uint count, const cl_event* wait, c
     broken = queue;
     below->clSetUserEventStatus(trigger, failure);
   });
+  std::atexit([] { failing.join(); });  // before what the driver does at the end
   return status;
 }
 
@@ -225,7 +226,6 @@ void report_leaks(std::FILE* file) {
 /// At the end of the process, when the program has destroyed what it will.
 struct Report {
   ~Report() {
-    if (failing.joinable()) failing.join();
     const char* const path = std::getenv("OPENCL_FAULT_REPORT");
     std::FILE* const file = path != nullptr ? std::fopen(path, "w") : nullptr;
     if (file == nullptr) return;
