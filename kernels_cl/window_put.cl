@@ -163,6 +163,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
     ((__global TYPE*)target)[i] = sum;                                                                      \
   }
 
+inline bool any_row(const __global int* slots, int top_k) {
+  for (int k = 0; k < top_k; ++k)
+    if (slots[k] >= 0) return true;
+  return false;
+}
+
 // Weighted sums of the received tokens' rows likewise, of those that have any.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
     const __global int* slot_rows, ulong slot_rows_first, const __global float* weights, ulong weights_first,
@@ -177,9 +183,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
     const int home = (rank + 1 + i) % ranks, part = i / ranks % parts, token = i / ranks / parts;
     const int at = home * capacity + token, first = part * each, end = min(first + each, vectors);
     const __global int* const slots = slot_rows + slot_rows_first + (long)at * top_k;
-    int most = -1;
-    for (int k = 0; k < top_k; ++k) most = max(most, slots[k]);
-    if (most < 0) continue;
+    if (!any_row(slots, top_k)) continue;
     __global uchar* const target = window_of(windows, home) + codes_at + ((ulong)rank * capacity + token) * row_bytes;
     if (row_unit == 16) {
       PUT_SUM(float4)
