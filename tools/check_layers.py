@@ -4,15 +4,19 @@
 usage: check_layers.py [ROOT]
 
 A file includes only its own floor and the floors below it. The rooms of `host`, its folders, show each other public
-headers alone, but for SEES. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
+headers alone, but for SEES. The rooms of `kernels_cl` stand in the order of KERNEL_ROOMS: each includes itself and those
+before it, and has at most MOST_FILES files a folder. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
 on the floor they stand on and include only the standard library and each other, but for the two named below.
 """
+import collections
 import pathlib
 import re
 import sys
 
 FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tools": 6, "bench": 6, "tests": 6}
 SEES = {("npu", "c_api")}  # which room of host includes private headers of which: both have C entries
+KERNEL_ROOMS = ["common", "quantize", "rows", "routing", "exchange", "gemm", "fused", "ascend"]
+MOST_FILES = 20  # a folder of kernels_cl that is no include folder
 SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
 FOREIGN = re.compile(r"(CL|fuzzer|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|sys)/|(xxhash|clblast|clblast_c|cblas|cpuid|fcntl|unistd|dlfcn|pthread|poll|spawn|link|unwind)\.h|dnnl\.hpp")
@@ -27,8 +31,8 @@ def floor_of(path):
 
 
 def room_of(path):
-    """The folder of host that a private file stands in; empty elsewhere."""
-    return path.parts[1] if path.parts[0] == "host" and len(path.parts) > 2 and path.parts[1] != "include" else ""
+    """The folder of a floor that a private file stands in; empty where there is none."""
+    return path.parts[1] if len(path.parts) > 2 and path.parts[1] != "include" else ""
 
 
 def project_files(root):
@@ -57,15 +61,33 @@ def check_include(path, quote, name, files, public):
         return f"{name} is no file of the project"
     if FLOORS[floor_of(target)] > FLOORS[floor_of(path)]:
         return f"{floor_of(path)} (floor {FLOORS[floor_of(path)]}) includes {target} of {floor_of(target)} (floor {FLOORS[floor_of(target)]})"
+    return check_rooms(path, target)
+
+
+def check_rooms(path, target):
     rooms = room_of(path), room_of(target)
-    if all(rooms) and rooms[0] != rooms[1] and rooms not in SEES:
+    if floor_of(path) != floor_of(target) or not all(rooms) or rooms[0] == rooms[1]:
+        return ""
+    if floor_of(path) == "host" and rooms not in SEES:
         return f"host/{rooms[0]} includes {target} of host/{rooms[1]}"
+    if floor_of(path) == "kernels_cl" and KERNEL_ROOMS.index(rooms[0]) < KERNEL_ROOMS.index(rooms[1]):
+        return f"kernels_cl/{rooms[0]} includes {target} of kernels_cl/{rooms[1]}, a later room"
     return ""
+
+
+def check_kernel_rooms(files):
+    """Rooms of kernels_cl that nobody knows, and folders that are crowded."""
+    folders = collections.Counter(path.parent for path in files if floor_of(path) == "kernels_cl" and room_of(path))
+    for folder, count in sorted(folders.items()):
+        if folder.parts[1] not in KERNEL_ROOMS + ["tuning"]:
+            yield f"{folder}: is no room of KERNEL_ROOMS"
+        if count > MOST_FILES:
+            yield f"{folder}: {count} files, at most {MOST_FILES}"
 
 
 def check(root):
     files = {pathlib.PurePath(f) for f in project_files(root)}
-    public, problems = {}, []
+    public, problems = {}, list(check_kernel_rooms(files))
     for path in sorted(files):
         if not (SNAKE_CASE.fullmatch(path.name) or path.name in NAMED_BY_OTHERS or path.suffix == ".md"):
             problems.append(f"{path}: the name is not snake_case")

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels_cl/next_variant.hpp"
+#include "kernels_cl/common/next_variant.hpp"
 
 namespace moecl {
 namespace {

@@ -10,7 +10,7 @@
 #include "host/layer/layer_parts.hpp"
 #include "host/layer/scratch.hpp"
 #include "host/layer/weighted_input.hpp"
-#include "kernels_cl/next_variant.hpp"
+#include "kernels_cl/common/next_variant.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {

@@ -52,7 +52,7 @@ class Assembly(unittest.TestCase):
     def assemble(self, kernel, options, target):
         """What the assembler says of kernels_cl/<kernel>.cl, for "sm_90" or "sm_90a" with the text behind //A90 marks."""
         text, ptx = FOLDER / f"{kernel}.cl", FOLDER / f"{kernel}.ptx"
-        text.write_text(PRELUDE + self.embed.resolve(ROOT / f"kernels_cl/{kernel}.cl", ROOT, []))
+        text.write_text(PRELUDE + self.embed.resolve(next(ROOT.glob(f"kernels_cl/**/{kernel}.cl")), ROOT, []))
         done = subprocess.run([*COMPILE, *options.split(), "-o", ptx, text], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[:2000])
         code = re.sub(r"\.version .*", ".version 8.6", ptx.read_text())

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels_cl/grouped_gemm_variants.hpp"
+#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
 #include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 

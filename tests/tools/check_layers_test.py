@@ -13,8 +13,8 @@ SOUND = {
     "host/include/moecl/layer.hpp": "#include <moecl/buffer.hpp>\n",
     "host/c_api/calls.hpp": "#include <moecl/layer.hpp>\n",
     "host/npu/c_api.cpp": '#include "host/c_api/calls.hpp"\n',
-    "kernels_cl/lib/rows.clh": "",
-    "kernels_cl/gather.cl": '#include "kernels_cl/lib/rows.clh"\n',
+    "kernels_cl/common/rows.clh": "",
+    "kernels_cl/rows/gather.cl": '#include "kernels_cl/common/rows.clh"\n',
 }
 
 
@@ -40,10 +40,18 @@ class CheckLayers(unittest.TestCase):
 
     def test_upward_arrows(self):
         self.assert_found("runtime/bad.cpp", "\n#include <moecl/layer.hpp>\n", ":2: runtime (floor 1) includes host/include/moecl/layer.hpp")
-        self.assert_found("runtime/bad.cpp", '#include "kernels_cl/lib/rows.clh"\n', ":1: runtime (floor 1) includes kernels_cl/lib/rows.clh")
+        self.assert_found("runtime/bad.cpp", '#include "kernels_cl/common/rows.clh"\n', ":1: runtime (floor 1) includes kernels_cl/common/rows.clh")
 
     def test_arrows_between_rooms_of_host(self):
         self.assert_found("host/layer/bad.cpp", '#include "host/c_api/calls.hpp"\n', ":1: host/layer includes host/c_api/calls.hpp of host/c_api")
+
+    def test_rooms_of_kernels(self):
+        self.assert_found("kernels_cl/common/bad.cl", '#include "kernels_cl/rows/gather.cl"\n',
+                          ":1: kernels_cl/common includes kernels_cl/rows/gather.cl of kernels_cl/rows, a later room")
+        status, output = self.check(files={"kernels_cl/attic/bad.cl": ""})
+        self.assertEqual((status, output), (1, "kernels_cl/attic: is no room of KERNEL_ROOMS\n"))
+        status, output = self.check(files={f"kernels_cl/rows/f{i}.cl": "" for i in range(20)})
+        self.assertEqual((status, output), (1, "kernels_cl/rows: 21 files, at most 20\n"))
 
     def test_unknown_headers(self):
         self.assert_found("host/bad.cpp", "#include <moecl/nothing.hpp>\n", ":1: moecl/nothing.hpp is no file")

@@ -10,7 +10,7 @@ namespace moecl {
 /// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in
 /// a panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
 ///
-/// Codes take their bits and no more; where those of one k stand is said in lib/panels.clh. An element is its code's
+/// Codes take their bits and no more; where those of one k stand is said in panels.clh. An element is its code's
 /// number, or with scales (code - zero) * scale of its column and group of k.
 struct PackedWeights {
   static constexpr std::int64_t panel_columns = 64;

@@ -1,0 +1,50 @@
+#include <moecl/const_experts.hpp>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource const_experts;
+}
+
+namespace moecl::const_experts {
+
+std::string reject(const Args& args, const DeviceCaps& /*caps*/) {
+  if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
+    return fmt::format("x: expected float [T, H], got {}", args.x.describe());
+  const std::int64_t tokens = args.x.shape[0], hidden = args.x.shape[1], experts = args.v.shape[0];
+  const auto is_matrix = [&](const TensorView& view, DType dtype, std::int64_t rows) {
+    return view.rank == 2 && view.dtype == dtype && view.shape[0] == rows && view.shape[1] == hidden &&
+           view.contiguous();
+  };
+  if (!is_matrix(args.v, args.x.dtype, experts))
+    return fmt::format("v: expected {}[C, {}], got {}", name(args.x.dtype), hidden, args.v.describe());
+  for (const TensorView* alpha : {&args.alpha_1, &args.alpha_2})
+    if (alpha->rank != args.alpha_1.rank ||
+        !(alpha->rank == 1 ? alpha->dtype == args.x.dtype && alpha->shape[0] == experts
+                           : is_matrix(*alpha, args.x.dtype, experts)))
+      return fmt::format("alpha: expected {}[{}] or [{}, {}], got {}", name(args.x.dtype), experts, experts, hidden,
+                         alpha->describe());
+  if (!is_matrix(args.rows, DType::f32, (1 + experts) * tokens))
+    return fmt::format("rows: expected f32[{}, {}], got {}", (1 + experts) * tokens, hidden, args.rows.describe());
+  return reject_width("x", hidden);
+}
+
+void enqueue(StreamView stream, const Args& args, Submit submit) {
+  const std::string reason = reject(args, stream.device->caps);
+  require(reason.empty(), "const_experts: {}", reason);
+  const std::int32_t lanes = row_lanes(0, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  launch(stream,
+         {&source::const_experts, fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)), "const_experts"},
+         {{static_cast<std::size_t>(args.rows.shape[0]) * local, row_groups(lanes, args.x.shape[1]), 1}, {local, 1, 1}},
+         submit,
+         {"const_experts", lanes == 1 ? "row_per_item" : "row_per_group", args.rows.describe(), args.rows.size_bytes(),
+          2 * static_cast<std::uint64_t>(args.rows.elements())},
+         args.x, args.alpha_1, args.alpha_2, args.v, args.rows, args.x.stride[0],
+         static_cast<std::int32_t>(args.x.shape[0]), static_cast<std::int32_t>(args.x.shape[1]),
+         std::int32_t{args.alpha_1.rank == 2});
+}
+
+}  // namespace moecl::const_experts

@@ -1,0 +1,93 @@
+#include <moecl/group_list.hpp>
+
+#include <limits>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource group_list;
+}
+
+namespace moecl::group_list {
+namespace {
+
+std::int64_t entries(const TensorView& list) { return list.shape[0]; }
+
+std::string reject_list(const TensorView& list, Kind kind, std::int64_t experts, bool room_for_all) {
+  const bool pairs = kind == Kind::pairs;
+  const bool ints = list.dtype == DType::i32 || list.dtype == DType::i64;
+  const bool shaped = pairs ? list.rank == 2 && list.shape[1] == 2 && (!room_for_all || entries(list) >= experts)
+                            : list.rank == 1 && entries(list) == experts;
+  if (!ints || !shaped || !list.contiguous())
+    return fmt::format("list: expected i32 or i64[{}{}{}], got {}", pairs && room_for_all ? ">= " : "",
+                       pairs && !room_for_all ? "n" : std::to_string(experts), pairs ? ", 2" : "", list.describe());
+  constexpr std::int64_t largest = 1 << 30;
+  if (entries(list) > largest) return fmt::format("list: {} entries, at most {} are possible", entries(list), largest);
+  return {};
+}
+
+std::int64_t experts_of(const TensorView& view) { return view.rank == 1 ? view.shape[0] : 0; }
+
+void run(StreamView stream, const Config& config, const char* kernel, const Submit& submit, const TensorView& list,
+         const OperatorCost& work, const auto&... args) {
+  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  launch(stream, {&source::group_list, fmt::format("-DLANES={}", lanes), kernel}, {{local, 1, 1}, {local, 1, 1}},
+         submit, {"group_list", kernel + sizeof("group_list"), list.describe(), work.bytes, work.flops}, args...);
+}
+
+std::int32_t is_wide(const TensorView& list) { return list.dtype == DType::i64 ? 1 : 0; }
+
+}  // namespace
+
+std::string reject(const Read& args, const Config& config, const DeviceCaps& caps) {
+  const std::int64_t experts = experts_of(args.row_ends);
+  if (experts < 1) return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
+  if (args.rows < 0 || args.rows >= std::numeric_limits<std::int32_t>::max())
+    return fmt::format("rows: {} is outside [0, 2^31 - 1)", args.rows);
+  for (const std::string& reason :
+       {reject_indices("row_ends", args.row_ends, experts), reject_list(args.list, args.kind, experts, false),
+        reject_optional_indices("fault", args.fault, 4)})
+    if (!reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
+}
+
+std::string reject(const Write& args, const Config& config, const DeviceCaps& caps) {
+  if (args.row_ends.present() == args.counts.present()) return "row_ends, counts: expected one of the two";
+  const bool cumulative = args.row_ends.present();
+  const TensorView& from = cumulative ? args.row_ends : args.counts;
+  const std::int64_t experts = experts_of(from);
+  if (experts < 1)
+    return fmt::format("{}: expected i32[E], got {}", cumulative ? "row_ends" : "counts", from.describe());
+  for (const std::string& reason : {reject_indices(cumulative ? "row_ends" : "counts", from, experts),
+                                    reject_list(args.list, args.kind, experts, true)})
+    if (!reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Read& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "group_list: {}", reason);
+  run(stream, config, "group_list_read", submit, args.list, cost(args), args.list, args.row_ends, args.fault,
+      is_wide(args.list), static_cast<std::int32_t>(args.kind), int_of(entries(args.list)),
+      int_of(args.row_ends.shape[0]), int_of(args.rows), std::int32_t{args.all_rows});
+}
+
+void enqueue(StreamView stream, const Write& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "group_list: {}", reason);
+  const TensorView& from = args.row_ends.present() ? args.row_ends : args.counts;
+  run(stream, config, "group_list_write", submit, args.list, cost(args), from, args.list, is_wide(args.list),
+      static_cast<std::int32_t>(args.kind), int_of(entries(args.list)), int_of(from.shape[0]), args.first_expert,
+      std::int32_t{args.row_ends.present()});
+}
+
+OperatorCost cost(const Read& args) { return {args.list.size_bytes() + args.row_ends.size_bytes(), 0}; }
+OperatorCost cost(const Write& args) {
+  return {args.list.size_bytes() + args.row_ends.size_bytes() + args.counts.size_bytes(), 0};
+}
+
+}  // namespace moecl::group_list

@@ -1,0 +1,91 @@
+// Blocks of 32 numbers along an axis become codes with one power of two as their scale. x is [N, length, inner] and blocks
+// run along `length`. A group takes 64 neighbouring blocks: one work-item all of them on a CPU (LANES = 1), one each on a GPU.
+#include "kernels_cl/common/dtype.clh"
+#include "kernels_cl/common/minifloat.clh"
+#include "kernels_cl/common/rows.clh"
+
+enum { BLOCK = 32, GROUP_BLOCKS = 64 };
+
+typedef struct {
+  float16 low, high;
+} Block;
+
+typedef struct {
+  Minifloat format;
+  int scale_rule, rounding, least_scale, least_amax_bits;
+} Quantizer;
+
+// `count` numbers `stride` apart, and zeros.
+inline Block load_block(const __global STORAGE(X_DTYPE)* x, long stride, int count) {
+  Block block;
+#if LANES == 1
+  if (stride == 1) {
+    block.low = LOAD_UPTO16(X_DTYPE)(x, 0, count);
+    block.high = LOAD_UPTO16(X_DTYPE)(x, 16, count - 16);
+    return block;
+  }
+#endif
+  float part[BLOCK];
+  for (int j = 0; j < BLOCK; ++j) part[j] = j < count ? LOAD(X_DTYPE)(x, j * stride) : 0.0f;
+  block.low = vload16(0, part);
+  block.high = vload16(1, part);
+  return block;
+}
+
+inline int largest_magnitude(Block block) {
+  const int16 sixteen = max(as_int16(block.low) & 0x7fffffff, as_int16(block.high) & 0x7fffffff);
+  const int8 eight = max(sixteen.lo, sixteen.hi);
+  const int4 four = max(eight.lo, eight.hi);
+  const int2 two = max(four.lo, four.hi);
+  return max(two.x, two.y);
+}
+
+inline int quantize_block(Quantizer q, Block block, uchar* codes) {
+  const int byte = block_scale(q.format, q.scale_rule, max(largest_magnitude(block), q.least_amax_bits), q.least_scale);
+  const int keep = byte == SCALE_NAN ? 0 : -1;
+  vstore16(convert_uchar16(minifloat_codes(q.format, block.low, byte - 127, q.rounding) & keep), 0, codes);
+  vstore16(convert_uchar16(minifloat_codes(q.format, block.high, byte - 127, q.rounding) & keep), 1, codes);
+  return byte;
+}
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first, const __global int* row_ends,
+    ulong row_ends_first, __global uchar* y, ulong y_first, __global uchar* scale, ulong scale_first, long x_stride,
+    long y_stride, long scale_stride, int rows, int divisor, int experts, long rows_per_expert, int length, long inner, int bits, int mantissa_bits, int min_exponent, int largest, int scale_rule,
+    int rounding, int least_scale, float least_amax) {
+  const Quantizer q = {{bits, mantissa_bits, min_exponent, largest}, scale_rule, rounding, least_scale, as_int(least_amax)};
+  const int packed = bits == 4, blocks = (length - 1) / BLOCK + 1;
+  // Two codes to a byte: neighbours of the last axis, which along the blocks are in one block and else in two.
+  const int columns = packed && inner > 1 ? 2 : 1;
+  const long units = blocks * (inner / columns), groups = (units - 1) / GROUP_BLOCKS + 1;
+  const long row = get_group_id(0) / groups, first = get_group_id(0) % groups * GROUP_BLOCKS;
+  const int slot = index ? index[index_first + row] : 0;
+  const long source = index ? slot / DIVISOR(divisor) : row;
+  if (slot < 0 || source >= rows) return;
+  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
+  x += x_first + source * x_stride;
+  y += y_first + row * y_stride;
+  scale += scale_first + row * scale_stride;
+
+  for (long unit = first + get_local_id(0); unit < min(units, first + GROUP_BLOCKS); unit += LANES) {
+    const long block = unit / (inner / columns), column = unit % (inner / columns) * columns;
+    const long begin = block * BLOCK * inner + column;
+    const int count = (int)min((long)BLOCK, length - block * BLOCK);
+    uchar codes[2 * BLOCK];
+    for (int c = 0; c < columns; ++c) {
+      __global uchar* to = scale + (block / 2 * inner + column + c) * 2 + block % 2;
+      *to = (uchar)quantize_block(q, load_block(x + begin + c, inner, count), codes + c * BLOCK);
+      if (block % 2 == 0 && block == blocks - 1) to[1] = 0;
+    }
+    if (!packed) {
+      for (int j = 0; j < BLOCK; ++j)
+        if (j < count) y[begin + j * inner] = codes[j];
+    } else if (columns == 1) {
+      for (int j = 0; j < BLOCK; j += 2)
+        if (j < count) y[(begin + j) / 2] = codes[j] | codes[j + 1] << 4;
+    } else {
+      for (int j = 0; j < BLOCK; ++j)
+        if (j < count) y[(begin + j * inner) / 2] = codes[j] | codes[BLOCK + j] << 4;
+    }
+  }
+}

@@ -1,0 +1,93 @@
+#include <moecl/mx_quantize.hpp>
+
+#include <cmath>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource mx_quantize;
+}
+
+namespace moecl::mx_quantize {
+namespace {
+
+constexpr std::int64_t block = 32, group_blocks = 64;
+
+bool packed(const Args& args) { return args.format.bits() == 4; }
+std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
+
+/// A u8 tensor of that shape whose rows may be apart.
+bool is_bytes(const TensorView& view, std::initializer_list<std::int64_t> shape) {
+  if (view.dtype != DType::u8 || view.rank != static_cast<int>(shape.size())) return false;
+  if (!std::equal(shape.begin(), shape.end(), view.shape.begin())) return false;
+  return view.elements() == 0 || view.rows(0, 1).contiguous();
+}
+
+}  // namespace
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.x.rank != 3 || !is_activation_dtype(args.x.dtype) ||
+      (args.x.elements() != 0 && !args.x.rows(0, 1).contiguous()))
+    return fmt::format("x: expected float [N, L, I] with contiguous [L, I], got {}", args.x.describe());
+  if (args.index.present() && (args.index.rank != 1 || args.index.dtype != DType::i32))
+    return fmt::format("index: expected i32[R], got {}", args.index.describe());
+  if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
+  if (args.format.bits() < 4 || args.format.bits() > 8 || args.format.mantissa_bits < 1)
+    return fmt::format("format: {} bits with {} of mantissa, possible are 4 to 8 with at least 1", args.format.bits(),
+                       args.format.mantissa_bits);
+  const std::int64_t rows = rows_of(args), length = args.x.shape[1], inner = args.x.shape[2];
+  std::int64_t y_length = length, y_inner = inner;
+  if (packed(args)) {
+    std::int64_t& last = inner == 1 ? y_length : y_inner;
+    if (last % 2 != 0) return fmt::format("x: codes are packed by two, but the last axis has {} elements", last);
+    last /= 2;
+  }
+  if (!is_bytes(args.y, {rows, y_length, y_inner}))
+    return fmt::format("y: expected u8[{}, {}, {}], got {}", rows, y_length, y_inner, args.y.describe());
+  const std::int64_t pairs = (length + 2 * block - 1) / (2 * block);
+  if (!is_bytes(args.scale, {rows, pairs, inner, 2}))
+    return fmt::format("scale: expected u8[{}, {}, {}, 2], got {}", rows, pairs, inner, args.scale.describe());
+  if (args.least_scale < 0 || args.least_scale > 254)
+    return fmt::format("least_scale: {} is outside [0, 254]", args.least_scale);
+  if (!(args.least_amax >= 0) || std::isinf(args.least_amax))
+    return fmt::format("least_amax: {} is negative or not finite", args.least_amax);
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
+  if (std::string reason = reject_width("x", length); !reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "mx_quantize: {}", reason);
+  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  const Minifloat& format = args.format;
+  const std::int64_t length = args.x.shape[1], inner = args.x.shape[2];
+  const std::int64_t units = (length + block - 1) / block * (packed(args) && inner > 1 ? inner / 2 : inner);
+  const auto groups = static_cast<std::size_t>(rows_of(args) * ((units + group_blocks - 1) / group_blocks));
+  const OperatorCost work = cost(args);
+  launch(stream,
+         {&source::mx_quantize, fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)), "mx_quantize"},
+         {{groups * local, 1, 1}, {local, 1, 1}}, submit,
+         {"mx_quantize", lanes == 1 ? "blocks_per_item" : "block_per_item",
+          fmt::format("{} to {} bits", args.x.describe(), format.bits()), work.bytes, work.flops},
+         args.x, args.index, args.row_ends, args.y, args.scale, args.x.stride[0], args.y.stride[0],
+         args.scale.stride[0], static_cast<std::int32_t>(args.x.shape[0]), args.divisor,
+         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert,
+         static_cast<std::int32_t>(length), inner, static_cast<std::int32_t>(format.bits()),
+         static_cast<std::int32_t>(format.mantissa_bits), static_cast<std::int32_t>(format.min_exponent),
+         static_cast<std::int32_t>(format.largest), static_cast<std::int32_t>(args.scale_rule),
+         static_cast<std::int32_t>(args.rounding), args.least_scale, args.least_amax);
+}
+
+OperatorCost cost(const Args& args) {
+  const std::int64_t elements = rows_of(args) * args.x.shape[1] * args.x.shape[2];
+  const auto count = static_cast<std::uint64_t>(elements);
+  // A comparison, a division and a rounding for each element.
+  return {count * size_bytes(args.x.dtype) + args.y.size_bytes() + args.scale.size_bytes() + args.index.size_bytes(),
+          3 * count};
+}
+
+}  // namespace moecl::mx_quantize

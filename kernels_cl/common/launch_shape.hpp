@@ -1,0 +1,102 @@
+#pragma once
+// Choices and checks that every row-wise operator makes the same way.
+#include <moecl/device.hpp>
+#include <moecl/tensor_view.hpp>
+#include <moecl/tuned_choices.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+namespace moecl {
+
+/// Work-items that share a row: a CPU runs one work-item a row with wide vectors, a GPU wants neighbouring lanes.
+inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps, std::int32_t on_gpu = 64) {
+  if (configured != 0) return configured;
+  return caps.type == DeviceType::cpu ? 1 : on_gpu;
+}
+
+/// The same where a table of measurements may choose for the operator.
+inline std::int32_t tuned_lanes(const char* op, std::int32_t configured, const DeviceCaps& caps,
+                                std::int32_t on_gpu = 64) {
+  const TunedChoice* tuned = configured == 0 ? tuning::find_lanes(caps, op) : nullptr;
+  return tuned != nullptr ? static_cast<std::int32_t>(tuned->value) : row_lanes(configured, caps, on_gpu);
+}
+
+/// Why that many lanes cannot share a row there; empty when they can.
+inline std::string reject_lanes(std::int32_t lanes, const DeviceCaps& caps) {
+  if (lanes >= 0 && static_cast<std::size_t>(lanes) <= caps.max_work_group_size) return {};
+  return fmt::format("lanes: {} are outside [0, {}], the device's work-group limit", lanes, caps.max_work_group_size);
+}
+
+/// Why `row_ends` does not say which of `rows` rows are valid; empty when it does (or is absent: all are).
+inline std::string reject_row_ends(const TensorView& row_ends, std::int64_t rows_per_expert, std::int64_t rows) {
+  if (row_ends.present() && (row_ends.rank != 1 || row_ends.dtype != DType::i32 || row_ends.shape[0] < 1))
+    return fmt::format("row_ends: expected i32[E], got {}", row_ends.describe());
+  if (rows_per_expert < 0) return fmt::format("rows_per_expert: {} is negative", rows_per_expert);
+  if (rows_per_expert > 0 && !row_ends.present())
+    return fmt::format("rows_per_expert: {} needs row_ends", rows_per_expert);
+  if (rows_per_expert > 0 && (rows % rows_per_expert != 0 || rows / rows_per_expert != row_ends.shape[0]))
+    return fmt::format("rows_per_expert: {} x {} experts does not give {} rows", rows_per_expert, row_ends.shape[0],
+                       rows);
+  return {};
+}
+
+/// Why an optional `view` does not give each column a value: [width] or [1, width] for all rows, [experts, width] for
+/// the rows of each expert; empty when it does.
+inline std::string reject_column_values(const char* what, const TensorView& view, std::int64_t width,
+                                        std::int64_t experts) {
+  if (!view.present()) return {};
+  const bool for_all = view.rank == 1 || (view.rank == 2 && view.shape[0] == 1);
+  if ((for_all || (view.rank == 2 && view.shape[0] == experts)) && view.shape[view.rank == 1 ? 0 : 1] == width)
+    return {};
+  return fmt::format("{}: expected [{}] or [{}, {}] for the experts of row_ends, got {}", what, width, experts, width,
+                     view.describe());
+}
+
+/// From an expert's values to the next one's; 0 where all rows share them.
+inline std::int64_t expert_stride(const TensorView& values) {
+  return values.rank == 2 && values.shape[0] > 1 ? values.stride[0] : 0;
+}
+
+/// Why a kernel cannot count that many columns and the next step's in an int; empty when it can.
+inline std::string reject_width(const char* what, std::int64_t width) {
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  return width <= largest ? std::string()
+                          : fmt::format("{}: {} columns, at most {} are possible", what, width, largest);
+}
+
+/// Work-groups along a row that no step needs to see whole: where lanes share rows, few rows shall still fill a GPU.
+inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
+  const std::int64_t step = std::int64_t{lanes} * 16;
+  return lanes == 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>((width + step - 1) / step, 1));
+}
+
+/// Where all lanes are in whole warps of an NVIDIA device, registers may go from lane to lane.
+inline const char* shuffle_option(std::int32_t lanes, const DeviceCaps& caps) {
+  if (caps.nv_compute_capability < 70 || lanes % 32 != 0) return "";
+  return caps.nv_compute_capability >= 80 ? " -DHAS_SHUFFLE=1 -DHAS_REDUX=1" : " -DHAS_SHUFFLE=1";
+}
+
+/// Every row starts at a multiple of four elements, and has a multiple of four: an access may take four.
+inline bool has_fours(const TensorView& rows) {
+  return rows.offset_elements() % 4 == 0 && rows.stride[0] % 4 == 0 && rows.shape[1] % 4 == 0;
+}
+
+/// "-DX_DTYPE=bf16"
+inline std::string dtype_option(const char* macro, const TensorView& view) {
+  return fmt::format(" -D{}={}", macro, name(view.dtype));
+}
+
+/// A scale's storage type: f32, f16, bf16, or 64 bits with f32 in the low half, as the Ascend operators pack them.
+inline bool is_scale_dtype(DType dtype) {
+  return is_activation_dtype(dtype) || dtype == DType::i64 || dtype == DType::u64;
+}
+
+/// The code by which any_dtype.clh knows a storage type while a kernel runs.
+inline std::int32_t any_dtype(DType dtype) {
+  return dtype == DType::f32 ? 0 : dtype == DType::f16 ? 1 : dtype == DType::bf16 ? 2 : 3;
+}
+
+}  // namespace moecl

@@ -1,0 +1,211 @@
+// The layer of few tokens in one launch. The work-groups are resident together and take each step together, a part of it
+// each; between two steps they meet (grid_barrier.clh):
+//   logits of slices of k -> experts of a token, a work-group each -> activation of the first product -> second product ->
+//   weighted sum of a token's rows
+// With -DQUANTIZES=1 the products' rows become codes first: the tokens while experts are chosen, the activation in a step of
+// its own.
+// Which rows the experts have every work-group finds out for itself.
+//
+// Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule, so that the
+// code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
+// with a barrier once more for the loop of no steps.
+#include "kernels_cl/routing/choose_experts.clh"
+#include "kernels_cl/common/divisor.clh"
+#include "kernels_cl/fused/grid_barrier.clh"
+#include "kernels_cl/fused/expert_products.clh"
+#ifndef QUANTIZES
+#define QUANTIZES 0
+#endif
+
+#define QUAD_LANES (LANES < QUADS ? LANES : QUADS)
+#define SLICE_LANES (LANES / QUAD_LANES)
+#define TOKEN_BLOCK 8
+#define LOGITS_BYTES (SLICE_LANES * TOKEN_BLOCK * PANEL * 4)
+// The steps use the same memory in turn; ROUTING_BYTES: what the choice of experts needs.
+#define LARGER(x, y) ((x) > (y) ? (x) : (y))
+#define MEMORY_BYTES LARGER(LARGER(STAGES_BYTES, LOGITS_BYTES), LARGER(ROUTING_BYTES, 2 * MOST_SLOTS * 4))
+
+typedef struct {
+  const __global STORAGE(X_DTYPE) * weights;
+  Vectors bias;
+  int n, k;
+} Router;
+#define ROUTER_ARGS const __global STORAGE(X_DTYPE) *router_weights, ulong router_first, VECTORS_ARGS(router_bias), int router_n, int router_k
+#define ROUTER {router_weights + router_first, VECTORS(router_bias), router_n, router_k}
+
+typedef struct {
+  const __global STORAGE(X_DTYPE) * rows;
+  long stride;
+  int count;
+} Tokens;
+
+// Sums of slices of `slice_k` k, in steps of SLICE_LANES that the lanes share. @param parts  Shape: [slices, T, E]
+INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float* parts, __local float* scratch) {
+  const int lane = get_local_id(0) / QUAD_LANES;
+  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / DIVISOR(slice_k) + 1, blocks = (x.count - 1) / TOKEN_BLOCK + 1;
+  __local float4* const sums = (__local float4*)scratch;  // [SLICE_LANES][TOKEN_BLOCK][QUADS]
+  for (int unit = get_group_id(0); unit < panels * slices * blocks; unit += get_num_groups(0)) {
+    const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
+    const __global STORAGE(X_DTYPE)* const weights = router.weights + (ulong)panel * router.k * PANEL;
+    const int begin = slice * slice_k, end = min(begin + slice_k, router.k);
+    GROUP_BARRIER();  // the sums before were read
+    for (int quad = get_local_id(0) % QUAD_LANES; quad < QUADS; quad += QUAD_LANES) {
+      float4 sum[TOKEN_BLOCK];
+#pragma unroll
+      for (int t = 0; t < TOKEN_BLOCK; ++t) sum[t] = 0;
+#if LANES > 1
+#pragma unroll 4
+#endif
+      for (int i = begin + lane; i < end; i += SLICE_LANES) {
+        const float4 weight = PANEL4(X_DTYPE)(weights + (ulong)i * PANEL, quad * 4);
+#pragma unroll
+        for (int t = 0; t < TOKEN_BLOCK; ++t)
+          sum[t] = mad((float4)(LOAD(X_DTYPE)(x.rows + min(first + t, x.count - 1) * x.stride, i)), weight, sum[t]);
+      }
+#pragma unroll
+      for (int t = 0; t < TOKEN_BLOCK; ++t) sums[(lane * TOKEN_BLOCK + t) * QUADS + quad] = sum[t];
+    }
+    GROUP_BARRIER();
+    FOR_EACH_BY_LANES(item, TOKEN_BLOCK * PANEL) {
+      const int token = first + item / PANEL, expert = panel * PANEL + item % PANEL;
+      float total = 0;
+      for (int l = 0; l < SLICE_LANES; ++l) total += scratch[l * TOKEN_BLOCK * PANEL + item];
+      if (token < x.count && expert < router.n) parts[((ulong)slice * x.count + token) * router.n + expert] = total;
+    }
+  }
+}
+
+// A token's logits, from its parts. By the work-group.
+INLINE void add_parts(const __global float* parts, Router router, int slice_k, int token, int tokens, __global float* logits) {
+  const int slices = (router.k - 1) / DIVISOR(slice_k) + 1;
+  const Vectors no_scale = {0};
+  const Epilogue epilogue = epilogue_of(no_scale, router.bias, 0);
+  FOR_EACH_BY_LANES(expert, router.n) {
+    float sum = 0;
+#if LANES > 1
+#pragma unroll 32
+#endif
+    for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
+    logits[expert] = sum + column_bias(&epilogue, expert);
+  }
+  MEMORY_BARRIER();
+}
+
+#if QUANTIZES
+#define X_IS_ANY 1
+#include "kernels_cl/quantize/quantize_group.clh"
+#define QUANTIZING_ARGS , RULES_ARGS
+
+// Rows of numbers, which are X_DTYPE or f32.
+typedef struct {
+  const __global void* x;
+  long stride;
+  int is_f32, count, width;
+} Numbers;
+// Their codes, by teams of all work-groups; those that chose experts come last.
+INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, long stride, __global STORAGE(A_SCALE_DTYPE) * scale,
+                             long scale_stride, Rules rules, __local int* scratch) {
+  const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1, units = of.count * of_row;
+  for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
+    const int unit = first + TEAM_FIRST / TEAM;
+    const bool exists = unit < units;
+    const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
+    const long at = row * of.stride + begin;
+    const Group columns = {of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
+                                     : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
+                           (__global STORAGE(Q_DTYPE)*)codes + row * stride + begin, exists ? min(of.width - begin, group) : 0,
+                           {(__global STORAGE(SCALE_DTYPE)*)scale + row * scale_stride + begin / group, 0}, of.is_f32};
+    quantize_group(columns, rules, scratch);
+  }
+}
+#pragma OPENCL FP_CONTRACT ON
+#else
+#define QUANTIZING_ARGS
+#endif
+#define QUANTIZE(numbers, to)                                                                                             \
+  quantize_numbers(numbers, to + to##_first, to##_stride, to##_scale + to##_scale_first, to##_scale_stride, rules,         \
+                   (__local int*)memory)
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, long x_stride, int tokens, ROUTER_ARGS, int slice_k,
+    __global float* parts, ulong parts_first, GATING_ARGS, ROWS_ARGS(gate_up_a), MATRICES_ARGS(gate_up), float alpha,
+    float limit, float up_bias, __global STORAGE(OUT_DTYPE) * activated, ulong activated_first, long activated_stride,
+    ROWS_ARGS(down_a), MATRICES_ARGS(down),
+    __global float* rows, ulong rows_first, long rows_stride, const __global STORAGE(SHARED_DTYPE) * shared,
+    ulong shared_first, long shared_stride, const __global float* shared_gate, ulong shared_gate_first, long gate_stride,
+    __global STORAGE(SUM_DTYPE) * out, ulong out_first, long out_stride, __global ulong* words, ulong words_first,
+    ulong stamp, int patience, __global int* fault, ulong fault_first QUANTIZING_ARGS) {
+  __local uchar memory[MEMORY_BYTES] __attribute__((aligned(128)));
+  __local float sums[TILE_ROWS * SUMS_STRIDE];
+  __local int late, sources[TILE_ROWS];
+  ORDER_MEMORY(row_order);
+  const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0), slots = tokens * top_k;
+  GridBarrier grid = grid_barrier_of(words + words_first, stamp, patience, fault ? fault + fault_first : fault, &late);
+
+  rows += rows_first;
+  const Tokens all_tokens = {x + x_first, x_stride, tokens};
+  const Router router = ROUTER;
+  parts += parts_first;
+  multiply_router(all_tokens, router, slice_k, parts, (__local float*)memory);
+  bool complete = meet(&grid);
+
+  __local ulong* const words_of_teams = (__local ulong*)memory + LANES;
+  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * team_words), (__local ulong*)memory, words_of_teams};
+  const TeamMemory choice_memory = team_memory(of_group, team_words, all_experts, top_k);
+  Rule choice = GATING_RULE;
+  choice.function = SCORE_FUNCTION, choice.order = SCORE_ORDER;
+  for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
+    add_parts(parts, router, slice_k, token, tokens, (__global float*)logits + logits_first + token * logits_stride);
+    choose_experts(choice, GATING_TOKEN(token), GATING_CHOICE(token), TEAM_FIRST == 0, choice_memory);
+  }
+#if QUANTIZES
+  const Rules rules = RULES;
+  const Numbers tokens_as_numbers = {all_tokens.rows, x_stride, 0, complete ? tokens : 0, gate_up_k};
+  QUANTIZE(tokens_as_numbers, gate_up_a);
+#endif
+  complete = meet(&grid) && complete;
+
+  find_order(ids + ids_first, complete ? slots : 0, row_order, (__local int*)memory);
+  const Activation activation = {alpha, limit, up_bias};
+  const Product second = {ROWS(down_a, 0, 1, slots), MATRICES(down), 0, rows, rows_stride};
+  Product product = {ROWS(gate_up_a, 1, top_k, tokens), MATRICES(gate_up), 1, activated + activated_first, activated_stride};
+  // One code for both products: the second one finds it in the instruction cache.
+#pragma unroll 1
+  for (;;) {
+    Flow flow = begin_flow(&product, row_order, complete, memory);
+    if (!product.activates) complete = meet(&grid) && complete;
+    multiply_experts(&flow, &product, row_order, activation, complete, memory, sources, sums);
+    if (!product.activates) break;
+#if QUANTIZES
+    complete = meet(&grid) && complete;
+    const Numbers inner_rows = {activated + activated_first, activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, down_k};
+    QUANTIZE(inner_rows, down_a);
+#endif
+    product = second;
+  }
+  complete = meet(&grid) && complete;
+
+  const int hidden = down_n, columns = (hidden - 1) / (4 * LANES) + 1;
+  for (int unit = group; unit < tokens * columns; unit += work_groups) {
+    const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
+    if (column >= hidden) continue;
+    float4 sum = 0.0f;
+#if LANES > 1
+#pragma unroll 8
+#endif
+    for (int k = 0; k < (complete ? top_k : 0); ++k) {
+      const int row = row_order.rows[token * top_k + k];
+      const float weight = LOAD(WEIGHT_DTYPE)(weights, weights_first + token * weights_stride + k);
+      // Of a slot without an expert another row, which leaves no branch between the loads.
+      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * rows_stride, column, hidden - column);
+      sum += row >= 0 ? weight * value : 0.0f;
+    }
+    if (shared) {
+      const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;
+      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + shared_first + token * shared_stride, column, hidden - column);
+    }
+    // What could not be computed shall not look like a result.
+    if (!complete) sum = NAN;
+    STORE_UPTO4(SUM_DTYPE)(sum, out + out_first + token * out_stride, column, hidden - column);
+  }
+}

@@ -1,0 +1,338 @@
+#include <moecl/fused_moe.hpp>
+
+#include <algorithm>
+
+#include "kernels_cl/routing/gating_args.hpp"
+#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
+#include "kernels_cl/common/next_variant.hpp"
+#include "kernels_cl/quantize/quantize_args.hpp"
+#include "kernels_cl/routing/sort_args.hpp"
+#include "kernels_cl/common/stamps.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::source {
+extern const ProgramSource fused_moe;
+}
+
+namespace moecl::fused_moe {
+namespace {
+
+/// Slots that their number leaves bits for: SLOT_BITS.
+constexpr std::int64_t most_slots = 1 << 11;
+constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
+/// Of K, whose sums are parts of the logits: the same everywhere, so that results are.
+constexpr std::int64_t slice_k = 64;
+constexpr const char *nv_sm80 = "nv_sm80", *t0 = "t0";
+
+bool quantizes(const Args& args) { return args.tokens.x.present(); }
+bool has_codes(const Args& args) { return bits(args.gate_up.weights.type) <= 8; }
+
+/// More rows do not fit the registers beside the scales of codes, and those of rows.
+constexpr std::int64_t most_plain_tokens = 64;
+std::int64_t most_tokens(const Args& args) { return !has_codes(args) ? most_plain_tokens : quantizes(args) ? 16 : 32; }
+
+const char* select(const Config& config) { return config.variant == t0 ? t0 : nv_sm80; }
+
+/// How a device remembers that a variant does not build.
+std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
+
+/// Bytes of a stage of tensor_tile.clh: lines of 128 bytes for the rows, and what as many k of the panels take.
+std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
+  const std::int64_t step_k = 128 / static_cast<std::int64_t>(size_bytes(product.a.dtype));
+  return static_cast<std::uint64_t>(tile_rows * 128 + tile_panels * panel * step_k * bits(product.weights.type) / 8);
+}
+
+std::int64_t slices_of(std::int64_t hidden) { return (hidden + slice_k - 1) / slice_k; }
+
+/// How a launch is cut.
+struct Shape {
+  bool tensor_cores;
+  expert_sort::Lanes lanes;
+  std::int64_t tile_rows, stages, tile_slots, groups;
+  std::uint64_t routing_bytes, local_bytes;
+
+  Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
+      : tensor_cores(select(config) == nv_sm80),
+        lanes(tensor_cores ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
+        tile_rows(tokens_of(args) <= 16   ? 16
+                  : tokens_of(args) <= 32 ? 32
+                                          : 64),
+        tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
+        routing_bytes(
+            gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
+    // So many bytes are on their way to a work-group, whatever a stage takes.
+    constexpr std::uint64_t most_stages_bytes = 80 << 10, logits_bytes = 8 * 8 * panel * sizeof(float),
+                            small_bytes = 320;
+    const std::uint64_t of_stage = stage_bytes(tile_rows, args.gate_up);
+    stages = static_cast<std::int64_t>(most_stages_bytes / of_stage);
+    local_bytes = std::max({tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0, logits_bytes,
+                            routing_bytes, static_cast<std::uint64_t>(2 * tile_slots) * sizeof(std::int32_t)}) +
+                  static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
+                  static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
+                  small_bytes;
+    groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
+  }
+
+  static std::int64_t tokens_of(const Args& args) { return args.router.a.shape[0]; }
+  static std::int64_t experts_of(const Args& args) { return args.gate_up.weights.experts; }
+  /// At most, whatever the operands.
+  static std::int64_t most_groups(const Config& config, const DeviceCaps& caps) {
+    return config.groups > 0 ? config.groups : select(config) == nv_sm80 ? 2 * std::int64_t{caps.compute_units} : 1;
+  }
+
+ private:
+  /// One a compute unit reads 16-bit weights as fast with few rows and meets sooner. With codes two, where there are
+  /// tiles for them, since their numbers take time beside the memory; one was not measured there.
+  std::int64_t resident_groups(const Args& args, const DeviceCaps& caps) const {
+    constexpr std::uint64_t of_driver = 1024;  // local memory of each work-group
+    const std::int64_t active = std::min(experts_of(args), args.gating.ids.elements()),
+                       tiles = active * PackedWeights::panels(args.gate_up.weights.n) / tile_panels;
+    const bool two = (tile_rows > 16 || (has_codes(args) && tiles > caps.compute_units)) &&
+                     2 * (local_bytes + of_driver) <= caps.static_local_mem_bytes + of_driver;
+    return std::int64_t{caps.compute_units} * (two ? 2 : 1);
+  }
+};
+
+/// Parts of the logits, and the stamps of the work-groups.
+struct Scratch {
+  std::uint64_t parts_bytes, words_bytes;
+
+  Scratch(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t groups)
+      : parts_bytes(aligned(slices_of(hidden) * tokens * experts * 4)), words_bytes(aligned(groups * 8)) {}
+  std::uint64_t total() const { return parts_bytes + words_bytes; }
+
+ private:
+  static std::uint64_t aligned(std::int64_t bytes) { return (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256; }
+};
+
+using grouped_gemm::column_stride, grouped_gemm::is_aligned_to_16_bytes, grouped_gemm::is_same;
+
+/// Of columns or rows, that wait for a sum.
+bool has_scales(const Args& args) {
+  return args.gate_up.weight_scale.present() || args.down.weight_scale.present() || args.gate_up.a_scale.present();
+}
+
+/// Why these are not the steps of one layer.
+std::string unconnected(const Args& args) {
+  const auto connects = [](const quantize_groups::Args& rows, const TensorView& from, const grouped_gemm::Args& to) {
+    return rows.x.present() ? is_same(rows.x, from) && is_same(rows.q, to.a) && is_same(rows.scale, to.a_scale) &&
+                                  rows.group == to.a_group
+                            : is_same(from, to.a);
+  };
+  if (!connects(args.tokens, args.router.a, args.gate_up)) return "router and experts have other tokens";
+  if (!is_same(args.router.out, args.gating.logits)) return "logits: not the router's";
+  if (!connects(args.activated, args.gate_up.out, args.down)) return "the second product is of other rows";
+  if (!is_same(args.down.out, args.combine.rows) || !is_same(args.gating.weights, args.combine.weights))
+    return "the sum is of other rows or weights";
+  return {};
+}
+
+/// Why one program does not multiply by the weights of both products.
+std::string unlike(const PackedWeights& first, const PackedWeights& second) {
+  if (first.type != second.type) return fmt::format("weights are {} and {}", name(first.type), name(second.type));
+  if (first.group_index.present() || second.group_index.present()) return "groups of K stand in any order";
+  if (first.grouped() != second.grouped() || first.zero.present() != second.zero.present() ||
+      (first.grouped() && (first.group != second.group || first.scale.dtype != second.scale.dtype)))
+    return "the weights of both products have other scales";
+  return {};
+}
+
+/// Why the rows of both products do not become what they multiply.
+std::string unsupported_rows(const Args& args, DType dtype) {
+  const grouped_gemm::Args &first = args.gate_up, &second = args.down;
+  if (!quantizes(args)) {
+    for (const grouped_gemm::Args* product : {&first, &second})
+      if (product->a.dtype != dtype || product->a_scale.present()) return "rows are codes that nobody makes";
+    return {};
+  }
+  const quantize_groups::Args &tokens = args.tokens, &activated = args.activated;
+  if (first.a.dtype != second.a.dtype || first.a_group != second.a_group ||
+      first.a_scale.dtype != second.a_scale.dtype ||
+      quantize_groups::rules_args(tokens) != quantize_groups::rules_args(activated))
+    return "the rows of both products become other codes";
+  for (const quantize_groups::Args* rows : {&tokens, &activated}) {
+    if (size_bytes(rows->q.dtype) != 1 || bits(rows->format) != 8) return "rows become no codes of 8 bits";
+    if (quantize_groups::has_scale(*rows) || rows->zero.present() || rows->index.present())
+      return "rows share a scale, or have zero points";
+    if (!has_fours(rows->x) || !has_fours(rows->q)) return "rows to quantize are no fours of columns";
+  }
+  return {};
+}
+
+std::string unsupported(const Args& args) {
+  const DType dtype = args.router.a.dtype;
+  if (dtype != DType::f16 && dtype != DType::bf16) return fmt::format("rows are {}", name(dtype));
+  const grouped_gemm::Args& router = args.router;
+  if (router.weights.type != (dtype == DType::f16 ? CodeType::f16 : CodeType::bf16) || router.weights.grouped() ||
+      router.a_scale.present() || router.weight_scale.present() || router.row_ends.present() ||
+      router.a_index.present() || router.activation)
+    return "the router is no dense product of plain weights";
+  if (std::string reason = unsupported_rows(args, dtype); !reason.empty()) return reason;
+  for (const grouped_gemm::Args* product : {&args.gate_up, &args.down}) {
+    if (product->sum_bias.present() || product->k_ends.present()) return "sums have integer biases or windows of K";
+    if (product->quantization.x.present()) return "codes are made between the products, not by the first";
+    if (product->rows_per_expert != 0 || product->first_expert != 0) return "experts are batched or in segments";
+  }
+  if (std::string reason = unlike(args.gate_up.weights, args.down.weights); !reason.empty()) return reason;
+  if (!args.gate_up.activation || args.gate_up.out.dtype != (quantizes(args) ? DType::f32 : dtype))
+    return "the first product is not activated";
+  if (args.down.activation || args.down.out.dtype != DType::f32) return "the second product is not plain f32";
+  if (args.gate_up.weights.experts != args.gating.logits.shape[1]) return "not all experts are here";
+  const combine::Args& combine = args.combine;
+  if (combine.column_slots || combine.slot_ends.present() || combine.bias.present() || combine.residual.present() ||
+      combine.skip_zero_weights || combine.active.present() || combine.shared_scale != 1 ||
+      combine.rows_scale.present())
+    return "the sum has more than weights and a shared part";
+  return {};
+}
+
+/// VECTORS_ARGS
+auto vectors(const TensorView& vectors) {
+  return std::tuple(vectors, vectors.stride[0], column_stride(vectors), any_dtype(vectors.dtype));
+}
+/// The last ones of ROUTER_ARGS and MATRICES_ARGS
+auto extents(const PackedWeights& weights) {
+  return std::tuple(static_cast<std::int32_t>(weights.n), static_cast<std::int32_t>(weights.k));
+}
+/// ROWS_ARGS and MATRICES_ARGS
+auto operands(const grouped_gemm::Args& product) {
+  const PackedWeights& weights = product.weights;
+  return std::tuple_cat(std::tuple(product.a, product.a_scale, product.a.stride[0], product.a_scale.stride[0],
+                                   weights.view(), weights.scale, weights.zero),
+                        vectors(product.weight_scale), vectors(product.bias),
+                        std::tuple(static_cast<std::int32_t>(weights.groups())), extents(weights));
+}
+
+}  // namespace
+
+const std::vector<grouped_gemm::Variant>& variants() {
+  static const auto* list = new std::vector<grouped_gemm::Variant>{
+      {nv_sm80, "NVIDIA tensor cores: 16, 32 or 64 x 128 sums, one or two work-groups a compute unit"},
+      {t0, "one work-item"}};
+  return *list;
+}
+
+std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, const Config& config,
+                            const DeviceCaps& caps) {
+  if (tokens > most_plain_tokens) return 0;
+  return Scratch(tokens, hidden, experts, Shape::most_groups(config, caps)).total();
+}
+
+std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  if (!config.variant.empty() && config.variant != nv_sm80 && config.variant != t0)
+    return fmt::format("there is no variant '{}'", config.variant);
+  if (select(config) == nv_sm80 && caps.nv_compute_capability < 80)
+    return "the device is no NVIDIA GPU of compute capability 8.0";
+  if (select(config) == nv_sm80 && grouped_gemm::is_f8(args.gate_up.a.dtype) && !grouped_gemm::mma_f8.offered(caps))
+    return "the device does not multiply f8";
+  // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
+  if (select(config) == t0 && caps.preferred_float_width < 4)
+    return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
+  if (caps.failed_variants->contains(failing(select(config)))) return "its program does not build on this device";
+  const std::int64_t tokens = args.router.a.shape[0];
+  if (const std::int64_t most = most_tokens(args); tokens > most)
+    return fmt::format("{} tokens are more than {}", tokens, most);
+  if (std::string reason = unsupported(args); !reason.empty()) return reason;
+  for (const grouped_gemm::Args* product : {&args.gate_up, &args.down})
+    if (select(config) == nv_sm80 && !grouped_gemm::is_tensor_core_product(*product) &&
+        !grouped_gemm::is_code_product(*product))
+      return fmt::format("tensor cores do not multiply {} by such {} weights", name(product->a.dtype),
+                         name(product->weights.type));
+  if (args.gating.ids.elements() > most_slots)
+    return fmt::format("{} slots are more than {}", args.gating.ids.elements(), most_slots);
+  const auto reject_codes = [&](const quantize_groups::Args& rows) {
+    return quantizes(args) ? quantize_groups::reject(rows, {}, caps) : std::string();
+  };
+  for (const auto& [step, reason] : {std::pair{"router", grouped_gemm::reject_operands(args.router)},
+                                     {"gating", gating_top_k::reject(args.gating, spec, {}, caps)},
+                                     {"gate_up", grouped_gemm::reject_operands(args.gate_up)},
+                                     {"down", grouped_gemm::reject_operands(args.down)},
+                                     {"combine", combine::reject(args.combine, {}, caps)},
+                                     {"tokens", reject_codes(args.tokens)},
+                                     {"activated", reject_codes(args.activated)}})
+    if (!reason.empty()) return fmt::format("{}: {}", step, reason);
+  const Shape shape(args, spec, config, caps);
+  if (static_cast<std::size_t>(shape.lanes.count) > caps.max_work_group_size)
+    return fmt::format("{} lanes are more than a work-group of the device has", shape.lanes.count);
+  if (shape.local_bytes > caps.static_local_mem_bytes)
+    return fmt::format("{} bytes of local memory are needed, the device has {}", shape.local_bytes,
+                       caps.static_local_mem_bytes);
+  return {};
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  const DeviceCaps& caps = stream.device->caps;
+  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
+    require(reason.empty(), "fused_moe: {}", reason);
+  const TensorView &x = args.router.a, &out = args.combine.out, &shared = args.combine.shared;
+  const std::int64_t tokens = x.shape[0], experts = args.gate_up.weights.experts;
+  const Shape shape(args, spec, config, caps);
+  const Scratch scratch(tokens, x.shape[1], experts, shape.groups);
+  require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
+          scratch.total(), args.scratch.size_bytes);
+  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
+          args.scratch.offset_bytes);
+  const TensorView parts(args.scratch.slice(0, scratch.parts_bytes), DType::f32,
+                         {slices_of(x.shape[1]) * tokens * experts}),
+      words(args.scratch.slice(scratch.parts_bytes, scratch.words_bytes), DType::i64, {shape.groups});
+  const Activation& activation = *args.gate_up.activation;
+  std::string options = gating_top_k::options(args.gating);
+  if (quantizes(args)) {
+    const quantize_groups::Lanes lanes(shape.lanes.count, shape.lanes.count / shape.lanes.teams, caps);
+    options += " -DQUANTIZES=1 " + quantize_groups::options(args.tokens, lanes, caps);
+  } else {
+    options += " " + shape.lanes.options() + shuffle_option(shape.lanes.count, caps) + dtype_option("X_DTYPE", x);
+  }
+  options += fmt::format(
+      " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
+      "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
+      " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
+      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
+      shape.tile_slots, experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
+      static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
+      dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
+      activation.gated, activation.gate_is_right,
+      is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
+  options += grouped_gemm::operand_options(args.gate_up);
+  const OperatorCost work = cost(args);
+  const auto local = static_cast<std::size_t>(shape.lanes.count);
+  const auto all = std::tuple_cat(
+      std::tuple(x, x.stride[0], static_cast<std::int32_t>(tokens), args.router.weights.view()),
+      vectors(args.router.bias), extents(args.router.weights), std::tuple(static_cast<std::int32_t>(slice_k), parts),
+      gating_top_k::kernel_args(args.gating, spec), operands(args.gate_up),
+      std::tuple(activation.alpha, activation.effective_limit(), activation.bias, args.gate_up.out,
+                 args.gate_up.out.stride[0]),
+      operands(args.down),
+      std::tuple(args.down.out, args.down.out.stride[0], shared, shared.stride[0], args.combine.shared_gate,
+                 args.combine.shared_gate.stride[0], out, out.stride[0], words, next_stamps(), config.patience,
+                 args.fault));
+  const auto run = [&](const auto&... given) {
+    note_failure(stream, failing(select(config)), [&] {
+      launch(stream, {&source::fused_moe, options, "fused_moe"},
+             {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
+             {"fused_moe", select(config),
+              fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
+                          experts, args.gate_up.weights.n, args.gate_up.weights.k),
+              work.bytes, work.flops},
+             given...);
+    });
+  };
+  if (quantizes(args)) return std::apply(run, std::tuple_cat(all, quantize_groups::rules_args(args.tokens)));
+  std::apply(run, all);
+}
+
+OperatorCost cost(const Args& args) {
+  OperatorCost all;
+  const auto of_codes = [&](const quantize_groups::Args& rows) {
+    return quantizes(args) ? quantize_groups::cost(rows) : OperatorCost();
+  };
+  for (const OperatorCost& step : {of_codes(args.tokens), of_codes(args.activated), grouped_gemm::cost(args.router),
+                                   gating_top_k::cost(args.gating), grouped_gemm::cost(args.gate_up),
+                                   grouped_gemm::cost(args.down), combine::cost(args.combine)}) {
+    all.bytes += step.bytes;
+    all.flops += step.flops;
+  }
+  return all;
+}
+
+}  // namespace moecl::fused_moe

@@ -1,0 +1,244 @@
+// Grouped GEMM for a CPU with the tile registers of AMX: 16 x 16 sums of 16 rows and 16 columns in one instruction, of
+// pairs of bf16 (tdpbf16ps) or of fours of i8 (tdpbssd) in each of 16 steps of k.
+//
+// A work-item multiplies the rows of a tile with up to PANEL_RUN panels. It copies A_STEPS of its rows by tiles to local
+// memory, so that they need not stand side by side, and a block of a panel as the steps of dot_steps.clh; totals go
+// through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k in
+// tiles, in the same order for any number of rows; sums of i8 are exact.
+#define OWN_PANEL own
+#define ROW_TILE_NUMBER tile_number
+#include "kernels_cl/gemm/cpu/dot_panel.clh"
+
+// Steps in a tile: they end with the runs.
+#if !W_GROUPED || RUN_STEPS % 16 == 0
+#define TILE_STEPS 16
+#elif RUN_STEPS % 8 == 0
+#define TILE_STEPS 8
+#else
+#define TILE_STEPS 4
+#endif
+#define SIDE 16  // rows or columns of a tile
+#define A_TILES (A_STEPS / TILE_STEPS)
+
+typedef JOIN(uint, TILE_STEPS) TileRow;
+typedef struct __attribute__((packed)) { TileRow v; } PackedTileRow;
+typedef struct {
+  TileRow row[SIDE];
+} RowsTile;
+
+// What ldtilecfg reads.
+// Source: Intel Architecture Instruction Set Extensions Programming Reference, chapter 3, palette 1.
+typedef struct {
+  uchar palette, start_row, reserved[14];
+  ushort row_bytes[16];
+  uchar rows[16];
+} TileShapes;
+// tmm0 to tmm3 are sums, 4 and 5 rows, 6 and 7 steps.
+inline void begin_tiles(void) {
+  TileShapes shapes = {1, 0};
+  for (int t = 0; t < 8; ++t) {
+    shapes.row_bytes[t] = t == 4 || t == 5 ? TILE_STEPS * 4 : SIDE * 4;
+    shapes.rows[t] = t < 6 ? SIDE : TILE_STEPS;
+  }
+  __asm__ volatile("ldtilecfg (%0)" ::"r"(&shapes) : "memory");
+}
+#define END_TILES __asm__ volatile("tilerelease")
+#define LOAD_TILE(t, from, row_bytes) \
+  __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #t ::"r"((ulong)(from)), "r"((long)(row_bytes)) : "memory")
+#define STORE_TILE(t, to, row_bytes) \
+  __asm__ volatile("tilestored %%tmm" #t ", (%0, %1, 1)" ::"r"((ulong)(to)), "r"((long)(row_bytes)) : "memory")
+#define MULTIPLY_TILES(sums, rows, steps) \
+  __asm__ volatile(TILE_PRODUCT " %%tmm" #steps ", %%tmm" #rows ", %%tmm" #sums ::: "memory")
+#if STEP_K == 2
+#define TILE_PRODUCT "tdpbf16ps"
+#else
+#define TILE_PRODUCT "tdpbssd"
+#endif
+
+// Sums of runs wait for the scales of theirs; others go on.
+#define SUMS_BYTES (PARTS * (int)sizeof(Sum))
+#if W_GROUPED
+#define BEGIN_SUMS(t, row, part) __asm__ volatile("tilezero %%tmm" #t ::)
+#else
+#define BEGIN_SUMS(t, row, part) LOAD_TILE(t, sums + (row) * PARTS + (part), SUMS_BYTES)
+#endif
+#define END_SUMS(t, row, part) STORE_TILE(t, sums + (row) * PARTS + (part), SUMS_BYTES)
+#define LOAD_ROWS(t, tile) LOAD_TILE(t, tile, TILE_STEPS * 4)
+#define LOAD_STEPS(t, of_part) LOAD_TILE(t, &steps[i * TILE_STEPS].part[of_part], sizeof(Step))
+
+// The panel's next block, asked for while this one is made and multiplied, into the second-level cache: the first holds
+// this one.
+typedef struct {
+  const __global char* next;
+  int lines;  // at a time
+} Fetch;
+inline void fetch(Fetch* of) {
+  for (int line = 0; line < of->lines; ++line, of->next += 64) __builtin_prefetch(of->next, 0, 2);
+}
+
+// Sums of 32 rows.
+inline void multiply_two(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
+                         Fetch* ahead) {
+  for (int part = 0; part < PARTS; part += 2) {
+    BEGIN_SUMS(0, 0, part); BEGIN_SUMS(1, 0, part + 1);
+    BEGIN_SUMS(2, SIDE, part); BEGIN_SUMS(3, SIDE, part + 1);
+    for (int i = 0; i < tiles; ++i) {
+      LOAD_STEPS(6, part);
+      LOAD_ROWS(4, rows + i);
+      MULTIPLY_TILES(0, 4, 6);
+      LOAD_STEPS(7, part + 1);
+      MULTIPLY_TILES(1, 4, 7);
+      LOAD_ROWS(5, rows + A_TILES + i);
+      MULTIPLY_TILES(2, 5, 6);
+      MULTIPLY_TILES(3, 5, 7);
+      fetch(ahead);
+    }
+    END_SUMS(0, 0, part); END_SUMS(1, 0, part + 1);
+    END_SUMS(2, SIDE, part); END_SUMS(3, SIDE, part + 1);
+  }
+}
+// Of 16.
+inline void multiply_one(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
+                         Fetch* ahead) {
+  BEGIN_SUMS(0, 0, 0); BEGIN_SUMS(1, 0, 1); BEGIN_SUMS(2, 0, 2); BEGIN_SUMS(3, 0, 3);
+  for (int i = 0; i < tiles; ++i) {
+    LOAD_ROWS(4, rows + i);
+    LOAD_STEPS(6, 0);
+    MULTIPLY_TILES(0, 4, 6);
+    LOAD_STEPS(7, 1);
+    MULTIPLY_TILES(1, 4, 7);
+    LOAD_STEPS(6, 2);
+    MULTIPLY_TILES(2, 4, 6);
+    LOAD_STEPS(7, 3);
+    MULTIPLY_TILES(3, 4, 7);
+    fetch(ahead);
+  }
+  END_SUMS(0, 0, 0); END_SUMS(1, 0, 1); END_SUMS(2, 0, 2); END_SUMS(3, 0, 3);
+}
+
+// Steps [begin, end) of a row, by tiles; steps past the last are zero.
+inline void copy_row(const __global STORAGE(A_DTYPE) * row, int begin, int end, int at, __local RowsTile* tiles) {
+  const __global PackedUint* from = (const __global PackedUint*)row + begin;
+  const int steps = end - begin;
+  int i = 0;
+  for (; i + TILE_STEPS <= steps; i += TILE_STEPS, ++tiles) tiles->row[at] = ((const __global PackedTileRow*)(from + i))->v;
+  if (i == steps) return;
+  tiles->row[at] = 0;
+  for (int step = 0; i < steps; ++i, ++step) ((__local uint*)&tiles->row[at])[step] = from[i].v;
+}
+
+#if W_GROUPED
+// Adds a run's sums of a row to its totals.
+inline void add_run(const __local Sum* sums, const __global STORAGE(A_DTYPE) * row, int begin, int end,
+                    const __local Run* run, __local Total* totals) {
+#if HAS_OFFSETS
+  const Number elements = row_sum(row, begin * STEP_K, end * STEP_K);
+#endif
+  for (int part = 0; part < PARTS; ++part) {
+    Sum sum = sums[part];
+#if HAS_OFFSETS
+    sum -= (Sum)(elements) * run->offset[part];
+#endif
+    totals[part] = fma(convert_float16(sum), run->scale[part], totals[part]);
+  }
+}
+#endif
+
+// Not inlined: see ASSEMBLY_FUNCTION.
+ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int groups_beside, int tile_number,
+                                       __local Total* all_sums, __local Step* w_block, __local RowsTile* a_tiles,
+                                       __local ulong* row_starts, __local Sum* run_sums, __local Run* run) {
+  OFFSET_POINTERS;
+  const RowTile tile = OWN_ROW_TILE;
+  if (tile.count == 0) return;
+  const int out_panels = PANELS / PANELS_EACH, panels_each = (out_panels + groups_beside - 1) / groups_beside;
+  const int first_own = group * panels_each, end_own = min(first_own + panels_each, out_panels);
+  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+  const Codec codec = make_codec();
+  FIND_ROWS
+  const __global STORAGE(W_DTYPE)* weights_of = PANEL_OF(tile.expert, 0);
+  const ulong panel_units = (ulong)k * PANEL_UNITS(W_DTYPE);
+  ENTER_K_WINDOW(weights_of, tile.expert)
+#define OWN_SUMS(side) (all_sums + (((own - first_own) * PANELS_EACH + (side)) * TILE_ROWS) * PARTS)
+#define PANEL_OF_SIDE(side) (weights_of + PANEL_AT(side) * panel_units)
+  for (int own = first_own; own < end_own; ++own)
+    for (int side = 0; side < PANELS_EACH; ++side)
+      for (int i = 0; i < tile.count * PARTS; ++i) OWN_SUMS(side)[i] = 0;
+
+  begin_tiles();
+  const int steps = k / STEP_K;
+  const int passes = tile.count / (2 * SIDE) * 2 + (tile.count % (2 * SIDE) + SIDE - 1) / SIDE;  // over a block
+  // Few rows leave little to do beside fetching: in small turns. Runs do not depend on them.
+  const int block_steps = W_GROUPED || passes > 1 ? BLOCK_STEPS : SIDE;
+  for (int a_begin = 0; a_begin < steps; a_begin += A_STEPS) {
+    const int a_end = min(a_begin + A_STEPS, steps);
+    for (int row = 0; row < tile.count; ++row)
+      copy_row(a + row_starts[row], a_begin, a_end, row % SIDE, a_tiles + row / SIDE * A_TILES);
+    for (int own = first_own; own < end_own; ++own)
+      for (int side = 0; side < PANELS_EACH; ++side) {
+        const __global STORAGE(W_DTYPE)* panel = PANEL_OF_SIDE(side);
+        const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
+        for (int block = a_begin; block < a_end; block += block_steps) {
+          const int block_end = min(block + block_steps, a_end);
+          Fetch ahead = {(const __global char*)panel + (ulong)block_end * STEP_BYTES, passes > 1 ? 0 : STEP_BYTES / 128};
+          for (int i = block; i < block_end; ++i) {
+            w_block[i - block] = load_step(&codec, panel, i);
+            fetch(&ahead);
+          }
+          ahead.lines = (TILE_STEPS * (STEP_BYTES / 64 - ahead.lines) + passes - 1) / passes;
+          for (int i = block_end; i % TILE_STEPS != 0; ++i)
+            for (int part = 0; part < PARTS; ++part) w_block[i - block].part[part] = 0;
+          for (int begin = block, end; begin < block_end; begin = end) {
+#if W_GROUPED
+            end = RUN_END(begin);
+            load_run(&groups_of, begin / RUN_STEPS, run);
+#else
+            end = block_end;
+#endif
+            const int tiles = (end - begin + TILE_STEPS - 1) / TILE_STEPS;
+            for (int row = 0; row < tile.count; row += 2 * SIDE) {
+              __local Total* totals = OWN_SUMS(side) + row * PARTS;
+#if W_GROUPED
+              __local Sum* const sums = run_sums;
+#else
+              __local Sum* const sums = totals;
+#endif
+              const __local RowsTile* rows_of = a_tiles + row / SIDE * A_TILES + (begin - a_begin) / TILE_STEPS;
+              if (tile.count - row > SIDE) multiply_two(rows_of, w_block + (begin - block), tiles, sums, &ahead);
+              else multiply_one(rows_of, w_block + (begin - block), tiles, sums, &ahead);
+#if W_GROUPED
+              for (int i = 0; i < min(2 * SIDE, tile.count - row); ++i)
+                add_run(sums + i * PARTS, a + row_starts[row + i], begin, end, run, totals + i * PARTS);
+#endif
+            }
+          }
+        }
+      }
+  }
+  END_TILES;
+
+  for (int own = first_own; own < end_own; ++own) {
+    const int columns = min(PANEL, n - own * PANEL);
+    PanelColumns of_columns[PANELS_EACH];
+    __local Total* tile_sums = OWN_SUMS(0);
+    for (int side = 0; side < PANELS_EACH; ++side) {
+      const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
+      load_columns(&epilogue, PANEL_AT(side) * PANEL, columns, &of_columns[side]);
+      for (int row = 0; row < tile.count; ++row)
+        complete_row(OWN_SUMS(side) + row * PARTS, a + row_starts[row], PANEL_OF_SIDE(side), &groups_of,
+                     &of_columns[side], k);
+    }
+    STORE_ROWS
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GROUPED_GEMM_PARAMETERS) {
+  __local Total all_sums[PANEL_RUN * PANELS_EACH * TILE_ROWS * PARTS];
+  __local Step w_block[BLOCK_STEPS];
+  __local RowsTile a_tiles[TILE_ROWS / SIDE * A_TILES];
+  __local ulong row_starts[TILE_ROWS];
+  __local Sum run_sums[W_GROUPED ? 2 * SIDE * PARTS : 1];
+  __local Run run;
+  multiply_panels(GROUPED_GEMM_ARGUMENTS, get_group_id(0), get_num_groups(0), LAST_ROW_TILE_FIRST, all_sums, w_block, a_tiles,
+                  row_starts, run_sums, &run);
+}

@@ -1,0 +1,183 @@
+// Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS
+// rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and TILE_ROWS
+// rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
+// PTX declares, see hopper.clh.
+#define TILE_PANELS 4
+#define TILES_N (TILE_ROWS / 8)  // of 8 rows
+#define LANE_ROWS (TILE_ROWS / 32)
+#include "kernels_cl/gemm/hopper/hopper.clh"
+#include "kernels_cl/gemm/nvidia/code_operands.clh"
+#include "kernels_cl/gemm/nvidia/code_store.clh"
+#include "kernels_cl/gemm/hopper/stage_scales.clh"
+#if QUANTIZES  // a gated activation's numbers, to `q`
+#include "kernels_cl/gemm/hopper/quantized_store.clh"
+#else
+#define QUANTIZE_PARAMETERS
+#endif
+
+#if TILE_ROWS == 128
+#define SUMS_0 FOUR_REGISTERS("a", "b", "c", "d")
+#define SUMS_1 FOUR_REGISTERS("e", "f", "g", "h")
+#define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4) DO("c", 8) DO("d", 12)
+#define FOR_SUMS_1(DO) DO("e", 0) DO("f", 4) DO("g", 8) DO("h", 12)
+#define FOR_BOTH_SUMS(DO) { DO("a", "e", 0) DO("b", "f", 4) DO("c", "g", 8) DO("d", "h", 12) }
+#else
+#define SUMS_0 TWO_REGISTERS("a", "b")
+#define SUMS_1 TWO_REGISTERS("c", "d")
+#define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4)
+#define FOR_SUMS_1(DO) DO("c", 0) DO("d", 4)
+#define FOR_BOTH_SUMS(DO) { DO("a", "c", 0) DO("b", "d", 4) }
+#endif
+
+#define TYPES_i8 ".s32.s8.s8"
+#define TYPES_f8_e4m3 ".f32.e4m3.e4m3"
+#define TYPES_f8_e5m2 ".f32.e5m2.e5m2"
+#define TYPES_f16 ".f32.f16.f16"
+#define TYPES_bf16 ".f32.bf16.bf16"
+#define SIGNS_i8 ""
+#define SIGNS_f8_e4m3 ", 1, 1"
+#define SIGNS_f8_e5m2 ", 1, 1"
+#define SIGNS_f16 ", 1, 1, 0"
+#define SIGNS_bf16 ", 1, 1, 0"
+#if JOIN(IS_I8_, A_DTYPE)
+#define SUM_TYPE "s32"
+#define IN_REGISTER "r"
+#define TO_F32(x) "cvt.rn.f32.s32 number, " x ";"
+#else
+#define SUM_TYPE "f32"
+#define IN_REGISTER "f"
+#define TO_F32(x) "mov.f32 number, " x ";"
+#endif
+
+// sums = codes rows, plus sums if `adds`.
+#define WGMMA(sums, codes, rows, adds)                                                                             \
+  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
+               "k" TEXT(PRODUCT_K) JOIN(TYPES_, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds"                  \
+               JOIN(SIGNS_, A_DTYPE) ";\n}" ::"r"((codes)[0]), "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]),   \
+               "l"(rows), "r"(adds)                                                                                \
+               : "memory")
+
+#define READ4(x, t0, t1, t2, t3, sum)                                                                            \
+  asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 "; mov." \
+               SUM_TYPE " %3, " x t3 ";"                                                                         \
+               : "=" IN_REGISTER((sum)[0]), "=" IN_REGISTER((sum)[1]), "=" IN_REGISTER((sum)[2]),                 \
+                 "=" IN_REGISTER((sum)[3]))
+
+// Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
+#define OF_ROW(by_row, t, odd) lane_at((by_row)[(t) / 4], (t) % 4 * 8 + lane % 4 * 2 + (odd))
+#define SCALE_OF_ROW(by_row, t, odd) as_float(OF_ROW(by_row, t, odd))
+
+// Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of each.
+typedef struct {
+  uint stages, full, empty;
+  int panel, strip;
+} WarpPlace;
+INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
+// Until the ring's stage is there.
+INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
+  barrier_wait(place->full + ring->stage * 8, ring->turn);
+  if (!A_IN_ORDER) PROXY_FENCE;
+}
+INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
+  if (get_local_id(0) % 32 == 0) barrier_arrive(place->empty + ring->stage * 8);
+}
+
+#ifdef GROUP_K
+#include "kernels_cl/gemm/hopper/wgmma_groups.clh"
+#define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
+#else
+#include "kernels_cl/gemm/hopper/wgmma_steps.clh"
+#define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) \
+  Sum total[4];                                  \
+  READ4(x, n0, n1, n2, n3, total);
+#endif
+
+#if QUANTIZES
+#define LEAVE(t, total_0, total_1, row_scale, there) KEEP_TWO_ROWS(t, total_0, total_1, row_scale)
+#else
+#define LEAVE(t, total_0, total_1, row_scale, there)                                                                \
+  STORE_TWO_ROWS(total_0, total_1, row_scale, there, out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)
+#endif
+#define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
+  {                                                                                                                 \
+    const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2);                                      \
+    const bool there[2] = {there_from & 1, there_from >> 1 & 1};                                                    \
+    const float scale_of[2] = {HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 0) : 1,                                      \
+                               HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 1) : 1};                                     \
+    TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
+    TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
+    LEAVE(t, total_0, total_1, scale_of, there)                                                                     \
+  }
+#define STORE_TILES(x0, x1, t)                                                              \
+  STORE_TILE(x0, x1, t, "0", "1", "2", "3") STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7")   \
+  STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
+    GROUPED_GEMM_PARAMETERS QUANTIZE_PARAMETERS) {
+  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local ulong barriers[2 * STAGES];
+#ifdef GROUP_K
+  __local StageScales scales[STAGES];
+#endif
+#if QUANTIZES
+  __local RowGroups row_groups;
+  const Rules rules = RULES;
+  q += q_first, scale += scale_first;
+#endif
+  OFFSET_POINTERS;
+  const int item = get_local_id(0), lane = item % 32;
+  const uint full = shared_address(barriers), empty = full + STAGES * 8;
+  START_BARRIERS(full, empty);
+  if (item < COPY_ITEMS) {
+    COPY_TILES(stages, full, empty)
+    return;
+  }
+
+  MORE_REGISTERS;
+  asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
+  const int warp = item / 32 - 4, half_group = warp / 4;
+  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
+  const int steps = (k + K_STEP - 1) / K_STEP;
+  const Activation activation = {alpha, limit, up_bias};
+  Ring ring = {0, 0};
+  int number = get_group_id(0);
+  START_SEARCH(search);
+  Tile tile = FIND_TILE(search, number);
+  while (tile.rows.count != 0) {
+    const int column =
+        (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
+#ifdef GROUP_K
+    float totals[2][TILES_N][4];
+#pragma unroll
+    for (int i = 0; i < 2 * TILES_N * 4; ++i) totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
+    multiply_groups(totals, &ring, steps, &place, scales);
+#else
+    const Ring last = multiply_steps(&ring, steps, &place);
+#endif
+    // While the last products run.
+    number += get_num_groups(0);
+    const Tile next = FIND_TILE(search, number);
+    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
+    const LaneColumns columns = lane_columns_of(&epilogue, column, n);
+    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
+    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
+    int row_scale[LANE_ROWS];
+    uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
+#pragma unroll
+    for (int i = 0; i < LANE_ROWS; ++i)
+      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
+#ifndef GROUP_K
+    WGMMA_WAIT(0);
+    leave_stage(&place, &last);
+#endif
+#if QUANTIZES
+    float4 numbers[TILES_N];
+    int largest[2 * TILES_N];
+    FOR_BOTH_SUMS(STORE_TILES)
+    STORE_CODES
+#else
+    FOR_BOTH_SUMS(STORE_TILES)
+#endif
+    tile = next;
+  }
+}

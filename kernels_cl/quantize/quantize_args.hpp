@@ -1,0 +1,104 @@
+#pragma once
+// What the kernels that quantize groups of columns (quantize_group.clh) are given, alone or with more.
+#include <moecl/code_numbers.hpp>
+#include <moecl/quantize_groups.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <tuple>
+
+#include "kernels_cl/common/launch_shape.hpp"
+
+namespace moecl::quantize_groups {
+
+inline bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_up; }
+inline bool is_power_of_two(ScaleRule rule) { return is_mx(rule) || rule == ScaleRule::power_of_two; }
+inline bool of_several_rows(const Args& args) { return args.rule == ScaleRule::ratio_over_rows || args.group_rows > 1; }
+inline bool of_whole_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
+
+inline std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
+inline std::int64_t group_of(const Args& args) {
+  return std::max<std::int64_t>(args.group == 0 ? args.x.shape[1] : args.group, 1);
+}
+inline std::int64_t groups_of(const Args& args) { return (args.x.shape[1] + group_of(args) - 1) / group_of(args); }
+inline std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
+inline float largest_of(CodeType format) {
+  return format == CodeType::i8   ? 127.0F
+         : format == CodeType::i4 ? 7.0F
+                                  : minifloat_of(format).decode(minifloat_of(format).largest);
+}
+inline bool has_scale(const Args& args) { return of_whole_tensor(args.rule) || of_several_rows(args); }
+
+/// Work-items of a work-group, in teams that take a group of columns each: at most 64 numbers a lane stay in registers.
+struct Lanes {
+  std::int32_t count, team, kept_steps = 0;
+  bool knows_rules;  ///< the program is of one format and rule
+
+  /// Of few groups, for which less code counts more than reading once, and on a CPU one program for all rules.
+  Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
+      : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
+  Lanes(std::int64_t group, std::int64_t groups, const Config& config, const DeviceCaps& caps)
+      : count(tuned_lanes("quantize_groups", config.lanes, caps, 0)),  // 0: by the group
+        team(1),
+        knows_rules(caps.type != DeviceType::cpu || count == 1) {
+    if (count == 1) return;
+    const std::int64_t steps = (group + 15) / 16;  // of one lane
+    const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
+    const auto most = static_cast<std::int32_t>(std::bit_floor(std::min<std::size_t>(256, caps.max_work_group_size)));
+    const std::int64_t largest = count != 0 ? count : most;
+    team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, largest))));
+    // Many groups in few work-groups; a whole row fills a small one.
+    if (count == 0) count = groups == 1 ? std::max(std::min(32, most), team) : most;
+    const std::int64_t of_team = (steps + team - 1) / team;
+    if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
+  }
+  std::int32_t teams() const { return count / team; }
+};
+
+/// RULES_ARGS.
+inline auto rules_args(const Args& args) {
+  const Minifloat format = minifloat_of(args.format);
+  // The only order of the rule e4m3.
+  const Quotient quotient = args.rule == ScaleRule::e4m3 ? Quotient::reciprocal : args.quotient;
+  return std::tuple(is_integer(args.format) ? 0 : std::int32_t{format.bits()}, std::int32_t{format.mantissa_bits},
+                    std::int32_t{format.min_exponent}, std::int32_t{format.largest},
+                    static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
+                    static_cast<std::int32_t>(args.rounding), largest_of(args.format), args.least_amax, args.most_amax,
+                    args.least_scale, args.global_scale);
+}
+
+/// What quantize_numbers.clh is compiled with.
+inline std::string number_options(const Args& args, bool knows_rules, bool exact_reciprocal, const DeviceCaps& caps) {
+  const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
+  std::string options =
+      fmt::format(" -DSCALE_IS_CODE={} -DSCALE_DTYPE={} -DQ_DTYPE={} -DEXACT_RECIPROCAL={} -DHAS_E4M3={}",
+                  int{scale_is_code}, scale_is_code ? "u8" : "f32",
+                  is_activation_dtype(args.q.dtype) || is_integer(args.format) ? name(args.q.dtype) : "u8",
+                  int{exact_reciprocal}, caps.nv_compute_capability >= 89 ? 1 : 0);
+  if (!knows_rules) return options;
+  std::apply(
+      [&](auto bits, auto mantissa, auto exponent, auto largest, auto rule, auto quotient, auto rounding, auto...) {
+        options += fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}",
+                               bits, mantissa, exponent, largest) +
+                   fmt::format(" -DRULE={} -DQUOTIENT={} -DROUNDING={}", rule, quotient, rounding);
+      },
+      rules_args(args));
+  return options;
+}
+
+inline std::string options(const Args& args, const Lanes& lanes, const DeviceCaps& caps) {
+  const bool given = has_scale(args);
+  const bool fours =
+      lanes.count > 1 && has_fours(args.x) && has_fours(args.q) && (groups_of(args) == 1 || group_of(args) % 4 == 0);
+  // Nothing infinite may be divided by a finite scale.
+  const bool exact_reciprocal = lanes.count > 1 && caps.correctly_rounded_divide && !given &&
+                                args.rule != ScaleRule::range && std::isinf(args.most_amax);
+  return fmt::format("-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DFOURS={} -DKEPT_STEPS={} -DHAS_SCALE={} -DIS_VALUES={:d}",
+                     lanes.count, lanes.team, lanes.count == 1 ? 1 : 0, int{fours}, given ? 0 : lanes.kept_steps,
+                     int{given}, is_activation_dtype(args.q.dtype)) +
+         number_options(args, lanes.knows_rules, exact_reciprocal, caps) + dtype_option("X_DTYPE", args.x) +
+         shuffle_option(lanes.count, caps);
+}
+
+}  // namespace moecl::quantize_groups

@@ -1,0 +1,186 @@
+#include <moecl/quantize_groups.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/quantize/quantize_args.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource quantize_groups;
+}
+
+namespace moecl::quantize_groups {
+namespace {
+
+/// What `format` is stored as when its codes are asked for.
+DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
+
+bool is_for_each_expert(const TensorView& view, const Args& args) {
+  return view.rank == 1 && view.dtype == DType::f32 && view.contiguous() &&
+         view.shape[0] == std::max<std::int64_t>(experts_of(args), 1);
+}
+/// Whether the rows of an expert are quantized by a number of their own.
+bool by_expert(const Args& args) {
+  return args.global_scales.present() ||
+         (args.rule == ScaleRule::given && args.row_ends.present() && is_for_each_expert(args.scale, args));
+}
+
+std::string reject_zero(const Args& args) {
+  const std::int64_t rows = rows_of(args), groups = groups_of(args);
+  if (args.rule != ScaleRule::range)
+    return args.zero.present() ? fmt::format("zero: the rule range alone has zero points, got {}", args.zero.describe())
+                               : std::string();
+  if (!args.zero.present() && !args.scale.present()) return {};
+  if (args.zero.rank == 2 && args.zero.dtype == DType::i32 && args.zero.shape[0] == rows &&
+      args.zero.shape[1] == groups)
+    return {};
+  return fmt::format("zero: expected i32 [{}, {}] beside the scales, got {}", rows, groups, args.zero.describe());
+}
+
+std::string reject_outputs(const Args& args) {
+  const std::int64_t rows = rows_of(args), width = args.x.shape[1], groups = groups_of(args);
+  const DType codes = code_dtype(args.format);
+  if (args.q.rank != 2 || !(is_activation_dtype(args.q.dtype) || args.q.dtype == codes) || args.q.shape[0] != rows ||
+      args.q.shape[1] != width)
+    return fmt::format("q: expected {} or float [{}, {}], got {}", name(codes), rows, width, args.q.describe());
+  if (of_whole_tensor(args.rule)) {
+    if (args.scale.present() && args.scale.dtype == DType::f32 && (args.scale.elements() == 1 || by_expert(args)))
+      return {};
+    return fmt::format("scale: expected one f32{}, got {}",
+                       args.rule == ScaleRule::given && experts_of(args) > 0
+                           ? fmt::format(" or one for each of {} experts", experts_of(args))
+                           : "",
+                       args.scale.describe());
+  }
+  if (args.group_rows > 1) {
+    const std::int64_t of_rows = (rows + args.group_rows - 1) / args.group_rows;
+    if (args.scale.rank == 2 && args.scale.dtype == DType::f32 && args.scale.shape[0] == of_rows &&
+        args.scale.shape[1] == groups && args.scale.contiguous())
+      return {};
+    return fmt::format("scale: expected contiguous f32 [{}, {}], got {}", of_rows, groups, args.scale.describe());
+  }
+  if (!args.scale.present() && is_activation_dtype(args.q.dtype)) return {};
+  const DType other = args.rule == ScaleRule::e4m3 ? DType::f8_e4m3 : DType::u8;
+  const bool has_other = args.rule == ScaleRule::e4m3 || is_power_of_two(args.rule);
+  if (args.scale.rank == 2 && (args.scale.dtype == DType::f32 || (has_other && args.scale.dtype == other)) &&
+      args.scale.shape[0] == rows && args.scale.shape[1] == groups)
+    return {};
+  return fmt::format("scale: expected f32{} [{}, {}], got {}", has_other ? fmt::format(" or {}", name(other)) : "",
+                     rows, groups, args.scale.describe());
+}
+
+std::string reject_rules(const Args& args) {
+  if (args.format != CodeType::i8 && args.format != CodeType::i4 && minifloat_of(args.format).exponent_bits == 0)
+    return fmt::format("format: expected i8, i4 or a floating-point format of at most 8 bits, got {}",
+                       name(args.format));
+  if (is_integer(args.format) && (is_mx(args.rule) || args.rule == ScaleRule::e4m3))
+    return "rule: powers of two by MX rules and e4m3 scales are for floating-point codes, not for integers";
+  if (args.rule == ScaleRule::range &&
+      (args.format != CodeType::i8 || args.quotient != Quotient::divide || args.rounding != Rounding::halves_to_even))
+    return fmt::format("rule: range is of i8 codes, divided and rounded to even, got {}", name(args.format));
+  if (!is_integer(args.format) && args.rounding != Rounding::halves_to_even)
+    return "rounding: floating-point codes are rounded to nearest even";
+  if (args.group_rows < 1 || args.group_rows > std::numeric_limits<std::int32_t>::max())
+    return fmt::format("group_rows: {} is not in [1, 2^31)", args.group_rows);
+  if (args.group_rows > 1 && args.rule != ScaleRule::ratio && args.rule != ScaleRule::power_of_two)
+    return fmt::format("group_rows: {} rows share a scale by the rules ratio and power_of_two alone", args.group_rows);
+  if (args.group < 0) return fmt::format("group: {} is negative", args.group);
+  if (args.group != 0 && of_whole_tensor(args.rule))
+    return fmt::format("group: one scale for all rows, but groups of {} columns", args.group);
+  for (const auto& [what, value] :
+       {std::pair("least_amax", args.least_amax), std::pair("least_scale", args.least_scale)})
+    if (!(value >= 0) || std::isinf(value)) return fmt::format("{}: {} is negative or not finite", what, value);
+  if (!(args.most_amax >= args.least_amax))
+    return fmt::format("most_amax: {} is below least_amax {}", args.most_amax, args.least_amax);
+  if (!(args.global_scale > 0) || std::isinf(args.global_scale))
+    return fmt::format("global_scale: {} is not positive or not finite", args.global_scale);
+  if (args.global_scale != 1 && args.rule != ScaleRule::e4m3)
+    return fmt::format("global_scale: {} belongs to the rule e4m3", args.global_scale);
+  if (args.global_scales.present() &&
+      (args.rule != ScaleRule::e4m3 || args.global_scale != 1 || !is_for_each_expert(args.global_scales, args)))
+    return fmt::format("global_scales: expected f32[{}], of the rule e4m3 in place of global_scale, got {}",
+                       std::max<std::int64_t>(experts_of(args), 1), args.global_scales.describe());
+  return {};
+}
+
+}  // namespace
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
+    return fmt::format("x: expected float [N, K], got {}", args.x.describe());
+  if (args.index.present() && (args.index.rank != 1 || args.index.dtype != DType::i32))
+    return fmt::format("index: expected i32[R], got {}", args.index.describe());
+  if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
+  if (std::string reason = reject_rules(args); !reason.empty()) return reason;
+  if (std::string reason = reject_outputs(args); !reason.empty()) return reason;
+  if (std::string reason = reject_zero(args); !reason.empty()) return reason;
+  if (rows_of(args) > std::numeric_limits<std::uint32_t>::max() / 2 / std::max<std::int64_t>(groups_of(args), 1))
+    return fmt::format("x: {} rows of {} groups are more than 2^31 groups", rows_of(args), groups_of(args));
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows_of(args)); !reason.empty())
+    return reason;
+  if (std::string reason = reject_width("x", std::max(args.x.shape[1], args.group)); !reason.empty()) return reason;
+  if (config.lanes > 0 && !std::has_single_bit(static_cast<std::uint32_t>(config.lanes)))
+    return fmt::format("lanes: {} is no power of two", config.lanes);
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "quantize_groups: {}", reason);
+  const DeviceCaps& caps = stream.device->caps;
+  const std::int64_t group = group_of(args), groups = groups_of(args);
+  const Lanes shape(group, groups, config, caps);
+  const std::int32_t lanes = shape.count;
+  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
+  const float largest = largest_of(args.format);
+  const OperatorCost work = cost(args);
+  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
+  const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
+             experts = static_cast<std::int32_t>(experts_of(args));
+  const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
+  const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
+  const NdRange by_teams{{teams * local, 1, 1}, {local, 1, 1}};
+  const std::int64_t scale_stride = args.scale.rank == 2 || by_expert(args) ? args.scale.stride[0] : 0;
+  const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
+                                                    : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
+                                                                        : 1);
+  if (of_several_rows(args)) {
+    enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
+    submit.wait = {};
+    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, by_teams, {},
+           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
+           args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
+           group_rows, args.divisor, experts, args.rows_per_expert, rows_of(args));
+    const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
+    launch(stream, {&source::quantize_groups, options, "scale_of_largest"}, scales, {},
+           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
+           args.least_scale,
+           static_cast<std::int32_t>(args.rule == ScaleRule::power_of_two ? args.rule : ScaleRule::ratio));
+  }
+  std::apply(
+      [&](const auto&... rules) {
+        launch(stream, {&source::quantize_groups, options, "quantize_groups"},
+               lanes == 1 ? NdRange{{rows, 1, 1}, {1, 1, 1}} : by_teams, submit,
+               {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
+                work.bytes, work.flops},
+               args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
+               scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
+               args.divisor, experts, args.rows_per_expert, rows_of(args), args.global_scales, rules...);
+      },
+      rules_args(args));
+}
+
+OperatorCost cost(const Args& args) {
+  const auto elements = static_cast<std::uint64_t>(rows_of(args) * args.x.shape[1]);
+  const std::uint64_t reads = of_several_rows(args) ? 2 : 1;
+  // A comparison, a division and a rounding for each element.
+  return {reads * elements * size_bytes(args.x.dtype) + args.q.size_bytes() + args.scale.size_bytes() +
+              args.zero.size_bytes() + args.index.size_bytes() + args.global_scales.size_bytes(),
+          3 * elements};
+}
+
+}  // namespace moecl::quantize_groups

@@ -1,0 +1,46 @@
+#include <moecl/row_differences.hpp>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource row_differences;
+}
+
+namespace moecl::row_differences {
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
+    return fmt::format("x: expected float [N, K], got {}", args.x.describe());
+  const std::int64_t rows = args.x.shape[0], width = args.x.shape[1];
+  if (args.y.rank != 2 || !is_activation_dtype(args.y.dtype) || args.y.shape != args.x.shape)
+    return fmt::format("y: expected float [{}, {}], got {}", rows, width, args.y.describe());
+  if (args.out.rank != 2 || args.out.dtype != DType::f32 || args.out.shape[0] != rows || args.out.shape[1] != 4 ||
+      !args.out.contiguous())
+    return fmt::format("out: expected contiguous f32 [{}, 4], got {}", rows, args.out.describe());
+  if (std::string reason = reject_width("x", width); !reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "row_differences: {}", reason);
+  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(args.x.shape[0]);
+  const OperatorCost work = cost(args);
+  launch(stream,
+         {&source::row_differences,
+          fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("Y_DTYPE", args.y)),
+          "row_differences"},
+         {{rows * local, 1, 1}, {local, 1, 1}}, submit,
+         {"row_differences", lanes == 1 ? "row_per_item" : "row_per_group", args.x.describe(), work.bytes, work.flops},
+         args.x, args.y, args.out, args.x.stride[0], args.y.stride[0], static_cast<std::int32_t>(args.x.shape[1]));
+}
+
+OperatorCost cost(const Args& args) {
+  const auto elements = static_cast<std::uint64_t>(args.x.elements());
+  return {elements * (size_bytes(args.x.dtype) + size_bytes(args.y.dtype)) + args.out.size_bytes(), 5 * elements};
+}
+
+}  // namespace moecl::row_differences

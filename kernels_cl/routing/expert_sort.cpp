@@ -1,0 +1,125 @@
+#include <moecl/expert_sort.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/routing/sort_args.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource expert_sort;
+}
+
+namespace moecl::expert_sort {
+namespace {
+
+/// How the slots are cut: one chunk is one kernel without scratch.
+struct Chunks {
+  std::int64_t count, slots_each;
+};
+
+Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
+  // A chunk costs a table of E counters, which every chunk reads; below this size that and another launch outweigh what
+  // parallel chunks save.
+  const std::int64_t smallest = std::max<std::int64_t>(caps.type == DeviceType::cpu ? 8192 : 2048, experts);
+  const std::int64_t most = std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units}, 1, 32);
+  const std::int64_t wanted = std::clamp<std::int64_t>(slots / smallest, 1, most);
+  const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
+  return {std::max<std::int64_t>(1, (slots + slots_each - 1) / slots_each), slots_each};
+}
+
+/// Entries of the kernels' table: counts and a flag of each chunk.
+std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return count * (experts + 1); }
+
+std::string reject_keys(const Args& args) {
+  if (args.key_bits < 0 || args.key_bits > 31) return fmt::format("key_bits: {} is outside [0, 31]", args.key_bits);
+  if (args.key_shift < 0 || args.key_shift > 30) return fmt::format("key_shift: {} is outside [0, 30]", args.key_shift);
+  const bool digits =
+      args.first_expert == 0 && args.total_experts == args.end_expert && (args.end_expert & (args.end_expert - 1)) == 0;
+  if (args.key_bits > 0 && !digits)
+    return fmt::format("experts: [{}, {}) of {} are no digit of a key; a power of two from 0 on is needed",
+                       args.first_expert, args.end_expert, args.total_experts);
+  if (args.key_bits == 0 && args.key_shift != 0) return fmt::format("key_shift: {} needs key_bits", args.key_shift);
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
+  const Chunks cut = chunks(slots, experts, caps);
+  if (cut.count == 1) return 0;
+  return static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
+}
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.ids.rank != 2 || args.ids.dtype != DType::i32 || !args.ids.contiguous())
+    return fmt::format("ids: expected contiguous i32[T, K], got {}", args.ids.describe());
+  if (args.first_expert < 0 || args.end_expert <= args.first_expert || args.total_experts < args.end_expert)
+    return fmt::format("experts: [{}, {}) is no range of the {} experts", args.first_expert, args.end_expert,
+                       args.total_experts);
+  const std::int64_t slots = args.ids.elements(), experts = local_experts(args);
+  // Rows and slots are counted in int32; over-full experts count on past the last row.
+  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max() - 128;
+  if (slots > largest) return fmt::format("ids: {} slots, at most {} are possible", slots, largest);
+  if (args.rows_per_expert < 0 || args.rows_per_expert > (largest - slots) / experts)
+    return fmt::format("rows_per_expert: {} for {} experts and {} slots; their sum must be in [0, {}]",
+                       args.rows_per_expert, experts, slots, largest);
+  if (std::string reason = reject_keys(args); !reason.empty()) return reason;
+  const std::int64_t rows = args.rows_per_expert == 0 ? slots : experts * args.rows_per_expert;
+  for (const std::string& reason :
+       {reject_optional_indices("row_ends", args.row_ends, experts),
+        reject_optional_indices("counts", args.counts, experts),
+        reject_indices("sorted_slots", args.sorted_slots, rows),
+        reject_optional_indices("slot_rows", args.slot_rows, slots),
+        reject_optional_indices("order", args.order, slots), reject_optional_indices("fault", args.fault, 4)})
+    if (!reason.empty()) return reason;
+  if (const std::uint64_t needed = scratch_bytes(slots, local_experts(args), caps); args.scratch.size_bytes < needed)
+    return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
+  if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
+  const std::uint64_t needed = lanes_for(slots, local_experts(args), config, caps).local_bytes(experts);
+  if (needed > caps.local_mem_bytes)
+    return fmt::format("experts: {} need {} bytes of local memory, the device has {}", experts, needed,
+                       caps.local_mem_bytes);
+  return {};
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const DeviceCaps& caps = stream.device->caps;
+  const std::string reason = reject(args, config, caps);
+  require(reason.empty(), "expert_sort: {}", reason);
+  const std::int64_t slots = args.ids.elements();
+  const Chunks cut = chunks(slots, local_experts(args), caps);
+  const Lanes lanes = lanes_for(cut.slots_each, local_experts(args), config, caps);
+  const auto local = static_cast<std::size_t>(lanes.count);
+  const OperatorCost work = cost(args);
+  // A kernel is named expert_sort_<variant>.
+  const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... given) {
+    launch(stream, {&source::expert_sort, lanes.options(), kernel},
+           {{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}}, when,
+           {"expert_sort", kernel + sizeof("expert_sort"),
+            fmt::format("{} E={}", args.ids.describe(), local_experts(args)), bytes, 0},
+           given...);
+  };
+  const auto with = [&](const auto& given, const char* kernel, std::uint64_t bytes, const Submit& when) {
+    std::apply([&](const auto&... each) { run(kernel, bytes, when, each...); }, given);
+  };
+  const auto in = slots_args(args, lanes);
+  const auto in_and_out = std::tuple_cat(in, sorted_args(args));
+  if (cut.count == 1) return with(in_and_out, "expert_sort_one_chunk", work.bytes, submit);
+
+  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, local_experts(args))});
+  const std::tuple chunk(table, static_cast<std::int32_t>(cut.slots_each));
+  with(std::tuple_cat(in, chunk), "expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(),
+       {submit.wait, nullptr});
+  with(std::tuple_cat(in_and_out, chunk), "expert_sort_scatter", work.bytes + table.size_bytes(), {{}, submit.done});
+}
+
+OperatorCost cost(const Args& args) {
+  const auto slots = static_cast<std::uint64_t>(args.ids.elements());
+  return {3 * slots * sizeof(std::int32_t) + args.row_ends.size_bytes(), 0};
+}
+
+}  // namespace moecl::expert_sort

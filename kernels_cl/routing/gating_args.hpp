@@ -1,0 +1,53 @@
+#pragma once
+// What the kernels that choose experts (choose_experts.clh) are given, alone or with more.
+#include <moecl/gating_top_k.hpp>
+
+#include <tuple>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::gating_top_k {
+
+/// Local memory of a team of lanes, in words of 8 bytes: bests, keys, chosen logits, keys of groups. Keys are read 16
+/// at a time at most, from the last expert of a group at worst; a step may be 4 experts.
+inline std::int32_t team_words(std::int64_t experts, const RouterSpec& spec) {
+  const std::int64_t halves =
+      (experts + 31) / 16 * 16 + (spec.top_k + 15) / 16 * 16 + (spec.kept_groups < spec.groups ? spec.groups : 1);
+  return static_cast<std::int32_t>((experts + 3) / 4 + (halves + 1) / 2);
+}
+inline LocalMemory words_memory(std::int32_t words, std::int32_t teams) {
+  return {static_cast<std::size_t>(words) * static_cast<std::size_t>(teams) * sizeof(std::uint64_t)};
+}
+inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int32_t teams) {
+  return words_memory(words, teams).size_bytes +
+         static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
+}
+
+/// Work-items of a token. Tuned ones must leave the local memory that the default ones do.
+inline std::int32_t token_lanes(std::int64_t experts, const RouterSpec& spec, const Config& config,
+                                const DeviceCaps& caps) {
+  constexpr std::int32_t on_gpu = 32;
+  const std::int32_t lanes = tuned_lanes("gating_top_k", config.lanes, caps, on_gpu);
+  const bool fits = local_bytes(team_words(experts, spec), lanes, 1) <= caps.local_mem_bytes;
+  return fits ? lanes : row_lanes(config.lanes, caps, on_gpu);
+}
+
+inline std::string options(const Args& args) {
+  return dtype_option("LOGITS_DTYPE", args.logits) + dtype_option("BIAS_DTYPE", args.selection_bias) +
+         dtype_option("WEIGHT_DTYPE", args.weights);
+}
+
+/// GATING_ARGS.
+inline auto kernel_args(const Args& args, const RouterSpec& spec) {
+  const auto experts = static_cast<std::int32_t>(args.logits.shape[1]);
+  return std::tuple(args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores,
+                    args.logits.stride[0], args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], experts,
+                    spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order),
+                    spec.groups, spec.kept_groups, static_cast<std::int32_t>(spec.group_score),
+                    std::int32_t{spec.renormalise}, spec.renormalise_epsilon, spec.renormalise_minimum,
+                    spec.scaling_factor, 2 * spec.mixer_jitter, args.finished_id.value_or(experts),
+                    team_words(experts, spec));
+}
+
+}  // namespace moecl::gating_top_k

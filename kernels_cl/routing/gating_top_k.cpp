@@ -1,0 +1,94 @@
+#include <moecl/gating_top_k.hpp>
+
+#include "kernels_cl/routing/gating_args.hpp"
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource gating_top_k;
+}
+
+namespace moecl::gating_top_k {
+
+std::string reject(const RouterSpec& spec, std::int64_t experts) {
+  if (spec.top_k < 1 || spec.top_k > experts)
+    return fmt::format("top_k: {} of {} experts cannot be chosen", spec.top_k, experts);
+  if (spec.groups < 1 || experts % spec.groups != 0)
+    return fmt::format("groups: {} experts do not form {} equal groups", experts, spec.groups);
+  if (spec.kept_groups < 1 || spec.kept_groups > spec.groups)
+    return fmt::format("kept_groups: {} of {} groups cannot be kept", spec.kept_groups, spec.groups);
+  if (const std::int64_t left = experts / spec.groups * spec.kept_groups; spec.top_k > left)
+    return fmt::format("top_k: {} experts cannot be chosen from {} of {} groups of {}: they hold {}", spec.top_k,
+                       spec.kept_groups, spec.groups, experts / spec.groups, left);
+  if (spec.score == ScoreFunction::sparse_mixer && (spec.order != ScoreOrder::after_top_k || spec.groups != 1))
+    return fmt::format("score: a sparse mixer needs ScoreOrder::after_top_k and 1 group, got {} and {}",
+                       spec.order == ScoreOrder::after_top_k ? "that" : "before_top_k", spec.groups);
+  if (spec.weight_on_input && spec.top_k != 1) return fmt::format("weight_on_input: needs top_k 1, got {}", spec.top_k);
+  return {};
+}
+
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  if (args.logits.rank != 2 || !is_activation_dtype(args.logits.dtype))
+    return fmt::format("logits: expected float [T, E], got {}", args.logits.describe());
+  const std::int64_t tokens = args.logits.shape[0], experts = args.logits.shape[1];
+  if (std::string reason = reject(spec, experts); !reason.empty()) return reason;
+  const auto is_output = [&](const TensorView& view) {
+    return view.rank == 2 && view.shape[0] == tokens && view.shape[1] == spec.top_k;
+  };
+  if (!is_output(args.ids) || args.ids.dtype != DType::i32)
+    return fmt::format("ids: expected i32[{}, {}], got {}", tokens, spec.top_k, args.ids.describe());
+  if (!is_output(args.weights) || !is_activation_dtype(args.weights.dtype))
+    return fmt::format("weights: expected float [{}, {}], got {}", tokens, spec.top_k, args.weights.describe());
+  if (args.selection_bias.present() &&
+      (args.selection_bias.rank != 1 || !is_activation_dtype(args.selection_bias.dtype) ||
+       args.selection_bias.shape[0] != experts))
+    return fmt::format("selection_bias: expected float [{}], got {}", experts, args.selection_bias.describe());
+  if (args.selection_bias.present() && spec.score == ScoreFunction::sparse_mixer)
+    return "selection_bias: a sparse mixer chooses by the logits alone";
+  if (args.scores.present() && (args.scores.rank != 2 || args.scores.dtype != DType::f32 ||
+                                args.scores.shape[0] != tokens || args.scores.shape[1] != experts))
+    return fmt::format("scores: expected f32[{}, {}], got {}", tokens, experts, args.scores.describe());
+  if (args.scores.present() && spec.order == ScoreOrder::after_top_k)
+    return "scores: with ScoreOrder::after_top_k only the chosen experts have one";
+  if (args.finished.present() &&
+      (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
+    return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
+  if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
+  const std::size_t needed = local_bytes(team_words(experts, spec), token_lanes(experts, spec, config, caps), 1);
+  if (needed > caps.local_mem_bytes)
+    return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
+                       spec.groups, needed, caps.local_mem_bytes);
+  return {};
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  const std::string reason = reject(args, spec, config, stream.device->caps);
+  require(reason.empty(), "gating_top_k: {}", reason);
+  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  const OperatorCost work = cost(args);
+  std::apply(
+      [&](const auto&... of_gating) {
+        launch(stream,
+               {&source::gating_top_k,
+                fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)),
+                "gating_top_k"},
+               {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
+               {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
+                fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
+               of_gating...);
+      },
+      std::tuple_cat(kernel_args(args, spec), std::tuple(words_memory(team_words(args.logits.shape[1], spec), 1))));
+}
+
+OperatorCost cost(const Args& args) {
+  std::uint64_t bytes = args.logits.size_bytes() + args.ids.size_bytes() + args.weights.size_bytes();
+  for (const TensorView& view : {args.selection_bias, args.finished, args.scores})
+    if (view.present()) bytes += view.size_bytes();
+  // An exponential counts one; the choice compares every expert once for each of the K.
+  const auto logits = static_cast<std::uint64_t>(args.logits.elements());
+  return {bytes, logits * (3 + static_cast<std::uint64_t>(args.ids.shape[1]))};
+}
+
+}  // namespace moecl::gating_top_k

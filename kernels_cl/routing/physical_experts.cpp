@@ -1,0 +1,48 @@
+#include <moecl/physical_experts.hpp>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::source {
+extern const ProgramSource physical_experts;
+}
+
+namespace moecl::physical_experts {
+namespace {
+
+std::string reject_matrix(const char* what, const TensorView& view, std::int64_t rows, std::int64_t columns) {
+  if (view.rank == 2 && view.dtype == DType::i32 && view.shape[0] == rows && view.shape[1] == columns &&
+      view.contiguous())
+    return {};
+  return fmt::format("{}: expected contiguous i32[{}, {}], got {}", what, rows, columns, view.describe());
+}
+
+}  // namespace
+
+std::string reject(const Args& args) {
+  if (args.first_token < 0) return fmt::format("first_token: {} is negative", args.first_token);
+  const std::int64_t experts = args.places.shape[0];
+  if (args.places.rank != 2 || experts < 1 || args.places.shape[1] < 1)
+    return fmt::format("places: expected i32[E, most replicas], got {}", args.places.describe());
+  if (args.ids.elements() > most_indices || args.places.elements() > most_indices)
+    return fmt::format("ids, places: the elements of {} or {} pass int32", args.ids.describe(), args.places.describe());
+  return first_of({reject_matrix("ids", args.ids, args.ids.shape[0], args.ids.shape[1]),
+                   reject_matrix("places", args.places, experts, args.places.shape[1]),
+                   reject_indices("replicas", args.replicas, experts),
+                   reject_matrix("physical", args.physical, args.ids.shape[0], args.ids.shape[1]),
+                   reject_optional_indices("fault", args.fault, 4)});
+}
+
+void enqueue(StreamView stream, const Args& args, Submit submit) {
+  const std::string reason = reject(args);
+  require(reason.empty(), "physical_experts: {}", reason);
+  const std::int64_t slots = args.ids.elements();
+  launch_indices(stream, source::physical_experts, "physical_experts_t0", submit, args.ids, cost(args).bytes, slots,
+                 args.ids, args.places, args.replicas, args.physical, args.fault, int_of(slots),
+                 int_of(args.ids.shape[1]), int_of(args.places.shape[0]), int_of(args.places.shape[1]),
+                 static_cast<std::uint32_t>(args.first_token));
+}
+
+OperatorCost cost(const Args& args) { return {3 * args.ids.size_bytes() + args.replicas.size_bytes(), 0}; }
+
+}  // namespace moecl::physical_experts

@@ -1,0 +1,58 @@
+#pragma once
+// What the kernels that sort slots (sort_slots.clh) are given, alone or with more.
+#include <moecl/expert_sort.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::expert_sort {
+
+inline std::int32_t local_experts(const Args& args) { return args.end_expert - args.first_expert; }
+
+/// The lanes of a work-group, in teams with counters of their own.
+struct Lanes {
+  std::int32_t count, teams = 1;
+
+  std::string options() const { return fmt::format("-DLANES={} -DTEAM={}", count, count / teams); }
+  std::size_t counter_bytes(std::int64_t experts) const {
+    return static_cast<std::size_t>(experts * (teams == 1 ? 1 : 1 + teams)) * sizeof(std::int32_t);
+  }
+  std::size_t local_bytes(std::int64_t experts) const {
+    return counter_bytes(experts) + static_cast<std::size_t>(count + teams + 1) * sizeof(std::int32_t);
+  }
+};
+
+/// On a GPU teams of 32 for four tiles of slots each, as far as their counters fit.
+inline Lanes lanes_for(std::int64_t slots, std::int32_t experts, const Config& config, const DeviceCaps& caps) {
+  constexpr std::int32_t team = 32, least = 64;
+  if (caps.type == DeviceType::cpu && config.lanes == 0) return {1};
+  const std::int64_t most =
+      std::min<std::int64_t>({1024, static_cast<std::int64_t>(caps.max_work_group_size), slots / 4});
+  std::int32_t lanes = config.lanes;
+  if (lanes == 0) lanes = std::max(static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint64_t>(most))), least);
+  const auto fits = [&] { return Lanes{lanes, lanes / team}.local_bytes(experts) <= caps.local_mem_bytes; };
+  while (config.lanes == 0 && lanes > least && !fits()) lanes /= 2;
+  return lanes % team == 0 && fits() ? Lanes{lanes, lanes / team} : Lanes{lanes};
+}
+
+/// SLOTS_ARGS.
+inline auto slots_args(const Args& args, const Lanes& lanes) {
+  const bool keys = args.key_bits > 0;
+  const std::int32_t experts = local_experts(args);
+  const std::int32_t highest_id =
+      keys ? static_cast<std::int32_t>((std::int64_t{1} << args.key_bits) - 1) : args.total_experts - 1;
+  return std::tuple(args.ids, args.order, static_cast<std::int32_t>(args.ids.elements()), args.first_expert, experts,
+                    keys ? std::int32_t{0} : std::int32_t{-1}, highest_id, args.key_shift,
+                    keys ? experts - 1 : std::int32_t{-1}, static_cast<std::int32_t>(args.rows_per_expert),
+                    std::int32_t{args.may_drop}, LocalMemory{lanes.counter_bytes(experts)});
+}
+/// SORTED_ARGS.
+inline auto sorted_args(const Args& args) {
+  return std::tuple(args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault);
+}
+
+}  // namespace moecl::expert_sort

@@ -1,0 +1,138 @@
+// Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU. Quantized
+// rows are computed twice, once for the largest value and once to write.
+#include "kernels_cl/rows/activation.clh"
+#include "kernels_cl/common/dtype.clh"
+#include "kernels_cl/common/columns.clh"
+#include "kernels_cl/common/lanes.clh"
+#include "kernels_cl/quantize/quantize_row.clh"
+#include "kernels_cl/common/rows.clh"
+#include "kernels_cl/common/vector16.clh"
+
+// A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
+#if !INTERLEAVED
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    return load_step_##dtype(x + right * width, first, width);                                                   \
+  }
+#elif LANES == 1
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    const type##16 low = load_upto16_##dtype(x, 2 * first, 2 * (width - first));                                 \
+    const type##16 high = load_upto16_##dtype(x, 2 * first + 16, 2 * (width - first) - 16);                      \
+    return right ? (type##16)(low.odd, high.odd) : (type##16)(low.even, high.even);                              \
+  }
+#else
+#define HALF_OF(dtype, type)                                                                                     \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
+    type part[16];                                                                                               \
+    for (int j = 0; j < 16; ++j)                                                                                 \
+      part[j] = STEP_COLUMN(first, j) < width ? load_##dtype(x, 2 * STEP_COLUMN(first, j) + right) : 0;          \
+    return vload16(0, part);                                                                                     \
+  }
+#endif
+HALF_OF(f32, float)
+HALF_OF(f16, float)
+HALF_OF(bf16, float)
+HALF_OF(i32, int)
+#define HALF(dtype) JOIN(half_, dtype)
+
+// A row, and what dequantizes its columns; NULL where absent.
+typedef struct {
+  const __global STORAGE(X_DTYPE)* x;
+  const __global float* column_scale;
+  const __global STORAGE(BIAS_DTYPE)* bias;
+  float scale;
+  int width;
+} Row;
+
+inline float16 dequantized(Row row, int right, int first) {
+#if !DEQUANTIZE
+  return convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+#else
+  // An i32 bias has i32 rows: their sum is exact.
+#if BIAS_IS_I32
+  const int16 sum = HALF(X_DTYPE)(row.x, right, first, row.width) + HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+  float16 y = convert_float16(sum);
+#else
+  float16 y = convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+#endif
+  if (row.column_scale) y *= half_f32(row.column_scale, right, first, row.width);
+  y *= row.scale;
+#if !BIAS_IS_I32
+  if (row.bias) y += HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+#endif
+  return y;
+#endif
+}
+
+typedef struct {
+  int gated, gate_is_right;
+} Halves;
+
+inline float16 activated(Activation a, Halves halves, Row row, int first) {
+  const int right = halves.gate_is_right;
+  const float16 g = dequantized(row, right, first);
+  return APPLY(g, halves.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
+}
+
+// One value for all columns, or one for each.
+inline float16 quant_values(const __global float* values, int scalar, int first, int width) {
+  return scalar ? (float16)(values[0]) : LOAD_STEP(f32)(values, first, width);
+}
+
+// QUANTIZE
+#define NO_CODES 0
+#define DYNAMIC 1
+#define STATIC 2
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
+    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
+    const __global float* column_scale, ulong column_scale_first, const __global float* row_scale, ulong row_scale_first,
+    const __global STORAGE(BIAS_DTYPE) * bias, ulong bias_first, const __global float* quant_scale, ulong quant_scale_first,
+    const __global float* quant_offset, ulong quant_offset_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
+    __global float* scale, ulong scale_first, long x_stride, long column_scale_stride, long bias_stride,
+    long quant_scale_stride, long quant_offset_stride, long out_stride, int width, int experts, long rows_per_expert, int gated,
+    int gate_is_right, float alpha, float limit, float up_bias, int scalar_quant,
+    int rounding) {
+  __local int scratch[LANES];
+  const long row = get_group_id(0);
+  const Activation a = {alpha, limit, up_bias};
+  const Halves halves = {gated, gate_is_right};
+  out += out_first + row * out_stride;
+  row_ends += row_ends ? row_ends_first : 0;
+  // An invalid row has no columns: all work-items still meet at the barriers.
+  const bool valid = !row_ends || row_is_valid(row, row_ends, experts, rows_per_expert);
+  if (!valid) width = 0;
+  const long expert = valid && row_ends ? expert_of_row(row, row_ends, experts, rows_per_expert) : 0;
+  const Row from = {x + x_first + row * x_stride,
+                    column_scale ? column_scale + column_scale_first + expert * column_scale_stride : 0,
+                    bias ? bias + bias_first + expert * bias_stride : 0,
+                    valid && row_scale ? row_scale[row_scale_first + row] : 1.0f, width};
+  quant_scale += quant_scale ? quant_scale_first + expert * quant_scale_stride : 0;
+  quant_offset += quant_offset ? quant_offset_first + expert * quant_offset_stride : 0;
+
+#if QUANTIZE == DYNAMIC
+  int16 largest = 0;
+  FOR_EACH_STEP(first, width) {
+    float16 y = activated(a, halves, from, first);
+    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
+    largest = max(largest, magnitude_bits(y));
+  }
+  const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
+  const Quantizer quantizer = symmetric_quantizer(amax, 127.0f, rounding);
+  if (get_local_id(0) == 0 && valid) scale[scale_first + row] = quantizer.scale;
+#endif
+  FOR_EACH_STEP(first, width) {
+    float16 y = activated(a, halves, from, first);
+#if QUANTIZE == DYNAMIC
+    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
+    y = symmetric_codes(quantizer, y);
+#elif QUANTIZE == STATIC
+    const float16 divisor = quant_values(quant_scale, scalar_quant, first, width);
+    y = scalar_quant ? y * (1.0f / divisor) : y / divisor;
+    if (quant_offset) y += quant_values(quant_offset, scalar_quant, first, width);
+    y = offset_codes(127.0f, y);
+#endif
+    STORE_STEP(OUT_DTYPE)(y, out, first, width);
+  }
+}

@@ -1,0 +1,152 @@
+#include <moecl/gated_activation.hpp>
+
+#include <limits>
+#include <utility>
+
+#include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/check.hpp"
+#include "runtime/kernel.hpp"
+
+namespace moecl::source {
+extern const ProgramSource gated_activation;
+}
+
+namespace moecl {
+
+const char* name(ActivationFunction function) noexcept {
+  switch (function) {
+    case ActivationFunction::silu:
+      return "silu";
+    case ActivationFunction::gelu:
+      return "gelu";
+    case ActivationFunction::gelu_tanh:
+      return "gelu_tanh";
+    case ActivationFunction::swigluoai:
+      return "swigluoai";
+    case ActivationFunction::relu2:
+      return "relu2";
+    case ActivationFunction::relu:
+      return "relu";
+    case ActivationFunction::fast_gelu:
+      break;
+  }
+  return "fast_gelu";
+}
+
+float Activation::effective_limit() const noexcept {
+  return limit > 0.0F ? limit : std::numeric_limits<float>::infinity();
+}
+
+std::string Activation::reject() const {
+  if (gated) return {};
+  if (function == ActivationFunction::swigluoai) return "activation: swigluoai is always gated";
+  if (interleaved || gate_is_right) return "activation: only gated ones have columns to interleave or halves to swap";
+  return {};
+}
+
+}  // namespace moecl
+
+namespace moecl::gated_activation {
+namespace {
+
+bool is_scalar(const TensorView& view) { return view.present() && view.elements() == 1; }
+bool is_quantized(const Args& args) { return args.scale.present() || args.quant_scale.present(); }
+std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
+
+std::string reject_dequantization(const Args& args) {
+  const std::int64_t width = args.x.shape[1], rows = args.x.shape[0];
+  for (const auto& [what, view] : {std::pair{"column_scale", args.column_scale}, {"bias", args.bias}})
+    if (std::string reason = reject_column_values(what, view, width, experts_of(args)); !reason.empty()) return reason;
+  if (args.column_scale.present() && args.column_scale.dtype != DType::f32)
+    return fmt::format("column_scale: expected f32, got {}", args.column_scale.describe());
+  if (args.bias.present() && !is_activation_dtype(args.bias.dtype) &&
+      (args.bias.dtype != DType::i32 || args.x.dtype != DType::i32))
+    return fmt::format("bias: expected float, or i32 beside i32 rows, got {} beside {}", args.bias.describe(),
+                       name(args.x.dtype));
+  if (args.row_scale.present() &&
+      (args.row_scale.rank != 1 || args.row_scale.dtype != DType::f32 || args.row_scale.shape[0] != rows))
+    return fmt::format("row_scale: expected f32[{}], got {}", rows, args.row_scale.describe());
+  return {};
+}
+
+std::string reject_quantization(const Args& args) {
+  const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
+  if (args.scale.present() && (args.scale.rank != 1 || args.scale.dtype != DType::f32 || args.scale.shape[0] != rows))
+    return fmt::format("scale: expected f32[{}], got {}", rows, args.scale.describe());
+  for (const auto& [what, view] : {std::pair{"quant_scale", args.quant_scale}, {"quant_offset", args.quant_offset}}) {
+    if (!view.present()) continue;
+    if (view.dtype != DType::f32) return fmt::format("{}: expected f32, got {}", what, view.describe());
+    if (is_scalar(view)) continue;
+    if (std::string reason = reject_column_values(what, view, width, experts_of(args)); !reason.empty()) return reason;
+  }
+  if (!args.quant_offset.present()) return {};
+  if (args.scale.present() || !args.quant_scale.present())
+    return "quant_offset: only codes of a given quant_scale, without a scale of the row, have an offset";
+  if (is_scalar(args.quant_offset) != is_scalar(args.quant_scale))
+    return fmt::format("quant_offset: expected the shape of quant_scale, {}, got {}", args.quant_scale.describe(),
+                       args.quant_offset.describe());
+  return {};
+}
+
+}  // namespace
+
+std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (args.x.rank != 2 || (!is_activation_dtype(args.x.dtype) && args.x.dtype != DType::i32))
+    return fmt::format("x: expected float or i32 [R, {}], got {}", args.activation.gated ? "2I" : "I",
+                       args.x.describe());
+  if (args.activation.gated && args.x.shape[1] % 2 != 0)
+    return fmt::format("x: a gated activation halves the width, but it is odd: {}", args.x.describe());
+  const std::int64_t rows = args.x.shape[0], width = args.activation.gated ? args.x.shape[1] / 2 : args.x.shape[1];
+  const bool out_dtype_ok = is_quantized(args) ? args.out.dtype == DType::i8 : is_activation_dtype(args.out.dtype);
+  if (args.out.rank != 2 || args.out.shape[0] != rows || args.out.shape[1] != width || !out_dtype_ok)
+    return fmt::format("out: expected {} [{}, {}], got {}", is_quantized(args) ? "i8" : "float", rows, width,
+                       args.out.describe());
+  if (std::string reason = args.activation.reject(); !reason.empty()) return reason;
+  if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
+  if (std::string reason = reject_dequantization(args); !reason.empty()) return reason;
+  if (std::string reason = reject_quantization(args); !reason.empty()) return reason;
+  if (std::string reason = reject_width("x", args.x.shape[1]); !reason.empty()) return reason;
+  return reject_lanes(config.lanes, caps);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  const std::string reason = reject(args, config, stream.device->caps);
+  require(reason.empty(), "gated_activation: {}", reason);
+  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, stream.device->caps);
+  const auto local = static_cast<std::size_t>(lanes);
+  const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
+  const Activation& activation = args.activation;
+  const char* const codes = args.scale.present() ? "DYNAMIC" : args.quant_scale.present() ? "STATIC" : "NO_CODES";
+  const bool dequantize = args.column_scale.present() || args.row_scale.present() || args.bias.present();
+  const OperatorCost work = cost(args);
+  const std::string options =
+      fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={} -DINTERLEAVED={} -DDEQUANTIZE={} -DBIAS_IS_I32={}{}{}{}",
+                  lanes, name(activation.function), codes, activation.interleaved ? 1 : 0, dequantize ? 1 : 0,
+                  args.bias.dtype == DType::i32 ? 1 : 0, dtype_option("BIAS_DTYPE", args.bias),
+                  dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
+  launch(
+      stream, {&source::gated_activation, options, "gated_activation"},
+      {{static_cast<std::size_t>(rows) * local, args.scale.present() ? 1 : row_groups(lanes, width), 1}, {local, 1, 1}},
+      submit,
+      {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
+       fmt::format("{} {}", name(activation.function), args.out.describe()), work.bytes, work.flops},
+      args.x, args.row_ends, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset,
+      args.out, args.scale, args.x.stride[0], expert_stride(args.column_scale), expert_stride(args.bias),
+      expert_stride(args.quant_scale), expert_stride(args.quant_offset), args.out.stride[0],
+      static_cast<std::int32_t>(width), static_cast<std::int32_t>(experts_of(args)), args.rows_per_expert,
+      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha,
+      activation.effective_limit(), activation.bias, std::int32_t{is_scalar(args.quant_scale)},
+      static_cast<std::int32_t>(args.rounding));
+}
+
+OperatorCost cost(const Args& args) {
+  constexpr std::uint64_t flops_per_element =
+      5;  // silu: negate, exponential, add, divide, two products; the others are near
+  std::uint64_t bytes = args.x.size_bytes() + args.out.size_bytes();
+  for (const TensorView& view :
+       {args.scale, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset})
+    if (view.present()) bytes += view.size_bytes();
+  return {bytes, flops_per_element * static_cast<std::uint64_t>(args.out.elements())};
+}
+
+}  // namespace moecl::gated_activation

@@ -1,0 +1,128 @@
+#include <moecl/index_vectors.hpp>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::source {
+extern const ProgramSource index_vectors;
+}
+
+namespace moecl::index_vectors {
+namespace {
+
+std::int64_t length(const TensorView& view) { return view.rank == 1 ? view.shape[0] : -1; }
+
+/// Why `view` does not hold `count` indices in whatever shape; empty when it does.
+std::string reject_shaped(const char* what, const TensorView& view, std::int64_t count) {
+  if (view.present() && view.dtype == DType::i32 && view.elements() == count && view.contiguous()) return {};
+  return fmt::format("{}: expected {} elements of i32, got {}", what, count, view.describe());
+}
+
+std::string reject_count(const char* what, std::int64_t count) {
+  return count <= most_indices ? std::string()
+                               : fmt::format("{}: {} elements, at most {} are possible", what, count, most_indices);
+}
+
+void require_no(const std::string& reason) { require(reason.empty(), "index_vectors: {}", reason); }
+
+}  // namespace
+
+std::string reject(const Narrow& args) {
+  const bool ints = args.from.dtype == DType::i32 || args.from.dtype == DType::i64;
+  if (!args.from.present() || !ints || !args.from.contiguous())
+    return fmt::format("from: expected contiguous i32 or i64, got {}", args.from.describe());
+  if (args.row_ends.present() && length(args.row_ends) < 1)
+    return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
+  return first_of({reject_count("from", args.from.elements()), reject_indices("to", args.to, args.from.elements()),
+                   reject_optional_indices("row_ends", args.row_ends, length(args.row_ends)),
+                   reject_optional_indices("fault", args.fault, 4)});
+}
+
+std::string reject(const ColumnOrder& args) {
+  if (args.out.rank != 2 || args.out.dtype != DType::i32 || !args.out.contiguous())
+    return fmt::format("out: expected contiguous i32[N, K], got {}", args.out.describe());
+  return reject_count("out", args.out.elements());
+}
+
+std::string reject(const SortedRouting& args) {
+  const std::int64_t slots = length(args.sorted_slots);
+  if (slots < 0) return fmt::format("sorted_slots: expected i32[S], got {}", args.sorted_slots.describe());
+  if (args.tokens < 0 || (slots > 0 && (args.tokens == 0 || slots % args.tokens != 0)))
+    return fmt::format("tokens: {} slots are not so many for each of {}", slots, args.tokens);
+  return first_of({reject_count("sorted_slots", slots), reject_indices("sorted_slots", args.sorted_slots, slots),
+                   reject_shaped("ids", args.ids, slots), reject_shaped("row_idx", args.row_idx, slots),
+                   reject_indices("source_row", args.source_row, slots),
+                   reject_indices("expanded_row_idx", args.expanded_row_idx, slots),
+                   reject_indices("expanded_expert_idx", args.expanded_expert_idx, slots),
+                   reject_optional_indices("fault", args.fault, 4)});
+}
+
+std::string reject(const GroupOfRow& args) {
+  if (args.modulus < 1) return fmt::format("modulus: {} is not positive", args.modulus);
+  if (length(args.row_ends) < 1) return fmt::format("row_ends: expected i32[G], got {}", args.row_ends.describe());
+  if (length(args.groups) < 0) return fmt::format("groups: expected i32[rows], got {}", args.groups.describe());
+  return first_of({reject_count("groups", length(args.groups)), reject_count("row_ends", length(args.row_ends)),
+                   reject_indices("row_ends", args.row_ends, length(args.row_ends)),
+                   reject_indices("groups", args.groups, length(args.groups))});
+}
+
+std::string reject(const KeyEnds& args) {
+  if (length(args.keys) < 0) return fmt::format("keys: expected i32[S], got {}", args.keys.describe());
+  if (length(args.ends) < 0) return fmt::format("ends: expected i32[T], got {}", args.ends.describe());
+  return first_of({reject_count("keys", length(args.keys)), reject_count("ends", length(args.ends)),
+                   reject_indices("keys", args.keys, length(args.keys)),
+                   reject_optional_indices("order", args.order, length(args.keys)),
+                   reject_indices("ends", args.ends, length(args.ends))});
+}
+
+std::string reject(const Expect& args) {
+  const std::int64_t count = length(args.got);
+  return first_of({reject_count("got", count), reject_indices("got", args.got, count),
+                   reject_indices("expected", args.expected, count), reject_indices("fault", args.fault, 4)});
+}
+
+void enqueue(StreamView stream, const Narrow& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_narrow", submit, args.from,
+                 args.from.size_bytes() + args.to.size_bytes(), args.to.shape[0], args.from, args.row_ends, args.to,
+                 args.fault, int_of(args.to.shape[0]), std::int32_t{args.from.dtype == DType::i64},
+                 int_of(args.row_ends.shape[0]), args.low, args.high, args.otherwise);
+}
+
+void enqueue(StreamView stream, const ColumnOrder& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_column_order", submit, args.out, args.out.size_bytes(),
+                 args.out.elements(), args.out, int_of(args.out.elements()), int_of(args.out.shape[0]),
+                 int_of(args.out.shape[1]));
+}
+
+void enqueue(StreamView stream, const SortedRouting& args, Submit submit) {
+  require_no(reject(args));
+  const std::int64_t slots = args.sorted_slots.shape[0];
+  launch_indices(stream, source::index_vectors, "index_vectors_sorted_routing", submit, args.ids,
+                 6 * args.sorted_slots.size_bytes(), slots, args.sorted_slots, args.ids, args.row_idx, args.source_row,
+                 args.expanded_row_idx, args.expanded_expert_idx, args.fault, int_of(slots), int_of(args.tokens));
+}
+
+void enqueue(StreamView stream, const GroupOfRow& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_group_of_row", submit, args.groups,
+                 args.row_ends.size_bytes() + args.groups.size_bytes(), args.groups.shape[0], args.row_ends,
+                 args.groups, int_of(args.groups.shape[0]), int_of(args.row_ends.shape[0]), args.modulus);
+}
+
+void enqueue(StreamView stream, const KeyEnds& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_key_ends", submit, args.ends,
+                 args.keys.size_bytes() + args.ends.size_bytes(), args.ends.shape[0], args.keys, args.order, args.ends,
+                 int_of(args.ends.shape[0]), int_of(args.keys.shape[0]));
+}
+
+void enqueue(StreamView stream, const Expect& args, Submit submit) {
+  require_no(reject(args));
+  const std::int64_t count = args.got.shape[0];
+  launch_indices(stream, source::index_vectors, "index_vectors_expect", submit, args.got, 2 * args.got.size_bytes(),
+                 count, args.got, args.expected, args.fault, int_of(count));
+}
+
+}  // namespace moecl::index_vectors
