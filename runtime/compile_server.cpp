@@ -18,10 +18,10 @@ using Json = nlohmann::json;
 
 /// Whose kernels have nothing to compile for so long is not waited for.
 constexpr std::chrono::milliseconds idle_time{3000};
-/// What kernels see where they expect memory. Their tensors begin in the middle, so that an index of -1, which empty
-/// problems may give, is inside.
+/// What kernels see where they expect memory: the middle of a buffer, so that an index of -1, which empty problems may
+/// give, is inside.
 constexpr std::size_t memory_bytes = 4 << 20;
-constexpr cl_ulong first_element = 1 << 18;
+constexpr cl_buffer_region middle{1 << 20, 2 << 20};
 constexpr std::size_t most_arg_bytes = 1024;
 
 /// A context and queue on a device that its owner found by the same names.
@@ -45,11 +45,13 @@ class Target {
     check_cl(status, "clCreateContext");
     queue_ = clCreateCommandQueue(context_, device_.handle, 0, &status);
     check_cl(status, "clCreateCommandQueue");
-    memory_ = clCreateBuffer(context_, CL_MEM_READ_WRITE, memory_bytes, nullptr, &status);
+    cl_mem whole = clCreateBuffer(context_, CL_MEM_READ_WRITE, memory_bytes, nullptr, &status);
     check_cl(status, "clCreateBuffer");
     const cl_int zero = 0;
-    check_cl(clEnqueueFillBuffer(queue_, memory_, &zero, sizeof(zero), 0, memory_bytes, 0, nullptr, nullptr),
+    check_cl(clEnqueueFillBuffer(queue_, whole, &zero, sizeof(zero), 0, memory_bytes, 0, nullptr, nullptr),
              "clEnqueueFillBuffer");
+    memory_ = clCreateSubBuffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &middle, &status);
+    check_cl(status, "clCreateSubBuffer");
   }
 
   std::vector<unsigned char> compile(const Json& request) {
@@ -87,18 +89,15 @@ class Target {
     if (status != CL_SUCCESS) return;
     const std::array<unsigned char, most_arg_bytes> zeros{};
     cl_uint index = 0;
-    bool after_memory = false;
     for (std::string arg; words >> arg; ++index) {
       const std::size_t size = arg == "m" || arg == "n" ? sizeof(memory_) : std::stoul(arg.substr(1));
-      const void* value = arg == "m"                                      ? static_cast<const void*>(&memory_)
-                          : arg[0] == 'l' || arg == "n"                   ? nullptr
-                          : after_memory && size == sizeof(first_element) ? &first_element
-                                                                          : static_cast<const void*>(zeros.data());
+      const void* value = arg == "m"                    ? static_cast<const void*>(&memory_)
+                          : arg[0] == 'l' || arg == "n" ? nullptr
+                                                        : static_cast<const void*>(zeros.data());
       if (clSetKernelArg(kernel, index, size, value) != CL_SUCCESS) {
         clReleaseKernel(kernel);
         return;
       }
-      after_memory = arg == "m";
     }
     std::array<std::size_t, 3> global = local;
     if (!wide.empty()) global[0] = (Trial::wide_grid / local[0] + 1) * local[0];

@@ -47,13 +47,17 @@ std::string Trial::target() const {
 
 std::string Trial::text() const {
   std::string text = target();
-  const auto is_null = [](const KernelArg& arg) {
-    return std::all_of(arg.value.begin(), arg.value.end(), [](unsigned char byte) { return byte == 0; });
-  };
-  for (const KernelArg& arg : args)
-    text += arg.memory  ? (is_null(arg) ? " n" : " m")
-            : arg.local ? fmt::format(" l{}", arg.size_bytes)
-                        : fmt::format(" s{}", arg.size_bytes);
+  for (const KernelArg& arg : args) switch (arg.kind) {
+      case KernelArg::Kind::memory:
+        text += *static_cast<void* const*>(arg.value) == nullptr ? " n" : " m";
+        break;
+      case KernelArg::Kind::local:
+        text += fmt::format(" l{}", arg.size_bytes);
+        break;
+      case KernelArg::Kind::value:
+        text += fmt::format(" s{}", arg.size_bytes);
+        break;
+    }
   return text;
 }
 

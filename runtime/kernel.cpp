@@ -20,8 +20,7 @@ void detail::launch(StreamView stream, const KernelKey& key, const NdRange& rang
   require(args.size() == kernel.arity(), "kernel {}: {} arguments set, it takes {}", key.kernel, args.size(),
           kernel.arity());
   for (std::uint32_t i = 0; i < args.size(); ++i) {
-    const void* value = args[i].local ? nullptr : args[i].value.data();
-    const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, value);
+    const cl_int status = clSetKernelArg(kernel.handle(), i, args[i].size_bytes, args[i].value);
     if (status != CL_SUCCESS) fail_cl(status, "clSetKernelArg of argument {} of kernel {}", i, key.kernel);
   }
   const auto enqueue = [&](const Submit& when) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 namespace moecl {
@@ -38,61 +39,70 @@ struct LocalMemory {
 
 /// One kernel argument as clSetKernelArg wants it.
 struct KernelArg {
-  std::array<unsigned char, 8> value{};
-  std::size_t size_bytes = 0;
-  bool local = false;
-  bool memory = false;  ///< a cl_mem or null, with the index of its first element as the next argument
+  enum class Kind : std::uint8_t { memory, local, value };
+  Kind kind;
+  std::size_t size_bytes;
+  const void* value;  ///< of memory: a cl_mem, which may be null; of local memory: null
 };
 
 class KernelLibrary;
 
 namespace detail {
 
+/// A tensor is its memory; where in that it begins is a member of the kernel's struct, see `first_element`.
+inline KernelArg kernel_arg(const TensorView& view) {
+  return {KernelArg::Kind::memory, sizeof(view.buffer.handle), &view.buffer.handle};
+}
+inline KernelArg kernel_arg(const LocalMemory& memory) { return {KernelArg::Kind::local, memory.size_bytes, nullptr}; }
+/// The struct of a kernel's other arguments, <op>_args.h.
 template <class T>
-KernelArg scalar_arg(const T& value) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "a scalar kernel argument has at most 8 bytes");
-  KernelArg arg;
-  arg.size_bytes = sizeof(T);
-  __builtin_memcpy(arg.value.data(), &value, sizeof(T));
-  return arg;
+KernelArg kernel_arg(const T& args) {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
+  return {KernelArg::Kind::value, sizeof(T), &args};
 }
 
-/// How many kernel arguments a C++ argument becomes.
-template <class T>
-inline constexpr std::size_t arg_count = std::is_same_v<T, TensorView> ? 2 : 1;
-
-inline void append_args(KernelArg*& next, const LocalMemory& memory) {
-  next->size_bytes = memory.size_bytes;
-  next++->local = true;
-}
-/// A tensor is two arguments: `__global T* base, ulong first_element`. An absent one is (NULL, 0).
-inline void append_args(KernelArg*& next, const TensorView& view) {
-  *next = scalar_arg(view.buffer.handle);
-  next++->memory = true;
-  *next++ = scalar_arg(view.present() ? view.offset_elements() : std::uint64_t{0});
-}
-template <class T>
-requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) void append_args(KernelArg*& next, const T& value) {
-  *next++ = scalar_arg(value);
-}
+/// Whether the last argument is a struct.
+template <class... Args>
+inline constexpr bool end_in_struct = [] {
+  using Last = std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>;
+  return std::is_class_v<Last> && !std::is_same_v<Last, TensorView> && !std::is_same_v<Last, LocalMemory>;
+}();
 
 void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
             std::span<const KernelArg> args);
 
 }  // namespace detail
 
-/// Sets the arguments in the kernel's order and enqueues it. TensorView passes base and first element; arithmetic types
-/// pass by value with their own width (use std::int32_t, std::uint64_t, float: no size_t). The arity is checked.
+/// The first element of a tensor in its memory, 0 of an absent one: what a kernel's struct has as <tensor>_first.
+inline long first_element(const TensorView& view) {
+  return view.present() ? static_cast<long>(view.offset_elements()) : 0;
+}
+
+/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Sizes and
+/// arity are checked.
 ///
 /// Empty:  a global size with a 0 enqueues nothing (but honours `submit` with a marker)
 /// Errors: build_failed, device_error, invalid_argument (arity)
 template <class... Args>
 void launch(StreamView stream, const KernelKey& key, const NdRange& range, const Submit& submit, WorkInfo info,
             const Args&... args) {
-  std::array<KernelArg, (detail::arg_count<Args> + ... + 0)> list;
-  [[maybe_unused]] KernelArg* next = list.data();
-  (detail::append_args(next, args), ...);
-  detail::launch(stream, key, range, submit, std::move(info), list);
+  if constexpr (detail::end_in_struct<Args...>) {
+    const std::array<KernelArg, sizeof...(Args)> list{detail::kernel_arg(args)...};
+    detail::launch(stream, key, range, submit, std::move(info), list);
+  } else {  // kernels that take the first element of each tensor behind it
+    std::array<long, sizeof...(Args)> firsts;
+    std::array<KernelArg, (sizeof...(Args) + ... + std::size_t{std::is_same_v<Args, TensorView>})> list;
+    std::size_t count = 0, tensors = 0;
+    const auto append = [&](const auto& arg) {
+      list[count++] = detail::kernel_arg(arg);
+      if constexpr (std::is_same_v<decltype(arg), const TensorView&>) {
+        firsts[tensors] = first_element(arg);
+        list[count++] = detail::kernel_arg(firsts[tensors++]);
+      }
+    };
+    (append(args), ...);
+    detail::launch(stream, key, range, submit, std::move(info), list);
+  }
 }
 
 }  // namespace moecl

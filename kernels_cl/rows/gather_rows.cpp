@@ -1,6 +1,7 @@
 #include <moecl/gather_rows.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/rows/gather_rows_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -27,6 +28,24 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return reject_lanes(config.lanes, caps);
 }
 
+namespace {
+
+gather_rows_args kernel_args(const Args& args) {
+  return {.x_first = first_element(args.x),
+          .index_first = first_element(args.index),
+          .row_ends_first = first_element(args.row_ends),
+          .out_first = first_element(args.out),
+          .x_stride = args.x.stride[0],
+          .out_stride = args.out.stride[0],
+          .rows_per_expert = args.rows_per_expert,
+          .rows = static_cast<std::int32_t>(args.x.shape[0]),
+          .hidden = static_cast<std::int32_t>(args.x.shape[1]),
+          .divisor = args.divisor,
+          .experts = static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0)};
+}
+
+}  // namespace
+
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "gather_rows: {}", reason);
@@ -40,9 +59,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
           "gather_rows"},
          {{rows * local, row_groups(lanes, args.x.shape[1]), 1}, {local, 1, 1}}, submit,
          {"gather_rows", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.out, args.x.stride[0], args.out.stride[0],
-         static_cast<std::int32_t>(args.x.shape[0]), static_cast<std::int32_t>(args.x.shape[1]), args.divisor,
-         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert);
+         args.x, args.index, args.row_ends, args.out, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -151,7 +151,10 @@ class Parser {
     while (!take(')')) {
       if (directive() != ".param") fault("no parameter");
       std::string type = directive();
+      std::uint64_t alignment = 0;  // of a struct, which is an array of bytes
+      if (type == ".align") alignment = number(), type = directive();
       Parameter parameter{0, bytes_of(type), Parameter::Kind::value};
+      if (alignment == 0) alignment = parameter.size;
       for (skip_space(); text_[at_] == '.'; skip_space()) {
         const std::string more = directive();
         if (more == ".global" || more == ".const")
@@ -165,7 +168,7 @@ class Parser {
       }
       const std::string name = word();
       while (take('[')) parameter.size *= number(), expect(']');
-      parameter.offset = (entry.parameter_bytes + parameter.size - 1) / parameter.size * parameter.size;
+      parameter.offset = (entry.parameter_bytes + alignment - 1) / alignment * alignment;
       entry.parameter_bytes = parameter.offset + parameter.size;
       addresses_[name] = parameter.offset;
       entry.parameters.push_back(parameter);
