@@ -1,8 +1,8 @@
 // What the headers <op>_args.h, which C++ and OpenCL C read alike, are made of: a struct of long, int and float, the widest
 // first, so that it has no gaps, and KERNEL_ARGS with the bytes it has on both sides.
-#ifdef __OPENCL_VERSION__
-#define KERNEL_ARGS(type, bytes) typedef char type##_has_##bytes##_bytes[sizeof(type) == (bytes) ? 1 : -1]
-#else
+#ifdef __cplusplus
 #define KERNEL_ARGS(type, bytes) static_assert(sizeof(type) == (bytes))
 static_assert(sizeof(long) == 8);
+#else
+#define KERNEL_ARGS(type, bytes) typedef char type##_has_##bytes##_bytes[sizeof(type) == (bytes) ? 1 : -1]
 #endif
