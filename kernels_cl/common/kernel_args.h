@@ -1,5 +1,5 @@
-// What the headers <op>_args.h, which C++ and OpenCL C read alike, are made of: a struct of long, int and float, the widest
-// first, so that it has no gaps, and KERNEL_ARGS with the bytes it has on both sides.
+// For the headers <op>_args.h, which C++ and OpenCL C read alike. A struct has long, int and float, the widest first,
+// so that it has no gaps; KERNEL_ARGS says its bytes on both sides.
 #ifdef __cplusplus
 #define KERNEL_ARGS(type, bytes) static_assert(sizeof(type) == (bytes))
 static_assert(sizeof(long) == 8);

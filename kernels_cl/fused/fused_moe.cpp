@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "kernels_cl/routing/gating_args.hpp"
-#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
 #include "kernels_cl/common/next_variant.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
-#include "kernels_cl/routing/sort_args.hpp"
 #include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
+#include "kernels_cl/quantize/quantize_args.hpp"
+#include "kernels_cl/routing/gating_args.hpp"
+#include "kernels_cl/routing/sort_args.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {

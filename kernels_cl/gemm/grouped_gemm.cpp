@@ -6,11 +6,11 @@
 #include <limits>
 #include <tuple>
 
-#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/next_variant.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
+#include "kernels_cl/quantize/quantize_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 

@@ -1,7 +1,7 @@
 #include <moecl/gating_top_k.hpp>
 
-#include "kernels_cl/routing/gating_args.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/routing/gating_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 

@@ -2,9 +2,9 @@
 
 #include <bit>
 
-#include "kernels_cl/routing/gating_args.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
+#include "kernels_cl/routing/gating_args.hpp"
 #include "kernels_cl/routing/sort_args.hpp"
 #include "runtime/check.hpp"
 

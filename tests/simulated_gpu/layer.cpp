@@ -219,8 +219,11 @@ cl_int CL_API_CALL set_kernel_arg(cl_kernel handle, cl_uint index, std::size_t s
 /// Where the buffers are that launches had, for as long as they live: PoCL's stay where they are when mapped.
 class KnownBuffers {
  public:
-  /// @param queue  one with nothing to do
+  /// Around a sub-buffer is the rest of its buffer. @param queue  one with nothing to do
   Range find(cl_mem buffer, cl_command_queue queue) {
+    cl_mem whole = nullptr;
+    below->clGetMemObjectInfo(buffer, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof(whole), &whole, nullptr);
+    if (whole != nullptr) find(whole, queue);
     const std::lock_guard lock(mutex_);
     if (const auto found = ranges_.find(buffer); found != ranges_.end()) return found->second;
     std::size_t bytes = 0;
