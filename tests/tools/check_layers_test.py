@@ -13,6 +13,10 @@ SOUND = {
     "host/include/moecl/layer.hpp": "#include <moecl/buffer.hpp>\n",
     "host/c_api/calls.hpp": "#include <moecl/layer.hpp>\n",
     "host/npu/c_api.cpp": '#include "host/c_api/calls.hpp"\n',
+    "tests/oracle/sort.hpp": "#include <vector>\n",
+    "tests/cases/sort.cpp": '#include "tests/oracle/sort.hpp"\n',
+    "tests/devices.hpp": "",
+    "tools/doctor.cpp": '#include "tests/oracle/sort.hpp"\n',
     "kernels_cl/common/rows.clh": "",
     "kernels_cl/rows/gather.cl": '#include "kernels_cl/common/rows.clh"\n',
 }
@@ -41,6 +45,10 @@ class CheckLayers(unittest.TestCase):
     def test_upward_arrows(self):
         self.assert_found("runtime/bad.cpp", "\n#include <moecl/layer.hpp>\n", ":2: runtime (floor 1) includes host/include/moecl/layer.hpp")
         self.assert_found("runtime/bad.cpp", '#include "kernels_cl/common/rows.clh"\n', ":1: runtime (floor 1) includes kernels_cl/common/rows.clh")
+
+    def test_cases_know_no_test(self):
+        self.assert_found("tests/cases/bad.cpp", '#include "tests/devices.hpp"\n',
+                          ":1: tests/cases (floor 6) includes tests/devices.hpp of tests (floor 7)")
 
     def test_arrows_between_rooms_of_host(self):
         self.assert_found("host/layer/bad.cpp", '#include "host/c_api/calls.hpp"\n', ":1: host/layer includes host/c_api/calls.hpp of host/c_api")
