@@ -24,33 +24,40 @@ class All2AllV final : public Strategy {
       }
   }
 
-  void begin_dispatch(const TokensIn& tokens) override {
+  StepNeeds needs(std::int64_t /*tokens*/) const override {
+    StepNeeds needs;
+    needs.fills_sums = rank_.tp.size() > 1;
+    return needs;
+  }
+
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const DeviceCaps& caps = stream.device->caps;
     agree_on_tokens(StrategyKind::all2all_v, rank_, problem_, tokens);
-    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
-    const std::int64_t slots = share_.count * top_k;
+    const std::int64_t slots = share_.count * problem_.top_k;
+    tokens_ = tokens;
 
     WorkspaceLayout layout;
-    const SortedSlots::Layout own(layout, slots, rank_.experts, caps);
-    const std::uint64_t ends = layout.add(bytes_of(DType::i32, ranks, rank_.experts));
+    const SortLayout own(layout, slots, rank_.experts, stream.device->caps);
+    const std::uint64_t ends = layout.add(bytes_of(DType::i32, rank_.ep.size(), rank_.experts));
     row_ = WireRow::to_experts(problem_, tokens);
     const WireRows::Layout permuted(layout, row_, slots, problem_.hidden);
     const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView ids = tokens.ids.rows(share_.begin, share_.count);
-    weights_ = weights_of(tokens, share_);
-    const SortedSlots sorted = SortedSlots::sort(stream, own, memory, ids, 0, rank_.experts, tokens.fault);
-    slot_rows_ = sorted.slot_rows;
     rows_ = permuted.in(memory);
+    rank_ends_ = tensor_at(memory, ends, DType::i32, rank_.ep.size(), rank_.experts);
+    sort_ = own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
+    return sort_;
+  }
+
+  void begin_dispatch() override {
     // Slots without an expert stand past the last row end.
-    pack_rows(stream, rows_of(tokens, share_), sorted.sorted_slots, top_k, sorted.row_ends, rows_);
-    const TensorView all_ends = tensor_at(memory, ends, DType::i32, ranks, rank_.experts);
+    pack_rows(rank_.ep.rank_stream(), rows_of(tokens_, share_), sort_.sorted_slots, problem_.top_k, sort_.row_ends,
+              rows_);
     rank_.ep.fork();
-    rank_.ep.all_gather(sorted.row_ends.buffer, all_ends.buffer);
-    all_ends_.resize(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(rank_.experts));
+    rank_.ep.all_gather(sort_.row_ends.buffer, rank_ends_.buffer);
+    all_ends_.resize(static_cast<std::size_t>(rank_.ep.size()) * static_cast<std::size_t>(rank_.experts));
     const StreamView beside = rank_.ep.stream();
-    enqueue_read(beside, all_ends.buffer, all_ends_.data(), all_ends.size_bytes(), {{}, &ends_read_});
+    enqueue_read(beside, rank_ends_.buffer, all_ends_.data(), rank_ends_.size_bytes(), {{}, &ends_read_});
     beside.flush();
   }
 
@@ -64,7 +71,9 @@ class All2AllV final : public Strategy {
     const WireRows::Layout window(layout, row_, received_, problem_.hidden);
     blocks_ = layout.add(block_ends_.size() * sizeof(std::int32_t));
     groups_ = layout.add(bytes_of(DType::i32, received_));
-    by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps);
+    by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps,
+                       problem_.rows_per_expert(received_));
+    batched_.emplace(layout, row_, *by_expert_, problem_.hidden);
     into_ = receive_memory_.reserve(*stream.context, layout.total_bytes());
     window_ = window.in(into_);
     exchange(rows_, sends_, window_, receives_);
@@ -82,19 +91,13 @@ class All2AllV final : public Strategy {
     const TensorView expert_of_row = tensor_at(into_, groups_, DType::i32, received_, 1);
     index_vectors::enqueue(
         stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into_, groups_, DType::i32, received_)});
-    const SortedSlots in_order = SortedSlots::sort(stream, *by_expert_, into_, expert_of_row, 0, experts, TensorView());
+    const expert_sort::Args in_order = by_expert_->in(into_, expert_of_row, 0, experts, {});
+    expert_sort::enqueue(stream, in_order);
     received_rows_ = in_order.slot_rows;
-    RoutedRows routed;
-    routed.x = window_.codes;
-    routed.x_scale = window_.scale;
-    routed.x_group = window_.group;
-    routed.index = in_order.sorted_slots;
-    routed.row_ends = in_order.row_ends;
-    routed.rows = received_;
-    return routed;
+    return rows_in_order(stream, window_, in_order, 1, *batched_, into_);
   }
 
-  void begin_combine(TensorView expert_rows, TensorView out) override {
+  void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
     const std::int64_t slots = share_.count * problem_.top_k;
     WorkspaceLayout layout;
@@ -105,15 +108,15 @@ class All2AllV final : public Strategy {
     const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden);
     came_home_ = {tensor_at(memory, home, DType::f32, slots, problem_.hidden), {}};
     share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
-    out_ = out;
+    sums_ = sums;
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
     exchange({send, {}}, receives_, came_home_, sends_);
   }
 
-  void finish_combine() override {
+  combine::Args finish_combine() override {
     rank_.ep.join();
-    combine_home(rank_, came_home_, slot_rows_, weights_, share_out_, out_);
+    return combine_home(rank_, came_home_, sort_.slot_rows, weights_of(tokens_, share_), share_out_, sums_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -179,10 +182,13 @@ class All2AllV final : public Strategy {
   Event ends_read_, block_ends_written_;
   BufferView into_;
   std::uint64_t blocks_ = 0, groups_ = 0;
-  std::optional<SortedSlots::Layout> by_expert_;
+  TokensIn tokens_;
+  expert_sort::Args sort_;
+  std::optional<SortLayout> by_expert_;
+  std::optional<BatchedLayout> batched_;
   WireRow row_;
   WireRows rows_, window_, came_home_;
-  TensorView weights_, slot_rows_, received_rows_, share_out_, out_;
+  TensorView rank_ends_, received_rows_, share_out_, sums_;
 };
 
 }  // namespace

@@ -16,14 +16,20 @@ class AllGather final : public Strategy {
   AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast)
       : rank_(rank), problem_(problem), by_broadcast_(by_broadcast) {}
 
-  void begin_dispatch(const TokensIn& tokens) override {
-    const StreamView stream = rank_.ep.rank_stream();
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const std::vector<std::int64_t> counts =
         agree_on_tokens(by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather, rank_, problem_, tokens);
     tokens_.clear();
     for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
       tokens_.push_back(counts[first]);
     total_ = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
+    brought_ = tokens;
+    return std::nullopt;
+  }
+
+  void begin_dispatch() override {
+    const StreamView stream = rank_.ep.rank_stream();
+    const TokensIn& tokens = brought_;
     const std::int32_t top_k = problem_.top_k;
     const std::int64_t slots = total_ * top_k;
 
@@ -33,12 +39,13 @@ class AllGather final : public Strategy {
         all(layout, row, total_, problem_.hidden);
     const std::uint64_t ids = layout.add(bytes_of(DType::i32, total_, top_k)),
                         weights = layout.add(bytes_of(DType::f32, total_, top_k));
-    sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
+    sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
+                  problem_.rows_per_expert(total_));
+    batched_.emplace(layout, row, *sort_, problem_.hidden);
     const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
     const WireRows mine = packed(stream, rows_of(tokens, {0, tokens.x.shape[0]}), own, memory);
     all_x_ = all.in(memory);
     all_ids_ = tensor_at(memory, ids, DType::i32, total_, top_k);
-    fault_ = tokens.fault;
     rank_.ep.fork();
     WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
     collect(tokens.ids, all_ids_);
@@ -53,21 +60,16 @@ class AllGather final : public Strategy {
     rank_.ep.join();
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
-    const SortedSlots sorted = SortedSlots::sort(rank_.ep.rank_stream(), *sort_, memory_, all_ids_, first,
-                                                 std::max(rank_.experts, first + sort_->experts), fault_);
-    slot_rows_ = sorted.slot_rows;
-    RoutedRows routed;
-    routed.x = all_x_.codes;
-    routed.x_scale = all_x_.scale;
-    routed.x_group = all_x_.group;
-    routed.index = sorted.sorted_slots;
-    routed.index_divisor = problem_.top_k;
-    routed.row_ends = sorted.row_ends;
-    routed.rows = sort_->slots;
-    return routed;
+    const StreamView stream = rank_.ep.rank_stream();
+    const expert_sort::Args sort =
+        sort_->in(memory_, all_ids_, first, std::max(rank_.experts, first + sort_->experts), brought_.fault);
+    expert_sort::enqueue(stream, sort);
+    slot_rows_ = sort.slot_rows;
+    return rows_in_order(stream, all_x_, sort, problem_.top_k, *batched_, memory_);
   }
 
-  void begin_combine(TensorView expert_rows, TensorView out) override {
+  void begin_combine(TensorView expert_rows, TensorView sums) override {
+    sums_ = sums;
     const StreamView stream = rank_.ep.rank_stream();
     WorkspaceLayout layout;
     const std::uint64_t partial = layout.add(bytes_of(DType::f32, total_, problem_.hidden));
@@ -80,17 +82,20 @@ class AllGather final : public Strategy {
     combine::enqueue(stream, args);
     rank_.ep.fork();
     if (!by_broadcast_) {
-      rank_.dp.reduce_scatter(args.out, out, tokens_);
-      if (rank_.tp.size() > 1) rank_.tp.all_reduce(out);
+      rank_.dp.reduce_scatter(args.out, sums, tokens_);
+      if (rank_.tp.size() > 1) rank_.tp.all_reduce(sums);
       return;
     }
     rank_.ep.all_reduce(args.out);
     const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
-    const TensorView own = args.out.rows(first, out.shape[0]);
-    enqueue_copy(rank_.ep.stream(), own.buffer.slice(0, own.size_bytes()), out.buffer.slice(0, out.size_bytes()));
+    const TensorView own = args.out.rows(first, sums.shape[0]);
+    enqueue_copy(rank_.ep.stream(), own.buffer.slice(0, own.size_bytes()), sums.buffer.slice(0, sums.size_bytes()));
   }
 
-  void finish_combine() override { rank_.ep.join(); }
+  combine::Args finish_combine() override {
+    rank_.ep.join();
+    return sums_alone(sums_);
+  }
 
   std::uint64_t workspace_bytes() const noexcept override {
     return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
@@ -119,9 +124,11 @@ class AllGather final : public Strategy {
   std::int64_t total_ = 0;
   // Between the steps.
   BufferView memory_;
-  std::optional<SortedSlots::Layout> sort_;
+  TokensIn brought_;
+  std::optional<SortLayout> sort_;
+  std::optional<BatchedLayout> batched_;
   WireRows all_x_;
-  TensorView all_ids_, all_weights_, fault_, slot_rows_;
+  TensorView all_ids_, all_weights_, slot_rows_, sums_;
 };
 
 }  // namespace

@@ -1,66 +1,54 @@
-#include <moecl/context.hpp>
-#include <moecl/gather_rows.hpp>
-#include <moecl/local_strategy.hpp>
+#include "dispatch/local_strategy.hpp"
 
-namespace moecl::local_strategy {
+namespace moecl {
 
-Layout::Layout(WorkspaceLayout& workspace, const Problem& problem, const DeviceCaps& caps)
-    : row_ends(workspace.add(DType::i32, {problem.experts})),
-      sorted_slots(workspace.add(DType::i32, {problem.rows()})),
-      slot_rows(workspace.add(DType::i32, {problem.slots()})),
-      sort_scratch(workspace.add(
-          DType::u8, {static_cast<std::int64_t>(expert_sort::scratch_bytes(problem.slots(), problem.experts, caps))})) {
-  if (problem.rows_per_expert != 0) batched_rows = workspace.add(problem.dtype, {problem.rows(), problem.hidden});
+/// What stands where in the caller's workspace.
+struct LocalStrategy::Layout {
+  WorkspaceLayout workspace;
+  SortLayout sort;
+  BatchedLayout batched;
+
+  Layout(const LocalStrategy& of, std::int64_t tokens, const WireRow& row)
+      : sort(workspace, tokens * of.problem_.top_k, of.experts_, of.stream_.device->caps,
+             of.problem_.rows_per_expert(tokens)),
+        batched(workspace, row, sort, of.problem_.hidden) {}
+};
+
+StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
+  const Layout layout(*this, tokens, {problem_.dtype, std::nullopt});
+  StepNeeds needs;
+  needs.workspace_bytes = layout.workspace.total_bytes();
+  needs.rows = layout.sort.rows();
+  needs.source_rows = problem_.batched ? needs.rows : tokens;
+  needs.in_place = !problem_.batched;
+  needs.fills_sums = false;
+  return needs;
 }
 
-expert_sort::Args sort_args(const Problem& problem, const Layout& layout, BufferView workspace, TensorView ids,
-                            TensorView fault) {
-  expert_sort::Args sort;
-  sort.ids = ids;
-  sort.end_expert = sort.total_experts = problem.experts;
-  sort.rows_per_expert = problem.rows_per_expert;
-  sort.row_ends = tensor_in(workspace, layout.row_ends);
-  sort.sorted_slots = tensor_in(workspace, layout.sorted_slots);
-  sort.slot_rows = tensor_in(workspace, layout.slot_rows);
-  sort.fault = fault;
-  sort.scratch = tensor_in(workspace, layout.sort_scratch).buffer;
-  return sort;
+std::optional<expert_sort::Args> LocalStrategy::prepare(const TokensIn& tokens, BufferView workspace) {
+  tokens_ = tokens;
+  memory_ = workspace;
+  const Layout layout(*this, tokens.x.shape[0], WireRow::to_experts(problem_, tokens));
+  sort_ = layout.sort.in(workspace, tokens.ids, 0, experts_, tokens.fault);
+  return sort_;
 }
 
-Dispatched dispatch(StreamView stream, const Problem& problem, const Layout& layout, BufferView workspace, TensorView x,
-                    const expert_sort::Args& sort) {
-  Dispatched dispatched;
-  dispatched.slot_rows = sort.slot_rows;
-  RoutedRows& rows = dispatched.rows;
-  rows.row_ends = sort.row_ends;
-  rows.rows = problem.rows();
-  rows.rows_per_expert = problem.rows_per_expert;
-  if (problem.rows_per_expert == 0) {  // the first product gathers its rows itself
-    rows.x = x;
-    rows.index = sort.sorted_slots;
-    rows.index_divisor = problem.top_k;
-    return dispatched;
-  }
-  rows.x = tensor_in(workspace, layout.batched_rows);
-  gather_rows::enqueue(stream, {x, sort.sorted_slots, problem.top_k, sort.row_ends, problem.rows_per_expert, rows.x});
-  return dispatched;
+RoutedRows LocalStrategy::receive() {
+  const Layout layout(*this, tokens_.x.shape[0], WireRow::to_experts(problem_, tokens_));
+  return rows_in_order(stream_, {tokens_.x, tokens_.x_scale, tokens_.x_group}, sort_, problem_.top_k, layout.batched,
+                       memory_);
 }
 
-combine::Args combine_args(const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
-                           TensorView out) {
-  combine::Args args;
-  args.rows = expert_rows;
-  args.slot_rows = dispatched.slot_rows;
-  args.weights = finalize.weights;
-  args.shared = finalize.shared;
-  args.shared_gate = finalize.shared_gate;
-  args.out = out;
-  return args;
+combine::Args LocalStrategy::finish_combine() {
+  combine::Args sum;
+  sum.rows = expert_rows_;
+  sum.slot_rows = sort_.slot_rows;
+  sum.weights = tokens_.weights;
+  return sum;
 }
 
-void combine(StreamView stream, const Dispatched& dispatched, TensorView expert_rows, const Finalize& finalize,
-             TensorView out, Submit submit) {
-  combine::enqueue(stream, combine_args(dispatched, expert_rows, finalize, out), {}, submit);
+std::unique_ptr<Strategy> Strategy::make_local(StreamView stream, std::int32_t experts, const ExpertProblem& problem) {
+  return std::make_unique<LocalStrategy>(stream, experts, problem);
 }
 
-}  // namespace moecl::local_strategy
+}  // namespace moecl

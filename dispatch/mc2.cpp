@@ -20,19 +20,27 @@ class Mc2 final : public Strategy {
         pulled_(pulled_windows(rank, problem)),
         put_(PutWindow::reject(rank.ep).empty() ? put_windows(rank, problem) : nullptr) {}
 
-  void begin_dispatch(const TokensIn& tokens) override {
+  StepNeeds needs(std::int64_t /*tokens*/) const override {
+    StepNeeds needs;
+    needs.fills_sums = rank_.tp.size() > 1;
+    return needs;
+  }
+
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
     const Share share = share_tokens(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens), tokens.x.shape[0]);
     const std::int32_t top_k = problem_.top_k;
     const std::int64_t slots = rank_.ep.size() * mine_.capacity * top_k;
 
+    mine_.row = WireRow::to_experts(problem_, tokens);
     WorkspaceLayout layout;
-    received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps);
+    received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
+                            problem_.rows_per_expert(rank_.ep.size() * mine_.capacity));
+    batched_.emplace(layout, mine_.row, *received_order_, problem_.hidden);
     const std::uint64_t homes = layout.add(bytes_of(DType::i32, share.count, top_k));
     memory_ = workspace_.reserve(*stream.context, layout.total_bytes());
 
     mine_.x = rows_of(tokens, share);
-    mine_.row = WireRow::to_experts(problem_, tokens);
     mine_.ids = tokens.ids.rows(share.begin, share.count);
     mine_.sums = way_home(StrategyKind::mc2, problem_.dtype, problem_.wire) == WayHome::sums;
     const TensorView weights = weights_of(tokens, share);
@@ -41,39 +49,34 @@ class Mc2 final : public Strategy {
     mine_.homes = tensor_at(memory_, homes, DType::i32, share.count * top_k);
     mine_.fault = tokens.fault;
     choose_windows();
-    received_ = windows_->dispatch(mine_);
+    return std::nullopt;
   }
+
+  void begin_dispatch() override { received_ = windows_->dispatch(mine_); }
 
   RoutedRows receive() override {
     rank_.ep.join();
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t end = rank_.ep_first_expert + rank_.experts;
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : end;
-    in_order_ = SortedSlots::sort(rank_.ep.rank_stream(), *received_order_, memory_, received_.ids, first,
-                                  std::max(end, first + received_order_->experts), TensorView());
-    RoutedRows routed;
-    routed.x = received_.rows.codes;
-    routed.x_scale = received_.rows.scale;
-    routed.x_group = received_.rows.group;
-    routed.rows = received_order_->slots;
-    routed.index = in_order_.sorted_slots;
-    routed.index_divisor = problem_.top_k;
-    routed.row_ends = in_order_.row_ends;
-    return routed;
+    const StreamView stream = rank_.ep.rank_stream();
+    in_order_ = received_order_->in(memory_, received_.ids, first, std::max(end, first + received_order_->experts), {});
+    expert_sort::enqueue(stream, in_order_);
+    return rows_in_order(stream, received_.rows, in_order_, problem_.top_k, *batched_, memory_);
   }
 
-  void begin_combine(TensorView expert_rows, TensorView out) override {
+  void begin_combine(TensorView expert_rows, TensorView sums) override {
     const std::int64_t share = rank_.tp.size() > 1 ? mine_.ids.shape[0] : 0;
     share_out_ =
         TensorView(share_memory_.reserve(*rank_.ep.rank_stream().context, bytes_of(DType::f32, share, problem_.hidden)),
                    DType::f32, {share, problem_.hidden});
-    out_ = out;
+    sums_ = sums;
     came_home_ = windows_->combine(mine_, received_, expert_rows, in_order_);
   }
 
-  void finish_combine() override {
+  combine::Args finish_combine() override {
     rank_.ep.join();
-    combine_home(rank_, came_home_, mine_.homes, home_weights_, share_out_, out_);
+    return combine_home(rank_, came_home_, mine_.homes, home_weights_, share_out_, sums_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -115,12 +118,13 @@ class Mc2 final : public Strategy {
   bool told_ = false;
   // Between the steps.
   BufferView memory_;
-  std::optional<SortedSlots::Layout> received_order_;
+  std::optional<SortLayout> received_order_;
+  std::optional<BatchedLayout> batched_;
   Mc2Tokens mine_;
   Mc2Received received_;
-  SortedSlots in_order_;
+  expert_sort::Args in_order_;
   WireRows came_home_;
-  TensorView home_weights_, share_out_, out_;
+  TensorView home_weights_, share_out_, sums_;
 };
 
 }  // namespace

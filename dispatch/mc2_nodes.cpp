@@ -11,18 +11,26 @@
 namespace moecl {
 namespace {
 
+/// What travels within a node does so as it came.
+ExpertProblem within_node(ExpertProblem problem) {
+  problem.wire = WireFormat::none;
+  return problem;
+}
+
 class Mc2OverNodes final : public Strategy {
  public:
   Mc2OverNodes(const ExpertRank& rank, const ExpertProblem& problem)
-      : rank_(rank),
-        problem_(problem),
-        in_node_(make_mc2(rank.of_node(), {problem.hidden, problem.top_k, problem.dtype})) {}
+      : rank_(rank), problem_(problem), in_node_(make_mc2(rank.of_node(), within_node(problem))) {}
 
-  /// To the other nodes.
-  void begin_dispatch(const TokensIn& tokens) override {
-    const StreamView stream = rank_.ep.rank_stream();
+  StepNeeds needs(std::int64_t /*tokens*/) const override {
+    StepNeeds needs;
+    needs.fills_sums = rank_.tp.size() > 1;
+    return needs;
+  }
+
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const std::vector<std::int64_t> counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens);
-    const std::int32_t tp = rank_.tp.size(), top_k = problem_.top_k;
+    const std::int32_t tp = rank_.tp.size();
     share_ = share_of(tokens.x.shape[0], tp, rank_.tp.rank());
     relayed_.clear();
     for (std::int32_t n = 0; n < rank_.peers.size(); ++n) {
@@ -31,6 +39,15 @@ class Mc2OverNodes final : public Strategy {
     }
     total_ = std::accumulate(relayed_.begin(), relayed_.end(), std::int64_t{0});
 
+    tokens_ = tokens;
+    return std::nullopt;
+  }
+
+  /// To the other nodes.
+  void begin_dispatch() override {
+    const StreamView stream = rank_.ep.rank_stream();
+    const TokensIn& tokens = tokens_;
+    const std::int32_t top_k = problem_.top_k;
     WorkspaceLayout layout;
     const WireRow row = WireRow::to_experts(problem_, tokens);
     const WireRows::Layout own(layout, row, row.scale ? share_.count : 0, problem_.hidden),
@@ -63,43 +80,46 @@ class Mc2OverNodes final : public Strategy {
   /// Within the node.
   void hook() override {
     rank_.ep.join();
-    in_node_->begin_dispatch(here_);
+    in_node_->prepare(here_, {});
+    in_node_->begin_dispatch();
     in_node_->hook();
   }
 
   RoutedRows receive() override { return in_node_->receive(); }
 
-  void begin_combine(TensorView expert_rows, TensorView out) override {
+  void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
     const std::int32_t nodes = rank_.peers.size();
     WorkspaceLayout layout;
     const WireRow row = WireRow::to_home(problem_, problem_.dtype);
     const DType sum_type = row.scale ? DType::f32 : problem_.dtype;
-    const std::uint64_t sums = layout.add(bytes_of(sum_type, total_, problem_.hidden)),
+    const std::uint64_t sums_at = layout.add(bytes_of(sum_type, total_, problem_.hidden)),
                         order = layout.add(bytes_of(DType::i32, share_.count, nodes)),
                         share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
     codes_.emplace(layout, row, row.scale ? total_ : 0, problem_.hidden);
     const WireRows::Layout home(layout, row, nodes * share_.count, problem_.hidden);
     memory_ = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    node_sums_ = tensor_at(memory_, sums, sum_type, total_, problem_.hidden);
+    node_sums_ = tensor_at(memory_, sums_at, sum_type, total_, problem_.hidden);
     by_node_ = tensor_at(memory_, order, DType::i32, share_.count, nodes);
     share_out_ = tensor_at(memory_, share, DType::f32, share_.count, problem_.hidden);
     came_home_ = home.in(memory_);
-    out_ = out;
-    in_node_->begin_combine(expert_rows, node_sums_);
+    sums_ = sums;
+    in_node_->begin_combine(expert_rows, {});
   }
 
   /// What is to cross to other nodes is known only now.
-  void finish_combine() override {
+  combine::Args finish_combine() override {
     const StreamView stream = rank_.ep.rank_stream();
-    in_node_->finish_combine();
+    combine::Args in_node = in_node_->finish_combine();
+    in_node.out = node_sums_;
+    combine::enqueue(stream, in_node);
     const WireRows sums = packed(stream, {node_sums_, {}}, *codes_, memory_);
     rank_.ep.fork();
     WireRows::each(sums, came_home_, [&](const TensorView& from, const TensorView& to) { bring_home(from, to); });
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});
     const TensorView slot_rows(by_node_.buffer, DType::i32, {by_node_.shape[0] * by_node_.shape[1]});
-    combine_home(rank_, came_home_, slot_rows, {}, share_out_, out_);
+    return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {
@@ -137,10 +157,11 @@ class Mc2OverNodes final : public Strategy {
   std::int64_t total_ = 0;
   // Between the steps.
   BufferView memory_;
+  TokensIn tokens_;
   TokensIn here_;  ///< those of `relayed_`
   std::optional<WireRows::Layout> codes_;
   WireRows came_home_;
-  TensorView node_sums_, by_node_, share_out_, out_;
+  TensorView node_sums_, by_node_, share_out_, sums_;
 };
 
 }  // namespace

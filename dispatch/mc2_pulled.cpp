@@ -38,7 +38,7 @@ class PulledWindows final : public Mc2Windows {
   }
 
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
-                   const SortedSlots& in_order) override {
+                   const expert_sort::Args& in_order) override {
     const StreamView stream = rank_.ep.rank_stream();
     const std::int64_t places = rank_.ep.size() * tokens.capacity * tokens.homes_each();
     WorkspaceLayout layout;

@@ -67,7 +67,7 @@ class PutWindows final : public Mc2Windows {
   }
 
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
-                   const SortedSlots& in_order) override {
+                   const expert_sort::Args& in_order) override {
     const HalfLayout half = half_home(rank_, problem_, tokens);
     const Step step = begin_step(home_, half, tokens, {rows, {}}, in_order.row_ends);
     if (tokens.sums) {

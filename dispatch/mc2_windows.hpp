@@ -35,7 +35,7 @@ class Mc2Windows {
   /// @param in_order  the sort of the received slots that gave their order
   /// @return  Shape: [R * capacity * homes_each, H]: what every rank has for this rank's tokens, a slab each
   virtual WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
-                           const SortedSlots& in_order) = 0;
+                           const expert_sort::Args& in_order) = 0;
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };
 

@@ -34,8 +34,12 @@ class Together final : public Strategy {
   Together(const Communicator& ranks, std::unique_ptr<Strategy> strategy)
       : ranks_(ranks), strategy_(std::move(strategy)) {}
 
-  void begin_dispatch(const TokensIn& tokens) override {
-    ranks_.together([&] { strategy_->begin_dispatch(tokens); });
+  StepNeeds needs(std::int64_t tokens) const override { return strategy_->needs(tokens); }
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override {
+    return ranks_.together([&] { return strategy_->prepare(tokens, workspace); });
+  }
+  void begin_dispatch() override {
+    ranks_.together([&] { strategy_->begin_dispatch(); });
   }
   void hook() override {
     ranks_.together([&] { strategy_->hook(); });
@@ -43,11 +47,11 @@ class Together final : public Strategy {
   RoutedRows receive() override {
     return ranks_.together([&] { return strategy_->receive(); });
   }
-  void begin_combine(TensorView expert_rows, TensorView out) override {
-    ranks_.together([&] { strategy_->begin_combine(expert_rows, out); });
+  void begin_combine(TensorView expert_rows, TensorView sums) override {
+    ranks_.together([&] { strategy_->begin_combine(expert_rows, sums); });
   }
-  void finish_combine() override {
-    ranks_.together([&] { strategy_->finish_combine(); });
+  combine::Args finish_combine() override {
+    return ranks_.together([&] { return strategy_->finish_combine(); });
   }
   std::uint64_t workspace_bytes() const noexcept override { return strategy_->workspace_bytes(); }
 
@@ -148,15 +152,19 @@ ExpertRank ExpertRank::of_node() const {
   return alone;
 }
 
-RoutedRows Strategy::dispatch(const TokensIn& tokens) {
-  begin_dispatch(tokens);
+RoutedRows Strategy::dispatch(StreamView stream, const TokensIn& tokens) {
+  if (const auto sort = prepare(tokens, {})) expert_sort::enqueue(stream, *sort);
+  begin_dispatch();
   hook();
   return receive();
 }
 
-void Strategy::combine(TensorView expert_rows, TensorView out) {
+void Strategy::combine(StreamView stream, TensorView expert_rows, TensorView out) {
   begin_combine(expert_rows, out);
-  finish_combine();
+  combine::Args sum = finish_combine();
+  if (!sum.slot_rows.present()) return;
+  sum.out = out;
+  combine::enqueue(stream, sum);
 }
 
 void Strategy::expect_possible(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
@@ -209,53 +217,74 @@ std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& r
   return counts;
 }
 
-SortedSlots::Layout::Layout(WorkspaceLayout& workspace, std::int64_t slot_count, std::int32_t expert_count,
-                            const DeviceCaps& caps)
-    : row_ends(workspace.add(bytes_of(DType::i32, expert_count))),
-      sorted_slots(workspace.add(bytes_of(DType::i32, slot_count))),
-      slot_rows(workspace.add(bytes_of(DType::i32, slot_count))),
-      scratch(workspace.add(expert_sort::scratch_bytes(slot_count, expert_count, caps))),
-      slots(slot_count),
-      experts(expert_count) {}
-
-SortedSlots SortedSlots::sort(StreamView stream, const Layout& layout, BufferView workspace, TensorView ids,
-                              std::int32_t first, std::int32_t total, TensorView fault) {
-  SortedSlots sorted{tensor_at(workspace, layout.row_ends, DType::i32, layout.experts),
-                     tensor_at(workspace, layout.sorted_slots, DType::i32, layout.slots),
-                     tensor_at(workspace, layout.slot_rows, DType::i32, layout.slots)};
-  expert_sort::Args args;
-  args.ids = ids;
-  args.first_expert = first;
-  args.end_expert = first + layout.experts;
-  args.total_experts = total;
-  args.row_ends = sorted.row_ends;
-  args.sorted_slots = sorted.sorted_slots;
-  args.slot_rows = sorted.slot_rows;
-  args.fault = fault;
-  args.scratch =
-      workspace.slice(layout.scratch, expert_sort::scratch_bytes(layout.slots, layout.experts, stream.device->caps));
-  expert_sort::enqueue(stream, args);
-  return sorted;
+SortLayout::SortLayout(WorkspaceLayout& workspace, std::int64_t slot_count, std::int32_t expert_count,
+                       const DeviceCaps& caps, std::int64_t batched_rows)
+    : slots(slot_count),
+      experts(expert_count),
+      rows_per_expert(batched_rows),
+      row_ends_(workspace.add(bytes_of(DType::i32, experts))),
+      sorted_slots_(workspace.add(bytes_of(DType::i32, rows()))),
+      slot_rows_(workspace.add(bytes_of(DType::i32, slots))),
+      scratch_(workspace.total_bytes()),
+      scratch_bytes_(expert_sort::scratch_bytes(slots, experts, caps)) {
+  workspace.add(scratch_bytes_);
 }
 
-void combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                  TensorView share, TensorView out) {
-  combine::Args args;
-  args.rows = rows.codes;
-  args.rows_scale = rows.scale;
-  args.slot_rows = slot_rows;
-  args.weights = weights;
-  args.out = rank.tp.size() == 1 ? out : share;
-  combine::enqueue(rank.ep.rank_stream(), args);
-  if (rank.tp.size() == 1) return;
+expert_sort::Args SortLayout::in(BufferView memory, TensorView ids, std::int32_t first, std::int32_t total,
+                                 TensorView fault) const {
+  expert_sort::Args sort;
+  sort.ids = ids;
+  sort.first_expert = first;
+  sort.end_expert = first + experts;
+  sort.total_experts = total;
+  sort.rows_per_expert = rows_per_expert;
+  sort.row_ends = tensor_at(memory, row_ends_, DType::i32, experts);
+  sort.sorted_slots = tensor_at(memory, sorted_slots_, DType::i32, rows());
+  sort.slot_rows = tensor_at(memory, slot_rows_, DType::i32, slots);
+  sort.fault = fault;
+  sort.scratch = memory.slice(scratch_, scratch_bytes_);
+  return sort;
+}
+
+RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_sort::Args& sort, std::int32_t divisor,
+                         const BatchedLayout& batched, BufferView memory) {
+  RoutedRows routed;
+  routed.row_ends = sort.row_ends;
+  routed.rows = sort.sorted_slots.shape[0];
+  routed.rows_per_expert = sort.rows_per_expert;
+  WireRows in_order = rows;
+  if (batched.rows) {
+    in_order = batched.rows->in(memory);
+    gather(stream, rows, sort.sorted_slots, divisor, sort.row_ends, sort.rows_per_expert, in_order);
+  } else {  // the first product gathers its rows itself
+    routed.index = sort.sorted_slots;
+    routed.index_divisor = divisor;
+  }
+  routed.x = in_order.codes;
+  routed.x_scale = in_order.scale;
+  routed.x_group = in_order.group;
+  return routed;
+}
+
+combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
+                           TensorView share, TensorView sums) {
+  combine::Args sum;
+  sum.rows = rows.codes;
+  sum.rows_scale = rows.scale;
+  sum.slot_rows = slot_rows;
+  sum.weights = weights;
+  if (rank.tp.size() == 1) return sum;
+  sum.out = share;
+  combine::enqueue(rank.ep.rank_stream(), sum);
   // Every tp rank's share of the tokens, back to all of them.
   Communicator tp = rank.tp;
   std::vector<std::uint64_t> bytes;
   for (std::int32_t r = 0; r < tp.size(); ++r)
-    bytes.push_back(bytes_of(out.dtype, share_of(out.shape[0], tp.size(), r).count, out.shape[1]));
+    bytes.push_back(bytes_of(sums.dtype, share_of(sums.shape[0], tp.size(), r).count, sums.shape[1]));
   tp.fork();
-  tp.all_gather_v(share.buffer.slice(0, share.size_bytes()), out.buffer.slice(0, out.size_bytes()), bytes);
+  tp.all_gather_v(share.buffer.slice(0, share.size_bytes()), sums.buffer.slice(0, sums.size_bytes()), bytes);
   tp.join();
+  return sums_alone(sums);
 }
 
 }  // namespace moecl

@@ -43,24 +43,47 @@ inline std::uint64_t bytes_of(const TensorView& view, std::int64_t rows) {
 }
 
 /// Row ends, order and its inverse of slots sorted by expert, in memory of a workspace.
-struct SortedSlots {
-  TensorView row_ends, sorted_slots, slot_rows;
+struct SortLayout {
+  /// @param rows_per_expert_  0: standard layout; else batched
+  SortLayout(WorkspaceLayout& workspace, std::int64_t slots, std::int32_t experts, const DeviceCaps& caps,
+             std::int64_t rows_per_expert = 0);
+  /// The sort by experts [first, first + experts) of `total`. @param ids  Shape: [T, K] i32
+  expert_sort::Args in(BufferView memory, TensorView ids, std::int32_t first, std::int32_t total,
+                       TensorView fault) const;
+  /// The most there can be.
+  std::int64_t rows() const noexcept { return rows_per_expert == 0 ? slots : rows_per_expert * experts; }
 
-  struct Layout {
-    Layout(WorkspaceLayout& workspace, std::int64_t slots, std::int32_t experts, const DeviceCaps& caps);
-    std::uint64_t row_ends, sorted_slots, slot_rows, scratch;
-    std::int64_t slots;
-    std::int32_t experts;
-  };
-  /// Experts [first, first + layout.experts) of `total`. @param ids  Shape: [T, K] i32
-  static SortedSlots sort(StreamView stream, const Layout& layout, BufferView workspace, TensorView ids,
-                          std::int32_t first, std::int32_t total, TensorView fault);
+  std::int64_t slots;
+  std::int32_t experts;
+  std::int64_t rows_per_expert;
+
+ private:
+  std::uint64_t row_ends_, sorted_slots_, slot_rows_, scratch_, scratch_bytes_;
 };
 
-/// The weighted sums of this rank's share of the tokens, then those of the whole tp group.
-/// @param rows  Expert rows that came home. @param share  Scratch, [share, H] f32. @param out  Shape: [T, H] f32
-void combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                  TensorView share, TensorView out);
+/// Copies of rows for the experts, where the layout of that sort is batched.
+struct BatchedLayout {
+  BatchedLayout(WorkspaceLayout& workspace, const WireRow& row, const SortLayout& sort, std::int64_t hidden) {
+    if (sort.rows_per_expert != 0) rows.emplace(workspace, row, sort.rows(), hidden);
+  }
+  std::optional<WireRows::Layout> rows;
+};
+/// What the experts get after that sort: `rows` in place, or copied. Async: no kernel, or one for the rows and one for
+/// scales
+RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_sort::Args& sort, std::int32_t divisor,
+                         const BatchedLayout& batched, BufferView memory);
+
+/// What finish_combine says where nothing is left to sum.
+inline combine::Args sums_alone(TensorView sums) {
+  combine::Args none;
+  none.rows = sums;
+  return none;
+}
+/// The weighted sums of this rank's share of the tokens, to be enqueued by the caller; those of a whole tp group are
+/// made here and brought to `sums`.
+/// @param rows  Expert rows that came home. @param share  Scratch, [share, H] f32. @param sums  Shape: [T, H] f32
+combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
+                           TensorView share, TensorView sums);
 
 std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem);
 /// @param rank  Of more than one node

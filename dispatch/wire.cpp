@@ -92,12 +92,16 @@ WireRows WireRows::Layout::in(BufferView memory) const {
   return found;
 }
 
+void gather(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
+            std::int64_t rows_per_expert, const WireRows& to) {
+  WireRows::each(from, to, [&](const TensorView& x, const TensorView& out) {
+    gather_rows::enqueue(stream, {as_copied(x), index, divisor, row_ends, rows_per_expert, as_copied(out)});
+  });
+}
+
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to) {
-  if (from.scale.present() || !to.scale.present())
-    return WireRows::each(from, to, [&](const TensorView& x, const TensorView& out) {
-      gather_rows::enqueue(stream, {as_copied(x), index, divisor, row_ends, 0, as_copied(out)});
-    });
+  if (from.scale.present() || !to.scale.present()) return gather(stream, from, index, divisor, row_ends, 0, to);
   if (to.codes.dtype == DType::i8) {
     auto args = quantizing<quantize_rows::Args>(from, index, divisor, row_ends, to);
     args.scale = to.scale;

@@ -44,7 +44,10 @@ struct WireRows {
   }
 };
 
-/// to[j] = from[index[j] / divisor], quantized unless `from` is already or `to` is not to be.
+/// to[j] = from[index[j] / divisor], codes and scales as they are. Row ends and rows_per_expert as in gather_rows
+void gather(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
+            std::int64_t rows_per_expert, const WireRows& to);
+/// The same, quantized unless `from` is already or `to` is not to be.
 /// @param index  optional if `to` is quantized. @param row_ends  optional: rows past the last are left out
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to);

@@ -141,7 +141,9 @@ void Trace::command(StreamView stream, const Event& event, WorkInfo info, std::i
                               begin_ns, enqueued_ns, std::move(retained), std::move(completed)});
 }
 
-Trace::Span::Span(Trace* trace, std::string name) : trace_(trace), name_(std::move(name)), begin_ns_(now_ns()) {}
+Trace::Span::Span(Trace* trace, std::string_view name) : trace_(trace), begin_ns_(trace != nullptr ? now_ns() : 0) {
+  if (trace != nullptr) name_ = name;
+}
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;

@@ -45,13 +45,15 @@ test::DeviceTensor tensor(StreamView on, const std::vector<std::int32_t>& values
 
 /// A rank's strategy with what it needs; its halves can be repeated alone.
 struct Mc2Rank {
+  StreamView stream;
   test::DeviceTensor x, ids, weights, out;
   std::unique_ptr<Strategy> strategy;
   RoutedRows routed;
   Buffer expert_rows;
 
   Mc2Rank(Communicator& world, std::int64_t tokens)
-      : x(world.stream(), DType::bf16, {tokens, hidden}),
+      : stream(world.stream()),
+        x(world.stream(), DType::bf16, {tokens, hidden}),
         ids(tensor(world.stream(), balanced_ids(tokens), {tokens, top_k})),
         weights(world.stream(), DType::f32, {tokens, top_k}, std::vector<double>(tokens * top_k, 0.125)),
         out(world.stream(), DType::f32, {tokens, hidden}),
@@ -60,8 +62,8 @@ struct Mc2Rank {
     dispatch();
     expert_rows = Buffer(*world.stream().context, bytes_of(DType::f32, routed.rows, hidden));
   }
-  void dispatch() { routed = strategy->dispatch({x, ids, weights, {}}); }
-  void combine() { strategy->combine(TensorView(expert_rows.view(), DType::f32, {routed.rows, hidden}), out); }
+  void dispatch() { routed = strategy->dispatch(stream, {x, ids, weights, {}}); }
+  void combine() { strategy->combine(stream, TensorView(expert_rows.view(), DType::f32, {routed.rows, hidden}), out); }
 };
 
 void mc2_dispatch(benchmark::State& state) {

@@ -23,6 +23,13 @@ std::vector<float> of_each(const std::vector<ExpertMatrices>& experts, float Exp
   return scales;
 }
 
+ProductRows as_product_rows(const RoutedRows& rows) {
+  ProductRows product = rows.x;
+  product.scale = rows.x_scale;
+  product.group = rows.x_group;
+  return product;
+}
+
 /// As many rows of other columns in the same memory.
 TensorView with_columns(const TensorView& rows, std::int64_t columns) {
   return TensorView(rows.buffer, rows.dtype, {rows.shape[0], columns});
@@ -116,11 +123,8 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
   const bool by_expert = input_quant_.is_by_expert() && !rows.x_scale.present();
-  ProductRows x = rows.x;
-  if (rows.x_scale.present()) {  // codes already
-    x.scale = rows.x_scale;
-    x.group = rows.x_group;
-  } else {
+  ProductRows x = as_product_rows(rows);
+  if (!rows.x_scale.present()) {  // no codes yet
     // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
     RowQuant::Valid of_x = rows.index.present() && !by_expert ? RowQuant::Valid() : valid;
     if (by_expert) of_x.index = rows.index, of_x.index_divisor = rows.index_divisor;
@@ -148,11 +152,10 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
                    down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
-  const RowQuant::Step of_tokens = input_quant_.step(rows.x, {}, layout.input, workspace),
-                       of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
+  const RowQuant::Step of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
-  both.tokens = of_tokens.args, both.activated = of_activated.args;
-  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, of_tokens.rows, true, activated);
+  both.activated = of_activated.args;
+  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
   both.gate_up.activation = shape_.activation;
   both.down = product_of(segments_.front(), &ExpertSegment::down, rows, of_activated.rows, false, down);
   return both;

@@ -48,11 +48,11 @@ class Experts {
   /// it makes the codes of the second
   TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
-  /// What `run` enqueues where it is two products and codes of their rows, if any: weights in one segment, and an
-  /// activation that the first can apply.
+  /// What `run` enqueues of tokens, or their codes, that it reads in place, where it is two products and codes of the
+  /// rows between them, if any: weights in one segment, and an activation that the first can apply.
   struct Products {
     grouped_gemm::Args gate_up, down;
-    quantize_groups::Args tokens, activated;  ///< absent where rows are plain
+    quantize_groups::Args activated;  ///< absent where rows are plain
   };
   std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 

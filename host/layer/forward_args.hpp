@@ -1,6 +1,6 @@
 #pragma once
 // What the forward passes of MoeLayer and ParallelLayer do alike with their arguments.
-#include <moecl/moe_weights.hpp>
+#include <moecl/moe_layer.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <array>
@@ -16,8 +16,21 @@ inline TensorView by_token(const TensorView& view) {
   return TensorView(view.buffer, view.dtype, {view.shape[0] * view.shape[1], view.shape[2]});
 }
 
-inline TensorView rows_or_absent(const TensorView& view, std::int64_t first, std::int64_t count) {
-  return view.present() ? view.rows(first, count) : view;
+/// Tokens [first, first + count) of them. Workspace and fault word stay
+inline MoeLayer::Forward part_of(const MoeLayer::Forward& args, std::int64_t first, std::int64_t count) {
+  using Forward = MoeLayer::Forward;
+  Forward part = args;
+  for (TensorView Forward::*view :
+       {&Forward::x, &Forward::out, &Forward::ids, &Forward::weights, &Forward::finished, &Forward::router_logits,
+        &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
+    if ((args.*view).present()) part.*view = (args.*view).rows(first, count);
+  return part;
+}
+
+/// Whether `out` is x.
+inline bool is_in_place(const MoeLayer::Forward& args) {
+  return args.x.buffer.handle == args.out.buffer.handle && args.x.buffer.offset_bytes == args.out.buffer.offset_bytes &&
+         args.x.dtype == args.out.dtype && args.x.stride == args.out.stride;
 }
 
 /// As expect_tensor, and that its memory holds it.
@@ -35,9 +48,8 @@ inline void expect_ids(const TensorView& view, const char* what, std::int64_t to
 
 /// The arguments with x, out and routed_out by token.
 /// Errors: invalid_argument  a tensor that does not fit the layer, or that its memory does not hold
-template <class Forward>
-Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype) {
-  Forward checked = args;
+inline MoeLayer::Forward checked_forward(const MoeLayer::Forward& args, const MoeShape& shape, DType dtype) {
+  MoeLayer::Forward checked = args;
   checked.x = by_token(args.x);
   require(checked.x.rank == 2, "x: expected [T, {}] or contiguous [B, S, {}], got {}", shape.hidden, shape.hidden,
           args.x);
@@ -63,22 +75,23 @@ Forward checked_forward(const Forward& args, const MoeShape& shape, DType dtype)
     expect_operand(args.finished, "finished", args.finished.dtype, {tokens});
   }
   if (args.fault.present()) expect_operand(args.fault, "fault", DType::i32, {4});
+  require(args.ids.present() == args.weights.present(), "ids and weights: give both or neither");
+  if (!args.ids.present()) return checked;
+  require(!args.topk_ids.present() && !args.topk_weights.present(),
+          "topk_ids and topk_weights are the router's outputs: they cannot be asked for with the caller's own ids");
+  require(!args.finished.present(), "finished: the caller's own ids say so themselves, by -1");
+  expect_ids(args.ids, "ids", tokens, shape.router.top_k);
+  expect_operand(args.weights, "weights", DType::f32, {tokens, shape.router.top_k});
   return checked;
 }
 
 /// Of checked arguments.
 /// @param workspace  as much of it as the pass uses
 /// Errors: invalid_argument  what the pass writes overlaps something else that it uses
-template <class Forward>
-void expect_operands_apart(const Forward& args, BufferView workspace = {}) {
+inline void expect_operands_apart(const MoeLayer::Forward& args, BufferView workspace = {}) {
   using enum Access;
-  TensorView ids, weights;
-  if constexpr (requires { args.ids; }) {
-    ids = args.ids;
-    weights = args.weights;
-  }
   expect_apart(
-      std::array{Operand("x", read, args.x), Operand("ids", read, ids), Operand("weights", read, weights),
+      std::array{Operand("x", read, args.x), Operand("ids", read, args.ids), Operand("weights", read, args.weights),
                  Operand("finished", read, args.finished), Operand("out", written, args.out),
                  Operand("router_logits", written, args.router_logits), Operand("topk_ids", written, args.topk_ids),
                  Operand("topk_weights", written, args.topk_weights), Operand("routed_out", written, args.routed_out),

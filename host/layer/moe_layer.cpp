@@ -1,22 +1,15 @@
-#include <moecl/fused_moe.hpp>
-#include <moecl/local_strategy.hpp>
 #include <moecl/moe_layer.hpp>
-#include <moecl/route_tokens.hpp>
 #include <moecl/trace.hpp>
 
 #include <algorithm>
 
+#include "dispatch/local_strategy.hpp"
 #include "host/layer/forward_args.hpp"
-#include "host/layer/layer_parts.hpp"
-#include "host/layer/scratch.hpp"
-#include "host/layer/weighted_input.hpp"
-#include "kernels_cl/common/next_variant.hpp"
+#include "host/layer/layer_pass.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
-
-struct ChunkLayout;
 
 /// Chunks that are too short give experts few rows, and read their weights again.
 std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
@@ -29,57 +22,18 @@ std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
 struct MoeLayer::State : LayerParts {
   using LayerParts::LayerParts;
 
-  local_strategy::Problem problem(std::int64_t tokens) const {
-    local_strategy::Problem problem;
-    problem.tokens = tokens;
-    problem.hidden = shape.hidden;
-    problem.experts = shape.experts;
-    problem.top_k = shape.router.top_k;
-    problem.dtype = options.dtype;
-    if (options.layout == ExpertLayout::batched)
-      problem.rows_per_expert = options.rows_per_expert > 0 ? options.rows_per_expert : tokens;
-    return problem;
+  LocalStrategy strategy(StreamView stream) const { return {stream, shape.experts, problem_of(shape, options)}; }
+  std::uint64_t pass_bytes(std::int64_t tokens) const {
+    StreamView on_device;
+    on_device.device = device;
+    return PassLayout(*this, strategy(on_device), tokens).bytes();
   }
-  /// The most tokens that one launch may take.
-  std::int64_t fused_tokens() const {
-    if (!options.one_launch) return 0;
-    return experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
-  }
-  ChunkLayout layout(std::int64_t tokens) const;
   void choose_chunk();
-  std::string run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
-                        const gating_top_k::Args& choice, const expert_sort::Args& sort, Submit submit) const;
-  void run_chunk(StreamView stream, const Forward& args, Submit submit) const;
+
+  mutable LayerPlans plans;
 };
 
 namespace {
-
-/// Scratch of one chunk.
-struct ChunkLayout {
-  WorkspaceLayout workspace;
-  TensorView logits, ids, weights;
-  WeightedInput::Layout input;
-  local_strategy::Layout strategy;
-  Experts::Layout experts;
-  SharedExperts::Layout shared;
-  TensorView fused, slices;
-
-  ChunkLayout(const LayerParts& parts, const local_strategy::Problem& problem, std::int64_t fused_tokens)
-      : logits(workspace.add(DType::f32, {problem.tokens, problem.experts})),
-        ids(workspace.add(DType::i32, {problem.tokens, problem.top_k})),
-        weights(workspace.add(DType::f32, {problem.tokens, problem.top_k})),
-        input(workspace, parts.shape.router, problem.dtype, problem.tokens, problem.hidden),
-        strategy(workspace, problem, parts.device->caps),
-        experts(workspace, parts.experts, problem.rows_per_expert > 0 ? problem.rows() : problem.tokens,
-                problem.rows()),
-        shared(workspace, parts.shared, problem.tokens),
-        slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})) {
-    if (problem.tokens > fused_tokens) return;
-    const std::uint64_t bytes =
-        fused_moe::scratch_bytes(problem.tokens, problem.hidden, problem.experts, {}, parts.device->caps);
-    fused = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
-  }
-};
 
 void expect_stream(StreamView stream, const char* what) {
   require(stream.queue != nullptr, "{}: the stream has no queue: made by default, or moved from", what);
@@ -93,19 +47,16 @@ void expect_stream_on(const Device& device, StreamView stream, const char* what)
 
 }  // namespace
 
-ChunkLayout MoeLayer::State::layout(std::int64_t tokens) const { return {*this, problem(tokens), fused_tokens()}; }
-
 /// Bounds the workspace: bytes grow with tokens, in the batched layout with their square until rows_per_expert is
 /// fixed.
 void MoeLayer::State::choose_chunk() {
-  const auto bytes = [&](std::int64_t tokens) { return layout(tokens).workspace.total_bytes(); };
   std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
   const std::uint64_t most = std::min(default_workspace_bytes(device->caps), device->caps.max_alloc_bytes);
   if (options.chunk_tokens == 0)
-    while (tokens > 64 && bytes(tokens) > most) tokens /= 2;
-  require(bytes(tokens) <= device->caps.max_alloc_bytes,
+    while (tokens > 64 && pass_bytes(tokens) > most) tokens /= 2;
+  require(pass_bytes(tokens) <= device->caps.max_alloc_bytes,
           "layer: a chunk of {} tokens needs {} bytes of workspace, device '{}' allocates at most {}", tokens,
-          bytes(tokens), device->caps.name, device->caps.max_alloc_bytes);
+          pass_bytes(tokens), device->caps.name, device->caps.max_alloc_bytes);
   report.chunk_tokens = tokens;
 }
 
@@ -132,87 +83,8 @@ std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
   // A rest of a few tokens in one launch may need more than a whole chunk.
   const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens),
-                     rest = std::min(chunk, state_->fused_tokens());
-  return std::max(state_->layout(chunk).workspace.total_bytes(), state_->layout(rest).workspace.total_bytes());
-}
-
-/// All of it in one launch, and shared experts before it.
-/// @return  why that cannot be, nothing was enqueued then; else empty
-std::string MoeLayer::State::run_fused(StreamView stream, const Forward& args, const ChunkLayout& layout,
-                                       const gating_top_k::Args& choice, const expert_sort::Args& sort,
-                                       Submit submit) const {
-  if (!options.one_launch) return "the layer's options forbid one";
-  const local_strategy::Problem routing = problem(args.x.shape[0]);
-  if (routing.tokens > fused_tokens()) return fmt::format("{} tokens are more than {}", routing.tokens, fused_tokens());
-  if (args.ids.present()) return "the caller chose the experts";
-  if (!router.takes_codes()) return "CLBlast multiplies with the router";
-  if (routing.rows_per_expert != 0) return "the layout is batched";
-  if (shape.router.weight_on_input) return "weights multiply the input";
-  if (args.routed_out.present()) return "the routed part is asked for alone";
-  const local_strategy::Dispatched dispatched =
-      local_strategy::dispatch(stream, routing, layout.strategy, args.workspace, args.x, sort);
-  const std::optional<Experts::Products> products = experts.products(dispatched.rows, layout.experts, args.workspace);
-  if (!products) return "rows become no codes of 8 bits, or weights are in segments";
-  fused_moe::Args steps{
-      router.product(args.x, choice.logits),
-      choice,
-      products->gate_up,
-      products->down,
-      local_strategy::combine_args(dispatched, products->down.out, {choice.weights, {}, {}}, args.out),
-      args.fault,
-      tensor_in(args.workspace, layout.fused).buffer,
-      products->tokens,
-      products->activated};
-  if (std::string apart = fused_moe::why_apart(steps, shape.router, {}, device->caps); !apart.empty()) return apart;
-  const SharedExperts::Output shared_part =
-      shared.run(stream, args.x, layout.shared, args.workspace, tensor_in(args.workspace, layout.slices).buffer);
-  steps.combine.shared = shared_part.rows;
-  steps.combine.shared_gate = shared_part.gate_logits;
-  fused_moe::enqueue(stream, steps, shape.router, {}, submit);
-  return {};
-}
-
-void MoeLayer::State::run_chunk(StreamView stream, const Forward& args, Submit submit) const {
-  const std::int64_t tokens = args.x.shape[0];
-  const local_strategy::Problem routing = problem(tokens);
-  const ChunkLayout layout = this->layout(tokens);
-  const BufferView workspace = args.workspace;
-
-  const BufferView slices = tensor_in(workspace, layout.slices).buffer;
-  const bool chosen = args.ids.present();
-  const TensorView logits = given_or(args.router_logits, workspace, layout.logits),
-                   ids = given_or(chosen ? args.ids : args.topk_ids, workspace, layout.ids),
-                   weights = given_or(chosen ? args.weights : args.topk_weights, workspace, layout.weights);
-  const gating_top_k::Args choice = gating(logits, args.finished, ids, weights);
-  const expert_sort::Args sort = local_strategy::sort_args(routing, layout.strategy, workspace, ids, args.fault);
-  const std::string apart =
-      with_next_variant(stream, [&] { return run_fused(stream, args, layout, choice, sort, submit); });
-  if (apart.empty()) return;
-  const Trace::Span span(stream.trace, "layer in several launches: " + apart);
-  if (!chosen || args.router_logits.present()) router.enqueue(stream, args.x, logits, slices);
-  // Where the rows are the tokens as they came, their codes are made beside the choice.
-  std::optional<RowQuant::Step> codes;
-  if (chosen) {
-    expert_sort::enqueue(stream, sort);
-  } else {
-    if (routing.rows_per_expert == 0 && !shape.router.weight_on_input)
-      codes = experts.token_codes(args.x, layout.experts, workspace);
-    route_tokens::enqueue(stream, {choice, sort, codes ? codes->args : quantize_groups::Args()}, shape.router);
-  }
-  const WeightedInput input(stream, shape.router, layout.input, workspace, args.x, weights);
-  local_strategy::Dispatched dispatched =
-      local_strategy::dispatch(stream, routing, layout.strategy, workspace, input.x, sort);
-  if (codes) {
-    dispatched.rows.x = codes->rows.rows;
-    dispatched.rows.x_scale = codes->rows.scale;
-    dispatched.rows.x_group = codes->rows.group;
-  }
-  const TensorView rows = experts.run(stream, dispatched.rows, layout.experts, workspace);
-  if (args.routed_out.present())
-    local_strategy::combine(stream, dispatched, rows, {input.weights, {}, {}}, args.routed_out);
-  const SharedExperts::Output shared_part = shared.run(stream, args.x, layout.shared, workspace, slices);
-  local_strategy::combine(stream, dispatched, rows, {input.weights, shared_part.rows, shared_part.gate_logits},
-                          args.out, submit);
+                     rest = std::min(chunk, one_launch_tokens(*state_));
+  return std::max(state_->pass_bytes(chunk), rest == chunk ? 0 : state_->pass_bytes(rest));
 }
 
 void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
@@ -243,14 +115,6 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   state_->expect_whole();
   const Forward args = checked_forward(given, shape, state_->options.dtype);
   const std::int64_t tokens = args.x.shape[0];
-  require(args.ids.present() == args.weights.present(), "ids and weights: give both or neither");
-  require(!args.ids.present() || (!args.topk_ids.present() && !args.topk_weights.present()),
-          "topk_ids and topk_weights are the router's outputs: they cannot be asked for with the caller's own ids");
-  require(!args.ids.present() || !args.finished.present(), "finished: the caller's own ids say so themselves, by -1");
-  if (args.ids.present()) {
-    expect_ids(args.ids, "ids", tokens, shape.router.top_k);
-    expect_operand(args.weights, "weights", DType::f32, {tokens, shape.router.top_k});
-  }
 
   const Trace::Span span(stream.trace, "forward");
   if (tokens == 0) return enqueue_marker(stream, submit);
@@ -265,13 +129,9 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);
-    Forward part = args;
-    part.x = args.x.rows(first, count);
-    for (TensorView Forward::*view :
-         {&Forward::out, &Forward::ids, &Forward::weights, &Forward::finished, &Forward::router_logits,
-          &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
-      part.*view = rows_or_absent(args.*view, first, count);
-    state_->run_chunk(stream, part, {{}, first + count == tokens ? submit.done : nullptr});
+    LocalStrategy strategy = state_->strategy(stream);
+    LayerPass(stream, {*state_, state_->plans, strategy}, part_of(args, first, count))
+        .run({{}, first + count == tokens ? submit.done : nullptr});
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "dispatch/share.hpp"
 #include "host/layer/forward_args.hpp"
-#include "host/layer/micro_batch.hpp"
+#include "host/layer/layer_pass.hpp"
 #include "host/layer/rank_weights.hpp"
 #include "runtime/driver_process.hpp"
 
@@ -60,8 +60,12 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   require(rank.experts == (placed ? placement.physical() : shape.experts),
           "parallel layer: the rank shards {} experts, the {} has {}", rank.experts, placed ? "placement" : "shape",
           placed ? placement.physical() : shape.experts);
-  if (options.layout != ExpertLayout::standard)
-    fail(ErrorCode::unsupported, "parallel layer: the batched layout is for one rank");
+  if (options.layout == ExpertLayout::batched && plan.wire != WireFormat::none)
+    fail(ErrorCode::unsupported, "parallel layer: the batched layout is of rows as they are, not of {} codes",
+         name(plan.wire));
+  if (options.rows_per_expert != 0 && rank.ep.size() > 1)
+    fail(ErrorCode::unsupported, "parallel layer: rows_per_expert {}: experts have room for all rows that may come",
+         options.rows_per_expert);
   for (const OperandQuant& activations : {options.activations, options.shared_activations})
     if (activations.quantized() && activations.group == ScaleGroup::per_tensor() && !activations.static_scale)
       fail(ErrorCode::unsupported,
@@ -78,7 +82,7 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
     fail(ErrorCode::unsupported,
          "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
-  Strategy::expect_possible(plan.strategy, rank, {shape.hidden, shape.router.top_k, options.dtype, plan.wire});
+  Strategy::expect_possible(plan.strategy, rank, problem_of(shape, options, plan.wire));
 }
 
 /// Whatever ranks must have alike, so that tokens find their experts and sums mean one layer.
@@ -99,6 +103,7 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"micro_batch_from_tokens", plan.micro_batch_from_tokens.value_or(-1)},
           {"chunk_tokens", options.chunk_tokens},
           {"dtype", options.dtype},
+          {"batched layout", options.layout == ExpertLayout::batched},
           {"activations", describe(options.activations)},
           {"shared_activations", describe(options.shared_activations)},
           {"quantize", describe(options.quantize)},
@@ -119,20 +124,38 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
-ParallelLayer::Forward part_of(const ParallelLayer::Forward& args, Share rows) {
-  using Forward = ParallelLayer::Forward;
-  Forward part = args;
-  for (TensorView Forward::*view : {&Forward::x, &Forward::out, &Forward::finished, &Forward::router_logits,
-                                    &Forward::topk_ids, &Forward::topk_weights, &Forward::routed_out})
-    part.*view = rows_or_absent(args.*view, rows.begin, rows.count);
-  return part;
+MoeLayer::Forward layer_args(const ParallelLayer::Forward& given) {
+  MoeLayer::Forward args;
+  args.x = given.x;
+  args.out = given.out;
+  args.finished = given.finished;
+  args.router_logits = given.router_logits;
+  args.topk_ids = given.topk_ids;
+  args.topk_weights = given.topk_weights;
+  args.routed_out = given.routed_out;
+  args.fault = given.fault;
+  args.ids = given.ids;
+  args.weights = given.weights;
+  return args;
 }
 
-/// As forward lets `out` be.
-bool in_place(const ParallelLayer::Forward& args) {
-  return args.x.buffer.handle == args.out.buffer.handle && args.x.buffer.offset_bytes == args.out.buffer.offset_bytes &&
-         args.x.dtype == args.out.dtype && args.x.stride == args.out.stride;
+/// A rank alone exchanges nothing, unless its rows are to be rounded as those of many are.
+std::unique_ptr<Strategy> make_strategy(const ExpertRank& rank, const ParallelPlan& plan,
+                                        const ExpertProblem& problem) {
+  if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
+    return Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem);
+  return Strategy::make(plan.strategy, plan.replace_allreduce ? rank.with_own_tokens() : rank, problem);
 }
+
+/// What a batch under way has of its own.
+struct Lane {
+  std::unique_ptr<Strategy> strategy;
+  SharedGroup group;
+  PassMemory memory;
+
+  Lane(const ExpertRank& rank, const ParallelPlan& plan, const ExpertProblem& problem)
+      : strategy(make_strategy(rank, plan, problem)), group(rank.tp, plan.shared_sharding) {}
+};
 
 }  // namespace
 
@@ -142,7 +165,8 @@ struct ParallelLayer::State {
   ParallelPlan plan;
   LayerParts parts;  ///< whose shape is that of the rank
   ExpertPlaces places;
-  std::vector<std::unique_ptr<MicroBatch>> batches;
+  LayerPlans plans;
+  std::vector<Lane> lanes;
 
   State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, const MoeWeights& weights,
         const MoeLayerOptions& options, const LoadProgress& progress)
@@ -154,12 +178,13 @@ struct ParallelLayer::State {
         places(of.ep.rank_stream(), how.placement) {
     parts.report.chunk_tokens = options.chunk_tokens;
     const bool beside = exchanges_beside(of, whole, how);
-    for (int batch = 0; batch < (how.micro_batch_from_tokens ? 2 : 1); ++batch)
-      batches.push_back(std::make_unique<MicroBatch>(beside ? of.beside() : of, plan, parts, places));
+    for (int lane = 0; lane < (how.micro_batch_from_tokens ? 2 : 1); ++lane)
+      lanes.emplace_back(beside ? of.beside() : of, plan, problem_of(whole, options, how.wire));
   }
 
-  void forward(const Forward& given);
-  void run(const Forward& args, std::int64_t first_token, std::int32_t count);
+  void forward(const ParallelLayer::Forward& given);
+  void run(const MoeLayer::Forward& args, std::int64_t first_token, std::int32_t batches);
+  LayerPass pass(std::int32_t lane, const MoeLayer::Forward& args, std::int64_t first_token);
   /// Of the rank that has most, where that decides about anything.
   std::int64_t most_tokens(std::int64_t tokens) {
     if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
@@ -201,7 +226,7 @@ const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
   std::uint64_t bytes = 0;
-  for (const auto& batch : state_->batches) bytes += batch->workspace_bytes();
+  for (const Lane& lane : state_->lanes) bytes += lane.memory.capacity_bytes() + lane.strategy->workspace_bytes();
   return bytes;
 }
 
@@ -211,33 +236,45 @@ void ParallelLayer::forward(const Forward& args) {
   state_->rank.ep.together([&] { state_->forward(args); });
 }
 
-void ParallelLayer::State::forward(const Forward& given) {
+void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
   parts.expect_whole();
-  const Forward args = checked_forward(given, shape, parts.options.dtype);
-  Forward apart = args;
-  if (in_place(args)) apart.x = {};
+  const MoeLayer::Forward args = checked_forward(layer_args(given), shape, parts.options.dtype);
+  MoeLayer::Forward apart = args;
+  if (is_in_place(args)) apart.x = {};
   expect_operands_apart(apart);
   const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens), chunk = parts.options.chunk_tokens;
   const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
   // As many chunks on every rank, and micro-batches of each.
   const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
-  const std::int32_t count =
+  const std::int32_t batches =
       plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens ? 2 : 1;
   for (std::int32_t i = 0; i < chunks; ++i) {
     const Share rows = share_of(tokens, chunks, i);
-    run(part_of(args, rows), before + rows.begin, count);
+    run(part_of(args, rows.begin, rows.count), before + rows.begin, batches);
   }
 }
 
+LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeLayer::Forward& args, std::int64_t first_token) {
+  Lane& own = lanes[static_cast<std::size_t>(lane)];
+  return {rank.ep.rank_stream(),
+          {parts, plans, *own.strategy, &own.memory, places.present() ? &places : nullptr, &own.group},
+          args,
+          first_token};
+}
+
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const Forward& args, std::int64_t first_token, std::int32_t count) {
-  for (std::int32_t i = 0; i < count; ++i) {
-    const Share rows = share_of(args.x.shape[0], count, i);
-    batches[static_cast<std::size_t>(i)]->route(part_of(args, rows), first_token + rows.begin);
-  }
-  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_shared();
-  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->run_experts();
-  for (std::int32_t i = 0; i < count; ++i) batches[static_cast<std::size_t>(i)]->finish();
+void ParallelLayer::State::run(const MoeLayer::Forward& args, std::int64_t first_token, std::int32_t batches) {
+  if (batches == 1) return pass(0, args, first_token).run();
+  const std::int64_t tokens = args.x.shape[0];
+  const auto half = [&](std::int32_t i) {
+    const Share rows = share_of(tokens, batches, i);
+    return pass(i, part_of(args, rows.begin, rows.count), first_token + rows.begin);
+  };
+  LayerPass halves[] = {half(0), half(1)};
+  for (LayerPass& each : halves) each.route();
+  for (LayerPass& each : halves) each.run_shared();
+  for (LayerPass& each : halves) each.run_experts();
+  for (LayerPass& each : halves) each.finish();
 }
 
 }  // namespace moecl

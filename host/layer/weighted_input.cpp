@@ -14,25 +14,30 @@ WeightedInput::Layout::Layout(WorkspaceLayout& workspace, const RouterSpec& rout
   x = workspace.add(dtype, {tokens, hidden});
 }
 
-WeightedInput::WeightedInput(StreamView stream, const RouterSpec& router, const Layout& layout, BufferView workspace,
-                             TensorView input, TensorView router_weights)
+WeightedInput::WeightedInput(const RouterSpec& router, const Layout& layout, BufferView workspace, TensorView input,
+                             TensorView router_weights)
     : x(input), weights(router_weights) {
   if (!router.weight_on_input) return;
-  const TensorView column = tensor_in(workspace, layout.index);
-  const TensorView identity(column.buffer, DType::i32, {input.shape[0]});
-  index_vectors::enqueue(stream, index_vectors::ColumnOrder{column});
-  if (input.dtype != DType::f32) {
-    weights = tensor_in(workspace, layout.weights);
-    gather_rows::enqueue(stream, {router_weights, identity, 1, {}, 0, weights});
-  }
+  input_ = input;
+  router_weights_ = router_weights;
+  column_ = tensor_in(workspace, layout.index);
+  if (input.dtype != DType::f32) rounded_ = tensor_in(workspace, layout.weights);
+  x = tensor_in(workspace, layout.x);
+  weights = {};
+}
+
+void WeightedInput::enqueue(StreamView stream) const {
+  if (!input_.present()) return;
+  const TensorView identity(column_.buffer, DType::i32, {input_.shape[0]});
+  index_vectors::enqueue(stream, index_vectors::ColumnOrder{column_});
+  if (rounded_.present()) gather_rows::enqueue(stream, {router_weights_, identity, 1, {}, 0, rounded_});
   // A combine of one row a token is that product, rounded once.
   combine::Args product;
-  product.rows = input;
+  product.rows = input_;
   product.slot_rows = identity;
-  product.weights = weights;
-  product.out = x = tensor_in(workspace, layout.x);
+  product.weights = rounded_.present() ? rounded_ : router_weights_;
+  product.out = x;
   combine::enqueue(stream, product);
-  weights = {};
 }
 
 }  // namespace moecl

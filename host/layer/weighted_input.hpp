@@ -15,15 +15,20 @@ struct WeightedInput {
     TensorView index, weights, x;  ///< absent where nothing is multiplied
   };
 
-  /// The weight is rounded to the type of x first, the product after.
-  ///
+  WeightedInput() = default;
+  /// Where x and weights will be.
   /// @param x  Shape: [T, H]. @param weights  Shape: [T, K] f32
+  WeightedInput(const RouterSpec& router, const Layout& layout, BufferView workspace, TensorView x, TensorView weights);
+  /// Multiplies, once the weights are known. The weight is rounded to the type of x first, the product after.
+  ///
   /// Async:  no kernel, or up to three. Source: the modular path of vLLM; its older path does not round the weight
-  WeightedInput(StreamView stream, const RouterSpec& router, const Layout& layout, BufferView workspace, TensorView x,
-                TensorView weights);
+  void enqueue(StreamView stream) const;
 
   TensorView x;        ///< Shape: [T, H] of the same type
   TensorView weights;  ///< Shape: [T, K] f32; absent: 1
+
+ private:
+  TensorView input_, router_weights_, column_, rounded_;  ///< absent where nothing is multiplied
 };
 
 }  // namespace moecl

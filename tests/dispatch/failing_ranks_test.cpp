@@ -110,9 +110,9 @@ TEST_P(FailingRanksTest, AFailedCopyInAnyRankIsEverybodysError) {
           const DeviceTensor x(stream, DType::f32, {2, 8}), ids(stream, DType::i32, {2, 2}, {0, 3, 2, 5}),
               weights(stream, DType::f32, {2, 2}, {1, 1, 1, 1}), out(stream, DType::f32, {2, 8});
           const auto strategy = Strategy::make(kind, rank, {8, 2, DType::f32});
-          const RoutedRows rows = strategy->dispatch({x, ids, weights, {}});
+          const RoutedRows rows = strategy->dispatch(stream, {x, ids, weights, {}});
           const DeviceTensor results(stream, DType::f32, {rows.rows, 8});
-          strategy->combine(results, out);
+          strategy->combine(stream, results, out);
           world.wait(stream.record());
         });
       } catch (const Error& error) {
@@ -153,7 +153,7 @@ TEST_P(FailingRanksTest, WhatAStrategyRefusesOneRankReachesTheOthers) {
     const DeviceTensor x(stream, DType::f32, {1, 8}), ids(stream, DType::i32, {1, slots}),
         weights(stream, DType::f32, {1, 2}, {1, 1});
     try {
-      Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch({x, ids, weights, {}});
+      Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch(stream, {x, ids, weights, {}});
     } catch (const Error&) {
       // Rank 1 does not come again.
       if (world.rank() == 1)

@@ -124,7 +124,7 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
     if (pass == 3) codes->bring(brought);
     const std::uint64_t received = world.bytes_received(), crossed = between_nodes(world, problem.ranks_per_node);
     RoutedRows rows;
-    const std::uint64_t syncs = host_syncs_of(world, [&] { rows = strategy->dispatch(brought); });
+    const std::uint64_t syncs = host_syncs_of(world, [&] { rows = strategy->dispatch(stream, brought); });
 
     const auto read = [&](const TensorView& view) {
       std::vector<unsigned char> raw(view.size_bytes());
@@ -158,7 +158,7 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
     const DeviceTensor expert_rows(stream, DType::f32, {rows.rows, hidden}, results),
         out(stream, DType::f32, {tokens, hidden},
             std::vector<double>(static_cast<std::size_t>(tokens * hidden), std::nan("")));
-    const std::uint64_t more_syncs = host_syncs_of(world, [&] { strategy->combine(expert_rows, out); });
+    const std::uint64_t more_syncs = host_syncs_of(world, [&] { strategy->combine(stream, expert_rows, out); });
     if (one_context) {
       EXPECT_EQ(syncs, kind == StrategyKind::all2all_v ? static_cast<std::uint64_t>(world.size()) : 0U);
       EXPECT_EQ(more_syncs, 0U);
@@ -256,7 +256,7 @@ TEST_P(StrategyTest, RanksThatDisagreeAboutTheWireAllFail) {
          const StreamView stream = world.stream();
          const DeviceTensor x(stream, DType::f32, {1, 8}), ids(stream, DType::i32, {1, 2}, {0, 1}),
              weights(stream, DType::f32, {1, 2}, {1, 1});
-         Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32, wire})->dispatch({x, ids, weights, {}});
+         Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32, wire})->dispatch(stream, {x, ids, weights, {}});
        }))
     EXPECT_THAT(text, testing::HasSubstr("dispatch: wire: rank 1 has int8, rank 0 has none"));
 }
@@ -272,7 +272,7 @@ TEST_P(StrategyTest, RanksThatDisagreeAboutTheStrategyOrTheCodesAllFail) {
           ids(stream, DType::i32, {1, 2}, {0, 1}), weights(stream, DType::f32, {1, 2}, {1, 1}),
           scale(stream, DType::f32, {1}, {1});
       Strategy::make(odd && kinds_differ ? StrategyKind::multicast : StrategyKind::all_gather, rank, {8, 2, DType::f32})
-          ->dispatch({x, ids, weights, {}, scale});
+          ->dispatch(stream, {x, ids, weights, {}, scale});
     });
   };
   for (const std::string& text : texts(false))
@@ -291,7 +291,7 @@ TEST_P(StrategyTest, AnExpertThatDoesNotExistIsAFault) {
       const DeviceTensor x(stream, DType::f32, {1, 8}, std::vector<double>(8, 1)),
           ids(stream, DType::i32, {1, 2}, {0, wrong}), weights(stream, DType::f32, {1, 2}, {1, 1}),
           fault(stream, DType::i32, {4}, {0, 0, 0, 0});
-      Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch({x, ids, weights, fault});
+      Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch(stream, {x, ids, weights, fault});
       const std::vector<double> word = fault.values(stream);
       EXPECT_EQ(word[0] != 0, world.rank() == 2);
       EXPECT_EQ(word[1], world.rank() == 2 ? 1 : 0);

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "host/layer/micro_batch.hpp"
+#include "host/layer/layer_pass.hpp"
 #include "runtime/user_event.hpp"
 #include "tests/host/ranked_model.hpp"
 
@@ -87,23 +87,27 @@ TEST_P(OverlapTest, KernelsRunWhileTheExchangeIsUnderWay) {
     const LayerParts parts(stream, model.config.shape,
                            model.weights(plan.placement, rank.first_expert, rank.local_experts), rank.local_experts,
                            model.options, {});
-    const ExpertPlaces places(stream, plan.placement);
     const ExpertRank lanes[] = {rank.beside(), rank.beside()};
-    MicroBatch batches[] = {{lanes[0], plan, parts, places}, {lanes[1], plan, parts, places}};
+    const ExpertProblem problem{model.hidden(), model.config.shape.router.top_k, DType::f32};
+    LayerPlans plans;
+    const std::unique_ptr<Strategy> strategies[] = {Strategy::make(plan.strategy, lanes[0], problem),
+                                                    Strategy::make(plan.strategy, lanes[1], problem)};
+    PassMemory memory[2];
     const auto begin = model.input.begin() + world.rank() * tokens * model.hidden();
     const DeviceTensor x(stream, DType::f32, {tokens, model.hidden()}, {begin, begin + tokens * model.hidden()}),
         result(stream, DType::f32, {tokens, model.hidden()});
     const auto half = [&](std::int64_t i) {
-      ParallelLayer::Forward args;
+      MoeLayer::Forward args;
       args.x = x.view.rows(i * tokens / 2, tokens / 2);
       args.out = result.view.rows(i * tokens / 2, tokens / 2);
-      return args;
+      return LayerPass(stream, {parts, plans, *strategies[i], &memory[i]}, args);
     };
+    LayerPass batches[] = {half(0), half(1)};
     // Nothing of the first batch leaves rank 1 before the gate opens.
     _cl_event* const closed = gate.handle();
     if (world.rank() == 1) enqueue_marker(lanes[0].ep.stream(), {{&closed, 1}, nullptr});
-    batches[0].route(half(0), 0);
-    batches[1].route(half(1), tokens / 2);
+    batches[0].route();
+    batches[1].route();
     batches[0].run_shared();
     batches[1].run_shared();
     const Event computed = stream.record();
@@ -112,8 +116,8 @@ TEST_P(OverlapTest, KernelsRunWhileTheExchangeIsUnderWay) {
     world.share("computed", {});
     if (world.rank() == 0) gate.complete();
     world.share("open", {});
-    for (MicroBatch& batch : batches) batch.run_experts();
-    for (MicroBatch& batch : batches) batch.finish();
+    for (LayerPass& batch : batches) batch.run_experts();
+    for (LayerPass& batch : batches) batch.finish();
     const std::vector<double> mine = result.values(stream);
     std::copy(mine.begin(), mine.end(), out.begin() + world.rank() * tokens * model.hidden());
   });

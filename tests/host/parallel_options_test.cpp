@@ -102,6 +102,55 @@ TEST_P(ParallelOptionsTest, LongInputsRunInChunksOfAsManyOnEveryRank) {
     }
 }
 
+TEST_P(ParallelOptionsTest, TheBatchedLayoutIsTheLayerOfOneRank) {
+  for (const char* name_of : {"qwen2-moe-e16k4", "mixtral-skew"}) {
+    Model model(name_of);
+    const Outputs standard = of_one_rank(first(), model);
+    model.options.layout = ExpertLayout::batched;
+    for (const std::int32_t ranks : {1, 3}) {
+      Ranks on = make(ranks);
+      std::vector<std::int64_t> tokens(static_cast<std::size_t>(ranks), 4);
+      tokens.back() = model.tokens() - 4 * (ranks - 1);
+      for (const StrategyKind kind : kinds) {
+        SCOPED_TRACE(testing::Message() << name_of << ", " << name(kind) << ", " << ranks << " ranks");
+        const Outputs got = of_ranks(on, model, {kind}, 1, tokens, one_platform());
+        EXPECT_EQ(got.ids, standard.ids);
+        EXPECT_LE(relative_error(got.out, standard.out), 1e-6);
+        EXPECT_LE(relative_error(got.routed, standard.routed), 1e-6);
+      }
+    }
+  }
+}
+
+TEST_P(ParallelOptionsTest, RanksTakeTheCallersRouting) {
+  const Model model("qwen2-moe-e16k4");
+  PlaceExperts problem{model.config.shape.experts, 2};
+  problem.redundant = 2;
+  const std::int64_t top_k = model.config.shape.router.top_k, shares[] = {15, model.tokens() - 15};
+  Ranks on = make(2);
+  for (const StrategyKind kind : kinds) {
+    SCOPED_TRACE(name(kind));
+    const ParallelPlan plan{kind, place_experts(problem)};
+    const Outputs own = of_ranks(on, model, plan, 1, {shares[0], shares[1]}, false);
+    const auto of_rank = [&](std::size_t rank, DType dtype, const std::vector<double>& all) {
+      const auto begin = all.begin() + (rank == 0 ? 0 : shares[0] * top_k);
+      return DeviceTensor(on.streams()[rank], dtype, {shares[rank], top_k}, {begin, begin + shares[rank] * top_k});
+    };
+    const DeviceTensor ids[] = {of_rank(0, DType::i32, own.ids), of_rank(1, DType::i32, own.ids)},
+                       weights[] = {of_rank(0, DType::f32, own.weights), of_rank(1, DType::f32, own.weights)};
+    RankedOptions options;
+    options.change = [&](ParallelLayer::Forward& args, std::int64_t first) {
+      args.ids = ids[first == 0 ? 0 : 1];
+      args.weights = weights[first == 0 ? 0 : 1];
+      args.topk_ids = args.topk_weights = {};
+    };
+    const Outputs given = of_ranks(on, model, plan, 1, {shares[0], shares[1]}, false, options);
+    EXPECT_EQ(given.logits, own.logits);
+    EXPECT_EQ(given.out, own.out);
+    EXPECT_EQ(given.routed, own.routed);
+  }
+}
+
 TEST_P(ParallelOptionsTest, SharedExpertsMayBeDivided) {
   const Model model("qwen2-moe-e16k4");  // gated
   const Outputs expected = of_one_rank(first(), model);

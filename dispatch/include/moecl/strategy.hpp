@@ -1,11 +1,14 @@
 #pragma once
+#include <moecl/combine.hpp>
 #include <moecl/communicator.hpp>
 #include <moecl/expert_map.hpp>
+#include <moecl/expert_sort.hpp>
 #include <moecl/routed_rows.hpp>
 #include <moecl/wire_format.hpp>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +61,11 @@ struct ExpertProblem {
   std::int32_t top_k = 0;
   DType dtype = DType::f32;  ///< of the hidden states
   WireFormat wire = WireFormat::none;
+  bool batched = false;   ///< layout of the rows for the experts: RoutedRows::rows_per_expert
+  std::int64_t room = 0;  ///< batched: rows that each expert has room for, others are dropped; 0: as many as can come
+
+  /// Of at most so many rows for an expert. 0: standard layout
+  std::int64_t rows_per_expert(std::int64_t most) const noexcept { return !batched ? 0 : room > 0 ? room : most; }
 };
 
 /// What comes home of a token.
@@ -80,13 +88,26 @@ struct TokensIn {
   std::int64_t x_group = 0;
 };
 
+/// What a step of T tokens takes of its caller, as far as T decides it.
+struct StepNeeds {
+  std::uint64_t workspace_bytes = 0;  ///< of the caller's; 0: the strategy has memory of its own
+  /// Of RoutedRows: rows of `x`, and the most rows there can be. Negative: known when rows have come.
+  std::int64_t source_rows = -1, rows = -1;
+  /// Nothing is enqueued between the sort and the sum: the experts read the tokens where they are, and the sum reads
+  /// the experts' rows where they are.
+  bool in_place = false;
+  bool fills_sums = true;  ///< `begin_combine` needs `sums`
+};
+
 /// One strategy of one rank: both halves, with the memory that goes between them. Every rank calls both halves of the
 /// same call, with or without tokens, and all ranks call everything in the same order.
 ///
-/// A half is begun and received, as prepare_async and finalize_async are: `begin_dispatch`, `hook`, `receive`, then
-/// `begin_combine`, `finish_combine`. With an ExpertRank::beside bytes travel on a queue of their own meanwhile, and
-/// the rank's stream is free for whatever leaves the tensors of the half under way as they are: shared experts (which
-/// may read x), the experts of another batch, halves of another Strategy. Two micro-batches in flight need two objects.
+/// A half is begun and received, as prepare_async and finalize_async are: `prepare`, `begin_dispatch`, `hook`,
+/// `receive`, then `begin_combine`, `finish_combine`. With an ExpertRank::beside bytes travel on a queue of their own
+/// meanwhile, and the rank's stream is free for whatever leaves the tensors of the half under way as they are: shared
+/// experts (which may read x), the experts of another batch, halves of another Strategy. Two micro-batches in flight
+/// need two objects. The sort before the dispatch and the sum after the combine are the caller's to enqueue, since
+/// other work may go into the same kernels; `dispatch` and `combine` do it for those who have none.
 ///
 /// Errors, Async, Threads: as Communicator, so what one rank alone is refused or fails at ends the group; all2all_v
 /// stops the host once, in `hook`, to read the split sizes. Lifetime: outlives its commands. Source: vLLM's modular
@@ -97,25 +118,34 @@ class Strategy {
   static void expect_possible(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
   /// Errors: as expect_possible
   static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
+  /// Of one rank that has every expert: tokens are only sorted, and nothing is exchanged.
+  static std::unique_ptr<Strategy> make_local(StreamView stream, std::int32_t experts, const ExpertProblem& problem);
   virtual ~Strategy() = default;
 
+  virtual StepNeeds needs(std::int64_t /*tokens*/) const { return {}; }
+  /// Begins a step: ranks agree about it. Enqueues nothing; ids and weights need not be known yet.
+  /// @param workspace  At least needs(T).workspace_bytes, the strategy's until the sum
+  /// @return  The sort of the tokens' ids that `begin_dispatch` expects to have been enqueued; none where that has none
+  virtual std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) = 0;
   /// Launches what can be before this rank learns anything from others. Until `receive` the tensors must stay as they
   /// are.
-  virtual void begin_dispatch(const TokensIn& tokens) = 0;
+  virtual void begin_dispatch() = 0;
   /// Launches the rest, as late as the caller likes.
   virtual void hook() {}
   /// The rows for this rank's experts, in the order expert, source rank, token, k; mc2 over nodes: expert, index of the
   /// source within its node, source node, token, k. The rank's stream waits for them.
   virtual RoutedRows receive() = 0;
-  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; free again for what comes next on the
-  /// rank's stream. @param out  Shape: [T, H] f32: for all tokens that were brought to `begin_dispatch`
-  virtual void begin_combine(TensorView expert_rows, TensorView out) = 0;
-  /// The weighted sums stand in `out`; the rank's stream waits for them.
-  virtual void finish_combine() = 0;
+  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; where nothing is `in_place` free again
+  /// for what comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for all tokens that were
+  /// brought; absent unless `fills_sums`
+  virtual void begin_combine(TensorView expert_rows, TensorView sums) = 0;
+  /// The rank's stream waits for what comes home.
+  /// @return  The sum that is left, whose `out` the caller chooses; without slot_rows its rows are the `sums`
+  virtual combine::Args finish_combine() = 0;
 
-  /// Whole halves.
-  RoutedRows dispatch(const TokensIn& tokens);
-  void combine(TensorView expert_rows, TensorView out);
+  /// Whole halves, of a strategy that takes no workspace of its caller. @param out  Shape: [T, H] f32 contiguous
+  RoutedRows dispatch(StreamView stream, const TokensIn& tokens);
+  void combine(StreamView stream, TensorView expert_rows, TensorView out);
   /// Device memory held; grows with the tokens seen.
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };

@@ -76,6 +76,8 @@ class ParallelLayer {
     TensorView topk_weights;   ///< Shape: [T, K] f32
     TensorView routed_out;     ///< Shape: as x, `out` without the shared experts; 0 for finished tokens
     TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
+    /// Caller's own routing, by logical experts, as of MoeLayer. Optional. Shapes: [T, K] i32 and [T, K] f32
+    TensorView ids, weights;
   };
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
   /// be x; otherwise what is written overlaps nothing else here.

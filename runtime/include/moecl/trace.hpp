@@ -51,7 +51,7 @@ class Trace {
   /// Records the lifetime of the object as a host span.
   class Span {
    public:
-    Span(Trace* trace, std::string name);
+    Span(Trace* trace, std::string_view name);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;

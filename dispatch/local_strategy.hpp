@@ -1,0 +1,34 @@
+#pragma once
+// The strategy of one rank: every expert is here, so tokens are only sorted, and nothing is exchanged.
+#include "dispatch/strategy_parts.hpp"
+
+namespace moecl {
+
+/// Costs no memory but its caller's, and no allocation: a pass may have one of its own.
+class LocalStrategy final : public Strategy {
+ public:
+  LocalStrategy(StreamView stream, std::int32_t experts, const ExpertProblem& problem)
+      : stream_(stream), experts_(experts), problem_(problem) {}
+
+  StepNeeds needs(std::int64_t tokens) const override;
+  std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override;
+  void begin_dispatch() override {}
+  RoutedRows receive() override;
+  void begin_combine(TensorView expert_rows, TensorView /*sums*/) override { expert_rows_ = expert_rows; }
+  combine::Args finish_combine() override;
+  std::uint64_t workspace_bytes() const noexcept override { return 0; }
+
+ private:
+  struct Layout;
+
+  StreamView stream_;
+  std::int32_t experts_;
+  ExpertProblem problem_;
+  // Between the steps.
+  TokensIn tokens_;
+  BufferView memory_;
+  expert_sort::Args sort_;
+  TensorView expert_rows_;
+};
+
+}  // namespace moecl

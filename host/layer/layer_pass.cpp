@@ -1,0 +1,194 @@
+#include "host/layer/layer_pass.hpp"
+
+#include <moecl/combine.hpp>
+#include <moecl/context.hpp>
+#include <moecl/index_vectors.hpp>
+#include <moecl/route_tokens.hpp>
+#include <moecl/trace.hpp>
+
+#include "host/layer/forward_args.hpp"
+#include "kernels_cl/common/next_variant.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeLayer::Forward& args, std::int64_t first_token)
+    : stream_(stream), over_(over), args_(args), first_token_(first_token) {}
+
+void LayerPass::plan() {
+  const auto take = [&](const PassLayout& layout) {
+    layout_ = &layout;
+    memory_ = over_.memory == nullptr ? args_.workspace : over_.memory->pass.reserve(*stream_.context, layout.bytes());
+  };
+  plan_ = over_.plans.find(PassForm(*stream_.device, args_), [&] {
+    LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}, {}};
+    take(plan.layout);
+    if (const std::string reason = why_several_launches(); !reason.empty())
+      plan.apart = "layer in several launches: " + reason;
+    return plan;
+  });
+  take(plan_->layout);
+}
+
+void LayerPass::run(Submit submit) {
+  if (run_at_once(submit)) return;
+  const Trace::Span span(stream_.trace, plan_->apart);
+  route();
+  run_shared();
+  run_experts();
+  finish(submit);
+}
+
+/// All of it in one launch, and shared experts before it.
+bool LayerPass::run_at_once(Submit submit) {
+  return with_next_variant(stream_, [&] {
+    plan();
+    if (!plan_->apart.empty()) return false;
+    fused_moe::Args steps = *one_launch();
+    const SharedExperts::Output shared =
+        over_.parts.shared.run(stream_, args_.x, layout_->shared, memory_, scratch(layout_->slices).buffer);
+    steps.combine.shared = shared.rows;
+    steps.combine.shared_gate = shared.gate_logits;
+    fused_moe::enqueue(stream_, steps, over_.parts.shape.router, {}, submit);
+    return true;
+  });
+}
+
+std::string LayerPass::why_several_launches() {
+  const LayerParts& parts = over_.parts;
+  const std::int64_t tokens = args_.x.shape[0], most = one_launch_tokens(parts);
+  if (!parts.options.one_launch) return "the layer's options forbid one";
+  if (tokens > most) return fmt::format("{} tokens are more than {}", tokens, most);
+  if (parts.options.layout == ExpertLayout::batched) return "the layout is batched";
+  if (!layout_->needs.in_place) return "rows travel between ranks";
+  if (args_.ids.present()) return "the caller chose the experts";
+  if (over_.places != nullptr) return "experts stand at other places";
+  if (!parts.router.takes_codes()) return "CLBlast multiplies with the router";
+  if (parts.shape.router.weight_on_input) return "weights multiply the input";
+  if (args_.routed_out.present()) return "the routed part is asked for alone";
+  if (is_in_place(args_)) return "the output is the input";
+  const std::optional<fused_moe::Args> steps = one_launch();
+  if (!steps) return "rows become no codes of 8 bits, or weights are in segments";
+  return fused_moe::why_apart(*steps, parts.shape.router, {}, parts.device->caps);
+}
+
+/// The steps as those of one launch. The strategy enqueues nothing, where it is in place.
+std::optional<fused_moe::Args> LayerPass::one_launch() {
+  const LayerParts& parts = over_.parts;
+  const gating_top_k::Args choice = this->choice();
+  prepare(choice);
+  over_.strategy.begin_dispatch();
+  over_.strategy.hook();
+  const std::optional<Experts::Products> products =
+      parts.experts.products(over_.strategy.receive(), *layout_->experts, memory_);
+  if (!products) return std::nullopt;
+  over_.strategy.begin_combine(products->down.out, {});
+  combine::Args sum = over_.strategy.finish_combine();
+  sum.out = args_.out;
+  return fused_moe::Args{parts.router.product(args_.x, choice.logits),
+                         choice,
+                         products->gate_up,
+                         products->down,
+                         sum,
+                         args_.fault,
+                         scratch(layout_->one_launch).buffer,
+                         codes_ ? codes_->args : quantize_groups::Args(),
+                         products->activated};
+}
+
+/// Of the router or, but for its logits, of the caller.
+gating_top_k::Args LayerPass::choice() const {
+  const bool chosen = args_.ids.present();
+  return over_.parts.gating(given_or(args_.router_logits, layout_->logits), args_.finished,
+                            given_or(chosen ? args_.ids : args_.topk_ids, layout_->ids),
+                            given_or(chosen ? args_.weights : args_.topk_weights, layout_->weights));
+}
+
+std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& choice) {
+  const LayerParts& parts = over_.parts;
+  placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
+  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, args_.x, choice.weights);
+  TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
+  codes_.reset();
+  if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
+    codes_ = parts.experts.token_codes(args_.x, *layout_->experts, memory_);
+  if (codes_) {
+    tokens.x = codes_->rows.rows;
+    tokens.x_scale = codes_->rows.scale;
+    tokens.x_group = codes_->rows.group;
+  }
+  return over_.strategy.prepare(tokens, memory_.slice(layout_->strategy_at, layout_->needs.workspace_bytes));
+}
+
+void LayerPass::route() {
+  plan();
+  const LayerParts& parts = over_.parts;
+  const gating_top_k::Args choice = this->choice();
+  const bool chosen = args_.ids.present();
+  if (!chosen || args_.router_logits.present())
+    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer);
+  const std::optional<expert_sort::Args> sort = prepare(choice);
+  const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
+  // One launch chooses and sorts, where what it chooses is what is sorted.
+  if (!chosen && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
+    route_tokens::enqueue(stream_, {choice, *sort, codes}, parts.shape.router);
+  } else {
+    if (!chosen) gating_top_k::enqueue(stream_, choice, parts.shape.router);
+    if (over_.places != nullptr) over_.places->find(stream_, choice.ids, first_token_, placed_, args_.fault);
+    if (sort) expert_sort::enqueue(stream_, *sort);
+    if (codes_) quantize_groups::enqueue(stream_, codes);
+  }
+  input_.enqueue(stream_);
+  over_.strategy.begin_dispatch();
+}
+
+void LayerPass::run_shared() {
+  over_.strategy.hook();
+  const std::int64_t tokens = args_.x.shape[0];
+  const Share mine = over_.group != nullptr ? over_.group->share(tokens) : Share{0, tokens};
+  shared_ = over_.parts.shared.run(stream_, args_.x.rows(mine.begin, mine.count), layout_->shared, memory_,
+                                   scratch(layout_->slices).buffer);
+}
+
+void LayerPass::run_experts() {
+  const RoutedRows rows = over_.strategy.receive();
+  const Experts& experts = over_.parts.experts;
+  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_));
+  WorkspaceLayout layout;
+  const Experts::Layout of_rows(layout, experts, rows.x.shape[0], rows.rows);
+  const BufferView memory = over_.memory->rows.reserve(*stream_.context, layout.total_bytes());
+  send_home(experts.run(stream_, rows, of_rows, memory));
+}
+
+void LayerPass::send_home(TensorView expert_rows) {
+  TensorView sums;
+  if (layout_->needs.fills_sums) sums = sums_are_out() ? args_.out : scratch(layout_->sums);
+  over_.strategy.begin_combine(expert_rows, sums);
+}
+
+bool LayerPass::sums_are_out() const {
+  return layout_->needs.fills_sums && over_.parts.shape.shared_intermediate == 0 && !args_.routed_out.present() &&
+         args_.out.dtype == DType::f32 && args_.out.contiguous();
+}
+
+void LayerPass::finish(Submit submit) {
+  combine::Args sum = over_.strategy.finish_combine();
+  if (sums_are_out()) return enqueue_marker(stream_, submit);
+  const SharedExperts::Output shared =
+      over_.group != nullptr ? over_.group->gather(shared_, layout_->of_group, memory_) : shared_;
+  if (!sum.slot_rows.present()) {  // one row a token: its sum
+    const TensorView order = scratch(layout_->order);
+    index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
+    sum.slot_rows = TensorView(order.buffer, DType::i32, {order.shape[0]});
+  }
+  if (args_.routed_out.present()) {
+    sum.out = args_.routed_out;
+    combine::enqueue(stream_, sum);
+  }
+  sum.out = args_.out;
+  sum.shared = shared.rows;
+  sum.shared_gate = shared.gate_logits;
+  combine::enqueue(stream_, sum, {}, submit);
+}
+
+}  // namespace moecl

@@ -1,0 +1,79 @@
+#pragma once
+// A batch of tokens on its way through a layer, on one rank or on many.
+#include <moecl/fused_moe.hpp>
+
+#include "host/layer/expert_places.hpp"
+#include "host/layer/layer_plan.hpp"
+
+namespace moecl {
+
+/// Memory of passes that bring no workspace. Grows with the tokens.
+struct PassMemory {
+  Workspace pass, rows;  ///< for what T decides, and for rows whose number is known when they have come
+  std::uint64_t capacity_bytes() const noexcept { return pass.capacity_bytes() + rows.capacity_bytes(); }
+};
+
+/// What passes go through, and where. Lifetime: all of it outlives them
+struct PassParts {
+  const LayerParts& parts;
+  LayerPlans& plans;
+  Strategy& strategy;
+  PassMemory* memory = nullptr;          ///< null: the caller's workspace holds it all
+  const ExpertPlaces* places = nullptr;  ///< null: every expert stands at the place of its number
+  const SharedGroup* group = nullptr;    ///< null: this rank computes the shared experts of all its tokens
+};
+
+/// The steps of a forward pass, each of which only enqueues: `run` is all of them. Between `route`, `run_shared`,
+/// `run_experts` and `finish` bytes may be under way (see Strategy), so another batch's steps may come in between.
+///
+/// Everything that a batch writes between its first and its last step is its own: a strategy, memory, rows.
+class LayerPass {
+ public:
+  /// @param args  Checked, [T, H]. @param first_token  The number of the first one among those of all ranks
+  LayerPass(StreamView stream, const PassParts& over, const MoeLayer::Forward& args, std::int64_t first_token = 0);
+
+  void run(Submit submit = {});
+
+  /// Router, choice of experts and their places; launches the tokens.
+  void route();
+  /// Launches what the strategy still has to, then runs the shared experts beside that.
+  void run_shared();
+  /// Experts on the rows that came; launches their way back.
+  void run_experts();
+  /// Writes the outputs.
+  void finish(Submit submit = {});
+
+ private:
+  /// Finds or makes the plan, and takes its memory.
+  void plan();
+  TensorView scratch(const TensorView& place) const { return tensor_in(memory_, place); }
+  /// The caller's tensor where there is one, else that of the workspace.
+  TensorView given_or(const TensorView& given, const TensorView& place) const {
+    return given.present() ? given : scratch(place);
+  }
+  gating_top_k::Args choice() const;
+  /// Of the strategy, for the tokens that choose so.
+  std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
+  std::optional<fused_moe::Args> one_launch();
+  std::string why_several_launches();
+  /// @return  false: that cannot be, and nothing was enqueued
+  bool run_at_once(Submit submit);
+  void send_home(TensorView expert_rows);
+  /// Whether nothing is left to do to the sums: then the strategy writes them where they are wanted.
+  bool sums_are_out() const;
+
+  StreamView stream_;
+  PassParts over_;
+  MoeLayer::Forward args_;
+  std::int64_t first_token_;
+  // Of the steps under way.
+  std::shared_ptr<const LayerPlan> plan_;
+  const PassLayout* layout_ = nullptr;  ///< the plan's
+  BufferView memory_;
+  TensorView placed_;  ///< ids as places
+  WeightedInput input_;
+  std::optional<RowQuant::Step> codes_;  ///< of the tokens, made beside the choice
+  SharedExperts::Output shared_;
+};
+
+}  // namespace moecl

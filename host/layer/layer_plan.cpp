@@ -1,0 +1,62 @@
+#include "host/layer/layer_plan.hpp"
+
+#include <moecl/context.hpp>
+#include <moecl/fused_moe.hpp>
+
+#include "host/layer/forward_args.hpp"
+
+namespace moecl {
+namespace {
+
+constexpr std::uint64_t alignment_bytes = 16;  // of vector loads
+
+PassForm::Operand operand(const TensorView& view) {
+  return {view.present(), view.dtype, view.stride[0], view.buffer.offset_bytes % alignment_bytes};
+}
+
+}  // namespace
+
+ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire) {
+  return {shape.hidden,           shape.router.top_k, options.dtype, wire, options.layout == ExpertLayout::batched,
+          options.rows_per_expert};
+}
+
+std::int64_t one_launch_tokens(const LayerParts& parts) {
+  if (!parts.options.one_launch) return 0;
+  return parts.experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
+}
+
+PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
+                       const SharedGroup* group)
+    : needs(strategy.needs(tokens)),
+      logits(workspace.add(DType::f32, {tokens, parts.shape.experts})),
+      ids(workspace.add(DType::i32, {tokens, parts.shape.router.top_k})),
+      weights(workspace.add(DType::f32, {tokens, parts.shape.router.top_k})),
+      input(workspace, parts.shape.router, parts.options.dtype, tokens, parts.shape.hidden),
+      strategy_at(workspace.total_bytes()),
+      shared((workspace.add(needs.workspace_bytes), workspace), parts.shared, tokens),
+      slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})) {
+  const MoeShape& shape = parts.shape;
+  if (placed) places = workspace.add(DType::i32, {tokens, shape.router.top_k});
+  if (needs.rows >= 0) experts.emplace(workspace, parts.experts, needs.source_rows, needs.rows);
+  if (group != nullptr) of_group = SharedGroup::Layout(workspace, *group, tokens, shape.hidden);
+  if (needs.fills_sums) {
+    sums = workspace.add(DType::f32, {tokens, shape.hidden});
+    order = workspace.add(DType::i32, {tokens, 1});
+  }
+  if (!needs.in_place || tokens > one_launch_tokens(parts)) return;
+  const std::uint64_t bytes = fused_moe::scratch_bytes(tokens, shape.hidden, shape.experts, {}, parts.device->caps);
+  one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
+}
+
+PassForm::PassForm(const Device& device, const MoeLayer::Forward& args)
+    : tokens(args.x.shape[0]),
+      failed_variants(device.caps.failed_variants->size()),
+      in_place(is_in_place(args)),
+      operands{operand(args.x),          operand(args.out),
+               operand(args.ids),        operand(args.weights),
+               operand(args.finished),   operand(args.router_logits),
+               operand(args.topk_ids),   operand(args.topk_weights),
+               operand(args.routed_out), {false, DType::u8, 0, args.workspace.offset_bytes % alignment_bytes}} {}
+
+}  // namespace moecl

@@ -1,0 +1,92 @@
+#pragma once
+// What a layer decides once for all passes of one form.
+#include <moecl/strategy.hpp>
+
+#include <compare>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "host/layer/layer_parts.hpp"
+#include "host/layer/shared_group.hpp"
+#include "host/layer/weighted_input.hpp"
+
+namespace moecl {
+
+/// What strategies are told of a layer.
+ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire = WireFormat::none);
+
+/// The most tokens that one launch may take; 0: none.
+std::int64_t one_launch_tokens(const LayerParts& parts);
+
+/// Scratch of a pass.
+struct PassLayout {
+  /// @param placed  some expert stands elsewhere than at the place of its number. @param group  optional
+  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed = false,
+             const SharedGroup* group = nullptr);
+  std::uint64_t bytes() const noexcept { return workspace.total_bytes(); }
+
+  StepNeeds needs;
+  WorkspaceLayout workspace;
+  TensorView logits, ids, weights;
+  WeightedInput::Layout input;
+  std::uint64_t strategy_at;
+  SharedExperts::Layout shared;
+  TensorView slices;
+  TensorView places;                       ///< absent unless `placed`
+  std::optional<Experts::Layout> experts;  ///< unset: rows are known when they have come
+  SharedGroup::Layout of_group;
+  TensorView sums, order;  ///< absent unless the strategy fills sums
+  TensorView one_launch;   ///< absent where tokens are too many for one
+};
+
+/// What decisions about a pass depend on: what its arguments are, not where.
+struct PassForm {
+  PassForm(const Device& device, const MoeLayer::Forward& args);
+
+  struct Operand {
+    bool present = false;
+    DType dtype = DType::f32;
+    std::int64_t stride = 0;
+    std::uint64_t misaligned_bytes = 0;
+    auto operator<=>(const Operand&) const = default;
+  };
+  std::int64_t tokens;
+  std::size_t failed_variants;  ///< which another choice may be due to
+  bool in_place;                ///< out is x
+  std::array<Operand, 10> operands;
+  auto operator<=>(const PassForm&) const = default;
+};
+
+/// The choices of a pass.
+struct LayerPlan {
+  PassLayout layout;
+  /// Why the pass takes several launches, as its trace says it; empty: one is enough.
+  std::string apart;
+};
+
+/// The plans of a layer. Threads: safe.
+class LayerPlans {
+ public:
+  /// The plan of that form, made if there is none yet.
+  template <class Make>
+  std::shared_ptr<const LayerPlan> find(const PassForm& form, const Make& make) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = plans_.find(form); found != plans_.end()) return found->second;
+    }
+    auto plan = std::make_shared<const LayerPlan>(make());
+    const std::lock_guard lock(mutex_);
+    // Who asks for ever other forms does not fill the memory with them.
+    if (plans_.size() >= most_plans) plans_.clear();
+    return plans_.insert_or_assign(form, std::move(plan)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t most_plans = 256;
+  std::mutex mutex_;
+  std::map<PassForm, std::shared_ptr<const LayerPlan>> plans_;
+};
+
+}  // namespace moecl
