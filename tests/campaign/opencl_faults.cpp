@@ -75,7 +75,8 @@ constexpr const char* kind_of<cl_event> = "event";
 template <class Handle>
 std::atomic<long> references{0};
 
-/// The queue of a command that failed later, once it has. Commands are enqueued before that or after it, not meanwhile.
+/// The queue of a command that failed later, once it has. Commands are enqueued, and user events set, before that or
+/// after it, not meanwhile.
 std::atomic<cl_command_queue> broken{nullptr};
 std::shared_mutex breaking;
 
@@ -108,6 +109,8 @@ cl_int fail_later(cl_command_queue queue, cl_uint count, const cl_event* wait, c
   failing = std::thread([trigger, queue] {
     std::this_thread::sleep_for(later);
     const std::unique_lock lock(breaking);
+    // PoCL ends a command twice that fails while another that it waits for is ending. So all that can end has time to.
+    std::this_thread::sleep_for(later);
     broken = queue;
     below->clSetUserEventStatus(trigger, failure);
   });
@@ -134,11 +137,17 @@ struct Layer<member, entry> {
     else if constexpr (sizeof...(Args) == 1)
       return count(fails, args...);
     else
-      return fails ? failure : std::apply(below->*member, all);
+      return fails ? failure : pass(all);
   }
 
  private:
   static constexpr std::size_t last = sizeof...(Args) - 1;
+
+  static cl_int pass(const std::tuple<Args...>& all) {
+    std::shared_lock lock(breaking, std::defer_lock);
+    if (std::string_view(entry.name) == "clSetUserEventStatus") lock.lock();  // commands begin
+    return std::apply(below->*member, all);
+  }
 
   static Result make(bool fails, const std::tuple<Args...>& all) {
     if (fails) {
