@@ -70,7 +70,7 @@ void Communicator::join() {
 
 const TransportChoice& Communicator::transport(std::int32_t peer) const {
   require(peer >= 0 && peer < size(), "communicator: rank {} is not in [0, {})", peer, size());
-  return group_->transport(members_[static_cast<std::size_t>(peer)], members_[static_cast<std::size_t>(rank_)]);
+  return group_->choice(members_[static_cast<std::size_t>(peer)], members_[static_cast<std::size_t>(rank_)]);
 }
 
 std::uint64_t Communicator::bytes_received() const {

@@ -37,7 +37,7 @@ StagedJob Communicator::Exchange::staged_job(std::int32_t from, BufferView sourc
   job.from_stream = stream_of(from);
   job.from = source;
   job.to = target;
-  if (transport(from, to) == TransportKind::peer_window) job.peer_memory = group.options.peer_memory.get();
+  job.peer_memory = transport(from, to).peer_memory();
   job.trace = stream_of(to).trace;
   job.from_rank = self.members_[static_cast<std::size_t>(from)];
   job.to_rank = self.members_[static_cast<std::size_t>(to)];
@@ -61,7 +61,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
     const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
     if (pull.peer != self.rank_) count_received(pull.peer, pull.to.size_bytes);
-    if (apart(pull.peer, self.rank_)) {
+    if (!shares_events(pull.peer, self.rank_)) {
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;
       job.to_ready = free;
@@ -75,7 +75,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
   wait_on_stream(lane.stream, arrivals);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-    if (!apart(peer, self.rank_)) continue;
+    if (shares_events(peer, self.rank_)) continue;
     const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
     const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
       return job.from_stream.queue == stream_of(peer).queue;

@@ -28,12 +28,10 @@ struct Communicator::Exchange {
   explicit Exchange(Communicator& of)
       : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])), lane(of.lane()) {}
 
-  TransportKind transport(std::int32_t from, std::int32_t to) const {
-    return group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)])
-        .kind;
+  const Transport& transport(std::int32_t from, std::int32_t to) const {
+    return group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)]);
   }
-  /// Whether events of one rank mean nothing to the other; a copier's thread waits for them.
-  bool apart(std::int32_t from, std::int32_t to) const { return transport(from, to) != TransportKind::shared_context; }
+  bool shares_events(std::int32_t from, std::int32_t to) const { return transport(from, to).shares_events(); }
 
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls, or do not agree
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
@@ -49,7 +47,7 @@ struct Communicator::Exchange {
     // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
     std::vector<_cl_event*> leaving;
     for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-      note.left.push_back(apart(self.rank_, peer) ? group.fate.watched_event(*lane.stream.context) : nullptr);
+      note.left.push_back(shares_events(self.rank_, peer) ? nullptr : group.fate.watched_event(*lane.stream.context));
       if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
     }
     wait_on_stream(lane.stream, leaving);
@@ -60,7 +58,7 @@ struct Communicator::Exchange {
     // The same for peers of this context.
     std::vector<_cl_event*> readers;
     for (std::int32_t peer = 0; peer < self.size(); ++peer)
-      if (peer != self.rank_ && !apart(self.rank_, peer))
+      if (peer != self.rank_ && shares_events(self.rank_, peer))
         readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
     wait_on_stream(lane.stream, readers);
   }

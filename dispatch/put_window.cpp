@@ -26,7 +26,7 @@ std::string PutWindow::reject(const Communicator& ranks) {
   const Communicator::Exchange exchange(all);
   for (std::int32_t from = 0; from < ranks.size(); ++from)
     for (std::int32_t to = 0; to < ranks.size(); ++to)
-      if (from != to && exchange.transport(from, to) != TransportKind::peer_window)
+      if (from != to && exchange.transport(from, to).peer_memory() == nullptr)
         return fmt::format("no peer window from rank {} to rank {}", from, to);
   return {};
 }

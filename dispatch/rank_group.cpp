@@ -46,6 +46,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
   state_->options = options;
   state_->fate.deadline = options.deadline;
   if (options.peer_memory == nullptr) state_->options.peer_memory = driver_peer_memory(streams);
+  state_->transports = make_transports(state_->options.peer_memory);
   for (const StreamView& stream : streams) {
     require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
     state_->ranks.push_back(std::make_unique<State::Rank>());
@@ -59,21 +60,21 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
   for (const StreamView& to : streams)
     for (const StreamView& from : streams) {
       if (&from == &to) {
-        state_->transports.push_back({TransportKind::shared_context, "the rank itself"});
+        state_->choices.push_back({TransportKind::shared_context, "the rank itself"});
         continue;
       }
       const auto pair = std::pair(std::pair<const Context*, const Device*>(from.context, from.device),
                                   std::pair<const Context*, const Device*>(to.context, to.device));
       auto found = known.find(pair);
       if (found == known.end())
-        found = known.emplace(pair, choose_transport(from, to, options.transport, *state_->options.peer_memory)).first;
-      state_->transports.push_back(found->second);
+        found = known.emplace(pair, choose_transport(state_->transports, from, to, options.transport)).first;
+      state_->choices.push_back(found->second);
     }
-  for (std::size_t to = 0; to < streams.size(); ++to)
-    for (std::size_t from = 0; from < streams.size(); ++from)
-      if (from != to && state_->ranks[to]->main.copier == nullptr &&
-          state_->transports[to * streams.size() + from].kind != TransportKind::shared_context)
-        state_->ranks[to]->main.copier = std::make_unique<StagedCopier>(streams[to], state_->fate);
+  for (std::int32_t to = 0; to < size(); ++to)
+    for (std::int32_t from = 0; from < size(); ++from)
+      if (Communicator::Lane& lane = state_->rank(to).main;
+          lane.copier == nullptr && !state_->transport(from, to).shares_events())
+        lane.copier = std::make_unique<StagedCopier>(lane.stream, state_->fate);
 }
 
 RankGroup::RankGroup(RankGroup&&) noexcept = default;
@@ -103,7 +104,7 @@ Communicator RankGroup::communicator(std::int32_t rank) {
 const TransportChoice& RankGroup::transport(std::int32_t from, std::int32_t to) const {
   require(from >= 0 && from < size() && to >= 0 && to < size(), "group: no pair {} -> {} of {} ranks", from, to,
           size());
-  return state_->transport(from, to);
+  return state_->choice(from, to);
 }
 
 void RankGroup::abort(std::string_view cause) noexcept { state_->fate.end(cause); }

@@ -7,7 +7,8 @@
 #include <mutex>
 
 #include "dispatch/meeting.hpp"
-#include "dispatch/staged_copy.hpp"
+#include "dispatch/transports/staged_copy.hpp"
+#include "dispatch/transports/transport.hpp"
 
 namespace moecl {
 
@@ -28,10 +29,14 @@ struct RankGroup::State {
   GroupOptions options;  ///< peer_memory is set
   GroupFate fate;
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<TransportChoice> transports;  ///< [to][from]
+  Transports transports;
+  std::vector<TransportChoice> choices;  ///< [to][from]
 
-  const TransportChoice& transport(std::int32_t from, std::int32_t to) const {
-    return transports[static_cast<std::size_t>(to) * ranks.size() + static_cast<std::size_t>(from)];
+  const TransportChoice& choice(std::int32_t from, std::int32_t to) const {
+    return choices[static_cast<std::size_t>(to) * ranks.size() + static_cast<std::size_t>(from)];
+  }
+  const Transport& transport(std::int32_t from, std::int32_t to) const {
+    return *transports[static_cast<std::size_t>(choice(from, to).kind)];
   }
   Rank& rank(std::int32_t rank) const { return *ranks[static_cast<std::size_t>(rank)]; }
   /// The one meeting place of those members.
@@ -41,10 +46,5 @@ struct RankGroup::State {
   std::mutex mutex_;
   std::map<std::vector<std::int32_t>, std::unique_ptr<Meeting>> meetings_;
 };
-
-/// Measures and checks what a pair can do. Both streams must be idle.
-/// Errors: invalid_argument  `wanted` is not possible; device_error  the only transport gives wrong data
-TransportChoice choose_transport(StreamView from, StreamView to, std::optional<TransportKind> wanted,
-                                 PeerMemory& peer_memory);
 
 }  // namespace moecl

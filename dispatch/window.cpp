@@ -21,8 +21,8 @@ struct Window::State {
   }
   /// Whether `from` copies into the window of `to` itself.
   bool direct(const Communicator::Exchange& exchange, std::int32_t from, std::int32_t to) const {
-    return !exchange.apart(from, to) || (exchange.transport(from, to) == TransportKind::peer_window &&
-                                         bytes <= exchange.group.options.peer_memory->most_bytes());
+    const Transport& way = exchange.transport(from, to);
+    return way.shares_events() || (way.peer_memory() != nullptr && bytes <= way.peer_memory()->most_bytes());
   }
   std::vector<std::shared_ptr<const Buffer>> allocate(const Communicator::Exchange& exchange) const;
 };
@@ -34,8 +34,8 @@ std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communi
   std::vector<std::int32_t> users;
   std::vector<StreamView> streams;
   for (std::int32_t peer = 0; peer < size; ++peer) {
-    if (!exchange.apart(peer, mine)) continue;
-    if (exchange.transport(peer, mine) == TransportKind::peer_window && !direct(exchange, peer, mine))
+    if (exchange.shares_events(peer, mine)) continue;
+    if (exchange.transport(peer, mine).peer_memory() != nullptr && !direct(exchange, peer, mine))
       exchange.lane.stream.context->log(
           LogLevel::warning,
           fmt::format("window: {} bytes are more than the {} of one piece of peers' memory: puts from "
@@ -88,7 +88,7 @@ void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   put_bytes += source.size_bytes;
   const BufferView target = state_->memory_of(peer).slice(offset, source.size_bytes);
   if (state_->direct(exchange, ranks.rank(), peer)) {
-    if (first && exchange.apart(ranks.rank(), peer)) exchange.await(peer, open);
+    if (first && !exchange.shares_events(ranks.rank(), peer)) exchange.await(peer, open);
     return enqueue_copy(exchange.lane.stream, source, target);
   }
   StagedJob job = exchange.staged_job(ranks.rank(), source, peer, target);
@@ -123,7 +123,7 @@ void Window::fence() {
       if (peer == mine) continue;
       const std::uint64_t received = note.numbers[static_cast<std::size_t>(mine)];
       exchange.count_received(peer, received);
-      if (!exchange.apart(peer, mine))
+      if (exchange.shares_events(peer, mine))
         done.push_back(note.ready->handle());
       else if (!state_->direct(exchange, peer, mine))
         staged = staged || received != 0;

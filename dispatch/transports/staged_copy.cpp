@@ -1,4 +1,4 @@
-#include "dispatch/staged_copy.hpp"
+#include "dispatch/transports/staged_copy.hpp"
 
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>

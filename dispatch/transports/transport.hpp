@@ -1,0 +1,41 @@
+#pragma once
+// How bytes come from one rank to another: a class and a file for each kind.
+#include <moecl/communicator.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moecl {
+
+/// One kind of way from any rank to any other. Has no state of a pair.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual TransportKind kind() const noexcept = 0;
+  /// Why that pair cannot have it; empty where it can. May stop the host.
+  virtual std::string reject(StreamView from, StreamView to) const = 0;
+  /// GB/s of the best of some copies, after which the bytes are compared; 0: other bytes arrived. Both streams are
+  /// idle. Stops the host. Errors: device_error
+  virtual double probe(StreamView from, StreamView to) const = 0;
+  /// Whether the receiver's queue can wait for the sender's events: then it copies. Else a StagedCopier does.
+  virtual bool shares_events() const noexcept { return false; }
+  /// Memory of the receiver's device that the sender's kernels and copies reach; null: there is none.
+  virtual PeerMemory* peer_memory() const noexcept { return nullptr; }
+};
+
+std::unique_ptr<const Transport> make_shared_context();
+std::unique_ptr<const Transport> make_staged();
+std::unique_ptr<const Transport> make_peer_window(std::shared_ptr<PeerMemory> memory);
+
+/// All of them, in the order of TransportKind.
+using Transports = std::vector<std::unique_ptr<const Transport>>;
+Transports make_transports(std::shared_ptr<PeerMemory> peer_memory);
+
+/// The one that a pair gets: `wanted`, else by what it can have, by a check of the data and by time. Both streams are
+/// idle. Stops the host.
+/// Errors: invalid_argument  `wanted` is not possible; device_error  none gives the right bytes
+TransportChoice choose_transport(const Transports& all, StreamView from, StreamView to,
+                                 std::optional<TransportKind> wanted);
+
+}  // namespace moecl
