@@ -37,7 +37,7 @@ class Mc2 final : public Strategy {
     received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
                             problem_.rows_per_expert(rank_.ep.size() * mine_.capacity));
     batched_.emplace(layout, mine_.row, *received_order_, problem_.hidden);
-    const std::uint64_t homes = layout.add(bytes_of(DType::i32, share.count, top_k));
+    const std::uint64_t return_rows = layout.add(bytes_of(DType::i32, share.count, top_k));
     memory_ = workspace_.reserve(*stream.context, layout.total_bytes());
 
     mine_.x = rows_of(tokens, share);
@@ -46,7 +46,7 @@ class Mc2 final : public Strategy {
     const TensorView weights = weights_of(tokens, share);
     mine_.weights = mine_.sums ? weights : TensorView();
     home_weights_ = mine_.sums ? TensorView() : weights;
-    mine_.homes = tensor_at(memory_, homes, DType::i32, share.count * top_k);
+    mine_.return_rows = tensor_at(memory_, return_rows, DType::i32, share.count * top_k);
     mine_.fault = tokens.fault;
     choose_windows();
     return std::nullopt;
@@ -76,7 +76,7 @@ class Mc2 final : public Strategy {
 
   combine::Args finish_combine() override {
     rank_.ep.join();
-    return combine_home(rank_, came_home_, mine_.homes, home_weights_, share_out_, sums_);
+    return combine_home(rank_, came_home_, mine_.return_rows, home_weights_, share_out_, sums_);
   }
 
   std::uint64_t workspace_bytes() const noexcept override {

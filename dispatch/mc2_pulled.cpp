@@ -22,8 +22,9 @@ class PulledWindows final : public Mc2Windows {
     const WireRows::Layout own(layout, tokens.row, tokens.row.scale ? tokens.x.codes.shape[0] : 0, problem_.hidden),
         window(layout, tokens.row, places, problem_.hidden);
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    window_slots::enqueue(stream, window_slots::TokenHomes{tokens.ids, rank_.ep_first_expert, rank_.experts, ranks,
-                                                           tokens.capacity, tokens.sums, tokens.homes, tokens.fault});
+    window_slots::enqueue(
+        stream, window_slots::TokenReturnRows{tokens.ids, rank_.ep_first_expert, rank_.experts, ranks, tokens.capacity,
+                                              tokens.sums, tokens.return_rows, tokens.fault});
     const WireRows mine = packed(stream, tokens.x, own, memory);
     Mc2Received received{window.in(memory), tensor_at(memory, ids, DType::i32, places, top_k), {}};
     if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
@@ -40,7 +41,7 @@ class PulledWindows final : public Mc2Windows {
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                    const expert_sort::Args& in_order) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int64_t places = rank_.ep.size() * tokens.capacity * tokens.homes_each();
+    const std::int64_t places = rank_.ep.size() * tokens.capacity * tokens.return_rows_each();
     WorkspaceLayout layout;
     const WireRow row = WireRow::to_home(problem_, DType::f32);
     const WireRows::Layout own(layout, row, places, problem_.hidden), window(layout, row, places, problem_.hidden);
@@ -89,7 +90,7 @@ class PulledWindows final : public Mc2Windows {
     rank_.ep.all_to_all_v(whole(mine), own(tokens, all, 1, false), whole(all), slabs(tokens, all, 1));
   }
   void bring_home(const Mc2Tokens& tokens, const TensorView& results, const TensorView& home) {
-    const std::int64_t each = tokens.homes_each();
+    const std::int64_t each = tokens.return_rows_each();
     rank_.ep.all_to_all_v(whole(results), slabs(tokens, results, each), whole(home), own(tokens, home, each, true));
   }
 

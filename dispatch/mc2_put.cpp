@@ -29,7 +29,7 @@ HalfLayout half_there(const ExpertRank& rank, const ExpertProblem& problem, cons
   return {rank, tokens.row, tokens.capacity, problem.hidden, problem.top_k, tokens.weights.present()};
 }
 HalfLayout half_home(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
-  return {rank, WireRow::to_home(problem, DType::f32), tokens.capacity * tokens.homes_each(), problem.hidden};
+  return {rank, WireRow::to_home(problem, DType::f32), tokens.capacity * tokens.return_rows_each(), problem.hidden};
 }
 
 class PutWindows final : public Mc2Windows {
@@ -47,7 +47,7 @@ class PutWindows final : public Mc2Windows {
     put.first_expert = rank_.ep_first_expert;
     put.experts = rank_.experts;
     put.sums = tokens.sums;
-    put.homes = tokens.homes;
+    put.return_rows = tokens.return_rows;
     put.ids_at = half.ids;
     put.weights_at = half.weights;
     put.to = step.to;
@@ -78,7 +78,7 @@ class PutWindows final : public Mc2Windows {
                                                                  step.leaving.scale, step.to});
     }
     const WireRows came = half.rows.in(step.memory);
-    const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.homes_each());
+    const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.return_rows_each());
     home_.window->arrive(std::vector<std::uint64_t>(tokens.each.size(), own * row_bytes(came)));
     return came;
   }

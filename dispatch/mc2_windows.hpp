@@ -11,13 +11,13 @@ struct Mc2Tokens {
   WireRow row;                     ///< as what they travel
   TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that the ranks' sums need
   bool sums = false;               ///< come back, not rows: see WayHome
-  TensorView homes;                ///< out. Shape: [T * K]: where it will, see window_slots::TokenHomes
+  TensorView return_rows;          ///< out. Shape: [T * K]: where it will, see window_slots::TokenReturnRows
   std::vector<std::int64_t> each;  ///< tokens of every rank
   std::int64_t capacity = 0;       ///< the most of them: tokens of a slab
   TensorView fault;
 
   /// Places that a token takes on the way back.
-  std::int64_t homes_each() const noexcept { return sums ? 1 : ids.shape[1]; }
+  std::int64_t return_rows_each() const noexcept { return sums ? 1 : ids.shape[1]; }
 };
 
 /// What every rank has sent here: R slabs of `capacity` tokens, each filled from the front.
@@ -33,7 +33,7 @@ class Mc2Windows {
   virtual Mc2Received dispatch(const Mc2Tokens& tokens) = 0;
   /// @param rows  of this rank's experts for `received`, which `tokens` brought here. Shape: [rows, H] f32
   /// @param in_order  the sort of the received slots that gave their order
-  /// @return  Shape: [R * capacity * homes_each, H]: what every rank has for this rank's tokens, a slab each
+  /// @return  Shape: [R * capacity * return_rows_each, H]: what every rank has for this rank's tokens, a slab each
   virtual WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                            const expert_sort::Args& in_order) = 0;
   virtual std::uint64_t workspace_bytes() const noexcept = 0;

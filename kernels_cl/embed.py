@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes a C++ file that holds a file's text: of an OpenCL C source, with its #include "..." lines resolved (each file
-once), as moecl::source::<stem>; of tuning data, as moecl::tuning::<stem>.
+once, also without the #pragma once of headers that C++ reads too), as moecl::source::<stem>; of tuning data, as
+moecl::tuning::<stem>.
 
 usage: embed.py SOURCE.cl|DATA.json ROOT OUT.cpp DEPFILE
 """
@@ -15,6 +16,8 @@ def resolve(path, root, seen):
     seen.append(path)
     lines = []
     for line in path.read_text().splitlines():
+        if line == "#pragma once":
+            continue
         include = re.match(r'\s*#include "([^"]+)"', line)
         lines.append(resolve(root / include.group(1), root, seen) if include else line)
     return "\n".join(lines)

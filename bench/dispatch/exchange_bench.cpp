@@ -86,7 +86,7 @@ struct PutRows {
   Communicator world;
   std::int64_t rows, steps;
   std::uint64_t ids_at, codes_at;
-  test::DeviceTensor x, ids, homes;
+  test::DeviceTensor x, ids, return_rows;
   std::unique_ptr<PutWindow> window;
 
   PutRows(const Communicator& ranks, std::int64_t all_rows)
@@ -97,7 +97,7 @@ struct PutRows {
         codes_at(ids_at + bytes_of(DType::i32, ranks.size(), rows)),
         x(ranks.stream(), DType::bf16, {rows, hidden}),
         ids(tensor(ranks.stream(), dealt_out(rows, ranks.size()), {rows, 1})),
-        homes(ranks.stream(), DType::i32, {rows}) {
+        return_rows(ranks.stream(), DType::i32, {rows}) {
     window = std::make_unique<PutWindow>(ranks, codes_at + bytes_of(DType::bf16, ranks.size() * rows, hidden));
   }
   /// A power of two.
@@ -118,7 +118,7 @@ struct PutRows {
       put.ids = ids;
       put.codes = x;
       put.experts = world.size();
-      put.homes = homes;
+      put.return_rows = return_rows;
       put.ids_at = ids_at;
       put.to = window->windows();
       put.to.capacity = rows;

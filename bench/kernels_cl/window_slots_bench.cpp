@@ -27,7 +27,7 @@ void window_of_a_rank(benchmark::State& state) {
       local(stream(), DType::i32, {ranks * slots, 1}), back(stream(), DType::i32, {slots});
   const window_slots::Outgoing outgoing{ends, sorted, ranks, to_send};
   const window_slots::Incoming incoming{every_end, 1, local};
-  const window_slots::Home home{ends, rows, ranks, slots, back};
+  const window_slots::ReturnRows home{ends, rows, ranks, slots, back};
   OperatorCost all;
   for (const OperatorCost& cost : {cost(outgoing), cost(incoming), cost(home)}) all.bytes += cost.bytes;
   measure(state, all, [&] {

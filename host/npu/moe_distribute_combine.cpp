@@ -75,21 +75,21 @@ void compose_check(Steps& steps, const MoeDistributeCombineV2Args& args, const D
                    Communicator* ranks) {
   expect_tensor(args.assist_info_for_combine, "assist_info_for_combine", DType::i32, {-1});
   if (!steps.strict()) return;
-  const TensorView claims = steps.scratch(DType::i32, {d.window_rows()}),
+  const TensorView source_slots = steps.scratch(DType::i32, {d.window_rows()}),
                    expected = steps.scratch(DType::i32, {d.window_rows()});
-  if (!steps.fault().present()) return void(exchange_slabs(steps, nullptr, claims));
-  steps.run(window_slots::Claims{r.to_send, args.assist_info_for_combine, d.ranks, d.columns(), claims});
+  if (!steps.fault().present()) return void(exchange_slabs(steps, nullptr, source_slots));
+  steps.run(window_slots::SourceSlots{r.to_send, args.assist_info_for_combine, d.ranks, d.columns(), source_slots});
   steps.run(window_slots::Outgoing{r.home.row_ends, r.home.sorted_slots, d.ranks, expected, d.shared_ranks});
-  steps.run(index_vectors::Expect{exchange_slabs(steps, ranks, claims), expected, steps.fault()});
+  steps.run(index_vectors::Expect{exchange_slabs(steps, ranks, source_slots), expected, steps.fault()});
 }
 void compose_check(Steps& steps, const MoeDistributeCombineArgs& args, const Distribution& d, const Returning& r,
                    Communicator* /*ranks*/) {
   expect_tensor(args.expand_idx, "expand_idx", DType::i32, {d.tokens * d.top_k});
   if (!steps.strict()) return;
-  const TensorView ordinals = steps.scratch(DType::i32, {d.tokens, d.top_k});
-  steps.run(window_slots::Ordinals{r.home.row_ends, r.home.slot_rows, d.columns(), ordinals});
+  const TensorView positions = steps.scratch(DType::i32, {d.tokens, d.top_k});
+  steps.run(window_slots::PositionsInExpert{r.home.row_ends, r.home.slot_rows, d.columns(), positions});
   if (steps.fault().present())
-    steps.run(index_vectors::Expect{args.expand_idx, reshaped(ordinals, {d.tokens * d.top_k}), steps.fault()});
+    steps.run(index_vectors::Expect{args.expand_idx, reshaped(positions, {d.tokens * d.top_k}), steps.fault()});
 }
 
 /// Rows of copy and constant experts, as what combine adds to the row of a slot.
@@ -112,8 +112,8 @@ void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, con
                       combine::Args& sum) {
   const std::int64_t window = d.window_rows();
   sum.slot_rows = steps.scratch(DType::i32, {d.tokens * d.columns()});
-  steps.run(
-      window_slots::Home{r.home.row_ends, r.home.slot_rows, d.ranks, d.capacity(), sum.slot_rows, d.shared_ranks});
+  steps.run(window_slots::ReturnRows{r.home.row_ends, r.home.slot_rows, d.ranks, d.capacity(), sum.slot_rows,
+                                     d.shared_ranks});
   sum.weights = r.routes.row_weights;
   const bool quantized = args.comm_quant_mode == 2;
   const TensorView send = steps.scratch(quantized ? DType::i8 : d.dtype, {window, d.hidden});
@@ -169,7 +169,8 @@ void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, con
   expect_tensor(args.expand_scales, "expand_scales", DType::f32, {d.expand_rows()});
   steps.run(gather_rows::Args{args.expand_x, r.to_send, 1, {}, 0, send});
   steps.run(gather_rows::Args{as_column(args.expand_scales), r.to_send, 1, {}, 0, as_column(weights)});
-  steps.run(window_slots::Homes{r.to_send, args.assist_info_for_combine, d.ranks, each, d.most_tokens, tokens});
+  steps.run(
+      window_slots::DestinationTokens{r.to_send, args.assist_info_for_combine, d.ranks, each, d.most_tokens, tokens});
   scatter_add::Args partial;
   partial.rows = exchange_in_server(steps, in_server, servers, send);
   partial.weights = exchange_in_server(steps, in_server, servers, weights);

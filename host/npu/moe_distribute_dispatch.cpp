@@ -119,8 +119,8 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
       deliver(steps, ranks, weights, order, args.expand_scales);
     }
   } else {
-    steps.run(window_slots::Ordinals{sorted.row_ends, sorted.slot_rows, d.columns(),
-                                     reshaped(args.expand_idx, {d.tokens, d.top_k})});
+    steps.run(window_slots::PositionsInExpert{sorted.row_ends, sorted.slot_rows, d.columns(),
+                                              reshaped(args.expand_idx, {d.tokens, d.top_k})});
   }
 }
 

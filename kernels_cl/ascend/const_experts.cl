@@ -1,26 +1,33 @@
 // Rows of copy and constant experts. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
-#include "kernels_cl/common/dtype.clh"
+#include "kernels_cl/ascend/const_experts_args.h"
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/divisor.clh"
+#include "kernels_cl/common/dtype.clh"
 
 #pragma OPENCL FP_CONTRACT OFF
 
+// An expert's alpha: one for all columns, or with `wide` one for each.
+inline float16 alpha_step(const __global STORAGE(X_DTYPE) * alpha, int wide, int expert, int first, int hidden) {
+  return wide ? LOAD_STEP(X_DTYPE)(alpha + (long)expert * hidden, first, hidden)
+              : (float16)(LOAD(X_DTYPE)(alpha, expert));
+}
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void const_experts(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global STORAGE(X_DTYPE) * alpha_1, ulong alpha_1_first,
-    const __global STORAGE(X_DTYPE) * alpha_2, ulong alpha_2_first, const __global STORAGE(X_DTYPE) * v, ulong v_first,
-    __global float* rows, ulong rows_first, long x_stride, int tokens, int hidden, int wide) {
+    const __global STORAGE(X_DTYPE) * x, const __global STORAGE(X_DTYPE) * alpha_1,
+    const __global STORAGE(X_DTYPE) * alpha_2, const __global STORAGE(X_DTYPE) * v, __global float* rows,
+    const const_experts_args given) {
+  const const_experts_args args = given;
+  const int hidden = args.hidden;
   const long row = get_group_id(0);
-  const int expert = row / DIVISOR(tokens) - 1;
-  x += x_first + row % DIVISOR(tokens) * x_stride;
-  rows += rows_first + row * hidden;
+  const int expert = row / DIVISOR(args.tokens) - 1;
+  x += args.x_first + row % DIVISOR(args.tokens) * args.x_stride;
+  rows += args.rows_first + row * hidden;
   FOR_EACH_STEP(first, hidden) {
     float16 value = LOAD_STEP(X_DTYPE)(x, first, hidden);
     if (expert >= 0) {
-      const float16 a = wide ? LOAD_STEP(X_DTYPE)(alpha_1 + alpha_1_first + (long)expert * hidden, first, hidden)
-                             : (float16)(LOAD(X_DTYPE)(alpha_1, alpha_1_first + expert));
-      const float16 b = wide ? LOAD_STEP(X_DTYPE)(alpha_2 + alpha_2_first + (long)expert * hidden, first, hidden)
-                             : (float16)(LOAD(X_DTYPE)(alpha_2, alpha_2_first + expert));
-      value = a * value + b * LOAD_STEP(X_DTYPE)(v + v_first + (long)expert * hidden, first, hidden);
+      const float16 a = alpha_step(alpha_1 + args.alpha_1_first, args.wide, expert, first, hidden);
+      const float16 b = alpha_step(alpha_2 + args.alpha_2_first, args.wide, expert, first, hidden);
+      value = a * value + b * LOAD_STEP(X_DTYPE)(v + args.v_first + (long)expert * hidden, first, hidden);
     }
     STORE_STEP(f32)(value, rows, first, hidden);
   }

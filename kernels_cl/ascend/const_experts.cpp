@@ -1,5 +1,7 @@
 #include <moecl/const_experts.hpp>
 
+#include "kernels_cl/ascend/const_experts_args.h"
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -9,6 +11,22 @@ extern const ProgramSource const_experts;
 }
 
 namespace moecl::const_experts {
+namespace {
+
+const_experts_args kernel_args(const Args& args) {
+  return {.x_first = first_element(args.x),
+          .alpha_1_first = first_element(args.alpha_1),
+          .alpha_2_first = first_element(args.alpha_2),
+          .v_first = first_element(args.v),
+          .rows_first = first_element(args.rows),
+          .x_stride = args.x.stride[0],
+          .tokens = int_of(args.x.shape[0]),
+          .hidden = int_of(args.x.shape[1]),
+          .wide = args.alpha_1.rank == 2,
+          .pad = 0};
+}
+
+}  // namespace
 
 std::string reject(const Args& args, const DeviceCaps& /*caps*/) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
@@ -42,9 +60,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
          submit,
          {"const_experts", lanes == 1 ? "row_per_item" : "row_per_group", args.rows.describe(), args.rows.size_bytes(),
           2 * static_cast<std::uint64_t>(args.rows.elements())},
-         args.x, args.alpha_1, args.alpha_2, args.v, args.rows, args.x.stride[0],
-         static_cast<std::int32_t>(args.x.shape[0]), static_cast<std::int32_t>(args.x.shape[1]),
-         std::int32_t{args.alpha_1.rank == 2});
+         args.x, args.alpha_1, args.alpha_2, args.v, args.rows, kernel_args(args));
 }
 
 }  // namespace moecl::const_experts

@@ -1,7 +1,6 @@
 // Routes of tokens: one work-item a token.
+#include "kernels_cl/ascend/expert_routes_args.h"
 #include "kernels_cl/common/fault.clh"
-
-#define AT(p, first) ((p) ? (p) + (first) : (p))
 
 // How many bytes of a mask are true.
 inline int count_true(const __global uchar* mask, int n) {
@@ -16,61 +15,59 @@ inline int count_true(const __global uchar* mask, int n) {
   return sum;
 }
 
-__kernel void expert_routes_t0(const __global int* expert_ids, ulong ids_first, const __global uchar* mask,
-                               ulong mask_first, const __global float* weights, ulong weights_first,
-                               __global int* owners, ulong owners_first, __global int* smooth_rows, ulong smooth_first,
-                               __global float* row_weights, ulong row_weights_first, __global int* special_rows,
-                               ulong special_first, __global int* active, ulong active_first, __global int* fault,
-                               ulong fault_first, int tokens, int top_k, int pair_mask, int experts, int zero_experts,
-                               int copy_experts, int const_experts, int shared_experts, int shared_ranks, int rank) {
+__kernel void expert_routes_t0(const __global int* expert_ids, const __global uchar* mask,
+                               const __global float* weights, __global int* owners, __global int* smooth_rows,
+                               __global float* row_weights, __global int* special_rows, __global int* active,
+                               __global int* fault, const expert_routes_args given) {
+  const expert_routes_args args = given;
   const int token = get_global_id(0);
-  if (token >= tokens) return;
-  const long slot = (long)token * (top_k + shared_experts);
-  expert_ids += ids_first + (long)token * top_k;
-  mask = AT(mask, mask_first);
-  weights = AT(weights, weights_first + (long)token * top_k);
-  owners += owners_first + slot;
-  smooth_rows = AT(smooth_rows, smooth_first + slot);
-  row_weights = AT(row_weights, row_weights_first + slot);
-  special_rows = AT(special_rows, special_first + slot);
-  fault = AT(fault, fault_first);
+  if (token >= args.count) return;
+  const long slot = (long)token * (args.top_k + args.shared_experts);
+  expert_ids += args.expert_ids_first + (long)token * args.top_k;
+  if (mask) mask += args.mask_first;
+  if (weights) weights += args.weights_first + (long)token * args.top_k;
+  owners += args.owners_first + slot;
+  if (smooth_rows) smooth_rows += args.smooth_rows_first + slot;
+  if (row_weights) row_weights += args.row_weights_first + slot;
+  if (special_rows) special_rows += args.special_rows_first + slot;
+  fault = fault_word(fault, args.fault_first);
 
-  bool token_active = !mask || pair_mask;
+  bool token_active = !mask || args.pair_mask;
   if (!token_active) {
-    token_active = token < count_true(mask, tokens);
+    token_active = token < count_true(mask, args.count);
     if (token_active != (mask[token] != 0)) set_fault(fault, MASK_NOT_A_PREFIX, token, mask[token]);
   }
   bool some = false;
-  for (int k = 0; k < top_k; ++k) {
+  for (int k = 0; k < args.top_k; ++k) {
     const int id = expert_ids[k];
-    const __global uchar* pairs = pair_mask ? mask + (long)token * top_k : 0;
+    const __global uchar* pairs = args.pair_mask ? mask + (long)token * args.top_k : 0;
     bool taken = token_active && (!pairs || pairs[k] != 0);
     some |= taken;
-    const int special = id - experts - zero_experts;  // of copy and constant experts, from 0
-    if (taken && (id < 0 || special >= copy_experts + const_experts)) {
-      set_fault(fault, EXPERT_ID_OUT_OF_RANGE, token * top_k + k, id);
+    const int special = id - args.experts - args.zero_experts;  // of copy and constant args.experts, from 0
+    if (taken && (id < 0 || special >= args.copy_experts + args.const_experts)) {
+      set_fault(fault, EXPERT_ID_OUT_OF_RANGE, token * args.top_k + k, id);
       taken = false;
     }
-    for (int before = 0; before < k && taken && id < experts; ++before)
+    for (int before = 0; before < k && taken && id < args.experts; ++before)
       if (expert_ids[before] == id && (!pairs || pairs[before] != 0)) {
-        set_fault(fault, EXPERT_REPEATED, token * top_k + k, id);
+        set_fault(fault, EXPERT_REPEATED, token * args.top_k + k, id);
         taken = false;
       }
-    const bool sent = taken && id < experts;
-    owners[k] = sent ? shared_ranks + id : -1;
-    if (smooth_rows) smooth_rows[k] = sent ? shared_experts + id : 0;
+    const bool sent = taken && id < args.experts;
+    owners[k] = sent ? args.shared_ranks + id : -1;
+    if (smooth_rows) smooth_rows[k] = sent ? args.shared_experts + id : 0;
     if (row_weights) row_weights[k] = taken ? weights[k] : 0.0f;
     if (special_rows)
       special_rows[k] = !taken || sent || special < 0 ? -1
-                        : special < copy_experts      ? token
-                                                      : tokens * (1 + special - copy_experts) + token;
+                        : special < args.copy_experts      ? token
+                                                      : args.count * (1 + special - args.copy_experts) + token;
   }
-  for (int shared = 0; shared < shared_experts; ++shared) {
-    const int k = top_k + shared, each = shared_ranks / shared_experts;
-    owners[k] = some ? rank % each + shared * each : -1;
+  for (int shared = 0; shared < args.shared_experts; ++shared) {
+    const int k = args.top_k + shared, each = args.shared_ranks / args.shared_experts;
+    owners[k] = some ? args.rank % each + shared * each : -1;
     if (smooth_rows) smooth_rows[k] = shared;
     if (row_weights) row_weights[k] = 1.0f;
     if (special_rows) special_rows[k] = -1;
   }
-  if (active) active[active_first + token] = some;
+  if (active) active[args.active_first + token] = some;
 }

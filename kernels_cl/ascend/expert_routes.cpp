@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels_cl/ascend/expert_routes_args.h"
 #include "kernels_cl/common/index_view.hpp"
 #include "runtime/check.hpp"
 
@@ -45,6 +46,28 @@ std::string reject_outputs(const Args& args, std::int64_t tokens, std::int64_t c
   return reason;
 }
 
+expert_routes_args kernel_args(const Args& args) {
+  return {.expert_ids_first = first_element(args.expert_ids),
+          .mask_first = first_element(args.mask),
+          .weights_first = first_element(args.weights),
+          .owners_first = first_element(args.owners),
+          .smooth_rows_first = first_element(args.smooth_rows),
+          .row_weights_first = first_element(args.row_weights),
+          .special_rows_first = first_element(args.special_rows),
+          .active_first = first_element(args.active),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.expert_ids.shape[0]),
+          .top_k = int_of(args.expert_ids.shape[1]),
+          .pair_mask = args.mask.rank == 2,
+          .experts = args.experts,
+          .zero_experts = args.zero_experts,
+          .copy_experts = args.copy_experts,
+          .const_experts = args.const_experts,
+          .shared_experts = args.shared_experts,
+          .shared_ranks = args.shared_ranks,
+          .rank = args.rank};
+}
+
 }  // namespace
 
 std::string reject(const Args& args) {
@@ -68,13 +91,10 @@ std::string reject(const Args& args) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_routes: {}", reason);
-  const std::int64_t tokens = args.expert_ids.shape[0];
   launch_indices(stream, source::expert_routes, "expert_routes_t0", submit, args.expert_ids,
-                 args.expert_ids.size_bytes() + args.owners.size_bytes(), tokens, args.expert_ids, args.mask,
-                 args.weights, args.owners, args.smooth_rows, args.row_weights, args.special_rows, args.active,
-                 args.fault, int_of(tokens), int_of(args.expert_ids.shape[1]), std::int32_t{args.mask.rank == 2},
-                 args.experts, args.zero_experts, args.copy_experts, args.const_experts, args.shared_experts,
-                 args.shared_ranks, args.rank);
+                 args.expert_ids.size_bytes() + args.owners.size_bytes(), args.expert_ids, args.mask, args.weights,
+                 args.owners, args.smooth_rows, args.row_weights, args.special_rows, args.active, args.fault,
+                 kernel_args(args));
 }
 
 }  // namespace moecl::expert_routes

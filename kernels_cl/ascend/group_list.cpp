@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels_cl/ascend/group_list_args.h"
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "runtime/check.hpp"
@@ -32,14 +33,44 @@ std::string reject_list(const TensorView& list, Kind kind, std::int64_t experts,
 std::int64_t experts_of(const TensorView& view) { return view.rank == 1 ? view.shape[0] : 0; }
 
 void run(StreamView stream, const Config& config, const char* kernel, const Submit& submit, const TensorView& list,
-         const OperatorCost& work, const auto&... args) {
+         const OperatorCost& work, const auto&... operands) {
   const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
   launch(stream, {&source::group_list, fmt::format("-DLANES={}", lanes), kernel}, {{local, 1, 1}, {local, 1, 1}},
-         submit, {"group_list", kernel + sizeof("group_list"), list.describe(), work.bytes, work.flops}, args...);
+         submit, {"group_list", kernel + sizeof("group_list"), list.describe(), work.bytes, work.flops}, operands...);
 }
 
-std::int32_t is_wide(const TensorView& list) { return list.dtype == DType::i64 ? 1 : 0; }
+static_assert(GROUP_LIST_CUMSUM == static_cast<int>(Kind::cumsum));
+static_assert(GROUP_LIST_COUNTS == static_cast<int>(Kind::counts));
+static_assert(GROUP_LIST_PAIRS == static_cast<int>(Kind::pairs));
+
+bool is_wide(const TensorView& list) { return list.dtype == DType::i64; }
+
+group_list_read_args kernel_args(const Read& args) {
+  return {.list_first = first_element(args.list),
+          .row_ends_first = first_element(args.row_ends),
+          .fault_first = first_element(args.fault),
+          .wide = is_wide(args.list),
+          .kind = static_cast<std::int32_t>(args.kind),
+          .entries = int_of(entries(args.list)),
+          .experts = int_of(args.row_ends.shape[0]),
+          .rows = int_of(args.rows),
+          .all_rows = args.all_rows};
+}
+
+/// What a list is written from.
+const TensorView& source_of(const Write& args) { return args.row_ends.present() ? args.row_ends : args.counts; }
+
+group_list_write_args kernel_args(const Write& args) {
+  return {.source_first = first_element(source_of(args)),
+          .list_first = first_element(args.list),
+          .wide = is_wide(args.list),
+          .kind = static_cast<std::int32_t>(args.kind),
+          .entries = int_of(entries(args.list)),
+          .experts = int_of(source_of(args).shape[0]),
+          .first_expert = args.first_expert,
+          .cumulative = args.row_ends.present()};
+}
 
 }  // namespace
 
@@ -58,7 +89,7 @@ std::string reject(const Read& args, const Config& config, const DeviceCaps& cap
 std::string reject(const Write& args, const Config& config, const DeviceCaps& caps) {
   if (args.row_ends.present() == args.counts.present()) return "row_ends, counts: expected one of the two";
   const bool cumulative = args.row_ends.present();
-  const TensorView& from = cumulative ? args.row_ends : args.counts;
+  const TensorView& from = source_of(args);
   const std::int64_t experts = experts_of(from);
   if (experts < 1)
     return fmt::format("{}: expected i32[E], got {}", cumulative ? "row_ends" : "counts", from.describe());
@@ -72,17 +103,14 @@ void enqueue(StreamView stream, const Read& args, const Config& config, Submit s
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "group_list: {}", reason);
   run(stream, config, "group_list_read", submit, args.list, cost(args), args.list, args.row_ends, args.fault,
-      is_wide(args.list), static_cast<std::int32_t>(args.kind), int_of(entries(args.list)),
-      int_of(args.row_ends.shape[0]), int_of(args.rows), std::int32_t{args.all_rows});
+      kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Write& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "group_list: {}", reason);
-  const TensorView& from = args.row_ends.present() ? args.row_ends : args.counts;
-  run(stream, config, "group_list_write", submit, args.list, cost(args), from, args.list, is_wide(args.list),
-      static_cast<std::int32_t>(args.kind), int_of(entries(args.list)), int_of(from.shape[0]), args.first_expert,
-      std::int32_t{args.row_ends.present()});
+  const TensorView& source = source_of(args);
+  run(stream, config, "group_list_write", submit, args.list, cost(args), source, args.list, kernel_args(args));
 }
 
 OperatorCost cost(const Read& args) { return {args.list.size_bytes() + args.row_ends.size_bytes(), 0}; }

@@ -1,10 +1,10 @@
-// Blocks of 32 numbers along an axis become codes with one power of two as their scale. x is [N, length, inner] and blocks
-// run along `length`. A group takes 64 neighbouring blocks: one work-item all of them on a CPU (LANES = 1), one each on a GPU.
+// Blocks of 32 numbers along an axis become codes with one power of two as their scale. x is [N, length, inner] and
+// blocks run along `length`. A group takes 64 neighbouring blocks: one work-item all of them on a CPU (LANES = 1), one
+// each on a GPU.
+#include "kernels_cl/ascend/mx_quantize_args.h"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/minifloat.clh"
 #include "kernels_cl/common/rows.clh"
-
-enum { BLOCK = 32, GROUP_BLOCKS = 64 };
 
 typedef struct {
   float16 low, high;
@@ -25,8 +25,8 @@ inline Block load_block(const __global STORAGE(X_DTYPE)* x, long stride, int cou
     return block;
   }
 #endif
-  float part[BLOCK];
-  for (int j = 0; j < BLOCK; ++j) part[j] = j < count ? LOAD(X_DTYPE)(x, j * stride) : 0.0f;
+  float part[MX_BLOCK];
+  for (int j = 0; j < MX_BLOCK; ++j) part[j] = j < count ? LOAD(X_DTYPE)(x, j * stride) : 0.0f;
   block.low = vload16(0, part);
   block.high = vload16(1, part);
   return block;
@@ -49,43 +49,44 @@ inline int quantize_block(Quantizer q, Block block, uchar* codes) {
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first, const __global int* row_ends,
-    ulong row_ends_first, __global uchar* y, ulong y_first, __global uchar* scale, ulong scale_first, long x_stride,
-    long y_stride, long scale_stride, int rows, int divisor, int experts, long rows_per_expert, int length, long inner, int bits, int mantissa_bits, int min_exponent, int largest, int scale_rule,
-    int rounding, int least_scale, float least_amax) {
-  const Quantizer q = {{bits, mantissa_bits, min_exponent, largest}, scale_rule, rounding, least_scale, as_int(least_amax)};
-  const int packed = bits == 4, blocks = (length - 1) / BLOCK + 1;
+    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends, __global uchar* y,
+    __global uchar* scale, const mx_quantize_args given) {
+  const mx_quantize_args args = given;
+  const Quantizer q = {{args.bits, args.mantissa_bits, args.min_exponent, args.largest}, args.scale_rule, args.rounding,
+                       args.least_scale, as_int(args.least_amax)};
+  const int length = args.length, packed = args.bits == 4, blocks = (length - 1) / MX_BLOCK + 1;
+  const long inner = args.inner;
   // Two codes to a byte: neighbours of the last axis, which along the blocks are in one block and else in two.
   const int columns = packed && inner > 1 ? 2 : 1;
-  const long units = blocks * (inner / columns), groups = (units - 1) / GROUP_BLOCKS + 1;
-  const long row = get_group_id(0) / groups, first = get_group_id(0) % groups * GROUP_BLOCKS;
-  const int slot = index ? index[index_first + row] : 0;
-  const long source = index ? slot / DIVISOR(divisor) : row;
-  if (slot < 0 || source >= rows) return;
-  if (row_ends && !row_is_valid(row, row_ends + row_ends_first, experts, rows_per_expert)) return;
-  x += x_first + source * x_stride;
-  y += y_first + row * y_stride;
-  scale += scale_first + row * scale_stride;
+  const long units = blocks * (inner / columns), groups = (units - 1) / MX_GROUP_BLOCKS + 1;
+  const long row = get_group_id(0) / groups, first = get_group_id(0) % groups * MX_GROUP_BLOCKS;
+  const int slot = index ? index[args.index_first + row] : 0;
+  const long source = index ? slot / DIVISOR(args.divisor) : row;
+  if (slot < 0 || source >= args.rows) return;
+  if (row_ends && !row_is_valid(row, row_ends + args.row_ends_first, args.experts, args.rows_per_expert)) return;
+  x += args.x_first + source * args.x_stride;
+  y += args.y_first + row * args.y_stride;
+  scale += args.scale_first + row * args.scale_stride;
 
-  for (long unit = first + get_local_id(0); unit < min(units, first + GROUP_BLOCKS); unit += LANES) {
+  for (long unit = first + get_local_id(0); unit < min(units, first + MX_GROUP_BLOCKS); unit += LANES) {
     const long block = unit / (inner / columns), column = unit % (inner / columns) * columns;
-    const long begin = block * BLOCK * inner + column;
-    const int count = (int)min((long)BLOCK, length - block * BLOCK);
-    uchar codes[2 * BLOCK];
+    const long begin = block * MX_BLOCK * inner + column;
+    const int count = (int)min((long)MX_BLOCK, length - block * MX_BLOCK);
+    uchar codes[2 * MX_BLOCK];
     for (int c = 0; c < columns; ++c) {
       __global uchar* to = scale + (block / 2 * inner + column + c) * 2 + block % 2;
-      *to = (uchar)quantize_block(q, load_block(x + begin + c, inner, count), codes + c * BLOCK);
+      *to = (uchar)quantize_block(q, load_block(x + begin + c, inner, count), codes + c * MX_BLOCK);
       if (block % 2 == 0 && block == blocks - 1) to[1] = 0;
     }
     if (!packed) {
-      for (int j = 0; j < BLOCK; ++j)
+      for (int j = 0; j < MX_BLOCK; ++j)
         if (j < count) y[begin + j * inner] = codes[j];
     } else if (columns == 1) {
-      for (int j = 0; j < BLOCK; j += 2)
+      for (int j = 0; j < MX_BLOCK; j += 2)
         if (j < count) y[(begin + j) / 2] = codes[j] | codes[j + 1] << 4;
     } else {
-      for (int j = 0; j < BLOCK; ++j)
-        if (j < count) y[(begin + j * inner) / 2] = codes[j] | codes[BLOCK + j] << 4;
+      for (int j = 0; j < MX_BLOCK; ++j)
+        if (j < count) y[(begin + j * inner) / 2] = codes[j] | codes[MX_BLOCK + j] << 4;
     }
   }
 }

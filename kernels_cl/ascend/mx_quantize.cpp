@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels_cl/ascend/mx_quantize_args.h"
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -13,7 +15,13 @@ extern const ProgramSource mx_quantize;
 namespace moecl::mx_quantize {
 namespace {
 
-constexpr std::int64_t block = 32, group_blocks = 64;
+constexpr std::int64_t block = MX_BLOCK, group_blocks = MX_GROUP_BLOCKS;
+
+static_assert(FLOOR_AMAX == static_cast<int>(ScaleRule::floor_amax));
+static_assert(CEIL_RATIO == static_cast<int>(ScaleRule::ceil_ratio));
+static_assert(HALVES_TO_EVEN == static_cast<int>(Rounding::halves_to_even));
+static_assert(HALVES_AWAY == static_cast<int>(Rounding::halves_away));
+static_assert(DOWNWARD == static_cast<int>(Rounding::downward));
 
 bool packed(const Args& args) { return args.format.bits() == 4; }
 std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
@@ -23,6 +31,32 @@ bool is_bytes(const TensorView& view, std::initializer_list<std::int64_t> shape)
   if (view.dtype != DType::u8 || view.rank != static_cast<int>(shape.size())) return false;
   if (!std::equal(shape.begin(), shape.end(), view.shape.begin())) return false;
   return view.elements() == 0 || view.rows(0, 1).contiguous();
+}
+
+mx_quantize_args kernel_args(const Args& args) {
+  const Minifloat& format = args.format;
+  return {.x_first = first_element(args.x),
+          .index_first = first_element(args.index),
+          .row_ends_first = first_element(args.row_ends),
+          .y_first = first_element(args.y),
+          .scale_first = first_element(args.scale),
+          .x_stride = args.x.stride[0],
+          .y_stride = args.y.stride[0],
+          .scale_stride = args.scale.stride[0],
+          .rows_per_expert = args.rows_per_expert,
+          .inner = args.x.shape[2],
+          .rows = int_of(args.x.shape[0]),
+          .divisor = args.divisor,
+          .experts = int_of(args.row_ends.present() ? args.row_ends.shape[0] : 0),
+          .length = int_of(args.x.shape[1]),
+          .bits = format.bits(),
+          .mantissa_bits = format.mantissa_bits,
+          .min_exponent = format.min_exponent,
+          .largest = format.largest,
+          .scale_rule = static_cast<std::int32_t>(args.scale_rule),
+          .rounding = static_cast<std::int32_t>(args.rounding),
+          .least_scale = args.least_scale,
+          .least_amax = args.least_amax};
 }
 
 }  // namespace
@@ -73,13 +107,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {{groups * local, 1, 1}, {local, 1, 1}}, submit,
          {"mx_quantize", lanes == 1 ? "blocks_per_item" : "block_per_item",
           fmt::format("{} to {} bits", args.x.describe(), format.bits()), work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.y, args.scale, args.x.stride[0], args.y.stride[0],
-         args.scale.stride[0], static_cast<std::int32_t>(args.x.shape[0]), args.divisor,
-         static_cast<std::int32_t>(args.row_ends.present() ? args.row_ends.shape[0] : 0), args.rows_per_expert,
-         static_cast<std::int32_t>(length), inner, static_cast<std::int32_t>(format.bits()),
-         static_cast<std::int32_t>(format.mantissa_bits), static_cast<std::int32_t>(format.min_exponent),
-         static_cast<std::int32_t>(format.largest), static_cast<std::int32_t>(args.scale_rule),
-         static_cast<std::int32_t>(args.rounding), args.least_scale, args.least_amax);
+         args.x, args.index, args.row_ends, args.y, args.scale, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,8 +1,23 @@
 #include <moecl/fault.hpp>
 
+#include "kernels_cl/common/shared_codes.h"
 #include "runtime/check.hpp"
 
 namespace moecl {
+
+static_assert(EXPERT_ID_OUT_OF_RANGE == static_cast<int>(FaultCode::expert_id_out_of_range));
+static_assert(EXPERT_OVER_CAPACITY == static_cast<int>(FaultCode::expert_over_capacity));
+static_assert(KEY_OUT_OF_RANGE == static_cast<int>(FaultCode::key_out_of_range));
+static_assert(INDEX_OUT_OF_RANGE == static_cast<int>(FaultCode::index_out_of_range));
+static_assert(GROUP_COUNT_NEGATIVE == static_cast<int>(FaultCode::group_count_negative));
+static_assert(GROUP_ID_OUT_OF_ORDER == static_cast<int>(FaultCode::group_id_out_of_order));
+static_assert(GROUP_SUM_TOO_LARGE == static_cast<int>(FaultCode::group_sum_too_large));
+static_assert(GROUP_SUM_TOO_SMALL == static_cast<int>(FaultCode::group_sum_too_small));
+static_assert(EXPERT_REPEATED == static_cast<int>(FaultCode::expert_repeated));
+static_assert(MASK_NOT_A_PREFIX == static_cast<int>(FaultCode::mask_not_a_prefix));
+static_assert(OTHER_CALL == static_cast<int>(FaultCode::other_call));
+static_assert(PEER_LATE == static_cast<int>(FaultCode::peer_late));
+static_assert(GROUP_LATE == static_cast<int>(FaultCode::group_late));
 
 std::string describe(const FaultWord& word) {
   switch (word.code) {

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string>
+#include <tuple>
 
 #include "runtime/kernel.hpp"
 
@@ -37,12 +38,14 @@ inline constexpr std::size_t index_group_size = 64;
 /// The most work-items that a kernel can count in an int, the spare ones of the last group among them.
 inline constexpr std::int64_t most_indices = std::numeric_limits<std::int32_t>::max() - std::int64_t{index_group_size};
 
-/// Launches kernel `<source>_<variant>` with one work-item for each of `count` elements.
+/// Launches kernel `<source>_<variant>` with one work-item for each of the `count` elements that the last operand, the
+/// kernel's struct, says there are.
 void launch_indices(StreamView stream, const ProgramSource& source, const char* kernel, const Submit& submit,
-                    const TensorView& shaped_as, std::uint64_t bytes, std::int64_t count, const auto&... args) {
-  const std::size_t groups = (static_cast<std::size_t>(count) + index_group_size - 1) / index_group_size;
+                    const TensorView& shaped_as, std::uint64_t bytes, const auto&... operands) {
+  const auto& args = std::get<sizeof...(operands) - 1>(std::tie(operands...));
+  const std::size_t groups = (static_cast<std::size_t>(args.count) + index_group_size - 1) / index_group_size;
   launch(stream, {&source, "", kernel}, {{groups * index_group_size, 1, 1}, {index_group_size, 1, 1}}, submit,
-         {source.name, kernel + std::strlen(source.name) + 1, shaped_as.describe(), bytes, 0}, args...);
+         {source.name, kernel + std::strlen(source.name) + 1, shaped_as.describe(), bytes, 0}, operands...);
 }
 
 }  // namespace moecl

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels_cl/common/shared_codes.h"
+
 namespace moecl {
 
 /// Work-items that share a row: a CPU runs one work-item a row with wide vectors, a GPU wants neighbouring lanes.
@@ -96,7 +98,7 @@ inline bool is_scale_dtype(DType dtype) {
 
 /// The code by which any_dtype.clh knows a storage type while a kernel runs.
 inline std::int32_t any_dtype(DType dtype) {
-  return dtype == DType::f32 ? 0 : dtype == DType::f16 ? 1 : dtype == DType::bf16 ? 2 : 3;
+  return dtype == DType::f32 ? ANY_F32 : dtype == DType::f16 ? ANY_F16 : dtype == DType::bf16 ? ANY_BF16 : ANY_I64;
 }
 
 }  // namespace moecl

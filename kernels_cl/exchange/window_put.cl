@@ -1,16 +1,14 @@
 // Rows straight into the windows of other ranks, by address, and the signals that say they are there.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/exchange/peer.clh"
-#include "kernels_cl/exchange/slot_homes.clh"
+#include "kernels_cl/exchange/return_rows.clh"
+#include "kernels_cl/exchange/window_put_args.h"
 
 #pragma OPENCL FP_CONTRACT OFF
 
-#define WINDOW_ARGS                                                                                                 \
-  const __global long *windows, ulong windows_first, __global int *late, ulong late_first, __global int *fault,     \
-      ulong fault_first, int ranks, int rank, int capacity, int step, ulong patience, ulong codes_at,               \
-      ulong scale_at, int row_bytes, int row_unit, int scale_bytes, int scale_unit, int parts
-
-inline __global uchar* window_of(const __global long* windows, int rank) { return (__global uchar*)windows[rank]; }
+inline __global uchar* window_of(const __global long* addresses, int rank) {
+  return (__global uchar*)addresses[rank];
+}
 
 // Takes the lowest rank out of a set of them.
 inline int take_rank(ulong* set) {
@@ -21,8 +19,8 @@ inline int take_rank(ulong* set) {
 
 // All work-items of a group copy `bytes` to the same place of several windows; `unit` of them at once, which divides
 // them and all addresses.
-inline void copy_to_ranks(const __global long* windows, ulong to_ranks, ulong at, const __global uchar* from, int bytes,
-                          int unit) {
+inline void copy_to_ranks(const __global long* addresses, ulong to_ranks, ulong at, const __global uchar* from,
+                          int bytes, int unit) {
   const int lane = get_local_id(0);
   if (unit == 16) {
     // Four loads under way before the first store.
@@ -36,7 +34,7 @@ inline void copy_to_ranks(const __global long* windows, ulong to_ranks, ulong at
       if (third) c = source[i + 2 * LANES];
       if (fourth) d = source[i + 3 * LANES];
       for (ulong left = to_ranks; left != 0;) {
-        __global uint4* const target = (__global uint4*)(window_of(windows, take_rank(&left)) + at);
+        __global uint4* const target = (__global uint4*)(window_of(addresses, take_rank(&left)) + at);
         target[i] = a;
         if (second) target[i + LANES] = b;
         if (third) target[i + 2 * LANES] = c;
@@ -46,7 +44,7 @@ inline void copy_to_ranks(const __global long* windows, ulong to_ranks, ulong at
     return;
   }
   for (ulong left = to_ranks; left != 0;) {
-    __global uchar* const target = window_of(windows, take_rank(&left)) + at;
+    __global uchar* const target = window_of(addresses, take_rank(&left)) + at;
     if (unit == 4) {
       for (int i = lane; i < bytes / 4; i += LANES) ((__global uint*)target)[i] = ((const __global uint*)from)[i];
     } else {
@@ -55,17 +53,16 @@ inline void copy_to_ranks(const __global long* windows, ulong to_ranks, ulong at
   }
 }
 
-// One of `parts` of a row, and with the first of them its scales, to the same place of several windows.
-inline void copy_row(const __global long* windows, ulong to_ranks, ulong place, ulong row, int part, int parts,
-                     const __global uchar* codes, ulong codes_at, int row_bytes, int row_unit,
-                     const __global uchar* scale, ulong scale_at, int scale_bytes, int scale_unit) {
-  const int units = row_bytes / row_unit, each = (units + parts - 1) / parts;
-  const int first = min(part * each, units) * row_unit, end = min((part + 1) * each, units) * row_unit;
-  copy_to_ranks(windows, to_ranks, codes_at + place * row_bytes + first, codes + row * row_bytes + first, end - first,
-                row_unit);
-  if (part == 0 && scale_bytes != 0)
-    copy_to_ranks(windows, to_ranks, scale_at + place * scale_bytes, scale + row * scale_bytes, scale_bytes,
-                  scale_unit);
+// Part `part` of a row, and with the first of them its scales, to the same place of several windows.
+inline void copy_row(const __global long* addresses, ulong to_ranks, ulong place, ulong row, int part,
+                     const __global uchar* codes, const __global uchar* scale, const window_put_args* put) {
+  const int units = put->row_bytes / put->row_unit, each = (units + put->parts - 1) / put->parts;
+  const int first = min(part * each, units) * put->row_unit, end = min((part + 1) * each, units) * put->row_unit;
+  copy_to_ranks(addresses, to_ranks, put->codes_at + place * put->row_bytes + first,
+                codes + row * put->row_bytes + first, end - first, put->row_unit);
+  if (part == 0 && put->scale_bytes != 0)
+    copy_to_ranks(addresses, to_ranks, put->scale_at + place * put->scale_bytes, scale + row * put->scale_bytes,
+                  put->scale_bytes, put->scale_unit);
 }
 
 // Steps wrap around; a rank is at most one ahead.
@@ -73,128 +70,147 @@ inline bool has_come(const __global int* signal, int step) {
   return (int)((uint)load_signal(signal) - (uint)step * STEP_SIGNAL) >= 0;
 }
 
-// Every group says to all ranks that what it put is there; all of them together add STEP_SIGNAL to a signal, however many
-// they are. The last one, which begins when all others have, waits for what the ranks put, where it may: a signal is
-// looked at `patience` times.
-inline void end_step(const __global long* windows, __global int* late, __global int* fault, int ranks, int rank, int step,
-                     ulong patience) {
+// Every group says to all ranks that what it put is there; all of them together add STEP_SIGNAL to a signal, however
+// many they are. The last one, which begins when all others have, waits for what the ranks put, where it may: a signal
+// is looked at `patience` times.
+inline void end_step(const __global long* addresses, __global int* late, __global int* fault,
+                     const window_put_args* put) {
   const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   if (lane == 0) {
     fence_of_peers();
-    for (int to = 0; to < ranks; ++to)
-      add_to_signal((__global int*)window_of(windows, to) + rank, group == 0 ? STEP_SIGNAL - (groups - 1) : 1);
+    for (int to = 0; to < put->ranks; ++to)
+      add_to_signal((__global int*)window_of(addresses, to) + put->rank, group == 0 ? STEP_SIGNAL - (groups - 1) : 1);
   }
-  if (group != groups - 1 || patience == 0) return;
-  const __global int* const signals = (const __global int*)window_of(windows, rank);
-  for (int from = lane; from < ranks; from += LANES) {
-    bool come = from == rank;
-    for (ulong looks = 0; looks < patience && !come; ++looks) come = has_come(signals + from, step);
+  if (group != groups - 1 || put->patience == 0) return;
+  const __global int* const signals = (const __global int*)window_of(addresses, put->rank);
+  for (int from = lane; from < put->ranks; from += LANES) {
+    bool come = from == put->rank;
+    for (ulong looks = 0; looks < (ulong)put->patience && !come; ++looks) come = has_come(signals + from, put->step);
     if (come) continue;
-    set_fault(late, PEER_LATE, from, step);
-    set_fault(fault, PEER_LATE, from, step);
+    set_fault(late, PEER_LATE, from, put->step);
+    set_fault(fault, PEER_LATE, from, put->step);
   }
 }
 
 // Each token goes to every rank that has an expert of it, once, into this rank's slab there; ids and weights go to
 // everybody, with -1 for tokens that this rank has not.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_dispatch(
-    const __global int* ids, ulong ids_first, const __global float* weights, ulong weights_first,
-    const __global uchar* codes, ulong codes_first, const __global uchar* scale, ulong scale_first, __global int* homes,
-    ulong homes_first, int tokens, int top_k, int first_expert, int experts, int sums, ulong ids_at, ulong weights_at,
-    WINDOW_ARGS) {
+    const __global int* ids, const __global float* weights, const __global uchar* codes, const __global uchar* scale,
+    __global int* return_rows, const __global long* addresses, __global int* late, __global int* fault,
+    const window_put_dispatch_args given) {
+  const window_put_dispatch_args args = given;
   const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
-  const Owners owners = {experts, ranks, 0};
-  windows += windows_first;
-  ids += ids_first;
-  codes += codes_first;
-  scale += scale_first;
-  homes += homes_first;
-  if (fault) fault += fault_first;
-  for (int i = group; i < tokens * parts; i += groups) {
+  const int ranks = args.put.ranks, rank = args.put.rank, top_k = args.put.top_k, parts = args.put.parts;
+  const Owners owners = {args.experts, ranks, 0};
+  addresses += args.put.addresses_first;
+  ids += args.ids_first;
+  codes += args.codes_first;
+  scale += args.scale_first;
+  return_rows += args.return_rows_first;
+  late = fault_word(late, args.put.late_first);
+  fault = fault_word(fault, args.put.fault_first);
+  for (int i = group; i < args.tokens * parts; i += groups) {
     const int token = i / parts;
     ulong to_ranks = 0;
     for (int k = 0; k < top_k; ++k) {
-      const int owner = rank_of_id(owners, first_expert, ids[token * top_k + k]);
+      const int owner = rank_of_id(owners, args.first_expert, ids[token * top_k + k]);
       if (owner >= 0) to_ranks |= (ulong)1 << owner;
     }
-    copy_row(windows, to_ranks, (ulong)rank * capacity + token, token, i % parts, parts, codes, codes_at, row_bytes,
-             row_unit, scale, scale_at, scale_bytes, scale_unit);
+    copy_row(addresses, to_ranks, (ulong)rank * args.put.capacity + token, token, i % parts, codes, scale, &args.put);
   }
-  const int slots = tokens * top_k, places = capacity * top_k;
+  const int slots = args.tokens * top_k, places = args.put.capacity * top_k;
   for (int slot = group * LANES + lane; slot < slots; slot += groups * LANES)
-    homes[slot] = home_of_slot(owners, first_expert, ids, slot, top_k, capacity, sums, fault);
+    return_rows[slot] =
+        return_row_of_slot(owners, args.first_expert, ids, slot, top_k, args.put.capacity, args.sums, fault);
   for (int i = group * LANES + lane; i < ranks * places; i += groups * LANES) {
     const int to = (rank + 1 + i / places) % ranks, slot = i % places;
     const ulong place = (ulong)rank * places + slot;
-    __global uchar* const window = window_of(windows, to);
-    ((__global int*)(window + ids_at))[place] = slot < slots ? ids[slot] : -1;
-    if (weights && slot < slots) ((__global float*)(window + weights_at))[place] = weights[weights_first + slot];
+    __global uchar* const window = window_of(addresses, to);
+    ((__global int*)(window + args.ids_at))[place] = slot < slots ? ids[slot] : -1;
+    if (weights && slot < slots)
+      ((__global float*)(window + args.weights_at))[place] = weights[args.weights_first + slot];
   }
-  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
+  end_step(addresses, late, fault, &args.put);
 }
 
 // Rows of the received slots go back to the rank of their slab, into this rank's slab there.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_combine(
-    const __global int* slot_rows, ulong slot_rows_first, const __global uchar* codes, ulong codes_first,
-    const __global uchar* scale, ulong scale_first, int top_k, WINDOW_ARGS) {
-  const int group = get_group_id(0), groups = get_num_groups(0), slots = capacity * top_k;
-  windows += windows_first;
-  slot_rows += slot_rows_first;
-  if (fault) fault += fault_first;
+    const __global int* slot_rows, const __global uchar* codes, const __global uchar* scale,
+    const __global long* addresses, __global int* late, __global int* fault, const window_put_combine_args given) {
+  const window_put_combine_args args = given;
+  const int group = get_group_id(0), groups = get_num_groups(0), slots = args.put.capacity * args.put.top_k;
+  const int ranks = args.put.ranks, rank = args.put.rank, parts = args.put.parts;
+  addresses += args.put.addresses_first;
+  slot_rows += args.slot_rows_first;
+  codes += args.codes_first;
+  scale += args.scale_first;
+  late = fault_word(late, args.put.late_first);
+  fault = fault_word(fault, args.put.fault_first);
   // Neighbours go to different ranks, so that all links are busy.
   for (int i = group; i < ranks * slots * parts; i += groups) {
-    const int home = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
-    const int row = slot_rows[home * slots + slot];
+    const int to = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
+    const int row = slot_rows[to * slots + slot];
     if (row >= 0)
-      copy_row(windows, (ulong)1 << home, (ulong)rank * slots + slot, row, part, parts, codes + codes_first, codes_at,
-               row_bytes, row_unit, scale + scale_first, scale_at, scale_bytes, scale_unit);
+      copy_row(addresses, (ulong)1 << to, (ulong)rank * slots + slot, row, part, codes, scale, &args.put);
   }
-  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
+  end_step(addresses, late, fault, &args.put);
 }
 
-// target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors `first` to `end` of so many.
-#define PUT_SUM(TYPE)                                                                                       \
-  for (int i = first + lane; i < end; i += LANES) {                                                         \
-    TYPE sum = 0.0f;                                                                                        \
-    for (int k = 0; k < top_k; ++k)                                                                         \
-      if (slots[k] >= 0)                                                                                    \
-        sum += (weights ? weights[at * top_k + k] : 1.0f) * ((const __global TYPE*)rows)[(long)slots[k] * vectors + i]; \
-    ((__global TYPE*)target)[i] = sum;                                                                      \
+// target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors `first` to `end` of `width`;
+// absent weights are 1.
+#define PUT_SUM_OF(type)                                                                                          \
+  inline void put_sum_##type(const __global int* slot_rows, const __global float* weights, int top_k,             \
+                             const __global type* rows, int width, int first, int end, __global type* target) {   \
+    for (int i = first + (int)get_local_id(0); i < end; i += LANES) {                                             \
+      type sum = 0.0f;                                                                                            \
+      for (int k = 0; k < top_k; ++k)                                                                             \
+        if (slot_rows[k] >= 0) sum += (weights ? weights[k] : 1.0f) * rows[(long)slot_rows[k] * width + i];       \
+      target[i] = sum;                                                                                            \
+    }                                                                                                             \
   }
+PUT_SUM_OF(float)
+PUT_SUM_OF(float4)
 
-inline bool any_row(const __global int* slots, int top_k) {
+inline bool any_row(const __global int* slot_rows, int top_k) {
   for (int k = 0; k < top_k; ++k)
-    if (slots[k] >= 0) return true;
+    if (slot_rows[k] >= 0) return true;
   return false;
 }
 
 // Weighted sums of the received tokens' rows likewise, of those that have any.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
-    const __global int* slot_rows, ulong slot_rows_first, const __global float* weights, ulong weights_first,
-    const __global float* rows, ulong rows_first, int top_k, WINDOW_ARGS) {
-  const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
-  const int vectors = row_bytes / DIVISOR(row_unit), each = (vectors + parts - 1) / DIVISOR(parts);
-  windows += windows_first;
-  if (weights) weights += weights_first;
-  rows += rows_first;
-  if (fault) fault += fault_first;
-  for (int i = group; i < ranks * capacity * parts; i += groups) {
-    const int home = (rank + 1 + i) % ranks, part = i / ranks % parts, token = i / ranks / parts;
-    const int at = home * capacity + token, first = part * each, end = min(first + each, vectors);
-    const __global int* const slots = slot_rows + slot_rows_first + (long)at * top_k;
-    if (!any_row(slots, top_k)) continue;
-    __global uchar* const target = window_of(windows, home) + codes_at + ((ulong)rank * capacity + token) * row_bytes;
-    if (row_unit == 16) {
-      PUT_SUM(float4)
-    } else {
-      PUT_SUM(float)
-    }
+    const __global int* slot_rows, const __global float* weights, const __global float* rows,
+    const __global long* addresses, __global int* late, __global int* fault, const window_put_sum_args given) {
+  const window_put_sum_args args = given;
+  const int group = get_group_id(0), groups = get_num_groups(0);
+  const int ranks = args.put.ranks, rank = args.put.rank, top_k = args.put.top_k, parts = args.put.parts;
+  const int vectors = args.put.row_bytes / DIVISOR(args.put.row_unit), each = (vectors + parts - 1) / DIVISOR(parts);
+  addresses += args.put.addresses_first;
+  slot_rows += args.slot_rows_first;
+  if (weights) weights += args.weights_first;
+  rows += args.rows_first;
+  late = fault_word(late, args.put.late_first);
+  fault = fault_word(fault, args.put.fault_first);
+  for (int i = group; i < ranks * args.put.capacity * parts; i += groups) {
+    const int to = (rank + 1 + i) % ranks, part = i / ranks % parts, token = i / ranks / parts;
+    const long at = ((long)to * args.put.capacity + token) * top_k;
+    if (!any_row(slot_rows + at, top_k)) continue;
+    const int first = part * each, end = min(first + each, vectors);
+    __global uchar* const target =
+        window_of(addresses, to) + args.put.codes_at + ((ulong)rank * args.put.capacity + token) * args.put.row_bytes;
+    const __global float* const of_token = weights ? weights + at : weights;
+    if (args.put.row_unit == 16)
+      put_sum_float4(slot_rows + at, of_token, top_k, (const __global float4*)rows, vectors, first, end,
+                     (__global float4*)target);
+    else
+      put_sum_float(slot_rows + at, of_token, top_k, rows, vectors, first, end, (__global float*)target);
   }
-  end_step(windows, late + late_first, fault, ranks, rank, step, patience);
+  end_step(addresses, late, fault, &args.put);
 }
 
-__kernel void window_put_address(__global uchar* memory, ulong memory_first, __global long* windows, ulong windows_first,
-                                 int rank) {
-  windows[windows_first + rank] = (long)(memory + memory_first);
+__kernel void window_put_address(__global uchar* memory, __global long* addresses,
+                                 const window_put_address_args given) {
+  const window_put_address_args args = given;
+  addresses[args.addresses_first + args.rank] = (long)(memory + args.memory_first);
 }

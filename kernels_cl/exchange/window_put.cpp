@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/exchange/window_put_args.h"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -12,6 +13,8 @@ extern const ProgramSource window_put;
 
 namespace moecl::window_put {
 namespace {
+
+static_assert(step_signal == STEP_SIGNAL);
 
 /// A row is divided so that few of them occupy all compute units, into no less than this.
 constexpr std::int64_t least_part_bytes = 4096, most_parts = 8;
@@ -58,7 +61,7 @@ TensorView as_bytes(const TensorView& view) {
 }
 
 std::string options(const DeviceCaps& caps) {
-  return fmt::format("-DLANES={} -DSTEP_SIGNAL={}{}", caps.type == DeviceType::cpu ? 16 : 256, step_signal,
+  return fmt::format("-DLANES={}{}", caps.type == DeviceType::cpu ? 16 : 256,
                      caps.nv_compute_capability >= 70 ? " -DSYSTEM_SCOPE" : "");
 }
 
@@ -80,21 +83,61 @@ struct Grid {
   }
 };
 
-/// Launches with what all kernels that put end with.
-/// @param rows  that go somewhere, at most
-void launch_put(StreamView stream, const char* kernel, const char* variant, const Submit& submit, std::uint64_t bytes,
-                std::int64_t rows, const TensorView& codes, const TensorView& scale, const Windows& to,
-                const auto&... args) {
+/// What all kernels that put are given, which put `rows` like those of `codes` and `scale`.
+window_put_args put_args(const Windows& to, const Grid& grid, std::int64_t top_k, const TensorView& codes,
+                         const TensorView& scale) {
   const std::int64_t code_bytes = row_bytes(codes), scale_bytes = row_bytes(scale);
-  const Grid grid(stream.device->caps, rows, code_bytes);
-  const std::string defines = options(stream.device->caps);
-  launch(stream, {&source::window_put, defines, kernel}, grid.range, submit,
-         {source::window_put.name, variant, codes.describe(), bytes, 0}, args..., to.addresses, to.late, to.fault,
-         int_of(to.addresses.shape[0]), to.rank, int_of(to.capacity), to.step, to.patience, to.codes_at, to.scale_at,
-         int_of(code_bytes), unit_of(static_cast<std::uint64_t>(code_bytes) | codes.buffer.offset_bytes | to.codes_at),
-         int_of(scale_bytes),
-         unit_of(static_cast<std::uint64_t>(scale_bytes) | scale.buffer.offset_bytes | to.scale_at),
-         int_of(grid.parts));
+  return {.addresses_first = first_element(to.addresses),
+          .late_first = first_element(to.late),
+          .fault_first = first_element(to.fault),
+          .patience = static_cast<std::int64_t>(to.patience),
+          .codes_at = static_cast<std::int64_t>(to.codes_at),
+          .scale_at = static_cast<std::int64_t>(to.scale_at),
+          .ranks = int_of(to.addresses.shape[0]),
+          .rank = to.rank,
+          .capacity = int_of(to.capacity),
+          .top_k = int_of(top_k),
+          .step = to.step,
+          .row_bytes = int_of(code_bytes),
+          .row_unit = unit_of(static_cast<std::uint64_t>(code_bytes) | codes.buffer.offset_bytes | to.codes_at),
+          .scale_bytes = int_of(scale_bytes),
+          .scale_unit = unit_of(static_cast<std::uint64_t>(scale_bytes) | scale.buffer.offset_bytes | to.scale_at),
+          .parts = int_of(grid.parts)};
+}
+
+window_put_dispatch_args kernel_args(const Dispatch& args, const Grid& grid) {
+  return {.put = put_args(args.to, grid, args.ids.shape[1], args.codes, args.scale),
+          .ids_first = first_element(args.ids),
+          .weights_first = first_element(args.weights),
+          .codes_first = first_element(as_bytes(args.codes)),
+          .scale_first = first_element(as_bytes(args.scale)),
+          .return_rows_first = first_element(args.return_rows),
+          .ids_at = static_cast<std::int64_t>(args.ids_at),
+          .weights_at = static_cast<std::int64_t>(args.weights_at),
+          .tokens = int_of(args.ids.shape[0]),
+          .first_expert = args.first_expert,
+          .experts = args.experts,
+          .sums = args.sums};
+}
+
+window_put_combine_args kernel_args(const Combine& args, const Grid& grid) {
+  return {.put = put_args(args.to, grid, args.top_k, args.codes, args.scale),
+          .slot_rows_first = first_element(args.slot_rows),
+          .codes_first = first_element(as_bytes(args.codes)),
+          .scale_first = first_element(as_bytes(args.scale))};
+}
+
+window_put_sum_args kernel_args(const Sum& args, const Grid& grid) {
+  return {.put = put_args(args.to, grid, args.top_k, args.rows, {}),
+          .slot_rows_first = first_element(args.slot_rows),
+          .weights_first = first_element(args.weights),
+          .rows_first = first_element(args.rows)};
+}
+
+void launch_put(StreamView stream, const char* kernel, const Grid& grid, const Submit& submit, std::uint64_t bytes,
+                const TensorView& codes, const auto&... operands) {
+  launch(stream, {&source::window_put, options(stream.device->caps), kernel}, grid.range, submit,
+         {source::window_put.name, kernel + sizeof("window_put"), codes.describe(), bytes, 0}, operands...);
 }
 
 void require_no(const std::string& reason) { require(reason.empty(), "window_put: {}", reason); }
@@ -116,7 +159,7 @@ std::string reject(const Dispatch& args) {
       {args.weights.present() ? reject_matrix("weights", "[T, K]", args.weights, DType::f32) : std::string(),
        reject_rows("codes", args.codes, tokens),
        args.scale.present() ? reject_rows("scale", args.scale, tokens) : std::string(),
-       reject_indices("homes", args.homes, args.ids.elements())});
+       reject_indices("return_rows", args.return_rows, args.ids.elements())});
 }
 
 std::string reject(const Combine& args) {
@@ -155,31 +198,36 @@ OperatorCost cost(const Sum& args) {
 
 void enqueue(StreamView stream, const Dispatch& args, Submit submit) {
   require_no(reject(args));
-  launch_put(stream, "window_put_dispatch", "dispatch", submit, cost(args).bytes, args.ids.shape[0], args.codes,
-             args.scale, args.to, args.ids, args.weights, as_bytes(args.codes), as_bytes(args.scale), args.homes,
-             int_of(args.ids.shape[0]), int_of(args.ids.shape[1]), args.first_expert, args.experts,
-             std::int32_t{args.sums}, args.ids_at, args.weights_at);
+  const Grid grid(stream.device->caps, args.ids.shape[0], row_bytes(args.codes));
+  launch_put(stream, "window_put_dispatch", grid, submit, cost(args).bytes, args.codes, args.ids, args.weights,
+             args.codes, args.scale, args.return_rows, args.to.addresses, args.to.late, args.to.fault,
+             kernel_args(args, grid));
 }
 
 void enqueue(StreamView stream, const Combine& args, Submit submit) {
   require_no(reject(args));
-  launch_put(stream, "window_put_combine", "combine", submit, cost(args).bytes, args.codes.shape[0], args.codes,
-             args.scale, args.to, args.slot_rows, as_bytes(args.codes), as_bytes(args.scale), args.top_k);
+  const Grid grid(stream.device->caps, args.codes.shape[0], row_bytes(args.codes));
+  launch_put(stream, "window_put_combine", grid, submit, cost(args).bytes, args.codes, args.slot_rows, args.codes,
+             args.scale, args.to.addresses, args.to.late, args.to.fault, kernel_args(args, grid));
 }
 
 void enqueue(StreamView stream, const Sum& args, Submit submit) {
   require_no(reject(args));
-  launch_put(stream, "window_put_sum", "sum", submit, cost(args).bytes, args.slot_rows.shape[0] / args.top_k, args.rows,
-             {}, args.to, args.slot_rows, args.weights, args.rows, args.top_k);
+  const Grid grid(stream.device->caps, args.slot_rows.shape[0] / args.top_k, row_bytes(args.rows));
+  launch_put(stream, "window_put_sum", grid, submit, cost(args).bytes, args.rows, args.slot_rows, args.weights,
+             args.rows, args.to.addresses, args.to.late, args.to.fault, kernel_args(args, grid));
 }
 
 void enqueue(StreamView stream, const Address& args, Submit submit) {
   require_no(reject(args));
   const TensorView memory(args.memory, DType::u8, {static_cast<std::int64_t>(args.memory.size_bytes)});
-  const std::string defines = options(stream.device->caps);
-  launch(stream, {&source::window_put, defines, "window_put_address"}, {}, submit,
+  const window_put_address_args given{.memory_first = first_element(memory),
+                                      .addresses_first = first_element(args.addresses),
+                                      .rank = args.rank,
+                                      .pad = 0};
+  launch(stream, {&source::window_put, options(stream.device->caps), "window_put_address"}, {}, submit,
          {source::window_put.name, "address", args.addresses.describe(), sizeof(std::int64_t), 0}, memory,
-         args.addresses, args.rank);
+         args.addresses, given);
 }
 
 }  // namespace moecl::window_put

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/exchange/window_slots_args.h"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -39,6 +40,110 @@ std::string reject_columns(std::int32_t columns) {
 
 void require_no(const std::string& reason) { require(reason.empty(), "window_slots: {}", reason); }
 
+window_slots_outgoing_args kernel_args(const Outgoing& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .sorted_slots_first = first_element(args.sorted_slots),
+          .slots_first = first_element(args.slots),
+          .count = int_of(args.slots.shape[0]),
+          .experts = int_of(args.row_ends.shape[0]),
+          .ranks = args.ranks,
+          .singles = args.singles,
+          .capacity = int_of(args.slots.shape[0] / args.ranks),
+          .pad = 0};
+}
+
+window_slots_incoming_args kernel_args(const Incoming& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .ids_first = first_element(args.ids),
+          .count = int_of(args.ids.elements()),
+          .experts = int_of(args.row_ends.shape[1]),
+          .ranks = int_of(args.row_ends.shape[0]),
+          .singles = args.singles,
+          .capacity = int_of(args.ids.elements() / args.row_ends.shape[0]),
+          .rank = args.rank};
+}
+
+window_slots_return_rows_args kernel_args(const ReturnRows& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .slot_rows_first = first_element(args.slot_rows),
+          .rows_first = first_element(args.rows),
+          .count = int_of(args.rows.shape[0]),
+          .experts = int_of(args.row_ends.shape[0]),
+          .ranks = args.ranks,
+          .singles = args.singles,
+          .capacity = int_of(args.capacity),
+          .pad = 0};
+}
+
+window_slots_token_return_rows_args kernel_args(const TokenReturnRows& args) {
+  return {.ids_first = first_element(args.ids),
+          .return_rows_first = first_element(args.return_rows),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.return_rows.shape[0]),
+          .top_k = int_of(args.ids.shape[1]),
+          .first_expert = args.first_expert,
+          .experts = args.experts,
+          .ranks = args.ranks,
+          .capacity = int_of(args.capacity),
+          .sums = args.sums,
+          .pad = 0};
+}
+
+window_slots_counts_args kernel_args(const Counts& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .recv_ends_first = first_element(args.recv_ends),
+          .token_nums_first = first_element(args.token_nums),
+          .count = int_of(args.recv_ends.shape[0]),
+          .experts = int_of(args.row_ends.shape[1]),
+          .ranks = int_of(args.row_ends.shape[0]),
+          .singles = args.singles,
+          .rank = args.rank,
+          .cumulative = args.cumulative};
+}
+
+window_slots_sources_args kernel_args(const Sources& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .sorted_slots_first = first_element(args.sorted_slots),
+          .slots_first = first_element(args.slots),
+          .triples_first = first_element(args.triples),
+          .count = int_of(args.sorted_slots.shape[0]),
+          .experts = int_of(args.row_ends.shape[0]),
+          .capacity = int_of(args.slots.shape[0] / args.ranks),
+          .columns = args.columns};
+}
+
+window_slots_source_slots_args kernel_args(const SourceSlots& args) {
+  return {.rows_first = first_element(args.rows),
+          .triples_first = first_element(args.triples),
+          .slots_first = first_element(args.slots),
+          .count = int_of(args.slots.shape[0]),
+          .triple_count = int_of(args.triples.shape[0] / 3),
+          .capacity = int_of(args.slots.shape[0] / args.ranks),
+          .columns = args.columns};
+}
+
+window_slots_destination_tokens_args kernel_args(const DestinationTokens& args) {
+  return {.rows_first = first_element(args.rows),
+          .triples_first = first_element(args.triples),
+          .tokens_first = first_element(args.tokens),
+          .count = int_of(args.tokens.shape[0]),
+          .triple_count = int_of(args.triples.shape[0] / 3),
+          .capacity = int_of(args.tokens.shape[0] / args.ranks),
+          .ranks_per_server = args.ranks_per_server,
+          .tokens_each = int_of(args.tokens_each),
+          .pad = 0};
+}
+
+window_slots_positions_in_expert_args kernel_args(const PositionsInExpert& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .slot_rows_first = first_element(args.slot_rows),
+          .positions_first = first_element(args.positions),
+          .count = int_of(args.positions.elements()),
+          .experts = int_of(args.row_ends.shape[0]),
+          .columns = args.columns,
+          .top_k = int_of(args.positions.shape[1])};
+}
+
 }  // namespace
 
 std::string reject(const Outgoing& args) {
@@ -58,7 +163,7 @@ std::string reject(const Incoming& args) {
                    reject_singles(args.singles, args.row_ends.shape[0], args.row_ends.shape[1])});
 }
 
-std::string reject(const Home& args) {
+std::string reject(const ReturnRows& args) {
   if (std::string reason = reject_ends(args.row_ends); !reason.empty()) return reason;
   if (std::string reason = reject_ints("slot_rows", args.slot_rows, 1); !reason.empty()) return reason;
   if (std::string reason = reject_ints("rows", args.rows, 1); !reason.empty()) return reason;
@@ -69,7 +174,7 @@ std::string reject(const Home& args) {
   return reject_singles(args.singles, args.ranks, args.row_ends.shape[0]);
 }
 
-std::string reject(const TokenHomes& args) {
+std::string reject(const TokenReturnRows& args) {
   if (std::string reason = reject_ints("ids", args.ids, 2); !reason.empty()) return reason;
   if (args.first_expert < 0 || args.experts < 1 || args.experts > most_indices - args.first_expert)
     return fmt::format("experts: {} from {} on", args.experts, args.first_expert);
@@ -77,8 +182,8 @@ std::string reject(const TokenHomes& args) {
       args.capacity > most_indices / (args.ranks * std::max<std::int64_t>(args.ids.shape[1], 1)))
     return fmt::format("capacity: {} tokens for each of {} ranks, {} are given, top {}", args.capacity, args.ranks,
                        args.ids.shape[0], args.ids.shape[1]);
-  return first_of(
-      {reject_indices("homes", args.homes, args.ids.elements()), reject_optional_indices("fault", args.fault, 4)});
+  return first_of({reject_indices("return_rows", args.return_rows, args.ids.elements()),
+                   reject_optional_indices("fault", args.fault, 4)});
 }
 
 std::string reject(const Counts& args) {
@@ -103,13 +208,13 @@ std::string reject(const Sources& args) {
                      3 * args.sorted_slots.shape[0], args.triples.describe());
 }
 
-std::string reject(const Claims& args) {
+std::string reject(const SourceSlots& args) {
   return first_of({reject_ints("rows", args.rows, 1), reject_ints("triples", args.triples, 1),
                    reject_indices("slots", args.slots, args.rows.shape[0]), reject_slabs(args.rows, args.ranks),
                    reject_columns(args.columns)});
 }
 
-std::string reject(const Homes& args) {
+std::string reject(const DestinationTokens& args) {
   if (args.ranks_per_server < 1 || args.tokens_each < 0 || args.tokens_each > most_indices / std::max(args.ranks, 1))
     return fmt::format("tokens_each: {} tokens of {} ranks, {} a server", args.tokens_each, args.ranks,
                        args.ranks_per_server);
@@ -117,93 +222,75 @@ std::string reject(const Homes& args) {
                    reject_indices("tokens", args.tokens, args.rows.shape[0]), reject_slabs(args.rows, args.ranks)});
 }
 
-std::string reject(const Ordinals& args) {
+std::string reject(const PositionsInExpert& args) {
   if (std::string reason = first_of(
-          {reject_ends(args.row_ends), reject_ints("ordinals", args.ordinals, 2), reject_columns(args.columns)});
+          {reject_ends(args.row_ends), reject_ints("positions", args.positions, 2), reject_columns(args.columns)});
       !reason.empty())
     return reason;
-  if (args.ordinals.shape[1] > args.columns)
-    return fmt::format("ordinals: more than {} columns in {}", args.columns, args.ordinals.describe());
-  return reject_indices("slot_rows", args.slot_rows, args.ordinals.shape[0] * args.columns);
+  if (args.positions.shape[1] > args.columns)
+    return fmt::format("positions: more than {} columns in {}", args.columns, args.positions.describe());
+  return reject_indices("slot_rows", args.slot_rows, args.positions.shape[0] * args.columns);
 }
 
 // Of every index one is read and one written.
 OperatorCost cost(const Outgoing& args) { return {2 * args.slots.size_bytes(), 0}; }
 OperatorCost cost(const Incoming& args) { return {2 * args.ids.size_bytes(), 0}; }
-OperatorCost cost(const Home& args) { return {2 * args.rows.size_bytes(), 0}; }
-OperatorCost cost(const TokenHomes& args) { return {2 * args.homes.size_bytes(), 0}; }
+OperatorCost cost(const ReturnRows& args) { return {2 * args.rows.size_bytes(), 0}; }
+OperatorCost cost(const TokenReturnRows& args) { return {2 * args.return_rows.size_bytes(), 0}; }
 
 void enqueue(StreamView stream, const Outgoing& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.slots.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_outgoing", submit, args.slots, cost(args).bytes, count,
-                 args.row_ends, args.sorted_slots, args.slots, int_of(count), int_of(args.row_ends.shape[0]),
-                 args.ranks, args.singles, int_of(count / args.ranks));
+  launch_indices(stream, source::window_slots, "window_slots_outgoing", submit, args.slots, cost(args).bytes,
+                 args.row_ends, args.sorted_slots, args.slots, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Incoming& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.ids.elements(), ranks = args.row_ends.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_incoming", submit, args.ids, cost(args).bytes, count,
-                 args.row_ends, args.ids, int_of(count), int_of(args.row_ends.shape[1]), int_of(ranks), args.singles,
-                 int_of(count / ranks), args.rank);
+  launch_indices(stream, source::window_slots, "window_slots_incoming", submit, args.ids, cost(args).bytes,
+                 args.row_ends, args.ids, kernel_args(args));
 }
 
-void enqueue(StreamView stream, const Home& args, Submit submit) {
+void enqueue(StreamView stream, const ReturnRows& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.rows.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_home", submit, args.rows, cost(args).bytes, count,
-                 args.row_ends, args.slot_rows, args.rows, int_of(count), int_of(args.row_ends.shape[0]), args.ranks,
-                 args.singles, int_of(args.capacity));
+  launch_indices(stream, source::window_slots, "window_slots_return_rows", submit, args.rows, cost(args).bytes,
+                 args.row_ends, args.slot_rows, args.rows, kernel_args(args));
 }
 
-void enqueue(StreamView stream, const TokenHomes& args, Submit submit) {
+void enqueue(StreamView stream, const TokenReturnRows& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.homes.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_token_homes", submit, args.ids, cost(args).bytes, count,
-                 args.ids, args.homes, args.fault, int_of(count), int_of(args.ids.shape[1]), args.first_expert,
-                 args.experts, args.ranks, int_of(args.capacity), std::int32_t{args.sums});
+  launch_indices(stream, source::window_slots, "window_slots_token_return_rows", submit, args.ids, cost(args).bytes,
+                 args.ids, args.return_rows, args.fault, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Counts& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.recv_ends.shape[0];
   launch_indices(stream, source::window_slots, "window_slots_counts", submit, args.recv_ends,
-                 2 * args.recv_ends.size_bytes(), count, args.row_ends, args.recv_ends, args.token_nums, int_of(count),
-                 int_of(args.row_ends.shape[1]), int_of(args.row_ends.shape[0]), args.singles, args.rank,
-                 std::int32_t{args.cumulative});
+                 2 * args.recv_ends.size_bytes(), args.row_ends, args.recv_ends, args.token_nums, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Sources& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.sorted_slots.shape[0];
   launch_indices(stream, source::window_slots, "window_slots_sources", submit, args.triples,
-                 2 * args.triples.size_bytes(), count, args.row_ends, args.sorted_slots, args.slots, args.triples,
-                 int_of(count), int_of(args.row_ends.shape[0]), int_of(args.slots.shape[0] / args.ranks), args.columns);
+                 2 * args.triples.size_bytes(), args.row_ends, args.sorted_slots, args.slots, args.triples,
+                 kernel_args(args));
 }
 
-void enqueue(StreamView stream, const Claims& args, Submit submit) {
+void enqueue(StreamView stream, const SourceSlots& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.slots.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_claims", submit, args.slots, 2 * args.slots.size_bytes(),
-                 count, args.rows, args.triples, args.slots, int_of(count), int_of(args.triples.shape[0] / 3),
-                 int_of(count / args.ranks), args.columns);
+  launch_indices(stream, source::window_slots, "window_slots_source_slots", submit, args.slots,
+                 2 * args.slots.size_bytes(), args.rows, args.triples, args.slots, kernel_args(args));
 }
 
-void enqueue(StreamView stream, const Homes& args, Submit submit) {
+void enqueue(StreamView stream, const DestinationTokens& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.tokens.shape[0];
-  launch_indices(stream, source::window_slots, "window_slots_homes", submit, args.tokens, 2 * args.tokens.size_bytes(),
-                 count, args.rows, args.triples, args.tokens, int_of(count), int_of(args.triples.shape[0] / 3),
-                 int_of(count / args.ranks), args.ranks_per_server, int_of(args.tokens_each));
+  launch_indices(stream, source::window_slots, "window_slots_destination_tokens", submit, args.tokens,
+                 2 * args.tokens.size_bytes(), args.rows, args.triples, args.tokens, kernel_args(args));
 }
 
-void enqueue(StreamView stream, const Ordinals& args, Submit submit) {
+void enqueue(StreamView stream, const PositionsInExpert& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.ordinals.elements();
-  launch_indices(stream, source::window_slots, "window_slots_ordinals", submit, args.ordinals,
-                 2 * args.ordinals.size_bytes(), count, args.row_ends, args.slot_rows, args.ordinals, int_of(count),
-                 int_of(args.row_ends.shape[0]), args.columns, int_of(args.ordinals.shape[1]));
+  launch_indices(stream, source::window_slots, "window_slots_positions_in_expert", submit, args.positions,
+                 2 * args.positions.size_bytes(), args.row_ends, args.slot_rows, args.positions, kernel_args(args));
 }
 
 }  // namespace moecl::window_slots

@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/gemm/pack_codes_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -74,6 +76,61 @@ TensorView bytes_of(const BufferView& buffer) {
   return TensorView(buffer, DType::u8, {static_cast<std::int64_t>(buffer.size_bytes)});
 }
 
+pack_columns columns_of(const Args& args) {
+  const std::int64_t end = args.first_column + args.codes.rows;
+  return {.expert_panel = args.expert * PackedWeights::panels(args.packed.n),
+          .rows = int_of(args.codes.rows),
+          .first_column = int_of(args.first_column),
+          .zero_first = end == args.packed.n ? int_of(end) : std::numeric_limits<std::int32_t>::max(),
+          .pad = 0};
+}
+
+pack_source source_of(const CodeLayout& codes) {
+  return {.first_unit = codes.first_unit(),
+          .row_stride = codes.row_stride,
+          .column_stride = codes.column_stride,
+          .first_row = codes.first_row,
+          .first_k = codes.first_column};
+}
+
+pack_codes_args codes_args(const Args& args, const TensorView& source, const TensorView& packed, std::int64_t k_block) {
+  return {.columns = columns_of(args),
+          .codes = source_of(args.codes),
+          .source_first = first_element(source),
+          .packed_first = first_element(packed),
+          .k = int_of(args.packed.k),
+          .k_block = int_of(k_block),
+          .flip = implicit_zero(args.codes.type),
+          .pad = 0};
+}
+
+pack_scales_args scales_args(const Args& args, const TensorView& packed_scale) {
+  return {.columns = columns_of(args),
+          .scale_first = first_element(args.scale),
+          .source_group_first = first_element(args.source_group),
+          .packed_scale_first = first_element(packed_scale),
+          .row_stride = args.scale.stride[0],
+          .outer_stride = args.scale.stride[1],
+          .inner_stride = args.scale.stride[2],
+          .inner = int_of(args.scale.rank == 3 ? args.scale.shape[2] : 1),
+          .groups = int_of(args.packed.groups()),
+          .group_rows = int_of(args.group_rows),
+          .pad = 0};
+}
+
+pack_zeros_args zeros_args(const Args& args, const TensorView& zero, const TensorView& packed_zero) {
+  const CodeType type = args.zero_codes.type;
+  return {.columns = columns_of(args),
+          .codes = source_of(args.zero_codes),
+          .zero_first = first_element(zero),
+          .source_group_first = first_element(args.source_group),
+          .packed_zero_first = first_element(packed_zero),
+          .groups = int_of(args.packed.groups()),
+          .group_rows = int_of(args.group_rows),
+          .sign_bit = implicit_zero(type) != 0 ? 0 : 1 << (bits(type) - 1),
+          .add = args.zero_add - implicit_zero(args.codes.type)};
+}
+
 }  // namespace
 
 std::string reject(const Args& args, const DeviceCaps&) {
@@ -94,45 +151,34 @@ std::string reject(const Args& args, const DeviceCaps&) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args, stream.device->caps);
   require(reason.empty(), "pack_codes: {}", reason);
-  constexpr std::int64_t panel = PackedWeights::panel_columns, lanes = 16, k_lanes = 4;
-  const PackedWeights& packed = args.packed;
-  const CodeLayout &codes = args.codes, &zero = args.zero_codes;
+  constexpr std::int64_t panel = PackedWeights::panel_columns;
+  const CodeLayout& codes = args.codes;
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
-  const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  const std::int64_t end = args.first_column + codes.rows,
-                     panels = PackedWeights::panels(end) - args.first_column / panel,
-                     expert_panel = args.expert * PackedWeights::panels(packed.n);
-  const std::int32_t rows = width(codes.rows), first_column = width(args.first_column),
-                     zero_first = width(end == packed.n ? end : std::numeric_limits<std::int32_t>::max());
-  const std::size_t scale_bytes = packed.grouped() ? size_bytes(packed.scale.dtype) : 4;
+  const std::int64_t panels = PackedWeights::panels(args.first_column + codes.rows) - args.first_column / panel;
+  const bool grouped = args.packed.grouped();
+  const std::size_t scale_bytes = grouped ? size_bytes(args.packed.scale.dtype) : 4;
   const OperatorCost work = cost(args);
-  const bool cpu = stream.device->caps.type == DeviceType::cpu;
-  const std::int64_t k_block = cpu ? 1024 : 64;
+  const std::int64_t k_block = stream.device->caps.type == DeviceType::cpu ? 1024 : 64;
   const std::string shape = fmt::format("{} [{}, {}]", name(codes.type), codes.rows, codes.columns);
-  const TensorView codes_of = packed.view();
+  const TensorView source = bytes_of(args.source), view = args.packed.view(),
+                   packed(view.buffer, DType::u8, {static_cast<std::int64_t>(view.size_bytes())});
   launch(stream, {&source::pack_codes, layout_options(codes, scale_bytes), "pack_codes"},
-         {{size((packed.k + k_block - 1) / k_block * lanes), size(k_lanes), size(panels)},
-          {size(lanes), size(k_lanes), 1}},
-         packed.grouped() ? Submit{submit.wait} : submit, {"pack_codes", "t0", shape, work.bytes, work.flops},
-         bytes_of(args.source),
-         TensorView(codes_of.buffer, DType::u8, {static_cast<std::int64_t>(codes_of.size_bytes())}), codes.first_unit(),
-         codes.row_stride, codes.column_stride, codes.first_row, codes.first_column, expert_panel, rows,
-         width(packed.k), first_column, zero_first, implicit_zero(codes.type), width(k_block));
-  if (!packed.grouped()) return;
+         {{size((args.packed.k + k_block - 1) / k_block * PACK_LANES), PACK_K_LANES, size(panels)},
+          {PACK_LANES, PACK_K_LANES, 1}},
+         grouped ? Submit{submit.wait} : submit, {"pack_codes", "t0", shape, work.bytes, work.flops}, source, packed,
+         codes_args(args, source, packed, k_block));
+  if (!grouped) return;
+  const TensorView &packed_scale = args.packed.scale, &packed_zero = args.packed.zero;
   const Submit last{{}, submit.done};
-  const NdRange range{{size(panels * panel), size(packed.groups()), 1}, {size(panel), 1, 1}};
-  const std::int32_t groups = width(packed.groups()), group_rows = width(args.group_rows);
+  const NdRange range{{size(panels * panel), size(args.packed.groups()), 1}, {size(panel), 1, 1}};
   launch(stream, {&source::pack_codes, layout_options(codes, scale_bytes), "pack_scales"}, range,
-         packed.zero.present() ? Submit{} : last, {"pack_scales", "t0", args.scale.describe(), 0, 0}, args.scale,
-         args.source_group, packed.scale, args.scale.stride[0], args.scale.stride[1], args.scale.stride[2],
-         args.scale.rank == 3 ? width(args.scale.shape[2]) : 1, expert_panel, rows, groups, group_rows, first_column,
-         zero_first);
-  if (!packed.zero.present()) return;
-  const std::int32_t sign_bit = implicit_zero(zero.type) != 0 ? 0 : 1 << (bits(zero.type) - 1);
-  launch(stream, {&source::pack_codes, layout_options(zero, scale_bytes), "pack_zeros"}, range, last,
-         {"pack_zeros", "t0", name(zero.type), 0, 0}, bytes_of(args.zero), args.source_group, packed.zero,
-         zero.first_unit(), zero.row_stride, zero.column_stride, zero.first_row, zero.first_column, expert_panel, rows,
-         groups, group_rows, first_column, zero_first, sign_bit, args.zero_add - implicit_zero(codes.type));
+         packed_zero.present() ? Submit{} : last, {"pack_scales", "t0", args.scale.describe(), 0, 0}, args.scale,
+         args.source_group, packed_scale, scales_args(args, packed_scale));
+  if (!packed_zero.present()) return;
+  const TensorView zero = bytes_of(args.zero);
+  launch(stream, {&source::pack_codes, layout_options(args.zero_codes, scale_bytes), "pack_zeros"}, range, last,
+         {"pack_zeros", "t0", name(args.zero_codes.type), 0, 0}, zero, args.source_group, packed_zero,
+         zeros_args(args, zero, packed_zero));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,10 +1,10 @@
-// Weight packing. A work-group fills one panel of one expert for K_BLOCK values of k: LANES = 1 where vectors are explicit,
-// as on a CPU (one work-item moves blocks of 16 x 16 elements through registers), else 64 (neighbouring lanes write
-// neighbouring columns).
+// Weight packing. A work-group fills one panel of one expert for K_BLOCK values of k: LANES = 1 where vectors are
+// explicit, as on a CPU (one work-item moves blocks of 16 x 16 elements through registers), else 64 (neighbouring lanes
+// write neighbouring columns).
 #include "kernels_cl/common/any_dtype.clh"
+#include "kernels_cl/gemm/pack_weights_args.h"
 
-#define PANEL 64
-#define SIDE 16
+enum { PANEL = 64, SIDE = 16 };
 
 // int4 in words of eight; `i` counts int4 and 16 of them start at a word.
 inline float load_i4x8(const __global int* p, ulong i) { return (float)((p[i / 8] << (28 - 4 * (int)(i % 8))) >> 28); }
@@ -25,15 +25,21 @@ typedef struct {
 
 inline ulong index_of(const Matrix* m, long row, int k) { return m->first + row * m->row_stride + k * m->k_stride; }
 
-#define DEQUANTIZED(x, m, row, k, load)                                                            \
-  if ((m)->scale) {                                                                                \
-    const ulong at = (ulong)((k) / (m)->group_size) * (m)->rows + (row);                           \
-    if ((m)->offset) x += load((m)->offset, (m)->offset_dtype, (m)->offset_first + at);            \
-    x *= load((m)->scale, (m)->scale_dtype, (m)->scale_first + at);                                \
-  }                                                                                                \
-  return x;
-inline float dequantized(float x, const Matrix* m, long row, int k) { DEQUANTIZED(x, m, row, k, load_any) }
-inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) { DEQUANTIZED(x, m, row, k, load16_any) }
+// Of the element's scale and offset.
+inline ulong group_index_of(const Matrix* m, long row, int k) { return (ulong)(k / m->group_size) * m->rows + row; }
+
+inline float dequantized(float x, const Matrix* m, long row, int k) {
+  if (!m->scale) return x;
+  const ulong at = group_index_of(m, row, k);
+  if (m->offset) x += load_any(m->offset, m->offset_dtype, m->offset_first + at);
+  return x * load_any(m->scale, m->scale_dtype, m->scale_first + at);
+}
+inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) {
+  if (!m->scale) return x;
+  const ulong at = group_index_of(m, row, k);
+  if (m->offset) x += load16_any(m->offset, m->offset_dtype, m->offset_first + at);
+  return x * load16_any(m->scale, m->scale_dtype, m->scale_first + at);
+}
 
 // Columns [begin, end) of `to`, a panel whose column 0 is `row`; k in [k_begin, k_end).
 inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int begin, int end,
@@ -54,55 +60,62 @@ inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, 
                           to, (ulong)i * PANEL + column);
 }
 
-#define LOW_HALVES(a, b) (float16)((a).s0, (b).s0, (a).s1, (b).s1, (a).s2, (b).s2, (a).s3, (b).s3, (a).s4, (b).s4, \
-                                   (a).s5, (b).s5, (a).s6, (b).s6, (a).s7, (b).s7)
-#define HIGH_HALVES(a, b) (float16)((a).s8, (b).s8, (a).s9, (b).s9, (a).sa, (b).sa, (a).sb, (b).sb, (a).sc, (b).sc, \
-                                    (a).sd, (b).sd, (a).se, (b).se, (a).sf, (b).sf)
+// The elements of two low or high halves in turn.
+inline float16 low_halves(float16 a, float16 b) {
+  return (float16)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7);
+}
+inline float16 high_halves(float16 a, float16 b) {
+  return (float16)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb, a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf);
+}
+inline void interleave_halves(const float16* from, float16* to) {
+  for (int i = 0; i < 8; ++i) {
+    to[2 * i] = low_halves(from[i], from[i + 8]);
+    to[2 * i + 1] = high_halves(from[i], from[i + 8]);
+  }
+}
 
 // The same for SIDE columns and SIDE values of k, where a row's k are neighbours: interleaving the halves of the rows
 // four times transposes them.
 inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int column, int k) {
   float16 even[SIDE], odd[SIDE];
   for (int i = 0; i < SIDE; ++i) even[i] = LOAD16(SOURCE_DTYPE)(from->elements, index_of(from, row + column + i, k));
-  for (int i = 0; i < 8; ++i) odd[2 * i] = LOW_HALVES(even[i], even[i + 8]), odd[2 * i + 1] = HIGH_HALVES(even[i], even[i + 8]);
-  for (int i = 0; i < 8; ++i) even[2 * i] = LOW_HALVES(odd[i], odd[i + 8]), even[2 * i + 1] = HIGH_HALVES(odd[i], odd[i + 8]);
-  for (int i = 0; i < 8; ++i) odd[2 * i] = LOW_HALVES(even[i], even[i + 8]), odd[2 * i + 1] = HIGH_HALVES(even[i], even[i + 8]);
-  for (int i = 0; i < 8; ++i) even[2 * i] = LOW_HALVES(odd[i], odd[i + 8]), even[2 * i + 1] = HIGH_HALVES(odd[i], odd[i + 8]);
+  interleave_halves(even, odd);
+  interleave_halves(odd, even);
+  interleave_halves(even, odd);
+  interleave_halves(odd, even);
   for (int i = 0; i < SIDE; ++i)
     STORE16(PACKED_DTYPE)(dequantized16(even[i], from, row + column, k + i), to, (ulong)(k + i) * PANEL + column);
 }
 
-// Row r of a source is column first_column + r of its packed expert; columns of the last panel from zero_first become
-// zero. Strides count elements, of which a word of int4 has eight.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
-    const __global STORAGE(SOURCE_DTYPE) * source, ulong source_first, const __global void* scale, ulong scale_first,
-    const __global void* offset, ulong offset_first, __global STORAGE(PACKED_DTYPE) * packed, ulong packed_first,
-    long source_stride, long row_stride, long k_stride, long scale_stride, int scale_dtype, int offset_dtype,
-    int group_size, long packed_stride, int rows, int k, int first_column, int zero_first) {
-  const int k_begin = get_group_id(0) * K_BLOCK, k_end = min(k_begin + K_BLOCK, k);
-  const long panel = first_column / PANEL + get_group_id(1), expert = get_group_id(2);
-  __global STORAGE(PACKED_DTYPE)* to = packed + packed_first + expert * packed_stride + panel * k * PANEL;
-  const Matrix from = {source + source_first,
+    const __global STORAGE(SOURCE_DTYPE) * source, const __global void* scale, const __global void* offset,
+    __global STORAGE(PACKED_DTYPE) * packed, const pack_weights_args given) {
+  const pack_weights_args args = given;
+  const int k_begin = get_group_id(0) * K_BLOCK, k_end = min(k_begin + K_BLOCK, args.k);
+  const long panel = args.first_column / PANEL + get_group_id(1), expert = get_group_id(2);
+  __global STORAGE(PACKED_DTYPE)* to =
+      packed + args.packed_first + expert * args.packed_stride + panel * args.k * PANEL;
+  const Matrix from = {source + args.source_first,
                        scale,
                        offset,
-                       expert * source_stride,
-                       scale_first + expert * scale_stride,
-                       offset_first + expert * scale_stride,
-                       row_stride,
-                       k_stride,
-                       rows,
-                       group_size,
-                       scale_dtype,
-                       offset_dtype};
+                       expert * args.source_stride,
+                       args.scale_first + expert * args.scale_stride,
+                       args.offset_first + expert * args.scale_stride,
+                       args.row_stride,
+                       args.k_stride,
+                       args.rows,
+                       args.group_size,
+                       args.scale_dtype,
+                       args.offset_dtype};
   // Columns of this panel, and the row that would be its column 0.
-  const int begin = max(0L, first_column - panel * PANEL), end = min((long)PANEL, first_column + rows - panel * PANEL);
-  const long row = panel * PANEL - first_column;
+  const long row = panel * PANEL - args.first_column;
+  const int begin = max(0L, -row), end = min((long)PANEL, args.rows - row);
 #if LANES == 1
   for (int column = begin; column < end; column += SIDE) {
     for (int i = k_begin; i < k_end; i += SIDE) {
-      if (row_stride == 1 && column + SIDE <= end)
+      if (args.row_stride == 1 && column + SIDE <= end)
         copy_block(&from, to, row, column, i, min(i + SIDE, k_end));
-      else if (k_stride == 1 && column + SIDE <= end && i + SIDE <= k_end)
+      else if (args.k_stride == 1 && column + SIDE <= end && i + SIDE <= k_end)
         transpose_block(&from, to, row, column, i);
       else
         copy_columns(&from, to, row, column, min(column + SIDE, end), i, min(i + SIDE, k_end));
@@ -112,7 +125,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
   for (int column = begin + get_local_id(0); column < end; column += LANES)
     copy_columns(&from, to, row, column, column + 1, k_begin, k_end);
 #endif
-  const int zero_begin = clamp(zero_first - panel * PANEL, 0L, (long)PANEL);
+  const int zero_begin = clamp(args.zero_first - panel * PANEL, 0L, (long)PANEL);
   for (int column = zero_begin + get_local_id(0); column < PANEL; column += LANES)
     for (int i = k_begin; i < k_end; ++i) STORE(PACKED_DTYPE)(0.0f, to, (ulong)i * PANEL + column);
 }

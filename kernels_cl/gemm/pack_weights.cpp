@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/gemm/pack_weights_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -45,6 +47,27 @@ std::string reject_vector(const char* what, const TensorView& vector, bool store
     return {};
   return fmt::format("{}: expected a float type and [{}, G, {}] with G a divisor of {}, got {}", what, m.experts,
                      m.rows, m.k, vector.describe());
+}
+
+pack_weights_args kernel_args(const Args& args, const Matrices& m, const TensorView& packed) {
+  const std::int64_t end = args.first_column + m.rows;
+  return {.source_first = first_element(args.source),
+          .scale_first = first_element(args.scale),
+          .offset_first = first_element(args.offset),
+          .packed_first = first_element(packed),
+          .source_stride = m.stride,
+          .row_stride = m.row_stride,
+          .k_stride = m.k_stride,
+          .scale_stride = args.scale.stride[0],
+          .packed_stride = packed.stride[0],
+          .scale_dtype = any_dtype(args.scale.dtype),
+          .offset_dtype = any_dtype(args.offset.dtype),
+          .group_size = int_of(args.scale.present() ? m.k / args.scale.shape[1] : m.k),
+          .rows = int_of(m.rows),
+          .k = int_of(m.k),
+          .first_column = int_of(args.first_column),
+          .zero_first = end == args.packed.n ? int_of(end) : std::numeric_limits<std::int32_t>::max(),
+          .pad = 0};
 }
 
 }  // namespace
@@ -99,7 +122,6 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
       m.rows == 0 ? 0 : PackedWeights::panels(end) - args.first_column / PackedWeights::panel_columns;
   const OperatorCost work = cost(args);
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
-  const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   launch(stream,
          {&source::pack_weights,
           fmt::format("-DLANES={} -DK_BLOCK={} -DSOURCE_DTYPE={}{}", lanes, k_block,
@@ -109,10 +131,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
          {{size((m.k + k_block - 1) / k_block * lanes), size(touched), size(m.experts)}, {size(lanes), 1, 1}}, submit,
          {"pack_weights", lanes == 1 ? "panel_per_item" : "panel_per_group", args.source.describe(), work.bytes,
           work.flops},
-         args.source, args.scale, args.offset, packed, m.stride, m.row_stride, m.k_stride, args.scale.stride[0],
-         any_dtype(args.scale.dtype), any_dtype(args.offset.dtype),
-         width(args.scale.present() ? m.k / args.scale.shape[1] : m.k), packed.stride[0], width(m.rows), width(m.k),
-         width(args.first_column), width(end == args.packed.n ? end : std::numeric_limits<std::int32_t>::max()));
+         args.source, args.scale, args.offset, packed, kernel_args(args, m, packed));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,10 +1,11 @@
 // Integer quantization of rows. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
-#include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/columns.clh"
+#include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"
-#include "kernels_cl/quantize/quantize_row.clh"
 #include "kernels_cl/common/rows.clh"
 #include "kernels_cl/common/vector16.clh"
+#include "kernels_cl/quantize/quantize_row.clh"
+#include "kernels_cl/quantize/quantize_rows_args.h"
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -25,7 +26,7 @@ inline Quantizer quantizer_of_symmetric(Row row, float levels, int rounding, __l
   FOR_EACH_STEP(first, row.width) largest = max(largest, magnitude_bits(values(row, first)));
   return symmetric_quantizer(as_float(max_int_over_lanes(max_int_of_16(largest), scratch)), levels, rounding);
 }
-#define codes_symmetric symmetric_codes
+inline float16 codes_symmetric(Quantizer q, float16 x) { return symmetric_codes(q, x); }
 
 // Integers that order as the numbers do, with NaN at either end; and back.
 inline int16 ordered_bits(float16 x) { return as_int16(x) ^ (as_int16(x) >> 31 & 0x7fffffff); }
@@ -53,50 +54,54 @@ inline float16 codes_static_f16(Quantizer q, float16 x) {
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* index, ulong index_first,
-    const __global int* row_ends, ulong row_ends_first, const __global STORAGE(SMOOTH_DTYPE) * smooth, ulong smooth_first,
-    const __global int* smooth_rows, ulong smooth_rows_first, __global STORAGE(Q_DTYPE) * q, ulong q_first,
-    __global STORAGE(SCALE_DTYPE) * scale, ulong scale_first, __global float* offset, ulong offset_first, long x_stride, long smooth_stride, long q_stride, int rows, int width, int divisor, int experts,
-    long rows_per_expert, float levels, int rounding) {
+    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends,
+    const __global STORAGE(SMOOTH_DTYPE) * smooth, const __global int* smooth_rows, __global STORAGE(Q_DTYPE) * q,
+    __global STORAGE(SCALE_DTYPE) * scale, __global float* offset, const quantize_rows_args given) {
+  const quantize_rows_args args = given;
   __local int scratch[LANES];
-  const long row = get_group_id(0);
-  row_ends += row_ends ? row_ends_first : 0;
-  const int slot = index ? index[index_first + row] : 0;
-  const long source = index ? slot / DIVISOR(divisor) : row;
+  const int experts = args.experts;
+  const long row = get_group_id(0), rows_per_expert = args.rows_per_expert;
+  if (row_ends) row_ends += args.row_ends_first;
+  const int slot = index ? index[args.index_first + row] : 0;
+  const long source = index ? slot / DIVISOR(args.divisor) : row;
   // A row to leave alone has no columns: all work-items still meet at the barriers.
-  const bool valid = slot >= 0 && source < rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
-  const long expert = !valid || smooth_stride == 0 ? 0
-                      : smooth_rows ? smooth_rows[smooth_rows_first + slot]
+  const bool valid =
+      slot >= 0 && source < args.rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
+  const long expert = !valid || args.smooth_stride == 0 ? 0
+                      : smooth_rows ? smooth_rows[args.smooth_rows_first + slot]
                                     : expert_of_row(row, row_ends, experts, rows_per_expert);
-  const Row from = {x + x_first + (valid ? source : 0) * x_stride, smooth ? smooth + smooth_first + expert * smooth_stride : 0,
-                    valid ? width : 0};
-  q += q_first + row * q_stride;
-  scale += scale_first;
-  offset += offset ? offset_first : 0;
+  const Row from = {x + args.x_first + (valid ? source : 0) * args.x_stride,
+                    smooth ? smooth + args.smooth_first + expert * args.smooth_stride : 0, valid ? args.width : 0};
+  q += args.q_first + row * args.q_stride;
+  scale += args.scale_first;
+  if (offset) offset += args.offset_first;
 
 #if GROUPED
-  scale += row * (width / 8);
+  scale += row * (args.width / 8);
   FOR_EACH_STEP(first, from.width) {
     const float16 x = values(from, first);
     const int16 bits = magnitude_bits(x);
     const int column = STEP_COLUMN(first, 0);
-    const Quantizer low = symmetric_quantizer(as_float(max_int_of_16((int16)(bits.lo, (int8)(0)))), levels, rounding);
-    const Quantizer high = symmetric_quantizer(as_float(max_int_of_16((int16)((int8)(0), bits.hi))), levels, rounding);
+    const float low_amax = as_float(max_int_of_16((int16)(bits.lo, (int8)(0)))),
+                high_amax = as_float(max_int_of_16((int16)((int8)(0), bits.hi)));
+    const Quantizer low = symmetric_quantizer(low_amax, args.levels, args.rounding),
+                    high = symmetric_quantizer(high_amax, args.levels, args.rounding);
     STORE_STEP(Q_DTYPE)((float16)(symmetric_codes(low, x).lo, symmetric_codes(high, x).hi), q, first, from.width);
-    if (column < width) STORE(SCALE_DTYPE)(low.scale, scale, column / 8);
-    if (column + 8 < width) STORE(SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
+    if (column < args.width) STORE(SCALE_DTYPE)(low.scale, scale, column / 8);
+    if (column + 8 < args.width) STORE(SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
   }
 #else
 #if STATIC
-  const Quantizer quantizer = {rounded_to_f16(scale[0]).s0, rounded_to_f16(offset[0]).s0, levels, rounding, 0.0f, 0.0f};
+  const Quantizer quantizer = {
+      rounded_to_f16(scale[0]).s0, rounded_to_f16(offset[0]).s0, args.levels, args.rounding, 0.0f, 0.0f};
 #else
-  const Quantizer quantizer = JOIN(quantizer_of_, SCHEME)(from, levels, rounding, scratch);
+  const Quantizer quantizer = JOIN(quantizer_of_, SCHEME)(from, args.levels, args.rounding, scratch);
   if (get_local_id(0) == 0 && valid) {
     scale[row] = quantizer.scale;
     if (offset) offset[row] = quantizer.offset;
   }
 #endif
   FOR_EACH_STEP(first, from.width)
-  STORE_STEP(Q_DTYPE)(JOIN(codes_, SCHEME)(quantizer, values(from, first)), q, first, from.width);
+    STORE_STEP(Q_DTYPE)(JOIN(codes_, SCHEME)(quantizer, values(from, first)), q, first, from.width);
 #endif
 }

@@ -1,6 +1,9 @@
 #include <moecl/quantize_rows.hpp>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/quantize/quantize_rows_args.h"
+#include "kernels_cl/quantize/row_rounding.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -10,6 +13,15 @@ extern const ProgramSource quantize_rows;
 
 namespace moecl::quantize_rows {
 namespace {
+
+static_assert(ROUNDING_DIVIDE == static_cast<int>(Rounding::divide));
+static_assert(ROUNDING_DIVIDE_SCALED == static_cast<int>(Rounding::divide_scaled));
+static_assert(ROUNDING_MULTIPLY_RECIPROCAL == static_cast<int>(Rounding::multiply_reciprocal));
+static_assert(ROUNDING_MULTIPLY_127_BY_AMAX == static_cast<int>(Rounding::multiply_127_by_amax));
+static_assert(ROUNDING_MULTIPLY_127_BY_AMAX_SCALED == static_cast<int>(Rounding::multiply_127_by_amax_scaled));
+static_assert(ROUNDING_DIVIDE_TIES_AWAY == static_cast<int>(Rounding::divide_ties_away));
+static_assert(ROUNDING_MULTIPLY_RECIPROCAL_F16 == static_cast<int>(Rounding::multiply_reciprocal_f16));
+static_assert(ROUNDING_DIVIDE_SCALED_F16 == static_cast<int>(Rounding::divide_scaled_f16));
 
 const char* name_of(Scheme scheme) {
   switch (scheme) {
@@ -46,6 +58,29 @@ std::string reject_parameters(const Args& args, std::int64_t rows) {
   return is_vector(args.offset) ? "" : fmt::format("offset: expected f32[{}], got {}", count, args.offset.describe());
 }
 
+bool packed(const Args& args) { return args.q.dtype == DType::i32; }
+
+quantize_rows_args kernel_args(const Args& args) {
+  return {.x_first = first_element(args.x),
+          .index_first = first_element(args.index),
+          .row_ends_first = first_element(args.row_ends),
+          .smooth_first = first_element(args.smooth),
+          .smooth_rows_first = first_element(args.smooth_rows),
+          .q_first = first_element(args.q),
+          .scale_first = first_element(args.scale),
+          .offset_first = first_element(args.offset),
+          .x_stride = args.x.stride[0],
+          .smooth_stride = expert_stride(args.smooth),
+          .q_stride = args.q.stride[0],
+          .rows_per_expert = args.rows_per_expert,
+          .rows = int_of(args.x.shape[0]),
+          .width = int_of(args.x.shape[1]),
+          .divisor = args.divisor,
+          .experts = int_of(experts_of(args)),
+          .rounding = static_cast<std::int32_t>(args.rounding),
+          .levels = packed(args) ? 7.0F : 127.0F};
+}
+
 }  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
@@ -55,11 +90,10 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("index: expected i32[R], got {}", args.index.describe());
   if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
   const std::int64_t rows = args.index.present() ? args.index.shape[0] : args.x.shape[0], hidden = args.x.shape[1];
-  const bool packed = args.q.dtype == DType::i32;
-  if (packed && hidden % 8 != 0)
+  if (packed(args) && hidden % 8 != 0)
     return fmt::format("x: int4 codes are packed by eight, but rows have {} columns", hidden);
-  if (args.q.rank != 2 || (args.q.dtype != DType::i8 && !packed) || args.q.shape[0] != rows ||
-      args.q.shape[1] != (packed ? hidden / 8 : hidden))
+  if (args.q.rank != 2 || (args.q.dtype != DType::i8 && !packed(args)) || args.q.shape[0] != rows ||
+      args.q.shape[1] != (packed(args) ? hidden / 8 : hidden))
     return fmt::format("q: expected i8[{}, {}] or i32[{}, {}], got {}", rows, hidden, rows, hidden / 8,
                        args.q.describe());
   if (std::string reason = reject_parameters(args, rows); !reason.empty()) return reason;
@@ -83,24 +117,21 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   require(reason.empty(), "quantize_rows: {}", reason);
   const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
-  const bool packed = args.q.dtype == DType::i32;
   const OperatorCost work = cost(args);
-  launch(
-      stream,
-      {&source::quantize_rows,
-       fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DGROUPED={}{}{}{}{}{}", lanes, name_of(args.scheme),
-                   args.scheme == Scheme::static_f16 ? 1 : 0, args.group == 0 ? 0 : 1, dtype_option("X_DTYPE", args.x),
-                   dtype_option("SMOOTH_DTYPE", args.smooth), dtype_option("SCALE_DTYPE", args.scale),
-                   packed ? " -DQ_DTYPE=i4x8" : " -DQ_DTYPE=i8", packed || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
-       "quantize_rows"},
-      {{static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-      {"quantize_rows", lanes == 1 ? "row_per_item" : "row_per_group",
-       fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed ? "int4" : "int8"), work.bytes,
-       work.flops},
-      args.x, args.index, args.row_ends, args.smooth, args.smooth_rows, args.q, args.scale, args.offset,
-      args.x.stride[0], expert_stride(args.smooth), args.q.stride[0], static_cast<std::int32_t>(args.x.shape[0]),
-      static_cast<std::int32_t>(args.x.shape[1]), args.divisor, static_cast<std::int32_t>(experts_of(args)),
-      args.rows_per_expert, packed ? 7.0F : 127.0F, static_cast<std::int32_t>(args.rounding));
+  launch(stream,
+         {&source::quantize_rows,
+          fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DGROUPED={}{}{}{}{}{}", lanes, name_of(args.scheme),
+                      args.scheme == Scheme::static_f16 ? 1 : 0, args.group == 0 ? 0 : 1,
+                      dtype_option("X_DTYPE", args.x), dtype_option("SMOOTH_DTYPE", args.smooth),
+                      dtype_option("SCALE_DTYPE", args.scale), packed(args) ? " -DQ_DTYPE=i4x8" : " -DQ_DTYPE=i8",
+                      packed(args) || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
+          "quantize_rows"},
+         {{static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
+         {"quantize_rows", lanes == 1 ? "row_per_item" : "row_per_group",
+          fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed(args) ? "int4" : "int8"),
+          work.bytes, work.flops},
+         args.x, args.index, args.row_ends, args.smooth, args.smooth_rows, args.q, args.scale, args.offset,
+         kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,6 +1,7 @@
 #include <moecl/row_differences.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/quantize/row_differences_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -9,6 +10,19 @@ extern const ProgramSource row_differences;
 }
 
 namespace moecl::row_differences {
+namespace {
+
+row_differences_args kernel_args(const Args& args) {
+  return {.x_first = first_element(args.x),
+          .y_first = first_element(args.y),
+          .out_first = first_element(args.out),
+          .x_stride = args.x.stride[0],
+          .y_stride = args.y.stride[0],
+          .width = static_cast<std::int32_t>(args.x.shape[1]),
+          .pad = 0};
+}
+
+}  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
@@ -35,7 +49,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
           "row_differences"},
          {{rows * local, 1, 1}, {local, 1, 1}}, submit,
          {"row_differences", lanes == 1 ? "row_per_item" : "row_per_group", args.x.describe(), work.bytes, work.flops},
-         args.x, args.y, args.out, args.x.stride[0], args.y.stride[0], static_cast<std::int32_t>(args.x.shape[1]));
+         args.x, args.y, args.out, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,22 +1,20 @@
 // Where the experts of routed slots stand: one work-item a slot.
 #include "kernels_cl/common/fault.clh"
+#include "kernels_cl/routing/physical_experts_args.h"
 
-#define AT(p, first) ((p) ? (p) + (first) : (p))
-
-__kernel void physical_experts_t0(const __global int* ids, ulong ids_first, const __global int* places, ulong places_first,
-                                  const __global int* replicas, ulong replicas_first, __global int* physical,
-                                  ulong physical_first, __global int* fault, ulong fault_first, int count, int top_k,
-                                  int experts, int most_replicas, uint first_token) {
+__kernel void physical_experts_t0(const __global int* ids, const __global int* places, const __global int* replicas,
+                                  __global int* physical, __global int* fault, const physical_experts_args given) {
+  const physical_experts_args args = given;
   const int slot = get_global_id(0);
-  if (slot >= count) return;
-  const int id = ids[ids_first + slot];
+  if (slot >= args.count) return;
+  const int id = ids[args.ids_first + slot];
   int place = -1;
-  if (id >= 0 && id < experts) {
-    const uint hash = (first_token + (uint)(slot / top_k)) * 2654435769u;
-    const int choices = min(replicas[replicas_first + id], most_replicas);
-    if (choices > 0) place = places[places_first + (long)id * most_replicas + hash % (uint)choices];
+  if (id >= 0 && id < args.experts) {
+    const uint hash = ((uint)args.first_token + (uint)(slot / args.top_k)) * 2654435769u;
+    const int choices = min(replicas[args.replicas_first + id], args.most_replicas);
+    if (choices > 0) place = places[args.places_first + (long)id * args.most_replicas + hash % (uint)choices];
   } else if (id != -1) {
-    set_fault(AT(fault, fault_first), EXPERT_ID_OUT_OF_RANGE, slot, id);
+    set_fault(fault_word(fault, args.fault_first), EXPERT_ID_OUT_OF_RANGE, slot, id);
   }
-  physical[physical_first + slot] = place;
+  physical[args.physical_first + slot] = place;
 }

@@ -1,6 +1,7 @@
 #include <moecl/physical_experts.hpp>
 
 #include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/routing/physical_experts_args.h"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -15,6 +16,20 @@ std::string reject_matrix(const char* what, const TensorView& view, std::int64_t
       view.contiguous())
     return {};
   return fmt::format("{}: expected contiguous i32[{}, {}], got {}", what, rows, columns, view.describe());
+}
+
+physical_experts_args kernel_args(const Args& args) {
+  return {.ids_first = first_element(args.ids),
+          .places_first = first_element(args.places),
+          .replicas_first = first_element(args.replicas),
+          .physical_first = first_element(args.physical),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.ids.elements()),
+          .top_k = int_of(args.ids.shape[1]),
+          .experts = int_of(args.places.shape[0]),
+          .most_replicas = int_of(args.places.shape[1]),
+          .first_token = static_cast<std::int32_t>(args.first_token),
+          .pad = 0};
 }
 
 }  // namespace
@@ -36,11 +51,8 @@ std::string reject(const Args& args) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "physical_experts: {}", reason);
-  const std::int64_t slots = args.ids.elements();
-  launch_indices(stream, source::physical_experts, "physical_experts_t0", submit, args.ids, cost(args).bytes, slots,
-                 args.ids, args.places, args.replicas, args.physical, args.fault, int_of(slots),
-                 int_of(args.ids.shape[1]), int_of(args.places.shape[0]), int_of(args.places.shape[1]),
-                 static_cast<std::uint32_t>(args.first_token));
+  launch_indices(stream, source::physical_experts, "physical_experts_t0", submit, args.ids, cost(args).bytes, args.ids,
+                 args.places, args.replicas, args.physical, args.fault, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) { return {3 * args.ids.size_bytes() + args.replicas.size_bytes(), 0}; }

@@ -5,6 +5,7 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/rows/combine_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -89,6 +90,44 @@ std::string reject_rows(const Args& args, std::int64_t hidden) {
   return {};
 }
 
+combine_args kernel_args(const Args& args) {
+  const std::int64_t tokens = args.out.shape[0], top_k = slots_each(args);
+  // Rows are named by int32: those past its range are out of reach.
+  const std::int64_t reach = std::numeric_limits<std::int32_t>::max();
+  return {.rows_first = first_element(args.rows),
+          .rows_scale_first = first_element(args.rows_scale),
+          .slot_rows_first = first_element(args.slot_rows),
+          .slot_ends_first = first_element(args.slot_ends),
+          .weights_first = first_element(args.weights),
+          .bias_first = first_element(args.bias),
+          .bias_ids_first = first_element(args.bias_ids),
+          .shared_first = first_element(args.shared),
+          .shared_gate_first = first_element(args.shared_gate),
+          .residual_first = first_element(args.residual),
+          .active_first = first_element(args.active),
+          .out_first = first_element(args.out),
+          .rows_stride = args.rows.stride[0],
+          .weights_stride = args.weights.stride[0],
+          .bias_stride = args.bias.stride[0],
+          .bias_ids_stride = args.bias_ids.stride[0],
+          .shared_stride = args.shared.stride[0],
+          .shared_gate_stride = args.shared_gate.stride[0],
+          .residual_stride = args.residual.stride[0],
+          .out_stride = args.out.stride[0],
+          .token_slots = args.column_slots ? 1 : top_k,
+          .k_slots = args.column_slots ? tokens : 1,
+          .row_count = int_of(std::min(args.rows.shape[0], reach)),
+          .slot_count = int_of(args.slot_rows.shape[0]),
+          .top_k = int_of(top_k),
+          .hidden = int_of(args.out.shape[1]),
+          .bias_count = int_of(args.bias.shape[0]),
+          .shared_token = int_of(args.shared_token),
+          .shared_count = int_of(args.shared.shape[0]),
+          .skip_zero_weights = args.skip_zero_weights,
+          .pad = 0,
+          .shared_scale = args.shared_scale};
+}
+
 }  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
@@ -107,11 +146,8 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   require(reason.empty(), "combine: {}", reason);
   const std::int32_t lanes = tuned_lanes("combine", config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);
-  const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1], top_k = slots_each(args);
+  const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
   const OperatorCost work = cost(args);
-  // Rows are named by int32: those past its range are out of reach.
-  const auto rows =
-      static_cast<std::uint32_t>(std::min<std::int64_t>(args.rows.shape[0], std::numeric_limits<std::int32_t>::max()));
   // The type of what is absent does not matter: one program less.
   const std::string options = fmt::format(
       "-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}", lanes,
@@ -124,13 +160,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
          {{static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1}, {local, 1, 1}}, submit,
          {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
          args.rows, args.rows_scale, args.slot_rows, args.slot_ends, args.weights, args.bias, args.bias_ids,
-         args.shared, args.shared_gate, args.residual, args.active, args.out, args.rows.stride[0],
-         args.weights.stride[0], args.bias.stride[0], args.bias_ids.stride[0], args.shared.stride[0],
-         args.shared_gate.stride[0], args.residual.stride[0], args.out.stride[0],
-         args.column_slots ? std::int64_t{1} : top_k, args.column_slots ? tokens : std::int64_t{1}, rows,
-         int_of(args.slot_rows.shape[0]), int_of(top_k), int_of(hidden), int_of(args.bias.shape[0]),
-         int_of(args.shared_token), int_of(args.shared.shape[0]), args.shared_scale,
-         std::int32_t{args.skip_zero_weights});
+         args.shared, args.shared_gate, args.residual, args.active, args.out, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,12 +1,13 @@
-// Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU. Quantized
-// rows are computed twice, once for the largest value and once to write.
-#include "kernels_cl/rows/activation.clh"
-#include "kernels_cl/common/dtype.clh"
+// Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU.
+// Quantized rows are computed twice, once for the largest value and once to write.
 #include "kernels_cl/common/columns.clh"
+#include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"
-#include "kernels_cl/quantize/quantize_row.clh"
 #include "kernels_cl/common/rows.clh"
 #include "kernels_cl/common/vector16.clh"
+#include "kernels_cl/quantize/quantize_row.clh"
+#include "kernels_cl/rows/activation.clh"
+#include "kernels_cl/rows/gated_activation_args.h"
 
 // A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
 #if !INTERLEAVED
@@ -80,59 +81,53 @@ inline float16 quant_values(const __global float* values, int scalar, int first,
   return scalar ? (float16)(values[0]) : LOAD_STEP(f32)(values, first, width);
 }
 
-// QUANTIZE
-#define NO_CODES 0
-#define DYNAMIC 1
-#define STATIC 2
-
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, const __global int* row_ends, ulong row_ends_first,
-    const __global float* column_scale, ulong column_scale_first, const __global float* row_scale, ulong row_scale_first,
-    const __global STORAGE(BIAS_DTYPE) * bias, ulong bias_first, const __global float* quant_scale, ulong quant_scale_first,
-    const __global float* quant_offset, ulong quant_offset_first, __global STORAGE(OUT_DTYPE) * out, ulong out_first,
-    __global float* scale, ulong scale_first, long x_stride, long column_scale_stride, long bias_stride,
-    long quant_scale_stride, long quant_offset_stride, long out_stride, int width, int experts, long rows_per_expert, int gated,
-    int gate_is_right, float alpha, float limit, float up_bias, int scalar_quant,
-    int rounding) {
+    const __global STORAGE(X_DTYPE) * x, const __global int* row_ends, const __global float* column_scale,
+    const __global float* row_scale, const __global STORAGE(BIAS_DTYPE) * bias, const __global float* quant_scale,
+    const __global float* quant_offset, __global STORAGE(OUT_DTYPE) * out, __global float* scale,
+    const gated_activation_args given) {
+  const gated_activation_args args = given;
   __local int scratch[LANES];
   const long row = get_group_id(0);
-  const Activation a = {alpha, limit, up_bias};
-  const Halves halves = {gated, gate_is_right};
-  out += out_first + row * out_stride;
-  row_ends += row_ends ? row_ends_first : 0;
+  const Activation a = {args.alpha, args.limit, args.up_bias};
+  const Halves halves = {args.gated, args.gate_is_right};
+  const int experts = args.experts, scalar_quant = args.scalar_quant;
+  out += args.out_first + row * args.out_stride;
+  if (row_ends) row_ends += args.row_ends_first;
   // An invalid row has no columns: all work-items still meet at the barriers.
-  const bool valid = !row_ends || row_is_valid(row, row_ends, experts, rows_per_expert);
-  if (!valid) width = 0;
-  const long expert = valid && row_ends ? expert_of_row(row, row_ends, experts, rows_per_expert) : 0;
-  const Row from = {x + x_first + row * x_stride,
-                    column_scale ? column_scale + column_scale_first + expert * column_scale_stride : 0,
-                    bias ? bias + bias_first + expert * bias_stride : 0,
-                    valid && row_scale ? row_scale[row_scale_first + row] : 1.0f, width};
-  quant_scale += quant_scale ? quant_scale_first + expert * quant_scale_stride : 0;
-  quant_offset += quant_offset ? quant_offset_first + expert * quant_offset_stride : 0;
+  const bool valid = !row_ends || row_is_valid(row, row_ends, experts, args.rows_per_expert);
+  const int width = valid ? args.width : 0;
+  const long expert = valid && row_ends ? expert_of_row(row, row_ends, experts, args.rows_per_expert) : 0;
+  const Row from = {x + args.x_first + row * args.x_stride,
+                    column_scale ? column_scale + args.column_scale_first + expert * args.column_scale_stride : 0,
+                    bias ? bias + args.bias_first + expert * args.bias_stride : 0,
+                    valid && row_scale ? row_scale[args.row_scale_first + row] : 1.0f, width};
+  if (quant_scale) quant_scale += args.quant_scale_first + expert * args.quant_scale_stride;
+  if (quant_offset) quant_offset += args.quant_offset_first + expert * args.quant_offset_stride;
 
-#if QUANTIZE == DYNAMIC
-  int16 largest = 0;
-  FOR_EACH_STEP(first, width) {
-    float16 y = activated(a, halves, from, first);
-    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
-    largest = max(largest, magnitude_bits(y));
+  Quantizer quantizer;
+  if (QUANTIZE == DYNAMIC_CODES) {
+    int16 largest = 0;
+    FOR_EACH_STEP(first, width) {
+      float16 y = activated(a, halves, from, first);
+      if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
+      largest = max(largest, magnitude_bits(y));
+    }
+    const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
+    quantizer = symmetric_quantizer(amax, 127.0f, args.rounding);
+    if (get_local_id(0) == 0 && valid) scale[args.scale_first + row] = quantizer.scale;
   }
-  const float amax = as_float(max_int_over_lanes(max_int_of_16(largest), scratch));
-  const Quantizer quantizer = symmetric_quantizer(amax, 127.0f, rounding);
-  if (get_local_id(0) == 0 && valid) scale[scale_first + row] = quantizer.scale;
-#endif
   FOR_EACH_STEP(first, width) {
     float16 y = activated(a, halves, from, first);
-#if QUANTIZE == DYNAMIC
-    if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
-    y = symmetric_codes(quantizer, y);
-#elif QUANTIZE == STATIC
-    const float16 divisor = quant_values(quant_scale, scalar_quant, first, width);
-    y = scalar_quant ? y * (1.0f / divisor) : y / divisor;
-    if (quant_offset) y += quant_values(quant_offset, scalar_quant, first, width);
-    y = offset_codes(127.0f, y);
-#endif
+    if (QUANTIZE == DYNAMIC_CODES) {
+      if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
+      y = symmetric_codes(quantizer, y);
+    } else if (QUANTIZE == STATIC_CODES) {
+      const float16 divisor = quant_values(quant_scale, scalar_quant, first, width);
+      y = scalar_quant ? y * (1.0f / divisor) : y / divisor;
+      if (quant_offset) y += quant_values(quant_offset, scalar_quant, first, width);
+      y = offset_codes(127.0f, y);
+    }
     STORE_STEP(OUT_DTYPE)(y, out, first, width);
   }
 }

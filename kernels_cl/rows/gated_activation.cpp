@@ -3,7 +3,9 @@
 #include <limits>
 #include <utility>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/rows/gated_activation_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -88,6 +90,36 @@ std::string reject_quantization(const Args& args) {
   return {};
 }
 
+gated_activation_args kernel_args(const Args& args) {
+  const Activation& activation = args.activation;
+  return {.x_first = first_element(args.x),
+          .row_ends_first = first_element(args.row_ends),
+          .column_scale_first = first_element(args.column_scale),
+          .row_scale_first = first_element(args.row_scale),
+          .bias_first = first_element(args.bias),
+          .quant_scale_first = first_element(args.quant_scale),
+          .quant_offset_first = first_element(args.quant_offset),
+          .out_first = first_element(args.out),
+          .scale_first = first_element(args.scale),
+          .x_stride = args.x.stride[0],
+          .column_scale_stride = expert_stride(args.column_scale),
+          .bias_stride = expert_stride(args.bias),
+          .quant_scale_stride = expert_stride(args.quant_scale),
+          .quant_offset_stride = expert_stride(args.quant_offset),
+          .out_stride = args.out.stride[0],
+          .rows_per_expert = args.rows_per_expert,
+          .width = int_of(args.out.shape[1]),
+          .experts = int_of(experts_of(args)),
+          .gated = activation.gated,
+          .gate_is_right = activation.gate_is_right,
+          .scalar_quant = is_scalar(args.quant_scale),
+          .rounding = static_cast<std::int32_t>(args.rounding),
+          .pad = 0,
+          .alpha = activation.alpha,
+          .limit = activation.effective_limit(),
+          .up_bias = activation.bias};
+}
+
 }  // namespace
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
@@ -116,7 +148,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
   const Activation& activation = args.activation;
-  const char* const codes = args.scale.present() ? "DYNAMIC" : args.quant_scale.present() ? "STATIC" : "NO_CODES";
+  const int codes = args.scale.present() ? DYNAMIC_CODES : args.quant_scale.present() ? STATIC_CODES : NO_CODES;
   const bool dequantize = args.column_scale.present() || args.row_scale.present() || args.bias.present();
   const OperatorCost work = cost(args);
   const std::string options =
@@ -131,12 +163,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
        fmt::format("{} {}", name(activation.function), args.out.describe()), work.bytes, work.flops},
       args.x, args.row_ends, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset,
-      args.out, args.scale, args.x.stride[0], expert_stride(args.column_scale), expert_stride(args.bias),
-      expert_stride(args.quant_scale), expert_stride(args.quant_offset), args.out.stride[0],
-      static_cast<std::int32_t>(width), static_cast<std::int32_t>(experts_of(args)), args.rows_per_expert,
-      std::int32_t{activation.gated}, std::int32_t{activation.gate_is_right}, activation.alpha,
-      activation.effective_limit(), activation.bias, std::int32_t{is_scalar(args.quant_scale)},
-      static_cast<std::int32_t>(args.rounding));
+      args.out, args.scale, kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) {

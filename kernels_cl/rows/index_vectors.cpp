@@ -1,6 +1,7 @@
 #include <moecl/index_vectors.hpp>
 
 #include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/rows/index_vectors_args.h"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -24,6 +25,64 @@ std::string reject_count(const char* what, std::int64_t count) {
 }
 
 void require_no(const std::string& reason) { require(reason.empty(), "index_vectors: {}", reason); }
+
+index_vectors_narrow_args kernel_args(const Narrow& args) {
+  return {.from_first = first_element(args.from),
+          .row_ends_first = first_element(args.row_ends),
+          .to_first = first_element(args.to),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.to.shape[0]),
+          .wide = args.from.dtype == DType::i64,
+          .experts = int_of(args.row_ends.shape[0]),
+          .low = args.low,
+          .high = args.high,
+          .otherwise = args.otherwise};
+}
+
+index_vectors_column_order_args kernel_args(const ColumnOrder& args) {
+  return {.out_first = first_element(args.out),
+          .count = int_of(args.out.elements()),
+          .tokens = int_of(args.out.shape[0]),
+          .top_k = int_of(args.out.shape[1]),
+          .pad = 0};
+}
+
+index_vectors_sorted_routing_args kernel_args(const SortedRouting& args) {
+  return {.sorted_slots_first = first_element(args.sorted_slots),
+          .ids_first = first_element(args.ids),
+          .row_idx_first = first_element(args.row_idx),
+          .source_row_first = first_element(args.source_row),
+          .expanded_row_idx_first = first_element(args.expanded_row_idx),
+          .expanded_expert_idx_first = first_element(args.expanded_expert_idx),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.sorted_slots.shape[0]),
+          .tokens = int_of(args.tokens)};
+}
+
+index_vectors_group_of_row_args kernel_args(const GroupOfRow& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .groups_first = first_element(args.groups),
+          .count = int_of(args.groups.shape[0]),
+          .group_count = int_of(args.row_ends.shape[0]),
+          .modulus = args.modulus,
+          .pad = 0};
+}
+
+index_vectors_key_ends_args kernel_args(const KeyEnds& args) {
+  return {.keys_first = first_element(args.keys),
+          .order_first = first_element(args.order),
+          .ends_first = first_element(args.ends),
+          .count = int_of(args.ends.shape[0]),
+          .key_count = int_of(args.keys.shape[0])};
+}
+
+index_vectors_expect_args kernel_args(const Expect& args) {
+  return {.got_first = first_element(args.got),
+          .expected_first = first_element(args.expected),
+          .fault_first = first_element(args.fault),
+          .count = int_of(args.got.shape[0]),
+          .pad = 0};
+}
 
 }  // namespace
 
@@ -84,45 +143,39 @@ std::string reject(const Expect& args) {
 void enqueue(StreamView stream, const Narrow& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_narrow", submit, args.from,
-                 args.from.size_bytes() + args.to.size_bytes(), args.to.shape[0], args.from, args.row_ends, args.to,
-                 args.fault, int_of(args.to.shape[0]), std::int32_t{args.from.dtype == DType::i64},
-                 int_of(args.row_ends.shape[0]), args.low, args.high, args.otherwise);
+                 args.from.size_bytes() + args.to.size_bytes(), args.from, args.row_ends, args.to, args.fault,
+                 kernel_args(args));
 }
 
 void enqueue(StreamView stream, const ColumnOrder& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_column_order", submit, args.out, args.out.size_bytes(),
-                 args.out.elements(), args.out, int_of(args.out.elements()), int_of(args.out.shape[0]),
-                 int_of(args.out.shape[1]));
+                 args.out, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t slots = args.sorted_slots.shape[0];
   launch_indices(stream, source::index_vectors, "index_vectors_sorted_routing", submit, args.ids,
-                 6 * args.sorted_slots.size_bytes(), slots, args.sorted_slots, args.ids, args.row_idx, args.source_row,
-                 args.expanded_row_idx, args.expanded_expert_idx, args.fault, int_of(slots), int_of(args.tokens));
+                 6 * args.sorted_slots.size_bytes(), args.sorted_slots, args.ids, args.row_idx, args.source_row,
+                 args.expanded_row_idx, args.expanded_expert_idx, args.fault, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_group_of_row", submit, args.groups,
-                 args.row_ends.size_bytes() + args.groups.size_bytes(), args.groups.shape[0], args.row_ends,
-                 args.groups, int_of(args.groups.shape[0]), int_of(args.row_ends.shape[0]), args.modulus);
+                 args.row_ends.size_bytes() + args.groups.size_bytes(), args.row_ends, args.groups, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_key_ends", submit, args.ends,
-                 args.keys.size_bytes() + args.ends.size_bytes(), args.ends.shape[0], args.keys, args.order, args.ends,
-                 int_of(args.ends.shape[0]), int_of(args.keys.shape[0]));
+                 args.keys.size_bytes() + args.ends.size_bytes(), args.keys, args.order, args.ends, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Expect& args, Submit submit) {
   require_no(reject(args));
-  const std::int64_t count = args.got.shape[0];
   launch_indices(stream, source::index_vectors, "index_vectors_expect", submit, args.got, 2 * args.got.size_bytes(),
-                 count, args.got, args.expected, args.fault, int_of(count));
+                 args.got, args.expected, args.fault, kernel_args(args));
 }
 
 }  // namespace moecl::index_vectors

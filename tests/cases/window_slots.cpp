@@ -31,9 +31,9 @@ std::vector<SelfTestResult> self_test_window_slots(StreamView stream) {
       rows_back(stream, DType::i32, {slots}), sums_back(stream, DType::i32, {slots});
   window_slots::enqueue(stream, window_slots::Outgoing{row_ends, sorted_slots, ranks, to_send});
   window_slots::enqueue(stream, window_slots::Incoming{every_row_ends, 1, local});
-  window_slots::enqueue(stream, window_slots::Home{row_ends, slot_rows, ranks, capacity, home});
-  window_slots::enqueue(stream, window_slots::TokenHomes{tokens, 0, experts, ranks, slots, false, rows_back, {}});
-  window_slots::enqueue(stream, window_slots::TokenHomes{tokens, 0, experts, ranks, slots, true, sums_back, {}});
+  window_slots::enqueue(stream, window_slots::ReturnRows{row_ends, slot_rows, ranks, capacity, home});
+  window_slots::enqueue(stream, window_slots::TokenReturnRows{tokens, 0, experts, ranks, slots, false, rows_back, {}});
+  window_slots::enqueue(stream, window_slots::TokenReturnRows{tokens, 0, experts, ranks, slots, true, sums_back, {}});
 
   const oracle::SentWindow sent = oracle::sent_window(ids, experts, ranks, capacity);
   const auto result = [&](const char* variant, const DeviceTensor& got, const std::vector<std::int32_t>& expected) {
@@ -42,9 +42,9 @@ std::vector<SelfTestResult> self_test_window_slots(StreamView stream) {
   };
   return {result("outgoing", to_send, sent.slots),
           result("incoming", local, oracle::received_experts({ids, ids, ids}, experts, 1, capacity)),
-          result("home", home, sent.rows),
-          result("token_homes", rows_back, oracle::token_homes(ids, 2, 0, experts, ranks, slots, false)),
-          result("token_homes", sums_back, oracle::token_homes(ids, 2, 0, experts, ranks, slots, true))};
+          result("return_rows", home, sent.rows),
+          result("token_return_rows", rows_back, oracle::token_return_rows(ids, 2, 0, experts, ranks, slots, false)),
+          result("token_return_rows", sums_back, oracle::token_return_rows(ids, 2, 0, experts, ranks, slots, true))};
 }
 
 }  // namespace moecl::test

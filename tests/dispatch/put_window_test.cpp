@@ -63,14 +63,14 @@ std::int32_t value(std::int32_t from, std::int32_t step, std::int64_t i) {
 /// A rank's one token, which goes to all ranks: one expert each.
 struct OneToken {
   std::uint64_t ids_at, codes_at;
-  DeviceTensor ids, homes;
+  DeviceTensor ids, return_rows;
   PutWindow window;
 
   explicit OneToken(Communicator& comm)
       : ids_at(PutWindow::begin(comm.size())),
         codes_at(ids_at + 256),
         ids(comm.stream(), DType::i32, {1, comm.size()}, counted(comm.size())),
-        homes(comm.stream(), DType::i32, {comm.size()}),
+        return_rows(comm.stream(), DType::i32, {comm.size()}),
         window(comm, codes_at + static_cast<std::uint64_t>(comm.size() * width) * 4) {}
   static std::vector<double> counted(std::int32_t count) {
     std::vector<double> numbers(static_cast<std::size_t>(count));
@@ -83,7 +83,7 @@ struct OneToken {
     put.ids = ids;
     put.codes = token;
     put.experts = static_cast<std::int32_t>(ids.view.shape[1]);
-    put.homes = homes;
+    put.return_rows = return_rows;
     put.ids_at = ids_at;
     put.to = window.windows();
     put.to.capacity = 1;

@@ -152,7 +152,7 @@ void check(const TestDevice& on, const Exchange& of, bool sums) {
     const GuardedTensor ids(on, DType::i32, {tokens, of.top_k}, given),
         weights(on, DType::f32, {tokens, of.top_k}, weight_bits), codes = rows_of(on, rank, tokens, of.row_bytes),
                                                                   scale = rows_of(on, rank, tokens, of.scale_bytes),
-                                                                  homes(on, DType::i32, {tokens * of.top_k});
+                                                                  return_rows(on, DType::i32, {tokens * of.top_k});
     window_put::Dispatch put;
     put.ids = ids;
     put.weights = of.weighted ? TensorView(weights) : none;
@@ -161,13 +161,13 @@ void check(const TestDevice& on, const Exchange& of, bool sums) {
     put.first_expert = of.first_expert;
     put.experts = of.experts;
     put.sums = sums;
-    put.homes = homes;
+    put.return_rows = return_rows;
     put.ids_at = of.ids_at();
     put.weights_at = of.weights_at();
     put.to = there.of_rank(rank, 1);
     window_put::enqueue(on.stream, put);
-    EXPECT_EQ(homes.read<std::int32_t>(),
-              oracle::token_homes(given, of.top_k, of.first_expert, of.experts, of.ranks, of.capacity, sums));
+    EXPECT_EQ(return_rows.read<std::int32_t>(),
+              oracle::token_return_rows(given, of.top_k, of.first_expert, of.experts, of.ranks, of.capacity, sums));
     for (std::int32_t to = 0; to < of.ranks; ++to) expect_dispatched(sent[static_cast<std::size_t>(to)], of, rank, to);
 
     // Back: the rows of slots whose expert this rank has.
@@ -264,17 +264,17 @@ TEST_P(WindowPutTest, AnExpertThatDoesNotExistIsAFault) {
   Exchange of{{{0, -2, 4}, {4, 1, 1}}, 0, 4, 2, 3, 1, 16, 0, false};
   const Windows windows(device(), of);
   const GuardedTensor ids(device(), DType::i32, {1, 3}, of.ids[0]), codes = rows_of(device(), 0, 1, 16),
-                                                                    homes(device(), DType::i32, {3});
+                                                                    return_rows(device(), DType::i32, {3});
   window_put::Dispatch put;
   put.ids = ids;
   put.codes = codes;
   put.experts = 4;
-  put.homes = homes;
+  put.return_rows = return_rows;
   put.ids_at = of.ids_at();
   put.to = windows.of_rank(0, 1);
   window_put::enqueue(device().stream, put);
   EXPECT_EQ(windows.fault(), Ints({static_cast<std::int32_t>(FaultCode::expert_id_out_of_range), 1, -2, 0}));
-  EXPECT_EQ(homes.read<std::int32_t>(), Ints({0, -1, -1}));
+  EXPECT_EQ(return_rows.read<std::int32_t>(), Ints({0, -1, -1}));
 }
 
 TEST_P(WindowPutTest, WaitsForEverySignalAndNamesWhoIsLate) {
@@ -308,14 +308,14 @@ TEST_P(WindowPutTest, WaitsForEverySignalAndNamesWhoIsLate) {
 }
 
 TEST_P(WindowPutTest, RefusesWhatDoesNotFit) {
-  const GuardedTensor slots(device(), DType::i32, {2, 2}), homes(device(), DType::i32, {4}),
+  const GuardedTensor slots(device(), DType::i32, {2, 2}), return_rows(device(), DType::i32, {4}),
       one = ints({0}), addresses(device(), DType::i64, {2}), rows(device(), DType::bf16, {2, 8}),
       places(device(), DType::i32, {8});
   window_put::Dispatch dispatch;
   dispatch.ids = slots;
   dispatch.codes = rows;
   dispatch.experts = 4;
-  dispatch.homes = homes;
+  dispatch.return_rows = return_rows;
   dispatch.to = {addresses, 0, 1, 2, 256, 0, 0, {}, {}};
   EXPECT_EQ(window_put::reject(dispatch), "");
   const auto reason = [&](auto change) {
@@ -334,7 +334,7 @@ TEST_P(WindowPutTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(reason([](auto& args) { args.to.capacity = 1; }), HasSubstr("ids: 2 tokens in slabs of 1"));
   EXPECT_THAT(reason([](auto& args) { args.to.capacity = std::int64_t{1} << 31; }), HasSubstr("cannot be counted"));
   EXPECT_THAT(reason([&](auto& args) { args.to.late = one; }), HasSubstr("late: expected i32[4]"));
-  EXPECT_THAT(reason([&](auto& args) { args.homes = one; }), HasSubstr("homes: expected i32[4]"));
+  EXPECT_THAT(reason([&](auto& args) { args.return_rows = one; }), HasSubstr("return_rows: expected i32[4]"));
   EXPECT_THAT(reason([&](auto& args) { args.codes = rows.view().rows(0, 1); }), HasSubstr("codes: expected 2"));
   EXPECT_THAT(reason([&](auto& args) { args.scale = one; }), HasSubstr("scale: expected 2"));
   using window_put::Combine, window_put::Sum;

@@ -45,7 +45,7 @@ std::vector<std::int64_t> capacities(const Routing& routing) {
   return {0, 3, static_cast<std::int64_t>(routing.ids.size())};
 }
 
-TEST_P(WindowSlotsTest, OutgoingAndHomeAreTheSendersWindow) {
+TEST_P(WindowSlotsTest, OutgoingAndReturnRowsAreTheSendersWindow) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int32_t ranks : rank_counts) {
       oracle::SortedSlots sort = oracle::expert_sort(routing.ids, 0, routing.experts, routing.experts, 0);
@@ -56,7 +56,7 @@ TEST_P(WindowSlotsTest, OutgoingAndHomeAreTheSendersWindow) {
         const oracle::SentWindow expected = oracle::sent_window(routing.ids, routing.experts, ranks, capacity);
         const GuardedTensor slots = out(ranks * capacity), home = out(rows.view().shape[0]);
         window_slots::enqueue(device().stream, window_slots::Outgoing{ends, sorted, ranks, slots});
-        window_slots::enqueue(device().stream, window_slots::Home{ends, rows, ranks, capacity, home});
+        window_slots::enqueue(device().stream, window_slots::ReturnRows{ends, rows, ranks, capacity, home});
         EXPECT_EQ(slots.read<std::int32_t>(), expected.slots);
         EXPECT_EQ(home.read<std::int32_t>(), expected.rows);
       }
@@ -127,7 +127,7 @@ TEST_P(WindowSlotsTest, SinglesOwnOneExpertEach) {
         const auto expected = oracle::sent_window(routing.ids, routing.experts, ranks, capacity, singles);
         const GuardedTensor slots = out(ranks * capacity), home = out(rows.view().shape[0]);
         window_slots::enqueue(device().stream, window_slots::Outgoing{ends, sorted, ranks, slots, singles});
-        window_slots::enqueue(device().stream, window_slots::Home{ends, rows, ranks, capacity, home, singles});
+        window_slots::enqueue(device().stream, window_slots::ReturnRows{ends, rows, ranks, capacity, home, singles});
         EXPECT_EQ(slots.read<std::int32_t>(), expected.slots);
         EXPECT_EQ(home.read<std::int32_t>(), expected.rows);
         const std::vector<Ints> senders = senders_of(routing, ranks);
@@ -141,7 +141,7 @@ TEST_P(WindowSlotsTest, SinglesOwnOneExpertEach) {
       }
 }
 
-TEST_P(WindowSlotsTest, TokensComeHomeAsRowsOrOnceFromEveryRank) {
+TEST_P(WindowSlotsTest, TokensReturnAsRowsOrOnceFromEveryRank) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int32_t ranks : rank_counts)
       for (const std::int32_t first_expert : {0, 3})
@@ -151,17 +151,20 @@ TEST_P(WindowSlotsTest, TokensComeHomeAsRowsOrOnceFromEveryRank) {
           Ints ids = routing.ids;
           for (std::int32_t& id : ids) id += id < 0 ? 0 : first_expert;
           const GuardedTensor given(device(), DType::i32, {routing.tokens, routing.top_k}, ids),
-              homes = out(routing.tokens * routing.top_k), fault = ints({0, 0, 0, 0});
-          window_slots::enqueue(device().stream, window_slots::TokenHomes{given, first_expert, routing.experts, ranks,
-                                                                          capacity, sums, homes, fault});
-          EXPECT_EQ(homes.read<std::int32_t>(),
-                    oracle::token_homes(ids, routing.top_k, first_expert, routing.experts, ranks, capacity, sums));
+              return_rows = out(routing.tokens * routing.top_k), fault = ints({0, 0, 0, 0});
+          window_slots::enqueue(device().stream,
+                                window_slots::TokenReturnRows{given, first_expert, routing.experts, ranks, capacity,
+                                                              sums, return_rows, fault});
+          EXPECT_EQ(
+              return_rows.read<std::int32_t>(),
+              oracle::token_return_rows(ids, routing.top_k, first_expert, routing.experts, ranks, capacity, sums));
           EXPECT_EQ(fault.read<std::int32_t>(), Ints({0, 0, 0, 0}));
         }
-  const GuardedTensor wrong(device(), DType::i32, {2, 2}, Ints{0, 1, 1, 4}), homes = out(4), fault = ints({0, 0, 0, 0});
-  window_slots::TokenHomes args{wrong, 0, 4, 2, 2, true, homes, fault};
+  const GuardedTensor wrong(device(), DType::i32, {2, 2}, Ints{0, 1, 1, 4}), return_rows = out(4),
+                                                                             fault = ints({0, 0, 0, 0});
+  window_slots::TokenReturnRows args{wrong, 0, 4, 2, 2, true, return_rows, fault};
   window_slots::enqueue(device().stream, args);
-  EXPECT_EQ(homes.read<std::int32_t>(), Ints({0, -1, 1, -1}));
+  EXPECT_EQ(return_rows.read<std::int32_t>(), Ints({0, -1, 1, -1}));
   EXPECT_EQ(fault.read<std::int32_t>(), Ints({1, 3, 4, 0}));
   args.capacity = 1;
   EXPECT_EQ(window_slots::reject(args), "capacity: 1 tokens for each of 2 ranks, 2 are given, top 2");
@@ -249,7 +252,7 @@ TEST_P(WindowSlotsTest, RowsKnowWhoseTheyAreAndComeBack) {
           triples[0] = ranks;
           triples.pop_back();
         }
-        Ints claims, tokens;
+        Ints source_slots, tokens;
         constexpr std::int32_t servers_of = 2, tokens_each = 40;
         const std::int64_t capacity = of.back.empty() ? 0 : static_cast<std::int64_t>(of.back.size()) / ranks;
         for (std::size_t i = 0; i < of.back.size(); ++i) {
@@ -257,18 +260,19 @@ TEST_P(WindowSlotsTest, RowsKnowWhoseTheyAreAndComeBack) {
           const bool told = of.back[i] > 0 && row + 1 < of.rows.size();
           const auto home = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / capacity);
           const std::int32_t token = told ? of.rows[row].slot / columns : -1;
-          claims.push_back(of.back[i] < 0 ? -1 : told ? of.rows[row].slot : -2);
+          source_slots.push_back(of.back[i] < 0 ? -1 : told ? of.rows[row].slot : -2);
           tokens.push_back(told && token < tokens_each ? home / servers_of * tokens_each + token : -1);
         }
         const GuardedTensor told = ints(triples), got = out(static_cast<std::int64_t>(of.back.size()));
-        window_slots::enqueue(device().stream, window_slots::Claims{back, told, ranks, columns, got});
-        EXPECT_EQ(got.read<std::int32_t>(), claims);
-        window_slots::enqueue(device().stream, window_slots::Homes{back, told, ranks, servers_of, tokens_each, got});
+        window_slots::enqueue(device().stream, window_slots::SourceSlots{back, told, ranks, columns, got});
+        EXPECT_EQ(got.read<std::int32_t>(), source_slots);
+        window_slots::enqueue(device().stream,
+                              window_slots::DestinationTokens{back, told, ranks, servers_of, tokens_each, got});
         EXPECT_EQ(got.read<std::int32_t>(), tokens);
       }
 }
 
-TEST_P(WindowSlotsTest, OrdinalsCountEarlierSlotsOfTheSameExpert) {
+TEST_P(WindowSlotsTest, PositionsCountEarlierSlotsOfTheSameExpert) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int64_t counted : {std::int64_t{1}, routing.top_k}) {
       SCOPED_TRACE(testing::Message() << routing.name << ", " << counted << " columns count");
@@ -280,15 +284,15 @@ TEST_P(WindowSlotsTest, OrdinalsCountEarlierSlotsOfTheSameExpert) {
           expected.push_back(*slot < 0 ? 0 : static_cast<std::int32_t>(std::count(first, slot, *slot)));
         }
       const GuardedTensor ends = ints(sort.row_ends), rows = ints(sort.slot_rows),
-                          ordinals(device(), DType::i32, {routing.tokens, counted});
-      window_slots::enqueue(device().stream,
-                            window_slots::Ordinals{ends, rows, static_cast<std::int32_t>(routing.top_k), ordinals});
-      EXPECT_EQ(ordinals.read<std::int32_t>(), expected);
+                          positions(device(), DType::i32, {routing.tokens, counted});
+      window_slots::enqueue(device().stream, window_slots::PositionsInExpert{
+                                                 ends, rows, static_cast<std::int32_t>(routing.top_k), positions});
+      EXPECT_EQ(positions.read<std::int32_t>(), expected);
     }
 }
 
 TEST_P(WindowSlotsTest, RefusesWrongArguments) {
-  using window_slots::Home, window_slots::Incoming, window_slots::Outgoing;
+  using window_slots::ReturnRows, window_slots::Incoming, window_slots::Outgoing;
   const auto reason = [](const auto& args) { return window_slots::reject(args); };
   const GuardedTensor ends(device(), DType::i32, {4}), slots(device(), DType::i32, {6}),
       none = out(0), all_ends(device(), DType::i32, {2, 4}), ids(device(), DType::i32, {6, 1}),
@@ -304,12 +308,12 @@ TEST_P(WindowSlotsTest, RefusesWrongArguments) {
   EXPECT_THAT(reason(Incoming{all_ends, 2, ids}), testing::HasSubstr("2 is not among those of row_ends i32[2, 4]"));
   EXPECT_THAT(reason(Incoming{all_ends, -1, ids}), testing::HasSubstr("-1 is not among"));
   EXPECT_THAT(reason(Incoming{all_ends, 1, slots}), testing::HasSubstr("ids: expected contiguous i32 of 2 dim"));
-  EXPECT_EQ(reason(Home{ends, slots, 2, 3, slots}), "");
-  EXPECT_THAT(reason(Home{floats, slots, 2, 3, slots}), testing::HasSubstr("row_ends: expected"));
-  EXPECT_THAT(reason(Home{ends, ids, 2, 3, slots}), testing::HasSubstr("slot_rows: expected"));
-  EXPECT_THAT(reason(Home{ends, slots, 2, 3, ends}), testing::HasSubstr("rows: expected 6 elements, got i32[4]"));
-  EXPECT_THAT(reason(Home{ends, slots, 0, 3, slots}), testing::HasSubstr("for each of 0 ranks"));
-  EXPECT_THAT(reason(Home{ends, slots, 2, std::numeric_limits<std::int32_t>::max() / 2, slots}),
+  EXPECT_EQ(reason(ReturnRows{ends, slots, 2, 3, slots}), "");
+  EXPECT_THAT(reason(ReturnRows{floats, slots, 2, 3, slots}), testing::HasSubstr("row_ends: expected"));
+  EXPECT_THAT(reason(ReturnRows{ends, ids, 2, 3, slots}), testing::HasSubstr("slot_rows: expected"));
+  EXPECT_THAT(reason(ReturnRows{ends, slots, 2, 3, ends}), testing::HasSubstr("rows: expected 6 elements, got i32[4]"));
+  EXPECT_THAT(reason(ReturnRows{ends, slots, 0, 3, slots}), testing::HasSubstr("for each of 0 ranks"));
+  EXPECT_THAT(reason(ReturnRows{ends, slots, 2, std::numeric_limits<std::int32_t>::max() / 2, slots}),
               testing::HasSubstr("cannot be counted in int32"));
   EXPECT_THROW(window_slots::enqueue(device().stream, Outgoing{ends, slots, 4, slots}), Error);
 }

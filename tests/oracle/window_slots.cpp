@@ -72,11 +72,11 @@ std::vector<ReceivedRow> received_rows(const std::vector<std::vector<std::int32_
   return rows;
 }
 
-std::vector<std::int32_t> token_homes(const std::vector<std::int32_t>& ids, std::int64_t top_k,
-                                      std::int32_t first_expert, std::int32_t experts, std::int32_t ranks,
-                                      std::int64_t capacity, bool sums) {
+std::vector<std::int32_t> token_return_rows(const std::vector<std::int32_t>& ids, std::int64_t top_k,
+                                            std::int32_t first_expert, std::int32_t experts, std::int32_t ranks,
+                                            std::int64_t capacity, bool sums) {
   const std::vector<std::int32_t> owner = owners(experts, ranks, 0);
-  std::vector<std::int32_t> homes(ids.size(), -1);
+  std::vector<std::int32_t> return_rows(ids.size(), -1);
   for (std::int64_t token = 0; token * top_k < static_cast<std::int64_t>(ids.size()); ++token)
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
       std::int64_t came = 0;
@@ -85,11 +85,11 @@ std::vector<std::int32_t> token_homes(const std::vector<std::int32_t>& ids, std:
         const std::int32_t expert = ids[slot] - first_expert;
         if (expert < 0 || expert >= experts || owner[static_cast<std::size_t>(expert)] != rank) continue;
         const std::int64_t place = rank * capacity + token;
-        if (!sums) homes[slot] = static_cast<std::int32_t>(place * top_k + k);
-        if (sums && came++ == 0) homes[slot] = static_cast<std::int32_t>(place);
+        if (!sums) return_rows[slot] = static_cast<std::int32_t>(place * top_k + k);
+        if (sums && came++ == 0) return_rows[slot] = static_cast<std::int32_t>(place);
       }
     }
-  return homes;
+  return return_rows;
 }
 
 }  // namespace moecl::test::oracle

@@ -30,8 +30,8 @@ std::vector<ReceivedRow> received_rows(const std::vector<std::vector<std::int32_
 /// Where what comes back for each slot of the tokens will stand, in slabs of `capacity` tokens a rank: each slot's row,
 /// or one sum of each rank, at the first slot that is of it. @param ids  [T * top_k]; others than those experts are
 /// nobody's
-std::vector<std::int32_t> token_homes(const std::vector<std::int32_t>& ids, std::int64_t top_k,
-                                      std::int32_t first_expert, std::int32_t experts, std::int32_t ranks,
-                                      std::int64_t capacity, bool sums);
+std::vector<std::int32_t> token_return_rows(const std::vector<std::int32_t>& ids, std::int64_t top_k,
+                                            std::int32_t first_expert, std::int32_t experts, std::int32_t ranks,
+                                            std::int64_t capacity, bool sums);
 
 }  // namespace moecl::test::oracle

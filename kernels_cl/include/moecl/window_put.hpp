@@ -37,7 +37,7 @@ struct Dispatch {
   TensorView scale;                            ///< optional. Shape: [T] or [T, G]
   std::int32_t first_expert = 0, experts = 1;  ///< ids of all ranks' experts; others are sent to nobody
   bool sums = false;                           ///< what will come back is a sum of each rank, not each slot's row
-  TensorView homes;                            ///< out. Shape: [T * K] i32: see window_slots::TokenHomes
+  TensorView return_rows;                      ///< out. Shape: [T * K] i32: see window_slots::TokenReturnRows
   std::uint64_t ids_at = 0, weights_at = 0;    ///< bytes into a window: [R * capacity, K]
   Windows to;
 };

@@ -34,8 +34,8 @@ struct Incoming {
   std::int32_t singles = 0;
 };
 
-/// Where the rows of this rank's own slots come back to: rows[slot] = d * capacity + i as in Outgoing, or -1.
-struct Home {
+/// The rows in which this rank's own slots come back: rows[slot] = d * capacity + i as in Outgoing, or -1.
+struct ReturnRows {
   TensorView row_ends;   ///< Shape: [E] i32
   TensorView slot_rows;  ///< Shape: [S] i32, of the same sort
   std::int32_t ranks = 1;
@@ -44,16 +44,16 @@ struct Home {
   std::int32_t singles = 0;
 };
 
-/// For slabs of `capacity` tokens: where the row of slot (t, k) comes back to from the rank of its expert,
-/// (rank * capacity + t) * K + k; or with `sums`, where the rank's sum of the token does, rank * capacity + t for the
-/// first k of the rank and -1 for its others. -1 where there is no expert.
-struct TokenHomes {
+/// The same for slabs of `capacity` tokens: slot (t, k) comes back from the rank of its expert in row
+/// (rank * capacity + t) * K + k; or with `sums`, the rank's sum of the token in row rank * capacity + t for the first
+/// k of the rank, and -1 for its others. -1 where there is no expert.
+struct TokenReturnRows {
   TensorView ids;  ///< Shape: [T, K] i32
   std::int32_t first_expert = 0, experts = 1;
   std::int32_t ranks = 1;
   std::int64_t capacity = 0;
   bool sums = false;
-  TensorView homes;  ///< out. Shape: [T * K] i32
+  TensorView return_rows;  ///< out. Shape: [T * K] i32
   TensorView fault;  ///< optional in/out. Shape: [4] i32: expert_id_out_of_range for ids below -1 or past the experts
 };
 
@@ -78,9 +78,9 @@ struct Sources {
   TensorView triples;        ///< out. Shape: [n] i32, n >= 3 * rows
 };
 
-/// The inverse: the slot that a row going back to its rank is of, for a window filled by `rows`; -1 at empty places,
-/// -2 where the triple is missing or names another rank.
-struct Claims {
+/// The inverse: the slot of the source rank that each row of a returning window, filled by `rows`, is of; -1 at empty
+/// places, -2 where the triple is missing or names another rank.
+struct SourceSlots {
   TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
   TensorView triples;  ///< Shape: [n] i32
   std::int32_t ranks = 1;
@@ -88,9 +88,10 @@ struct Claims {
   TensorView slots;  ///< out. Shape: [R * capacity] i32
 };
 
-/// For sums over the rows of a server: tokens[i] = server * tokens_each + token of the rank (server, index) that the
-/// row at place i goes to; -1 at empty places and where the triple is missing or names another rank.
-struct Homes {
+/// The destination of each row where rows of a server are summed: tokens[i] = server * tokens_each + token of the rank
+/// (server, index) that the row at place i goes to; -1 at empty places and where the triple is missing or names another
+/// rank.
+struct DestinationTokens {
   TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
   TensorView triples;  ///< Shape: [n] i32
   std::int32_t ranks = 1;
@@ -99,39 +100,39 @@ struct Homes {
   TensorView tokens;  ///< out. Shape: [R * capacity] i32
 };
 
-/// ordinals[t, k] = how many earlier slots of this rank have the same expert; 0 where the slot has none.
+/// positions[t, k] = how many earlier slots of this rank have the same expert; 0 where the slot has none.
 /// Source: expand_idx of npu_moe_distribute_dispatch (v1)
-struct Ordinals {
+struct PositionsInExpert {
   TensorView row_ends;       ///< Shape: [E] i32
   TensorView slot_rows;      ///< Shape: [T * columns] i32, of the same sort
   std::int32_t columns = 1;  ///< slots of a token, of which the first K count
-  TensorView ordinals;       ///< out. Shape: [T, K] i32
+  TensorView positions;      ///< out. Shape: [T, K] i32
 };
 
 /// Why this cannot run; empty when it can.
 std::string reject(const Outgoing& args);
 std::string reject(const Incoming& args);
-std::string reject(const Home& args);
-std::string reject(const TokenHomes& args);
+std::string reject(const ReturnRows& args);
+std::string reject(const TokenReturnRows& args);
 std::string reject(const Counts& args);
 std::string reject(const Sources& args);
-std::string reject(const Claims& args);
-std::string reject(const Homes& args);
-std::string reject(const Ordinals& args);
+std::string reject(const SourceSlots& args);
+std::string reject(const DestinationTokens& args);
+std::string reject(const PositionsInExpert& args);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no elements enqueue nothing
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
-void enqueue(StreamView stream, const Home& args, Submit submit = {});
-void enqueue(StreamView stream, const TokenHomes& args, Submit submit = {});
+void enqueue(StreamView stream, const ReturnRows& args, Submit submit = {});
+void enqueue(StreamView stream, const TokenReturnRows& args, Submit submit = {});
 void enqueue(StreamView stream, const Counts& args, Submit submit = {});
 void enqueue(StreamView stream, const Sources& args, Submit submit = {});
-void enqueue(StreamView stream, const Claims& args, Submit submit = {});
-void enqueue(StreamView stream, const Homes& args, Submit submit = {});
-void enqueue(StreamView stream, const Ordinals& args, Submit submit = {});
+void enqueue(StreamView stream, const SourceSlots& args, Submit submit = {});
+void enqueue(StreamView stream, const DestinationTokens& args, Submit submit = {});
+void enqueue(StreamView stream, const PositionsInExpert& args, Submit submit = {});
 OperatorCost cost(const Outgoing& args);
 OperatorCost cost(const Incoming& args);
-OperatorCost cost(const Home& args);
-OperatorCost cost(const TokenHomes& args);
+OperatorCost cost(const ReturnRows& args);
+OperatorCost cost(const TokenReturnRows& args);
 
 }  // namespace moecl::window_slots

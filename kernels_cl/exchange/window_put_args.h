@@ -1,0 +1,41 @@
+#pragma once
+#include "kernels_cl/common/kernel_args.h"
+
+enum { STEP_SIGNAL = 1 << 16 };  // what a step adds to a signal
+
+// What all kernels that put have: the windows, and rows of `row_bytes` with `scale_bytes` of scales, which are copied
+// `row_unit` and `scale_unit` bytes at once. A row is divided into `parts`.
+typedef struct {
+  long addresses_first, late_first, fault_first;
+  long patience;            // looks at a signal; 0: nobody waits
+  long codes_at, scale_at;  // bytes into a window
+  int ranks, rank, capacity, top_k, step;
+  int row_bytes, row_unit, scale_bytes, scale_unit, parts;
+} window_put_args;
+KERNEL_ARGS(window_put_args, 88);
+
+typedef struct {
+  window_put_args put;
+  long ids_first, weights_first, codes_first, scale_first, return_rows_first;
+  long ids_at, weights_at;  // bytes into a window
+  int tokens, first_expert, experts, sums;
+} window_put_dispatch_args;
+KERNEL_ARGS(window_put_dispatch_args, 160);
+
+typedef struct {
+  window_put_args put;
+  long slot_rows_first, codes_first, scale_first;
+} window_put_combine_args;
+KERNEL_ARGS(window_put_combine_args, 112);
+
+typedef struct {
+  window_put_args put;
+  long slot_rows_first, weights_first, rows_first;
+} window_put_sum_args;
+KERNEL_ARGS(window_put_sum_args, 112);
+
+typedef struct {
+  long memory_first, addresses_first;
+  int rank, pad;
+} window_put_address_args;
+KERNEL_ARGS(window_put_address_args, 24);

@@ -1,0 +1,12 @@
+#pragma once
+#include "kernels_cl/common/kernel_args.h"
+
+// Strides count elements, of which a word of int4 has eight. Row r of a source is column first_column + r of its packed
+// expert; columns of the last panel from zero_first become zero.
+typedef struct {
+  long source_first, scale_first, offset_first, packed_first;
+  long source_stride, row_stride, k_stride, scale_stride, packed_stride;
+  int scale_dtype, offset_dtype;  // as any_dtype.clh has them
+  int group_size, rows, k, first_column, zero_first, pad;
+} pack_weights_args;
+KERNEL_ARGS(pack_weights_args, 104);
