@@ -134,29 +134,53 @@ std::string layers(const ModelFamily& family) {
   return text.empty() ? "all" : text;
 }
 
+/// A list in lines of at most 120 columns.
+std::string in_lines(const std::string& list) {
+  constexpr std::size_t columns = 120;
+  std::string text;
+  std::size_t begin = 0;
+  while (list.size() - begin > columns) {
+    const std::size_t space = list.rfind(' ', begin + columns);
+    text += list.substr(begin, space - begin) + "\n";
+    begin = space + 1;
+  }
+  return text + list.substr(begin);
+}
+
 }  // namespace
 
 std::string schemes_table() {
+  struct Group {  // of families with the same cells
+    std::vector<bool> released;
+    std::string types;
+  };
   const std::vector<NamedScheme> schemes = named_schemes();
-  std::string head = "| model_type |", line = "| --- |";
-  for (const NamedScheme& named : schemes) {
-    head += fmt::format(" {} |", named.name);
-    line += " --- |";
-  }
-  std::vector<std::pair<std::string, std::string>> rows;  // families with the same cells, and those
+  std::vector<Group> groups;
   for (const ModelFamily& family : model_families()) {
     const bool stacked = has_stacked_experts(family), shared = family.shared_names.name != nullptr;
-    std::string cells;
+    std::vector<bool> released;
     for (const NamedScheme& named : schemes)
-      cells += is_released(named.scheme, stacked, shared, family.expert_names[0].flat) ? " R Q |" : " Q |";
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return other.second == cells; });
-    if (row == rows.end())
-      rows.emplace_back(model_types(family), cells);
+      released.push_back(is_released(named.scheme, stacked, shared, family.expert_names[0].flat));
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.released == released; });
+    if (group == groups.end())
+      groups.push_back({std::move(released), model_types(family)});
     else
-      row->first += ", " + model_types(family);
+      group->types += ", " + model_types(family);
   }
-  std::string text = head + "\n" + line + "\n";
-  for (const auto& [types, cells] : rows) text += fmt::format("| {} |{}\n", types, cells);
+  std::string text = "| scheme |", line = "| --- |";
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    text += fmt::format(" group {} |", g + 1);
+    line += " --- |";
+  }
+  text += "\n" + line + "\n";
+  for (std::size_t s = 0; s < schemes.size(); ++s) {
+    text += fmt::format("| {} |", schemes[s].name);
+    for (const Group& group : groups) text += group.released[s] ? " R Q |" : " Q |";
+    text += "\n";
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    text += fmt::format("\nGroup {}:\n{}\n", g + 1, in_lines(groups[g].types));
   return text;
 }
 
@@ -170,25 +194,31 @@ std::string families_page() {
   std::string text =
       "# Model families\n\n"
       "Written by `moecl families --page` from the table in host/checkpoint/families, which names the sources; a test "
-      "keeps it so. Names in `code` "
-      "are fields of config.json, with the value of an absent one in brackets, and tensors of the checkpoint, after "
-      "`model.layers.{layer}.`. Every row has a golden in tests/data/goldens or a reference in "
-      "tests/host/family_layers_test.cpp. Another family is described by a [router spec](ROUTER_SPEC.md).\n\n"
-      "| model_type | sizes | scores | choice | weights | experts | shared experts | layers with experts |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+      "keeps it so.\nNames in `code` are fields of config.json, with the value of an absent one in brackets, and "
+      "tensors "
+      "of the checkpoint, after `model.layers.{layer}.`.\nE experts, K experts of a token, I intermediate size, "
+      "H hidden size. A family's rules are in its section.\n"
+      "Every family has a golden in tests/data/goldens or a reference in tests/host/family_layers_test.cpp. Another "
+      "one is described by a [router spec](ROUTER_SPEC.md).\n\n"
+      "## Which family runs with which scheme\n\n"
+      "Schemes have their names in vLLM. R: from a released packed form, which `moecl generate --scheme` writes too. "
+      "Q: from plain weights by `moecl run --quantize`.\nA test runs every cell against double precision.\n\n";
+  text += schemes_table();
   for (const ModelFamily& family : model_families())
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", model_types(family), sizes(family), scores(family),
-                    choice(family), weights(family), experts(family), shared(family), layers(family));
+    text += fmt::format(
+        "\n## {}\n\n- Sizes: {}\n- Scores: {}\n- Choice: {}\n- Weights: {}\n- Experts: {}\n- Shared experts: {}\n"
+        "- Layers with experts: {}\n",
+        model_types(family), sizes(family), scores(family), choice(family), weights(family), experts(family),
+        shared(family), layers(family));
   text +=
-      "\nModels that hold such a language model:\n\n| model_type | its config | \"model.\" of its tensors becomes |\n"
+      "\n## Models that hold such a language model\n\n| model_type | its config | \"model.\" of its tensors becomes |\n"
       "| --- | --- | --- |\n";
   for (const WrapperFamily& wrapper : wrapper_families())
     text += fmt::format("| {} | `{}` | `{}` |\n", wrapper.model_type, wrapper.member, wrapper.root);
-  text += "\nRefused:\n\n| model_type | why |\n| --- | --- |\n";
+  text += "\n## Refused\n\n| model_type | why |\n| --- | --- |\n";
   for (const RefusedFamily& family : refused_families())
     text += fmt::format("| {} | {} |\n", family.model_type, family.why);
-  text += "\nShapes for `moecl generate --shape`:\n\n| name | source |\n| --- | --- |\n";
+  text += "\n## Shapes for moecl generate --shape\n\n| name | source |\n| --- | --- |\n";
   for (const ModelShape& shape : model_shapes()) text += fmt::format("| {} | {} |\n", shape.name, shape.source);
   return text;
 }

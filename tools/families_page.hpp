@@ -6,7 +6,7 @@ namespace moecl::cli {
 
 /// The Markdown of FAMILIES.md: what each family needs, the families inside others, the named shapes.
 std::string families_page();
-/// The Markdown table of README.md: families and schemes.
+/// Its table of families and quantization schemes.
 std::string schemes_table();
 /// A line a model_type that can be read.
 std::string families_list();

@@ -64,8 +64,8 @@ std::string operators_page() {
       "--page`; a test "
       "compares it.\n\n"
       "In C++ they are functions of `moecl::npu` without `npu_` and `_C_ascend.`'s dot, in C functions `moecl_*`; "
-      "`moecl op` runs recorded calls of "
-      "them. An absent optional input is the operator's None. Outputs are written only where the operator defines "
+      "`moecl op` runs recorded calls of them.\nAn absent optional input is the operator's None. Outputs are written "
+      "only where the operator defines "
       "them.\n";
   for (const npu::Operator& about : npu::operators()) {
     text += fmt::format("\n## {}\n\n{}.\n\n| | name | what |\n| --- | --- | --- |\n", about.name, about.summary);

@@ -1,5 +1,5 @@
-// Every cell of README's table: a small random model of each family, with each scheme, against what its codes mean in
-// double precision.
+// Every cell of the table of families and schemes (host/FAMILIES.md): a small random model of each family, with each
+// scheme, against what its codes mean in double precision.
 #include <moecl/checkpoint.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/random_checkpoint.hpp>

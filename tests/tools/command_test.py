@@ -1,5 +1,6 @@
 """Tries the `moecl` command as a stranger would: every verb, and the tensors of `run` against golden ones."""
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -435,6 +436,10 @@ class OtherVerbs(CommandTest):
         self.assertRegex(text, r"(?m)^MOECL_LOG +error ")
         self.assertRegex(text, r"(?m)^MOECL_CACHE_DIR +/of/my/own ")
         self.assertRegex(text, r"(?m)^XDG_CACHE_HOME ")
+        page = (DATA.parent.parent / "runtime/ENVIRONMENT.md").read_text()
+        for row in self.succeed("env").splitlines()[1:]:
+            name, _, default, meaning = re.split(r" {2,}", row.strip())
+            self.assertIn(f"| `{name}` | {default} | {meaning} |\n", page)
 
     def test_generate(self):
         config = golden("qwen2-moe-e16k4") / "config.json"
@@ -466,8 +471,7 @@ class OtherVerbs(CommandTest):
         page = DATA.parent.parent / "host/FAMILIES.md"
         self.assertEqual(page.read_text(), self.succeed("families", "--page"), f"write it anew: moecl families --page > {page.name}")
         self.assertIn("granitemoeshared", self.succeed("families").split())
-        readme = (DATA.parent.parent / "README.md").read_text()
-        self.assertIn(self.succeed("families", "--schemes"), readme, "write it anew: moecl families --schemes")
+        self.assertIn(self.succeed("families", "--schemes"), page.read_text())
 
     def test_router_spec(self):
         config = json.loads((golden("gpt-oss-bf16form-e8k4") / "config.json").read_text())
