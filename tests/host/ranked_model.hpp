@@ -123,7 +123,7 @@ inline Outputs of_ranks(Ranks& on, const Model& model, const ParallelPlan& plan,
   return all;
 }
 
-/// Whether one variant of the products serves few rows and many there: DESIGN.md, batch invariance.
+/// Whether one variant of the products serves few rows and many there: kernels_cl/DECISIONS.md.
 inline bool one_variant(const TestDevice& device) {
   return device.caps().type == DeviceType::cpu && device.caps().preferred_float_width >= 4;
 }
