@@ -1,30 +1,46 @@
 #!/usr/bin/env python3
-"""Checks that what the documents name exists; writes their C and C++ programs to files for a test to compile.
+"""Checks that what the pages (*.md) name exists; writes their C and C++ programs to files for a test to compile.
 
 usage: check_docs.py [ROOT]
-       check_docs.py [ROOT] --extract FOLDER     writes readme_1.cpp, readme_2.c, ... and prints their names
+       check_docs.py [ROOT] --extract FOLDER     writes readme_1.cpp, host_embedding_1.c, ... and prints their names
 
-In each of the documents every backticked path, name and option, every link, and every command of a block is looked up:
-paths in the tree (build/ is made, and what a bundle holds is not in the tree), names as words in the sources, options in
-the program or script that the line runs.
+In each page every backticked path, name and option, every link, and every command of a block is looked up: paths in the
+tree (build/ is made, and what a bundle holds is not in the tree), names as words in the sources, options in the program
+or script that the line runs. A line has at most WIDTH columns. From README.md every page is at most CLICKS links away.
+Pages of ELSEWHERE tell of trees that are gone, or of data: of them links and lines are looked at.
 """
 import argparse
 import pathlib
+import posixpath
 import re
 import sys
 
-DOCUMENTS = ("README.md", "DESIGN.md", "dispatch/STRATEGIES.md")
+WIDTH = 240
+CLICKS = 2
+ELSEWHERE = re.compile(r"(bench/results|tests/data)/.*|CHANGELOG\.md")
+FORMS = ".github"  # GitHub shows its pages
 FLOORS = ("runtime", "quant", "kernels_cl", "dispatch", "host", "tools", "bench", "tests", "cmake")
+OTHERS = ("pocl_",)  # names of a driver's sources
 MADE = ("build/", "bin/", "lib/", "~", "$", "/")
 PATH = re.compile(r"(\./)?[\w.~$-]*[\w-]+(/[\w.*-]+)+/?|[\w-]+\.(md|py|txt|json|cmake|sh|cpp|hpp|cl|clh|h|c)")
 NAME = re.compile(r"[A-Za-z_]\w*((::|\.)~?\w+)*(\(\))?")
+
+
+def pages(root):
+    """Names of all pages, README.md first."""
+    names = [f.relative_to(root) for f in root.rglob("*.md")]
+    shown = [n for n in names if n.parts[0] != "build" and not any(p.startswith(".") and p != FORMS for p in n.parts)]
+    return sorted((n.as_posix() for n in shown), key=lambda name: (name != "README.md", name))
 
 
 def source_text(root):
     """Every file of the tree that can define a name: code, scripts, build files."""
     files = [root / "CMakeLists.txt", root / "CMakePresets.json"]
     for floor in FLOORS:
-        files += [f for f in sorted((root / floor).rglob("*")) if f.is_file() and "data" not in f.relative_to(root).parts]
+        for file in sorted((root / floor).rglob("*")):
+            parts = file.relative_to(root).parts
+            if file.is_file() and file.suffix != ".md" and "data" not in parts and parts[:2] != ("bench", "results"):
+                files.append(file)
     return {f.relative_to(root).as_posix(): f.read_text(encoding="utf-8", errors="replace") for f in files if f.exists()}
 
 
@@ -34,6 +50,25 @@ def blocks(text):
         yield found.group(1), text.count("\n", 0, found.start()) + 2, found.group(2)
 
 
+def without_blocks(text):
+    """The prose, every line at its number."""
+    return re.sub(r"^```.*?^```$", lambda m: "\n" * m.group().count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+
+
+def links(name, text):
+    """(line number, file from the root, anchor) of each link that stays in the tree."""
+    for number, line in enumerate(without_blocks(text).splitlines(), 1):
+        for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", re.sub(r"`[^`]*`", "", line)):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+            yield number, target, anchor
+
+
+def anchors(text):
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 class Checker:
     def __init__(self, root):
         self.root = root
@@ -41,9 +76,10 @@ class Checker:
         self.words = set(re.findall(r"\w+", "\n".join(self.sources.values())))
         self.command_text = "\n".join(t for n, t in self.sources.items() if re.match(r"tools/\w+\.[ch]pp", n))
 
-    def check_path(self, path):
+    def check_path(self, path, folder=""):
+        """A path from the root; a bare file name may be beside the page, in `folder`."""
         path = path.removeprefix("./")
-        if path.startswith(MADE):
+        if path.startswith(MADE) or "/" not in path and (self.root / folder / path).exists():
             return ""
         return "" if any(self.root.glob(path.rstrip("/"))) else f"{path} is not in the tree"
 
@@ -68,43 +104,62 @@ class Checker:
                 return f"{where} has no option {option}"
         return ""
 
-    def check_span(self, span):
-        """What a backticked span names wrongly; empty when nothing."""
+    def check_span(self, span, folder):
+        """What a backticked span of a page in `folder` names wrongly; empty when nothing."""
         if found := re.fullmatch(r"<(moecl/[\w.]+)>", span):
             known = any(name.endswith("/include/" + found.group(1)) for name in self.sources)
             return "" if known else f"{span} is no header"
         if PATH.fullmatch(span):
-            return self.check_path(span)
+            return self.check_path(span, folder)
         if NAME.fullmatch(span):
-            missing = [w for w in re.findall(r"\w+", span) if w not in self.words]
+            missing = [w for w in re.findall(r"\w+", span) if w not in self.words and not w.startswith(OTHERS)]
             return f"nothing in the tree is named {', '.join(missing)}" if missing else ""
         if span.startswith("--"):
             return "" if any(span.split()[0] in text for text in self.sources.values()) else f"nothing has the option {span}"
         return self.check_command(span)
 
-    def check_document(self, name):
-        text = (self.root / name).read_text(encoding="utf-8")
-        folder = pathlib.PurePath(name).parent  # links start there, backticked paths at the root
-        problems = []
+    def check_names(self, text, folder):
+        """(line number, problem or nothing) of every command of a block and every backticked span."""
         for language, first, body in blocks(text):
             if language == "sh":
-                problems += [(first + i, self.check_command(line)) for i, line in enumerate(body.splitlines())]
+                yield from ((first + i, self.check_command(line)) for i, line in enumerate(body.splitlines()))
         for indented in re.finditer(r"^    (?! )(.+)$", text, re.MULTILINE):
-            problems.append((text.count("\n", 0, indented.start()) + 1, self.check_command(indented.group(1))))
-        prose = re.sub(r"^```.*?^```$", lambda m: "\n" * m.group().count("\n"), text, flags=re.MULTILINE | re.DOTALL)
-        for number, line in enumerate(prose.splitlines(), 1):
-            problems += [(number, self.check_span(span)) for span in re.findall(r"`([^`]+)`", line)]
-            problems += [(number, self.check_path((folder / link).as_posix())) for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line)]
-        return [f"{name}:{number}: {wrong}" for number, wrong in problems if wrong]
+            yield text.count("\n", 0, indented.start()) + 1, self.check_command(indented.group(1))
+        for number, line in enumerate(without_blocks(text).splitlines(), 1):
+            yield from ((number, self.check_span(span, folder)) for span in re.findall(r"`([^`]+)`", line))
+
+    def check_link(self, target, anchor):
+        if wrong := self.check_path(target):
+            return wrong
+        if anchor and anchor not in anchors((self.root / target).read_text(encoding="utf-8")):
+            return f"{target} has no heading #{anchor}"
+        return ""
+
+    def check_page(self, name):
+        text = (self.root / name).read_text(encoding="utf-8")
+        problems = [] if ELSEWHERE.fullmatch(name) else list(self.check_names(text, posixpath.dirname(name)))
+        problems += [(number, self.check_link(target, anchor)) for number, target, anchor in links(name, text)]
+        for number, line in enumerate(text.splitlines(), 1):
+            problems.append((number, f"{len(line)} columns, at most {WIDTH}" if len(line) > WIDTH else ""))
+        return [f"{name}:{number}: {wrong}" for number, wrong in sorted(problems) if wrong]
+
+
+def check_clicks(root, names):
+    """Pages that are too far from README.md."""
+    near = {"README.md"} & set(names)
+    for _ in range(CLICKS):
+        near |= {target for name in near for _, target, _ in links(name, (root / name).read_text(encoding="utf-8")) if target in names}
+    far = [name for name in names if name not in near and not name.startswith(FORMS)]
+    return [f"{name}: more than {CLICKS} links away from README.md" for name in far]
 
 
 def extract(root, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for name in DOCUMENTS:
-        text = (root / name).read_text(encoding="utf-8") if (root / name).exists() else ""
+    for name in pages(root):
+        text = (root / name).read_text(encoding="utf-8")
         programs = [(language, body) for language, _, body in blocks(text) if language in ("c", "cpp")]
         for number, (language, body) in enumerate(programs, 1):
-            path = folder / f"{pathlib.PurePath(name).stem.lower()}_{number}.{language}"
+            path = folder / f"{name.removesuffix('.md').replace('/', '_').lower()}_{number}.{language}"
             path.write_text(body)
             print(path)
 
@@ -119,10 +174,10 @@ def main():
         extract(root, arguments.extract)
         return 0
     checker = Checker(root)
-    documents = [name for name in DOCUMENTS if (root / name).exists()]
-    problems = [problem for name in documents for problem in checker.check_document(name)]
-    print("\n".join(problems) or f"{', '.join(documents)}: everything named exists")
-    return 1 if problems or not documents else 0
+    names = pages(root)
+    problems = [problem for name in names for problem in checker.check_page(name)] + check_clicks(root, names)
+    print("\n".join(problems) or f"{len(names)} pages: everything named exists")
+    return 1 if problems or not names else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plants one wrong claim at a time in a small README: check_docs must find each, and nothing in a sound one."""
+"""Plants one wrong claim at a time in small pages: check_docs must find each, and nothing in sound ones."""
 import pathlib
 import subprocess
 import sys
@@ -12,7 +12,10 @@ TREE = {
     "tools/test": "# usage: tools/test [--preset NAME]",
     "CMakeLists.txt": "", "CMakePresets.json": "",
 }
-SOUND = """`Buffer::handle()` of `<moecl/buffer.hpp>` in `runtime/`, [tests](tools/test), `moecl run --trace x`, `build/release/moecl`
+SOUND = """# A page
+[pages](runtime/PAGES.md), [here](#a-page), [a heading](runtime/PAGES.md#two-words-more)
+
+`Buffer::handle()` of `<moecl/buffer.hpp>` in `runtime/`, [tests](tools/test), `moecl run --trace x`, `build/release/moecl`
 ```sh
 XDG_CACHE_HOME=x ./tools/test --preset asan   # not --this
 cmake --whatever
@@ -21,12 +24,19 @@ cmake --whatever
 int main() {}
 ```
 """
+PAGES = {
+    "runtime/PAGES.md": "# Pages\n## Two words, more\n[history](../bench/results/day/NOTES.md) of `tools.txt`\n",
+    "bench/results/day/NOTES.md": "`Gone` was in `runtime/gone.cpp`\n    moecl gone\n",
+    "runtime/tools.txt": "",
+    ".github/template.md": "`Buffer`\n",
+    "build/made.md": "`Nothing`\n",
+}
 
 
 class CheckDocs(unittest.TestCase):
-    def run_check(self, readme, *options):
+    def run_check(self, readme, *options, **others):
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in {**TREE, "README.md": readme}.items():
+            for name, text in {**TREE, **PAGES, "README.md": readme, **others}.items():
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
@@ -36,16 +46,38 @@ class CheckDocs(unittest.TestCase):
             return done.returncode, done.stdout, written
 
     def test_sound_document_passes(self):
-        self.assertEqual(self.run_check(SOUND)[:2], (0, "README.md: everything named exists\n"))
+        self.assertEqual(self.run_check(SOUND)[:2], (0, "4 pages: everything named exists\n"))
 
     def test_each_wrong_claim_is_found(self):
         for planted in ("`Bufffer`", "`Buffer::size()`", "`<moecl/none.hpp>`", "`runtime/none.cpp`", "`none.cpp`", "[x](tools/none)",
+                        "[x](#none)", "[x](runtime/PAGES.md#none)", "x" * 241,
                         "`moecl walk`", "`moecl run --none`", "`tools/test --none`", "`--none`", "\n    moecl run --none", "\n```sh\n./tools/test --none\n```"):
             status, output, _ = self.run_check(SOUND + planted + "\n")
             self.assertEqual((status, output.count("README.md:")), (1, 1), f"{planted}: {output}")
 
+    def test_every_page_is_checked(self):
+        for name in ("runtime/PAGES.md", "runtime/OTHER.md", ".github/template.md"):
+            status, output, _ = self.run_check(SOUND + "[other](runtime/OTHER.md)\n", **{"runtime/OTHER.md": "", name: PAGES["runtime/PAGES.md"] + "`Bufffer`"})
+            self.assertEqual((status, f"{name}:4: " in output), (1, True), output)
+
+    def test_history_and_data_need_their_links_and_width_alone(self):
+        for planted in ("[x](none)", "x" * 241):
+            status, output, _ = self.run_check(SOUND, **{"bench/results/day/NOTES.md": planted})
+            self.assertEqual((status, output.count("bench/results/day/NOTES.md:1:")), (1, 1), output)
+
+    def test_a_name_is_not_defined_by_a_page(self):
+        status, output, _ = self.run_check(SOUND + "`OnlyHere`", **{"runtime/PAGES.md": PAGES["runtime/PAGES.md"] + "OnlyHere\n"})
+        self.assertEqual((status, output.count("OnlyHere")), (1, 1), output)
+
+    def test_a_page_that_is_three_links_away_is_found(self):
+        notes = {"bench/results/day/NOTES.md": "[far](FAR.md)\n", "bench/results/day/FAR.md": ""}
+        status, output, _ = self.run_check(SOUND, **notes)
+        self.assertEqual((status, output), (1, "bench/results/day/FAR.md: more than 2 links away from README.md\n"))
+
     def test_programs_are_extracted(self):
-        self.assertEqual(self.run_check(SOUND, "--extract", "out")[2], {"readme_1.cpp": "int main() {}\n"})
+        page = {"runtime/PAGES.md": PAGES["runtime/PAGES.md"] + "```c\nint x;\n```\n"}
+        self.assertEqual(self.run_check(SOUND, "--extract", "out", **page)[2],
+                         {"readme_1.cpp": "int main() {}\n", "runtime_pages_1.c": "int x;\n"})
 
 
 if __name__ == "__main__":
