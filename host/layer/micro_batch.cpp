@@ -44,8 +44,9 @@ MicroBatch::MicroBatch(const ExpertRank& rank, const ParallelPlan& plan, const L
       plan_(plan),
       parts_(parts),
       places_(places),
-      strategy_(Strategy::make(plan.strategy, plan.replace_allreduce ? rank.with_own_tokens() : rank,
-                               {parts.shape.hidden, parts.shape.router.top_k, parts.options.dtype, plan.wire})) {}
+      strategy_(Strategy::make(
+          plan.strategy, plan.replace_allreduce ? rank.with_own_tokens() : rank,
+          {parts.shape.hidden, parts.shape.router.top_k, parts.options.dtype, plan.wire, parts.options.activations})) {}
 
 void MicroBatch::route(const ParallelLayer::Forward& args, std::int64_t first_token) {
   const MoeShape& shape = parts_.shape;
