@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dispatch/exchange.hpp"
 #include "dispatch/rank_group.hpp"
 #include "runtime/check.hpp"
 
@@ -56,7 +57,7 @@ double probe_staged(StreamView from, StreamView to, PeerMemory* peer_memory) {
     job.arrived = arrived;
     job.peer_memory = peer_memory;
     copier.enqueue(std::move(job));
-    to.finish();
+    fate.wait(*recorded(to));
   });
   if (const std::string why = fate.cause(); !why.empty()) fail(ErrorCode::device_error, "{}", why);
   return rate;

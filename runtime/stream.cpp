@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
 #include "runtime/driver_process.hpp"
@@ -25,6 +26,7 @@ T queue_info(cl_command_queue queue, cl_command_queue_info what) {
 void StreamView::finish() const {
   expect_driver_process();
   ++context->counters().host_syncs;
+  expect_end(*this);
   // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
   cl_event marker = nullptr;
   const cl_int recorded = clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);

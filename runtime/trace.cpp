@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/completion_time.hpp"
 #include "runtime/trace_record.hpp"
@@ -45,6 +46,7 @@ std::size_t index_of(const std::vector<T>& list, const void* handle) {
 struct Trace::State {
   const std::int64_t origin_ns = now_ns();
   std::mutex mutex;
+  Context* context = nullptr;  ///< of the streams, once one has recorded
   std::vector<TracedDevice> devices;
   std::vector<TracedQueue> queues;
   std::vector<TracedCommand> commands;
@@ -57,6 +59,7 @@ struct Trace::State {
 };
 
 std::size_t Trace::State::queue_index(StreamView stream, const std::string& reason) {
+  context = stream.context;
   const std::size_t index = index_of(queues, stream.queue);
   if (index < queues.size()) return index;
   const std::size_t device = index_of(devices, stream.device->handle);
@@ -81,6 +84,7 @@ std::unique_lock<std::mutex> Trace::State::resolve() {
     if (command.event != nullptr) awaited.insert(command.event);
   lock.unlock();
   for (const auto& event : awaited) {
+    expect_end(*context, *event);
     cl_event handle = event->handle();
     // A failed command is one of the trace's facts, so the status of the wait is not an error here.
     clWaitForEvents(1, &handle);
