@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 
 namespace moecl {
 namespace {
@@ -39,6 +40,7 @@ Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
 }
 
 RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
+  expect_driver_process();
   require(!streams.empty(), "group: no ranks");
   constexpr std::int64_t longest_ms = 10'000'000'000;  // clocks count nanoseconds
   require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,

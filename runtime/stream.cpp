@@ -62,6 +62,7 @@ void enqueue_marker(StreamView stream, const Submit& submit) {
 }
 
 Stream::Stream(Context& context, std::size_t device_index, bool traced) : Stream() {
+  expect_driver_process();
   require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
           context.devices().size());
   const Device& device = context.devices()[device_index];
@@ -76,6 +77,7 @@ Stream::Stream(Context& context, std::size_t device_index, bool traced) : Stream
 }
 
 Stream Stream::borrow(Context& context, cl_command_queue queue) {
+  expect_driver_process();
   require(queue != nullptr, "stream: the cl_command_queue is null");
   require(queue_info<cl_context>(queue, CL_QUEUE_CONTEXT) == context.handle(),
           "stream: the cl_command_queue belongs to another cl_context");

@@ -14,6 +14,7 @@
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/completion_time.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/trace_record.hpp"
 
 namespace moecl {
@@ -78,6 +79,7 @@ std::size_t Trace::State::queue_index(StreamView stream, const std::string& reas
 /// Waits for the commands recorded so far, and reads their times. Returns holding the lock, but waits without it: what
 /// a command waits for may have to record first.
 std::unique_lock<std::mutex> Trace::State::resolve() {
+  expect_driver_process();
   std::unique_lock lock(mutex);
   std::set<std::shared_ptr<const Event>> awaited;
   for (const TracedCommand& command : commands)
