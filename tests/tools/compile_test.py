@@ -17,9 +17,9 @@ REPLACED, NEEDED = "void route_tokens(", "void gating_top_k("
 
 
 class Compile(CommandTest):
-    def run_with(self, how, tokens=4, **environment):
+    def run_with(self, how, *options, tokens=4, **environment):
         """`moecl run` on a cold cache of this test's own."""
-        return self.start("run", golden("mixtral-e8k2"), "--tokens", tokens, "--json", "--platform", "Portable", OPENCL_LAYERS=str(LAYER),
+        return self.start("run", golden("mixtral-e8k2"), "--tokens", tokens, "--json", "--platform", "Portable", *options, OPENCL_LAYERS=str(LAYER),
                           DYING_COMPILER=how, XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
 
     def kernels(self, done):
@@ -51,6 +51,17 @@ class Compile(CommandTest):
                 warm = self.run_with(how + REPLACED)
                 self.assertNotIn("route_tokens", self.kernels(warm))
                 self.assertIn("as was seen before", warm.stderr)  # and not tried again
+
+    def test_the_next_product_is_taken(self):
+        """Of bf16, which has a variant of its own where the processor multiplies it."""
+        device, = (d for d in json.loads(self.succeed("devices", "--json")) if "Portable" in d["platform"])
+        if not device["avx512_bf16"]:
+            self.skipTest("one variant multiplies all types on this processor")
+        trace = self.folder / "trace.json"
+        done = self.run_with("abort:void grouped_gemm_dot(", "--dtype", "bf16", "--trace", trace)
+        self.assertIn("grouped_gemm", self.kernels(done))
+        spans = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+        self.assertIn("grouped_gemm without avx512_bf16: its program does not build on this device", spans)
 
     def test_without_another_variant(self):
         done = self.run_with("abort:" + NEEDED, tokens=40)
