@@ -66,7 +66,7 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
   return {{"strategy", plan.strategy},
           {"placement", plan.placement.placement},
           {"places", rank.experts},
-          {"experts by place", plan.placement.logical_of},
+          {"experts by place", plan.placement.is_identity() ? std::vector<std::int32_t>() : plan.placement.logical_of},
           {"wire", plan.wire},
           {"sharding", rank.sharding},
           {"ranks of a tp group", rank.tp.size()},
