@@ -6,6 +6,7 @@
 
 #include "bench/device_time.hpp"
 #include "runtime/check.hpp"
+#include "tools/printable.hpp"
 
 namespace moecl::bench {
 
@@ -53,7 +54,7 @@ nlohmann::ordered_json context_facts() {
 }
 
 std::string heading(const nlohmann::ordered_json& facts) {
-  const auto text = [&](const char* name) { return facts[name].get<std::string>(); };
+  const auto text = [&](const char* name) { return cli::printable(facts[name].get<std::string>()); };
   std::string lines = fmt::format("{} / {} (driver {}), commit {}\nroof:", text("platform"), text("device"),
                                   text("driver"), text("moecl_commit"));
   for (const auto& [name, rate] : facts["roof"].items()) lines += fmt::format(" {} {:.1f}", name, rate.get<double>());

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 
 namespace moecl {
 namespace {
@@ -39,6 +40,7 @@ Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
 }
 
 RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
+  expect_driver_process();
   require(!streams.empty(), "group: no ranks");
   constexpr std::int64_t longest_ms = 10'000'000'000;  // clocks count nanoseconds
   require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
@@ -129,10 +131,17 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
     for (std::int32_t rank = 0; rank < size(); ++rank) threads.emplace_back(run_rank, rank);
   } catch (const std::exception& error) {
     // Threads that run must end before this one may throw.
-    const std::string cause = fmt::format("rank {}: no thread for it: {}", threads.size(), error.what());
-    abort(cause);
+    std::exception_ptr cause = std::current_exception();
+    try {
+      const Error named(ErrorCode::out_of_memory,
+                        fmt::format("rank {}: no thread for it: {}", threads.size(), error.what()));
+      abort(named.what());
+      cause = std::make_exception_ptr(named);
+    } catch (const std::bad_alloc&) {
+      abort(error.what());
+    }
     const std::lock_guard lock(mutex);
-    if (first == nullptr) first = std::make_exception_ptr(Error(ErrorCode::out_of_memory, cause));
+    if (first == nullptr) first = cause;
   }
   for (std::thread& thread : threads) thread.join();
   if (first != nullptr) std::rethrow_exception(first);

@@ -23,6 +23,11 @@ std::vector<std::int32_t> row_of(std::int32_t width, std::int32_t row) {
   return members;
 }
 
+/// By what codes of one type may differ.
+std::vector<double> scales_of(const OperandQuant& codes) {
+  return {codes.quantized() ? 1.0 : 0.0, static_cast<double>(codes.rounding), codes.most_amax, codes.least_scale};
+}
+
 std::int32_t checked_tp(const Communicator& world, std::int32_t tp) {
   require(tp >= 1 && world.size() % tp == 0, "parallel: tp {} does not divide {} ranks", tp, world.size());
   return tp;
@@ -174,6 +179,9 @@ void Strategy::expect_possible(StrategyKind kind, const ExpertRank& rank, const 
       name(problem.dtype));
   require(problem.wire != WireFormat::int8 || kind != StrategyKind::mc2 || problem.hidden % 8 == 0,
           "strategy mc2: wire {} groups columns by 8, hidden is {}", name(problem.wire), problem.hidden);
+  if (problem.wire != WireFormat::none && problem.codes.quantized() && !goes_as(problem.wire, problem.codes))
+    fail(ErrorCode::unsupported, "strategy: rows that travel as {} codes cannot be quantized again, as {}",
+         name(problem.wire), describe(problem.codes));
   if (rank.sharding == ExpertSharding::intermediate && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v))
     fail(ErrorCode::unsupported,
          "strategy {}: sends tokens to whole experts; where each rank has a part of every "
@@ -198,6 +206,7 @@ std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& r
                              {"top_k", problem.top_k},
                              {"dtype", problem.dtype},
                              {"wire", problem.wire},
+                             {"scales of codes", scales_of(problem.codes)},
                              {"experts", rank.experts},
                              {"sharding", rank.sharding},
                              {"ranks of a tp group", rank.tp.size()},

@@ -23,14 +23,13 @@ TensorView as_copied(const TensorView& view) {
 
 /// What every quantizer is told: which rows, and where their codes go.
 template <class Args>
-Args quantizing(const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends, const WireRows& to) {
-  Args args;
+void set_rows(Args& args, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
+              const WireRows& to) {
   args.x = from.codes;
   args.index = index;
   args.divisor = divisor;
   args.row_ends = row_ends;
   args.q = to.codes;
-  return args;
 }
 
 }  // namespace
@@ -55,19 +54,32 @@ WireFormat wire_format_from_name(std::string_view text) {
   fail(ErrorCode::invalid_argument, "wire: '{}' is none of none, int8, fp8, mxfp8", text);
 }
 
-WireRow WireRow::to_experts(const ExpertProblem& problem, const TokensIn& tokens) {
-  if (tokens.x_scale.present()) return {tokens.x.dtype, tokens.x_scale.dtype, tokens.x_group};
-  switch (problem.wire) {
+OperandQuant codes_of(WireFormat format) {
+  switch (format) {
     case WireFormat::int8:
-      return {DType::i8, DType::f32};
+      return QuantScheme::int8_w8a8().activations;
     case WireFormat::fp8:
-      return {DType::f8_e4m3, DType::f32};
+      return QuantScheme::fp8_w8a8().activations;
     case WireFormat::mxfp8:
-      return {DType::f8_e4m3, DType::u8, 32};
+      return QuantScheme::mx(CodeType::f8_e4m3);
     case WireFormat::none:
       break;
   }
-  return {problem.dtype, std::nullopt};
+  return {};
+}
+
+bool goes_as(WireFormat format, const OperandQuant& how) {
+  const OperandQuant codes = codes_of(format);
+  return how.type == codes.type && how.group == codes.group && how.scale == codes.scale &&
+         how.zero_points == codes.zero_points && how.static_scale == codes.static_scale;
+}
+
+WireRow WireRow::to_experts(const ExpertProblem& problem, const TokensIn& tokens) {
+  if (tokens.x_scale.present()) return {tokens.x.dtype, tokens.x_scale.dtype, tokens.x_group};
+  if (problem.wire == WireFormat::none) return {problem.dtype, std::nullopt};
+  const OperandQuant how = problem.codes.quantized() ? problem.codes : codes_of(problem.wire);
+  return {*storage_dtype(*how.type), how.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f32,
+          quantize_groups::args_of(how).group, how};
 }
 
 WireRow WireRow::to_home(const ExpertProblem& problem, DType values) {
@@ -85,7 +97,7 @@ WireRows::Layout::Layout(WorkspaceLayout& workspace, const WireRow& of, std::int
       scale_at(row.scale ? workspace.add(bytes_of(*row.scale, rows, scales)) : 0) {}
 
 WireRows WireRows::Layout::in(BufferView memory) const {
-  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}, row.group};
+  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}, row.group, row.how};
   if (row.scale)
     found.scale = row.group == 0 ? tensor_at(memory, scale_at, *row.scale, rows)
                                  : tensor_at(memory, scale_at, *row.scale, rows, scales);
@@ -102,19 +114,18 @@ void gather(StreamView stream, const WireRows& from, TensorView index, std::int3
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to) {
   if (from.scale.present() || !to.scale.present()) return gather(stream, from, index, divisor, row_ends, 0, to);
-  if (to.codes.dtype == DType::i8) {
-    auto args = quantizing<quantize_rows::Args>(from, index, divisor, row_ends, to);
-    args.scale = to.scale;
-    args.rounding =
-        to.group != 0 ? quantize_rows::Rounding::divide_scaled_f16 : quantize_rows::Rounding::multiply_127_by_amax;
-    args.group = static_cast<std::int32_t>(to.group);
-    return quantize_rows::enqueue(stream, args);
+  if (to.how.quantized()) {
+    auto args = quantize_groups::args_of(to.how);
+    set_rows(args, from, index, divisor, row_ends, to);
+    args.scale = as_matrix(to.scale);
+    return quantize_groups::enqueue(stream, args);
   }
-  auto args = quantizing<quantize_groups::Args>(from, index, divisor, row_ends, to);
-  args.scale = as_matrix(to.scale);
-  args.group = to.group;
-  args.rule = to.group != 0 ? quantize_groups::ScaleRule::mx_floor : quantize_groups::ScaleRule::ratio;
-  quantize_groups::enqueue(stream, args);
+  quantize_rows::Args args;
+  set_rows(args, from, index, divisor, row_ends, to);
+  args.scale = to.scale;
+  args.rounding = quantize_rows::Rounding::divide_scaled_f16;
+  args.group = static_cast<std::int32_t>(to.group);
+  quantize_rows::enqueue(stream, args);
 }
 
 WireRows packed(StreamView stream, const WireRows& rows, const WireRows::Layout& place, BufferView memory,

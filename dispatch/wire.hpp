@@ -12,9 +12,9 @@ struct WireRow {
   DType codes = DType::f32;    ///< without a scale: the values themselves
   std::optional<DType> scale;  ///< of the codes
   std::int64_t group = 0;      ///< columns that share a scale; 0: all of them
+  OperandQuant how = {};       ///< by which numbers become codes; not quantized: those on MC2's way home
 
-  /// A hidden state on its way to the experts. Source: quant_mode 2 and 4 of npu_moe_distribute_dispatch, and vLLM's
-  /// fp8 a token
+  /// A hidden state on its way to the experts.
   static WireRow to_experts(const ExpertProblem& problem, const TokensIn& tokens);
   /// A row of results on MC2's way back, of `values` unless it is quantized. Scales are of the hidden states' type.
   /// Source: comm_quant_mode of npu_moe_distribute_combine
@@ -26,6 +26,7 @@ struct WireRows {
   TensorView codes;  ///< Shape: [R, H]
   TensorView scale;  ///< optional. Shape: [R], or with `group` [R, ceil(H / group)]
   std::int64_t group = 0;
+  OperandQuant how = {};  ///< as in WireRow
 
   struct Layout {
     Layout(WorkspaceLayout& workspace, const WireRow& row, std::int64_t row_count, std::int64_t hidden_size);

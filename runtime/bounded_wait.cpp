@@ -1,5 +1,7 @@
 #include "runtime/bounded_wait.hpp"
 
+#include <moecl/context.hpp>
+
 #include <CL/cl.h>
 
 #include <algorithm>
@@ -8,6 +10,22 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+namespace {
+
+constexpr std::chrono::hours forever{24 * 365};
+/// For what has been enqueued before a refused event, and runs.
+constexpr std::chrono::milliseconds patience{2000};
+
+/// A command that failed has ended too.
+bool ends_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up = {}) {
+  try {
+    return completes_within(event, time, given_up);
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+}  // namespace
 
 bool completes_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up) {
   using Clock = std::chrono::steady_clock;
@@ -26,6 +44,26 @@ bool completes_within(const Event& event, std::chrono::milliseconds time, const 
       std::this_thread::sleep_for(std::min<Clock::duration>(waited / 8, std::chrono::milliseconds(1)));
   }
   return true;
+}
+
+void expect_end(Context& context, const Event& event) {
+  const ContextCounters& counters = context.counters();
+  if (counters.user_events_unset == 0) return;
+  if (ends_within(event, forever, [&] { return counters.user_events_refused != 0; }) || ends_within(event, patience))
+    return;
+  fail(ErrorCode::device_error, "a command did not end for {} ms after the driver refused to set an event",
+       patience.count());
+}
+
+void expect_end(StreamView stream) {
+  if (stream.context->counters().user_events_unset == 0) return;
+  Event last = stream.record();
+  expect_end(*stream.context, last);
+  try {
+    last.is_complete();
+  } catch (const Error&) {  // the next call tells it
+    stream.context->keep_failed(std::move(last));
+  }
 }
 
 }  // namespace moecl

@@ -1,6 +1,6 @@
 #pragma once
 // Waits that end whatever the driver says.
-#include <moecl/event.hpp>
+#include <moecl/stream.hpp>
 
 #include <chrono>
 #include <functional>
@@ -11,5 +11,12 @@ namespace moecl {
 /// not return where a driver refuses to set a user event that commands wait for.
 /// Errors: device_error  a command failed
 bool completes_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up = {});
+
+/// Before a call of the driver that waits for `event`. Where a UserEvent of the context is unset, which commands may
+/// wait for and the driver may refuse to set, it stops the host until `event` completes or fails; elsewhere it does
+/// nothing. Errors: device_error  the driver refused one, and `event` did not end for 2 s
+void expect_end(Context& context, const Event& event);
+/// The same of all that the stream has.
+void expect_end(StreamView stream);
 
 }  // namespace moecl

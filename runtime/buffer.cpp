@@ -4,6 +4,7 @@
 
 #include <CL/cl.h>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
 #include "runtime/driver_process.hpp"
@@ -71,6 +72,7 @@ void write_blocking(StreamView stream, BufferView to, const void* from, std::uin
   expect_room(to, size_bytes, "write");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
+  expect_end(stream);
   Event done;
   transfer(stream, "write", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueWriteBuffer(stream.queue, to.handle, CL_TRUE, to.offset_bytes, size_bytes, from, 0, nullptr, event);
@@ -82,6 +84,7 @@ void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t s
   expect_room(from, size_bytes, "read");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
+  expect_end(stream);
   Event done;
   transfer(stream, "read", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr,

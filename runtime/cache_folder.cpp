@@ -47,10 +47,16 @@ bool is_private_dir(const std::string& dir) {
   return stat(dir.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && is_trusted(info);
 }
 
-/// Whether others may rename what is in it: they write there, and no sticky bit keeps them to what is theirs.
-bool lets_others_rename(const fs::path& dir) {
-  struct stat info {};
-  return stat(dir.c_str(), &info) != 0 || ((info.st_mode & others_write) != 0 && (info.st_mode & S_ISVTX) == 0);
+/// Why others may rename what is in a folder; empty where they may not. This user's own group counts as this user: with
+/// umask 002, as where each user has a group of their own, all that they make is writable for it.
+std::string lets_others_rename(const fs::path& dir) {
+  struct stat info {
+  }, root{};
+  if (stat(dir.c_str(), &info) != 0 || stat("/", &root) != 0) return "cannot be looked at";
+  // Who has "/" may replace everything; in a sandbox, root has another number.
+  if (info.st_uid != geteuid() && info.st_uid != 0 && info.st_uid != root.st_uid) return "is another user's";
+  const bool others = (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && info.st_gid != getegid());
+  return others && (info.st_mode & S_ISVTX) == 0 ? "lets them write without a sticky bit" : "";
 }
 
 /// A file of the folder, opened so that nothing that somebody put there instead is waited for, as a FIFO is, or
@@ -174,10 +180,9 @@ void CacheFolder::expect_private() const {
   if (!is_private_dir(dir_))
     fail(ErrorCode::io_error, "cache folder '{}' must be a folder of this user that others cannot write", dir_);
   for (fs::path below = fs::canonical(dir_); below.has_relative_path(); below = below.parent_path())
-    if (lets_others_rename(below.parent_path()))
-      fail(ErrorCode::io_error,
-           "cache folder '{}': others may rename '{}', as '{}' lets them write without a sticky bit", dir_,
-           below.string(), below.parent_path().string());
+    if (const std::string why = lets_others_rename(below.parent_path()); !why.empty())
+      fail(ErrorCode::io_error, "cache folder '{}': others may rename '{}', as '{}' {}", dir_, below.string(),
+           below.parent_path().string(), why);
 }
 
 std::optional<CacheFolder::Content> CacheFolder::read(const CacheKey& key) const {

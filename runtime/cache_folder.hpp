@@ -33,7 +33,7 @@ struct CacheEntry {
 class CacheFolder {
  public:
   /// Changes whenever the layout of the file does.
-  static constexpr std::uint32_t format = 2;
+  static constexpr std::uint32_t format = 3;
 
   explicit CacheFolder(std::string dir) : dir_(std::move(dir)) {}
   /// $MOECL_CACHE_DIR, else $XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl; empty when none is set.

@@ -157,11 +157,12 @@ int ChildProcess::reap(Clock::time_point end) noexcept {
     return waitid(P_PID, static_cast<id_t>(child), &exited, WEXITED | WNOHANG | WNOWAIT) == 0 && exited.si_pid == 0;
   };
   while (goes_on() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool by_itself = !goes_on();
   kill(-child, SIGKILL);  // with whatever it started; before it is reaped, as its number may be another's then
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return 0;  // the process ignores SIGCHLD: what was written has to tell
-  stopped_ = WIFSIGNALED(status) && is_from_outside(WTERMSIG(status));
+  stopped_ = by_itself && WIFSIGNALED(status) && is_from_outside(WTERMSIG(status));
   ended_well_ = status == 0;
   return status;
 }

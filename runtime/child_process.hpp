@@ -29,7 +29,7 @@ class ChildProcess {
   /// What it writes to standard output until it has ended by itself. Stops the host.
   /// Errors: as `ask`; device_error  it failed
   std::string output(std::chrono::milliseconds deadline);
-  /// Whether somebody ended it by a signal, so that its end says nothing about what it did.
+  /// Whether somebody else ended it by a signal, so that its end says nothing about what it did.
   bool was_stopped() const noexcept { return stopped_; }
   /// Whether it has ended by itself, with status 0.
   bool ended_well() const noexcept { return ended_well_; }

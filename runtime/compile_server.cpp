@@ -1,5 +1,4 @@
 #include <CL/cl.h>
-#include <nlohmann/json.hpp>
 
 #include <map>
 #include <poll.h>
@@ -7,14 +6,12 @@
 
 #include "runtime/check.hpp"
 #include "runtime/child_process.hpp"
-#include "runtime/compiler.hpp"
+#include "runtime/compile_messages.hpp"
 #include "runtime/platforms.hpp"
 #include "runtime/program_build.hpp"
 
 namespace moecl {
 namespace {
-
-using Json = nlohmann::json;
 
 /// Whose kernels have nothing to compile for so long is not waited for.
 constexpr std::chrono::milliseconds idle_time{3000};
@@ -27,19 +24,17 @@ constexpr std::size_t most_arg_bytes = 1024;
 /// A context and queue on a device that its owner found by the same names.
 class Target {
  public:
-  explicit Target(const Json& request) {
-    const std::string wanted = request.at("platform");
+  explicit Target(const CompileRequest& request) {
     for (cl_platform_id platform : platforms()) {
       const std::vector<cl_device_id> devices = devices_of(platform);
-      const std::size_t position = request.at("position");
-      if (position >= devices.size()) continue;
-      device_ = {platform, devices[position], query_caps(platform, devices[position])};
+      if (request.position >= devices.size()) continue;
+      device_ = {platform, devices[request.position], query_caps(platform, devices[request.position])};
       const DeviceCaps& caps = device_.caps;
-      if (caps.platform_name == wanted && caps.platform_version == request.at("version").get<std::string>()) break;
+      if (caps.platform_name == request.platform && caps.platform_version == request.version) break;
       device_ = {};
     }
     if (device_.handle == nullptr)
-      fail(ErrorCode::no_device, "the helper finds no device {} of '{}'", request.at("position").get<int>(), wanted);
+      fail(ErrorCode::no_device, "the helper finds no device {} of '{}'", request.position, request.platform);
     cl_int status = CL_SUCCESS;
     context_ = clCreateContext(nullptr, 1, &device_.handle, nullptr, nullptr, &status);
     check_cl(status, "clCreateContext");
@@ -54,12 +49,11 @@ class Target {
     check_cl(status, "clCreateSubBuffer");
   }
 
-  std::vector<unsigned char> compile(const Json& request) {
-    const std::string source = request.at("source"), options = request.at("options");
-    Program& program = programs_[{source, options}];
+  std::vector<unsigned char> compile(const CompileRequest& request) {
+    Program& program = programs_[{request.source, request.options}];
     if (program.handle == nullptr)
-      program.handle = build_from_source(context_, device_, request.at("name").get<std::string>(), source, options);
-    for (const std::string trial : request.at("trials"))
+      program.handle = build_from_source(context_, device_, request.name, request.source, request.options);
+    for (const std::string& trial : request.trials)
       if (std::find(program.tried.begin(), program.tried.end(), trial) == program.tried.end()) {
         run(program.handle, trial);
         program.tried.push_back(trial);
@@ -115,32 +109,29 @@ class Target {
 
 class Server {
  public:
-  std::string answer(const std::string& message) {
-    Json answer;
+  Compiled answer(const std::string& message) {
+    const auto told = [](Compiled::Outcome outcome, const std::exception& error, int cl_status = 0) {
+      return Compiled{outcome, {}, error.what(), cl_status};
+    };
     try {
-      const Json request = Json::from_cbor(message);
-      const auto key = std::pair(request.at("platform").get<std::string>(), request.at("position").get<int>());
+      const CompileRequest request = request_from(message);
       Target* target = nullptr;
       try {
-        target = &targets_.try_emplace(key, request).first->second;
+        target = &targets_.try_emplace({request.platform, request.position}, request).first->second;
       } catch (const Error& error) {
-        answer = {{"unusable", true}, {"why", error.what()}, {"cl_status", error.cl_status()}};
+        return told(Compiled::Outcome::unusable, error, error.cl_status());
       }
-      if (target != nullptr) answer = {{"binary", Json::binary(target->compile(request))}};
+      return {Compiled::Outcome::built, target->compile(request), {}, 0};
     } catch (const Error& error) {
-      answer = {{"unusable", error.code() != ErrorCode::build_failed},
-                {"why", error.what()},
-                {"cl_status", error.cl_status()}};
+      const bool refused = error.code() == ErrorCode::build_failed;
+      return told(refused ? Compiled::Outcome::refused : Compiled::Outcome::unusable, error, error.cl_status());
     } catch (const std::exception& error) {
-      answer = {{"unusable", true}, {"why", error.what()}, {"cl_status", 0}};
+      return told(Compiled::Outcome::unusable, error);
     }
-    std::string text;
-    Json::to_cbor(answer, text);
-    return text;
   }
 
  private:
-  std::map<std::pair<std::string, int>, Target> targets_;
+  std::map<std::pair<std::string, std::size_t>, Target> targets_;
 };
 
 }  // namespace
@@ -151,7 +142,7 @@ void serve_compiler(int socket) {
     pollfd request{socket, POLLIN, 0};
     if (poll(&request, 1, static_cast<int>(idle_time.count())) == 0) return;
     std::string message;
-    if (!receive_message(socket, message) || !send_message(socket, server.answer(message))) return;
+    if (!receive_message(socket, message) || !send_message(socket, message_of(server.answer(message)))) return;
   }
 }
 

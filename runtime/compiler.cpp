@@ -1,19 +1,17 @@
 #include "runtime/compiler.hpp"
 
 #include <CL/cl.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <thread>
 
 #include "runtime/check.hpp"
 #include "runtime/child_process.hpp"
+#include "runtime/compile_messages.hpp"
 #include "runtime/platforms.hpp"
 
 namespace moecl {
 namespace {
-
-using Json = nlohmann::json;
 
 /// Where a device stands among those of its platform; a part of a device is compiled for as the whole is.
 std::size_t position_of(const Device& device) {
@@ -24,19 +22,6 @@ std::size_t position_of(const Device& device) {
   }
   const std::vector<cl_device_id> all = devices_of(device.platform);
   return static_cast<std::size_t>(std::find(all.begin(), all.end(), root) - all.begin());
-}
-
-Compiled from_answer(const std::string& answer) {
-  const Json json = Json::from_cbor(answer);
-  Compiled compiled;
-  if (json.contains("binary")) {
-    compiled.binary = json["binary"].get_binary();
-  } else {
-    compiled.outcome = json.at("unusable").get<bool>() ? Compiled::Outcome::unusable : Compiled::Outcome::refused;
-    compiled.why = json.at("why");
-    compiled.cl_status = json.at("cl_status");
-  }
-  return compiled;
 }
 
 }  // namespace
@@ -77,16 +62,9 @@ Compiler::~Compiler() = default;
 Compiled Compiler::compile(const Device& device, std::string_view name, std::string_view source,
                            const std::string& options, const std::vector<std::string>& trials,
                            std::chrono::milliseconds deadline) {
-  const Json request = {{"platform", device.caps.platform_name},
-                        {"version", device.caps.platform_version},
-                        {"device", device.caps.name},
-                        {"position", position_of(device)},
-                        {"name", name},
-                        {"source", source},
-                        {"options", options},
-                        {"trials", trials}};
-  std::string message;
-  Json::to_cbor(request, message);
+  const std::string message =
+      message_of(CompileRequest{device.caps.platform_name, device.caps.platform_version, position_of(device),
+                                std::string(name), std::string(source), options, trials});
   free_.acquire();
   struct Release {
     std::counting_semaphore<>& free;
@@ -110,15 +88,15 @@ Compiled Compiler::compile(const Device& device, std::string_view name, std::str
       }
     }
     try {
-      Compiled compiled = from_answer(helper->ask(message, deadline));
+      Compiled compiled = answer_from(helper->ask(message, deadline));
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(helper));
       return compiled;
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::invalid_data)
+        return {Compiled::Outcome::unusable, {}, std::string("the helper's answer: ") + error.what(), 0};
       if (!is_new && helper->ended_well()) continue;  // it had nothing to do for too long
       return {helper->was_stopped() ? Compiled::Outcome::stopped : Compiled::Outcome::died, {}, error.what(), 0};
-    } catch (const Json::exception& error) {
-      return {Compiled::Outcome::unusable, {}, fmt::format("the helper's answer cannot be read: {}", error.what()), 0};
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <CL/cl.h>
 
 #include "runtime/check.hpp"
+#include "runtime/driver_process.hpp"
 
 namespace moecl {
 
@@ -12,6 +13,7 @@ Event::~Event() {
 
 void Event::wait() const {
   if (handle_ == nullptr) return;
+  expect_driver_process();
   check_cl(clWaitForEvents(1, &handle_), "clWaitForEvents");
 }
 

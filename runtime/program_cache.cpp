@@ -1,11 +1,11 @@
 #include "runtime/program_cache.hpp"
 
-#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 #include <initializer_list>
 
 #include "runtime/check.hpp"
+#include "runtime/fields.hpp"
 
 namespace moecl {
 namespace {
@@ -19,6 +19,26 @@ CacheKey hash(const ProgramKey& key) {
     all.append(fmt::format("{}\n", part.size())).append(part);
   const XXH128_hash_t digest = XXH3_128bits(all.data(), all.size());
   return {digest.high64, digest.low64};
+}
+
+std::string notes_of(const StoredProgram& program) {
+  std::string notes;
+  add_field(notes, static_cast<long long>(program.trials.size()));
+  for (const std::string& trial : program.trials) add_field(notes, trial);
+  for (const auto& [target, why] : program.dead) {
+    add_field(notes, target);
+    add_field(notes, why);
+  }
+  return notes;
+}
+
+/// Errors: invalid_data
+void read_notes(std::string_view notes, StoredProgram& program) {
+  for (long long left = take_number(notes); left > 0; --left) program.trials.emplace_back(take_field(notes));
+  while (!notes.empty()) {
+    const std::string_view target = take_field(notes);
+    program.dead.emplace(target, take_field(notes));
+  }
 }
 
 }  // namespace
@@ -46,8 +66,9 @@ std::optional<StoredProgram> ProgramCache::load(const ProgramKey& key) const {
   try {
     std::optional<CacheFolder::Content> content = folder_->read(hash(key));
     if (!content) return std::nullopt;
-    const nlohmann::json notes = nlohmann::json::parse(content->notes);
-    return StoredProgram{std::move(content->binary), notes.at("trials"), notes.at("dead")};
+    StoredProgram program{std::move(content->binary), {}, {}};
+    read_notes(content->notes, program);
+    return program;
   } catch (const std::exception& error) {
     warn(error.what());
     return std::nullopt;
@@ -55,15 +76,14 @@ std::optional<StoredProgram> ProgramCache::load(const ProgramKey& key) const {
 }
 
 void ProgramCache::store(const ProgramKey& key, const StoredProgram& program) const {
-  const auto& [binary, trials, dead] = program;
-  if (!folder_ || (binary.empty() && dead.empty())) return;
+  const std::vector<unsigned char>& binary = program.binary;
+  if (!folder_ || (binary.empty() && program.dead.empty())) return;
   if (binary.size() > max_bytes_) {
     warn(fmt::format("{} has {} bytes, the whole cache at most {}", key.name, binary.size(), max_bytes_));
     return;
   }
   try {
-    const nlohmann::json notes = {{"trials", trials}, {"dead", dead}};
-    folder_->write(hash(key), key.name, key.device->caps.name, {notes.dump(), binary});
+    folder_->write(hash(key), key.name, key.device->caps.name, {notes_of(program), binary});
     folder_->prune(max_bytes_);
   } catch (const std::exception& error) {
     warn(error.what());
@@ -85,10 +105,14 @@ std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Devic
   if (cache_dir.empty()) return found;
   try {
     for (const CacheEntry& entry : CacheFolder(cache_dir).entries()) {
-      const nlohmann::json notes = nlohmann::json::parse(entry.notes, nullptr, false);
-      if (entry.device != device.caps.name || !notes.is_object()) continue;
-      const nlohmann::json dead = notes.value("dead", nlohmann::json::object());
-      for (const auto& [target, why] : dead.items()) found.push_back({entry.program, target, why.get<std::string>()});
+      if (entry.device != device.caps.name) continue;
+      StoredProgram program;
+      try {
+        read_notes(entry.notes, program);
+      } catch (const Error&) {
+        continue;  // of a damaged file
+      }
+      for (const auto& [target, why] : program.dead) found.push_back({entry.program, target, why});
     }
   } catch (const std::exception&) {
     found.clear();  // as the cache itself: advice

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/command.hpp"
 #include "runtime/driver_process.hpp"
@@ -25,6 +26,7 @@ T queue_info(cl_command_queue queue, cl_command_queue_info what) {
 void StreamView::finish() const {
   expect_driver_process();
   ++context->counters().host_syncs;
+  expect_end(*this);
   // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
   cl_event marker = nullptr;
   const cl_int recorded = clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
@@ -60,6 +62,7 @@ void enqueue_marker(StreamView stream, const Submit& submit) {
 }
 
 Stream::Stream(Context& context, std::size_t device_index, bool traced) : Stream() {
+  expect_driver_process();
   require(device_index < context.devices().size(), "stream: device index {} in a context of {} devices", device_index,
           context.devices().size());
   const Device& device = context.devices()[device_index];
@@ -74,6 +77,7 @@ Stream::Stream(Context& context, std::size_t device_index, bool traced) : Stream
 }
 
 Stream Stream::borrow(Context& context, cl_command_queue queue) {
+  expect_driver_process();
   require(queue != nullptr, "stream: the cl_command_queue is null");
   require(queue_info<cl_context>(queue, CL_QUEUE_CONTEXT) == context.handle(),
           "stream: the cl_command_queue belongs to another cl_context");

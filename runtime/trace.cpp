@@ -11,8 +11,10 @@
 #include <set>
 #include <thread>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 #include "runtime/completion_time.hpp"
+#include "runtime/driver_process.hpp"
 #include "runtime/trace_record.hpp"
 
 namespace moecl {
@@ -45,6 +47,7 @@ std::size_t index_of(const std::vector<T>& list, const void* handle) {
 struct Trace::State {
   const std::int64_t origin_ns = now_ns();
   std::mutex mutex;
+  Context* context = nullptr;  ///< of the streams, once one has recorded
   std::vector<TracedDevice> devices;
   std::vector<TracedQueue> queues;
   std::vector<TracedCommand> commands;
@@ -57,6 +60,7 @@ struct Trace::State {
 };
 
 std::size_t Trace::State::queue_index(StreamView stream, const std::string& reason) {
+  context = stream.context;
   const std::size_t index = index_of(queues, stream.queue);
   if (index < queues.size()) return index;
   const std::size_t device = index_of(devices, stream.device->handle);
@@ -75,12 +79,14 @@ std::size_t Trace::State::queue_index(StreamView stream, const std::string& reas
 /// Waits for the commands recorded so far, and reads their times. Returns holding the lock, but waits without it: what
 /// a command waits for may have to record first.
 std::unique_lock<std::mutex> Trace::State::resolve() {
+  expect_driver_process();
   std::unique_lock lock(mutex);
   std::set<std::shared_ptr<const Event>> awaited;
   for (const TracedCommand& command : commands)
     if (command.event != nullptr) awaited.insert(command.event);
   lock.unlock();
   for (const auto& event : awaited) {
+    expect_end(*context, *event);
     cl_event handle = event->handle();
     // A failed command is one of the trace's facts, so the status of the wait is not an error here.
     clWaitForEvents(1, &handle);

@@ -10,6 +10,7 @@ class Context;
 
 class UserEvent {
  public:
+  /// Counted in the context's counters, which outlives it.
   explicit UserEvent(Context& context);
   /// Completes it: NVIDIA's driver hangs when a context goes with an event unset.
   ~UserEvent() { complete(); }
@@ -22,6 +23,7 @@ class UserEvent {
   bool complete() noexcept;
 
  private:
+  Context& context_;
   Event event_;
   std::atomic<bool> completed_{false};
 };

@@ -12,6 +12,7 @@
 #include "bench/results.hpp"
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
+#include "tools/json_text.hpp"
 #include "tools/measure_options.hpp"
 #include "tools/own_files.hpp"
 #include "tools/table.hpp"
@@ -42,7 +43,7 @@ void print_names(const BenchOptions& options) {
   for (std::string name; std::getline(lines, name);)
     list.push_back({{"name", name.substr(0, name.find("/manual_time"))}});
   if (options.json)
-    std::cout << nlohmann::ordered_json{{"benchmarks", list}}.dump(1) << '\n';
+    std::cout << json_text({{"benchmarks", list}}, 1) << '\n';
   else
     for (const auto& benchmark : list) fmt::print("{}\n", benchmark["name"].get<std::string>());
 }
@@ -102,7 +103,7 @@ int run(const BenchOptions& options) {
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   const nlohmann::ordered_json document = collector.document(facts);
   if (!options.report.empty()) bench::write_report(options.report, document);
-  if (options.json) std::cout << document.dump(1) << '\n';
+  if (options.json) std::cout << json_text(document, 1) << '\n';
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)
     return check_failed;

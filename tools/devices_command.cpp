@@ -14,6 +14,8 @@
 
 #include "runtime/program_cache.hpp"
 #include "tools/commands.hpp"
+#include "tools/json_text.hpp"
+#include "tools/printable.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -167,8 +169,9 @@ void print(const std::vector<Found>& all) {
   fmt::print("{}", table(rows));
   for (const Found& found : all) {
     const DeviceCaps& caps = found.report.device.caps;
+    const std::string on = printable(caps.name);
     if (found.report.refused.empty()) {
-      fmt::print("\nThe grouped product on {}, without scales for groups of K, by rows of an expert:\n", caps.name);
+      fmt::print("\nThe grouped product on {}, without scales for groups of K, by rows of an expert:\n", on);
       for (const Products& products : products_on(caps)) {
         std::vector<Row> variants;
         for (const Chosen& one : products.variants)
@@ -179,9 +182,10 @@ void print(const std::vector<Found>& all) {
       }
     }
     for (const DeadProgram& dead : found.dead)
-      fmt::print("does not build on {}: {}, {}: {}\n", caps.name, dead.program, dead.target, dead.why);
+      fmt::print("does not build on {}: {}, {}: {}\n", on, printable(dead.program), printable(dead.target),
+                 printable(dead.why));
     for (const auto& notes : {caps.quirks, found.notes})
-      for (const std::string& note : notes) fmt::print("note on {}: {}\n", caps.name, note);
+      for (const std::string& note : notes) fmt::print("note on {}: {}\n", on, printable(note));
   }
 }
 
@@ -202,7 +206,7 @@ void add_devices(CLI::App& app, Outcome outcome) {
       list.push_back(describe(found));
     }
     if (*json)
-      std::cout << list.dump(2) << '\n';
+      std::cout << json_text(list, 2) << '\n';
     else if (!all.empty())
       print(all);
     if (usable) return;

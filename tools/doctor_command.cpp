@@ -9,6 +9,8 @@
 #include "tests/cases/self_test.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/json_text.hpp"
+#include "tools/printable.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -77,10 +79,11 @@ int diagnose(const DeviceOptions& options, bool json) {
         {"program_cache", {{"folder", cache.folder}, {"ok", cache.ok}, {"result", cache.result}}},
         {"passed", passed},
         {"failed", failed}};
-    std::cout << report.dump(2) << '\n';
+    std::cout << json_text(report, 2) << '\n';
   } else {
-    fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {} failed\n", caps.platform_name, caps.name,
-               caps.driver_version, table(rows), cache.folder, cache.ok ? "" : "FAIL: ", cache.result, passed, failed);
+    fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {} failed\n", printable(caps.platform_name),
+               printable(caps.name), printable(caps.driver_version), table(rows), printable(cache.folder),
+               cache.ok ? "" : "FAIL: ", printable(cache.result), passed, failed);
   }
   return failed == 0 && passed > 0 ? done : check_failed;
 }

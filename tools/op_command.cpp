@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tools/commands.hpp"
+#include "tools/json_text.hpp"
 #include "tools/operator_run.hpp"
 #include "tools/operators_page.hpp"
 #include "tools/own_files.hpp"
@@ -24,7 +25,8 @@ struct OpOptions {
 
 void print(const nlohmann::ordered_json& summary) {
   fmt::print("{} on {} / {}\n", summary["operator"].get<std::string>(),
-             summary["device"]["platform"].get<std::string>(), summary["device"]["name"].get<std::string>());
+             printable(summary["device"]["platform"].get<std::string>()),
+             printable(summary["device"]["name"].get<std::string>()));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : summary["kernels"])
     rows.push_back({kernel["name"].get<std::string>(), kernel["variant"].get<std::string>(),
@@ -69,7 +71,7 @@ int run_case(const OpOptions& options) {
     write_safetensors(options.output, tensors);
   }
   if (options.json)
-    std::cout << summary.dump(2, ' ', true) << '\n';  // ASCII: a terminal obeys some characters
+    std::cout << json_text(summary, 2) << '\n';
   else
     print(summary);
   return result;

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "tools/commands.hpp"
+#include "tools/json_text.hpp"
 #include "tools/layer_session.hpp"
 #include "tools/own_files.hpp"
 #include "tools/table.hpp"
@@ -170,7 +171,7 @@ void run(const RunOptions& options) {
   if (!options.trace.empty()) session.write_trace(options.trace);
   const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
   if (options.json)
-    std::cout << summary.dump(2, ' ', true) << '\n';  // ASCII: a terminal obeys some characters
+    std::cout << json_text(summary, 2) << '\n';
   else
     print(summary);
 }

@@ -14,6 +14,7 @@
 #include "runtime/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/printable.hpp"
 #include "tools/table.hpp"
 #include "tools/tune_measurements.hpp"
 
@@ -76,8 +77,8 @@ void list() {
     rows.push_back({name, dense_backend::name(choice.backend), choice.reason});
     if (!choice.problem.empty()) problems.insert(choice.problem);
   }
-  fmt::print("{} / {}\n{}", caps.platform_name, caps.name, table(rows));
-  for (const std::string& problem : problems) fmt::print("{}\n", problem);
+  fmt::print("{} / {}\n{}", printable(caps.platform_name), printable(caps.name), table(rows));
+  for (const std::string& problem : problems) fmt::print("{}\n", printable(problem));
 }
 
 int tune(double time_limit, const std::string& filter) {
@@ -105,7 +106,7 @@ int tune(double time_limit, const std::string& filter) {
   if (done_of_them < wanted.size())
     fmt::print("the time was over after {} of {} choices\n", done_of_them, wanted.size());
   if (changed.empty()) return fmt::print("nothing is written\n"), check_failed;
-  for (const std::string& name : changed) fmt::print("wrote {}\n", tables.at(name).path());
+  for (const std::string& name : changed) fmt::print("wrote {}\n", printable(tables.at(name).path()));
   list();
   return done;
 }

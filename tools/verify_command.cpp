@@ -10,6 +10,7 @@
 
 #include "tools/commands.hpp"
 #include "tools/layer_session.hpp"
+#include "tools/printable.hpp"
 #include "tools/tensor_values.hpp"
 
 namespace moecl::cli {
@@ -106,10 +107,10 @@ Verdict verify(LayerOptions options, const std::string& dir) {
   return verdict;
 }
 
-/// The last part of a path, which may end in slashes.
+/// The last part of a path, which may end in slashes, as a terminal may have it.
 std::string case_name(const std::string& dir) {
   const std::string trimmed = dir.substr(0, dir.find_last_not_of('/') + 1);
-  return trimmed.substr(trimmed.rfind('/') + 1);
+  return printable(trimmed.substr(trimmed.rfind('/') + 1));
 }
 
 /// A line a case as it ends, so that none is lost by a later one. What is unusable is told on stderr.

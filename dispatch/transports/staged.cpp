@@ -1,4 +1,5 @@
 // Any two ranks: through pinned host memory, in chunks, by a thread of the receiver.
+#include "dispatch/exchange.hpp"
 #include "dispatch/transports/probe.hpp"
 #include "dispatch/transports/staged_copy.hpp"
 #include "dispatch/transports/transport.hpp"
@@ -30,7 +31,7 @@ double probe_staged(StreamView from, StreamView to, PeerMemory* peer_memory) {
     job.arrived = arrived;
     job.peer_memory = peer_memory;
     copier.enqueue(std::move(job));
-    to.finish();
+    fate.wait(*recorded(to));
   });
   if (const std::string why = fate.cause(); !why.empty()) fail(ErrorCode::device_error, "{}", why);
   return rate;

@@ -50,6 +50,14 @@ void StagedCopier::enqueue(StagedJob job) {
   changed_.notify_all();
 }
 
+void StagedCopier::end_group(const StagedJob& job, const char* why) noexcept {
+  try {
+    fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, why));
+  } catch (const std::bad_alloc&) {  // the words alone
+    fate_.end(why);
+  }
+}
+
 void StagedCopier::work() {
   for (;;) {
     std::unique_lock lock(mutex_);
@@ -61,7 +69,7 @@ void StagedCopier::work() {
     try {
       if (fate_.cause().empty()) job.from.size_bytes != 0 ? copy(job) : wait_for_sender(job);
     } catch (const std::exception& error) {
-      fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, error.what()));
+      end_group(job, error.what());
     }
     for (const auto& event : {job.left, job.arrived})
       if (event != nullptr && !event->complete()) fate_.end(refused_event);

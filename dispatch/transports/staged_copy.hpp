@@ -59,6 +59,7 @@ class StagedCopier {
   };
 
   void work();
+  void end_group(const StagedJob& job, const char* why) noexcept;
   void copy(const StagedJob& job);
   void wait_for_sender(const StagedJob& job);
   Source& source_of(const StagedJob& job);

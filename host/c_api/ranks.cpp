@@ -136,6 +136,13 @@ moecl_status moecl_communicator_describe(const moecl_communicator* communicator,
   });
 }
 
+moecl_status moecl_communicator_wait(const moecl_communicator* communicator) {
+  return guarded([&] {
+    const Communicator& of = required(communicator, "communicator").communicator;
+    of.wait(of.rank_stream().record());
+  });
+}
+
 moecl_status moecl_barrier(moecl_communicator* communicator) {
   return collective(communicator, [](Communicator& ranks, const Context&) { ranks.barrier(); });
 }

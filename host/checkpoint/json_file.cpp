@@ -57,19 +57,19 @@ class StrictJson : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-json parse_json(std::string_view text, const std::string& origin, int max_depth) {
+JsonDocument parse_json(std::string_view text, const std::string& origin, int max_depth) {
   // The parser takes a NUL for the end of the text and would not see what follows.
   if (const auto nul = text.find('\0'); nul != text.npos)
     fail(ErrorCode::invalid_data, "{}: a NUL byte at offset {} of the JSON", origin, nul);
   StrictJson strict(origin, max_depth);
   json::sax_parse(text.begin(), text.end(), &strict);
-  json parsed = json::parse(text.begin(), text.end());
-  if (!parsed.is_object())
-    fail(ErrorCode::invalid_data, "{}: expected a JSON object, got {}", origin, parsed.type_name());
+  JsonDocument parsed = JsonDocument::parse(text);
+  if (!parsed.root.is_object())
+    fail(ErrorCode::invalid_data, "{}: expected a JSON object, got {}", origin, parsed.root.type_name());
   return parsed;
 }
 
-json read_json_file(const std::string& path) {
+JsonDocument read_json_file(const std::string& path) {
   const InputFile file(path);
   if (file.size() > max_file_bytes)
     fail(ErrorCode::invalid_data, "{}: {} bytes of JSON, more than {}", path, file.size(), max_file_bytes);

@@ -34,13 +34,13 @@ ModelConfig read_with_spec(const nlohmann::json& config, const std::string& orig
 }  // namespace
 
 ModelConfig ModelConfig::parse(const std::string& json, const std::string& origin, const std::string& router_spec) {
-  const nlohmann::json config = parse_json(json, origin);
+  const JsonDocument config = parse_json(json, origin);
   if (router_spec.empty()) return read_family_config(config, origin);
   return read_with_spec(config, origin, parse_json(router_spec, "router spec"), "router spec");
 }
 
 ModelConfig ModelConfig::load(const std::string& path, const std::string& router_spec_path) {
-  const nlohmann::json config = read_json_file(path);
+  const JsonDocument config = read_json_file(path);
   if (router_spec_path.empty()) return read_family_config(config, path);
   return read_with_spec(config, path, read_json_file(router_spec_path), router_spec_path);
 }

@@ -37,12 +37,13 @@ QuantizedModules gptq_modules(const nlohmann::json& config, const ConfigFields& 
 }
 
 /// `base` with the members that an override has.
-nlohmann::json overridden(nlohmann::json base, const nlohmann::json& changes, const ConfigFields& fields) {
+JsonDocument overridden(const nlohmann::json& base, const nlohmann::json& changes, const ConfigFields& fields) {
   if (!changes.is_object())
     fail(ErrorCode::invalid_data, "{}: an override is {}, not an object", fields.origin(), changes.dump());
+  JsonDocument merged(base);
   for (const char* name : {"bits", "group_size", "act_bits", "data_type"})
-    if (const nlohmann::json* value = find_member(changes, name)) base[name] = *value;
-  return base;
+    if (const nlohmann::json* value = find_member(changes, name)) merged.root[name] = *value;
+  return merged;
 }
 
 void add_gptq(const nlohmann::json& config, const ConfigFields& fields, QuantizationConfig& to) {
@@ -53,7 +54,7 @@ void add_gptq(const nlohmann::json& config, const ConfigFields& fields, Quantiza
         to.ignored.emplace_back("re:" + key.substr(2), fields.origin());
         continue;
       }
-      const nlohmann::json merged = overridden(config, changes, fields);
+      const JsonDocument merged = overridden(config, changes, fields);
       check_members(to, changes, ConfigObject::gptq_override, fmt::format("{}: dynamic.{}", fields.origin(), key));
       QuantizedModules modules = gptq_modules(merged, ConfigFields(merged, fields.origin()));
       modules.targets.emplace_back("re:" + (key.compare(0, 2, "+:") == 0 ? key.substr(2) : key), fields.origin());
@@ -63,7 +64,12 @@ void add_gptq(const nlohmann::json& config, const ConfigFields& fields, Quantiza
   QuantizedModules modules = gptq_modules(config, fields);
   if (const nlohmann::json* lists = find_member(config, "modules_in_block_to_quantize"); lists && lists->is_array())
     for (const nlohmann::json& list : *lists) {
-      const nlohmann::json wrapped = {{"modules", list.is_array() ? list : nlohmann::json::array({list})}};
+      JsonDocument wrapped;
+      nlohmann::json& names = wrapped.root["modules"];
+      if (list.is_array())
+        names = std::move(JsonDocument(list).root);
+      else
+        names.push_back(list);
       for (std::string& name : text_list(wrapped, "modules", fields))
         modules.targets.emplace_back(std::move(name), fields.origin());
     }
@@ -115,7 +121,7 @@ void parse_auto_round(const nlohmann::json& config, const ConfigFields& fields, 
   const auto add = awq ? add_awq : add_gptq;
   if (const nlohmann::json* extra = object_member(config, "extra_config", fields)) {
     for (const auto& [name, changes] : extra->items()) {
-      const nlohmann::json merged = overridden(config, changes, fields);
+      const JsonDocument merged = overridden(config, changes, fields);
       const ConfigFields merged_fields(merged, fields.origin());
       check_members(to, changes, ConfigObject::auto_round_override,
                     fmt::format("{}: extra_config.{}", fields.origin(), name));

@@ -42,7 +42,7 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
 
 /// config.json of the part that is written.
 nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, int num_layers) {
-  nlohmann::json config = parse_json(checkpoint.config_json, checkpoint.origin);
+  nlohmann::json config = std::move(parse_json(checkpoint.config_json, checkpoint.origin).root);
   const std::string member = find_text_config(config, checkpoint.origin).member;
   nlohmann::json& text = member.empty() ? config : config[pointer_to(member)];
   const auto replace = [&text](const auto& field, std::int64_t value) {

@@ -115,8 +115,8 @@ struct SafetensorsFile::State {
       fail(ErrorCode::invalid_data, "{}: header of {} bytes, the file has {} after its length", path, header_bytes,
            file->size() - 8);
 
-    const json header = parse_json(file->text(8, header_bytes), fmt::format("{}: header", path), header_depth);
-    for (const auto& [name, value] : header.items()) {
+    const JsonDocument header = parse_json(file->text(8, header_bytes), fmt::format("{}: header", path), header_depth);
+    for (const auto& [name, value] : header.root.items()) {
       if (name == "__metadata__")
         metadata = parse_metadata(value, path);
       else

@@ -53,14 +53,9 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   const BufferView memory = memory_.reserve(*stream_.context, layout.total_bytes());
   const TensorView values = tensor_in(memory, values_at), of_rows = tensor_in(memory, rows_at);
 
-  quantize_groups::Args args;
+  quantize_groups::Args args = quantize_groups::args_of(to_);
   args.x = plain;
   args.format = type;
-  args.group = has_whole_columns(to_) ? 0 : to_.group.columns;
-  args.group_rows = to_.group.rows;
-  args.rule = rule_of(to_);
-  args.most_amax = to_.most_amax;
-  args.least_scale = to_.least_scale;
   args.q = tensor_in(memory, codes_at);
   args.scale =
       has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1}) : tensor_in(memory, scale_at);

@@ -30,26 +30,6 @@ bool exchanges_beside(const ExpertRank& rank, const MoeShape& shape, const Paral
   return rank.ep.size() > 1 && (shape.shared_intermediate > 0 || plan.micro_batch_from_tokens);
 }
 
-/// The codes that rows travel as.
-OperandQuant codes_of(WireFormat wire) {
-  switch (wire) {
-    case WireFormat::int8:
-      return QuantScheme::int8_w8a8().activations;
-    case WireFormat::fp8:
-      return QuantScheme::fp8_w8a8().activations;
-    case WireFormat::mxfp8:
-      return QuantScheme::mx(CodeType::f8_e4m3);
-    case WireFormat::none:
-      break;
-  }
-  return {};
-}
-
-bool same_codes(const OperandQuant& a, const OperandQuant& b) {
-  return a.type == b.type && a.group == b.group && a.scale == b.scale && a.zero_points == b.zero_points &&
-         a.static_scale == b.static_scale;
-}
-
 void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                      const MoeLayerOptions& options) {
   const PlacementPlan& placement = plan.placement;
@@ -73,10 +53,6 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
            "each "
            "token, do not",
            describe(activations));
-  const OperandQuant codes = codes_of(plan.wire);
-  if (codes.quantized() && options.activations.quantized() && !same_codes(codes, options.activations))
-    fail(ErrorCode::unsupported, "parallel layer: rows that travel as {} codes cannot be quantized again, as {}",
-         name(plan.wire), describe(options.activations));
   require(plan.micro_batch_from_tokens.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens",
           plan.micro_batch_from_tokens.value_or(0));
   if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
@@ -93,7 +69,7 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
   return {{"strategy", plan.strategy},
           {"placement", plan.placement.placement},
           {"places", rank.experts},
-          {"experts by place", plan.placement.logical_of},
+          {"experts by place", plan.placement.is_identity() ? std::vector<std::int32_t>() : plan.placement.logical_of},
           {"wire", plan.wire},
           {"sharding", rank.sharding},
           {"ranks of a tp group", rank.tp.size()},

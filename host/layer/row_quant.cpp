@@ -19,26 +19,6 @@ DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8
 
 }  // namespace
 
-ScaleRule rule_of(const OperandQuant& how) {
-  if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
-  if (how.static_scale) return ScaleRule::given;
-  if (how.zero_points) return ScaleRule::range;
-  const bool mx = how.scale == ScaleFormat::e8m0;
-  switch (how.rounding) {
-    case ScaleRounding::standard:
-      break;
-    case ScaleRounding::ratio_up:
-      return mx ? ScaleRule::mx_ceil : ScaleRule::power_of_two;
-    case ScaleRounding::amax_up:
-      return ScaleRule::mx_up;
-    case ScaleRounding::amax_even:
-      return ScaleRule::mx_even;
-    case ScaleRounding::amax_nearest:
-      return ScaleRule::mx_nearest;
-  }
-  return mx ? ScaleRule::mx_floor : is_per_row(how) ? ScaleRule::ratio : ScaleRule::ratio_over_rows;
-}
-
 RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes)
     : how_(how) {
   if (!present()) return;
@@ -81,16 +61,12 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, rows); };
   Step step;
   quantize_groups::Args& args = step.args;
+  args = quantize_groups::args_of(how_);
   args.x = x;
-  args.format = *how_.type;
-  args.group = group_of(how_);
-  args.rule = rule_of(how_);
   args.row_ends = valid.row_ends;
   args.rows_per_expert = valid.rows_per_expert;
   args.index = valid.index;
   args.divisor = valid.index_divisor;
-  args.most_amax = how_.most_amax;
-  args.least_scale = how_.least_scale;
   ProductRows& out = step.rows;
   if (codes_) {
     args.q = rows_at(layout.rows);

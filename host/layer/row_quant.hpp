@@ -21,9 +21,6 @@ struct ProductRows {
   ProductRows(const TensorView& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor): rows are the left side
 };
 
-/// By which rule scales of a group come from its numbers.
-quantize_groups::ScaleRule rule_of(const OperandQuant& how);
-
 /// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
 /// codes, else to the numbers that the codes stand for, in f32. The sums are the same but for their rounding.
 class RowQuant {

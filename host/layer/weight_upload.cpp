@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -77,6 +78,7 @@ void WeightUpload::send(const HostBytes& bytes, BufferView to) {
     Event& taken = taken_[next_chunk_];
     next_chunk_ = (next_chunk_ + 1) % taken_.size();
     const std::uint64_t size = std::min(chunk_bytes, to.size_bytes - sent);
+    expect_end(*stream_.context, taken);
     taken.wait();
     (bytes + static_cast<std::int64_t>(sent)).read(chunk, size);
     enqueue_write(stream_, to.slice(sent, size), chunk, size, {{}, &taken});

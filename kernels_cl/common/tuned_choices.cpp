@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 
 #include "runtime/check.hpp"
+#include "runtime/json_document.hpp"
 
 namespace moecl::tuning {
 
@@ -60,10 +60,11 @@ std::int64_t value_from(const std::string& name, const json& value, const Device
 
 void add_entry(const Entry& entry, const std::string& origin, const DeviceCaps& caps,
                std::vector<TunedChoice>& choices) {
-  const json data = json::parse(entry.text);
+  const JsonDocument document = JsonDocument::parse(entry.text);
+  const json& data = document;
   const std::string from =
       fmt::format("{}, measured on {} ({})", entry.level, data.at("measured_on").get<std::string>(), origin);
-  for (const auto& [name, value] : data.at("choices").get<std::map<std::string, json>>()) try {
+  for (const auto& [name, value] : data.at("choices").get_ref<const json::object_t&>()) try {
       choices.push_back({name, value_from(name, value, caps), from});
     } catch (const Error& error) {
       fail(ErrorCode::invalid_data, "{}: {}", name, error.what());

@@ -9,14 +9,15 @@
 #include <sstream>
 
 #include "runtime/check.hpp"
+#include "runtime/json_document.hpp"
 
 namespace moecl::tuning {
 namespace {
 
-nlohmann::json parse(std::string_view table) {
+JsonDocument parse(std::string_view table) {
   try {
-    nlohmann::json data = nlohmann::json::parse(table);
-    for (const nlohmann::json& entry : data.at("entries"))
+    JsonDocument data = JsonDocument::parse(table);
+    for (const nlohmann::json& entry : data.root.at("entries"))
       if (!entry.at("match").is_object() || !entry.at("measured_on").is_string())
         fail(ErrorCode::invalid_data, "tuning table: match is no object or measured_on no text in {}", entry.dump());
     return data;
@@ -67,10 +68,10 @@ std::vector<Table> tables(std::string_view name, std::string_view shipped) {
 
 std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& caps) {
   constexpr std::array levels{"default", "vendor", "family", "device"};
-  const nlohmann::json data = parse(table);
+  const JsonDocument data = parse(table);
   std::vector<Entry> found;
   for (int level = levels.size(); level-- > 0;)
-    for (const nlohmann::json& entry : data["entries"])
+    for (const nlohmann::json& entry : data.root["entries"])
       if (closeness(entry["match"], caps) == level)
         found.push_back({entry.dump(), levels[static_cast<std::size_t>(level)]});
   return found;
@@ -78,15 +79,16 @@ std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& ca
 
 std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed) {
   for (const Entry& found : matching_entries(table, caps)) {
-    const nlohmann::json entry = nlohmann::json::parse(found.text);
-    if (!entry.contains(needed)) fail(ErrorCode::invalid_data, "tuning table: no {} in {}", needed, found.text);
-    if (!entry[needed].empty()) return found.text;
+    const JsonDocument entry = JsonDocument::parse(found.text);
+    if (!entry.root.contains(needed)) fail(ErrorCode::invalid_data, "tuning table: no {} in {}", needed, found.text);
+    if (!entry.root[needed].empty()) return found.text;
   }
   return {};
 }
 
 std::string with_entry(std::string_view table, std::string_view entry) {
-  nlohmann::json data = parse(table), added = nlohmann::json::parse(entry), entries = nlohmann::json::array({added});
+  nlohmann::json data = std::move(parse(table).root), added = nlohmann::json::parse(entry),
+                 entries = nlohmann::json::array({added});
   for (const nlohmann::json& other : data["entries"])
     if (other["match"] != added["match"]) entries.push_back(other);
   data["entries"] = entries;

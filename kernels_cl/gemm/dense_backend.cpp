@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runtime/check.hpp"
+#include "runtime/json_document.hpp"
 
 namespace moecl::tuning {
 extern const char* const dense_backend;  // tuning/dense_backend.json
@@ -48,7 +49,8 @@ Choice select_from(std::string_view measurements, std::string_view kind, const D
   try {
     const std::string found = tuning::find_entry(measurements, caps, std::string(kind));
     if (!found.empty()) {
-      const nlohmann::json entry = nlohmann::json::parse(found);
+      const JsonDocument document = JsonDocument::parse(found);
+      const nlohmann::json& entry = document;
       const nlohmann::json& products = entry.at(std::string(kind));
       double log_ratio = 0;
       for (const nlohmann::json& product : products)

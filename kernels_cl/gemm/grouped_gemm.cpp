@@ -258,6 +258,16 @@ std::string failing(const Kernel& kernel, const Args& args) {
   return fmt::format("grouped_gemm/{}{}", kernel.variant.name, operand_options(args));
 }
 
+/// The variants that would multiply such operands there and do not build; empty where all do.
+std::string failed_for(const Args& args, const DeviceCaps& caps) {
+  std::string names;
+  if (caps.failed_variants->size() == 0) return names;
+  for (const Kernel& kernel : kernels)
+    if (caps.failed_variants->contains(failing(kernel, args)))
+      names += (names.empty() ? "" : ", ") + std::string(kernel.variant.name);
+  return names;
+}
+
 /// Those that multiply such operands there and build, in the order of the table; on GPUs T0 only where no extension
 /// does.
 std::vector<const Kernel*> suitable(const Args& args, const DeviceCaps& caps) {
@@ -422,6 +432,9 @@ namespace {
 void enqueue_chosen(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "grouped_gemm: {}", reason);
+  const std::string failed = failed_for(args, stream.device->caps);
+  const Trace::Span span(failed.empty() ? nullptr : stream.trace,
+                         "grouped_gemm without " + failed + ": its program does not build on this device");
   const Kernel& kernel = *find(select(args, config, stream.device->caps));
   const TensorView weights = args.weights.view();
   const std::int64_t rows = args.out.shape[0], experts = products_of(args);

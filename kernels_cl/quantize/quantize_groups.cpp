@@ -19,6 +19,26 @@ namespace {
 /// What `format` is stored as when its codes are asked for.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
 
+ScaleRule rule_of(const OperandQuant& how) {
+  if (how.scale == ScaleFormat::e4m3) return ScaleRule::e4m3;
+  if (how.static_scale) return ScaleRule::given;
+  if (how.zero_points) return ScaleRule::range;
+  const bool mx = how.scale == ScaleFormat::e8m0;
+  switch (how.rounding) {
+    case ScaleRounding::standard:
+      break;
+    case ScaleRounding::ratio_up:
+      return mx ? ScaleRule::mx_ceil : ScaleRule::power_of_two;
+    case ScaleRounding::amax_up:
+      return ScaleRule::mx_up;
+    case ScaleRounding::amax_even:
+      return ScaleRule::mx_even;
+    case ScaleRounding::amax_nearest:
+      return ScaleRule::mx_nearest;
+  }
+  return mx ? ScaleRule::mx_floor : how.group.rows != ScaleGroup::whole ? ScaleRule::ratio : ScaleRule::ratio_over_rows;
+}
+
 bool is_for_each_expert(const TensorView& view, const Args& args) {
   return view.rank == 1 && view.dtype == DType::f32 && view.contiguous() &&
          view.shape[0] == std::max<std::int64_t>(experts_of(args), 1);
@@ -108,6 +128,17 @@ std::string reject_rules(const Args& args) {
 }
 
 }  // namespace
+
+Args args_of(const OperandQuant& how) {
+  Args args;
+  args.format = *how.type;
+  args.group = how.group.columns == ScaleGroup::whole ? 0 : how.group.columns;
+  args.group_rows = how.group.rows == ScaleGroup::whole ? 1 : how.group.rows;
+  args.rule = rule_of(how);
+  args.most_amax = how.most_amax;
+  args.least_scale = how.least_scale;
+  return args;
+}
 
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))

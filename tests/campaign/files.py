@@ -31,18 +31,26 @@ def small_disk(folder, size):
         shutil.rmtree(folder)
 
 
+def operator_case(golden):
+    """A recorded call beside the golden models."""
+    return min(pathlib.Path(golden).parents[1].glob("operators/npu_dequant_swiglu_quant/*.json"))
+
+
 def full_disks(moecl, golden, sizes, tally, work):
     """Nothing but a sentence comes of it: no half file."""
     run = [moecl, "run", golden, "--platform", "Portable", "--tokens", "4"]
     bench = [moecl, "bench", "--filter", "^gather_rows", "--quick"]
     full = work / "full"
     writers = {"run --output": run + ["--output", full / "out"], "run --trace": run + ["--trace", full / "trace"],
+               "op --output": [moecl, "op", operator_case(golden), "--platform", "Portable", "--output", full / "out"],
                "generate": [moecl, "generate", full / "model", "--config", f"{golden}/config.json"],
                "bench --report": bench + ["--report", full / "report"],
-               "tune": [moecl, "tune", "--filter", "combine", "--platform", "Portable"]}
+               "tune": [moecl, "tune", "--filter", "combine", "--platform", "Portable"],
+               "tune, the other table": [moecl, "tune", "--filter", "dense", "--platform", "Portable"]}
     for what, command in writers.items():
         seconds = 120 if command[1] in ("bench", "tune") else SECONDS  # they measure
-        subprocess.run(run, check=True, capture_output=True)  # the programs are compiled, so no other file is written
+        # The programs are compiled, so no other file is written.
+        subprocess.run(command[:-2] if command[1] == "op" else run, check=True, capture_output=True)
         for size in sizes:
             with small_disk(full, size) as (limits, _):
                 end, said = outcome(command, seconds, env={**os.environ, "XDG_DATA_HOME": str(full)}, **limits)

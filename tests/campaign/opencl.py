@@ -70,6 +70,7 @@ def runs_of(moecl, caller, data):
         for transport in ["shared_context", "staged"]:
             yield Run(f"3 ranks, {strategy}, {transport}", verify + [
                 golden, "--ranks", "3", "--ep", "--strategy", strategy, "--transport", transport])
+    yield Run("2 ranks on sub-devices", verify + [golden, "--ranks", "2", "--ep", "--sub-devices"])
     yield Run("caller, 1 rank", [caller, golden])
     for transport in ["shared_context", "staged"]:
         yield Run(f"caller, 3 ranks, {transport}", [caller, "3", transport])

@@ -71,6 +71,8 @@ template <>
 constexpr const char* kind_of<cl_kernel> = "kernel";
 template <>
 constexpr const char* kind_of<cl_event> = "event";
+template <>
+constexpr const char* kind_of<cl_device_id> = "device";
 /// References that the program holds to objects of a kind.
 template <class Handle>
 std::atomic<long> references{0};
@@ -146,7 +148,10 @@ struct Layer<member, entry> {
   static cl_int pass(const std::tuple<Args...>& all) {
     std::shared_lock lock(breaking, std::defer_lock);
     if (std::string_view(entry.name) == "clSetUserEventStatus") lock.lock();  // commands begin
-    return std::apply(below->*member, all);
+    const cl_int status = std::apply(below->*member, all);
+    if constexpr (std::is_same_v<decltype(member), decltype(&cl_icd_dispatch::clCreateSubDevices)>)
+      if (status == CL_SUCCESS && std::get<3>(all) != nullptr) references<cl_device_id> += std::get<2>(all);
+    return status;
   }
 
   static Result make(bool fails, const std::tuple<Args...>& all) {
@@ -207,7 +212,8 @@ struct Layer<member, entry> {
 // Every entry point that moecl calls.
 // clang-format off
 #define ENTRY_POINTS(X)                                                                                               \
-  X(clGetPlatformIDs) X(clGetPlatformInfo) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext)                    \
+  X(clGetPlatformIDs) X(clGetPlatformInfo) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateSubDevices)                 \
+  X(clRetainDevice) X(clReleaseDevice) X(clCreateContext)                                                             \
   X(clRetainContext) X(clReleaseContext) X(clGetContextInfo) X(clCreateCommandQueue) X(clRetainCommandQueue)          \
   X(clReleaseCommandQueue) X(clGetCommandQueueInfo) X(clCreateBuffer) X(clCreateSubBuffer) X(clRetainMemObject)       \
   X(clReleaseMemObject) X(clGetMemObjectInfo) X(clCreateProgramWithSource) X(clCreateProgramWithBinary)               \
@@ -241,7 +247,7 @@ struct Report {
     for (const EntryPoint* entry : entry_points)
       if (entry->calls != 0)
         std::fprintf(file, "%s %ld %ld\n", entry->name, entry->calls.load(), entry->commands.load());
-    report_leaks<cl_context, cl_command_queue, cl_mem, cl_program, cl_kernel, cl_event>(file);
+    report_leaks<cl_context, cl_command_queue, cl_mem, cl_program, cl_kernel, cl_event, cl_device_id>(file);
     std::fclose(file);
   }
 } const report_at_end;

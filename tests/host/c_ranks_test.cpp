@@ -192,6 +192,21 @@ TEST(CRanks, TheFirstCauseEndsTheGroup) {
   EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "rank 0 waited 50 ms for rank 1", moecl_barrier(late.communicators[0]));
 }
 
+TEST(CRanks, WaitsForARanksStreamUntilTheDeadline) {
+  CGroup on(2, 100);
+  EXPECT_OK(moecl_communicator_wait(on.communicators[0]));
+  cl_command_queue queue = nullptr;
+  EXPECT_OK(moecl_stream_native(on.streams[0], &queue));
+  cl_event gate = clCreateUserEvent(on.callers.front().context, nullptr);
+  EXPECT_EQ(clEnqueueMarkerWithWaitList(queue, 1, &gate, nullptr), CL_SUCCESS);
+  EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "a command did not complete within 100 ms",
+               moecl_communicator_wait(on.communicators[0]));
+  EXPECT_EQ(on.failure(), "a command did not complete within 100 ms");
+  EXPECT_EQ(clSetUserEventStatus(gate, CL_COMPLETE), CL_SUCCESS);
+  EXPECT_OK(moecl_stream_finish(on.streams[0]));
+  clReleaseEvent(gate);
+}
+
 TEST(CRanks, RefusesWrongArguments) {
   CGroup on(2);
   moecl_rank_group* made = nullptr;
@@ -215,6 +230,7 @@ TEST(CRanks, RefusesWrongArguments) {
   EXPECT_THAT(info.reason, testing::HasSubstr("same device"));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "no pair 0 -> 2", moecl_rank_group_transport(on.group, 0, 2, &info));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null", moecl_barrier(nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null", moecl_communicator_wait(nullptr));
 }
 
 /// Each rank of the case in a cl_context and a thread of its own.

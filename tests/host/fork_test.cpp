@@ -1,5 +1,7 @@
 // The child of a fork() gets errors from whatever it calls: the driver's threads stayed in the parent.
+#include <moecl/communicator.hpp>
 #include <moecl/device.hpp>
+#include <moecl/trace.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +58,11 @@ TEST_P(ForkTest, EveryCallOfTheCInterfaceFailsInTheChild) {
 TEST_P(ForkTest, WhateverEnqueuesOrWaitsFailsInTheChild) {
   const Buffer memory(*device().context, 64);
   const StreamView stream = device().stream;
+  Trace trace;
+  StreamView traced = stream;
+  traced.trace = &trace;
+  Event done;
+  enqueue_fill(traced, memory.view(), 0, {{}, &done});
   const auto refused = [](auto body) {
     return status_in_child([&] {
       try {
@@ -72,6 +79,13 @@ TEST_P(ForkTest, WhateverEnqueuesOrWaitsFailsInTheChild) {
   EXPECT_EQ(refused([&] { stream.record(); }), 1);
   EXPECT_EQ(refused([&] { Buffer(*device().context, 64); }), 1);
   EXPECT_EQ(refused([] { select_devices(); }), 1);
+  EXPECT_EQ(refused([&] { done.wait(); }), 1);
+  EXPECT_EQ(refused([&] { Stream(*device().context); }), 1);
+  EXPECT_EQ(refused([&] { Stream::borrow(*device().context, stream.queue); }), 1);
+  EXPECT_EQ(refused([&] { Stream::beside(stream); }), 1);
+  EXPECT_EQ(refused([&] { trace.summary(); }), 1);
+  EXPECT_EQ(refused([&] { trace.write_chrome_json("/dev/null"); }), 1);
+  EXPECT_EQ(refused([&] { RankGroup({stream, stream}); }), 1);
 }
 
 /// posix_spawn, and exec after fork or vfork, begin anew.

@@ -1,6 +1,10 @@
 // What dispatch and combine refuse, and who hears of it: bad routing, another call's assist info, ranks that disagree.
 #include <gmock/gmock.h>
 
+#include <new>
+
+#include "host/npu/distribute.hpp"
+#include "tests/host/files.hpp"
 #include "tests/host/npu_distribute_problem.hpp"
 
 namespace moecl::test {
@@ -104,6 +108,20 @@ TEST_P(NpuDistributeRefusalsTest, EveryRankHearsOfDisagreementAndTheGroupGoesOn)
     // Each expert gets a row of either rank.
     EXPECT_EQ(dispatch_small(world, small_problem()).at("expert_token_nums"), (Values{2, 2}));
   });
+}
+
+/// What is no refusal but the end of this rank: its peers do not wait for it until the deadline.
+TEST_P(NpuDistributeRefusalsTest, ARankThatRunsOutOfMemoryAsItChecksEndsTheGroup) {
+  Ranks on(2, GetParam().places, {std::chrono::milliseconds(60000), GetParam().transport});
+  const auto begin = std::chrono::steady_clock::now();
+  std::string of_peer;
+  EXPECT_THROW(on.group.run([&](Communicator& world) {
+    if (world.rank() == 1) npu::check_together(world, "dispatch", [] { throw std::bad_alloc(); });
+    of_peer = error_of([&] { dispatch_small(world, small_problem()); }).what();
+  }),
+               std::bad_alloc);
+  EXPECT_THAT(of_peer, testing::HasSubstr("the group of ranks ended: rank 1: the host could not allocate memory"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 }  // namespace

@@ -238,6 +238,19 @@ TEST_P(ParallelLayerTest, ALayerThatOneRankCannotMakeEndsTheGroup) {
   }
 }
 
+/// No plan means every expert at its own number, as a plan may say too.
+TEST_P(ParallelLayerTest, AnEmptyPlacementIsTheIdentity) {
+  const Model model("deepseek-v3-e32k8-g8");
+  Ranks on = make(2);
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, 1, 32);
+    ParallelPlan plan{StrategyKind::mc2};
+    if (world.rank() == 1) plan.placement = place_experts({32, 2});
+    EXPECT_NO_THROW(
+        ParallelLayer(rank, plan, model.config.shape, model.weights(rank.first_expert, rank.local_experts)));
+  });
+}
+
 TEST_P(ParallelLayerTest, RanksThatDisagreeAllFail) {
   const Model model("deepseek-v3-e32k8-g8");
   struct Mine {

@@ -199,8 +199,7 @@ TEST(SafetensorsTest, WhatIsNoRegularFileIsAnIoError) {
     EXPECT_EQ(error_of([&] { SafetensorsFile::open(path); }).code(), ErrorCode::io_error) << path;
 }
 
-// The seconds of this thread. A header of 100,000 tensors takes 0.5 of them, and took minutes when its time was
-// quadratic.
+// The seconds of this thread: 0.5 of them; minutes when it was quadratic.
 TEST(SafetensorsTest, ManyTensorsTakeTimeInProportion) {
   constexpr int count = 100'000;
   std::string header = "{";
@@ -214,7 +213,7 @@ TEST(SafetensorsTest, ManyTensorsTakeTimeInProportion) {
   const auto file = SafetensorsFile::open(dir.file("x"));
   EXPECT_EQ(file.names().size(), 100'000U);
   EXPECT_EQ(file.tensor("model.layers.0.mlp.experts.99999.up_proj.weight").shape, (std::vector<std::int64_t>{1, 1}));
-  EXPECT_LT(thread_seconds() - before, 10);
+  EXPECT_LT(thread_seconds() - before, seconds_for_100k);
 }
 
 // As an engine sees it that reads a checkpoint while somebody writes it anew.

@@ -184,6 +184,32 @@ TEST_P(ProgramCacheTest, TrustsNoFolderThatOthersMayReplace) {
   expect_result(run(folder_), 0);
 }
 
+/// As umask 002 makes them where each user has a group of their own.
+TEST_P(ProgramCacheTest, TrustsFoldersThatTheUsersOwnGroupWrites) {
+  run(folder_);
+  ASSERT_EQ(chmod(dir_.file("a").c_str(), 0775), 0);
+  expect_result(run(folder_), 0);
+}
+
+TEST_P(ProgramCacheTest, TrustsNoFolderInThoseOfOthers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives folders away";
+  run(folder_);
+  const std::string above = dir_.file("a");
+  const auto expect_refused = [&](const char* why) {
+    const Outcome untrusted = run(folder_);
+    expect_result(untrusted, 1);
+    EXPECT_THAT(untrusted.log, HasSubstr("others may rename '" + folder_ + "', as '" + above + "' " + why));
+  };
+  ASSERT_EQ(chown(above.c_str(), 0, 12345), 0);
+  ASSERT_EQ(chmod(above.c_str(), 0775), 0);
+  expect_refused("lets them write without a sticky bit");
+  ASSERT_EQ(chmod(above.c_str(), 01775), 0);
+  expect_result(run(folder_), 0);
+  ASSERT_EQ(chown(above.c_str(), 12345, 0), 0);
+  expect_refused("is another user's");
+  ASSERT_EQ(chown(above.c_str(), 0, 0), 0);
+}
+
 /// What stands in the place of an entry is neither waited for nor followed.
 TEST_P(ProgramCacheTest, ReadsRegularFilesOfThisUserAlone) {
   run(folder_);

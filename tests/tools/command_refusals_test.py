@@ -176,6 +176,22 @@ class Refusals(CommandTest):
         self.assertEqual((done.returncode, done.stderr),
                          (3, f"moecl: {self.folder}/???\u00e9?????? is not a directory\n".encode()))
 
+    def test_names_of_devices_and_folders(self):
+        """They are shown, and not obeyed, by what prints them in tables and lines, and as JSON."""
+        case = self.folder / "case\x1b[2J\u202e"
+        case.symlink_to(golden("mixtral-e8k2"))
+        text = self.succeed("verify", case, "--platform", "Portable")
+        self.assertIn("\ncase?[2J? ", text)
+        renamed = {"OPENCL_LAYERS": str(next(MOECL.parent.glob("tests/librenamed_device.so"))), "RENAMED_DEVICE": "a\x1b[2J\u202eb\udc9b",
+                   "MOECL_CACHE": "off", "RUSTICL_ENABLE": ""}
+        for command, shown in ((("devices",), "a?[2J?b?"), (("devices", "--json"), r"a\u001b[2J\u202eb\ufffd"), (("tune", "--list"), "a?[2J?b?"),
+                               (("bench", "--filter", "^gather_rows/.*f32", "--min-time", "0.001", "--json"), r"a\u001b[2J\u202eb\ufffd"),
+                               (("bench", "--filter", "^gather_rows/.*f32", "--min-time", "0.001"), "a?[2J?b?")):
+            with self.subTest(command):
+                text = self.start(*command, **renamed).stdout
+                self.assertIn(shown, text)
+                self.assertNotRegex(text, "[\x00-\x09\x0b-\x1f\x80-\x9f\u202e]")
+
     def test_mutations(self):
         """A header with a few bytes changed is read rightly or refused, and never crashes the command."""
         model, chance = self.copy(), random.Random(2)

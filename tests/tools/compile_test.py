@@ -17,14 +17,21 @@ REPLACED, NEEDED = "void route_tokens(", "void gating_top_k("
 
 
 class Compile(CommandTest):
-    def run_with(self, how, tokens=4, **environment):
+    def run_with(self, how, *options, tokens=4, **environment):
         """`moecl run` on a cold cache of this test's own."""
-        return self.start("run", golden("mixtral-e8k2"), "--tokens", tokens, "--json", "--platform", "Portable", OPENCL_LAYERS=str(LAYER),
+        return self.start("run", golden("mixtral-e8k2"), "--tokens", tokens, "--json", "--platform", "Portable", *options, OPENCL_LAYERS=str(LAYER),
                           DYING_COMPILER=how, XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
 
     def kernels(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
         return {kernel["name"] for kernel in json.loads(done.stdout)["kernels"]}
+
+    def dead_program(self):
+        """The one, route_tokens, that `moecl devices` says does not build."""
+        devices = json.loads(self.succeed("devices", "--json", XDG_CACHE_HOME=str(self.folder / "cache")))
+        dead, = (one for device in devices for one in device.get("does_not_build", []))
+        self.assertEqual(dead["program"], "route_tokens")
+        return dead
 
     def test_without_a_death(self):
         done = self.run_with("")
@@ -40,13 +47,21 @@ class Compile(CommandTest):
                 self.assertNotIn("route_tokens", found)
                 self.assertIn("gating_top_k", found)
                 self.assertRegex(cold.stderr, rf"moecl: warning: [^\n]*route_tokens[^\n]*{ending}{WORDS}")
-                devices = json.loads(self.succeed("devices", "--json", XDG_CACHE_HOME=str(self.folder / "cache")))
-                dead, = (one for device in devices for one in device.get("does_not_build", []))
-                self.assertEqual(dead["program"], "route_tokens")
-                self.assertIn(WORDS, dead["why"])
+                self.assertIn(WORDS, self.dead_program()["why"])
                 warm = self.run_with(how + REPLACED)
                 self.assertNotIn("route_tokens", self.kernels(warm))
                 self.assertIn("as was seen before", warm.stderr)  # and not tried again
+
+    def test_the_next_product_is_taken(self):
+        """Of bf16, which has a variant of its own where the processor multiplies it."""
+        device, = (d for d in json.loads(self.succeed("devices", "--json")) if "Portable" in d["platform"])
+        if not device["avx512_bf16"]:
+            self.skipTest("one variant multiplies all types on this processor")
+        trace = self.folder / "trace.json"
+        done = self.run_with("abort:void grouped_gemm_dot(", "--dtype", "bf16", "--trace", trace)
+        self.assertIn("grouped_gemm", self.kernels(done))
+        spans = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+        self.assertIn("grouped_gemm without avx512_bf16: its program does not build on this device", spans)
 
     def test_without_another_variant(self):
         done = self.run_with("abort:" + NEEDED, tokens=40)
@@ -54,11 +69,16 @@ class Compile(CommandTest):
         self.assertRegex(done.stderr.splitlines()[-1], rf"^moecl: program gating_top_k .*signal 6.*{WORDS}")
 
     def test_a_compiler_that_hangs(self):
+        self.kernels(self.run_with("", tokens=40))  # all but route_tokens is there: on a busy machine it takes its time
         begin = time.monotonic()
         done = self.run_with("hang:" + REPLACED, MOECL_COMPILE_DEADLINE="20")
         self.assertNotIn("route_tokens", self.kernels(done))
         self.assertIn("took longer than 20000 ms", done.stderr)
         self.assertLess(time.monotonic() - begin, 120)
+        self.assertIn("took longer than 20000 ms", self.dead_program()["why"])
+        warm = self.run_with("hang:" + REPLACED)  # whose deadline is 300 s
+        self.assertNotIn("route_tokens", self.kernels(warm))
+        self.assertIn("as was seen before", warm.stderr)
 
     def test_without_a_cache(self):
         done = self.run_with("", MOECL_CACHE="off")

@@ -61,6 +61,8 @@ struct ExpertProblem {
   std::int32_t top_k = 0;
   DType dtype = DType::f32;  ///< of the hidden states
   WireFormat wire = WireFormat::none;
+  /// What the experts want of codes, which those of `wire` are then: their rule and limits. Range: see goes_as
+  OperandQuant codes = {};
   bool batched = false;   ///< layout of the rows for the experts: RoutedRows::rows_per_expert
   std::int64_t room = 0;  ///< batched: rows that each expert has room for, others are dropped; 0: as many as can come
 
@@ -114,7 +116,7 @@ struct StepNeeds {
 /// kernel; vllm-ascend's token dispatchers and prepare/finalize classes
 class Strategy {
  public:
-  /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole
+  /// Errors: invalid_argument; unsupported  mc2 or all2all_v where experts are not whole; codes that `wire` has not
   static void expect_possible(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
   /// Errors: as expect_possible
   static std::unique_ptr<Strategy> make(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);

@@ -1,4 +1,6 @@
 #pragma once
+#include <moecl/quant_scheme.hpp>
+
 #include <cstdint>
 #include <string_view>
 
@@ -14,5 +16,9 @@ enum class WireFormat : std::uint8_t {
 const char* name(WireFormat format) noexcept;
 /// Errors: invalid_argument  no format of that name
 WireFormat wire_format_from_name(std::string_view text);
+/// The codes that hidden states travel as; of `none` they are plain.
+OperandQuant codes_of(WireFormat format);
+/// Whether codes of `how` can travel so: like those of `codes_of` but for the rule and limits of their scales.
+bool goes_as(WireFormat format, const OperandQuant& how);
 
 }  // namespace moecl

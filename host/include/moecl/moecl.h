@@ -155,7 +155,8 @@ typedef struct moecl_context_info {
 moecl_status moecl_context_describe(const moecl_context* context, moecl_context_info* out_info);
 
 /// Writes what was recorded so far as Chrome JSON, for ui.perfetto.dev. Stops the host until those commands are
-/// complete. Errors: invalid_argument  the context was made without `trace`; io_error
+/// complete. Host memory that runs out meanwhile ends the process.
+/// Errors: invalid_argument  the context was made without `trace`; io_error
 moecl_status moecl_trace_write(moecl_context* context, const char* path);
 
 /// @param device_index  Which device of the context; 0 for a context that moecl made.

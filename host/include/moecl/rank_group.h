@@ -78,6 +78,11 @@ typedef struct moecl_communicator_info {
 } moecl_communicator_info;
 moecl_status moecl_communicator_describe(const moecl_communicator* communicator, moecl_communicator_info* out_info);
 
+/// Stops the host until everything that the rank's stream was given so far has completed, but no longer than the
+/// group's deadline, whatever the driver says; moecl_stream_finish has none. Errors: device_error  a command failed;
+/// deadline_exceeded  it did not complete, or the group ended
+moecl_status moecl_communicator_wait(const moecl_communicator* communicator);
+
 // Collectives. Where nothing moves, a `memory` may be NULL. Arrays have an element for each rank.
 
 /// No rank's stream goes on before every rank has come.

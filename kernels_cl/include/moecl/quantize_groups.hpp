@@ -2,6 +2,7 @@
 #include <moecl/code_type.hpp>
 #include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
+#include <moecl/quant_scheme.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <cstdint>
@@ -71,6 +72,9 @@ struct Args {
       {};  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
 };
+
+/// What `how` says: format, group and rows, rule and limits.
+Args args_of(const OperandQuant& how);
 
 struct Config {
   /// Work-items of a work-group: a power of two; 0 picks the tuned ones, else 1 on a CPU, elsewhere 32 to 256 by the

@@ -34,7 +34,8 @@ std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& ca
 /// @param needed  a member that must be there; an empty one says nothing
 /// Errors: invalid_data  the table is not such JSON
 std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed);
-/// The table with the entry in the place of one with the same `match`, or as the first one.
+/// The table with the entry in the place of one with the same `match`, or as the first. Host memory that runs out ends
+/// the process.
 /// Errors: invalid_data  either is not such JSON
 std::string with_entry(std::string_view table, std::string_view entry);
 

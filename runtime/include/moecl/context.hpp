@@ -47,6 +47,8 @@ struct ContextCounters {
   std::atomic<std::uint64_t> programs_built{0};  ///< compiled from source
   std::atomic<std::uint64_t> programs_from_disk{0};  ///< loaded from the disk cache
   std::atomic<std::uint64_t> kernels_launched{0};
+  std::atomic<std::uint64_t> user_events_unset{0};    ///< which moecl is still to set, and commands may wait for
+  std::atomic<std::uint64_t> user_events_refused{0};  ///< of those: the driver refused, so what waits never runs
 };
 
 /// Owns a cl_context over one or more devices of one platform, its compiled programs, log and trace. There are no

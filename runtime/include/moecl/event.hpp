@@ -24,8 +24,8 @@ class Event {
   /// Gives the reference to the caller.
   _cl_event* release() noexcept { return std::exchange(handle_, nullptr); }
 
-  /// Stops the host until the event completes.
-  /// Errors: device_error  a command before it failed
+  /// Stops the host until the event completes. Of a rank's stream, use Communicator::wait: it ends where a driver
+  /// refuses to set an event that commands wait for, too. Errors: device_error  a command before it failed
   void wait() const;
   /// Never blocks. Errors: device_error  the command failed
   bool is_complete() const;

@@ -24,7 +24,8 @@ struct StreamView {
 
   /// Stops the host until everything enqueued so far has completed.
   /// Errors: device_error  a command failed while this waited for it, where DeviceCaps::finish_reports_failures; a
-  ///         failure before that is known to the command's own Event alone
+  ///         failure before that is known to the command's own Event alone. Or the driver refused to set an event of a
+  ///         group of ranks that commands may wait for, and they did not end for 2 s
   void finish() const;
   /// Hands the enqueued commands to the device without waiting.
   void flush() const;

@@ -75,7 +75,7 @@ class Trace {
   /// - ph s and f, cat flow: an arrow from that call to the command, by id.
   ///
   /// `otherData`: producer, and host_times with the queues that have host times, each with the reason.
-  /// Errors: io_error  the file cannot be written; nothing is left half written
+  /// Errors: io_error  it cannot be written; nothing is half written. Host memory that runs out ends the process
   /// Source: "Trace Event Format", the Chromium project
   void write_chrome_json(const std::string& path);
   /// Forgets what was recorded, for example after a warm-up.
