@@ -33,7 +33,7 @@ void LayerPass::plan() {
 void LayerPass::run(Submit submit) {
   if (run_at_once(submit)) return;
   const Trace::Span span(stream_.trace, plan_->apart);
-  route();
+  begin();
   run_shared();
   run_experts();
   finish(submit);
@@ -122,6 +122,10 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
 
 void LayerPass::route() {
   plan();
+  begin();
+}
+
+void LayerPass::begin() {
   const LayerParts& parts = over_.parts;
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();
