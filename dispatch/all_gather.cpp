@@ -16,7 +16,17 @@ class AllGather final : public Strategy {
   AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast)
       : rank_(rank), problem_(problem), by_broadcast_(by_broadcast) {}
 
+  StepNeeds needs(std::int64_t tokens) const override {
+    StepNeeds needs;
+    if (!all_are_here()) return needs;
+    needs.rows = problem_.batched ? problem_.rows_per_expert(tokens) * sorted_experts() : tokens * problem_.top_k;
+    needs.source_rows = problem_.batched ? needs.rows : tokens;
+    needs.in_place = !problem_.batched && problem_.wire == WireFormat::none;
+    return needs;
+  }
+
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
+    const StreamView stream = rank_.ep.rank_stream();
     const std::vector<std::int64_t> counts =
         agree_on_tokens(by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather, rank_, problem_, tokens);
     tokens_.clear();
@@ -24,48 +34,51 @@ class AllGather final : public Strategy {
       tokens_.push_back(counts[first]);
     total_ = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
     brought_ = tokens;
+    const std::int64_t own = tokens.x.shape[0], gathered = all_are_here() ? 0 : total_;
+    const std::int32_t top_k = problem_.top_k;
+
+    WorkspaceLayout layout;
+    const WireRow row = WireRow::to_experts(problem_, tokens);
+    codes_.emplace(layout, row, row.scale ? own : 0, problem_.hidden);
+    const WireRows::Layout all(layout, row, gathered, problem_.hidden);
+    const std::uint64_t ids = layout.add(bytes_of(DType::i32, gathered, top_k)),
+                        weights = layout.add(bytes_of(DType::f32, gathered, top_k));
+    const SortLayout by_expert(layout, total_ * top_k, sorted_experts(), stream.device->caps,
+                               problem_.rows_per_expert(total_));
+    batched_.emplace(layout, row, by_expert, problem_.hidden);
+    memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+
+    all_x_ = all.in(memory_);
+    all_ids_ = all_are_here() ? tokens.ids : tensor_at(memory_, ids, DType::i32, total_, top_k);
+    all_weights_ = tokens.weights;
+    if (tokens.weights.present() && !all_are_here())
+      all_weights_ = tensor_at(memory_, weights, DType::f32, total_, top_k);
+    // A rank without experts sorts by one that nobody chose.
+    const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
+    sort_ = by_expert.in(memory_, all_ids_, first, std::max(rank_.experts, first + sorted_experts()), tokens.fault);
+    if (all_are_here()) return sort_;
     return std::nullopt;
   }
 
   void begin_dispatch() override {
-    const StreamView stream = rank_.ep.rank_stream();
-    const TokensIn& tokens = brought_;
-    const std::int32_t top_k = problem_.top_k;
-    const std::int64_t slots = total_ * top_k;
-
-    WorkspaceLayout layout;
-    const WireRow row = WireRow::to_experts(problem_, tokens);
-    const WireRows::Layout own(layout, row, row.scale ? tokens.x.shape[0] : 0, problem_.hidden),
-        all(layout, row, total_, problem_.hidden);
-    const std::uint64_t ids = layout.add(bytes_of(DType::i32, total_, top_k)),
-                        weights = layout.add(bytes_of(DType::f32, total_, top_k));
-    sort_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
-                  problem_.rows_per_expert(total_));
-    batched_.emplace(layout, row, *sort_, problem_.hidden);
-    const BufferView memory = memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-    const WireRows mine = packed(stream, rows_of(tokens, {0, tokens.x.shape[0]}), own, memory);
-    all_x_ = all.in(memory);
-    all_ids_ = tensor_at(memory, ids, DType::i32, total_, top_k);
+    const WireRows mine = packed(rank_.ep.rank_stream(), rows_of(brought_, {0, brought_.x.shape[0]}), *codes_, memory_);
+    if (all_are_here()) {
+      all_x_ = mine;
+      return;
+    }
     rank_.ep.fork();
     WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
-    collect(tokens.ids, all_ids_);
-    all_weights_ = {};
-    if (tokens.weights.present()) {
-      all_weights_ = tensor_at(memory, weights, DType::f32, total_, top_k);
-      collect(tokens.weights, all_weights_);
-    }
+    collect(brought_.ids, all_ids_);
+    if (all_weights_.present()) collect(brought_.weights, all_weights_);
   }
 
   RoutedRows receive() override {
-    rank_.ep.join();
-    // A rank without experts sorts by one that nobody chose.
-    const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
     const StreamView stream = rank_.ep.rank_stream();
-    const expert_sort::Args sort =
-        sort_->in(memory_, all_ids_, first, std::max(rank_.experts, first + sort_->experts), brought_.fault);
-    expert_sort::enqueue(stream, sort);
-    slot_rows_ = sort.slot_rows;
-    return rows_in_order(stream, all_x_, sort, problem_.top_k, *batched_, memory_);
+    if (!all_are_here()) {
+      rank_.ep.join();
+      expert_sort::enqueue(stream, sort_);
+    }
+    return rows_in_order(stream, all_x_, sort_, problem_.top_k, *batched_, memory_);
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
@@ -76,7 +89,7 @@ class AllGather final : public Strategy {
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
     combine::Args args;
     args.rows = expert_rows;
-    args.slot_rows = slot_rows_;
+    args.slot_rows = sort_.slot_rows;
     args.weights = all_weights_;
     args.out = tensor_at(memory, partial, DType::f32, total_, problem_.hidden);
     combine::enqueue(stream, args);
@@ -102,6 +115,10 @@ class AllGather final : public Strategy {
   }
 
  private:
+  /// Ranks that divide the experts alone bring the same tokens: nothing is gathered, and only sums travel.
+  bool all_are_here() const { return rank_.dp.size() == 1; }
+  std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
+
   /// Every dp rank's rows, one after the other.
   void collect(const TensorView& mine, const TensorView& all) {
     std::vector<std::uint64_t> bytes;
@@ -125,10 +142,11 @@ class AllGather final : public Strategy {
   // Between the steps.
   BufferView memory_;
   TokensIn brought_;
-  std::optional<SortLayout> sort_;
+  std::optional<WireRows::Layout> codes_;
   std::optional<BatchedLayout> batched_;
+  expert_sort::Args sort_;
   WireRows all_x_;
-  TensorView all_ids_, all_weights_, slot_rows_, sums_;
+  TensorView all_ids_, all_weights_, sums_;
 };
 
 }  // namespace

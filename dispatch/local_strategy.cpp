@@ -20,7 +20,7 @@ StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
   needs.workspace_bytes = layout.workspace.total_bytes();
   needs.rows = layout.sort.rows();
   needs.source_rows = problem_.batched ? needs.rows : tokens;
-  needs.in_place = !problem_.batched;
+  needs.in_place = needs.local = !problem_.batched;
   needs.fills_sums = false;
   return needs;
 }

@@ -18,9 +18,6 @@ BufferView workspace_of(const Context& context, const moecl_forward_args& args) 
 
 MoeLayer::Forward layer_args(const Context& context, const MoeLayer& layer, const moecl_forward_args& args) {
   MoeLayer::Forward forward = forward_args(context, layer, args);
-  const std::int32_t top_k = layer.shape().router.top_k;
-  forward.ids = optional_tensor(context, args.ids, "ids", DType::i32, args.tokens, top_k);
-  forward.weights = optional_tensor(context, args.weights, "weights", DType::f32, args.tokens, top_k);
   forward.workspace = workspace_of(context, args);
   return forward;
 }

@@ -22,6 +22,8 @@ typename Layer::Forward forward_args(const Context& context, const Layer& layer,
   forward.topk_ids = optional_tensor(context, args.topk_ids, "topk_ids", DType::i32, args.tokens, shape.router.top_k);
   forward.topk_weights =
       optional_tensor(context, args.topk_weights, "topk_weights", DType::f32, args.tokens, shape.router.top_k);
+  forward.ids = optional_tensor(context, args.ids, "ids", DType::i32, args.tokens, shape.router.top_k);
+  forward.weights = optional_tensor(context, args.weights, "weights", DType::f32, args.tokens, shape.router.top_k);
   forward.routed_out = optional_tensor(context, args.routed_out, "routed_out", out, args.tokens, shape.hidden);
   if (args.finished.memory != nullptr)
     forward.finished = {

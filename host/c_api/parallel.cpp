@@ -184,8 +184,6 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
   return guarded([&] {
     ranks.together([&] {
       const auto given = read_struct(args, "args");
-      require(given.ids.memory == nullptr && given.weights.memory == nullptr,
-              "ids, weights: a layer over ranks routes its tokens itself");
       require(given.workspace.memory == nullptr && given.workspace_bytes == 0,
               "workspace: a layer over ranks has one of its own");
       const auto received = [&](const Communicator& from) {

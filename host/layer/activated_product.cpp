@@ -2,49 +2,38 @@
 
 #include <moecl/context.hpp>
 
-#include <algorithm>
-
-#include "kernels_cl/common/next_variant.hpp"
-
 namespace moecl {
 namespace {
 
-void enqueue_codes(StreamView stream, const AfterProduct& after) {
-  if (after.codes.x.present()) quantize_groups::enqueue(stream, after.codes);
+grouped_gemm::Args activated(grouped_gemm::Args product, const AfterProduct& after) {
+  product.activation = after.activation.activation;
+  product.out = after.activation.out;
+  return product;
 }
 
 }  // namespace
 
-void enqueue(StreamView stream, const AfterProduct& after) {
-  gated_activation::enqueue(stream, after.activation);
-  enqueue_codes(stream, after);
+void enqueue(StreamView stream, const AfterProduct& after) { enqueue_left(stream, after, {false, false}); }
+
+TakenOver taken_over(const grouped_gemm::Args& product, const AfterProduct& after, const DeviceCaps& caps,
+                     TakenOver others) {
+  TakenOver taken;
+  taken.activation =
+      others.activation && grouped_gemm::fuses_activation(product, after.activation.activation, {}, caps);
+  taken.codes = others.codes && taken.activation && after.codes.x.present() &&
+                grouped_gemm::fuses_quantization(activated(product, after), after.codes, {}, caps);
+  return taken;
 }
 
-namespace {
-
-void enqueue_chosen(StreamView stream, std::vector<grouped_gemm::Args> products, const AfterProduct& after) {
-  const DeviceCaps& caps = stream.device->caps;
-  const Activation& activation = after.activation.activation;
-  const auto all = [&products](const auto& can) { return std::all_of(products.begin(), products.end(), can); };
-  const bool activate =
-      all([&](const grouped_gemm::Args& args) { return grouped_gemm::fuses_activation(args, activation, {}, caps); });
-  if (activate)
-    for (grouped_gemm::Args& args : products) args.activation = activation, args.out = after.activation.out;
-  const bool quantize = activate && after.codes.x.present() && all([&](const grouped_gemm::Args& args) {
-                          return grouped_gemm::fuses_quantization(args, after.codes, {}, caps);
-                        });
-  for (grouped_gemm::Args& args : products) {
-    if (quantize) args.quantization = after.codes;
-    grouped_gemm::enqueue(stream, args);
-  }
-  if (!activate) return enqueue(stream, after);
-  if (!quantize) enqueue_codes(stream, after);
+void enqueue(StreamView stream, grouped_gemm::Args product, const AfterProduct& after, TakenOver taken) {
+  if (taken.activation) product = activated(product, after);
+  if (taken.codes) product.quantization = after.codes;
+  grouped_gemm::enqueue(stream, product);
 }
 
-}  // namespace
-
-void enqueue_activated(StreamView stream, const std::vector<grouped_gemm::Args>& products, const AfterProduct& after) {
-  with_next_variant(stream, [&] { enqueue_chosen(stream, products, after); });
+void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken) {
+  if (!taken.activation) gated_activation::enqueue(stream, after.activation);
+  if (!taken.codes && after.codes.x.present()) quantize_groups::enqueue(stream, after.codes);
 }
 
 }  // namespace moecl

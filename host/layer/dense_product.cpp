@@ -62,7 +62,10 @@ void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView o
 void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
                                      BufferView scratch) const {
   const TensorView& rows = after.activation.x;
-  if (packed_.present()) return moecl::enqueue_activated(stream, {product(a, rows, scratch)}, after);
+  if (packed_.present()) {
+    const auto only = [&](std::size_t) { return product(a, rows, scratch); };
+    return moecl::enqueue_activated(stream, 1, only, after);
+  }
   enqueue(stream, a, rows, scratch);
   moecl::enqueue(stream, after);
 }

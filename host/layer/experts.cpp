@@ -136,10 +136,10 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     run_batched(stream, rows, x, after, next.rows, down);
     return down;
   }
-  std::vector<grouped_gemm::Args> first;
-  for (const ExpertSegment& segment : segments_)
-    first.push_back(product_of(segment, &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x));
-  enqueue_activated(stream, first, after);
+  const auto first = [&](std::size_t i) {
+    return product_of(segments_[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
+  };
+  enqueue_activated(stream, segments_.size(), first, after);
   for (const ExpertSegment& segment : segments_)
     grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));
   return down;

@@ -33,7 +33,7 @@ void LayerPass::plan() {
 void LayerPass::run(Submit submit) {
   if (run_at_once(submit)) return;
   const Trace::Span span(stream_.trace, plan_->apart);
-  route();
+  begin();
   run_shared();
   run_experts();
   finish(submit);
@@ -60,7 +60,7 @@ std::string LayerPass::why_several_launches() {
   if (!parts.options.one_launch) return "the layer's options forbid one";
   if (tokens > most) return fmt::format("{} tokens are more than {}", tokens, most);
   if (parts.options.layout == ExpertLayout::batched) return "the layout is batched";
-  if (!layout_->needs.in_place) return "rows travel between ranks";
+  if (!layout_->needs.local) return "ranks exchange rows or sums";
   if (args_.ids.present()) return "the caller chose the experts";
   if (over_.places != nullptr) return "experts stand at other places";
   if (!parts.router.takes_codes()) return "CLBlast multiplies with the router";
@@ -72,7 +72,7 @@ std::string LayerPass::why_several_launches() {
   return fused_moe::why_apart(*steps, parts.shape.router, {}, parts.device->caps);
 }
 
-/// The steps as those of one launch. The strategy enqueues nothing, where it is in place.
+/// The steps as those of one launch. A strategy that is local enqueues nothing.
 std::optional<fused_moe::Args> LayerPass::one_launch() {
   const LayerParts& parts = over_.parts;
   const gating_top_k::Args choice = this->choice();
@@ -122,6 +122,10 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
 
 void LayerPass::route() {
   plan();
+  begin();
+}
+
+void LayerPass::begin() {
   const LayerParts& parts = over_.parts;
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();

@@ -58,6 +58,8 @@ class LayerPass {
   std::string why_several_launches();
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);
+  /// Routes by the plan.
+  void begin();
   void send_home(TensorView expert_rows);
   /// Whether nothing is left to do to the sums: then the strategy writes them where they are wanted.
   bool sums_are_out() const;

@@ -49,7 +49,7 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
     sums = workspace.add(DType::f32, {tokens, shape.hidden});
     order = workspace.add(DType::i32, {tokens, 1});
   }
-  if (!needs.in_place || tokens > one_launch_tokens(parts)) return;
+  if (!needs.local || tokens > one_launch_tokens(parts)) return;
   const std::uint64_t bytes = fused_moe::scratch_bytes(tokens, shape.hidden, shape.experts, {}, parts.device->caps);
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }

@@ -36,9 +36,11 @@ struct CLayers {
   struct Pass {
     std::vector<float> out, routed;
     std::vector<std::int32_t> ids;
+    std::vector<float> weights;
   };
+  /// @param routing  passes whose choice is the caller's in this one; empty: the router's
   std::vector<Pass> forward(const std::vector<std::vector<double>>& inputs,
-                            const std::vector<std::uint8_t>& finished = {}) {
+                            const std::vector<std::uint8_t>& finished = {}, const std::vector<Pass>& routing = {}) {
     std::vector<Pass> passes(of_rank.size());
     on.run([&](std::size_t rank, moecl_communicator*) {
       const moecl_parallel_layer_info layer = info(rank);
@@ -50,13 +52,16 @@ struct CLayers {
       args.x = on.allocate<float>(rank, {x.begin(), x.end()});
       args.out = on.allocate(rank, std::vector<float>(x.size()));
       args.routed_out = on.allocate(rank, std::vector<float>(x.size()));
-      args.topk_ids = on.allocate(rank, std::vector<std::int32_t>(ids));
+      moecl_device_array &chosen = routing.empty() ? args.topk_ids : args.ids,
+                         &weights = routing.empty() ? args.topk_weights : args.weights;
+      chosen = on.allocate(rank, routing.empty() ? std::vector<std::int32_t>(ids) : routing[rank].ids);
+      weights = on.allocate(rank, routing.empty() ? std::vector<float>(ids) : routing[rank].weights);
       args.fault = on.allocate(rank, std::vector<std::int32_t>(4));
       if (!finished.empty()) args.finished = on.allocate(rank, finished);
       EXPECT_OK(moecl_parallel_layer_forward(of_rank[rank], &args));
       EXPECT_OK(moecl_check_fault(on.streams[rank], args.fault));
       passes[rank] = {on.read(rank, args.out, x.size()), on.read(rank, args.routed_out, x.size()),
-                      on.read<std::int32_t>(rank, args.topk_ids, ids)};
+                      on.read<std::int32_t>(rank, chosen, ids), on.read(rank, weights, ids)};
     });
     return passes;
   }
@@ -345,6 +350,23 @@ TEST(CParallelLayer, TakesRawWeightsOtherWeightsAndFinishedTokens) {
   EXPECT_EQ(output(), first);  // the group is whole
 }
 
+TEST(CParallelLayer, TakesTheCallersRouting) {
+  CGroup on(2);
+  CLayers layers(on);
+  auto options = sized<moecl_parallel_options>();
+  options.redundant_experts = 2;  // experts have other places than their numbers
+  layers.load("qwen2-moe-e16k4", options);
+  const auto inputs = dealt(golden_values("qwen2-moe-e16k4", "hidden_states"), 64, 2, {20, 13});
+  const std::vector<CLayers::Pass> own = layers.forward(inputs), given = layers.forward(inputs, {}, own);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(given[rank].out, own[rank].out);
+    EXPECT_EQ(given[rank].routed, own[rank].routed);
+  }
+  std::vector<CLayers::Pass> reversed = own;
+  for (CLayers::Pass& pass : reversed) std::reverse(pass.weights.begin(), pass.weights.end());
+  EXPECT_NE(layers.forward(inputs, {}, reversed)[0].out, own[0].out);
+}
+
 TEST(CParallelLayer, RefusesWhatCannotBe) {
   const std::string dir = golden_dir("qwen2-moe-e16k4");
   using Options = moecl_parallel_options;
@@ -407,7 +429,7 @@ TEST(CParallelLayer, ARefusedPassEndsTheGroup) {
     EXPECT_THAT(on.failure(), testing::StartsWith("rank 1: "));
   };
   using Args = moecl_forward_args&;
-  refuses("ids, weights: a layer over ranks routes", [](Args a, moecl_device_array any) { a.ids = any; });
+  refuses("ids and weights: give both or neither", [](Args a, moecl_device_array any) { a.ids = any; });
   refuses("workspace: a layer over ranks has", [](Args a, moecl_device_array any) { a.workspace = any; });
   refuses("x: 3 rows of 256 bytes do not fit", [](Args a, moecl_device_array) { a.tokens = 3; });
   const CallersQueue other(*devices()[0]);

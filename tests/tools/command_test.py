@@ -190,7 +190,8 @@ class Run(CommandTest):
                     self.assertRegex(transport, r"^\d -> \d: shared_context: same device, ")
                 self.assertEqual(summary["host_syncs"], syncs)
                 names = {kernel["name"] for kernel in summary["kernels"]}
-                self.assertLessEqual({"gating_top_k", "expert_sort", "grouped_gemm", "combine"}, names)
+                chooses = "route_tokens" if strategy == "all2allv" else "gating_top_k"  # which sorts what it chose
+                self.assertLessEqual({chooses, "expert_sort", "grouped_gemm", "combine"}, names)
                 exchanged = summary["bytes_exchanged"]
                 if strategy == "mc2":  # everyone's tokens and ids; room for a row of each expert back
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + top_k + top_k * hidden))
@@ -203,11 +204,11 @@ class Run(CommandTest):
         self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens * (2 * hidden + 4 * 2 * top_k + 4 * hidden))
         _, one = self.run_layer(case, "--tokens", tokens, "--dtype", "bf16")
         self.assert_close(found["output"][1], one["output"][1], 1e-6)
-        for strategy, syncs in {"mc2": 0, "allgather": 0, "all2allv": 1, "multicast": 0}.items():
+        for strategy in "mc2", "allgather", "all2allv", "multicast":  # a rank alone exchanges nothing
             with self.subTest("group of one", strategy=strategy):
                 summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", 1, "--strategy", strategy)
                 self.assertEqual(summary["strategy"], {"name": strategy, "reason": "asked for"})
-                self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (syncs, 0))
+                self.assertEqual((summary["host_syncs"], summary["bytes_exchanged"]), (0, 0))
                 for name, (_, values) in alone.items():
                     self.assert_close(found[name][1], values, 1e-6)
         summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", 2, "--ep", "--transport", "staged")

@@ -95,9 +95,9 @@ struct StepNeeds {
   std::uint64_t workspace_bytes = 0;  ///< of the caller's; 0: the strategy has memory of its own
   /// Of RoutedRows: rows of `x`, and the most rows there can be. Negative: known when rows have come.
   std::int64_t source_rows = -1, rows = -1;
-  /// Nothing is enqueued between the sort and the sum: the experts read the tokens where they are, and the sum reads
-  /// the experts' rows where they are.
-  bool in_place = false;
+  bool in_place = false;  ///< the experts read the tokens where they were brought; needs `rows`
+  /// Nothing is enqueued between the sort and the sum: the sum reads the experts' rows where they are, too.
+  bool local = false;
   bool fills_sums = true;  ///< `begin_combine` needs `sums`
 };
 
@@ -130,15 +130,15 @@ class Strategy {
   /// @return  The sort of the tokens' ids that `begin_dispatch` expects to have been enqueued; none where that has none
   virtual std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) = 0;
   /// Launches what can be before this rank learns anything from others. Until `receive` the tensors must stay as they
-  /// are.
+  /// are, where they are read in place until the combine has begun.
   virtual void begin_dispatch() = 0;
   /// Launches the rest, as late as the caller likes.
   virtual void hook() {}
   /// The rows for this rank's experts, in the order expert, source rank, token, k; mc2 over nodes: expert, index of the
   /// source within its node, source node, token, k. The rank's stream waits for them.
   virtual RoutedRows receive() = 0;
-  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; where nothing is `in_place` free again
-  /// for what comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for all tokens that were
+  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; unless `local` free again for what
+  /// comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for all tokens that were
   /// brought; absent unless `fills_sums`
   virtual void begin_combine(TensorView expert_rows, TensorView sums) = 0;
   /// The rank's stream waits for what comes home.

@@ -98,7 +98,8 @@ typedef struct moecl_parallel_layer_info {
 /// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
 /// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other, or layers, options
 ///         and places of experts that are not the same on all ranks;
-///         unsupported  the batched layout, MC2 and all-to-all where experts are not whole
+///         unsupported  MC2 and all-to-all where experts are not whole, the batched layout with a wire or with room for
+///         fewer rows than may come
 moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
                                        const moecl_parallel_options* parallel, const moecl_layer_options* options,
                                        moecl_parallel_layer** out_layer);
@@ -116,8 +117,8 @@ moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, moecl_parallel_layer_info* out_info);
 
-/// out = MoE(x), on the rank's stream, by all ranks. The layer has a workspace of its own and routes itself: ids,
-/// weights and workspace of `args` stay 0. topk_ids are experts, not places.
+/// out = MoE(x), on the rank's stream, by all ranks. The layer has a workspace of its own: that of `args` stays 0. ids
+/// and topk_ids are experts, not places.
 ///
 /// Async: waits for the peers' host threads; stops the host for a device only in all-to-all, once.
 /// Empty: T = 0 takes part in the exchange.

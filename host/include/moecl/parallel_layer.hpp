@@ -43,11 +43,12 @@ class ParallelLayer {
   ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
-  /// @param options  chunk_tokens: longer inputs, of the rank that has most, run in as many chunks on every rank; 0:
-  /// none Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it, a plan made by hand
-  /// contradicts
-  ///         itself, or ranks disagree; unsupported  the batched layout, or shared experts that are not whole on ranks
-  ///         with own tokens; deadline_exceeded  a peer failed or did not come. Each ends the group
+  /// @param options  chunk_tokens: longer inputs, of the rank that has most, run in as many chunks on every rank;
+  ///                 0: none. Batched layout: experts have room for all rows that may come.
+  /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it, a plan made by hand contradicts
+  ///         itself, or ranks disagree; unsupported  the batched layout of rows that travel as codes or with
+  ///         rows_per_expert on several ranks, or shared experts that are not whole on ranks with own tokens;
+  ///         deadline_exceeded  a peer failed or did not come. Each ends the group
   ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
   ~ParallelLayer();
