@@ -5,11 +5,12 @@ usage: check_kernels.py [ROOT]
 
 A kernel of kernels_cl takes its buffers, then local memory, then `const <name>_args given`, which its first statement
 copies. The struct is one of KERNEL_ARGS, without gaps: a driver may leave out the padding at its end. A launcher is a
-call of `launch`, or of a function or lambda that ends in `const auto&... operands`, in the .cpp whose name the .cl file's
-begins with; it names the kernel, or takes the name from a table. The last identifier of each of its operands is the
+call of `launch`, or of a function or lambda that ends in `const auto&... operands`, in the .cpp whose name the .cl
+file's begins with; it names the kernel, or takes the name from a table. The last identifier of each of its operands is the
 kernel's parameter; the last operand is the struct: `<name>_args{...}`, a function that returns one, or a variable of it.
-Macros are counted too: at most MOST_DEFINES a thousand lines.
+Parameters between #if and #endif may be passed or not. Macros are counted too: at most MOST_DEFINES in 1000 lines.
 """
+import itertools
 import pathlib
 import re
 import sys
@@ -29,8 +30,9 @@ STRUCT = re.compile(r"typedef struct \{([^}]*)\} (\w+);")
 SIZED = re.compile(r"KERNEL_ARGS\((\w+), (\d+)\)")
 KERNEL = re.compile(r"__kernel\b(?:\s+__attribute__\(\(.*?\)\)\))?\s+void\s+(\w+)\s*(?=\()")
 OBJECT_MACRO = re.compile(r"^#define (\w+)[ ]+((?:.*\\\n)*.*)$", re.MULTILINE)
-FORWARDER = re.compile(r"(?:void (\w+)|auto (\w+) = \[&\])(\([^{;]*?const auto&\.\.\. \w+\))")
-RETURNS = re.compile(r"\b(\w+_args) (\w+)\(((?:const )?([\w:]+)[^{;]*)\) \{")
+CONDITION = re.compile(r"^\s*#\s*if.*\n((?:.*\n)*?)\s*#\s*endif.*$", re.MULTILINE)
+FORWARDER = re.compile(r"(?:void (\w+)|auto (\w+) = \[&\])(\([^{;]*?const auto&\.\.\. (\w+)\))")
+RETURNS = re.compile(r"\b(\w+_args) (\w+)\((?:const )?([\w:]+)")  # type, function, type of the first argument
 OPEN, CLOSE = "([{", ")]}"
 
 
@@ -104,13 +106,20 @@ class Structs:
                 yield f"{name}: its members have {layout[0]} bytes, KERNEL_ARGS says {size}"
 
 
+def variants(text):
+    """A text with and without what is between #if and #endif; the first has all of it."""
+    pieces = CONDITION.split(text)  # every second one is a condition's
+    choices = [(piece, "") if i % 2 else (piece,) for i, piece in enumerate(pieces)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
 def kernels_of(text, macros):
-    """(name, parameters, body) of each kernel. `macros`: those that stand for parameters."""
+    """(name, variants of the parameters, body) of each kernel. `macros`: those that stand for parameters."""
     for found in KERNEL.finditer(text):
         end = bracket_end(text, found.end())
         parameters = re.sub(r"\b[A-Z_]+\b", lambda name: macros.get(name.group(), name.group()), text[found.end():end])
         begin = text.index("{", end)
-        yield found.group(1), parts(parameters), text[begin:bracket_end(text, begin)]
+        yield found.group(1), [parts(v) for v in variants(parameters)], text[begin:bracket_end(text, begin)]
 
 
 def check_parameters(parameters, body, structs):
@@ -140,27 +149,48 @@ class Launcher:
 
     def __init__(self, root, path):
         self.text = without_comments((root / path).read_text(encoding="utf-8"))
-        self.headers, waiting = [], [self.text]
-        seen = set()
+        self.headers = self.included(root)
+        self.calls = list(self.launches())  # (kernel, operands, where); no kernel where it comes from a table
+
+    def included(self, root):
+        texts, waiting, seen = [], [self.text], set()
         while waiting:
-            for name in re.findall(r'#include "(kernels_cl/[^"]+\.hpp)"', waiting.pop()):
-                if name not in seen and (root / name).is_file():
-                    seen.add(name)
-                    self.headers.append(without_comments((root / name).read_text(encoding="utf-8")))
-                    waiting.append(self.headers[-1])
+            for name in set(re.findall(r'#include "(kernels_cl/[^"]+\.hpp)"', waiting.pop())) - seen:
+                seen.add(name)
+                if (root / name).is_file():
+                    texts.append(without_comments((root / name).read_text(encoding="utf-8")))
+                    waiting.append(texts[-1])
+        return texts
+
+    def calls_of_launchers(self):
+        """(function, arguments before the operands, operands, where)"""
         leading = {"launch": 5}  # stream, key, range, submit, info
         for text in [self.text, *self.headers]:
-            for function, variable, parameters in FORWARDER.findall(text):
+            for function, variable, parameters, _ in FORWARDER.findall(text):
                 leading[function or variable] = len(parts(parameters)) - 1
-        self.calls = []  # (kernel, operands, where); no kernel where it comes from a table
         for found in re.finditer(rf"\b({'|'.join(leading)})(?=\()", self.text):
             arguments = parts(self.text[found.end():bracket_end(self.text, found.end())])
-            before, operands = arguments[:leading[found.group(1)]], arguments[leading[found.group(1)]:]
-            if operands and not operands[-1].endswith("...") and "const auto&..." not in operands[-1]:
-                names = [name for name in before if re.fullmatch(r'"\w+"', name)]
-                keys = [parts(key)[-1] for key in before if key.startswith("{&source::")]
-                named = [name.strip('"') for name in names + keys if name.startswith('"')]
-                self.calls.append((named[0] if named else None, operands, found.start()))
+            first = leading[found.group(1)]
+            if not arguments or "const auto&..." not in arguments[-1]:
+                yield found.group(1), arguments[:first], arguments[first:], found.start()
+
+    def launches(self):
+        calls = list(self.calls_of_launchers())
+        # Operands that a lambda is given and puts before others.
+        packs = [(found.group(1) or found.group(2), found.group(4) + "...") for found in FORWARDER.finditer(self.text)
+                 if any(found.group(4) + "..." in operands[:-1] for _, _, operands, where in calls if where > found.start())]
+        inner = [function for function, _ in packs]
+        for function, before, operands, where in calls:
+            names = [name for name in before if re.fullmatch(r'"\w+"', name)]
+            names += [parts(key)[-1] for key in before if key.startswith("{&source::")]
+            kernel = next((name.strip('"') for name in names if name.startswith('"')), None)
+            given = [operands]
+            for forwarder, pack in packs:
+                if pack in operands[:-1]:
+                    at = operands.index(pack)
+                    given = [operands[:at] + call[2] + operands[at + 1:] for call in calls if call[0] == forwarder]
+            yield from ((kernel, each, where) for each in given
+                        if function not in inner and each and not each[-1].endswith("..."))
 
     def struct_of(self, operand, where):
         """The type of a launch's last operand."""
@@ -182,25 +212,34 @@ class Launcher:
         if len({kind for kind, *_ in given}) > 1:  # the overload for the type of the first argument
             first = parts(operand[call.end() - 1:])[0]
             types = re.findall(rf"const ([\w:]+)& {re.escape(first)}[,)]", before)
-            given = [f for f in given if types and f[3] == types[-1] or f[2].startswith(f"const {types[-1] if types else ''}&")]
+            given = [f for f in given if types and f[2] == types[-1]]
         return given[0][0] if given else ""
 
 
-def check_launches(name, parameters, launcher):
-    """What is wrong between a kernel and those who launch it."""
+def differences(parameters, operands, got):
+    """How the operands of a launch, the struct of which is a `got`, differ from a kernel's parameters."""
+    names = [last_identifier(parameter) for parameter in parameters[:-1]]
+    is_local = ["__local" in parameter for parameter in parameters[:-1]] + [False] * len(operands)
+    passed = [names[i] if is_local[i] and re.search(r"LocalMemory|_memory\(", operand) else last_identifier(operand)
+              for i, operand in enumerate(operands[:-1])]
+    if passed != names:
+        different = [f"{a} for {b}" for a, b in zip(passed, names) if a != b] + [f"{len(passed)} for {len(names)}"]
+        yield f"the launcher passes {different[0]} of ({', '.join(names)})"
+    wanted = parameters[-1].split()[1]
+    if wanted != got:
+        yield f"the launcher passes `{operands[-1]}`, {got or 'no struct that is known'}, expected {wanted}"
+
+
+def check_launches(name, ways, launcher):
+    """What is wrong between a kernel, which takes its parameters in one of several ways, and those who launch it."""
     calls = [call for call in launcher.calls if call[0] == name] or [call for call in launcher.calls if call[0] is None]
     if not calls:
         yield "is not launched"
-    names = [last_identifier(parameter) for parameter in parameters[:-1]]
     for _, operands, where in calls:
-        passed = [names[i] if i < len(names) and "__local" in parameters[i] and re.search(r"LocalMemory|_memory\(", operand)
-                  else last_identifier(operand) for i, operand in enumerate(operands[:-1])]
-        if passed != names:
-            different = next((f"{a} for {b}" for a, b in zip(passed, names) if a != b), f"{len(passed)} for {len(names)}")
-            yield f"the launcher passes {different} of ({', '.join(names)})"
-        wanted, got = parameters[-1].split()[1], launcher.struct_of(operands[-1], where)
-        if wanted != got:
-            yield f"the launcher passes `{operands[-1]}`, {got or 'no struct that is known'}, expected {wanted}"
+        got = launcher.struct_of(operands[-1], where)
+        found = [list(differences(parameters, operands, got)) for parameters in ways]
+        if all(found):
+            yield from found[0]
 
 
 def check(root):
@@ -215,20 +254,21 @@ def check(root):
     names, launchers = set(), {}
     for path in (path for path in texts if path.suffix == ".cl"):
         operator = max((stem for stem in sources if path.stem.startswith(stem)), key=len, default=None)
-        for name, parameters, body in kernels_of(texts[path], macros):
+        for name, ways, body in kernels_of(texts[path], macros):
             names.add(name)
-            wrong = list(check_parameters(parameters, body, structs))
+            wrong = list(check_parameters(ways[0], body, structs))
             if not wrong and operator is None:
                 wrong = ["no .cpp has its name"]
             if not wrong:
                 if operator not in launchers:
                     launchers[operator] = Launcher(root, sources[operator])
-                wrong = list(check_launches(name, parameters, launchers[operator]))
+                wrong = list(check_launches(name, ways, launchers[operator]))
             if name in UNCONVERTED:
                 wrong = [] if wrong else ["is converted: UNCONVERTED need not name it"]
             problems += [f"{path}: {name}: {text}" for text in wrong]
     lines = sum(text.count("\n") for path, text in raw.items() if path.suffix != ".h")
-    defines = sum(len(re.findall(r"^\s*#\s*define\b", text, re.MULTILINE)) for path, text in raw.items() if path.suffix != ".h")
+    macro = re.compile(r"^\s*#\s*define\b", re.MULTILINE)
+    defines = sum(len(macro.findall(text)) for path, text in raw.items() if path.suffix != ".h")
     if lines and defines * 1000 > MOST_DEFINES * lines:
         problems.append(f"{defines} macros in {lines} lines, at most {MOST_DEFINES} in 1000")
     return names, defines * 1000 / max(lines, 1), problems

@@ -7,7 +7,7 @@ import unittest
 
 CHECK = pathlib.Path(__file__).parents[2] / "tools" / "check_kernels.py"
 KERNEL, LAUNCHER = "kernels_cl/rows/copy.cl", "kernels_cl/rows/copy.cpp"
-STRUCTS, TABLE = "kernels_cl/rows/copy_args.h", "kernels_cl/gemm/product.cpp"
+STRUCTS, TABLE, PAIR = "kernels_cl/rows/copy_args.h", "kernels_cl/gemm/product.cpp", "kernels_cl/rows/pair.cpp"
 SOUND = {
     STRUCTS: """
 typedef struct {
@@ -60,6 +60,32 @@ __kernel void product_tile(const __global float* a, const range_args given) {
   const range_args args = given;
 }
 """,
+    "kernels_cl/rows/pair_args.h": """
+typedef struct {
+  long a_first, b_first;
+} pair_args;
+KERNEL_ARGS(pair_args, 16);
+""",
+    "kernels_cl/rows/pair.cl": """
+__kernel void pair(const __global float* a,
+#if BOTH
+                   const __global float* b,
+#endif
+                   __local int* words, const pair_args given) {
+  const pair_args args = given;
+}
+""",
+    PAIR: """
+pair_args kernel_args(const Args& args, const View& other = {}) { return {}; }
+void enqueue(Stream stream, const Args& args) {
+  const auto run = [&](const auto&... operands) {
+    launch(stream, {&source::pair, options, "pair"}, {}, submit, {"pair"}, args.a, operands..., words_memory(1, 2),
+           kernel_args(args));
+  };
+  if (args.b.present()) return run(args.b);
+  run();
+}
+""",
     TABLE: """
 void enqueue(Stream stream, const Args& args) {
   const range_args given{.first = 0, .end = 1};
@@ -92,7 +118,7 @@ class CheckKernels(unittest.TestCase):
     def test_sound_tree_passes(self):
         status, output = self.check()
         self.assertEqual(status, 0, output)
-        self.assertIn("3 kernels agree with their launchers", output)
+        self.assertIn("4 kernels agree with their launchers", output)
 
     def test_parameters(self):
         self.assert_found(KERNEL, "copy_fill(__global float* out,", "copy_fill(__global float* out, int rows,",
@@ -120,6 +146,11 @@ class CheckKernels(unittest.TestCase):
         self.assert_found(LAUNCHER, '"copy_fill", args.out', '"copy_fill", args.x', "copy_fill: the launcher passes x for out")
         self.assert_found(LAUNCHER, '"copy_fill"', '"copy_full"', "copy_fill: is not launched")
         self.assert_found(TABLE, "args.a,", "args.b,", "product_tile: the launcher passes b for a of (a)")
+
+    def test_parameters_of_some_programs(self):
+        self.assert_found(PAIR, "return run(args.b)", "return run(args.c)", "pair: the launcher passes c for b of (a, b, words)")
+        self.assert_found(PAIR, "operands..., words_memory(1, 2)", "words_memory(1, 2), operands...",
+                          "pair: the launcher passes words_memory for b of (a, b, words)")
 
     def test_types_of_structs(self):
         self.assert_found(LAUNCHER, "const Fill& args) { launch_all", "const Copy& args) { launch_all",
