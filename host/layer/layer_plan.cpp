@@ -17,12 +17,9 @@ PassForm::Operand operand(const TensorView& view) {
 }  // namespace
 
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire) {
-  return {shape.hidden,
-          shape.router.top_k,
-          options.dtype,
-          wire,
-          options.activations,
-          options.layout == ExpertLayout::batched,
+  return {shape.hidden,           shape.router.top_k,
+          options.dtype,          wire,
+          options.activations,    options.layout == ExpertLayout::batched,
           options.rows_per_expert};
 }
 
