@@ -433,8 +433,9 @@ void enqueue_chosen(StreamView stream, const Args& args, const Config& config, S
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "grouped_gemm: {}", reason);
   const std::string failed = failed_for(args, stream.device->caps);
-  const Trace::Span span(failed.empty() ? nullptr : stream.trace,
-                         "grouped_gemm without " + failed + ": its program does not build on this device");
+  const std::string without =
+      failed.empty() ? failed : "grouped_gemm without " + failed + ": its program does not build on this device";
+  const Trace::Span span(failed.empty() ? nullptr : stream.trace, without);
   const Kernel& kernel = *find(select(args, config, stream.device->caps));
   const TensorView weights = args.weights.view();
   const std::int64_t rows = args.out.shape[0], experts = products_of(args);
