@@ -50,13 +50,13 @@ struct PassForm {
     DType dtype = DType::f32;
     std::int64_t stride = 0;
     std::uint64_t misaligned_bytes = 0;
-    auto operator<=>(const Operand&) const = default;
+    auto operator<=>(const Operand&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
   std::int64_t tokens;
   std::size_t failed_variants;  ///< which another choice may be due to
   bool in_place;                ///< out is x
   std::array<Operand, 10> operands;
-  auto operator<=>(const PassForm&) const = default;
+  auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
 /// The choices of a pass.

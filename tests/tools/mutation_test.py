@@ -48,7 +48,7 @@ MUTANTS = {
     "ranks: rows are counted from the wrong source":
         ("host/npu_distribute_test.cpp", ("if (r <= source) mine", "if (r >= source) mine")),
     "rounding: the int8 wire does not go through f16":
-        ("host/npu_distribute_test.cpp", ("|| q.rounding == DIVIDE_SCALED_F16) quotient", ") quotient")),
+        ("host/npu_distribute_test.cpp", ("RECIPROCAL_F16 || q.rounding == ROUNDING_DIVIDE_SCALED_F16)", "RECIPROCAL_F16)")),
 }
 
 # Of kernels that only some processors run.
