@@ -64,7 +64,9 @@ void add_entry(const Entry& entry, const std::string& origin, const DeviceCaps& 
   const json& data = document;
   const std::string from =
       fmt::format("{}, measured on {} ({})", entry.level, data.at("measured_on").get<std::string>(), origin);
-  for (const auto& [name, value] : data.at("choices").get_ref<const json::object_t&>()) try {
+  const json& given = data.at("choices");
+  if (!given.is_object()) fail(ErrorCode::invalid_data, "choices: type must be object, got {}", given.type_name());
+  for (const auto& [name, value] : given.items()) try {
       choices.push_back({name, value_from(name, value, caps), from});
     } catch (const Error& error) {
       fail(ErrorCode::invalid_data, "{}: {}", name, error.what());
