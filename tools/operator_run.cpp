@@ -11,83 +11,22 @@
 #include <atomic>
 #include <cstdint>
 
-#include "host/npu/operator.hpp"
+#include "tools/operator_binding.hpp"
 #include "tools/rank_devices.hpp"
 
 namespace moecl::cli {
 namespace {
 
-/// What a case says beside the operator's own parameters.
-bool is_remark(const std::string& parameter) {
-  return parameter == "active_pairs" || parameter == "x_is_list" || parameter == "weight_is_list";
-}
-
-/// Of 64 bits: a larger one would become a negative one, which may be as good a parameter.
-bool is_whole(const nlohmann::json& value) {
-  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
-}
-
-npu::Value value_of(const nlohmann::json& value, const std::string& name) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (is_whole(value)) return value.get<std::int64_t>();
-  if (value.is_number()) return value.get<double>();
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_array() && std::all_of(value.begin(), value.end(), is_whole))
-    return value.get<std::vector<std::int64_t>>();
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("{}: expected true, false, a number, text or a list of whole numbers, got {}", name, value.dump()));
-}
-
-/// Names of the case's inputs without `before`, a list's tensors in their order: {"x", "weight.0", "weight.1"}.
-std::vector<std::string> input_names(const SafetensorsFile& file, const std::string& before) {
-  std::vector<std::string> names;
-  for (const std::string& name : file.names())
-    if (name.rfind(before, 0) == 0) names.push_back(name.substr(before.size()));
-  const auto index = [](const std::string& name) {
-    const std::size_t dot = name.find('.');
-    return std::pair(name.substr(0, dot), dot == std::string::npos ? 0 : std::strtol(&name[dot + 1], nullptr, 10));
-  };
-  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return index(a) < index(b); });
-  return names;
-}
-
-TensorView view_of(const Buffer& memory, DType dtype, const std::vector<std::int64_t>& shape) {
-  switch (shape.size()) {
-    case 0:
-      return {memory.view(), dtype, {1}};
-    case 1:
-      return {memory.view(), dtype, {shape[0]}};
-    case 2:
-      return {memory.view(), dtype, {shape[0], shape[1]}};
-    case 3:
-      return {memory.view(), dtype, {shape[0], shape[1], shape[2]}};
-    case 4:
-      return {memory.view(), dtype, {shape[0], shape[1], shape[2], shape[3]}};
-    default:
-      throw Error(ErrorCode::invalid_data, fmt::format("a tensor of {} dimensions; at most 4", shape.size()));
-  }
-}
-
 /// A call of the case's operator with its tensors on the device.
 class CaseOnDevice {
  public:
   /// @param rank  Whose tensors: those of "rank3." of a call by several ranks; -1: the only one's
-  CaseOnDevice(StreamView stream, const OperatorCase& from, std::int64_t rank)
-      : call_(npu::find_operator(from.operator_name()).bind()), prefix_(rank < 0 ? "" : fmt::format("rank{}.", rank)) {
-    const nlohmann::json parameters = from.parameters();
-    for (const auto& [name, value] : parameters.items())
-      if (rank >= 0 && name == "ep_rank_id")
-        call_->set_parameter(name, rank);
-      else if (!is_remark(name) && !value.is_null())
-        call_->set_parameter(name, value_of(value, name));
-    for (const std::string& name : input_names(from.tensors, prefix_ + "in.")) {
-      const HostTensor tensor = from.tensors.tensor(prefix_ + "in." + name).in_memory();
-      memory_.emplace_back(*stream.context, tensor.size_bytes);
-      write_blocking(stream, memory_.back().view(), tensor.data.memory(), tensor.size_bytes);
-      call_->set_input(name.substr(0, name.find('.')), view_of(memory_.back(), tensor.dtype, tensor.shape));
-    }
-    call_->infer();
+  CaseOnDevice(StreamView stream, const OperatorCase& from, std::int64_t rank) : prefix_(prefix_of(rank)) {
+    call_ = bind_case(from, rank, [&](const HostTensor& tensor) {
+      const Buffer& memory = memory_.emplace_back(*stream.context, tensor.size_bytes);
+      write_blocking(stream, memory.view(), tensor.data.memory(), tensor.size_bytes);
+      return memory.view();
+    });
     for (const npu::BoundCall::Output& output : call_->outputs()) {
       memory_.emplace_back(*stream.context, output.view->size_bytes());
       output.view->buffer = memory_.back().view();
