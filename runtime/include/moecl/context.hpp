@@ -33,7 +33,7 @@ struct ContextOptions {
   std::function<Tuning(const DeviceCaps&)> tuning;
   std::optional<LogLevel> log_level;  ///< least level that reaches `log`
   std::optional<Compile> compile;     ///< unset: MOECL_COMPILE, else helper
-  /// Longest wait for a helper to compile a program; unset: MOECL_COMPILE_DEADLINE, else 300 s.
+  /// Longest wait for a helper; what takes longer does not build, and is remembered. Unset: MOECL_COMPILE_DEADLINE, 300
   std::optional<std::chrono::milliseconds> compile_deadline;
   bool trace = false;                         ///< collect a trace; streams made afterwards have profiling queues
   std::optional<bool> disk_cache;             ///< keep compiled programs on disk
