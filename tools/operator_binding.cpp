@@ -75,9 +75,9 @@ std::unique_ptr<npu::BoundCall> bind_case(const OperatorCase& from, std::int64_t
       call->set_parameter(name, rank);
     else if (!is_remark(name) && !value.is_null())
       call->set_parameter(name, value_of(value, name));
-  const std::string prefix = prefix_of(rank);
-  for (const std::string& name : input_names(from.tensors, prefix + "in.")) {
-    const HostTensor tensor = from.tensors.tensor(prefix + "in." + name).in_memory();
+  const std::string prefix = prefix_of(rank) + "in.";
+  for (const std::string& name : input_names(from.tensors, prefix)) {
+    const HostTensor tensor = from.tensors.tensor(prefix + name).in_memory();
     call->set_input(name.substr(0, name.find('.')), view_of(place(tensor), tensor.dtype, tensor.shape));
   }
   call->infer();
