@@ -51,8 +51,7 @@ struct KernelLibrary::Pool {
   cl_uint arity = 0;
   std::vector<cl_kernel> idle;
   std::vector<Shape> shapes{};
-  std::mutex turn{};
-  LaunchTurns turns{};  ///< once there are several queues
+  Turn* turn = nullptr;
 
   ~Pool() {
     for (cl_kernel unused : idle) clReleaseKernel(unused);
@@ -235,6 +234,11 @@ KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& 
   const Id id{&device, key.source, made->options, made->kernel};
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
   Pool& pool = *entry->second;
+  if (pool.turn == nullptr) {
+    std::unique_ptr<Turn>& turn = turns_[{nullptr, key.source, pool.options, pool.kernel}];
+    if (turn == nullptr) turn = std::make_unique<Turn>();
+    pool.turn = turn.get();
+  }
   if (!added) {
     // The newest program has the code of all that was tried.
     for (cl_kernel old : std::exchange(pool.idle, std::exchange(made->idle, {}))) clReleaseKernel(old);
@@ -284,8 +288,8 @@ std::uint32_t KernelLibrary::Lease::arity() const noexcept { return pool_->arity
 
 LaunchTurns* KernelLibrary::Lease::take_turn(std::unique_lock<std::mutex>& lock) const {
   if (!library_.grids_collide_) return nullptr;
-  lock = std::unique_lock(pool_->turn);
-  return library_.several_queues_ ? &pool_->turns : nullptr;
+  lock = std::unique_lock(pool_->turn->mutex);
+  return library_.several_queues_ ? &pool_->turn->launches : nullptr;
 }
 
 void KernelLibrary::add_queue(cl_command_queue queue) {
@@ -308,13 +312,13 @@ void KernelLibrary::remove_queue(cl_command_queue queue) noexcept {
 
 void KernelLibrary::begin_turns() noexcept {
   several_queues_ = true;
-  for (auto& [id, pool] : pools_) {
-    const std::lock_guard turn(pool->turn);
+  for (auto& [id, turn] : turns_) {
+    const std::lock_guard lock(turn->mutex);
     cl_event launched = nullptr;  // whatever the first queue launched while it was alone
     clEnqueueMarkerWithWaitList(first_queue_, 0, nullptr, &launched);
     Event end(launched);
     try {
-      pool->turns.next() = std::move(end);
+      turn->launches.next() = std::move(end);
     } catch (const std::bad_alloc&) {
       clFinish(first_queue_);
     }

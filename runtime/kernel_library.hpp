@@ -60,6 +60,11 @@ class KernelLibrary {
 
  private:
   struct Program;
+  /// The launches of one kernel, once there are several queues.
+  struct Turn {
+    std::mutex mutex;
+    LaunchTurns launches;
+  };
   /// What a launch looks up, without building a string; the views point into the Pool or Program found.
   struct Id {
     const Device* device;
@@ -99,6 +104,8 @@ class KernelLibrary {
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;
   std::unordered_map<Id, std::unique_ptr<Pool>, IdHash> pools_;
+  /// Of no device: where launches take turns, those on sub-devices of one do too, as the driver's code is one.
+  std::unordered_map<Id, std::unique_ptr<Turn>, IdHash> turns_;
 };
 
 }  // namespace moecl
