@@ -78,8 +78,9 @@ inline long first_element(const TensorView& view) {
   return view.present() ? static_cast<long>(view.offset_elements()) : 0;
 }
 
-/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Sizes
-/// and arity are checked.
+/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Kernels
+/// without a struct (UNCONVERTED in tools/check_kernels.py) take values by position, and behind each tensor its first
+/// element. Sizes and arity are checked.
 ///
 /// Empty:  a global size with a 0 enqueues nothing (but honours `submit` with a marker)
 /// Errors: build_failed, device_error, invalid_argument (arity)
@@ -89,7 +90,7 @@ void launch(StreamView stream, const KernelKey& key, const NdRange& range, const
   if constexpr (detail::end_in_struct<Args...>) {
     const std::array<KernelArg, sizeof...(Args)> list{detail::kernel_arg(args)...};
     detail::launch(stream, key, range, submit, std::move(info), list);
-  } else {  // kernels that take the first element of each tensor behind it
+  } else {
     std::array<long, sizeof...(Args)> firsts;
     std::array<KernelArg, (sizeof...(Args) + ... + std::size_t{std::is_same_v<Args, TensorView>})> list;
     std::size_t count = 0, tensors = 0;

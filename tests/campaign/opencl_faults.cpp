@@ -8,7 +8,6 @@
 //                               that it called, and "leaked KIND COUNT" for objects that it did not release
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
-#include <CL/cl_layer.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,11 +23,12 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/opencl_layer.hpp"
+
 namespace {
 
 constexpr cl_int failure = CL_OUT_OF_RESOURCES;
 constexpr std::chrono::milliseconds later{3};
-const cl_icd_dispatch* below;
 
 struct Fault {
   std::string entry_point;
@@ -252,27 +252,9 @@ struct Report {
   }
 } const report_at_end;
 
-}  // namespace
-
-extern "C" {
-
-CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::size_t room, void* to, std::size_t* size) {
-  if (what != CL_LAYER_API_VERSION) return CL_INVALID_VALUE;
-  const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
-  if (size != nullptr) *size = sizeof(version);
-  if (to != nullptr && room >= sizeof(version)) std::memcpy(to, &version, sizeof(version));
-  return CL_SUCCESS;
-}
-CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch* target, cl_uint* entries_ret,
-                                            const cl_icd_dispatch** layer) {
-  static cl_icd_dispatch table;
-  if (entries < sizeof(table) / sizeof(void*)) return CL_INVALID_VALUE;
-  below = target;
-  table = *target;
+void override_entries(cl_icd_dispatch& table) {
 #define REPLACE(name) table.name = Layer<&cl_icd_dispatch::name, entry_of_##name>::call;
   ENTRY_POINTS(REPLACE)
-  *entries_ret = sizeof(table) / sizeof(void*);
-  *layer = &table;
-  return CL_SUCCESS;
 }
-}
+
+}  // namespace

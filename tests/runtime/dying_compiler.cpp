@@ -2,7 +2,6 @@
 // program's source: "abort:TEXT" and "hang:TEXT" in clBuildProgram, "crash:TEXT" when a kernel of it is first launched.
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
-#include <CL/cl_layer.h>
 
 #include <csignal>
 #include <cstdio>
@@ -13,9 +12,10 @@
 #include <string>
 #include <unistd.h>
 
+#include "tests/opencl_layer.hpp"
+
 namespace {
 
-const cl_icd_dispatch* below;
 std::mutex mutex;
 std::set<cl_program> doomed;
 
@@ -62,29 +62,10 @@ cl_int CL_API_CALL launch(cl_command_queue queue, cl_kernel kernel, cl_uint dime
   return below->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, count, wait, event);
 }
 
-}  // namespace
-
-extern "C" {
-
-CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::size_t room, void* to, std::size_t* size) {
-  const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
-  if (what != CL_LAYER_API_VERSION || (to != nullptr && room < sizeof(version))) return CL_INVALID_VALUE;
-  if (size != nullptr) *size = sizeof(version);
-  if (to != nullptr) std::memcpy(to, &version, sizeof(version));
-  return CL_SUCCESS;
-}
-CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch* target, cl_uint* entries_ret,
-                                            const cl_icd_dispatch** layer) {
-  static cl_icd_dispatch table;
-  if (target == nullptr || entries_ret == nullptr || layer == nullptr || entries < sizeof(table) / sizeof(void*))
-    return CL_INVALID_VALUE;
-  below = target;
-  table = *target;
+void override_entries(cl_icd_dispatch& table) {
   table.clCreateProgramWithSource = create_program;
   table.clBuildProgram = build_program;
   table.clEnqueueNDRangeKernel = launch;
-  *entries_ret = sizeof(table) / sizeof(void*);
-  *layer = &table;
-  return CL_SUCCESS;
 }
-}
+
+}  // namespace

@@ -5,7 +5,6 @@
 // What a launch does that the hardware would not allow ends the process, after it was said.
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
-#include <CL/cl_layer.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <memory>
 #include <mutex>
 
+#include "tests/opencl_layer.hpp"
 #include "tests/simulated_gpu/machine.hpp"
 #include "tests/simulated_gpu/opencl_compiler.hpp"
 
@@ -26,7 +26,6 @@ using namespace simulated_gpu;
 constexpr cl_uint compute_units = 4;
 constexpr std::uint32_t most_items = 1024;
 constexpr std::size_t most_shared_bytes = 227 * 1024;
-const cl_icd_dispatch* below;
 
 struct Program {
   cl_device_id device = nullptr;
@@ -308,8 +307,7 @@ cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel handle, cl_u
   return event == nullptr ? CL_SUCCESS : below->clEnqueueMarkerWithWaitList(queue, 0, nullptr, event);
 }
 
-cl_icd_dispatch with_overrides(const cl_icd_dispatch& target) {
-  cl_icd_dispatch table = target;
+void override_entries(cl_icd_dispatch& table) {
   table.clGetPlatformInfo = get_platform_info;
   table.clGetDeviceInfo = get_device_info;
   table.clCreateProgramWithSource = create_program_with_source;
@@ -325,32 +323,6 @@ cl_icd_dispatch with_overrides(const cl_icd_dispatch& target) {
   table.clGetKernelWorkGroupInfo = get_kernel_work_group_info;
   table.clSetKernelArg = set_kernel_arg;
   table.clEnqueueNDRangeKernel = enqueue_kernel;
-  return table;
 }
 
 }  // namespace
-
-extern "C" {
-
-CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::size_t room, void* to, std::size_t* size) {
-  switch (what) {
-    case CL_LAYER_API_VERSION:
-      return give(cl_layer_api_version{CL_LAYER_API_VERSION_100}, room, to, size);
-    case CL_LAYER_NAME:
-      return give_text("simulated GPU", room, to, size);
-    default:
-      return CL_INVALID_VALUE;
-  }
-}
-CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch* target, cl_uint* entries_ret,
-                                            const cl_icd_dispatch** layer) {
-  static cl_icd_dispatch table;
-  if (target == nullptr || entries_ret == nullptr || layer == nullptr || entries < sizeof(table) / sizeof(void*))
-    return CL_INVALID_VALUE;
-  below = target;
-  table = with_overrides(*target);
-  *entries_ret = sizeof(table) / sizeof(void*);
-  *layer = &table;
-  return CL_SUCCESS;
-}
-}
