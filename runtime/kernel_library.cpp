@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cstdlib>
 
 #include "runtime/check.hpp"
 #include "runtime/program_build.hpp"
@@ -16,11 +18,7 @@ struct KernelLibrary::Program {
   const Device& device;
   const ProgramSource& source;
   std::string options;
-  /// -w: PoCL counts warnings on stderr, which belongs to the caller.
-  std::string build_options =
-      (device.caps.correctly_rounded_divide ? "-w -cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt "
-                                            : "-w -cl-std=CL1.2 ") +
-      options;
+  std::string build_options;
   std::mutex building{};
   cl_program handle = nullptr;
   std::vector<cl_program> outlived{};  ///< replaced by ones with more code; launches may still use them
@@ -60,6 +58,15 @@ struct KernelLibrary::Pool {
 
 namespace {
 
+/// -w: PoCL counts warnings on stderr, which belongs to the caller.
+std::string build_options(const Device& device, std::string_view options, int context_number) {
+  std::string all = device.caps.correctly_rounded_divide ? "-w -cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt "
+                                                         : "-w -cl-std=CL1.2 ";
+  all += options;
+  if (context_number != 0) all += fmt::format(" -D MOECL_CONTEXT={}", context_number);  // read by no kernel
+  return all;
+}
+
 cl_kernel create_kernel(cl_program program, const KernelKey& key) {
   cl_int status = CL_SUCCESS;
   cl_kernel kernel = clCreateKernel(program, key.kernel, &status);
@@ -73,13 +80,33 @@ cl_uint arity_of(cl_kernel kernel) {
   return arity;
 }
 
-/// PoCL (3.1 to 5.0 read) finds the compiled code of a finished launch by its address alone; entries for two widths of
-/// grid share one, and with both in flight it counts down the wrong entry and aborts.
-bool grids_collide(const Device& device) {
+/// PoCL makes code for narrow and wide grids apart.
+bool has_wide_code(const Device& device) {
   return device.caps.platform_name.find("Portable Computing Language") != std::string::npos;
 }
 
+/// PoCL before 6.0 finds the code of a finished launch by program, kernel and local size. Code for two widths of grid
+/// shares those, and with both in flight it counts down the wrong entry and aborts.
+bool grids_collide(const Device& device) {
+  return has_wide_code(device) && std::atoi(device.caps.driver_version.c_str()) < 6;
+}
+
+constinit std::atomic<std::uint64_t> numbers_taken{0};  ///< by the living contexts of this process
+constexpr int numbers = 64;                             ///< contexts beyond them share the next one
+
 }  // namespace
+
+KernelLibrary::Number::Number(bool wanted) noexcept {
+  if (!wanted) return;
+  std::uint64_t taken = numbers_taken.load();
+  do value = std::countr_one(taken);
+  while (value < numbers && !numbers_taken.compare_exchange_weak(taken, taken | std::uint64_t{1} << value));
+  owned = value < numbers;
+}
+
+KernelLibrary::Number::~Number() {
+  if (owned) numbers_taken.fetch_and(~(std::uint64_t{1} << value));
+}
 
 std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
   const auto mix = [](std::uint64_t seed, std::string_view text) {
@@ -91,7 +118,9 @@ std::size_t KernelLibrary::IdHash::operator()(const Id& id) const noexcept {
 
 KernelLibrary::KernelLibrary(Context& context, const ContextOptions& options)
     : context_(context),
+      wide_code_(has_wide_code(context.devices().front())),
       grids_collide_(grids_collide(context.devices().front())),
+      number_(grids_collide_),
       in_helper_(options.compile == Compile::helper),
       compiler_(Compiler::shared()),
       compile_deadline_(*options.compile_deadline),
@@ -108,7 +137,8 @@ KernelLibrary::Program& KernelLibrary::find(const Device& device, const KernelKe
   const std::lock_guard lock(mutex_);
   if (const auto found = programs_.find({&device, key.source, key.options, {}}); found != programs_.end())
     return *found->second;
-  std::unique_ptr<Program> made(new Program{device, *key.source, key.options});
+  std::unique_ptr<Program> made(
+      new Program{device, *key.source, key.options, build_options(device, key.options, number_.value)});
   Program& program = *made;
   programs_.emplace(Id{&device, key.source, program.options, {}}, std::move(made));
   return program;
@@ -252,7 +282,7 @@ KernelLibrary::Lease::Lease(KernelLibrary& library, const Device& device, const 
                             std::span<const KernelArg> args)
     : library_(library) {
   const bool wide =
-      library.grids_collide_ && *std::max_element(range.global.begin(), range.global.end()) >= Trial::wide_grid;
+      library.wide_code_ && *std::max_element(range.global.begin(), range.global.end()) >= Trial::wide_grid;
   const Pool::Shape shape{range.local, wide};
   std::unique_lock lock(library_.mutex_);
   const auto found = library_.pools_.find({&device, key.source, key.options, key.kernel});

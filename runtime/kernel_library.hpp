@@ -60,6 +60,16 @@ class KernelLibrary {
 
  private:
   struct Program;
+  /// Of a context whose grids collide: among the living contexts of the process no other has it. Its programs are built
+  /// with it, so that the driver tells their code from that of other contexts.
+  struct Number {
+    explicit Number(bool wanted) noexcept;
+    ~Number();
+    Number(const Number&) = delete;
+    Number& operator=(const Number&) = delete;
+    int value = 0;
+    bool owned = false;
+  };
   /// The launches of one kernel, once there are several queues.
   struct Turn {
     std::mutex mutex;
@@ -93,7 +103,9 @@ class KernelLibrary {
   void begin_turns() noexcept;
 
   Context& context_;
+  const bool wide_code_;      ///< wide grids have code of their own
   const bool grids_collide_;  ///< of one kernel, in flight on several queues
+  const Number number_;
   std::atomic<bool> several_queues_{false};
   _cl_command_queue* first_queue_ = nullptr;
   int first_queue_users_ = 0;

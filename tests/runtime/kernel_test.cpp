@@ -17,6 +17,11 @@ const ProgramSource plus{"plus", R"(
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(__global int* x, ulong first, int value) { x[first] += value; })"};
 const ProgramSource times{"times", R"(
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(__global int* x, ulong first, int value) { x[first] *= value; })"};
+const ProgramSource slow{"slow", R"(
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(volatile __global int* x, ulong first, int steps) {
+  for (int i = 0; i < steps; ++i)
+    for (int j = 0; j < 4096; ++j) x[first + get_global_id(0)] += 1;
+})"};
 const ProgramSource broken{"broken", "__kernel void apply(__global int* x) { x[0] = not_declared_anywhere; }"};
 
 class KernelTest : public OnEveryDevice {
@@ -101,6 +106,35 @@ TEST_P(KernelTest, BuildsEachProgramOnceForManyThreads) {
   EXPECT_THAT(values, ::testing::ElementsAre(3 * rounds, odd, 3 * rounds, odd));
   EXPECT_EQ(programs_built(), 2u);
   EXPECT_EQ(context_->counters().kernels_launched, std::uint64_t{threads} * rounds * 3);
+}
+
+// The wider launch is the first of its width, begins last and ends last: PoCL before 6.0 aborts unless it tells the
+// code of the two contexts apart.
+TEST_P(KernelTest, LaunchesOfTwoContextsDifferInWidth) {
+  const std::unique_ptr<Context> other = Context::create(device().context->devices());
+  Stream others(*other);
+  const Buffer memory(*other, 64);
+  enqueue_fill(stream_, memory_.view(), 0);
+  enqueue_fill(others, memory.view(), 0);
+  const auto count = [](StreamView stream, const Buffer& x, std::size_t width, std::int32_t steps) {
+    launch(stream, {&slow, "", "apply"}, {{width, 1, 1}, {1, 1, 1}}, {}, {}, TensorView{x.view(), DType::i32, {2}},
+           steps);
+  };
+  for (const auto& [stream, x] :
+       {std::pair<Stream*, const Buffer*>(&stream_, &memory_), std::pair<Stream*, const Buffer*>(&others, &memory)}) {
+    count(*stream, *x, 1, 1);
+    stream->finish();
+  }
+  constexpr std::int32_t steps = 1 << 10;
+  count(stream_, memory_, 1, steps);
+  StreamView(stream_).flush();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  count(others, memory, 2, 2 * steps);
+  others.finish();
+  stream_.finish();
+  std::array<std::int32_t, 2> values{};
+  read_blocking(others, memory.view(), values.data(), sizeof(values));
+  EXPECT_THAT(values, ::testing::Each(::testing::Gt(0)));  // llvmpipe leaves a loop after 65535 rounds
 }
 
 TEST_P(KernelTest, PrintsNothing) {
