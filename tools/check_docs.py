@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks that what the pages (*.md) name exists; writes their C and C++ programs to files for a test to compile.
+A block below a line that ends in a link to a source file is a part of that file, word for word.
 
 usage: check_docs.py [ROOT]
        check_docs.py [ROOT] --extract FOLDER     writes readme_1.cpp, host_embedding_1.c, ... and prints their names
@@ -21,7 +22,7 @@ ELSEWHERE = re.compile(r"(bench/results|tests/data)/.*|CHANGELOG\.md")
 FORMS = ".github"  # GitHub shows its pages
 FLOORS = ("runtime", "quant", "kernels_cl", "dispatch", "host", "tools", "bench", "tests", "cmake")
 OTHERS = ("pocl_",)  # names of a driver's sources
-MADE = ("build/", "bin/", "lib/", "~", "$", "/")
+MADE = ("build/", "bin/", "lib/", "share/", "~", "$", "/")
 PATH = re.compile(r"(\./)?[\w.~$-]*[\w-]+(/[\w.*-]+)+/?|[\w-]+\.(md|py|txt|json|cmake|sh|cpp|hpp|cl|clh|h|c)")
 NAME = re.compile(r"[A-Za-z_]\w*((::|\.)~?\w+)*(\(\))?")
 
@@ -48,6 +49,17 @@ def blocks(text):
     """(language, first line number, body) of each fenced block."""
     for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield found.group(1), text.count("\n", 0, found.start()) + 2, found.group(2)
+
+
+def quotations(name, text):
+    """(first line number, file from the root, body) of each block that quotes a source file."""
+    for found in re.finditer(r"\]\(([^)#]+\.(?:cpp|c|yml))\)[:.]?\n+```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), found.group(1)))
+        yield text.count("\n", 0, found.start(2)) + 1, path, found.group(2)
+
+
+def unindented(text):
+    return "\n".join(["", *(line.strip() for line in text.splitlines()), ""])
 
 
 def without_blocks(text):
@@ -128,6 +140,10 @@ class Checker:
         for number, line in enumerate(without_blocks(text).splitlines(), 1):
             yield from ((number, self.check_span(span, folder)) for span in re.findall(r"`([^`]+)`", line))
 
+    def check_quotation(self, path, body):
+        text = self.sources.get(path, "")
+        return "" if unindented(body) in unindented(text) else f"this is not in {path}"
+
     def check_link(self, target, anchor):
         if wrong := self.check_path(target):
             return wrong
@@ -139,6 +155,7 @@ class Checker:
         text = (self.root / name).read_text(encoding="utf-8")
         problems = [] if ELSEWHERE.fullmatch(name) else list(self.check_names(text, posixpath.dirname(name)))
         problems += [(number, self.check_link(target, anchor)) for number, target, anchor in links(name, text)]
+        problems += [(number, self.check_quotation(path, body)) for number, path, body in quotations(name, text)]
         for number, line in enumerate(text.splitlines(), 1):
             problems.append((number, f"{len(line)} columns, at most {WIDTH}" if len(line) > WIDTH else ""))
         return [f"{name}:{number}: {wrong}" for number, wrong in sorted(problems) if wrong]
@@ -157,7 +174,8 @@ def extract(root, folder):
     folder.mkdir(parents=True, exist_ok=True)
     for name in pages(root):
         text = (root / name).read_text(encoding="utf-8")
-        programs = [(language, body) for language, _, body in blocks(text) if language in ("c", "cpp")]
+        quoted = [body for _, _, body in quotations(name, text)]
+        programs = [(language, body) for language, _, body in blocks(text) if language in ("c", "cpp") and body not in quoted]
         for number, (language, body) in enumerate(programs, 1):
             path = folder / f"{name.removesuffix('.md').replace('/', '_').lower()}_{number}.{language}"
             path.write_text(body)

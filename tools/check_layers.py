@@ -6,14 +6,16 @@ usage: check_layers.py [ROOT]
 A file includes only its own floor and the floors below it. The rooms of `host`, its folders, show each other public
 headers alone, but for SEES. The rooms of `kernels_cl` stand in the order of KERNEL_ROOMS: each includes itself and those
 before it, and has at most MOST_FILES files a folder. Public headers (<moecl/x.hpp>, in <floor>/include/moecl/) are
-on the floor they stand on and include only the standard library and each other, but for the two named below.
+on the floor they stand on and include only the standard library and each other, but for the two named below. Examples
+are installed: they know public headers, and files beside them, by their bare names.
 """
 import collections
 import pathlib
 import re
 import sys
 
-FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tests/oracle": 6, "tests/cases": 6,
+EXAMPLES = "host/examples"
+FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tests/oracle": 6, "tests/cases": 6, EXAMPLES: 7,
           "tools": 7, "bench": 7, "tests": 7}
 SEES = {("npu", "c_api")}  # which room of host includes private headers of which: both have C entries
 KERNEL_ROOMS = ["common", "quantize", "rows", "routing", "exchange", "gemm", "fused", "ascend"]
@@ -28,7 +30,7 @@ NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile"}
 
 
 def floor_of(path):
-    """The slow truth and the cases stand below the programs that share them."""
+    """The slow truth and the cases stand below the programs that share them, examples above all."""
     part = "/".join(path.parts[:2])
     return part if part in FLOORS else path.parts[0]
 
@@ -57,7 +59,7 @@ def check_include(path, quote, name, files, public):
             return "" if allowed else f"public headers do not include <{name}>"
         known = FOREIGN.match(name) or re.fullmatch(r"[a-z0-9_]+|(std|float|string|math|limits)[a-z]*\.h", name)
         return "" if known else f"<{name}> is no header this project uses"
-    target = public.get(name) if quote == "<" else pathlib.PurePath(name)
+    target = public.get(name) if quote == "<" else path.parent / name if floor_of(path) == EXAMPLES else pathlib.PurePath(name)
     if quote == '"' and in_public_header:
         return f'public headers include by <moecl/...>, not "{name}"'
     if target is None or target not in files:

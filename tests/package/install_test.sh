@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# The stranger's project builds and runs against an installed tree, by find_package and by pkg-config. The tree is moved
-# once installed: nothing in it may hold its first path.
+# The installed examples build and run: by find_package, in the steps of their pipeline of continuous integration, and by
+# pkg-config. The tree is moved once installed: nothing in it may hold its first path.
 #
 # usage: install_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
-stranger=$(realpath "$(dirname "$0")/../stranger")
-golden=$(realpath "$(dirname "$0")/../data/goldens/qwen3-moe-e64k8")
+here=$(realpath "$(dirname "$0")")
 build=$1 scratch=$2
 rm -rf "$scratch"
 cmake --install "$build" --prefix "$scratch/first" >/dev/null
@@ -14,12 +13,10 @@ if grep -rIl "$scratch/first" "$scratch/prefix"; then
   echo "these files hold the path they were installed to" >&2
   exit 1
 fi
+examples=$scratch/prefix/share/moecl/examples
 
-echo "--- by find_package"
-cmake -G Ninja -S "$stranger" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DMOECL_GOLDEN="$golden" --log-level=WARNING
-cmake --build "$scratch/cmake" -- --quiet
-ctest --test-dir "$scratch/cmake" --output-on-failure --no-tests=error
+/usr/bin/python3 "$here/run_steps.py" "$examples/github_actions.yml" "$here/../.." "$scratch"
 
 echo "--- by pkg-config"
 export PKG_CONFIG_PATH="$scratch/prefix/lib/pkgconfig"
-make -s -f "$stranger/Makefile" OUT="$scratch/make" GOLDEN="$golden" check
+make -s -f "$examples/Makefile" OUT="$scratch/make" EXAMPLES="own_queue_from_c one_operator" check

@@ -4,7 +4,7 @@
 #
 # usage: other_sdk_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
-tests=$(realpath "$(dirname "$0")/..")
+source=$(realpath "$(dirname "$0")/../..")
 build=$1 scratch=$2
 rm -rf "$scratch"
 sdk=$scratch/other_sdk
@@ -15,10 +15,10 @@ ln -s lib64 "$sdk/lib"
 export CUDA_PATH=$sdk AMDAPPSDKROOT=$sdk INTELOCLSDKROOT=$sdk
 
 cmake --install "$build" --prefix "$scratch/prefix" >/dev/null
-cmake -G Ninja -S "$tests/.." -B "$scratch/moecl" -DCMAKE_PREFIX_PATH="$sdk" --log-level=WARNING
-cmake -G Ninja -S "$tests/stranger" -B "$scratch/stranger" -DCMAKE_PREFIX_PATH="$sdk;$scratch/prefix" --log-level=WARNING
-if grep -n "$sdk" "$scratch/moecl/build.ninja" "$scratch/stranger/build.ninja"; then
+cmake -G Ninja -S "$source" -B "$scratch/moecl" -DCMAKE_PREFIX_PATH="$sdk" --log-level=WARNING
+cmake -G Ninja -S "$source/host/examples" -B "$scratch/examples" -DCMAKE_PREFIX_PATH="$sdk;$scratch/prefix" --log-level=WARNING
+if grep -n "$sdk" "$scratch/moecl/build.ninja" "$scratch/examples/build.ninja"; then
   echo "the other SDK was taken" >&2
   exit 1
 fi
-cmake --build "$scratch/stranger" -- --quiet
+cmake --build "$scratch/examples" --target one_operator own_queue_from_c -- --quiet

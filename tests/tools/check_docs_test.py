@@ -8,7 +8,7 @@ import unittest
 CHECK = pathlib.Path(__file__).parents[2] / "tools" / "check_docs.py"
 TREE = {
     "runtime/include/moecl/buffer.hpp": "namespace moecl { struct Buffer { void* handle(); }; }",
-    "tools/main.cpp": 'app.add_subcommand("run", ""); run.add_option("--trace");',
+    "tools/main.cpp": 'app.add_subcommand("run", "");\n  run.add_option("--trace");\n',
     "tools/test": "# usage: tools/test [--preset NAME]",
     "CMakeLists.txt": "", "CMakePresets.json": "",
 }
@@ -22,6 +22,10 @@ cmake --whatever
 ```
 ```cpp
 int main() {}
+```
+[main.cpp](tools/main.cpp):
+```cpp
+run.add_option("--trace");
 ```
 """
 PAGES = {
@@ -51,7 +55,8 @@ class CheckDocs(unittest.TestCase):
     def test_each_wrong_claim_is_found(self):
         for planted in ("`Bufffer`", "`Buffer::size()`", "`<moecl/none.hpp>`", "`runtime/none.cpp`", "`none.cpp`", "[x](tools/none)",
                         "[x](#none)", "[x](runtime/PAGES.md#none)", "x" * 241,
-                        "`moecl walk`", "`moecl run --none`", "`tools/test --none`", "`--none`", "\n    moecl run --none", "\n```sh\n./tools/test --none\n```"):
+                        "`moecl walk`", "`moecl run --none`", "`tools/test --none`", "`--none`", "\n    moecl run --none", "\n```sh\n./tools/test --none\n```",
+                        "[x](tools/main.cpp)\n```cpp\nrun.add_option\n```"):
             status, output, _ = self.run_check(SOUND + planted + "\n")
             self.assertEqual((status, output.count("README.md:")), (1, 1), f"{planted}: {output}")
 

@@ -13,6 +13,8 @@ SOUND = {
     "host/include/moecl/layer.hpp": "#include <moecl/buffer.hpp>\n",
     "host/c_api/calls.hpp": "#include <moecl/layer.hpp>\n",
     "host/npu/c_api.cpp": '#include "host/c_api/calls.hpp"\n',
+    "host/examples/run.hpp": "#include <moecl/buffer.hpp>\n",
+    "host/examples/run.cpp": '#include <moecl/layer.hpp>\n#include "run.hpp"\n',
     "tests/oracle/sort.hpp": "#include <vector>\n",
     "tests/cases/sort.cpp": '#include "tests/oracle/sort.hpp"\n',
     "tests/devices.hpp": "",
@@ -65,6 +67,10 @@ class CheckLayers(unittest.TestCase):
         self.assert_found("host/bad.cpp", "#include <moecl/nothing.hpp>\n", ":1: moecl/nothing.hpp is no file")
         self.assert_found("host/bad.cpp", '#include "check.hpp"\n', ":1: check.hpp is no file")
         self.assert_found("host/bad.cpp", "#include <boost/any.hpp>\n", ":1: <boost/any.hpp> is no header")
+
+    def test_examples_know_no_private_header(self):
+        self.assert_found("host/examples/bad.cpp", '#include "host/c_api/calls.hpp"\n',
+                          ":1: host/c_api/calls.hpp is no file")
 
     def test_public_headers_stay_self_contained(self):
         self.assert_found("host/include/moecl/bad.hpp", "#include <CL/cl.h>\n", ":1: public headers do not include <CL/cl.h>")

@@ -1,21 +1,17 @@
-// Runs the MoE layer of a checkpoint from C++17, on OpenCL objects of its own, and compares the output with the golden
-// one.
+// A checkpoint's layer inside an engine that has a context, a queue and memory of its own. The layer waits for the
+// engine's event and gives it one.
 //
-// usage: layer_from_cpp DIR, with config.json, model.safetensors and golden.safetensors in it
+// usage: own_queue DIR, with config.json, model.safetensors and golden.safetensors in it
 #include <moecl/checkpoint.hpp>
-#include <moecl/device.hpp>
-#include <moecl/error.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/opencl.hpp>
 #include <moecl/safetensors.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <stdexcept>
 #include <string>
-#include <vector>
+
+#include "example.hpp"
 
 namespace {
 
@@ -30,17 +26,7 @@ void check_cl(cl_int status, const char* what) {
   if (status != CL_SUCCESS) throw std::runtime_error(std::string(what) + ": OpenCL status " + std::to_string(status));
 }
 
-double relative_error(const std::vector<float>& values, const std::vector<float>& expected) {
-  double worst = 0, largest = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double difference = std::abs(double{values[i]} - double{expected[i]});
-    if (!(difference <= worst)) worst = difference;  // a NaN stays
-    largest = std::max(largest, std::abs(double{expected[i]}));
-  }
-  return worst / largest;
-}
-
-/// What an inference engine has already: a context, a queue, and memory for the input, the output and scratch.
+/// What an inference engine has already.
 struct Engine {
   explicit Engine(cl_device_id device) {
     cl_int status = CL_SUCCESS;
@@ -80,8 +66,8 @@ double run(const std::string& dir) {
   const auto checkpoint = moecl::Checkpoint::open(dir);
   const moecl::MoeLayerConfig config = checkpoint.config().layer(checkpoint.config().first_moe_layer());
   const moecl::MoeLayer layer(stream, config.shape, moecl::find_layer_weights(checkpoint, config));
-  const std::int64_t hidden = config.shape.hidden, tokens = static_cast<std::int64_t>(input.size()) / hidden;
 
+  const std::int64_t hidden = config.shape.hidden, tokens = static_cast<std::int64_t>(input.size()) / hidden;
   const std::size_t tensor_bytes = input.size() * sizeof(float);
   moecl::MoeLayer::Forward args;
   args.x = {engine.allocate(tensor_bytes), moecl::DType::f32, {tokens, hidden}};
@@ -92,35 +78,23 @@ double run(const std::string& dir) {
   check_cl(clEnqueueWriteBuffer(engine.queue, args.x.buffer.handle, CL_FALSE, 0, tensor_bytes, input.data(), 0, nullptr,
                                 &written_event),
            "clEnqueueWriteBuffer");
-  const moecl::Event written(written_event);
+  const moecl::Event written(written_event);  // releases it
   moecl::Event done;
-  layer.forward(stream, args, {{&written_event, 1}, &done});
+  layer.forward(stream, args, {{&written_event, 1}, &done});  // enqueues and returns
+  const cl_event done_event = done.handle();
   std::vector<float> output(expected.size());
-  cl_event done_event = done.handle();
   check_cl(clEnqueueReadBuffer(engine.queue, args.out.buffer.handle, CL_TRUE, 0, tensor_bytes, output.data(), 1,
                                &done_event, nullptr),
            "clEnqueueReadBuffer");
-
-  const double error = relative_error(output, expected);
-  std::printf("moecl from C++17 on %s: %lld tokens, %d experts, error %.2g\n",
-              context->devices().front().caps.name.c_str(), static_cast<long long>(tokens), config.shape.experts,
-              error);
-  return error;
+  return relative_error(output, expected);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fputs("usage: layer_from_cpp DIR\n", stderr);
+    std::fputs("usage: own_queue DIR\n", stderr);
     return 2;
   }
-  try {
-    return run(argv[1]) <= 1e-5 ? 0 : 1;
-  } catch (const moecl::Error& error) {
-    std::fprintf(stderr, "%s: %s\n", moecl::to_string(error.code()), error.what());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
-  return 1;
+  return run_example(1e-5, [&] { return run(argv[1]); });
 }
