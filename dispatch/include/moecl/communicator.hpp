@@ -22,13 +22,16 @@ enum class TransportKind : std::uint8_t {
   staged,          ///< through pinned host memory, in chunks, by a thread of the receiver
   peer_window      ///< into memory of the receiver's device that the sender's kernels reach, of another context
 };
+/// "shared_context", "staged", "peer_window"
 const char* name(TransportKind kind) noexcept;
 
+/// How one rank receives from another, and why so.
 struct TransportChoice {
   TransportKind kind = TransportKind::shared_context;
   std::string reason;  ///< "same context, 5.1 GB/s against 3.0 GB/s staged"
 };
 
+/// What a group of ranks goes by.
 struct GroupOptions {
   /// How long a rank waits for its peers in any call.
   std::chrono::milliseconds deadline{30000};

@@ -4,7 +4,9 @@
 
 namespace moecl {
 
+/// Which experts a rank has: a consecutive run, or every R-th of R ranks.
 enum class ExpertPlacement : std::uint8_t { linear, round_robin };
+/// "linear", "round_robin"
 const char* name(ExpertPlacement placement) noexcept;
 
 /// Which global experts a rank of an expert-parallel group owns, and under which local index.

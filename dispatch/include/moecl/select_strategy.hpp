@@ -17,6 +17,7 @@ struct SelectStrategy {
   std::optional<StrategyKind> wanted = {};  ///< the caller's own choice
 };
 
+/// A strategy, and why it was chosen.
 struct StrategyChoice {
   StrategyKind kind = StrategyKind::all_gather;
   std::string reason;

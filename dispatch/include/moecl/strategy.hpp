@@ -21,6 +21,7 @@ enum class StrategyKind : std::uint8_t {
   all2all_v,   ///< exactly the rows that each rank needs; one host read of the split sizes
   multicast    ///< as all_gather, by broadcasts at cumulative offsets and one all-reduce
 };
+/// "mc2"
 const char* name(StrategyKind kind) noexcept;
 
 /// What the ranks of a grid divide among themselves: never both, as in vLLM's FusedMoEParallelConfig.
@@ -28,6 +29,7 @@ enum class ExpertSharding : std::uint8_t {
   experts,      ///< expert-parallel: each rank has some experts, whole
   intermediate  ///< tensor-parallel: each rank has a part of every expert's intermediate size; needs every token
 };
+/// "experts", "intermediate"
 const char* name(ExpertSharding sharding) noexcept;
 
 /// One rank of a layer over a dp x tp grid: its place there, its experts and its peers.
@@ -75,6 +77,7 @@ enum class WayHome : std::uint8_t {
   rows,  ///< the row of each of its experts, which are summed at home, k ascending: the bits of one rank
   sums   ///< from each rank the weighted sum of its experts' rows, in f32: up to K times less
 };
+/// "rows", "sums"
 const char* name(WayHome way) noexcept;
 /// all2all_v: rows; all_gather, multicast: sums. mc2: sums of hidden states of 16 bits whose results travel as numbers;
 /// rows in f32, where the bits of one rank are promised, and as int8 codes, whose scales are those of rows.
@@ -145,8 +148,9 @@ class Strategy {
   /// @return  The sum that is left, whose `out` the caller chooses; without slot_rows its rows are the `sums`
   virtual combine::Args finish_combine() = 0;
 
-  /// Whole halves, of a strategy that takes no workspace of its caller. @param out  Shape: [T, H] f32 contiguous
+  /// The whole first half, of a strategy that takes no workspace of its caller.
   RoutedRows dispatch(StreamView stream, const TokensIn& tokens);
+  /// The whole second half. @param out  Shape: [T, H] f32 contiguous
   void combine(StreamView stream, TensorView expert_rows, TensorView out);
   /// Device memory held; grows with the tokens seen.
   virtual std::uint64_t workspace_bytes() const noexcept = 0;

@@ -13,6 +13,7 @@ enum class WireFormat : std::uint8_t {
   fp8,   ///< hidden states as f8_e4m3 with a scale a row; rows come back in f32
   mxfp8  ///< hidden states as f8_e4m3 with an e8m0 scale for each 32 columns; rows come back in f32
 };
+/// "none", "int8", "fp8", "mxfp8"
 const char* name(WireFormat format) noexcept;
 /// Errors: invalid_argument  no format of that name
 WireFormat wire_format_from_name(std::string_view text);

@@ -11,6 +11,7 @@ struct ModelShape {
   const char* config_json;  ///< the released fields
 };
 
+/// Every shape that has a name here.
 std::vector<ModelShape> model_shapes();
 /// Errors: invalid_argument  no shape of that name (the message lists them)
 ModelShape model_shape(std::string_view name);

@@ -16,8 +16,10 @@
 
 namespace moecl {
 
+/// How the experts' rows stand in memory between the products: concatenated, or in room of equal size for each.
 enum class ExpertLayout : std::uint8_t { standard, batched };
 
+/// How a layer is stored and run; the defaults suit most.
 struct MoeLayerOptions {
   /// Storage of activations and weights on the device: f32, f16 or bf16. Sums and rows between kernels are f32.
   DType dtype = DType::f32;
@@ -98,6 +100,7 @@ class MoeLayer {
   /// Errors: build_failed; invalid_argument  max_tokens is negative
   void compile(StreamView stream, std::int64_t max_tokens) const;
 
+  /// The operands of a pass. T tokens, H hidden size, E experts, K experts a token.
   struct Forward {
     TensorView x;    ///< Shape: [T, H] or [B, S, H] with T = B * S, of options().dtype
     TensorView out;  ///< Shape: as x, f32, f16 or bf16

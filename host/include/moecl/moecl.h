@@ -1,25 +1,25 @@
 #ifndef MOECL_H
 #define MOECL_H
-// moecl's C interface: one MoE layer on one OpenCL device. C99 and C++. Operators are in npu_<family>.h, groups of
-// ranks in rank_group.h, layers over ranks in parallel_layer.h.
-//
-// Status     Every function returns MOECL_OK or says what kind of thing went wrong; moecl_last_error_message() says it
-//            in words, with the numbers. Results come through `out_` parameters, untouched on failure. Arguments are
-//            checked before anything is enqueued. No exception leaves this interface; the library never prints and
-//            never aborts.
-// Structs    Set every struct to zero, then `size_bytes` to its sizeof. Zero is each field's default, so a program
-//            built with an older header runs on a newer library. The reverse runs too unless it sets a field that the
-//            library does not know, which is an error.
-// Handles    A handle is destroyed once, in any order: a stream and a layer keep what they need of their context. The
-//            caller's cl_context and cl_command_queue are retained when wrapped and released when their handle is
-//            destroyed. A cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
-// Threads    Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
-//            change once made: streams in different threads may run it, each with a workspace of its own.
-// Processes  A driver's threads do not follow a fork(). Once a process has used OpenCL here, every function of this
-//            interface fails in its forked children with MOECL_UNSUPPORTED, and destroys nothing. Fork before the first
-//            call, or start programs by posix_spawn, or fork and exec.
-// Sizes      T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
-//            contiguous. Units are elements unless a name ends in `_bytes`.
+/// @file
+/// moecl's C interface: one MoE layer on one OpenCL device. C99 and C++. Operators are in npu_FAMILY.h, groups of
+/// ranks in rank_group.h, layers over ranks in parallel_layer.h.
+///
+/// Status: Every function returns MOECL_OK or says what kind of thing went wrong; moecl_last_error_message() says it in
+/// words, with the numbers. Results come through `out_` parameters, untouched on failure. Arguments are checked before
+/// anything is enqueued. No exception leaves this interface; the library never prints and never aborts.
+/// Structs: Set every struct to zero, then `size_bytes` to its sizeof. Zero is each field's default, so a program built
+/// with an older header runs on a newer library. The reverse runs too unless it sets a field that the library does not
+/// know, which is an error.
+/// Handles: A handle is destroyed once, in any order: a stream and a layer keep what they need of their context. The
+/// caller's cl_context and cl_command_queue are retained when wrapped and released when their handle is destroyed. A
+/// cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
+/// Threads: Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
+/// change once made: streams in different threads may run it, each with a workspace of its own.
+/// Processes: A driver's threads do not follow a fork(). Once a process has used OpenCL here, every function of this
+/// interface fails in its forked children with MOECL_UNSUPPORTED, and destroys nothing. Fork before the first call, or
+/// start programs by posix_spawn, or fork and exec.
+/// Sizes: T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
+/// contiguous. Units are elements unless a name ends in `_bytes`.
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -34,6 +34,7 @@ struct _cl_command_queue;
 struct _cl_mem;
 struct _cl_event;
 
+/// What kind of thing went wrong.
 typedef enum moecl_status {
   MOECL_OK = 0,
   MOECL_INVALID_ARGUMENT = 1,   ///< a shape, dtype, option or id the caller passed is wrong
@@ -58,6 +59,7 @@ const char* moecl_last_error_message(void);
 
 // ---------------------------------------------------------------------------------------------------------- devices
 
+/// What moecl_device_describe says of a device.
 typedef struct moecl_device_info {
   uint64_t size_bytes;
   struct _cl_platform_id* platform;
@@ -85,6 +87,7 @@ typedef struct moecl_context moecl_context;
 /// An in-order cl_command_queue.
 typedef struct moecl_stream moecl_stream;
 
+/// How much a line matters.
 typedef enum moecl_log_level {
   MOECL_LOG_DEBUG = 1,
   MOECL_LOG_INFO = 2,
@@ -93,6 +96,7 @@ typedef enum moecl_log_level {
   MOECL_LOG_OFF = 5  ///< only a threshold
 } moecl_log_level;
 
+/// A choice that may be left to the environment.
 typedef enum moecl_switch { MOECL_DEFAULT = 0, MOECL_ON = 1, MOECL_OFF = 2 } moecl_switch;
 
 /// Receives one line; `message` lives during the call. Must return, and not by an exception or longjmp.
@@ -143,6 +147,7 @@ moecl_status moecl_context_save_programs(moecl_context* context);
 /// The cl_context, to make cl_mem objects with. Lifetime: the context's; retain it to keep it longer.
 moecl_status moecl_context_native(const moecl_context* context, struct _cl_context** out_cl_context);
 
+/// What a context has done so far.
 typedef struct moecl_context_info {
   uint64_t size_bytes;
   // Counts so far, of everything that was made from the context.
@@ -192,6 +197,7 @@ typedef enum moecl_dtype {
 
 /// Where scores come from: over all experts before the choice, or over the chosen logits after it.
 typedef enum moecl_score_order { MOECL_SCORE_BEFORE_TOP_K = 0, MOECL_SCORE_AFTER_TOP_K = 1 } moecl_score_order;
+/// How a logit becomes a score.
 typedef enum moecl_score {
   MOECL_SCORE_SOFTMAX = 0,
   MOECL_SCORE_SIGMOID = 1,
@@ -199,6 +205,7 @@ typedef enum moecl_score {
   MOECL_SCORE_SQRTSOFTPLUS = 3,  ///< sqrt(log(1 + exp(x)))
   MOECL_SCORE_SPARSE_MIXER = 4   ///< Phi-3.5-MoE's; needs MOECL_SCORE_AFTER_TOP_K
 } moecl_score;
+/// By what of its experts' choices a group is compared.
 typedef enum moecl_group_score { MOECL_GROUP_MAX = 0, MOECL_GROUP_SUM_OF_TOP_2 = 1 } moecl_group_score;
 
 /// How an expert's gate product g and up product u become one.
@@ -216,6 +223,7 @@ typedef enum moecl_expert_layout {
   MOECL_LAYOUT_BATCHED = 1    ///< room of equal size for every expert
 } moecl_expert_layout;
 
+/// How a layer is stored and run.
 typedef struct moecl_layer_options {
   uint64_t size_bytes;
   /// moecl_dtype of activations and plain weights on the device; 0: that of the first expert's weights, of the router's
@@ -285,6 +293,7 @@ typedef struct moecl_layer_desc {
   moecl_host_array down_bias;     ///< Shape: [E, H]
 } moecl_layer_desc;
 
+/// What a layer became.
 typedef struct moecl_layer_info {
   uint64_t size_bytes;
   int64_t hidden;
@@ -317,6 +326,7 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
 /// device_error, or io_error of a shard, which come when writing has begun, moecl_layer_forward is refused until other
 /// weights have come.
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
+/// From raw weights, as moecl_layer_reload from a checkpoint.
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
 /// NULL is no error. The layer's commands must have completed.
 moecl_status moecl_layer_destroy(moecl_layer* layer);

@@ -1,18 +1,19 @@
 #ifndef MOECL_NPU_H
 #define MOECL_NPU_H
-// Operators by the names of the Ascend NPU's, without npu_; this header has what they share, npu_<family>.h the
-// operators.
-//
-// Every operator X has
-//   moecl_X_args      its tensors and parameters by the operator's names
-//   moecl_X_defaults  sets every parameter to the operator's default; set size_bytes before and tensors after. In these
-//                     structs zero is a value like others, not the default.
-//   moecl_X_plan      checks, fills dtype, rank and shape of every output (its memory stays) and says how much
-//   workspace
-//                     the call needs. An output that it leaves at rank 0 is not written.
-//   moecl_X           checks, enqueues and returns; never waits for the device. Compiles its kernels at the first use.
-// OPERATORS.md lists tensors, shapes, defaults, roundings and what is refused. A tensor at rank 0 is the operator's
-// None. Rows outside the part that an operator defines are neither read nor written.
+/// @file
+/// Operators by the names of the Ascend NPU's, without npu_; this header has what they share, npu_FAMILY.h the
+/// operators.
+///
+/// Every operator X has
+/// - moecl_X_args: its tensors and parameters by the operator's names
+/// - moecl_X_defaults: sets every parameter to the operator's default; set size_bytes before and tensors after. Here
+///   zero is a value like others, not the default.
+/// - moecl_X_plan: checks, fills dtype, rank and shape of every output (its memory stays) and says how much workspace
+///   the call needs. An output that it leaves at rank 0 is not written.
+/// - moecl_X: checks, enqueues and returns; never waits for the device. Compiles its kernels at the first use.
+///
+/// OPERATORS.md lists tensors, shapes, defaults, roundings and what is refused. A tensor at rank 0 is the operator's
+/// None. Rows outside the part that an operator defines are neither read nor written.
 #include <moecl/moecl.h>
 
 #ifdef __cplusplus
@@ -35,6 +36,7 @@ typedef struct moecl_tensor_list {
   int64_t count;
 } moecl_tensor_list;
 
+/// Whole numbers, where the operator takes a list.
 typedef struct moecl_int_list {
   const int64_t* items;
   int64_t count;
@@ -43,6 +45,7 @@ typedef struct moecl_int_list {
 /// A whole number that is the operator's None.
 #define MOECL_NONE INT64_MIN
 
+/// What becomes of data on the device that the operator does not define.
 typedef enum moecl_validation {
   MOECL_STRICT = 0,     ///< data for which the device's behaviour is undefined sets the fault word
   MOECL_COMPATIBLE = 1  ///< such data does what it does on the device where that is known

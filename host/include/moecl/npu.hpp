@@ -21,6 +21,7 @@
 /// Source: op-plugin and vllm-ascend; the goldens of the tests say where each number comes from
 namespace moecl::npu {
 
+/// What becomes of data on the device that the operator does not define.
 enum class Validation : std::uint8_t {
   strict,     ///< data for which the device's behaviour is undefined sets the fault word
   compatible  ///< such data does what it does on the device where that is known, and never leaves the tensors
@@ -48,6 +49,7 @@ struct Call {
 /// lower; the upper; the one nearer to zero. Operators say which they have.
 enum class RoundMode : std::uint8_t { rint, round, floor, ceil, trunc };
 
+/// A list of tensors, where the operator takes one.
 using TensorList = std::vector<TensorView>;
 
 }  // namespace moecl::npu

@@ -1,9 +1,10 @@
 #ifndef MOECL_PARALLEL_LAYER_H
 #define MOECL_PARALLEL_LAYER_H
-// One MoE layer over the ranks of a communicator, which divide its experts among them, or each expert.
-//
-// Every rank makes a layer of its own and calls the same functions with its own tokens, in a host thread of its own;
-// what rank_group.h says of calls by all ranks holds here too. dispatch/STRATEGIES.md has what travels.
+/// @file
+/// One MoE layer over the ranks of a communicator, which divide its experts among them, or each expert.
+///
+/// Every rank makes a layer of its own and calls the same functions with its own tokens, in a host thread of its own;
+/// what rank_group.h says of calls by all ranks holds here too. dispatch/STRATEGIES.md has what travels.
 #include <moecl/rank_group.h>
 
 #ifdef __cplusplus
@@ -28,6 +29,7 @@ typedef enum moecl_expert_sharding {
   MOECL_SHARD_INTERMEDIATE = 1  ///< tensor-parallel; only with all-gather and multicast
 } moecl_expert_sharding;
 
+/// Which experts a rank has.
 typedef enum moecl_expert_placement {
   MOECL_PLACE_LINEAR = 0,      ///< consecutive runs, the remainder to the first ranks
   MOECL_PLACE_ROUND_ROBIN = 1  ///< expert e on rank e % R, for routers with expert groups; else linear
@@ -68,6 +70,7 @@ typedef struct moecl_parallel_options {
   int64_t micro_batch_from_tokens;
 } moecl_parallel_options;
 
+/// What a layer over ranks became.
 typedef struct moecl_parallel_layer_info {
   uint64_t size_bytes;
   // Of the whole layer.
@@ -111,6 +114,7 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
 /// have those. Exchanges nothing, so ranks that are to agree meet (moecl_barrier) before the next pass. Stops the host.
 /// Errors: as moecl_layer_reload
 moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer);
+/// From raw weights, as moecl_parallel_layer_reload from a checkpoint.
 moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc);
 /// NULL is no error. The rank's commands must have completed. The communicator may go before.
 moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);

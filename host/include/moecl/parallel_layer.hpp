@@ -14,6 +14,7 @@ enum class SharedSharding : std::uint8_t {
   tokens,       ///< each computes a share of the tokens, and gets the others' (enable_shared_expert_dp)
   intermediate  ///< each has a part of the intermediate size; partial sums are reduced
 };
+/// "replicated", "tokens", "intermediate"
 const char* name(SharedSharding sharding) noexcept;
 
 /// How the ranks of a layer work together; the same for all of them.
@@ -66,6 +67,7 @@ class ParallelLayer {
   /// Device memory of the exchange and of rows between kernels; grows with the tokens seen.
   std::uint64_t workspace_bytes() const noexcept;
 
+  /// The operands of a pass of this rank, whose T tokens are its own. H hidden size, E experts, K experts a token.
   struct Forward {
     /// Shape: [T, H] or [B, S, H] with T = B * S, of options().dtype; ranks of one tp group bring the same tokens
     TensorView x;

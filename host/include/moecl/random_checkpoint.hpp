@@ -9,6 +9,7 @@
 
 namespace moecl {
 
+/// What write_random_checkpoint writes.
 struct RandomCheckpoint {
   std::string config_json;   ///< of a known family, as released
   int layers = 1;            ///< MoE layers to write, from the model's first one on

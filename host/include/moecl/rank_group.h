@@ -1,24 +1,26 @@
 #ifndef MOECL_RANK_GROUP_H
 #define MOECL_RANK_GROUP_H
-// Ranks of one process that exchange device memory, their collectives and windows; npu_distribute.h has the operators
-// on them, parallel_layer.h a layer.
-//
-// A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
-// same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
-// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned, also with an
-// error: peers have references to what they still read.
-//
-// The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
-// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
-// the same streams. Between contexts bytes travel after a call has returned: what fails then is told by the next call.
-// What was enqueued before goes on, and may lack data that did not come: results are whole where the stream has
-// finished and moecl_rank_group_failure says "" then.
+/// @file
+/// Ranks of one process that exchange device memory, their collectives and windows; npu_distribute.h has the operators
+/// on them, parallel_layer.h a layer.
+///
+/// A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
+/// same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
+/// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned, also with an
+/// error: peers have references to what they still read.
+///
+/// The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
+/// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
+/// the same streams. Between contexts bytes travel after a call has returned: what fails then is told by the next call.
+/// What was enqueued before goes on, and may lack data that did not come: results are whole where the stream has
+/// finished and moecl_rank_group_failure says "" then.
 #include <moecl/moecl.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/// Ranks of one process that exchange device memory.
 typedef struct moecl_rank_group moecl_rank_group;
 /// One rank's end of the exchanges within a group or a part of it.
 typedef struct moecl_communicator moecl_communicator;
@@ -31,12 +33,14 @@ typedef enum moecl_transport {
   MOECL_TRANSPORT_PEER_WINDOW = 3      ///< into memory of the receiver's device that the sender's kernels reach
 } moecl_transport;
 
+/// What a group of ranks goes by.
 typedef struct moecl_rank_group_options {
   uint64_t size_bytes;
   int64_t deadline_ms;  ///< how long a rank waits for its peers in any call; 0: 30000
   int32_t transport;    ///< moecl_transport, of every pair
 } moecl_rank_group_options;
 
+/// How one rank receives from another, and why so.
 typedef struct moecl_transport_info {
   uint64_t size_bytes;
   int32_t transport;  ///< moecl_transport that was chosen
@@ -70,12 +74,14 @@ moecl_status moecl_communicator_part(const moecl_communicator* communicator, con
 /// NULL is no error.
 moecl_status moecl_communicator_destroy(moecl_communicator* communicator);
 
+/// A rank's place, and what it has received.
 typedef struct moecl_communicator_info {
   uint64_t size_bytes;
   int32_t rank;
   int32_t size;             ///< R
   uint64_t bytes_received;  ///< from other ranks so far, over all communicators of this rank
 } moecl_communicator_info;
+/// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_communicator_describe(const moecl_communicator* communicator, moecl_communicator_info* out_info);
 
 /// Stops the host until everything that the rank's stream was given so far has completed, but no longer than the

@@ -11,10 +11,13 @@
 /// `moecl tune` measured here.
 namespace moecl::dense_backend {
 
+/// Whose kernels: grouped_gemm of one expert, or those of CLBlast.
 enum class Backend : std::uint8_t { grouped_gemm, clblast };
 
+/// "grouped_gemm", "clblast"
 const char* name(Backend backend) noexcept;
 
+/// A backend, and why it was chosen.
 struct Choice {
   Backend backend = Backend::grouped_gemm;
   std::string reason = {};   ///< for summaries: the measurement or the rule that decided

@@ -9,6 +9,7 @@
 /// without touching memory that is not theirs. Zero the word before, read it after: the first fault stays.
 namespace moecl {
 
+/// What was wrong, and what index and value of the FaultWord are.
 enum class FaultCode : std::int32_t {
   none = 0,
   expert_id_out_of_range,  ///< index: slot, value: the id
@@ -26,6 +27,7 @@ enum class FaultCode : std::int32_t {
   group_late               ///< index: work-group of a launch whose groups wait for each other, and which did not come
 };
 
+/// What a `fault` tensor holds: four i32, zero while nothing was wrong.
 struct FaultWord {
   FaultCode code = FaultCode::none;
   std::int32_t index = 0, value = 0, reserved = 0;

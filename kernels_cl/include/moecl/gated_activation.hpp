@@ -25,6 +25,7 @@ enum class ActivationFunction : std::uint8_t {
 /// "silu"
 const char* name(ActivationFunction function) noexcept;
 
+/// An activation with its numbers.
 struct Activation {
   ActivationFunction function = ActivationFunction::silu;
   bool gated = true;         ///< false: the function of x alone, without `u`; width kept (swigluoai is always gated)

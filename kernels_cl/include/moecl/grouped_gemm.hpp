@@ -80,6 +80,7 @@ struct Config {
 const std::vector<Variant>& variants();
 /// The variant that `enqueue` runs: `config`'s, else the first of `ranges` that takes so many rows of an expert.
 std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Of a Range that has no bound.
 inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
 /// A variant, and the most rows of an expert that it is taken for; 0: none.
 struct Range {

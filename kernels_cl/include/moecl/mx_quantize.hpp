@@ -14,11 +14,13 @@
 /// 0. Source: OCP Microscaling Formats 1.0, section 6.3; npu_dynamic_mx_quant of the Ascend operators
 namespace moecl::mx_quantize {
 
+/// Which power of two the scale of a block is.
 enum class ScaleRule : std::uint8_t {
   floor_amax,  ///< 2^(floor(log2(amax)) - the format's largest exponent): the largest numbers may saturate
   ceil_ratio,  ///< 2^ceil(log2(amax / the format's largest number)): none does
 };
 
+/// How a quotient becomes a code: the nearest, halves to the even one or away from zero; or the one below.
 enum class Rounding : std::uint8_t { halves_to_even, halves_away, downward };
 
 struct Args {

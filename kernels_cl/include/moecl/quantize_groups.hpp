@@ -35,11 +35,13 @@ enum class ScaleRule : std::uint8_t {
   ratio_over_rows,  ///< the ratio of the amax of all valid rows together
   given,            ///< by the caller
 };
+/// How x / scale is computed.
 enum class Quotient : std::uint8_t {
   divide,           ///< x / scale
   reciprocal,       ///< x * (1 / scale)
   largest_by_amax,  ///< x * (largest / amax)
 };
+/// How a quotient becomes a code.
 enum class Rounding : std::uint8_t { halves_to_even, halves_away, toward_zero };
 
 struct Args {

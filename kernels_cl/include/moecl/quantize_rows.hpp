@@ -16,6 +16,7 @@
 /// Source: npu_dynamic_quant, npu_dynamic_quant_asymmetric and npu_moe_init_routing_v2 of the Ascend operators
 namespace moecl::quantize_rows {
 
+/// How a row's numbers become int8 codes q.
 enum class Scheme : std::uint8_t {
   symmetric,   ///< scale = amax(|x|) / 127, q in [-127, 127]
   asymmetric,  ///< scale = max((max - min) / 255, 1e-12), offset = 127 - max / scale, q = round(x / scale + offset)

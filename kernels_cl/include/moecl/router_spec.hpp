@@ -3,6 +3,7 @@
 
 namespace moecl {
 
+/// How a logit becomes a score.
 enum class ScoreFunction : std::uint8_t {
   softmax,
   sigmoid,
@@ -12,6 +13,7 @@ enum class ScoreFunction : std::uint8_t {
 };
 /// Whether scores are computed over all experts before the choice, or over the chosen logits after it.
 enum class ScoreOrder : std::uint8_t { before_top_k, after_top_k };
+/// By what of its experts' choices a group is compared: the largest, or the sum of the two largest.
 enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
 
 /// How a family turns router logits into K experts and their weights; families differ by this data alone.

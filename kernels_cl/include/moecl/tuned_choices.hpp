@@ -28,10 +28,12 @@ Tuning read_from(const std::vector<Table>& tables, const DeviceCaps& caps);
 
 /// Where operators look: what DeviceCaps::tuning says; null where it says nothing.
 const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op);
+/// The most rows of an expert that the variant takes of such products there; null where nothing says it.
 const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant);
 
 /// The names of these choices.
 std::string lanes_name(std::string_view op);
+/// That of find_most_rows.
 std::string most_rows_name(DType a, CodeType weights, std::string_view variant);
 
 /// An operator whose rows are shared by Config::lanes work-items.
@@ -40,6 +42,7 @@ struct RowOperator {
   const char* lanes_on_gpu;  ///< by default, for people; on a CPU 1
   bool shares_on_cpu;        ///< else its lanes are 1 on every CPU
 };
+/// All of them.
 const std::vector<RowOperator>& row_operators();
 /// Types of `a` and of the weights in the products that tables decide about: those that layers multiply most, without
 /// scales for groups of K.

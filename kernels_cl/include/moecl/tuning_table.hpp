@@ -14,7 +14,7 @@ struct Table {
   std::string text, origin;  ///< origin: "shipped with moecl", or the user's path
 };
 
-/// $XDG_DATA_HOME/moecl/tuning/<name>.json, else $HOME/.local/share/moecl/tuning/<name>.json; empty where neither is
+/// `$XDG_DATA_HOME/moecl/tuning/NAME.json`, else `$HOME/.local/share/moecl/tuning/NAME.json`; empty where neither is
 /// set.
 std::string user_file(std::string_view name);
 /// The user's table, where there is a readable one, then the shipped one: the first that suits decides.

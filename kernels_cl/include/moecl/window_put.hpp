@@ -68,6 +68,7 @@ struct Address {
   TensorView addresses;  ///< out. Shape: [R] i64
 };
 
+/// Windows that a launch can write to.
 inline constexpr std::int64_t most_ranks = 64;
 /// More than there are work-groups in a launch.
 inline constexpr std::int32_t step_signal = 1 << 16;

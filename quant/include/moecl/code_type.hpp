@@ -47,6 +47,7 @@ constexpr int bits(CodeType type) noexcept {
       return 8;
   }
 }
+/// Whether its codes are whole numbers that a scale and a zero point make into numbers.
 constexpr bool is_integer(CodeType type) noexcept {
   return type == CodeType::i8 || type == CodeType::u8 || type == CodeType::i4 || type == CodeType::u4;
 }

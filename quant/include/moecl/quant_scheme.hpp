@@ -113,6 +113,7 @@ struct NamedScheme {
   const char* name;
   QuantScheme scheme;
 };
+/// All of them.
 std::vector<NamedScheme> named_schemes();
 /// nullopt when there is none of that name.
 std::optional<QuantScheme> scheme_named(std::string_view name);

@@ -14,8 +14,10 @@
 
 namespace moecl {
 
+/// What OpenCL says that the device is.
 enum class DeviceType : std::uint8_t { cpu, gpu, accelerator, other };
 
+/// "cpu", "gpu", "accelerator", "other"
 const char* name(DeviceType type) noexcept;
 
 /// What a table of measurements chose for a device.

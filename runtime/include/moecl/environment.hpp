@@ -6,6 +6,7 @@
 
 namespace moecl {
 
+/// A variable, what it says, and what holds while it is unset.
 struct EnvironmentVariable {
   std::string_view name, meaning, fallback;
 };

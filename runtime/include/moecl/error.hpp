@@ -17,6 +17,7 @@ enum class ErrorCode {
   deadline_exceeded,  ///< a wait or collective ran out of time
 };
 
+/// "invalid_argument"
 const char* to_string(ErrorCode code) noexcept;
 
 /// The one exception type thrown by moecl.

@@ -9,6 +9,7 @@
 
 namespace moecl {
 
+/// What a command does: computes, or moves bytes.
 enum class WorkKind : std::uint8_t { kernel, transfer };
 
 /// Facts about a command for traces and benchmarks.

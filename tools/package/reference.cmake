@@ -1,0 +1,11 @@
+# The reference of the public headers, by Doxygen: the target moecl_reference, <build>/reference/html/index.html.
+find_program(MOECL_DOXYGEN doxygen DOC "Makes the reference; only moecl_reference needs it")
+foreach(floor runtime quant kernels_cl dispatch host)
+  list(APPEND reference_input "\"${PROJECT_SOURCE_DIR}/${floor}/include\"")
+endforeach()
+list(APPEND reference_input "\"${PROJECT_SOURCE_DIR}/tools/reference\"")
+list(JOIN reference_input " " reference_input)
+configure_file(${PROJECT_SOURCE_DIR}/tools/reference/doxyfile.in reference.doxyfile @ONLY)
+if(MOECL_DOXYGEN)
+  add_custom_target(moecl_reference COMMAND ${MOECL_DOXYGEN} reference.doxyfile VERBATIM)
+endif()
