@@ -26,7 +26,7 @@ FOREIGN = re.compile(r"(CL|fuzzer|gtest|gmock|benchmark|spdlog|fmt|nlohmann|CLI|
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SNAKE_CASE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 DATA = {"data", "corpus", "__pycache__"}  # folders
-NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile"}
+NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile", "Containerfile"}
 
 
 def floor_of(path):

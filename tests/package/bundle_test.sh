@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The bundle travels: it is small, finds its own shared libraries wherever it is unpacked, and its programs run there.
+# The bundle travels: it is small, finds its own shared libraries wherever it is unpacked, its programs run there, and the
+# license of everything in it comes along.
 #
 # usage: bundle_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
@@ -26,6 +27,16 @@ for program in "$root"/bin/moecl* "$root"/lib/libmoecl.so; do
     exit 1
   fi
 done
+
+for library in "$root"/lib/*.so.* "$root"/lib/fallback/*.so.*; do
+  name=$(basename "$library")
+  [[ $name == libmoecl.so.* || -s $root/licenses/$name ]] || { echo "$name has no license" >&2; exit 1; }
+done
+named=$(grep -rhoE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$root/licenses" | sort -u)
+while read -r text; do
+  [[ -s $root/licenses/common-licenses/$(basename "$text") ]] || { echo "$text is not in the bundle" >&2; exit 1; }
+done <<<"$named"
+[[ -s $root/LICENSE ]]
 
 cd /
 export MOECL_TEST_DATA=$root/tests/data

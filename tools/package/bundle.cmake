@@ -1,5 +1,6 @@
 # `cpack` writes moecl-<version>-linux-x86_64.tar.gz: the command, tests, benchmarks, library, headers, test data, and
-# beside the library every shared library it needs that is not a part of libc. It runs from wherever it is unpacked.
+# beside the library every shared library it needs that is not a part of libc, with its license. It runs from wherever it
+# is unpacked.
 #
 # libstdc++ and libgcc_s go to lib/fallback, which nothing searches by itself: an OpenCL driver of a newer system needs
 # that system's own, and the first one loaded serves the whole process.
@@ -17,9 +18,4 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data DESTINATION tests ${part})
 install(FILES ${PROJECT_SOURCE_DIR}/host/ROUTER_SPEC.md DESTINATION host ${part})  # whose example a test reads
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check ${PROJECT_SOURCE_DIR}/bench/peers/torch_products.py TYPE BIN ${part})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${part})
-
-set(CPACK_GENERATOR TGZ)
-set(CPACK_PACKAGE_FILE_NAME moecl-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
-set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};moecl;ALL;/;${PROJECT_BINARY_DIR};moecl;bundle;/")
-set(CPACK_VERBATIM_VARIABLES ON)
-include(CPack)
+install(SCRIPT ${PROJECT_SOURCE_DIR}/tools/package/licenses.cmake ${part})

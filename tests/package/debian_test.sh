@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The Debian packages satisfy lintian and apt, and examples build and run against what they hold.
+#
+# usage: debian_test.sh BUILD_DIR SCRATCH_DIR
+set -euo pipefail
+build=$1 scratch=$2
+rm -rf "$scratch"
+mkdir -p "$scratch"
+DEBFULLNAME="A Packager" DEBEMAIL=packager@debian.org cpack --config "$build/CPackConfig.cmake" -G DEB -B "$scratch" >/dev/null
+rm -rf "$scratch/_CPack_Packages"
+cd "$scratch"
+packages=(./libmoecl[0-9]*.deb ./libmoecl-dev_*.deb ./moecl-tools_*.deb)
+lintian --allow-root --fail-on error,warning "${packages[@]}"
+apt-get install --simulate --no-install-recommends "${packages[@]}" >apt.log || { cat apt.log >&2; exit 1; }
+
+for package in "${packages[@]}"; do dpkg-deb --extract "$package" root; done
+usr=$scratch/root/usr
+export LD_LIBRARY_PATH=$usr/lib PKG_CONFIG_SYSROOT_DIR=$scratch/root
+PKG_CONFIG_PATH=$(echo "$usr"/lib/*/pkgconfig)
+export PKG_CONFIG_PATH
+"$usr/bin/moecl" verify "$usr/share/moecl/examples/checkpoint" --platform Portable
+make -s -f "$usr/share/moecl/examples/Makefile" OUT="$scratch/examples" EXAMPLES="weights_from_memory_from_c" check
