@@ -1,11 +1,10 @@
 #ifndef MOECL_NPU_DISTRIBUTE_H
 #define MOECL_NPU_DISTRIBUTE_H
-/// @file
-/// The collective operators: tokens to the ranks that own their experts, and back.
-///
-/// Every rank of the communicator, which stands for group_ep, calls the same operator with its own tensors, on its own
-/// stream. The ranks first agree about the parameters and about who refuses its arguments: then every rank fails,
-/// nothing is enqueued and the group stays whole. The plan is one rank's own affair.
+// The collective operators: tokens to the ranks that own their experts, and back.
+//
+// Every rank of the communicator, which stands for group_ep, calls the same operator with its own tensors, on its own
+// stream. The ranks first agree about the parameters and about who refuses its arguments: then every rank fails,
+// nothing is enqueued and the group stays whole. The plan is one rank's own affair.
 #include <moecl/npu.h>
 #include <moecl/rank_group.h>
 
