@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <filesystem>
+#include <link.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -235,10 +236,17 @@ bool send_message(int socket, std::string_view message) {
 
 std::string helper_program(const std::string& name) {
   Dl_info here{};
-  if (dladdr(reinterpret_cast<const void*>(&helper_program), &here) == 0 || here.dli_fname == nullptr) return name;
+  link_map* file = nullptr;
+  if (dladdr1(reinterpret_cast<const void*>(&helper_program), &here, reinterpret_cast<void**>(&file),
+              RTLD_DL_LINKMAP) == 0)
+    return name;
+  // A program has no name there.
   std::error_code error;
-  const std::filesystem::path library = std::filesystem::canonical(here.dli_fname, error);
-  return (library.parent_path() / "moecl_helpers" / name).string();
+  const std::filesystem::path self = *file->l_name != '\0' ? file->l_name : "/proc/self/exe";
+  const std::filesystem::path folder = std::filesystem::canonical(self, error).parent_path();
+  std::filesystem::path helpers = folder / "moecl_helpers";
+  if (!std::filesystem::exists(helpers, error)) helpers = folder / ".." / MOECL_LIBDIR / "moecl_helpers";
+  return (helpers / name).string();
 }
 
 }  // namespace moecl

@@ -20,6 +20,7 @@ namespace {
 struct OpOptions {
   OperatorRunOptions run;
   std::string path, output;
+  std::string header;
   bool check = false, list = false, page = false, json = false;
 };
 
@@ -82,6 +83,10 @@ int op(const OpOptions& options) {
     std::cout << operators_page();
     return done;
   }
+  if (!options.header.empty()) {
+    std::cout << operators_header(options.header);
+    return done;
+  }
   if (options.list) {
     std::cout << (options.json ? operators_json() : operators_list());
     return done;
@@ -100,6 +105,7 @@ void add_op(CLI::App& app, Outcome outcome) {
   command->add_flag("--check", options->check, "compare with the outputs of the case by its own rules");
   command->add_flag("--list", options->list, "name the operators and their parameters");
   command->add_flag("--page", options->page, "write the page about the operators (OPERATORS.md)");
+  command->add_option("--header", options->header, "write the C header of a family of operators (npu_FAMILY.h)");
   command->add_flag("--compatible", options->run.compatible,
                     "take data that the strict mode refuses as the device does");
   command

@@ -10,5 +10,8 @@ std::string operators_list();
 std::string operators_json();
 /// The same as the Markdown of OPERATORS.md, with roundings and refusals.
 std::string operators_page();
+/// The C header of a family, <moecl/npu_FAMILY.h>.
+/// Errors: unsupported  there is no such family
+std::string operators_header(const std::string& family);
 
 }  // namespace moecl::cli

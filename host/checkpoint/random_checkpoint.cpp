@@ -177,12 +177,12 @@ void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoi
     if (checkpoint.before_tensor) checkpoint.before_tensor();
     return tensors.bytes(source, tensor);
   };
-  if (shards.size() == 1) return write_safetensors((dir / "model.safetensors").string(), shards[0], bytes_of);
+  if (shards.size() == 1) return write_tensors((dir / "model.safetensors").string(), shards[0], bytes_of);
   nlohmann::json index;
   std::uint64_t total = 0;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     const std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
-    write_safetensors((dir / file).string(), shards[s], bytes_of);
+    write_tensors((dir / file).string(), shards[s], bytes_of);
     for (const HostTensor& tensor : shards[s]) {
       index["weight_map"][tensor.name] = file;
       total += tensor.size_bytes;

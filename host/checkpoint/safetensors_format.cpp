@@ -75,8 +75,8 @@ std::optional<std::uint64_t> tensor_bytes(DType dtype, const std::vector<std::in
   return static_cast<std::uint64_t>(bytes);
 }
 
-void write_safetensors(const std::string& path, std::vector<HostTensor> tensors,
-                       const std::function<const void*(const HostTensor&)>& bytes_of) {
+void write_tensors(const std::string& path, std::vector<HostTensor> tensors,
+                   const std::function<const void*(const HostTensor&)>& bytes_of) {
   check_tensors(tensors);
   std::stable_sort(tensors.begin(), tensors.end(),
                    [](const HostTensor& a, const HostTensor& b) { return size_bytes(a.dtype) > size_bytes(b.dtype); });
@@ -91,7 +91,7 @@ void write_safetensors(const std::string& path, const std::vector<HostTensor>& t
   for (const HostTensor& tensor : tensors)
     require(tensor.data.present() || tensor.size_bytes == 0, "{} has no data", tensor.describe());
   HostBytes bytes;
-  write_safetensors(path, tensors, [&bytes](const HostTensor& tensor) {
+  write_tensors(path, tensors, [&bytes](const HostTensor& tensor) {
     bytes = tensor.in_memory().data;
     return bytes.memory();
   });

@@ -20,7 +20,7 @@ std::optional<std::uint64_t> tensor_bytes(DType dtype, const std::vector<std::in
 
 /// As `write_safetensors`, with the bytes of each tensor from `bytes_of`, called once per tensor in file order; they
 /// must stay valid until the next call. `data` of the tensors is not looked at.
-void write_safetensors(const std::string& path, std::vector<HostTensor> tensors,
-                       const std::function<const void*(const HostTensor&)>& bytes_of);
+void write_tensors(const std::string& path, std::vector<HostTensor> tensors,
+                   const std::function<const void*(const HostTensor&)>& bytes_of);
 
 }  // namespace moecl

@@ -44,27 +44,63 @@ std::string text_of(const Value& value) {
       value);
 }
 
+/// The type of a field in the C struct.
+template <class T>
+constexpr const char* c_type_of() {
+  if constexpr (std::is_same_v<T, TensorView>)
+    return "moecl_tensor";
+  else if constexpr (std::is_same_v<T, TensorList>)
+    return "moecl_tensor_list";
+  else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+    return "moecl_int_list";
+  else if constexpr (std::is_same_v<T, std::string>)
+    return "const char*";
+  else if constexpr (std::is_same_v<T, double>)
+    return "double";
+  else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::optional<std::int64_t>>)
+    return "int64_t";
+  else
+    return "int32_t";
+}
+
+template <class T>
+constexpr const char* c_values_of() {
+  if constexpr (std::is_same_v<T, std::optional<std::int64_t>>)
+    return "MOECL_NONE: none";
+  else if constexpr (std::is_same_v<T, std::optional<DType>>)
+    return "a moecl_dtype, 0: none";
+  else if constexpr (std::is_same_v<T, std::string>)
+    return "NULL: empty";
+  else if constexpr (std::is_same_v<T, bool>)
+    return "1 or 0";
+  else
+    return "";
+}
+
 struct Lister {
   std::vector<FieldInfo>& list;
 
   template <class T>
   void input(const char* field, T&, const char* text) {
-    list.push_back({FieldKind::input, field, text, "", std::is_same_v<std::remove_const_t<T>, TensorList>});
+    list.push_back({FieldKind::input, field, text, "", std::is_same_v<T, TensorList>, {}, c_type_of<T>()});
   }
   template <class T>
   void parameter(const char* field, T& value, const char* text) {
-    list.push_back({FieldKind::parameter, field, text, text_of(value)});
+    list.push_back({FieldKind::parameter, field, text, text_of(value), false, {}, c_type_of<T>(), c_values_of<T>()});
   }
   template <class T, std::size_t N>
   void choice(const char* field, T& value, const char* text, const std::array<const char*, N>& names) {
-    std::string choices;
-    for (const char* choice : names) choices += fmt::format("{}{}", choices.empty() ? "" : ", ", choice);
-    list.push_back(
-        {FieldKind::parameter, field, fmt::format("{}: {}", text, choices), names[static_cast<std::size_t>(value)]});
+    list.push_back({FieldKind::parameter,
+                    field,
+                    text,
+                    names[static_cast<std::size_t>(value)],
+                    false,
+                    {names.begin(), names.end()},
+                    c_type_of<T>()});
   }
   template <class T>
   void output(const char* field, T&, const char* text) {
-    list.push_back({FieldKind::output, field, text, "", std::is_same_v<std::remove_const_t<T>, TensorList>});
+    list.push_back({FieldKind::output, field, text, "", std::is_same_v<T, TensorList>, {}, c_type_of<T>()});
   }
 };
 
@@ -204,9 +240,10 @@ class Bound final : public BoundCall {
 };
 
 template <class Args>
-Operator described() {
+Operator described(const char* family) {
   using About = Describe<Args>;
-  Operator about{About::name,
+  Operator about{family,
+                 About::name,
                  About::summary,
                  About::rounding,
                  {About::refused.begin(), About::refused.end()},
@@ -219,20 +256,24 @@ Operator described() {
 }
 
 template <class... Args>
-std::vector<Operator> described_list() {
-  return {described<Args>()...};
+void add(std::vector<Operator>& to, const char* family) {
+  (to.push_back(described<Args>(family)), ...);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return described_list<
-      MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs, MoeTokenUnpermuteArgs,
-      MoeReRoutingArgs, MoeFinalizeRoutingArgs, MoeGatingTopKArgs, MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args,
-      DynamicQuantArgs, DynamicQuantAsymmetricArgs, DynamicMxQuantArgs, SwigluArgs, DequantSwigluQuantArgs,
-      CAscendDequantSwigluQuantArgs, QuantMatmulArgs, GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs,
-      GroupedMatmulSwigluQuantV2Args, CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs,
-      MoeDistributeDispatchArgs, MoeDistributeDispatchV2Args, MoeDistributeCombineArgs, MoeDistributeCombineV2Args>();
+  std::vector<Operator> all;
+  add<MoeInitRoutingArgs, MoeInitRoutingV2Args, MoeComputeExpertTokensArgs, MoeTokenPermuteArgs, MoeTokenUnpermuteArgs,
+      MoeReRoutingArgs, MoeFinalizeRoutingArgs>(all, "routing");
+  add<MoeGatingTopKArgs, MoeGatingTopKSoftmaxArgs, MoeGatingTopKSoftmaxV2Args>(all, "gating");
+  add<DynamicQuantArgs, DynamicQuantAsymmetricArgs, DynamicMxQuantArgs>(all, "quant");
+  add<SwigluArgs, DequantSwigluQuantArgs, CAscendDequantSwigluQuantArgs>(all, "activation");
+  add<QuantMatmulArgs, GroupedMatmulArgs, GroupedMatmulSwigluQuantArgs, GroupedMatmulSwigluQuantV2Args,
+      CAscendGroupedMatmulSwigluQuantArgs, GroupedMatmulFinalizeRoutingArgs>(all, "matmul");
+  add<MoeDistributeDispatchArgs, MoeDistributeDispatchV2Args, MoeDistributeCombineArgs, MoeDistributeCombineV2Args>(
+      all, "distribute");
+  return all;
 }
 
 Operator find_operator(std::string_view name) {

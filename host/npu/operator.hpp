@@ -21,8 +21,11 @@ enum class FieldKind : std::uint8_t { input, parameter, output };
 struct FieldInfo {
   FieldKind kind = FieldKind::input;
   std::string name, text;
-  std::string by_default;  ///< of a parameter, as text
-  bool list = false;       ///< a list of tensors
+  std::string by_default = {};            ///< of a parameter, as text
+  bool list = false;                      ///< a list of tensors
+  std::vector<std::string> choices = {};  ///< of a parameter that is one of them
+  const char* c_type = "";                ///< in the struct of the C interface
+  const char* c_values = "";              ///< what its values mean there, where they are others than here
 };
 
 /// The arguments of one call, by name.
@@ -50,6 +53,7 @@ class BoundCall {
 };
 
 struct Operator {
+  const char* family;  ///< of the header that declares it: routing, ...
   const char *name, *summary, *rounding;
   std::vector<Refusal> refused;
   std::vector<FieldInfo> fields;

@@ -145,6 +145,56 @@ std::vector<double> parameter_numbers(From& from) {
   return visit.numbers;
 }
 
+template <class T, class... Ts>
+concept one_of = (std::is_same_v<T, Ts> || ...);
+/// Becomes any member of an operator's Args; an optional takes it as what it holds.
+struct Anything {
+  template <class T>
+  requires std::is_enum_v<T> || one_of < T, TensorView, npu::TensorList, std::vector<std::int64_t>, std::string,
+      std::int64_t,
+  double, bool > operator T() const;
+};
+template <class T, class... Before>
+constexpr std::size_t members() {
+  if constexpr (requires { T{Before{}..., Anything{}}; })
+    return members<T, Before..., Anything>();
+  else
+    return sizeof...(Before);
+}
+
+struct FieldCount {
+  std::size_t count = 0;
+
+  template <class... Rest>
+  void input(const Rest&...) {
+    ++count;
+  }
+  template <class... Rest>
+  void parameter(const Rest&...) {
+    ++count;
+  }
+  template <class... Rest>
+  void choice(const Rest&...) {
+    ++count;
+  }
+  template <class... Rest>
+  void output(const Rest&...) {
+    ++count;
+  }
+};
+
+/// The C structs are written from the descriptions; the C++ structs are written by hand.
+TEST(CNpu, DescriptionsHaveEveryMember) {
+  const auto compare = [](auto args) {
+    using Args = decltype(args);
+    FieldCount visitor;
+    npu::Describe<Args>::fields(args, visitor);
+    EXPECT_EQ(visitor.count, members<Args>()) << npu::Describe<Args>::name;
+  };
+  for_each_operator([&](auto args, auto, const char*) { compare(args); });
+  for_each_collective([&](auto args, auto) { compare(args); });
+}
+
 TEST(CNpu, HasEveryOperatorWithItsDefaults) {
   std::set<std::string> here, all;
   const auto expect_defaults = [&]<class Args, class CArgs, class On>(Args cpp, const COperator<CArgs, On>& with) {

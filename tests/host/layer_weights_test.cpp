@@ -115,7 +115,7 @@ void write_swapped(const std::string& from, const std::string& to) {
   }
   HostBytes bytes;
   std::vector<float> swapped;
-  write_safetensors(to + "/model.safetensors", tensors, [&](const HostTensor& tensor) -> const void* {
+  write_tensors(to + "/model.safetensors", tensors, [&](const HostTensor& tensor) -> const void* {
     bytes = tensor.in_memory().data;
     if (tensor.shape.size() != 3) return bytes.memory();
     const auto values = read<float>(file, tensor.name.c_str());

@@ -81,11 +81,11 @@ TEST(SafetensorsTest, FailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(
       error_of([&] { write_safetensors(dir.file("x"), {host_tensor("y\xff", DType::f32, {1}, &value, 4)}); }).code(),
       ErrorCode::invalid_argument);
-  EXPECT_THROW(write_safetensors(dir.file("x"), std::vector{good, host_tensor("y", DType::f32, {1}, nullptr, 4)},
-                                 [](const HostTensor& tensor) -> const void* {
-                                   if (tensor.name == "y") throw std::runtime_error("half way");
-                                   return tensor.data.memory();
-                                 }),
+  EXPECT_THROW(write_tensors(dir.file("x"), std::vector{good, host_tensor("y", DType::f32, {1}, nullptr, 4)},
+                             [](const HostTensor& tensor) -> const void* {
+                               if (tensor.name == "y") throw std::runtime_error("half way");
+                               return tensor.data.memory();
+                             }),
                std::runtime_error);
   EXPECT_EQ(read_text(dir.file("x")), before);
   EXPECT_EQ(dir.entries(), 1U);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Breaks kernels on purpose and expects the property tests to notice.
 
-usage: mutation_test.py TESTS LIBRARY SONAME SIMULATED_GPU
+usage: mutation_test.py TESTS SIMULATED_GPU
 
-The kernels' OpenCL C stands in the library as text: a mutant is a copy of the library in which a piece of that text is
+The kernels' OpenCL C stands in the tests' program as text: a mutant is a copy of it in which a piece of that text is
 replaced by another of the same length. The drivers compile the mutant as they compile the original.
 """
 import os
@@ -13,8 +13,7 @@ import sys
 import tempfile
 import unittest
 
-TESTS, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-SONAME, SIMULATED_GPU = sys.argv[3:5]
+TESTS, SIMULATED_GPU = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 # What breaks, the test file that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
 MUTANTS = {
     "tie rule: of equal scores the higher expert id wins":
@@ -85,19 +84,20 @@ SIMULATED = {
 
 class MutationTest(unittest.TestCase):
     def mutant(self, pieces):
-        library = LIBRARY.read_bytes()
+        program = TESTS.read_bytes()
         for before, after in pieces:
-            self.assertTrue(before.encode() in library, f"no kernel has the text {before!r}")
-            library = library.replace(before.encode(), after.ljust(len(before)).encode())
-        self.assertEqual(len(library), LIBRARY.stat().st_size)
-        return library
+            self.assertTrue(before.encode() in program, f"no kernel has the text {before!r}")
+            program = program.replace(before.encode(), after.ljust(len(before)).encode())
+        self.assertEqual(len(program), TESTS.stat().st_size)
+        return program
 
     def run_mutant(self, pieces, tests, **environment):
         with tempfile.TemporaryDirectory() as folder:
-            pathlib.Path(folder, SONAME).write_bytes(self.mutant(pieces))
-            return subprocess.run([TESTS, tests, "--gtest_brief=1", "--gtest_fail_fast"],
-                                  env={**os.environ, "LD_LIBRARY_PATH": folder, "MOECL_CACHE": "off", "RUSTICL_ENABLE": "",
-                                       **environment},
+            mutant = pathlib.Path(folder, TESTS.name)
+            mutant.write_bytes(self.mutant(pieces))
+            mutant.chmod(0o755)
+            return subprocess.run([mutant, tests, "--gtest_brief=1", "--gtest_fail_fast"],
+                                  env={**os.environ, "MOECL_CACHE": "off", "RUSTICL_ENABLE": "", **environment},
                                   capture_output=True, encoding="utf-8", errors="replace", timeout=600)
 
     def test_every_mutant_is_noticed(self):

@@ -174,6 +174,14 @@ class OperatorsTest(command.CommandTest):
         page = DATA.parent.parent / "host/npu/OPERATORS.md"
         self.assertEqual(page.read_text(), self.succeed("op", "--page"), f"write it anew: moecl op --page > {page.name}")
 
+    def test_c_headers_are_up_to_date(self):
+        headers = sorted((DATA.parent.parent / "host/include/moecl").glob("npu_*.h"))
+        self.assertEqual(len(headers), 6)
+        for header in headers:
+            family = header.stem.removeprefix("npu_")
+            self.assertEqual(header.read_text(), self.succeed("op", "--header", family),
+                             f"write it anew: moecl op --header {family} > {header.name}")
+
 
 if __name__ == "__main__":
     command.main()

@@ -67,6 +67,67 @@ typedef enum moecl_round_mode {
   MOECL_ROUND_MODE_TRUNC = 4   ///< the one nearer to zero
 } moecl_round_mode;
 
+/// Type of y of dequant_swiglu_quant; fp8 is refused.
+typedef enum moecl_dequant_swiglu_type {
+  MOECL_DEQUANT_SWIGLU_INT8 = 0,
+  MOECL_DEQUANT_SWIGLU_FLOAT8_E4M3FN = 1,
+  MOECL_DEQUANT_SWIGLU_FLOAT8_E5M2 = 2
+} moecl_dequant_swiglu_type;
+
+/// How rows travel. All but `hierarchy`, server by server, are alike here.
+typedef enum moecl_comm_alg {
+  MOECL_COMM_ALG_DEFAULT = 0,
+  MOECL_COMM_ALG_FULLMESH = 1,
+  MOECL_COMM_ALG_FULLMESH_V1 = 2,
+  MOECL_COMM_ALG_FULLMESH_V2 = 3,
+  MOECL_COMM_ALG_HIERARCHY = 4
+} moecl_comm_alg;
+
+/// How the swiglu_quant operators quantize rows.
+typedef enum moecl_swiglu_quant_rounding {
+  MOECL_SWIGLU_QUANT_RECIPROCAL = 0,      ///< x * (127 / amax), scale 1 / (127 / amax)
+  MOECL_SWIGLU_QUANT_DOUBLE_ROUNDING = 1  ///< x * (1 / (amax / 127)) to f16, then to int8; scale amax / 127
+} moecl_swiglu_quant_rounding;
+
+/// What u8 codes mean, on devices that multiply them.
+typedef enum moecl_code_type {
+  MOECL_CODE_NONE = 0,
+  MOECL_CODE_E4M3 = 1,
+  MOECL_CODE_E5M2 = 2,
+  MOECL_CODE_E2M1 = 3,
+  MOECL_CODE_FLOAT8_E8M0FNU = 4
+} moecl_code_type;
+
+/// What codes are; fp8 is refused.
+typedef enum moecl_quant_type {
+  MOECL_QUANT_INT8 = 0,
+  MOECL_QUANT_QUINT4X2 = 1,  ///< int4, eight in an i32, element 0 in the lowest bits
+  MOECL_QUANT_FLOAT8_E4M3FN = 2,
+  MOECL_QUANT_FLOAT8_E5M2 = 3
+} moecl_quant_type;
+
+/// The templates of dynamic_quant; they differ by at most one unit. For int4 read 7 instead of 127.
+typedef enum moecl_dynamic_quant_rounding {
+  MOECL_DYNAMIC_QUANT_DIVIDE = 0,              ///< x / (amax / 127)
+  MOECL_DYNAMIC_QUANT_DIVIDE_BY_MULSCALE = 1,  ///< x / scale, scale = amax * (1 / 127)
+  MOECL_DYNAMIC_QUANT_PLAIN_TEMPLATE = 2,      ///< x * (127 / amax), scale = 1 / (127 / amax)
+  MOECL_DYNAMIC_QUANT_MULTIROW_TEMPLATE = 3    ///< x * (127 / amax), scale = amax * (1 / 127)
+} moecl_dynamic_quant_rounding;
+
+/// What a block's numbers become; fp4 codes lie two to a byte, element 0 in the low bits.
+typedef enum moecl_mx_type {
+  MOECL_MX_FLOAT4_E2M1FN_X2 = 0,
+  MOECL_MX_FLOAT4_E1M2FN_X2 = 1,
+  MOECL_MX_FLOAT8_E4M3FN = 2,
+  MOECL_MX_FLOAT8_E5M2 = 3
+} moecl_mx_type;
+
+/// How int8 rows of moe_init_routing_v2's quant_mode 1 round their halves.
+typedef enum moecl_routing_rounding {
+  MOECL_ROUTING_TIES_EVEN = 0,
+  MOECL_ROUTING_GENERAL_TEMPLATE = 1  ///< away from zero, as the device's general template
+} moecl_routing_rounding;
+
 /// How an operator is called.
 typedef struct moecl_call {
   uint64_t size_bytes;
