@@ -57,8 +57,8 @@ template <class Args>
 void expect_outputs(const TestDevice& device, Args args, const std::vector<Expected>& expected,
                     npu::Validation validation = npu::Validation::strict) {
   infer(args);
-  const std::uint64_t workspace_bytes = npu::workspace_bytes(args, device.caps());
-  const GuardedTensor workspace(device, DType::i8, {static_cast<std::int64_t>(workspace_bytes) + 256});
+  const std::uint64_t size_bytes = workspace_bytes(args, device.caps());
+  const GuardedTensor workspace(device, DType::i8, {static_cast<std::int64_t>(size_bytes) + 256});
   for (const npu::Tail tail : {npu::Tail::poison, npu::Tail::zero}) {
     SCOPED_TRACE(tail == npu::Tail::poison ? "poisoned" : "zeroed");
     std::vector<std::unique_ptr<GuardedTensor>> outputs;
@@ -74,7 +74,7 @@ void expect_outputs(const TestDevice& device, Args args, const std::vector<Expec
     npu::Call how;
     how.workspace = workspace.view().buffer;
     const std::uint64_t skip = (256 - how.workspace.offset_bytes % 256) % 256;
-    how.workspace = how.workspace.slice(skip, workspace_bytes);
+    how.workspace = how.workspace.slice(skip, size_bytes);
     how.tail = tail;
     how.validation = validation;
     how.fault = fault;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 
 std::vector<double> swiglu(const std::vector<double>& x, std::int64_t outer, std::int64_t inner) {
   std::vector<double> y;
@@ -41,4 +41,4 @@ double code_or_tie(double quotient, double lowest, bool exact) {
   return near_tie && !exact && quotient > lowest && quotient < 127 ? quotient : code;
 }
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 
 /// npu_swiglu of [outer, 2 * inner]: swish of the first half of each row times its second half, in double.
 std::vector<double> swiglu(const std::vector<double>& x, std::int64_t outer, std::int64_t inner);
@@ -21,4 +21,4 @@ std::vector<double> dequantized_swiglu(const std::vector<double>& x, const Swigl
 /// f32 decides stays as it is, so that 0.502 around it accepts both neighbours. 0.5 itself is no such case if `exact`.
 double code_or_tie(double quotient, double lowest, bool exact);
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -72,4 +72,4 @@ double activation(std::int64_t act_type, double x) {
   return x;
 }
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 
 /// [E, K, N] as [E, N, K].
 std::vector<double> columns_of(const std::vector<double>& weights, std::int64_t k, std::int64_t n);
@@ -31,4 +31,4 @@ void scatter_add(const std::vector<double>& rows, const std::vector<double>& des
 /// act_type of npu_grouped_matmul.
 double activation(std::int64_t act_type, double x);
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle

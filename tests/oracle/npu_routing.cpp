@@ -8,7 +8,7 @@
 
 #include "tests/oracle/mx_quantize.hpp"
 
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -223,4 +223,4 @@ std::vector<double> moe_finalize_routing(const FinalizeRouting& in) {
   return out;
 }
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle

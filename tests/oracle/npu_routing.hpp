@@ -6,7 +6,7 @@
 #include <vector>
 
 /// The routing operators in plain C++: rows are moved by a comparison sort, sums are f32 as the operators promise.
-namespace moecl::oracle {
+namespace moecl::test::oracle {
 
 /// One output: values and, unless all are, which of them the operator writes.
 struct Tensor {
@@ -64,4 +64,4 @@ struct FinalizeRouting {
 /// In double.
 std::vector<double> moe_finalize_routing(const FinalizeRouting& in);
 
-}  // namespace moecl::oracle
+}  // namespace moecl::test::oracle
