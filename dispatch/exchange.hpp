@@ -3,13 +3,10 @@
 #include <moecl/communicator.hpp>
 
 #include "dispatch/rank_group.hpp"
+#include "dispatch/stream_events.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
-
-/// An event that others will wait for.
-std::shared_ptr<const Event> recorded(StreamView stream);
-void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events);
 
 /// One collective: everybody shows a piece of memory, everybody copies what it needs out of the others'.
 struct Communicator::Exchange {

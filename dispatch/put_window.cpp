@@ -6,8 +6,6 @@
 
 #include <cstring>
 
-#include "dispatch/strategy_parts.hpp"
-
 namespace moecl {
 namespace {
 
@@ -60,13 +58,12 @@ PutWindow::PutWindow(const Communicator& ranks, std::uint64_t half_bytes) : rank
     const Communicator::Exchange exchange(ranks_);
     const StreamView stream = exchange.lane.stream;
     WorkspaceLayout layout;
-    const std::uint64_t even = layout.add(bytes_of(DType::i64, ranks.size())),
-                        odd = layout.add(bytes_of(DType::i64, ranks.size())), late = layout.add(sizeof(FaultWord));
+    const TensorView even = layout.add(DType::i64, {ranks.size()}), odd = layout.add(DType::i64, {ranks.size()}),
+                     late = layout.add(DType::i32, {4});
     words_ = Buffer(*stream.context, layout.total_bytes());
     enqueue_fill(stream, words_.view(), 0);
-    addresses_ = {tensor_at(words_.view(), even, DType::i64, ranks.size()),
-                  tensor_at(words_.view(), odd, DType::i64, ranks.size())};
-    late_ = tensor_at(words_.view(), late, DType::i32, 4);
+    addresses_ = {tensor_in(words_.view(), even), tensor_in(words_.view(), odd)};
+    late_ = tensor_in(words_.view(), late);
     known_late_ = std::make_unique<PinnedMemory>(stream, sizeof(FaultWord));
     std::memset(known_late_->data(), 0, sizeof(FaultWord));
     for (std::size_t half = 0; half < 2; ++half) {

@@ -55,14 +55,25 @@ void expect_end(Context& context, const Event& event) {
        patience.count());
 }
 
-void expect_end(StreamView stream) {
-  if (stream.context->counters().user_events_unset == 0) return;
-  Event last = stream.record();
-  expect_end(*stream.context, last);
+void expect_end(Context& context, cl_command_queue queue) {
+  if (context.counters().user_events_unset == 0) return;
+  cl_event marker = nullptr;
+  check_cl(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker), "clEnqueueMarkerWithWaitList");
+  Event last(marker);
+  expect_end(context, last);
   try {
     last.is_complete();
   } catch (const Error&) {  // the next call tells it
-    stream.context->keep_failed(std::move(last));
+    context.keep_failed(std::move(last));
+  }
+}
+
+void expect_done(Context& context, Event event) {
+  try {
+    event.is_complete();
+  } catch (const Error&) {
+    context.keep_failed(std::move(event));
+    throw;
   }
 }
 

@@ -72,25 +72,25 @@ void write_blocking(StreamView stream, BufferView to, const void* from, std::uin
   expect_room(to, size_bytes, "write");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
-  expect_end(stream);
+  expect_end(*stream.context, stream.queue);
   Event done;
   transfer(stream, "write", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueWriteBuffer(stream.queue, to.handle, CL_TRUE, to.offset_bytes, size_bytes, from, 0, nullptr, event);
   });
-  expect_done(stream, std::move(done));  // PoCL 3.1 returns success although a command before this one failed
+  expect_done(*stream.context, std::move(done));  // PoCL 3.1 returns success although a command before this one failed
 }
 
 void read_blocking(StreamView stream, BufferView from, void* to, std::uint64_t size_bytes) {
   expect_room(from, size_bytes, "read");
   if (size_bytes == 0) return;
   ++stream.context->counters().host_syncs;
-  expect_end(stream);
+  expect_end(*stream.context, stream.queue);
   Event done;
   transfer(stream, "read", size_bytes, {{}, &done}, [&](cl_event* event) {
     return clEnqueueReadBuffer(stream.queue, from.handle, CL_TRUE, from.offset_bytes, size_bytes, to, 0, nullptr,
                                event);
   });
-  expect_done(stream, std::move(done));
+  expect_done(*stream.context, std::move(done));
 }
 
 void enqueue_write(StreamView stream, BufferView to, const void* from, std::uint64_t size_bytes, Submit submit) {

@@ -1,15 +1,27 @@
 #pragma once
 // How moecl reports failure: `require` before anything is enqueued, `check_cl` after every OpenCL call.
 #include <moecl/error.hpp>
-#include <moecl/tensor_view.hpp>
 
 #include <fmt/format.h>
 
+#include <concepts>
+#include <string>
+
+namespace moecl {
+
+/// A tensor, say.
+template <class T>
+concept Describable = requires(const T& value) {
+  { value.describe() } -> std::same_as<std::string>;
+};
+
+}  // namespace moecl
+
 /// What it `describe`s, where somebody gets to read it: what is required of tensors mostly holds.
-template <>
-struct fmt::formatter<moecl::TensorView> : formatter<std::string> {
-  auto format(const moecl::TensorView& view, format_context& context) const {
-    return formatter<std::string>::format(view.describe(), context);
+template <moecl::Describable T>
+struct fmt::formatter<T> : formatter<std::string> {
+  auto format(const T& value, format_context& context) const {
+    return formatter<std::string>::format(value.describe(), context);
   }
 };
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <moecl/context.hpp>
-#include <moecl/error.hpp>
 #include <moecl/trace.hpp>
 
 #include <utility>
@@ -20,16 +18,6 @@ void submit_command(StreamView stream, const Submit& submit, WorkInfo info, Enqu
   Event& event = submit.done != nullptr ? *submit.done : own;
   event = Event(handle);  // first: the command runs, whether the trace can record it or not
   if (trace != nullptr) trace->command(stream, event, std::move(info), begin_ns);
-}
-
-/// Of a command that the host has waited for. Errors: device_error  it failed, or one before it
-inline void expect_done(StreamView stream, Event event) {
-  try {
-    event.is_complete();
-  } catch (const Error&) {
-    stream.context->keep_failed(std::move(event));
-    throw;
-  }
 }
 
 }  // namespace moecl

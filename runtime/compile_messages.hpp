@@ -1,6 +1,9 @@
 #pragma once
 // What a process and the helper that compiles for it say to each other.
-#include "runtime/compiler.hpp"
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace moecl {
 
@@ -9,6 +12,21 @@ struct CompileRequest {
   std::size_t position = 0;  ///< of the device among those of the platform
   std::string name, source, options;
   std::vector<std::string> trials;
+};
+
+/// What became of a program.
+struct Compiled {
+  enum class Outcome {
+    built,
+    refused,   ///< by the driver, with a log
+    died,      ///< the compiler, or the kernel at its first launch, ended the helper, or took too long
+    stopped,   ///< somebody ended the helper
+    unusable,  ///< there is no helper that could compile for this device
+  };
+  Outcome outcome = Outcome::built;
+  std::vector<unsigned char> binary;  ///< with the code of everything that was tried
+  std::string why;                    ///< the driver's log, or how the helper ended and its last words
+  int cl_status = 0;
 };
 
 std::string message_of(const CompileRequest& request);

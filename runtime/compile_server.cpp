@@ -7,6 +7,7 @@
 #include "runtime/check.hpp"
 #include "runtime/child_process.hpp"
 #include "runtime/compile_messages.hpp"
+#include "runtime/compiler.hpp"
 #include "runtime/platforms.hpp"
 #include "runtime/program_build.hpp"
 

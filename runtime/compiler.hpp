@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/kernel.hpp"
+#include "runtime/compile_messages.hpp"
+#include "runtime/kernel_key.hpp"
 
 namespace moecl {
 
@@ -31,21 +32,6 @@ struct Trial {
   std::string target() const;
   /// The target, then its arguments, by which a helper can repeat the trial.
   std::string text() const;
-};
-
-/// What became of a program.
-struct Compiled {
-  enum class Outcome {
-    built,
-    refused,   ///< by the driver, with a log
-    died,      ///< the compiler, or the kernel at its first launch, ended the helper, or took too long
-    stopped,   ///< somebody ended the helper
-    unusable,  ///< there is no helper that could compile for this device
-  };
-  Outcome outcome = Outcome::built;
-  std::vector<unsigned char> binary;  ///< with the code of everything that was tried
-  std::string why;                    ///< the driver's log, or how the helper ended and its last words
-  int cl_status = 0;
 };
 
 /// Helper processes, shared by the contexts that live at the same time: as many as threads compile at once, at most one

@@ -1,8 +1,8 @@
 #include "runtime/completion_time.hpp"
 
-#include <moecl/trace.hpp>
-
 #include <CL/cl.h>
+
+#include <chrono>
 
 #include "runtime/check.hpp"
 
@@ -11,10 +11,15 @@ namespace {
 
 void CL_CALLBACK note_completion(cl_event, cl_int, void* time) {
   const std::unique_ptr<CompletionTime> own(static_cast<CompletionTime*>(time));
-  **own = Trace::now_ns();
+  **own = now_ns();
 }
 
 }  // namespace
+
+std::int64_t now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 CompletionTime watch_completion(cl_event event) {
   auto time = std::make_shared<std::atomic<std::int64_t>>(0);

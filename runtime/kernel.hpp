@@ -6,46 +6,12 @@
 
 #include <array>
 #include <span>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 
+#include "runtime/kernel_key.hpp"
+
 namespace moecl {
-
-/// OpenCL C text embedded by the build, with every #include already resolved. Lifetime: outlives every context that
-/// compiled it, which tells sources apart by their address.
-struct ProgramSource {
-  const char* name;
-  std::string_view text;
-};
-
-/// Which kernel, compiled how. `options` are -D definitions.
-struct KernelKey {
-  const ProgramSource* source;
-  std::string options;
-  const char* kernel;
-};
-
-struct NdRange {
-  std::array<std::size_t, 3> global{1, 1, 1};
-  std::array<std::size_t, 3> local{1, 1, 1};
-};
-
-/// `__local` memory of that many bytes as a kernel argument.
-struct LocalMemory {
-  std::size_t size_bytes;
-};
-
-/// One kernel argument as clSetKernelArg wants it.
-struct KernelArg {
-  enum class Kind : std::uint8_t { memory, local, value };
-  Kind kind;
-  std::size_t size_bytes;
-  const void* value;  ///< of memory: a cl_mem, which may be null; of local memory: null
-};
-
-class KernelLibrary;
 
 namespace detail {
 

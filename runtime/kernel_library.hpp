@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "runtime/compiler.hpp"
-#include "runtime/kernel.hpp"
+#include "runtime/kernel_key.hpp"
 #include "runtime/launch_turns.hpp"
 #include "runtime/program_cache.hpp"
 

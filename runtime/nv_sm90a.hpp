@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/kernel.hpp"
+#include "runtime/kernel_key.hpp"
 
 namespace moecl::nv_sm90a {
 

@@ -7,7 +7,6 @@
 
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
-#include "runtime/command.hpp"
 #include "runtime/driver_process.hpp"
 #include "runtime/kernel_library.hpp"
 
@@ -26,7 +25,7 @@ T queue_info(cl_command_queue queue, cl_command_queue_info what) {
 void StreamView::finish() const {
   expect_driver_process();
   ++context->counters().host_syncs;
-  expect_end(*this);
+  expect_end(*context, queue);
   // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
   cl_event marker = nullptr;
   const cl_int recorded = clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
@@ -36,7 +35,7 @@ void StreamView::finish() const {
   if (finished != CL_SUCCESS && marker != nullptr) clWaitForEvents(1, &marker);
   check_cl(recorded, "clEnqueueMarkerWithWaitList");
   check_cl(finished, "clFinish");
-  expect_done(*this, std::move(last));
+  expect_done(*context, std::move(last));
 }
 
 void StreamView::flush() const {

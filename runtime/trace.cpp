@@ -129,10 +129,7 @@ std::unique_lock<std::mutex> Trace::State::resolve() {
 Trace::Trace() : state_(std::make_unique<State>()) {}
 Trace::~Trace() = default;
 
-std::int64_t Trace::now_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t Trace::now_ns() noexcept { return moecl::now_ns(); }
 
 void Trace::command(StreamView stream, const Event& event, WorkInfo info, std::int64_t begin_ns) {
   const std::int64_t enqueued_ns = now_ns();

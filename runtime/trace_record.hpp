@@ -1,6 +1,7 @@
 #pragma once
 // What a trace holds, and the writer of its file.
-#include <moecl/trace.hpp>
+#include <moecl/event.hpp>
+#include <moecl/work_info.hpp>
 
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on an #include that climbs the floors, on an include of no known file, and on a name that is not snake_case.
+"""Fails on an #include that climbs the floors, on modules that include each other in a circle, on an include of no known
+file, and on a name that is not snake_case.
 
 usage: check_layers.py [ROOT]
 
@@ -19,6 +20,10 @@ FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "
           "tools": 7, "bench": 7, "tests": 7}
 SEES = {("npu", "c_api")}  # which room of host includes private headers of which: both have C entries
 KERNEL_ROOMS = ["common", "quantize", "rows", "routing", "exchange", "gemm", "fused", "ascend"]
+# Modules that still include each other in circles; no other may.
+KNOTTED = {"launch_shape", "tuned_choices", "grouped_gemm", "grouped_gemm_variants", "pack_weights", "quantize_args", "quantize_groups",
+           "quantize_rows", "gated_activation", "gating_args", "gating_top_k", "expert_sort", "sort_args", "device_time", "roof",
+           "model_operands", "product_check"}
 MOST_FILES = 20  # a folder of kernels_cl that is no include folder
 SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".cl", ".clh"}
@@ -90,8 +95,58 @@ def check_kernel_rooms(files):
             yield f"{folder}: {count} files, at most {MOST_FILES}"
 
 
+def module_of(path, rooms):
+    """A header and the sources of its name are one module, wherever on their floor they stand: (floor, room, name)."""
+    name = path.name.split(".")[0]
+    places = rooms[floor_of(path), name]
+    room = str(path.parent) if path.parts[1:3] != ("include", "moecl") else min(places, default="")
+    return floor_of(path), room, name
+
+
+def knots_of(includes):
+    """Sets of modules that reach each other: Tarjan's strongly connected components of more than one."""
+    index, low, stack, knots = {}, {}, [], []
+
+    def visit(module):
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in sorted(includes[module]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[module] = min(low[module], low[other])
+        if low[module] == index[module]:
+            knot = stack[stack.index(module):]
+            del stack[stack.index(module):]
+            if len(knot) > 1:
+                knots.append(sorted(knot))
+
+    for module in sorted(includes):
+        if module not in index:
+            visit(module)
+    return knots
+
+
+def check_knots(includes, files):
+    """`includes`: pairs of files."""
+    rooms, modules = collections.defaultdict(set), collections.defaultdict(set)
+    for path in files:
+        if path.suffix in SOURCES and path.parts[1:3] != ("include", "moecl"):
+            rooms[floor_of(path), path.name.split(".")[0]].add(str(path.parent))
+    for path, target in includes:
+        a, b = module_of(path, rooms), module_of(target, rooms)
+        modules[a] |= {b} - {a}
+        modules[b] |= set()
+    for knot in knots_of(modules):
+        names = {name for _, _, name in knot}
+        if not names <= KNOTTED:
+            yield f"modules include each other: {', '.join('/'.join(part for part in module[1:] if part) for module in knot)}"
+
+
 def check(root):
+    sys.setrecursionlimit(10000)
     files = {pathlib.PurePath(f) for f in project_files(root)}
+    includes = []
     public, problems = {}, list(check_kernel_rooms(files))
     for path in sorted(files):
         if not (SNAKE_CASE.fullmatch(path.name) or path.name in NAMED_BY_OTHERS or path.suffix == ".md"):
@@ -105,10 +160,14 @@ def check(root):
             continue
         text = (root / path).read_text(encoding="utf-8")
         for found in INCLUDE.finditer(text):
+            target = public.get(found.group(2)) if found.group(1) == "<" else pathlib.PurePath(found.group(2))
+            if target in files:
+                includes.append((path, target))
             wrong = check_include(path, found.group(1), found.group(2), files, public)
             if wrong:
                 line = text.count("\n", 0, found.start(2)) + 1
                 problems.append(f"{path}:{line}: {wrong}")
+    problems += check_knots(includes, files)
     return len(files), problems
 
 

@@ -68,7 +68,7 @@ struct SessionReport {
   std::vector<DeviceCaps> devices;  ///< one a rank
   std::string rank_places;          ///< how ranks share devices
   std::string strategy, strategy_reason;
-  std::string way_home = "none";        ///< of the ranks' results: see WayHome
+  std::string combine_form = "none";    ///< of the ranks' results: see CombineForm
   std::vector<std::string> transports;  ///< "0 -> 1: staged: different contexts, ..."
   MoeLayerReport layer;                 ///< of rank 0; weight_bytes, read_bytes and quantization of all ranks
   std::uint64_t workspace_bytes = 0, programs_built = 0, programs_from_disk = 0;

@@ -214,7 +214,7 @@ SessionReport ParallelSession::report() {
   report.rank_places = devices_.places;
   report.strategy = name(strategy_.kind);
   report.strategy_reason = strategy_.reason;
-  report.way_home = name(way_home(strategy_.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
+  report.combine_form = name(combine_form(strategy_.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
   for (std::int32_t to = 0; to < group_.size(); ++to)
     for (std::int32_t from = 0; from < group_.size(); ++from)
       if (from != to) {

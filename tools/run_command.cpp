@@ -71,7 +71,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["topology"] = {{"nodes", options.ranks / options.ranks_per_node()},
                          {"ranks_per_node", options.ranks_per_node()}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
-  summary["way_home"] = report.way_home;
+  summary["combine_form"] = report.combine_form;
   summary["placement"] = {{"name", name(session.placement().placement)},
                           {"reason", session.placement().reason},
                           {"experts", session.placement().physical()},
@@ -123,9 +123,9 @@ void print(const nlohmann::ordered_json& s) {
   fmt::print("activations {}: {}\n", text(s["activations"]["quantized"]), text(s["activations"]["reason"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
   fmt::print("{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\ndense products by {}: {}\n\n",
-             text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]), text(s["way_home"]),
-             s["placement"]["experts"].get<int>(), text(s["placement"]["name"]), text(s["placement"]["reason"]),
-             text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+             text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]),
+             text(s["combine_form"]), s["placement"]["experts"].get<int>(), text(s["placement"]["name"]),
+             text(s["placement"]["reason"]), text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),

@@ -10,7 +10,7 @@
 
 #include "bench/rank_time.hpp"
 #include "dispatch/put_window.hpp"
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 #include "tests/cases/device_memory.hpp"
 
 namespace moecl::bench {

@@ -1,5 +1,5 @@
 // Any two ranks: through pinned host memory, in chunks, by a thread of the receiver.
-#include "dispatch/exchange.hpp"
+#include "dispatch/stream_events.hpp"
 #include "dispatch/transports/probe.hpp"
 #include "dispatch/transports/staged_copy.hpp"
 #include "dispatch/transports/transport.hpp"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dispatch/exchange.hpp"
+#include "dispatch/stream_events.hpp"
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 

@@ -1,8 +1,11 @@
 #pragma once
 // How bytes come from one rank to another: a class and a file for each kind.
-#include <moecl/communicator.hpp>
+#include <moecl/peer_memory.hpp>
+#include <moecl/stream.hpp>
+#include <moecl/transport_kind.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 

@@ -160,4 +160,14 @@ HostTensor SafetensorsFile::tensor(std::string_view name) const {
 
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const noexcept { return state_->metadata; }
 
+void write_safetensors(const std::string& path, const std::vector<HostTensor>& tensors) {
+  for (const HostTensor& tensor : tensors)
+    require(tensor.data.present() || tensor.size_bytes == 0, "{} has no data", tensor.describe());
+  HostBytes bytes;
+  write_tensors(path, tensors, [&bytes](const HostTensor& tensor) {
+    bytes = tensor.in_memory().data;
+    return bytes.memory();
+  });
+}
+
 }  // namespace moecl

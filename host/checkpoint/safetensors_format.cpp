@@ -1,7 +1,5 @@
 #include "host/checkpoint/safetensors_format.hpp"
 
-#include <moecl/safetensors.hpp>
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -85,16 +83,6 @@ void write_tensors(const std::string& path, std::vector<HostTensor> tensors,
   file.write(head.data(), head.size());
   for (const HostTensor& tensor : tensors) file.write(bytes_of(tensor), tensor.size_bytes);
   file.commit();
-}
-
-void write_safetensors(const std::string& path, const std::vector<HostTensor>& tensors) {
-  for (const HostTensor& tensor : tensors)
-    require(tensor.data.present() || tensor.size_bytes == 0, "{} has no data", tensor.describe());
-  HostBytes bytes;
-  write_tensors(path, tensors, [&bytes](const HostTensor& tensor) {
-    bytes = tensor.in_memory().data;
-    return bytes.memory();
-  });
 }
 
 }  // namespace moecl

@@ -1,6 +1,7 @@
 #pragma once
 // The routed experts' weights in device memory.
-#include <moecl/moe_layer.hpp>
+#include <moecl/layer_options.hpp>
+#include <moecl/moe_weights.hpp>
 
 #include <vector>
 

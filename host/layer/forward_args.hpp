@@ -1,6 +1,7 @@
 #pragma once
 // What the forward passes of MoeLayer and ParallelLayer do alike with their arguments.
-#include <moecl/moe_layer.hpp>
+#include <moecl/moe_forward.hpp>
+#include <moecl/moe_weights.hpp>
 #include <moecl/tensor_view.hpp>
 
 #include <array>
@@ -17,8 +18,8 @@ inline TensorView by_token(const TensorView& view) {
 }
 
 /// Tokens [first, first + count) of them. Workspace and fault word stay
-inline MoeLayer::Forward part_of(const MoeLayer::Forward& args, std::int64_t first, std::int64_t count) {
-  using Forward = MoeLayer::Forward;
+inline MoeForward part_of(const MoeForward& args, std::int64_t first, std::int64_t count) {
+  using Forward = MoeForward;
   Forward part = args;
   for (TensorView Forward::*view :
        {&Forward::x, &Forward::out, &Forward::ids, &Forward::weights, &Forward::finished, &Forward::router_logits,
@@ -28,7 +29,7 @@ inline MoeLayer::Forward part_of(const MoeLayer::Forward& args, std::int64_t fir
 }
 
 /// Whether `out` is x.
-inline bool is_in_place(const MoeLayer::Forward& args) {
+inline bool is_in_place(const MoeForward& args) {
   return args.x.buffer.handle == args.out.buffer.handle && args.x.buffer.offset_bytes == args.out.buffer.offset_bytes &&
          args.x.dtype == args.out.dtype && args.x.stride == args.out.stride;
 }
@@ -48,8 +49,8 @@ inline void expect_ids(const TensorView& view, const char* what, std::int64_t to
 
 /// The arguments with x, out and routed_out by token.
 /// Errors: invalid_argument  a tensor that does not fit the layer, or that its memory does not hold
-inline MoeLayer::Forward checked_forward(const MoeLayer::Forward& args, const MoeShape& shape, DType dtype) {
-  MoeLayer::Forward checked = args;
+inline MoeForward checked_forward(const MoeForward& args, const MoeShape& shape, DType dtype) {
+  MoeForward checked = args;
   checked.x = by_token(args.x);
   require(checked.x.rank == 2, "x: expected [T, {}] or contiguous [B, S, {}], got {}", shape.hidden, shape.hidden,
           args.x);
@@ -88,7 +89,7 @@ inline MoeLayer::Forward checked_forward(const MoeLayer::Forward& args, const Mo
 /// Of checked arguments.
 /// @param workspace  as much of it as the pass uses
 /// Errors: invalid_argument  what the pass writes overlaps something else that it uses
-inline void expect_operands_apart(const MoeLayer::Forward& args, BufferView workspace = {}) {
+inline void expect_operands_apart(const MoeForward& args, BufferView workspace = {}) {
   using enum Access;
   expect_apart(
       std::array{Operand("x", read, args.x), Operand("ids", read, args.ids), Operand("weights", read, args.weights),

@@ -1,7 +1,8 @@
 #pragma once
 // What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
 #include <moecl/gating_top_k.hpp>
-#include <moecl/moe_layer.hpp>
+#include <moecl/layer_options.hpp>
+#include <moecl/moe_weights.hpp>
 
 #include "host/layer/experts.hpp"
 #include "host/layer/shared_experts.hpp"

@@ -12,7 +12,7 @@
 
 namespace moecl {
 
-LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeLayer::Forward& args, std::int64_t first_token)
+LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, std::int64_t first_token)
     : stream_(stream), over_(over), args_(args), first_token_(first_token) {}
 
 void LayerPass::plan() {

@@ -30,7 +30,7 @@ struct PassParts {
 class LayerPass {
  public:
   /// @param args  Checked, [T, H]. @param first_token  The number of the first one among those of all ranks
-  LayerPass(StreamView stream, const PassParts& over, const MoeLayer::Forward& args, std::int64_t first_token = 0);
+  LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, std::int64_t first_token = 0);
 
   void run(Submit submit = {});
 
@@ -66,7 +66,7 @@ class LayerPass {
 
   StreamView stream_;
   PassParts over_;
-  MoeLayer::Forward args_;
+  MoeForward args_;
   std::int64_t first_token_;
   // Of the steps under way.
   std::shared_ptr<const LayerPlan> plan_;

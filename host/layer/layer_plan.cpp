@@ -51,7 +51,7 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }
 
-PassForm::PassForm(const Device& device, const MoeLayer::Forward& args)
+PassForm::PassForm(const Device& device, const MoeForward& args)
     : tokens(args.x.shape[0]),
       failed_variants(device.caps.failed_variants->size()),
       in_place(is_in_place(args)),

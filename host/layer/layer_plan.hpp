@@ -1,5 +1,6 @@
 #pragma once
 // What a layer decides once for all passes of one form.
+#include <moecl/moe_forward.hpp>
 #include <moecl/strategy.hpp>
 
 #include <compare>
@@ -43,7 +44,7 @@ struct PassLayout {
 
 /// What decisions about a pass depend on: what its arguments are, not where.
 struct PassForm {
-  PassForm(const Device& device, const MoeLayer::Forward& args);
+  PassForm(const Device& device, const MoeForward& args);
 
   struct Operand {
     bool present = false;

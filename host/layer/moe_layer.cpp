@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "dispatch/local_strategy.hpp"
+#include "dispatch/strategies/local_strategy.hpp"
 #include "host/layer/forward_args.hpp"
 #include "host/layer/layer_pass.hpp"
 #include "runtime/check.hpp"

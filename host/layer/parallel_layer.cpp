@@ -100,8 +100,8 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
-MoeLayer::Forward layer_args(const ParallelLayer::Forward& given) {
-  MoeLayer::Forward args;
+MoeForward layer_args(const ParallelLayer::Forward& given) {
+  MoeForward args;
   args.x = given.x;
   args.out = given.out;
   args.finished = given.finished;
@@ -159,8 +159,8 @@ struct ParallelLayer::State {
   }
 
   void forward(const ParallelLayer::Forward& given);
-  void run(const MoeLayer::Forward& args, std::int64_t first_token, std::int32_t batches);
-  LayerPass pass(std::int32_t lane, const MoeLayer::Forward& args, std::int64_t first_token);
+  void run(const MoeForward& args, std::int64_t first_token, std::int32_t batches);
+  LayerPass pass(std::int32_t lane, const MoeForward& args, std::int64_t first_token);
   /// Of the rank that has most, where that decides about anything.
   std::int64_t most_tokens(std::int64_t tokens) {
     if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
@@ -214,8 +214,8 @@ void ParallelLayer::forward(const Forward& args) {
 
 void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
   parts.expect_whole();
-  const MoeLayer::Forward args = checked_forward(layer_args(given), shape, parts.options.dtype);
-  MoeLayer::Forward apart = args;
+  const MoeForward args = checked_forward(layer_args(given), shape, parts.options.dtype);
+  MoeForward apart = args;
   if (is_in_place(args)) apart.x = {};
   expect_operands_apart(apart);
   const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens), chunk = parts.options.chunk_tokens;
@@ -230,7 +230,7 @@ void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
   }
 }
 
-LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeLayer::Forward& args, std::int64_t first_token) {
+LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeForward& args, std::int64_t first_token) {
   Lane& own = lanes[static_cast<std::size_t>(lane)];
   return {rank.ep.rank_stream(),
           {parts, plans, *own.strategy, &own.memory, places.present() ? &places : nullptr, &own.group},
@@ -239,7 +239,7 @@ LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeLayer::Forward&
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const MoeLayer::Forward& args, std::int64_t first_token, std::int32_t batches) {
+void ParallelLayer::State::run(const MoeForward& args, std::int64_t first_token, std::int32_t batches) {
   if (batches == 1) return pass(0, args, first_token).run();
   const std::int64_t tokens = args.x.shape[0];
   const auto half = [&](std::int32_t i) {

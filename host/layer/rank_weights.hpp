@@ -1,6 +1,8 @@
 #pragma once
 // What one rank of a group holds of a layer.
-#include <moecl/parallel_layer.hpp>
+#include <moecl/layer_options.hpp>
+#include <moecl/moe_weights.hpp>
+#include <moecl/strategy.hpp>
 
 namespace moecl {
 

@@ -1,6 +1,7 @@
 #pragma once
 // The shared experts: one dense expert that every token passes, optionally under a sigmoid gate.
-#include <moecl/moe_layer.hpp>
+#include <moecl/layer_options.hpp>
+#include <moecl/moe_weights.hpp>
 #include <moecl/workspace.hpp>
 
 #include "host/layer/dense_product.hpp"

@@ -1,7 +1,8 @@
 #pragma once
 // The shared experts of ranks that have the same tokens: what each of them computes, and how all get the rest.
 #include <moecl/communicator.hpp>
-#include <moecl/parallel_layer.hpp>
+#include <moecl/layer_options.hpp>
+#include <moecl/strategy.hpp>
 
 #include "dispatch/share.hpp"
 #include "host/layer/shared_experts.hpp"

@@ -220,14 +220,14 @@ TEST(StrategyBytesTest, OverNodesLessCrossesThanWithoutThem) {
   EXPECT_GT(compared, 20);
 }
 
-TEST(WayHomeTest, SumsAreForHiddenStatesOf16BitsWhoseResultsAreNumbers) {
+TEST(CombineFormTest, SumsAreForHiddenStatesOf16BitsWhoseResultsAreNumbers) {
   for (const WireFormat wire : {WireFormat::none, WireFormat::int8, WireFormat::fp8, WireFormat::mxfp8})
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       const bool sums = dtype != DType::f32 && wire != WireFormat::int8;
-      EXPECT_EQ(way_home(StrategyKind::mc2, dtype, wire), sums ? WayHome::sums : WayHome::rows);
-      EXPECT_EQ(way_home(StrategyKind::all2all_v, dtype, wire), WayHome::rows);
-      EXPECT_EQ(way_home(StrategyKind::all_gather, dtype, wire), WayHome::sums);
-      EXPECT_EQ(way_home(StrategyKind::multicast, dtype, wire), WayHome::sums);
+      EXPECT_EQ(combine_form(StrategyKind::mc2, dtype, wire), sums ? CombineForm::partial_sums : CombineForm::rows);
+      EXPECT_EQ(combine_form(StrategyKind::all2all_v, dtype, wire), CombineForm::rows);
+      EXPECT_EQ(combine_form(StrategyKind::all_gather, dtype, wire), CombineForm::partial_sums);
+      EXPECT_EQ(combine_form(StrategyKind::multicast, dtype, wire), CombineForm::partial_sums);
     }
 }
 

@@ -48,6 +48,13 @@ class CheckLayers(unittest.TestCase):
         self.assert_found("runtime/bad.cpp", "\n#include <moecl/layer.hpp>\n", ":2: runtime (floor 1) includes host/include/moecl/layer.hpp")
         self.assert_found("runtime/bad.cpp", '#include "kernels_cl/common/rows.clh"\n', ":1: runtime (floor 1) includes kernels_cl/common/rows.clh")
 
+    def test_circles_of_modules(self):
+        status, output = self.check(files={"runtime/check.cpp": '#include "runtime/deep.hpp"\n', "runtime/deep.hpp": "",
+                                           "runtime/deep.cpp": '#include "runtime/wide.hpp"\n',
+                                           "runtime/wide.hpp": '#include "runtime/check.hpp"\n'})
+        self.assertEqual((status, output), (1, "modules include each other: runtime/check, runtime/deep, runtime/wide\n"))
+        self.assertEqual(self.check(files={"runtime/check.cpp": '#include <moecl/buffer.hpp>\n'})[0], 1)  # buffer.cpp includes check
+
     def test_cases_know_no_test(self):
         self.assert_found("tests/cases/bad.cpp", '#include "tests/devices.hpp"\n',
                           ":1: tests/cases (floor 6) includes tests/devices.hpp of tests (floor 7)")

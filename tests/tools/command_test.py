@@ -197,10 +197,10 @@ class Run(CommandTest):
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + top_k + top_k * hidden))
                 if strategy == "allgather":  # everyone's tokens; everyone's partial sums of one's own
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + 2 * top_k + hidden))
-                self.assertEqual(summary["way_home"], "rows" if strategy in ("mc2", "all2allv") else "sums")
+                self.assertEqual(summary["combine_form"], "rows" if strategy in ("mc2", "all2allv") else "partial_sums")
         summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", "mc2",
                                         "--dtype", "bf16")
-        self.assertEqual(summary["way_home"], "sums")  # with weights that go there, so as allgather
+        self.assertEqual(summary["combine_form"], "partial_sums")  # with weights that go there, so as allgather
         self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens * (2 * hidden + 4 * 2 * top_k + 4 * hidden))
         _, one = self.run_layer(case, "--tokens", tokens, "--dtype", "bf16")
         self.assert_close(found["output"][1], one["output"][1], 1e-6)

@@ -72,16 +72,16 @@ struct ExpertProblem {
   std::int64_t rows_per_expert(std::int64_t most) const noexcept { return !batched ? 0 : room > 0 ? room : most; }
 };
 
-/// What comes home of a token.
-enum class WayHome : std::uint8_t {
-  rows,  ///< the row of each of its experts, which are summed at home, k ascending: the bits of one rank
-  sums   ///< from each rank the weighted sum of its experts' rows, in f32: up to K times less
+/// What combine brings home of a token.
+enum class CombineForm : std::uint8_t {
+  rows,         ///< the row of each of its experts, which are summed at home, k ascending: the bits of one rank
+  partial_sums  ///< from each rank the weighted sum of its experts' rows, in f32: up to K times less
 };
-/// "rows", "sums"
-const char* name(WayHome way) noexcept;
+/// "rows", "partial_sums"
+const char* name(CombineForm form) noexcept;
 /// all2all_v: rows; all_gather, multicast: sums. mc2: sums of hidden states of 16 bits whose results travel as numbers;
 /// rows in f32, where the bits of one rank are promised, and as int8 codes, whose scales are those of rows.
-WayHome way_home(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept;
+CombineForm combine_form(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept;
 
 /// The tokens of one call. Ranks of one tp group bring the same ones.
 struct TokensIn {

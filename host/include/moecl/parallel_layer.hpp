@@ -8,15 +8,6 @@
 
 namespace moecl {
 
-/// What the ranks of a tp group, who have the same tokens, divide of the shared experts.
-enum class SharedSharding : std::uint8_t {
-  replicated,   ///< nothing: each computes all its tokens
-  tokens,       ///< each computes a share of the tokens, and gets the others' (enable_shared_expert_dp)
-  intermediate  ///< each has a part of the intermediate size; partial sums are reduced
-};
-/// "replicated", "tokens", "intermediate"
-const char* name(SharedSharding sharding) noexcept;
-
 /// How the ranks of a layer work together; the same for all of them.
 struct ParallelPlan {
   StrategyKind strategy = StrategyKind::mc2;

@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/stream.hpp>
+#include <moecl/work_info.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -8,19 +9,6 @@
 #include <vector>
 
 namespace moecl {
-
-/// What a command does: computes, or moves bytes.
-enum class WorkKind : std::uint8_t { kernel, transfer };
-
-/// Facts about a command for traces and benchmarks.
-struct WorkInfo {
-  std::string_view name;     ///< operator or transfer: "grouped_gemm"
-  std::string_view variant;  ///< kernel variant that was chosen
-  std::string shape;         ///< "[33, 96] x [8, 160, 96]"
-  std::uint64_t bytes = 0;   ///< least bytes moved
-  std::uint64_t flops = 0;
-  WorkKind kind = WorkKind::kernel;
-};
 
 /// One row of `Trace::summary`.
 struct WorkSummary {

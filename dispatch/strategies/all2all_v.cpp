@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "dispatch/meeting.hpp"
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 #include "runtime/bounded_wait.hpp"
 
 namespace moecl {
@@ -39,12 +39,12 @@ class All2AllV final : public Strategy {
 
     WorkspaceLayout layout;
     const SortLayout own(layout, slots, rank_.experts, stream.device->caps);
-    const std::uint64_t ends = layout.add(bytes_of(DType::i32, rank_.ep.size(), rank_.experts));
+    const TensorView ends = layout.add(DType::i32, {rank_.ep.size(), rank_.experts});
     row_ = WireRow::to_experts(problem_, tokens);
     const WireRows::Layout permuted(layout, row_, slots, problem_.hidden);
     const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
     rows_ = permuted.in(memory);
-    rank_ends_ = tensor_at(memory, ends, DType::i32, rank_.ep.size(), rank_.experts);
+    rank_ends_ = tensor_in(memory, ends);
     sort_ = own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
     return sort_;
   }
@@ -69,8 +69,8 @@ class All2AllV final : public Strategy {
     plan_exchange();
     WorkspaceLayout layout;
     const WireRows::Layout window(layout, row_, received_, problem_.hidden);
-    blocks_ = layout.add(block_ends_.size() * sizeof(std::int32_t));
-    groups_ = layout.add(bytes_of(DType::i32, received_));
+    blocks_ = layout.add(DType::i32, {static_cast<std::int64_t>(block_ends_.size())});
+    groups_ = layout.add(DType::i32, {received_, 1});
     by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps,
                        problem_.rows_per_expert(received_));
     batched_.emplace(layout, row_, *by_expert_, problem_.hidden);
@@ -84,13 +84,13 @@ class All2AllV final : public Strategy {
     rank_.ep.join();
     // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
     const std::int32_t experts = by_expert_->experts;
-    const TensorView ends_of_blocks =
-        tensor_at(into_, blocks_, DType::i32, static_cast<std::int64_t>(block_ends_.size()));
+    const TensorView ends_of_blocks = tensor_in(into_, blocks_);
     enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes(),
                   {{}, &block_ends_written_});
-    const TensorView expert_of_row = tensor_at(into_, groups_, DType::i32, received_, 1);
+    const TensorView expert_of_row = tensor_in(into_, groups_);
     index_vectors::enqueue(
-        stream, index_vectors::GroupOfRow{ends_of_blocks, experts, tensor_at(into_, groups_, DType::i32, received_)});
+        stream,
+        index_vectors::GroupOfRow{ends_of_blocks, experts, TensorView(expert_of_row.buffer, DType::i32, {received_})});
     const expert_sort::Args in_order = by_expert_->in(into_, expert_of_row, 0, experts, {});
     expert_sort::enqueue(stream, in_order);
     received_rows_ = in_order.slot_rows;
@@ -101,13 +101,13 @@ class All2AllV final : public Strategy {
     const StreamView stream = rank_.ep.rank_stream();
     const std::int64_t slots = share_.count * problem_.top_k;
     WorkspaceLayout layout;
-    const std::uint64_t back = layout.add(bytes_of(DType::f32, received_, problem_.hidden)),
-                        home = layout.add(bytes_of(DType::f32, slots, problem_.hidden)),
-                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const TensorView back = layout.add(DType::f32, {received_, problem_.hidden}),
+                     home = layout.add(DType::f32, {slots, problem_.hidden}),
+                     share = layout.add(DType::f32, {share_.count, problem_.hidden});
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView send = tensor_at(memory, back, DType::f32, received_, problem_.hidden);
-    came_home_ = {tensor_at(memory, home, DType::f32, slots, problem_.hidden), {}};
-    share_out_ = tensor_at(memory, share, DType::f32, share_.count, problem_.hidden);
+    const TensorView send = tensor_in(memory, back);
+    came_home_ = {tensor_in(memory, home), {}};
+    share_out_ = tensor_in(memory, share);
     sums_ = sums;
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
@@ -181,7 +181,7 @@ class All2AllV final : public Strategy {
   // Between the steps.
   Event ends_read_, block_ends_written_;
   BufferView into_;
-  std::uint64_t blocks_ = 0, groups_ = 0;
+  TensorView blocks_, groups_;
   TokensIn tokens_;
   expert_sort::Args sort_;
   std::optional<SortLayout> by_expert_;

@@ -1,10 +1,10 @@
-#include "dispatch/wire.hpp"
+#include "dispatch/strategies/wire.hpp"
 
 #include <moecl/gather_rows.hpp>
 #include <moecl/quantize_groups.hpp>
 #include <moecl/quantize_rows.hpp>
 
-#include "dispatch/strategy_parts.hpp"
+#include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
@@ -89,19 +89,14 @@ WireRow WireRow::to_home(const ExpertProblem& problem, DType values) {
 
 WireRows::Layout::Layout(WorkspaceLayout& workspace, const WireRow& of, std::int64_t row_count,
                          std::int64_t hidden_size)
-    : row(of),
-      rows(row_count),
-      hidden(hidden_size),
-      scales(row.group == 0 ? 1 : (hidden_size + row.group - 1) / row.group),
-      codes_at(workspace.add(bytes_of(row.codes, rows, hidden))),
-      scale_at(row.scale ? workspace.add(bytes_of(*row.scale, rows, scales)) : 0) {}
+    : row(of), codes(workspace.add(row.codes, {row_count, hidden_size})) {
+  if (!row.scale) return;
+  scale = row.group == 0 ? workspace.add(*row.scale, {row_count})
+                         : workspace.add(*row.scale, {row_count, (hidden_size + row.group - 1) / row.group});
+}
 
 WireRows WireRows::Layout::in(BufferView memory) const {
-  WireRows found{tensor_at(memory, codes_at, row.codes, rows, hidden), {}, row.group, row.how};
-  if (row.scale)
-    found.scale = row.group == 0 ? tensor_at(memory, scale_at, *row.scale, rows)
-                                 : tensor_at(memory, scale_at, *row.scale, rows, scales);
-  return found;
+  return {tensor_in(memory, codes), row.scale ? tensor_in(memory, scale) : TensorView(), row.group, row.how};
 }
 
 void gather(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,

@@ -1,7 +1,7 @@
 #pragma once
 // How MC2's rows get from window to window: as slabs that every rank fills and the others pull, or row by row into
 // windows that kernels reach.
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 
@@ -10,7 +10,7 @@ struct Mc2Tokens {
   WireRows x;                      ///< Shape: [T, H]
   WireRow row;                     ///< as what they travel
   TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that the ranks' sums need
-  bool sums = false;               ///< come back, not rows: see WayHome
+  bool sums = false;               ///< come back, not rows: see CombineForm
   TensorView return_rows;          ///< out. Shape: [T * K]: where it will, see window_slots::TokenReturnRows
   std::vector<std::int64_t> each;  ///< tokens of every rank
   std::int64_t capacity = 0;       ///< the most of them: tokens of a slab

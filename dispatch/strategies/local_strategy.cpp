@@ -1,4 +1,4 @@
-#include "dispatch/local_strategy.hpp"
+#include "dispatch/strategies/local_strategy.hpp"
 
 namespace moecl {
 

@@ -1,9 +1,8 @@
-#include "host/checkpoint/model_families.hpp"
-
 #include "host/checkpoint/families/deepseek.hpp"
 #include "host/checkpoint/families/one_by_one.hpp"
 #include "host/checkpoint/families/stacked.hpp"
 #include "host/checkpoint/families/w1_w3_w2.hpp"
+#include "host/checkpoint/model_families.hpp"
 
 namespace moecl {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "dispatch/mc2_windows.hpp"
 #include "dispatch/put_window.hpp"
+#include "dispatch/strategies/mc2_windows.hpp"
 
 namespace moecl {
 namespace {
@@ -13,14 +13,15 @@ namespace {
 /// What stands where in a half, after the signals: ids and weights on the way there alone.
 struct HalfLayout {
   WorkspaceLayout layout;
-  std::uint64_t signals, ids, weights;
+  std::uint64_t signals;
+  TensorView ids, weights;
   WireRows::Layout rows;
 
   HalfLayout(const ExpertRank& rank, const WireRow& row, std::int64_t places, std::int64_t hidden,
              std::int32_t top_k = 0, bool weighted = false)
       : signals(layout.add(PutWindow::begin(rank.ep.size()))),
-        ids(layout.add(bytes_of(DType::i32, rank.ep.size() * places, top_k))),
-        weights(layout.add(weighted ? bytes_of(DType::f32, rank.ep.size() * places, top_k) : 0)),
+        ids(layout.add(DType::i32, {rank.ep.size() * places, top_k})),
+        weights(layout.add(DType::f32, {weighted ? rank.ep.size() * places : 0, top_k})),
         rows(layout, row, rank.ep.size() * places, hidden) {}
 };
 
@@ -48,16 +49,15 @@ class PutWindows final : public Mc2Windows {
     put.experts = rank_.experts;
     put.sums = tokens.sums;
     put.return_rows = tokens.return_rows;
-    put.ids_at = half.ids;
-    put.weights_at = half.weights;
+    put.ids_at = half.ids.buffer.offset_bytes;
+    put.weights_at = half.weights.buffer.offset_bytes;
     put.to = step.to;
     put.to.fault = tokens.fault;
     window_put::enqueue(rank_.ep.stream(), put);
-    const std::int64_t places = half.rows.rows, top_k = problem_.top_k;
-    Mc2Received received{half.rows.in(step.memory), tensor_at(step.memory, half.ids, DType::i32, places, top_k), {}};
+    Mc2Received received{half.rows.in(step.memory), tensor_in(step.memory, half.ids), {}};
     std::uint64_t token_bytes = row_bytes(received.rows) + bytes_of(received.ids, 1);
     if (tokens.weights.present()) {
-      received.weights = tensor_at(step.memory, half.weights, DType::f32, places, top_k);
+      received.weights = tensor_in(step.memory, half.weights);
       token_bytes += bytes_of(received.weights, 1);
     }
     std::vector<std::uint64_t> bytes;
@@ -126,8 +126,8 @@ class PutWindows final : public Mc2Windows {
     way.window->next();
     step.to = way.window->windows();
     step.to.capacity = tokens.capacity;
-    step.to.codes_at = half.rows.codes_at;
-    step.to.scale_at = half.rows.scale_at;
+    step.to.codes_at = half.rows.codes.buffer.offset_bytes;
+    step.to.scale_at = half.rows.scale.buffer.offset_bytes;
     step.memory = way.window->memory();
     return step;
   }

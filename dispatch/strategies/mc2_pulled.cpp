@@ -3,7 +3,7 @@
 #include <moecl/context.hpp>
 #include <moecl/window_slots.hpp>
 
-#include "dispatch/mc2_windows.hpp"
+#include "dispatch/strategies/mc2_windows.hpp"
 
 namespace moecl {
 namespace {
@@ -17,8 +17,8 @@ class PulledWindows final : public Mc2Windows {
     const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
     const std::int64_t places = ranks * tokens.capacity;
     WorkspaceLayout layout;
-    const std::uint64_t ids = layout.add(bytes_of(DType::i32, places, top_k)),
-                        weights = layout.add(tokens.weights.present() ? bytes_of(DType::f32, places, top_k) : 0);
+    const TensorView ids = layout.add(DType::i32, {places, top_k}),
+                     weights = layout.add(DType::f32, {tokens.weights.present() ? places : 0, top_k});
     const WireRows::Layout own(layout, tokens.row, tokens.row.scale ? tokens.x.codes.shape[0] : 0, problem_.hidden),
         window(layout, tokens.row, places, problem_.hidden);
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
@@ -26,13 +26,13 @@ class PulledWindows final : public Mc2Windows {
         stream, window_slots::TokenReturnRows{tokens.ids, rank_.ep_first_expert, rank_.experts, ranks, tokens.capacity,
                                               tokens.sums, tokens.return_rows, tokens.fault});
     const WireRows mine = packed(stream, tokens.x, own, memory);
-    Mc2Received received{window.in(memory), tensor_at(memory, ids, DType::i32, places, top_k), {}};
+    Mc2Received received{window.in(memory), tensor_in(memory, ids), {}};
     if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
     rank_.ep.fork();
     WireRows::each(mine, received.rows, [&](const auto& from, const auto& to) { to_everybody(tokens, from, to); });
     to_everybody(tokens, tokens.ids, received.ids);
     if (tokens.weights.present()) {
-      received.weights = tensor_at(memory, weights, DType::f32, places, top_k);
+      received.weights = tensor_in(memory, weights);
       to_everybody(tokens, tokens.weights, received.weights);
     }
     return received;

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 namespace {
@@ -52,14 +52,13 @@ class Mc2OverNodes final : public Strategy {
     const WireRow row = WireRow::to_experts(problem_, tokens);
     const WireRows::Layout own(layout, row, row.scale ? share_.count : 0, problem_.hidden),
         all(layout, row, total_, problem_.hidden);
-    const std::uint64_t own_ids = layout.add(bytes_of(DType::i32, share_.count, top_k)),
-                        ids = layout.add(bytes_of(DType::i32, total_, top_k)),
-                        weights = layout.add(bytes_of(DType::f32, total_, top_k));
+    const TensorView own_ids = layout.add(DType::i32, {share_.count * top_k}),
+                     ids = layout.add(DType::i32, {total_, top_k}), weights = layout.add(DType::f32, {total_, top_k});
     const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
 
     const WireRows mine = packed(stream, rows_of(tokens, share_), own, memory), x = all.in(memory);
     // Ids that do not exist are told here: the other ranks would count the slots differently.
-    const TensorView checked_ids = tensor_at(memory, own_ids, DType::i32, share_.count * top_k);
+    const TensorView checked_ids = tensor_in(memory, own_ids);
     index_vectors::enqueue(
         stream, index_vectors::Narrow{
                     tokens.ids.rows(share_.begin, share_.count), -1, rank_.experts, -1, {}, checked_ids, tokens.fault});
@@ -67,12 +66,12 @@ class Mc2OverNodes final : public Strategy {
     here_.x = x.codes;
     here_.x_scale = x.scale;
     here_.x_group = x.group;
-    here_.ids = tensor_at(memory, ids, DType::i32, total_, top_k);
+    here_.ids = tensor_in(memory, ids);
     rank_.ep.fork();
     WireRows::each(mine, x, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
     collect(checked_ids, here_.ids);
     if (tokens.weights.present()) {
-      here_.weights = tensor_at(memory, weights, DType::f32, total_, top_k);
+      here_.weights = tensor_in(memory, weights);
       collect(weights_of(tokens, share_), here_.weights);
     }
   }
@@ -93,15 +92,15 @@ class Mc2OverNodes final : public Strategy {
     WorkspaceLayout layout;
     const WireRow row = WireRow::to_home(problem_, problem_.dtype);
     const DType sum_type = row.scale ? DType::f32 : problem_.dtype;
-    const std::uint64_t sums_at = layout.add(bytes_of(sum_type, total_, problem_.hidden)),
-                        order = layout.add(bytes_of(DType::i32, share_.count, nodes)),
-                        share = layout.add(bytes_of(DType::f32, share_.count, problem_.hidden));
+    const TensorView sums_at = layout.add(sum_type, {total_, problem_.hidden}),
+                     order = layout.add(DType::i32, {share_.count, nodes}),
+                     share = layout.add(DType::f32, {share_.count, problem_.hidden});
     codes_.emplace(layout, row, row.scale ? total_ : 0, problem_.hidden);
     const WireRows::Layout home(layout, row, nodes * share_.count, problem_.hidden);
     memory_ = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    node_sums_ = tensor_at(memory_, sums_at, sum_type, total_, problem_.hidden);
-    by_node_ = tensor_at(memory_, order, DType::i32, share_.count, nodes);
-    share_out_ = tensor_at(memory_, share, DType::f32, share_.count, problem_.hidden);
+    node_sums_ = tensor_in(memory_, sums_at);
+    by_node_ = tensor_in(memory_, order);
+    share_out_ = tensor_in(memory_, share);
     came_home_ = home.in(memory_);
     sums_ = sums;
     in_node_->begin_combine(expert_rows, {});

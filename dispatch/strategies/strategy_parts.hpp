@@ -5,7 +5,7 @@
 #include <moecl/workspace.hpp>
 
 #include "dispatch/share.hpp"
-#include "dispatch/wire.hpp"
+#include "dispatch/strategies/wire.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -26,14 +26,6 @@ inline WireRows rows_of(const TokensIn& tokens, Share rows) {
           tokens.x_scale.present() ? tokens.x_scale.rows(rows.begin, rows.count) : TensorView(), tokens.x_group};
 }
 
-/// A range of memory as a tensor of one or two dimensions.
-inline TensorView tensor_at(BufferView memory, std::uint64_t offset, DType dtype, std::int64_t rows) {
-  return {memory.slice(offset, static_cast<std::uint64_t>(rows) * size_bytes(dtype)), dtype, {rows}};
-}
-inline TensorView tensor_at(BufferView memory, std::uint64_t offset, DType dtype, std::int64_t rows,
-                            std::int64_t columns) {
-  return {memory.slice(offset, static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype)), dtype, {rows, columns}};
-}
 inline std::uint64_t bytes_of(DType dtype, std::int64_t rows, std::int64_t columns = 1) {
   return static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
 }
@@ -58,7 +50,8 @@ struct SortLayout {
   std::int64_t rows_per_expert;
 
  private:
-  std::uint64_t row_ends_, sorted_slots_, slot_rows_, scratch_, scratch_bytes_;
+  TensorView row_ends_, sorted_slots_, slot_rows_;
+  std::uint64_t scratch_, scratch_bytes_;
 };
 
 /// Copies of rows for the experts, where the layout of that sort is batched.

@@ -33,8 +33,7 @@ struct WireRows {
     WireRows in(BufferView memory) const;
 
     WireRow row;
-    std::int64_t rows, hidden, scales;  ///< scales of a row
-    std::uint64_t codes_at, scale_at;
+    TensorView codes, scale;
   };
 
   /// Calls `move` for the codes of both and, where there are any, their scales.

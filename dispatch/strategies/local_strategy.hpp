@@ -1,6 +1,6 @@
 #pragma once
 // The strategy of one rank: every expert is here, so tokens are only sorted, and nothing is exchanged.
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 

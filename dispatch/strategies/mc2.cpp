@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "dispatch/mc2_windows.hpp"
 #include "dispatch/put_window.hpp"
+#include "dispatch/strategies/mc2_windows.hpp"
 
 namespace moecl {
 namespace {
@@ -37,16 +37,16 @@ class Mc2 final : public Strategy {
     received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
                             problem_.rows_per_expert(rank_.ep.size() * mine_.capacity));
     batched_.emplace(layout, mine_.row, *received_order_, problem_.hidden);
-    const std::uint64_t return_rows = layout.add(bytes_of(DType::i32, share.count, top_k));
+    const TensorView return_rows = layout.add(DType::i32, {share.count * top_k});
     memory_ = workspace_.reserve(*stream.context, layout.total_bytes());
 
     mine_.x = rows_of(tokens, share);
     mine_.ids = tokens.ids.rows(share.begin, share.count);
-    mine_.sums = way_home(StrategyKind::mc2, problem_.dtype, problem_.wire) == WayHome::sums;
+    mine_.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
     const TensorView weights = weights_of(tokens, share);
     mine_.weights = mine_.sums ? weights : TensorView();
     home_weights_ = mine_.sums ? TensorView() : weights;
-    mine_.return_rows = tensor_at(memory_, return_rows, DType::i32, share.count * top_k);
+    mine_.return_rows = tensor_in(memory_, return_rows);
     mine_.fault = tokens.fault;
     choose_windows();
     return std::nullopt;

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "dispatch/strategy_parts.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 namespace {
@@ -41,18 +41,17 @@ class AllGather final : public Strategy {
     const WireRow row = WireRow::to_experts(problem_, tokens);
     codes_.emplace(layout, row, row.scale ? own : 0, problem_.hidden);
     const WireRows::Layout all(layout, row, gathered, problem_.hidden);
-    const std::uint64_t ids = layout.add(bytes_of(DType::i32, gathered, top_k)),
-                        weights = layout.add(bytes_of(DType::f32, gathered, top_k));
+    const TensorView ids = layout.add(DType::i32, {gathered, top_k}),
+                     weights = layout.add(DType::f32, {gathered, top_k});
     const SortLayout by_expert(layout, total_ * top_k, sorted_experts(), stream.device->caps,
                                problem_.rows_per_expert(total_));
     batched_.emplace(layout, row, by_expert, problem_.hidden);
     memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
 
     all_x_ = all.in(memory_);
-    all_ids_ = all_are_here() ? tokens.ids : tensor_at(memory_, ids, DType::i32, total_, top_k);
+    all_ids_ = all_are_here() ? tokens.ids : tensor_in(memory_, ids);
     all_weights_ = tokens.weights;
-    if (tokens.weights.present() && !all_are_here())
-      all_weights_ = tensor_at(memory_, weights, DType::f32, total_, top_k);
+    if (tokens.weights.present() && !all_are_here()) all_weights_ = tensor_in(memory_, weights);
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
     sort_ = by_expert.in(memory_, all_ids_, first, std::max(rank_.experts, first + sorted_experts()), tokens.fault);
@@ -85,13 +84,13 @@ class AllGather final : public Strategy {
     sums_ = sums;
     const StreamView stream = rank_.ep.rank_stream();
     WorkspaceLayout layout;
-    const std::uint64_t partial = layout.add(bytes_of(DType::f32, total_, problem_.hidden));
+    const TensorView partial = layout.add(DType::f32, {total_, problem_.hidden});
     const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
     combine::Args args;
     args.rows = expert_rows;
     args.slot_rows = sort_.slot_rows;
     args.weights = all_weights_;
-    args.out = tensor_at(memory, partial, DType::f32, total_, problem_.hidden);
+    args.out = tensor_in(memory, partial);
     combine::enqueue(stream, args);
     rank_.ep.fork();
     if (!by_broadcast_) {
