@@ -84,7 +84,9 @@ class Communicator {
   std::int32_t size() const noexcept { return static_cast<std::int32_t>(members_.size()); }
   /// Where exchanges are enqueued: the rank's stream, or the queue of `beside`.
   StreamView stream() const;
+  /// The rank's stream itself.
   StreamView rank_stream() const;
+  /// How this rank receives from a member.
   const TransportChoice& transport(std::int32_t peer) const;
   /// Bytes that this rank has received from others so far, over all its communicators.
   std::uint64_t bytes_received() const;
@@ -133,11 +135,11 @@ class Communicator {
   void all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes);
   /// `data` of `root` to everyone.
   void broadcast(BufferView data, std::int32_t root);
-  /// Block r of `send`, at send_offsets[r] and of send_bytes[r], to rank r; what rank r sends here goes to
-  /// recv_offsets[r].
+  /// Where the bytes of each rank stand in a buffer.
   struct Blocks {
     std::vector<std::uint64_t> offsets, bytes;  ///< one each a rank
   };
+  /// Block r of `send` goes to rank r; what rank r sends here goes to block r of `recv`.
   void all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives);
   /// out = this rank's rows of the sum over ranks of `data`; rank r owns rows[r] rows, in order of rank. f32 sums in
   /// order of rank, so every run gives the same bits.

@@ -127,6 +127,7 @@ class Strategy {
   static std::unique_ptr<Strategy> make_local(StreamView stream, std::int32_t experts, const ExpertProblem& problem);
   virtual ~Strategy() = default;
 
+  /// What the next step of so many tokens takes.
   virtual StepNeeds needs(std::int64_t /*tokens*/) const { return {}; }
   /// Begins a step: ranks agree about it. Enqueues nothing; ids and weights need not be known yet.
   /// @param workspace  At least needs(T).workspace_bytes, the strategy's until the sum

@@ -29,6 +29,7 @@ class Checkpoint {
   const ModelConfig& config() const noexcept;
   /// Where it looks: config files, and the weights' file or index and shards. hf_quant_config.json need not be there.
   std::vector<std::string> files() const;
+  /// Whether there is such a tensor. Errors: as `tensor`, where there is no index
   bool has(std::string_view name) const;
   /// Errors: invalid_data  no such tensor in the directory, or not in the shard that the index names
   ///         unsupported   its dtype is one that moecl does not know

@@ -58,6 +58,7 @@ struct SparseLayers {
   std::vector<std::int64_t> dense;                ///< ascending
   std::optional<std::vector<std::int64_t>> only;  ///< ascending
 
+  /// Whether that decoder layer has experts.
   bool contains(std::int64_t layer) const;
 };
 
@@ -82,6 +83,7 @@ struct ModelConfig {
   /// Errors: io_error, and those of `parse`
   static ModelConfig load(const std::string& path, const std::string& router_spec_path = {});
 
+  /// False also where there is no such decoder layer.
   bool has_experts(int layer) const;
   /// Errors: invalid_data  no layer has experts
   int first_moe_layer() const;

@@ -15,6 +15,7 @@ class ModulePattern {
   /// @param origin  What messages call the place it comes from.
   ModulePattern(std::string text, const std::string& origin);
 
+  /// Whether the module of that full name is named.
   bool matches(std::string_view module) const;
   /// Whether the text stands anywhere in the name, also inside a component. Source: how AutoAWQ reads its list
   bool occurs_in(std::string_view module) const;

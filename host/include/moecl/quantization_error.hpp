@@ -13,6 +13,7 @@ struct QuantizationError {
   double rms_relative() const noexcept {
     return sum_squared > 0 ? std::sqrt(sum_squared_differences / sum_squared) : 0;
   }
+  /// Counts another matrix in.
   void add(const QuantizationError& other) noexcept {
     largest_difference = std::max(largest_difference, other.largest_difference);
     largest = std::max(largest, other.largest);

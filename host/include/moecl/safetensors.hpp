@@ -27,6 +27,7 @@ class SafetensorsFile {
   const std::string& path() const noexcept;
   /// In the order of their bytes in the file.
   std::vector<std::string> names() const;
+  /// Whether the header has such a tensor.
   bool has(std::string_view name) const;
   /// Errors: invalid_data  no such tensor
   ///         unsupported   its dtype is one that moecl does not know (a file may hold such tensors beside others)

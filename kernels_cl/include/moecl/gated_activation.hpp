@@ -35,6 +35,7 @@ struct Activation {
   float bias = 1.0F;         ///< swigluoai; with alpha 1, bias 0 and no limit it is silu
   bool gate_is_right = false;  ///< x = [up | gate]; interleaved: g = x[2i + 1]
 
+  /// Columns of x, where the result has `width`.
   std::int64_t input_width(std::int64_t width) const noexcept { return gated ? 2 * width : width; }
   float effective_limit() const noexcept;  ///< infinite where there is none
   /// Why there is no such activation; empty when there is.

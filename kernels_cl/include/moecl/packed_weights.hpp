@@ -26,6 +26,7 @@ struct PackedWeights {
   /// optional. Shape: [experts, K] i32: the group of each k. Range: [0, G)
   TensorView group_index = {};
 
+  /// ceil(n / 64)
   static std::int64_t panels(std::int64_t n) noexcept;
   /// Of the codes. Errors: invalid_argument  negative or overflowing sizes
   static std::uint64_t size_bytes(CodeType type, std::int64_t experts, std::int64_t n, std::int64_t k);

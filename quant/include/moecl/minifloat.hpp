@@ -19,6 +19,7 @@ struct Minifloat {
   /// Of the largest finite number.
   constexpr int max_exponent() const noexcept { return min_exponent + (largest >> mantissa_bits) - 1; }
 
+  /// The number that a code stands for.
   float decode(std::uint8_t code) const noexcept {
     const int sign = code >> (bits() - 1) & 1, magnitude = code & ((1 << (bits() - 1)) - 1);
     const int exponent = magnitude >> mantissa_bits, mantissa = magnitude & ((1 << mantissa_bits) - 1);

@@ -21,6 +21,7 @@ struct ScaleGroup {
   static constexpr ScaleGroup per_channel() { return {1, whole}; }
   /// Runs of `columns` within a row.
   static constexpr ScaleGroup per_group(std::int64_t columns) { return {1, columns}; }
+  /// Blocks of the matrix.
   static constexpr ScaleGroup per_block(std::int64_t rows, std::int64_t columns) { return {rows, columns}; }
 
   bool operator==(const ScaleGroup& other) const noexcept { return rows == other.rows && columns == other.columns; }
@@ -82,6 +83,7 @@ struct QuantScheme {
   static QuantScheme int4_w4a16(std::int64_t group = 128, bool zero_points = false) {
     return {{}, {CodeType::u4, ScaleGroup::per_group(group), ScaleFormat::real, zero_points}};
   }
+  /// The same weights with int8 activations, scaled token by token.
   static QuantScheme int4_w4a8(std::int64_t group = 128) {
     return {{CodeType::i8, ScaleGroup::per_token()}, int4_w4a16(group).weights};
   }

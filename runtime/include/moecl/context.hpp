@@ -84,6 +84,7 @@ class Context {
   /// Keeps the event of a failed command as long as this context: PoCL 3.1 aborts the process when its last reference
   /// goes while the thread that failed it is still in clSetUserEventStatus.
   void keep_failed(Event event);
+  /// Hands a line of at least ContextOptions::log_level to ContextOptions::log.
   void log(LogLevel level, std::string_view message) const {
     if (log_ && level >= log_level_) log_(level, message);
   }

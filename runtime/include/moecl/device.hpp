@@ -38,7 +38,9 @@ struct Tuning {
 /// Threads: safe.
 class FailedVariants {
  public:
+  /// A variant that fails for more than one reason keeps the first.
   void add(std::string variant, std::string why);
+  /// Whether operators are to choose another.
   bool contains(std::string_view variant) const;
   std::size_t size() const noexcept { return size_; }
 
