@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <tuple>
 
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/gemm/grouped_gemm_args.h"
 #include "kernels_cl/gemm/grouped_gemm_variants.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "runtime/check.hpp"
@@ -429,6 +429,63 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
 
 namespace {
 
+grouped_gemm_args kernel_args(const Args& args, const TensorView& parts, const TensorView& stamps, std::uint64_t stamp,
+                              std::int32_t patience) {
+  const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  const PackedWeights& weights = args.weights;
+  const quantize_groups::Args& next = args.quantization;
+  const Activation activation = args.activation.value_or(Activation());
+  return {.a_first = first_element(args.a),
+          .a_index_first = first_element(args.a_index),
+          .a_scale_first = first_element(args.a_scale),
+          .weights_first = first_element(weights.view()),
+          .group_scale_first = first_element(weights.scale),
+          .group_zero_first = first_element(weights.zero),
+          .group_index_first = first_element(weights.group_index),
+          .sum_bias_first = first_element(args.sum_bias),
+          .weight_scale_first = first_element(args.weight_scale),
+          .bias_first = first_element(args.bias),
+          .row_ends_first = first_element(args.row_ends),
+          .k_ends_first = first_element(args.k_ends),
+          .out_first = first_element(args.out),
+          .q_first = first_element(next.q),
+          .q_scale_first = first_element(next.scale),
+          .parts_first = first_element(parts),
+          .stamps_first = first_element(stamps),
+          .a_stride = args.a.stride[0],
+          .a_scale_stride = args.a_group != 0 ? args.a_scale.stride[0] : 0,
+          .sum_bias_stride = args.sum_bias.stride[0],
+          .weight_scale_stride = args.weight_scale.stride[0],
+          .weight_scale_column_stride = column_stride(args.weight_scale),
+          .bias_stride = args.bias.stride[0],
+          .bias_column_stride = column_stride(args.bias),
+          .out_stride = args.out.stride[0],
+          .q_stride = next.q.stride[0],
+          .q_scale_stride = next.scale.stride[0],
+          .rows_per_expert = args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert,
+          .stamp = static_cast<long>(stamp),
+          .a_rows = width(args.a.shape[0]),
+          .rows = width(args.out.shape[0]),
+          .n = width(weights.n),
+          .k = width(weights.k),
+          .groups = width(weights.groups()),
+          .index_divisor = args.index_divisor,
+          .first_expert = args.first_expert,
+          .experts = width(products_of(args)),
+          .weight_scale_dtype = any_dtype(args.weight_scale.dtype),
+          .bias_dtype = any_dtype(args.bias.dtype),
+          .a_scale_bias = args.a_scale_bias ? 1 : 0,
+          .patience = patience,
+          .alpha = activation.alpha,
+          .limit = activation.effective_limit(),
+          .up_bias = activation.bias,
+          .largest = next.x.present() ? quantize_groups::largest_of(next.format) : 0,
+          .least_amax = next.least_amax,
+          .most_amax = next.most_amax,
+          .least_scale = next.least_scale,
+          .global_scale = next.global_scale};
+}
+
 void enqueue_chosen(StreamView stream, const Args& args, const Config& config, Submit submit) {
   const std::string reason = reject(args, config, stream.device->caps);
   require(reason.empty(), "grouped_gemm: {}", reason);
@@ -444,11 +501,20 @@ void enqueue_chosen(StreamView stream, const Args& args, const Config& config, S
   const OperatorCost work = cost(args);
   const std::int64_t groups = column_groups_of(kernel, args, stream.device->caps);
   const std::int64_t slices = slices_of(kernel, args, stream.device->caps);
-  const Activation activation = args.activation.value_or(Activation());
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
-  const auto width = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   const quantize_groups::Args& next = args.quantization;
-  const auto launch_with = [&](const auto&... more) {
+  const TensorView &group_scale = args.weights.scale, &group_zero = args.weights.zero,
+                   &group_index = args.weights.group_index;
+  const TensorView &q = next.q, &q_scale = next.scale;
+  TensorView parts, stamps;  // of slices of K
+  if (slices > 1) {
+    const std::int64_t handed_over = tiles_of(kernel, args) * (slices - 1);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(kernel);
+    parts = TensorView(args.scratch.slice(0, bytes), DType::f32, {static_cast<std::int64_t>(bytes / 4)});
+    stamps = TensorView(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64,
+                        {2 * handed_over});
+  }
+  note_failure(stream, failing(kernel, args), [&] {
     launch(
         stream, {kernel.source, options_of(kernel, args, slices, stream.device->caps), kernel.name},
         {{runs ? size(groups) * kernel.work_items : 0, kernel.persistent ? 1 : size(tiles), size(slices)},
@@ -461,29 +527,10 @@ void enqueue_chosen(StreamView stream, const Args& args, const Config& config, S
                      : slices > 1     ? fmt::format(" in {} slices of K", slices)
                                       : ""),
          work.bytes, work.flops},
-        args.a, args.a_index, args.a_scale, weights, args.weights.scale, args.weights.zero, args.weights.group_index,
-        args.sum_bias, args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, args.a.stride[0],
-        args.a_group != 0 ? args.a_scale.stride[0] : std::int64_t{0}, width(args.weights.groups()),
-        args.sum_bias.stride[0], args.weight_scale.stride[0], column_stride(args.weight_scale),
-        any_dtype(args.weight_scale.dtype), args.bias.stride[0], column_stride(args.bias), any_dtype(args.bias.dtype),
-        std::int32_t{args.a_scale_bias}, args.out.stride[0], width(args.a.shape[0]), width(rows), width(args.weights.n),
-        width(args.weights.k), args.index_divisor, args.first_expert, width(experts),
-        args.k_ends.present() ? args.a.shape[0] : args.rows_per_expert, activation.alpha, activation.effective_limit(),
-        activation.bias, more...);
-  };
-  const auto run = [&](const auto&... more) {
-    note_failure(stream, failing(kernel, args), [&] { launch_with(more...); });
-  };
-  if (slices > 1) {
-    const std::int64_t handed_over = tiles_of(kernel, args) * (slices - 1);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(kernel);
-    const TensorView parts(args.scratch.slice(0, bytes), DType::f32, {static_cast<std::int64_t>(bytes / 4)}),
-        stamps(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64, {2 * handed_over});
-    return run(parts, stamps, next_stamps(), config.patience);
-  }
-  if (!next.x.present()) return run();
-  std::apply(run, std::tuple_cat(std::tuple(next.q, next.scale, next.q.stride[0], next.scale.stride[0]),
-                                 quantize_groups::rules_args(next)));
+        args.a, args.a_index, args.a_scale, weights, group_scale, group_zero, group_index, args.sum_bias,
+        args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, q, q_scale, parts, stamps,
+        kernel_args(args, parts, stamps, slices > 1 ? next_stamps() : 0, config.patience));
+  });
 }
 
 }  // namespace

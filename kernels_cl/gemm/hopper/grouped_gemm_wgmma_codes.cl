@@ -5,14 +5,13 @@
 #define TILE_PANELS 4
 #define TILES_N (TILE_ROWS / 8)  // of 8 rows
 #define LANE_ROWS (TILE_ROWS / 32)
-#include "kernels_cl/gemm/hopper/hopper.clh"
+#define COPY_ITEMS 128
+#define ITEMS 384
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
-#include "kernels_cl/gemm/hopper/stage_scales.clh"
+#include "kernels_cl/gemm/hopper/hopper.clh"
 #if QUANTIZES  // a gated activation's numbers, to `q`
 #include "kernels_cl/gemm/hopper/quantized_store.clh"
-#else
-#define QUANTIZE_PARAMETERS
 #endif
 
 #if TILE_ROWS == 128
@@ -95,8 +94,8 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
 #if QUANTIZES
 #define LEAVE(t, total_0, total_1, row_scale, there) KEEP_TWO_ROWS(t, total_0, total_1, row_scale)
 #else
-#define LEAVE(t, total_0, total_1, row_scale, there)                                                                \
-  STORE_TWO_ROWS(total_0, total_1, row_scale, there, out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)
+#define LEAVE(t, total_0, total_1, row_scale, there) \
+  store_two_rows(&gemm, total_0, total_1, &columns, row_scale, there, tile.rows.first + (t)*8 + lane % 4 * 2, column);
 #endif
 #define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
   {                                                                                                                 \
@@ -113,23 +112,21 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
   STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
-    GROUPED_GEMM_PARAMETERS QUANTIZE_PARAMETERS) {
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
-#ifdef GROUP_K
-  __local StageScales scales[STAGES];
-#endif
+  __local StageScales scales[SCALE_COPIERS ? STAGES : 1];
 #if QUANTIZES
   __local RowGroups row_groups;
-  const Rules rules = RULES;
-  q += q_first, scale += scale_first;
+  const Rules rules = rules_of(&args);
 #endif
-  OFFSET_POINTERS;
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
-  START_BARRIERS(full, empty);
+  start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    COPY_TILES(stages, full, empty)
+    copy_tiles(&gemm, stages, full, empty, scales);
     return;
   }
 
@@ -137,12 +134,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
   const int warp = item / 32 - 4, half_group = warp / 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
-  const int steps = (k + K_STEP - 1) / K_STEP;
-  const Activation activation = {alpha, limit, up_bias};
+  const int steps = (args.k + K_STEP - 1) / K_STEP;
+  const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
   int number = get_group_id(0);
-  START_SEARCH(search);
-  Tile tile = FIND_TILE(search, number);
+  TileSearch search = start_search(&gemm);
+  Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
     const int column =
         (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
@@ -156,16 +153,16 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 #endif
     // While the last products run.
     number += get_num_groups(0);
-    const Tile next = FIND_TILE(search, number);
-    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const LaneColumns columns = lane_columns_of(&epilogue, column, n);
+    const Tile next = find_tile(&search, &gemm, number);
+    const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
+    const LaneColumns columns = lane_columns_of(&epilogue, column, args.n);
     int source[LANE_ROWS];  // of rows lane, lane + 32, ..
-    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
+    find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
     int row_scale[LANE_ROWS];
     uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
     for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
+      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
 #ifndef GROUP_K
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
