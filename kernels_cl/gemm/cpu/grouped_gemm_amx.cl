@@ -15,8 +15,7 @@
 #else
 #define TILE_STEPS 4
 #endif
-#define SIDE 16  // rows or columns of a tile
-#define A_TILES (A_STEPS / TILE_STEPS)
+enum { SIDE = 16, A_TILES = A_STEPS / TILE_STEPS, SUMS_BYTES = PARTS * (int)sizeof(Sum) };  // SIDE: rows or columns of a tile
 
 typedef JOIN(uint, TILE_STEPS) TileRow;
 typedef struct __attribute__((packed)) { TileRow v; } PackedTileRow;
@@ -40,7 +39,7 @@ inline void begin_tiles(void) {
   }
   __asm__ volatile("ldtilecfg (%0)" ::"r"(&shapes) : "memory");
 }
-#define END_TILES __asm__ volatile("tilerelease")
+inline void end_tiles(void) { __asm__ volatile("tilerelease"); }
 #define LOAD_TILE(t, from, row_bytes) \
   __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #t ::"r"((ulong)(from)), "r"((long)(row_bytes)) : "memory")
 #define STORE_TILE(t, to, row_bytes) \
@@ -54,7 +53,6 @@ inline void begin_tiles(void) {
 #endif
 
 // Sums of runs wait for the scales of theirs; others go on.
-#define SUMS_BYTES (PARTS * (int)sizeof(Sum))
 #if W_GROUPED
 #define BEGIN_SUMS(t, row, part) __asm__ volatile("tilezero %%tmm" #t ::)
 #else
@@ -214,7 +212,7 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
         }
       }
   }
-  END_TILES;
+  end_tiles();
 
   for (int own = first_own; own < end_own; ++own) {
     const int columns = min(PANEL, n - own * PANEL);

@@ -14,7 +14,7 @@
 
 #if W_GROUPED
 // Groups are at least 16 long.
-#define RUNS_OF_BLOCK (BLOCK_STEPS * STEP_K / 16 + 1)
+enum { RUNS_OF_BLOCK = BLOCK_STEPS * STEP_K / 16 + 1 };
 #define EACH_RUN \
   for (int begin = block, end = RUN_END(block), run = 0; begin < block_end; begin = end, end = RUN_END(begin), ++run)
 #define BEGIN_PART(r, p) Sum acc##r##p = 0;
@@ -28,7 +28,7 @@
 #define OFFSETS(p)
 #endif
 #else
-#define RUNS_OF_BLOCK 1
+enum { RUNS_OF_BLOCK = 1 };
 #define EACH_RUN for (int begin = block, end = block_end; begin < end; begin = end)
 #define BEGIN_PART(r, p) Sum acc##r##p = totals[r * PARTS + p];
 #define BEGIN_END(r)

@@ -16,7 +16,7 @@
 #define IS_CODE_i4 1
 #define DECODED_W (W_GROUPED || JOIN(IS_CODE_, W_DTYPE))
 #define DECODED_A (A_GROUP || JOIN(IS_CODE_, A_DTYPE))
-#define DECODED_K 64
+enum { DECODED_K = 64 };
 
 #if IS_I8
 // Products of i8 less a zero point are below 2^15, so f32 sums of at most 512 of them are exact; int32 holds the sum of

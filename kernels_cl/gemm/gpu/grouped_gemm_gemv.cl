@@ -3,7 +3,7 @@
 // SLICES of them share K. The slices' sums are added in a fixed order, so a row's result does not depend on the others.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
-#define QUADS (PANEL / 4)
+enum { QUADS = PANEL / 4 };
 #define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 #if TILE_ROWS != 8
 #error "written for 8 rows"

@@ -3,12 +3,11 @@
 // Every sum runs over k in ascending order.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
-#define SIDE 16
 #if TILE_ROWS != 64
 #error "written for 64 rows"
 #endif
-#define K_STEP 16
-#define A_PITCH (TILE_ROWS + 4)  // of a k in local memory: the padding spreads the transposing stores over the banks
+// A_PITCH: of a k in local memory, where padding spreads the transposing stores over the banks.
+enum { SIDE = 16, K_STEP = 16, A_PITCH = TILE_ROWS + 4 };
 
 __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_gemm_local(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {

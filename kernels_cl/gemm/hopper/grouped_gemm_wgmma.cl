@@ -19,7 +19,7 @@
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"
 
-#define LANE_ROWS ((TILE_ROWS + 31) / 32)
+enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
 
 // sums = w a for so many eights of rows, plus sums if `adds`; `w` is stored by k.
 #define WGMMA(eights, sums, w, a, adds)                                                                         \
@@ -32,15 +32,15 @@
   case eights:                                                                                                      \
     for (int step = 0; step < steps; ++step) {                                                                      \
       barrier_wait(full + ring.stage * 8, ring.turn);                                                               \
-      if (!A_IN_ORDER) PROXY_FENCE;                                                                                 \
+      if (!A_IN_ORDER) proxy_fence();                                                                                 \
       const uint rows_at = shared_address(stages) + ring.stage * STAGE_BYTES, columns_at = rows_at + panels_at;     \
-      WGMMA_FENCE;                                                                                                  \
+      wgmma_fence();                                                                                                  \
       _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                            \
         WGMMA(eights, "s", operand(columns_at + part * 16 * LINE), operand(rows_at + part * 32), step + part);      \
         WGMMA(eights, "u", operand(columns_at + BLOCK_BYTES + part * 16 * LINE), operand(rows_at + part * 32),      \
               step + part);                                                                                         \
       }                                                                                                             \
-      WGMMA_COMMIT;                                                                                                 \
+      wgmma_commit();                                                                                                 \
       WGMMA_WAIT(1);                                                                                                \
       if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);                                                \
       before = ring.stage;                                                                                          \
@@ -70,8 +70,8 @@
       if (HAS_SCALES) scale_of = (float2)(SCALE_OF_ROW(sixteen, row), SCALE_OF_ROW(sixteen, row + 1));          \
       x[i] = finish_sums(x[i], &columns, 0, scale_of, args.a_scale_bias);                                           \
       y[i] = finish_sums(y[i], &columns, 1, scale_of, args.a_scale_bias);                                           \
-      x[i] = ACTIVATED(x[i], y[i]);                                                                            \
-      if (!GATED) y[i] = ACTIVATED(y[i], y[i]);                                                                \
+      x[i] = activated(x[i], y[i], activation);                                                                         \
+      if (!GATED) y[i] = activated(y[i], y[i], activation);                                                             \
     }                                                                                                          \
     const uint there = there_are[sixteen / 2] >> (sixteen % 2 * 16) & 0xffff;                                  \
     __global STORAGE(OUT_DTYPE)* const to = gemm.out + (tile.rows.first + sixteen * 16) * args.out_stride;     \
@@ -98,7 +98,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     return;
   }
 
-  MORE_REGISTERS;
+  take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
   const int warp = (item - COPY_ITEMS) / 32, half_group = warp / 4, strip = warp % 4;
   const uint panels_at = A_BYTES + half_group * 2 * BLOCK_BYTES;

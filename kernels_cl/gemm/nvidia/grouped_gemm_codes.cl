@@ -18,7 +18,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     sources[item] = item < tile.rows.count ? (int)source_row(&gemm, tile.rows.first + item) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
   const Copies copies = copies_of(&tile, &gemm);
-  const int column = tile.first_panel * PANEL + warp * 16 + LANE_COLUMN(lane), row = lane % 4 * 2;
+  const int column = tile.first_panel * PANEL + warp * 16 + lane_column(lane), row = lane % 4 * 2;
 
   CodeSums sums;
   clear_code_sums(&sums);

@@ -7,7 +7,7 @@
 #include "kernels_cl/gemm/nvidia/k_slices.clh"
 #endif
 
-#define PIECES (OUT_PANELS * PANEL / PIECE)  // of 16 rows
+enum { PIECES = OUT_PANELS * PANEL / PIECE };  // of 16 rows
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mma(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {

@@ -113,21 +113,24 @@ bool fuses_quantization(const std::string& variant, const Args& args, const quan
 /// How a product is computed, decided once: for all arguments of one form, which is everything but their memory.
 /// Copies share it.
 struct Plan {
-  std::string variant;                           ///< empty: refused before one was chosen
-  std::int64_t tile_rows = 0, tile_columns = 0;  ///< of a work-group, of the product
-  std::int64_t k_slices = 1;                     ///< of K, with work-groups of their own
-  bool fuses_activation = false, fuses_codes = false;
-  std::string why;  ///< why this variant; or why the product cannot run
-  struct Launch;
+  std::string variant;                   ///< empty: refused before one was chosen
+  std::int64_t tile_rows = 0;            ///< of a work-group
+  std::int64_t tile_columns = 0;         ///< of a work-group
+  std::int64_t k_slices = 1;             ///< of K, with work-groups of their own
+  bool fuses_activation = false;         ///< the kernel applies Args::activation
+  bool fuses_codes = false;              ///< the kernel makes the codes of Args::quantization
+  std::string why;                       ///< why this variant; or why the product cannot run
+  struct Launch;                         ///< of the implementation
   std::shared_ptr<const Launch> launch;  ///< null: refused
 
+  /// Whether the product cannot run: `why`.
   bool refused() const noexcept { return launch == nullptr; }
   /// One line, for people.
   std::string describe() const;
 };
 /// Pure. A product that cannot run gives a refused plan.
 Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
-/// Decides, formats and allocates nothing: where no trace wants to know.
+/// Decides nothing; formats and allocates nothing where no trace wants to know.
 /// @param args  of the form that was planned for
 /// Errors: invalid_argument  the plan is refused, or of another form; build_failed  the device goes without the variant
 ///         from now on, so that another plan chooses another one

@@ -32,6 +32,7 @@ const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op);
 /// The most rows of an expert that the variant takes of such products there; null where nothing says it.
 const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant);
 
+/// Of a variant that takes any number of rows of an expert.
 inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
 /// Whether the variant of a product may differ by the rows of an expert there. On CPUs with register tiles it may not:
 /// a row's result is the same, whatever else is in the batch.
@@ -42,7 +43,7 @@ struct VariantDefaults {
   std::int64_t most_rows;  ///< rows of an expert up to which it is taken
   double tile_us;          ///< of a tile that a compute unit has alone, K = 7168; 0: not measured
 };
-/// Of every variant.
+/// Those of every variant.
 const std::vector<VariantDefaults>& variant_defaults();
 
 /// The names of these choices.
@@ -68,7 +69,7 @@ struct Line {
 };
 /// The lanes of row-wise operators on such a device. Of products: grouped_gemm::describe_choices.
 std::vector<Line> describe(const DeviceCaps& caps);
-/// @param tuned  null: the default
+/// One of them. @param tuned  null: the default
 Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned);
 
 }  // namespace moecl::tuning
