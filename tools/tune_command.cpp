@@ -1,5 +1,6 @@
 #include <moecl/dense_backend.hpp>
 #include <moecl/error.hpp>
+#include <moecl/grouped_gemm.hpp>
 #include <moecl/tuned_choices.hpp>
 #include <moecl/tuning_table.hpp>
 
@@ -71,7 +72,8 @@ void list() {
   caps.tuning = tuning::read(caps);
   std::set<std::string> problems(caps.tuning.problems.begin(), caps.tuning.problems.end());
   std::vector<Row> rows = {{"choice", "value", "where it comes from"}};
-  for (const tuning::Line& line : tuning::describe(caps)) rows.push_back({line.name, line.value, line.origin});
+  for (const auto& lines : {tuning::describe(caps), grouped_gemm::describe_choices(caps)})
+    for (const tuning::Line& line : lines) rows.push_back({line.name, line.value, line.origin});
   for (const auto& [name, choice] : {std::pair("dense products", dense_backend::select(caps, DType::f32)),
                                      std::pair("batched products", dense_backend::select_batched(caps, DType::f32))}) {
     rows.push_back({name, dense_backend::name(choice.backend), choice.reason});

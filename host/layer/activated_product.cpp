@@ -15,20 +15,21 @@ grouped_gemm::Args activated(grouped_gemm::Args product, const AfterProduct& aft
 
 void enqueue(StreamView stream, const AfterProduct& after) { enqueue_left(stream, after, {false, false}); }
 
-TakenOver taken_over(const grouped_gemm::Args& product, const AfterProduct& after, const DeviceCaps& caps,
-                     TakenOver others) {
+TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
+                     const DeviceCaps& caps, TakenOver others) {
   TakenOver taken;
   taken.activation =
-      others.activation && grouped_gemm::fuses_activation(product, after.activation.activation, {}, caps);
+      others.activation && grouped_gemm::fuses_activation(variant, product, after.activation.activation, caps);
   taken.codes = others.codes && taken.activation && after.codes.x.present() &&
-                grouped_gemm::fuses_quantization(activated(product, after), after.codes, {}, caps);
+                grouped_gemm::fuses_quantization(variant, activated(product, after), after.codes, caps);
   return taken;
 }
 
-void enqueue(StreamView stream, grouped_gemm::Args product, const AfterProduct& after, TakenOver taken) {
+void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args product, const AfterProduct& after,
+             TakenOver taken) {
   if (taken.activation) product = activated(product, after);
   if (taken.codes) product.quantization = after.codes;
-  grouped_gemm::enqueue(stream, product);
+  grouped_gemm::enqueue(stream, grouped_gemm::plan(product, {variant}, stream.device->caps), product);
 }
 
 void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken) {

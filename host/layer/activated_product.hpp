@@ -5,6 +5,9 @@
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/quantize_groups.hpp>
 
+#include <string>
+#include <vector>
+
 #include "kernels_cl/common/next_variant.hpp"
 
 namespace moecl {
@@ -21,13 +24,15 @@ void enqueue(StreamView stream, const AfterProduct& after);
 struct TakenOver {
   bool activation = true, codes = true;
 };
-/// Of one product, at most `others`.
-TakenOver taken_over(const grouped_gemm::Args& product, const AfterProduct& after, const DeviceCaps& caps,
-                     TakenOver others);
-/// That product, and what it takes over.
-void enqueue(StreamView stream, grouped_gemm::Args product, const AfterProduct& after, TakenOver taken);
 /// What is left of what follows.
 void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken);
+
+/// What such a product takes over, at most `others`.
+TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
+                     const DeviceCaps& caps, TakenOver others);
+/// The plan of a product with what it takes over, and its launch.
+void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args product, const AfterProduct& after,
+             TakenOver taken);
 
 /// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
@@ -35,9 +40,15 @@ void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken)
 template <class Product>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after) {
   with_next_variant(stream, [&] {
+    const DeviceCaps& caps = stream.device->caps;
     TakenOver taken;
-    for (std::size_t i = 0; i < products; ++i) taken = taken_over(product(i), after, stream.device->caps, taken);
-    for (std::size_t i = 0; i < products; ++i) enqueue(stream, product(i), after, taken);
+    std::vector<std::string> variants(products);
+    for (std::size_t i = 0; i < products; ++i) {
+      const grouped_gemm::Args args = product(i);
+      variants[i] = grouped_gemm::select(args, {}, caps);
+      taken = taken_over(variants[i], args, after, caps, taken);
+    }
+    for (std::size_t i = 0; i < products; ++i) enqueue(stream, variants[i], product(i), after, taken);
     enqueue_left(stream, after, taken);
   });
 }

@@ -1,4 +1,3 @@
-#include <moecl/grouped_gemm.hpp>
 #include <moecl/tuned_choices.hpp>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +10,8 @@
 
 namespace moecl::tuning {
 
-extern const char* const operators;  // tuning/operators.json
+extern const char* const operators;      // tuning/operators.json
+extern const char* const gemm_variants;  // tuning/gemm_variants.json
 
 namespace {
 
@@ -39,10 +39,15 @@ std::int64_t lanes_from(const RowOperator& op, const json& value, const DeviceCa
   return lanes;
 }
 
-std::int64_t most_rows_from(const json& value, const DeviceCaps& caps) {
-  const std::int64_t rows = value == "any" ? grouped_gemm::any_rows : whole_number(value);
+std::int64_t most_rows_from(const json& value) {
+  const std::int64_t rows = value == "any" ? any_rows : whole_number(value);
   if (rows < 0) fail(ErrorCode::invalid_data, "{} rows are negative", rows);
-  if (rows != 0 && rows != grouped_gemm::any_rows && !grouped_gemm::rows_choose(caps))
+  return rows;
+}
+
+std::int64_t most_rows_from(const json& value, const DeviceCaps& caps) {
+  const std::int64_t rows = most_rows_from(value);
+  if (rows != 0 && rows != any_rows && !rows_choose(caps))
     fail(ErrorCode::invalid_data,
          "expected 0 or \"any\", got {}: on this device a row's result must not depend on other rows", rows);
   return rows;
@@ -53,7 +58,7 @@ std::int64_t value_from(const std::string& name, const json& value, const Device
   for (const RowOperator& op : row_operators())
     if (name == lanes_name(op.name)) return lanes_from(op, value, caps);
   for (const auto& [a, weights] : operands())
-    for (const grouped_gemm::Variant& variant : grouped_gemm::variants())
+    for (const VariantDefaults& variant : variant_defaults())
       if (name == most_rows_name(a, weights, variant.name)) return most_rows_from(value, caps);
   fail(ErrorCode::invalid_data, "there is no such choice");
 }
@@ -73,16 +78,6 @@ void add_entry(const Entry& entry, const std::string& origin, const DeviceCaps& 
     }
 }
 
-std::string rows_text(std::int64_t most_rows) {
-  return most_rows == grouped_gemm::any_rows ? "any rows"
-         : most_rows == 0                    ? "never"
-                                             : fmt::format("up to {} rows", most_rows);
-}
-
-Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned) {
-  return {name, value, tuned != nullptr ? tuned->origin : "default"};
-}
-
 }  // namespace
 
 const std::vector<RowOperator>& row_operators() {
@@ -91,6 +86,20 @@ const std::vector<RowOperator>& row_operators() {
       {"gating_top_k", "32", false},    {"gather_rows", "64", true},
       {"quantize_rows", "64", true},    {"quantize_groups", "32 to 256, by the group", true},
       {"gated_activation", "64", true}, {"combine", "64", true}};
+  return *list;
+}
+
+bool rows_choose(const DeviceCaps& caps) { return caps.type != DeviceType::cpu || caps.preferred_float_width < 4; }
+
+const std::vector<VariantDefaults>& variant_defaults() {
+  static const auto* list = [] {
+    const JsonDocument document = JsonDocument::parse(gemm_variants);
+    const json& data = document;
+    auto* variants = new std::vector<VariantDefaults>;
+    for (const auto& [name, measured] : data.at("variants").items())
+      variants->push_back({name, most_rows_from(measured.at("most_rows")), measured.value("tile_us", 0.0)});
+    return variants;
+  }();
   return *list;
 }
 
@@ -144,13 +153,11 @@ std::vector<Line> describe(const DeviceCaps& caps) {
                                                            : op.lanes_on_gpu,
                             tuned));
   }
-  for (const auto& [a, weights] : operands())
-    for (const grouped_gemm::Range& range : grouped_gemm::ranges(a, weights, caps)) {
-      lines.push_back(line_of(most_rows_name(a, weights, range.variant), rows_text(range.most_rows),
-                              find_most_rows(caps, a, weights, range.variant)));
-      if (range.most_rows == grouped_gemm::any_rows) break;  // those after it are for what it cannot fill
-    }
   return lines;
+}
+
+Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned) {
+  return {name, value, tuned != nullptr ? tuned->origin : "default"};
 }
 
 }  // namespace moecl::tuning

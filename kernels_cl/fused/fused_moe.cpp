@@ -4,7 +4,7 @@
 
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/stamps.hpp"
-#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
+#include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
 #include "kernels_cl/routing/sort_args.hpp"
@@ -223,7 +223,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
     return fmt::format("there is no variant '{}'", config.variant);
   if (select(config) == nv_sm80 && caps.nv_compute_capability < 80)
     return "the device is no NVIDIA GPU of compute capability 8.0";
-  if (select(config) == nv_sm80 && grouped_gemm::is_f8(args.gate_up.a.dtype) && !grouped_gemm::mma_f8.offered(caps))
+  if (select(config) == nv_sm80 && grouped_gemm::is_f8(args.gate_up.a.dtype) && caps.nv_compute_capability < 89)
     return "the device does not multiply f8";
   // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
   if (select(config) == t0 && caps.preferred_float_width < 4)

@@ -22,7 +22,7 @@ inline int panel_code(const __global uchar* row, int column) {
 #if CODE_BITS == 8
   return row[column];
 #else
-  const int low = (row[NIBBLE_BYTE(column)] >> NIBBLE_SHIFT(column)) & 15;
+  const int low = (row[nibble_byte(column)] >> nibble_shift(column)) & 15;
   return CODE_BITS == 4 ? low : low | ((row[32 + column % 16] >> (column / 16 * 2)) & 3) << 4;
 #endif
 }

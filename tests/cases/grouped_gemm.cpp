@@ -119,11 +119,11 @@ std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream) {
       grouped_gemm::Args args;
       args.a = a, args.weights = packed.weights, args.row_ends = row_ends, args.out = out;
       if (dtype == DType::i8) args.a_scale = a_scale, args.weight_scale = weight_scale;
-      const std::string variant = grouped_gemm::select(args, {"", expected_rows}, stream.device->caps);
-      if (variant == std::exchange(tested, variant)) continue;
-      grouped_gemm::enqueue(stream, args, {variant});
+      const grouped_gemm::Plan plan = grouped_gemm::plan(args, {"", expected_rows}, stream.device->caps);
+      if (plan.variant == std::exchange(tested, plan.variant)) continue;
+      grouped_gemm::enqueue(stream, plan, args);
       results.push_back(
-          {"grouped_gemm", variant, shape.describe(), grouped_gemm_error(shape, product, out.values(stream)), 1});
+          {"grouped_gemm", plan.variant, shape.describe(), grouped_gemm_error(shape, product, out.values(stream)), 1});
     }
   }
   return results;

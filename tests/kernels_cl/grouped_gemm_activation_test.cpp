@@ -63,7 +63,7 @@ int check_variants(const TestDevice& device, Operands& operands, const GroupedPr
     wanted.activation = activation, wanted.out = out;
     const auto args = operands.fitting(variant.name, wanted);
     if (!args) continue;
-    EXPECT_TRUE(grouped_gemm::fuses_activation(*args, activation, {variant.name}, device.caps()));
+    EXPECT_TRUE(grouped_gemm::fuses_activation(variant.name, *args, activation, device.caps()));
     grouped_gemm::enqueue(device.stream, *args, {variant.name});
     EXPECT_LE(relative_error(out.values(), expected), allowed)
         << variant.name << ", " << args->a.describe() << " x " << name(args->weights.type) << " [" << product.n << ", "
@@ -174,7 +174,7 @@ class CodesOfProductTest : public OnEveryDevice {
     next.q = TensorView(q.view().buffer.slice(1, q.view().size_bytes() - 1), q.view().dtype, {rows, width});
     next.q.stride[0] = width + 2;
     args.quantization = next;
-    ASSERT_TRUE(grouped_gemm::fuses_quantization(args, next, {variant}, device().caps()));
+    ASSERT_TRUE(grouped_gemm::fuses_quantization(variant, args, next, device().caps()));
     grouped_gemm::enqueue(device().stream, args, {variant});
     const auto codes = q.read<unsigned char>();
     const auto scales = scale.read<float>();
@@ -278,7 +278,7 @@ TEST_P(CodesOfProductTest, SaysWhyItRejects) {
   const auto reason = [&](const char* variant, const auto& change) {
     grouped_gemm::Args changed = args;
     change(changed);
-    EXPECT_FALSE(grouped_gemm::fuses_quantization(changed, changed.quantization, {variant}, device().caps()));
+    EXPECT_FALSE(grouped_gemm::fuses_quantization(variant, changed, changed.quantization, device().caps()));
     return grouped_gemm::reject(changed, {variant}, device().caps());
   };
   const bool wide = device().caps().local_mem_bytes >= std::uint64_t{1} << 18;
@@ -311,7 +311,7 @@ TEST_P(GroupedGemmActivationTest, SaysWhyItRejects) {
     args.activation = activation;
     args.out.shape[1] = activation.gated ? n / 2 : n;
     std::string text = grouped_gemm::reject(args, {variant}, device().caps());
-    EXPECT_FALSE(grouped_gemm::fuses_activation(args, activation, {variant}, device().caps())) << text;
+    EXPECT_FALSE(grouped_gemm::fuses_activation(variant, args, activation, device().caps())) << text;
     return text;
   };
   using testing::HasSubstr;

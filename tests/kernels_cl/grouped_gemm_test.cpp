@@ -5,9 +5,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
+#include "tests/runtime/allocations.hpp"
 
 namespace moecl::test {
 namespace {
@@ -367,6 +369,34 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   hopper.max_alloc_bytes = 1 << 20;
   EXPECT_EQ(grouped_gemm::scratch_bytes(hopper), 0);
   EXPECT_EQ(bf16(64, 4096), "nv_sm80_16");
+}
+
+TEST_P(GroupedGemmTest, APlanServesAllArgumentsOfItsForm) {
+  const GroupedGemmCase shape{{4, 0, 19}, 65, 33};
+  const GroupedProduct product = make_product(shape, 2);
+  Operands first(device(), shape, product), second(device(), shape, product);
+  const grouped_gemm::Plan plan = grouped_gemm::plan(first.args, {}, device().caps());
+  ASSERT_FALSE(plan.refused()) << plan.why;
+  EXPECT_EQ(plan.variant, grouped_gemm::select(first.args, {}, device().caps()));
+  EXPECT_THAT(plan.describe(), ::testing::StartsWith(plan.variant + ": " + std::to_string(plan.tile_rows) + " x "));
+  std::uint64_t allocated[3] = {};
+  for (const auto& [operands, count] :
+       {std::pair{&first, &allocated[0]}, {&second, &allocated[1]}, {&first, &allocated[2]}}) {
+    const Allocations allocations;
+    grouped_gemm::enqueue(device().stream, plan, operands->args);
+    *count = allocations.count();
+    EXPECT_LE(grouped_gemm_error(shape, product, operands->out()), 1);
+  }
+  // Another launch may find the library's kernels in use, and make one more.
+  EXPECT_EQ(*std::min_element(std::begin(allocated), std::end(allocated)), 0);
+
+  grouped_gemm::Args fewer = first.args;
+  fewer.a = fewer.a.rows(0, 22), fewer.out = fewer.out.rows(0, 22);
+  EXPECT_THROW(grouped_gemm::enqueue(device().stream, plan, fewer), Error);
+  const grouped_gemm::Plan refused = grouped_gemm::plan(first.args, {"t1"}, device().caps());
+  EXPECT_TRUE(refused.refused());
+  EXPECT_EQ(refused.describe(), "variant: there is no 't1'");
+  EXPECT_THROW(grouped_gemm::enqueue(device().stream, refused, first.args), Error);
 }
 
 TEST_P(GroupedGemmTest, SumsSlicesOfK) {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels_cl/gemm/grouped_gemm_variants.hpp"
+#include "kernels_cl/gemm/variant.hpp"
 #include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 
@@ -35,10 +35,10 @@ class QuantizedGemmTest : public OnEveryDevice {
         continue;
       }
       grouped_gemm::enqueue(device().stream, *args, {variant.name});
-      const grouped_gemm::Extension* extension = grouped_gemm::find(variant.name)->extension;
+      const std::string_view kernel = grouped_gemm::find(variant.name)->source->name;
       GroupedGemmCase on_variant = shape;
-      on_variant.f8_steps = size_bytes(args->a.dtype) == 1 && args->a.dtype != DType::i8 &&
-                            (extension == &grouped_gemm::wgmma_codes || extension == &grouped_gemm::wgmma_groups);
+      on_variant.f8_steps =
+          size_bytes(args->a.dtype) == 1 && args->a.dtype != DType::i8 && kernel == "grouped_gemm_wgmma_codes";
       EXPECT_LE(grouped_gemm_error(on_variant, product, operands.out()), 1);
       ++ran;
     }

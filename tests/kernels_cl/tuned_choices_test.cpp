@@ -20,6 +20,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
 
 DeviceCaps device(DeviceType type, std::uint32_t float_width) {
   DeviceCaps caps;
@@ -76,9 +77,11 @@ TEST(TunedChoicesTest, EachChoiceIsOfTheClosestEntryOfTheFirstTableThatHasIt) {
 }
 
 TEST(TunedChoicesTest, DescribesEveryChoiceAndWhereItComesFrom) {
+  const DeviceCaps caps = with(device(DeviceType::gpu, 1), {user, shipped});
   std::vector<std::string> lines;
-  for (const tuning::Line& line : tuning::describe(with(device(DeviceType::gpu, 1), {user, shipped})))
-    lines.push_back(fmt::format("{}: {}, {}", line.name, line.value, line.origin.substr(0, line.origin.find(','))));
+  for (const auto& part : {tuning::describe(caps), grouped_gemm::describe_choices(caps)})
+    for (const tuning::Line& line : part)
+      lines.push_back(fmt::format("{}: {}, {}", line.name, line.value, line.origin.substr(0, line.origin.find(','))));
   EXPECT_THAT(
       lines,
       ElementsAre(
@@ -145,6 +148,14 @@ TEST(TunedChoicesTest, TheShippedTableIsRight) {
       caps.platform_name = platform, caps.max_work_group_size = 1024;
       EXPECT_THAT(tuning::read(caps).problems, IsEmpty()) << platform;
     }
+}
+
+/// gemm_variants.json has no other names; that it has all of them `variants` sees to.
+TEST(TunedChoicesTest, TheDefaultsOfVariantsAreOfVariants) {
+  std::vector<std::string> names, with_defaults;
+  for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) names.emplace_back(variant.name);
+  for (const tuning::VariantDefaults& one : tuning::variant_defaults()) with_defaults.push_back(one.name);
+  EXPECT_THAT(with_defaults, UnorderedElementsAreArray(names));
 }
 
 /// A context whose devices are tuned by such a table.

@@ -5,8 +5,6 @@
 // memory, so that they need not stand side by side, and a block of a panel as the steps of dot_steps.clh; totals go
 // through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k in
 // tiles, in the same order for any number of rows; sums of i8 are exact.
-#define OWN_PANEL own
-#define ROW_TILE_NUMBER tile_number
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
 // Steps in a tile: they end with the runs.
@@ -17,8 +15,7 @@
 #else
 #define TILE_STEPS 4
 #endif
-#define SIDE 16  // rows or columns of a tile
-#define A_TILES (A_STEPS / TILE_STEPS)
+enum { SIDE = 16, A_TILES = A_STEPS / TILE_STEPS, SUMS_BYTES = PARTS * (int)sizeof(Sum) };  // SIDE: rows or columns of a tile
 
 typedef JOIN(uint, TILE_STEPS) TileRow;
 typedef struct __attribute__((packed)) { TileRow v; } PackedTileRow;
@@ -42,7 +39,7 @@ inline void begin_tiles(void) {
   }
   __asm__ volatile("ldtilecfg (%0)" ::"r"(&shapes) : "memory");
 }
-#define END_TILES __asm__ volatile("tilerelease")
+inline void end_tiles(void) { __asm__ volatile("tilerelease"); }
 #define LOAD_TILE(t, from, row_bytes) \
   __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #t ::"r"((ulong)(from)), "r"((long)(row_bytes)) : "memory")
 #define STORE_TILE(t, to, row_bytes) \
@@ -56,7 +53,6 @@ inline void begin_tiles(void) {
 #endif
 
 // Sums of runs wait for the scales of theirs; others go on.
-#define SUMS_BYTES (PARTS * (int)sizeof(Sum))
 #if W_GROUPED
 #define BEGIN_SUMS(t, row, part) __asm__ volatile("tilezero %%tmm" #t ::)
 #else
@@ -145,22 +141,22 @@ inline void add_run(const __local Sum* sums, const __global STORAGE(A_DTYPE) * r
 #endif
 
 // Not inlined: see ASSEMBLY_FUNCTION.
-ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int groups_beside, int tile_number,
+ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_beside, int tile_number,
                                        __local Total* all_sums, __local Step* w_block, __local RowsTile* a_tiles,
                                        __local ulong* row_starts, __local Sum* run_sums, __local Run* run) {
-  OFFSET_POINTERS;
-  const RowTile tile = OWN_ROW_TILE;
+  Gemm gemm = *given;
+  const RowTile tile = find_row_tile(&gemm, tile_number, TILE_ROWS);
   if (tile.count == 0) return;
-  const int out_panels = PANELS / PANELS_EACH, panels_each = (out_panels + groups_beside - 1) / groups_beside;
+  const int n = gemm.args.n, out_panels = panels_of(n) / PANELS_EACH;
+  const int panels_each = (out_panels + groups_beside - 1) / groups_beside;
   const int first_own = group * panels_each, end_own = min(first_own + panels_each, out_panels);
-  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   const Codec codec = make_codec();
-  FIND_ROWS
-  const __global STORAGE(W_DTYPE)* weights_of = PANEL_OF(tile.expert, 0);
-  const ulong panel_units = (ulong)k * PANEL_UNITS(W_DTYPE);
-  ENTER_K_WINDOW(weights_of, tile.expert)
+  find_rows(&gemm, &tile, row_starts);
+  const Weights expert_weights = enter_expert(&gemm, tile.expert);
+  const __global STORAGE(A_DTYPE)* const a = gemm.a;
+  const int k = gemm.args.k;
 #define OWN_SUMS(side) (all_sums + (((own - first_own) * PANELS_EACH + (side)) * TILE_ROWS) * PARTS)
-#define PANEL_OF_SIDE(side) (weights_of + PANEL_AT(side) * panel_units)
   for (int own = first_own; own < end_own; ++own)
     for (int side = 0; side < PANELS_EACH; ++side)
       for (int i = 0; i < tile.count * PARTS; ++i) OWN_SUMS(side)[i] = 0;
@@ -176,8 +172,9 @@ ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int g
       copy_row(a + row_starts[row], a_begin, a_end, row % SIDE, a_tiles + row / SIDE * A_TILES);
     for (int own = first_own; own < end_own; ++own)
       for (int side = 0; side < PANELS_EACH; ++side) {
-        const __global STORAGE(W_DTYPE)* panel = PANEL_OF_SIDE(side);
-        const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
+        const int of_side = panel_at(n, own, side);
+        const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
+        const Groups groups = groups_of_panel(&expert_weights, of_side);
         for (int block = a_begin; block < a_end; block += block_steps) {
           const int block_end = min(block + block_steps, a_end);
           Fetch ahead = {(const __global char*)panel + (ulong)block_end * STEP_BYTES, passes > 1 ? 0 : STEP_BYTES / 128};
@@ -191,7 +188,7 @@ ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int g
           for (int begin = block, end; begin < block_end; begin = end) {
 #if W_GROUPED
             end = RUN_END(begin);
-            load_run(&groups_of, begin / RUN_STEPS, run);
+            load_run(&groups, begin / RUN_STEPS, run);
 #else
             end = block_end;
 #endif
@@ -215,30 +212,33 @@ ASSEMBLY_FUNCTION void multiply_panels(GROUPED_GEMM_PARAMETERS, int group, int g
         }
       }
   }
-  END_TILES;
+  end_tiles();
 
   for (int own = first_own; own < end_own; ++own) {
     const int columns = min(PANEL, n - own * PANEL);
     PanelColumns of_columns[PANELS_EACH];
-    __local Total* tile_sums = OWN_SUMS(0);
     for (int side = 0; side < PANELS_EACH; ++side) {
-      const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
-      load_columns(&epilogue, PANEL_AT(side) * PANEL, columns, &of_columns[side]);
+      const int of_side = panel_at(n, own, side);
+      const Groups groups = groups_of_panel(&expert_weights, of_side);
+      load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
       for (int row = 0; row < tile.count; ++row)
-        complete_row(OWN_SUMS(side) + row * PARTS, a + row_starts[row], PANEL_OF_SIDE(side), &groups_of,
-                     &of_columns[side], k);
+        complete_row(OWN_SUMS(side) + row * PARTS, a + row_starts[row], panel_of(&expert_weights, of_side),
+                     &groups, &of_columns[side], k);
     }
-    STORE_ROWS
+    store_rows(&gemm, &tile, OWN_SUMS(0), of_columns, own, columns);
   }
 }
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local Total all_sums[PANEL_RUN * PANELS_EACH * TILE_ROWS * PARTS];
   __local Step w_block[BLOCK_STEPS];
   __local RowsTile a_tiles[TILE_ROWS / SIDE * A_TILES];
   __local ulong row_starts[TILE_ROWS];
   __local Sum run_sums[W_GROUPED ? 2 * SIDE * PARTS : 1];
   __local Run run;
-  multiply_panels(GROUPED_GEMM_ARGUMENTS, get_group_id(0), get_num_groups(0), LAST_ROW_TILE_FIRST, all_sums, w_block, a_tiles,
-                  row_starts, run_sums, &run);
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  multiply_panels(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), all_sums, w_block, a_tiles, row_starts,
+                  run_sums, &run);
 }

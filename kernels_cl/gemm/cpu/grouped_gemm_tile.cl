@@ -16,21 +16,23 @@
 #define IS_CODE_i4 1
 #define DECODED_W (W_GROUPED || JOIN(IS_CODE_, W_DTYPE))
 #define DECODED_A (A_GROUP || JOIN(IS_CODE_, A_DTYPE))
-#define DECODED_K 64
+enum { DECODED_K = 64 };
 
 #if IS_I8
 // Products of i8 less a zero point are below 2^15, so f32 sums of at most 512 of them are exact; int32 holds the sum of
 // the blocks.
-typedef int16 Sum;
+typedef int16 Total;
 #define STREAM_K K_BLOCK
 #define RESUME(sum) ((float16)(0.0f))
 #define KEEP(sum, acc) (sum) += convert_int16(acc)
 #else
-typedef float16 Sum;
+typedef float16 Total;
 #define STREAM_K (REGISTER_PARTS == 4 ? k : DECODED_K)
 #define RESUME(sum) (sum)
 #define KEEP(sum, acc) (sum) = (acc)
 #endif
+
+#include "kernels_cl/gemm/cpu/store_rows.clh"
 
 // Parts of 16 lanes in a row of the register tile.
 #if REGISTER_PARTS == 4
@@ -63,8 +65,8 @@ typedef float16 Sum;
 #define LOAD_STREAMED(r, p) \
   const float16 w##p = weights16(streamed + (ulong)i * PANEL_UNITS(W_DTYPE), (part + p) * 16, zero##p, scale##p);
 #define LOAD_GROUP(r, p)                                                 \
-  const float16 zero##p = zeros16(&groups_of, group, (part + p) * 16), \
-                scale##p = scales16(&groups_of, group, (part + p) * 16);
+  const float16 zero##p = zeros16(&groups, group, (part + p) * 16), \
+                scale##p = scales16(&groups, group, (part + p) * 16);
 #define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED, __builtin_prefetch(fetched + i * line_step, 0, 2))
 #define LOAD_BLOCK(r, p) const float16 w##p = *(const __local float16*)(w_block + i * PANEL + (part + p) * 16);
 #define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_BLOCK, )
@@ -76,7 +78,7 @@ inline void decode_weights(const __global STORAGE(W_DTYPE) * panel, const Groups
   float16 zero[PARTS], scale[PARTS];
   int loaded = -1;
   for (int i = k_begin; i < k_end; ++i) {
-    const int group = GROUP_AT(of, i);
+    const int group = group_at(of, i);
     if (group != loaded) {
       loaded = group;
       for (int part = 0; part < PARTS; ++part)
@@ -107,12 +109,14 @@ inline void decode_row(const __global STORAGE(A_DTYPE) * row, const __global STO
 #else
 typedef const __global STORAGE(A_DTYPE) * Rows;
 #define X(row, i) (LOAD(A_DTYPE)(row, i) - (float)A_ZERO_POINT)
-#define ROW_POINTER(r) (a + row_starts[row + min(r, count - 1)] + k_begin)
+#define ROW_POINTER(r) (gemm.a + row_starts[row + min(r, count - 1)] + k_begin)
 #endif
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   // Local only because private memory this large is slow or refused on some devices.
-  __local Sum tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
 #if DECODED_W
   __local float w_block[DECODED_K * PANEL] __attribute__((aligned(64)));
 #endif
@@ -120,20 +124,22 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
   __local float a_block[TILE_ROWS * DECODED_K] __attribute__((aligned(64)));
 #endif
   __local ulong row_starts[TILE_ROWS];
-  OFFSET_POINTERS;
-  const RowTile tile = OWN_ROW_TILE;
+  Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  const RowTile tile = find_row_tile(&gemm, last_row_tile_first(), TILE_ROWS);
   if (tile.count == 0) return;
-  const int columns = min(PANEL, n - (int)get_group_id(0) * PANEL);
-  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
+  const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
+  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   PanelColumns of_columns[PANELS_EACH];
-  FIND_ROWS
+  find_rows(&gemm, &tile, row_starts);
+  const Weights expert_weights = enter_expert(&gemm, tile.expert);
+  const int k = gemm.args.k;
 
   for (int side = 0; side < PANELS_EACH; ++side) {
-    const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, PANEL_AT(side));
-    const Groups groups_of = GROUPS_OF(tile.expert, PANEL_AT(side));
-    ENTER_K_WINDOW(panel, tile.expert)
-    __local Sum* side_sums = tile_sums + side * TILE_ROWS * PARTS;
-    load_columns(&epilogue, PANEL_AT(side) * PANEL, columns, &of_columns[side]);
+    const int of_side = panel_at(n, own, side);
+    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
+    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
+    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = vload16(i % PARTS, of_columns[side].start);
 
     const bool streams = tile.count <= REGISTER_ROWS;
@@ -148,11 +154,11 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       const int k_end = min(k_begin + block, k);
 #if DECODED_A
       for (int row = 0; row < tile.count; ++row)
-        decode_row(a + row_starts[row], a_scale + SOURCE_ROW(row) * a_scale_stride, k_begin, k_end,
+        decode_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride, k_begin, k_end,
                    a_block + row * DECODED_K);
 #endif
 #if DECODED_W
-      if (!streams) decode_weights(panel, &groups_of, k_begin, k_end, w_block);
+      if (!streams) decode_weights(panel, &groups, k_begin, k_end, w_block);
 #endif
       const __global STORAGE(W_DTYPE)* streamed = panel + (ulong)k_begin * PANEL_UNITS(W_DTYPE);
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
@@ -166,7 +172,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
                   first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
         const __global char* fetched = (const __global char*)streamed + block_bytes + first_line;
         for (int part = 0; part < PARTS; part += REGISTER_PARTS) {
-          __local Sum* sums = side_sums + row * PARTS + part;
+          __local Total* sums = side_sums + row * PARTS + part;
 #if DECODED_W
           if (!streams) {
             const int begin = 0, end = k_end - k_begin;
@@ -175,8 +181,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
           }
 #endif
           for (int begin = 0, end; begin < k_end - k_begin; begin = end) {
-            const int group = GROUP_AT(&groups_of, k_begin + begin);
-            end = min(GROUP_END(group, k_begin + begin), k_end) - k_begin;
+            const int group = group_at(&groups, k_begin + begin);
+            end = min(group_end(group, k_begin + begin, k), k_end) - k_begin;
             EACH_PART(LOAD_GROUP, 0)
             FOR_ROWS(count, STREAMED_TILE)
           }
@@ -184,5 +190,5 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       }
     }
   }
-  STORE_ROWS
+  store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }

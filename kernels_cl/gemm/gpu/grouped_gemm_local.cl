@@ -3,32 +3,34 @@
 // Every sum runs over k in ascending order.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
-#define SIDE 16
 #if TILE_ROWS != 64
 #error "written for 64 rows"
 #endif
-#define K_STEP 16
-#define A_PITCH (TILE_ROWS + 4)  // of a k in local memory: the padding spreads the transposing stores over the banks
+// A_PITCH: of a k in local memory, where padding spreads the transposing stores over the banks.
+enum { SIDE = 16, K_STEP = 16, A_PITCH = TILE_ROWS + 4 };
 
-__kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_gemm_local(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_gemm_local(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local Element4 a_tile[K_STEP * A_PITCH / 4];
   __local Element4 w_tile[K_STEP * PANEL / 4];
-  OFFSET_POINTERS;
-  const RowTile tile = find_row_tile(get_group_id(1), TILE_ROWS, row_ends, rows, first_expert, experts, rows_per_expert);
+  Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  const RowTile tile = find_row_tile(&gemm, get_group_id(1), TILE_ROWS);
   if (tile.count == 0) return;
   const int item = get_local_id(0);
-  const __global STORAGE(W_DTYPE)* panel = PANEL_OF(tile.expert, get_group_id(0));
-  const Groups groups_of = GROUPS_OF(tile.expert, get_group_id(0));
-  ENTER_K_WINDOW(panel, tile.expert)
+  const Weights expert_weights = enter_expert(&gemm, tile.expert);
+  const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, get_group_id(0));
+  const Groups groups = groups_of_panel(&expert_weights, get_group_id(0));
+  const int k = gemm.args.k;
 
   // What this work-item brings in: 4 k of one row of a, and 4 columns of one k of the panel.
   const int load_row = item / 4, load_k = item % 4 * 4;
-  const long load_source = load_row < tile.count ? source_row(tile.first + load_row, a_index, index_divisor, a_rows) : -1;
-  const __global STORAGE(A_DTYPE)* load_a = a + max(0L, load_source) * a_stride;
-  const __global STORAGE(A_SCALE_DTYPE)* load_scale = a_scale + max(0L, load_source) * a_scale_stride;
+  const long load_source = load_row < tile.count ? source_row(&gemm, tile.first + load_row) : -1;
+  const __global STORAGE(A_DTYPE)* load_a = gemm.a + max(0L, load_source) * gemm.args.a_stride;
+  const __global STORAGE(A_SCALE_DTYPE)* load_scale = gemm.a_scale + max(0L, load_source) * gemm.args.a_scale_stride;
   __local Element* a_at = (__local Element*)a_tile + load_k * A_PITCH + load_row;
 #define NEXT_A(j, begin) (load_source >= 0 && (begin) + load_k + j < k ? activation(load_a, load_scale, (begin) + load_k + j) : 0)
-#define NEXT_W(begin) ((begin) + item / SIDE < k ? weight4(panel, &groups_of, (begin) + item / SIDE, item % SIDE * 4) : (Element4)(0))
+#define NEXT_W(begin) ((begin) + item / SIDE < k ? weight4(panel, &groups, (begin) + item / SIDE, item % SIDE * 4) : (Element4)(0))
   Element next_a0 = NEXT_A(0, 0), next_a1 = NEXT_A(1, 0), next_a2 = NEXT_A(2, 0), next_a3 = NEXT_A(3, 0);
   Element4 next_w = NEXT_W(0);
 
@@ -50,16 +52,15 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   }
 
   const int first_column = get_group_id(0) * PANEL + x * 4;
-  const Epilogue epilogue = EPILOGUE_OF(tile.expert);
-#define STORE_ROW(r)                                                                                          \
-  if (y * 4 + r < tile.count) {                                                                               \
-    const long row = tile.first + y * 4 + r, source = source_row(row, a_index, index_divisor, a_rows);        \
-    const float row_scale = source >= 0 ? ROW_SCALE(source) : 1.0f;                                  \
-    const Element sums[4] = {acc##r.s0, acc##r.s1, acc##r.s2, acc##r.s3};                                     \
-    for (int j = 0; j < 4; ++j)                                                                               \
-      if (source >= 0 && first_column + j < n)                                                                \
-        store_sum(sums[j], row_scale, &epilogue, a_scale_bias, first_column + j, out,                         \
-                  row * out_stride + first_column + j);                                                       \
+  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
+  const Element4 sums[4] = {acc0, acc1, acc2, acc3};
+  for (int r = 0; r < 4; ++r) {
+    if (y * 4 + r >= tile.count) break;
+    const long row = tile.first + y * 4 + r, source = source_row(&gemm, row);
+    if (source < 0) continue;
+    const float row_scale = row_scale_of(&gemm, source);
+    const Element of_row[4] = {sums[r].s0, sums[r].s1, sums[r].s2, sums[r].s3};
+    for (int j = 0; j < 4; ++j)
+      if (first_column + j < gemm.args.n) store_sum(&gemm, of_row[j], row_scale, &epilogue, row, first_column + j);
   }
-  STORE_ROW(0) STORE_ROW(1) STORE_ROW(2) STORE_ROW(3)
 }

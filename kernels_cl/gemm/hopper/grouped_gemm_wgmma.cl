@@ -9,16 +9,17 @@
 // runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a.
 // Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
 #define TILE_PANELS 4
+#define COPY_ITEMS 128
+#define ITEMS 384
 #define BOX_ROWS 16
 #define TILE_HEIGHT(count, tiles) ((((count) + (tiles)-1) / (tiles) + 7) / 8 * 8)
 #define COPY_REGISTERS 72
 #define MULTIPLY_REGISTERS 216
 #include "kernels_cl/gemm/hopper/hopper.clh"
-#include "kernels_cl/gemm/hopper/stage_scales.clh"
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"
 
-#define LANE_ROWS ((TILE_ROWS + 31) / 32)
+enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
 
 // sums = w a for so many eights of rows, plus sums if `adds`; `w` is stored by k.
 #define WGMMA(eights, sums, w, a, adds)                                                                         \
@@ -31,15 +32,15 @@
   case eights:                                                                                                      \
     for (int step = 0; step < steps; ++step) {                                                                      \
       barrier_wait(full + ring.stage * 8, ring.turn);                                                               \
-      if (!A_IN_ORDER) PROXY_FENCE;                                                                                 \
+      if (!A_IN_ORDER) proxy_fence();                                                                                 \
       const uint rows_at = shared_address(stages) + ring.stage * STAGE_BYTES, columns_at = rows_at + panels_at;     \
-      WGMMA_FENCE;                                                                                                  \
+      wgmma_fence();                                                                                                  \
       _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                            \
         WGMMA(eights, "s", operand(columns_at + part * 16 * LINE), operand(rows_at + part * 32), step + part);      \
         WGMMA(eights, "u", operand(columns_at + BLOCK_BYTES + part * 16 * LINE), operand(rows_at + part * 32),      \
               step + part);                                                                                         \
       }                                                                                                             \
-      WGMMA_COMMIT;                                                                                                 \
+      wgmma_commit();                                                                                                 \
       WGMMA_WAIT(1);                                                                                                \
       if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);                                                \
       before = ring.stage;                                                                                          \
@@ -52,7 +53,7 @@
 #define STORE_PIECE(sums, at)                                                                \
   put_rows(sums[0], sums[1], pieces + turn * PIECE_BYTES, strip);                            \
   GROUP_BARRIER;                                                                             \
-  store_rows(pieces + turn * PIECE_BYTES, strip, there, at, OUT_WIDTH, to, out_stride);      \
+  store_rows(pieces + turn * PIECE_BYTES, strip, there, at, out_width(args.n), to, args.out_stride); \
   turn ^= 1;
 // Row `row` of sixteen, of values that lanes hold by row.
 #define SCALE_OF_ROW(sixteen, row) as_float(lane_at(row_scale[(sixteen) / 2], (sixteen) % 2 * 16 + (row)))
@@ -67,45 +68,47 @@
       const int row = i * 8 + lane % 4 * 2;                                                                    \
       float2 scale_of = 1;                                                                                     \
       if (HAS_SCALES) scale_of = (float2)(SCALE_OF_ROW(sixteen, row), SCALE_OF_ROW(sixteen, row + 1));          \
-      x[i] = finish_sums(x[i], &columns, 0, scale_of, a_scale_bias);                                           \
-      y[i] = finish_sums(y[i], &columns, 1, scale_of, a_scale_bias);                                           \
-      x[i] = ACTIVATED(x[i], y[i]);                                                                            \
-      if (!GATED) y[i] = ACTIVATED(y[i], y[i]);                                                                \
+      x[i] = finish_sums(x[i], &columns, 0, scale_of, args.a_scale_bias);                                           \
+      y[i] = finish_sums(y[i], &columns, 1, scale_of, args.a_scale_bias);                                           \
+      x[i] = activated(x[i], y[i], activation);                                                                         \
+      if (!GATED) y[i] = activated(y[i], y[i], activation);                                                             \
     }                                                                                                          \
     const uint there = there_are[sixteen / 2] >> (sixteen % 2 * 16) & 0xffff;                                  \
-    __global STORAGE(OUT_DTYPE)* const to = out + (tile.rows.first + sixteen * 16) * out_stride;               \
+    __global STORAGE(OUT_DTYPE)* const to = gemm.out + (tile.rows.first + sixteen * 16) * args.out_stride;     \
     STORE_PIECE(x, column)                                                                                     \
     if (!GATED) {                                                                                              \
       STORE_PIECE(y, column + PANEL)                                                                           \
     }                                                                                                          \
   }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local uchar all_pieces[2 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two of a warp group
   __local ulong barriers[2 * STAGES];
-  OFFSET_POINTERS;
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
-  START_BARRIERS(full, empty);
-  const int steps = (k + K_STEP - 1) / K_STEP;
+  start_barriers(full, empty);
+  const int steps = (args.k + K_STEP - 1) / K_STEP;
 
   if (item < COPY_ITEMS) {
-    COPY_TILES(stages, full, empty)
+    copy_tiles(&gemm, stages, full, empty, 0);
     return;
   }
 
-  MORE_REGISTERS;
+  take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
   const int warp = (item - COPY_ITEMS) / 32, half_group = warp / 4, strip = warp % 4;
   const uint panels_at = A_BYTES + half_group * 2 * BLOCK_BYTES;
   __local uchar* const pieces = all_pieces + half_group * 2 * PIECE_BYTES;
-  const Activation activation = {alpha, limit, up_bias};
+  const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
   int turn = 0;  // of the pieces
   int number = get_group_id(0);
-  START_SEARCH(search);
-  Tile tile = FIND_TILE(search, number);
+  TileSearch search = start_search(&gemm);
+  Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
     uint before = 0;  // the stage of the last step
     switch ((tile.rows.count + 7) / 8) {
@@ -118,17 +121,17 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     }
     // While the last products run.
     number += get_num_groups(0);
-    const Tile next = FIND_TILE(search, number);
+    const Tile next = find_tile(&search, &gemm, number);
     const int column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
-    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const LaneColumns columns = lane_columns_of(&epilogue, column + strip * 16 + lane / 4, n);
+    const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
+    const LaneColumns columns = lane_columns_of(&epilogue, column + strip * 16 + lane / 4, args.n);
     int source[LANE_ROWS];  // of rows lane, lane + 32, ..
-    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
+    find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
     int row_scale[LANE_ROWS];
     uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
     for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
+      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
     WGMMA_WAIT(0);
     if (lane == 0) barrier_arrive(empty + before * 8);
     STORE_SIXTEEN(0) STORE_SIXTEEN(1) STORE_SIXTEEN(2)

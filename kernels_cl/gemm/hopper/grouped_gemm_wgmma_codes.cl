@@ -3,16 +3,14 @@
 // rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
 // PTX declares, see hopper.clh.
 #define TILE_PANELS 4
-#define TILES_N (TILE_ROWS / 8)  // of 8 rows
-#define LANE_ROWS (TILE_ROWS / 32)
-#include "kernels_cl/gemm/hopper/hopper.clh"
+enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 rows
+#define COPY_ITEMS 128
+#define ITEMS 384
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
-#include "kernels_cl/gemm/hopper/stage_scales.clh"
+#include "kernels_cl/gemm/hopper/hopper.clh"
 #if QUANTIZES  // a gated activation's numbers, to `q`
 #include "kernels_cl/gemm/hopper/quantized_store.clh"
-#else
-#define QUANTIZE_PARAMETERS
 #endif
 
 #if TILE_ROWS == 128
@@ -29,16 +27,19 @@
 #define FOR_BOTH_SUMS(DO) { DO("a", "c", 0) DO("b", "d", 4) }
 #endif
 
-#define TYPES_i8 ".s32.s8.s8"
-#define TYPES_f8_e4m3 ".f32.e4m3.e4m3"
-#define TYPES_f8_e5m2 ".f32.e5m2.e5m2"
-#define TYPES_f16 ".f32.f16.f16"
-#define TYPES_bf16 ".f32.bf16.bf16"
-#define SIGNS_i8 ""
-#define SIGNS_f8_e4m3 ", 1, 1"
-#define SIGNS_f8_e5m2 ", 1, 1"
-#define SIGNS_f16 ", 1, 1, 0"
-#define SIGNS_bf16 ", 1, 1, 0"
+// The instruction's k and types, and what follows its operands.
+#define TYPES_i8 "k32.s32.s8.s8"
+#define TYPES_f8_e4m3 "k32.f32.e4m3.e4m3"
+#define TYPES_f8_e5m2 "k32.f32.e5m2.e5m2"
+#define TYPES_f16 "k16.f32.f16.f16"
+#define TYPES_bf16 "k16.f32.bf16.bf16"
+#if HAS_16_BITS(A_DTYPE)
+#define SIGNS ", 1, 1, 0"
+#elif JOIN(IS_I8_, A_DTYPE)
+#define SIGNS ""
+#else
+#define SIGNS ", 1, 1"
+#endif
 #if JOIN(IS_I8_, A_DTYPE)
 #define SUM_TYPE "s32"
 #define IN_REGISTER "r"
@@ -52,9 +53,8 @@
 // sums = codes rows, plus sums if `adds`.
 #define WGMMA(sums, codes, rows, adds)                                                                             \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
-               "k" TEXT(PRODUCT_K) JOIN(TYPES_, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds"                  \
-               JOIN(SIGNS_, A_DTYPE) ";\n}" ::"r"((codes)[0]), "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]),   \
-               "l"(rows), "r"(adds)                                                                                \
+               JOIN(TYPES_, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
+               "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]), "l"(rows), "r"(adds)                              \
                : "memory")
 
 #define READ4(x, t0, t1, t2, t3, sum)                                                                            \
@@ -64,8 +64,9 @@
                  "=" IN_REGISTER((sum)[3]))
 
 // Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
-#define OF_ROW(by_row, t, odd) lane_at((by_row)[(t) / 4], (t) % 4 * 8 + lane % 4 * 2 + (odd))
-#define SCALE_OF_ROW(by_row, t, odd) as_float(OF_ROW(by_row, t, odd))
+INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
+  return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
+}
 
 // Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of each.
 typedef struct {
@@ -76,13 +77,13 @@ INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->s
 // Until the ring's stage is there.
 INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
   barrier_wait(place->full + ring->stage * 8, ring->turn);
-  if (!A_IN_ORDER) PROXY_FENCE;
+  if (!A_IN_ORDER) proxy_fence();
 }
 INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
   if (get_local_id(0) % 32 == 0) barrier_arrive(place->empty + ring->stage * 8);
 }
 
-#ifdef GROUP_K
+#if HAS_GROUPS
 #include "kernels_cl/gemm/hopper/wgmma_groups.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
 #else
@@ -95,15 +96,15 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
 #if QUANTIZES
 #define LEAVE(t, total_0, total_1, row_scale, there) KEEP_TWO_ROWS(t, total_0, total_1, row_scale)
 #else
-#define LEAVE(t, total_0, total_1, row_scale, there)                                                                \
-  STORE_TWO_ROWS(total_0, total_1, row_scale, there, out + (tile.rows.first + (t)*8 + lane % 4 * 2) * out_stride)
+#define LEAVE(t, total_0, total_1, row_scale, there) \
+  store_two_rows(&gemm, total_0, total_1, &columns, row_scale, there, tile.rows.first + (t)*8 + lane % 4 * 2, column);
 #endif
 #define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
   {                                                                                                                 \
     const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2);                                      \
     const bool there[2] = {there_from & 1, there_from >> 1 & 1};                                                    \
-    const float scale_of[2] = {HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 0) : 1,                                      \
-                               HAS_SCALES ? SCALE_OF_ROW(row_scale, t, 1) : 1};                                     \
+    const float scale_of[2] = {HAS_SCALES ? scale_of_row(row_scale, t, 0) : 1,                                      \
+                               HAS_SCALES ? scale_of_row(row_scale, t, 1) : 1};                                     \
     TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
     TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
     LEAVE(t, total_0, total_1, scale_of, there)                                                                     \
@@ -113,40 +114,38 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
   STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
-    GROUPED_GEMM_PARAMETERS QUANTIZE_PARAMETERS) {
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
-#ifdef GROUP_K
-  __local StageScales scales[STAGES];
-#endif
+  __local StageScales scales[SCALE_COPIERS ? STAGES : 1];
 #if QUANTIZES
   __local RowGroups row_groups;
-  const Rules rules = RULES;
-  q += q_first, scale += scale_first;
+  const Rules rules = rules_of(&args);
 #endif
-  OFFSET_POINTERS;
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
-  START_BARRIERS(full, empty);
+  start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    COPY_TILES(stages, full, empty)
+    copy_tiles(&gemm, stages, full, empty, scales);
     return;
   }
 
-  MORE_REGISTERS;
+  take_registers();
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
   const int warp = item / 32 - 4, half_group = warp / 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
-  const int steps = (k + K_STEP - 1) / K_STEP;
-  const Activation activation = {alpha, limit, up_bias};
+  const int steps = (args.k + K_STEP - 1) / K_STEP;
+  const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
   int number = get_group_id(0);
-  START_SEARCH(search);
-  Tile tile = FIND_TILE(search, number);
+  TileSearch search = start_search(&gemm);
+  Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
     const int column =
-        (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + LANE_COLUMN(lane);
-#ifdef GROUP_K
+        (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + lane_column(lane);
+#if HAS_GROUPS
     float totals[2][TILES_N][4];
 #pragma unroll
     for (int i = 0; i < 2 * TILES_N * 4; ++i) totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
@@ -156,17 +155,17 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 #endif
     // While the last products run.
     number += get_num_groups(0);
-    const Tile next = FIND_TILE(search, number);
-    const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-    const LaneColumns columns = lane_columns_of(&epilogue, column, n);
+    const Tile next = find_tile(&search, &gemm, number);
+    const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
+    const LaneColumns columns = lane_columns_of(&epilogue, column, args.n);
     int source[LANE_ROWS];  // of rows lane, lane + 32, ..
-    find_sources(source, LANE_ROWS, &tile, lane, 32, a_index, index_divisor, a_rows);
+    find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
     int row_scale[LANE_ROWS];
     uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
     for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(ROW_SCALE(source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
-#ifndef GROUP_K
+      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
+#if !HAS_GROUPS
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
 #endif

@@ -3,28 +3,28 @@
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(GROUPED_GEMM_PARAMETERS) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));
   __local int sources[TILE_ROWS];  // rows of `a`; -1: there is none
-  OFFSET_POINTERS;
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
-  START_SEARCH(search);
-  const Tile tile = FIND_TILE(search, number);
+  TileSearch search = start_search(&gemm);
+  const Tile tile = find_tile(&search, &gemm, number);
   if (tile.rows.count == 0) return;
   const int item = get_local_id(0), lane = item % 32, warp = item / 32;
   if (item < TILE_ROWS)
-    sources[item] =
-        item < tile.rows.count ? (int)source_row(tile.rows.first + item, a_index, index_divisor, a_rows) : -1;
+    sources[item] = item < tile.rows.count ? (int)source_row(&gemm, tile.rows.first + item) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
-  const Copies copies = copies_of(&tile, a, a_index, index_divisor, a_rows, a_stride, weights, n, k, GATED);
-  const int column = tile.first_panel * PANEL + warp * 16 + LANE_COLUMN(lane), row = lane % 4 * 2;
+  const Copies copies = copies_of(&tile, &gemm);
+  const int column = tile.first_panel * PANEL + warp * 16 + lane_column(lane), row = lane % 4 * 2;
 
   CodeSums sums;
   clear_code_sums(&sums);
-  GroupScales group_scales = {group_scale, group_zero, {0, 0}, a_scale, a_scale_stride, sources, k};
-  FIND_GROUPS(group_scales.group_at, tile.rows.expert, column, GATED)
-
-  const int steps = (k + K_STEP - 1) / K_STEP;
+  const GroupScales group_scales = group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale,
+                                                   args.a_scale_stride, sources);
+  const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
   for (int step = 0; step < steps; ++step) {
     StepScales scales;
@@ -33,14 +33,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     multiply_code_stage(&sums, stage, &scales, step, steps);
   }
 
-  const Epilogue epilogue = EPILOGUE_OF(tile.rows.expert);
-  const LaneColumns columns = lane_columns_of(&epilogue, column, n);
-  const Activation activation = {alpha, limit, up_bias};
+  const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
+  const LaneColumns columns = lane_columns_of(&epilogue, column, args.n);
 #pragma unroll
   for (int t = 0; t < TILES_N; ++t) {
     const int first = t * 8 + row;
     const bool there[2] = {sources[first] >= 0, sources[first + 1] >= 0};
-    const float row_scale[2] = {there[0] ? ROW_SCALE(sources[first]) : 0, there[1] ? ROW_SCALE(sources[first + 1]) : 0};
-    STORE_TWO_ROWS(TOTALS(sums)[0][t], TOTALS(sums)[1][t], row_scale, there, out + (tile.rows.first + first) * out_stride)
+    const float row_scale[2] = {there[0] ? row_scale_of(&gemm, sources[first]) : 0,
+                                there[1] ? row_scale_of(&gemm, sources[first + 1]) : 0};
+    store_two_rows(&gemm, TOTALS(sums)[0][t], TOTALS(sums)[1][t], &columns, row_scale, there, tile.rows.first + first, column);
   }
 }

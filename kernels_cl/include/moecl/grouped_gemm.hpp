@@ -5,9 +5,10 @@
 #include <moecl/pack_weights.hpp>
 #include <moecl/quantize_groups.hpp>
 #include <moecl/tensor_view.hpp>
+#include <moecl/tuned_choices.hpp>
 
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -70,7 +71,7 @@ struct Variant {
 };
 
 struct Config {
-  std::string variant;             ///< empty: the choice of `select`
+  std::string variant;             ///< empty: chosen by operands, rows and device
   std::int64_t expected_rows = 0;  ///< rows an expert is likely to get, for the choice; 0: R spread over the experts
   /// looks for a slice of K until it is late, about a microsecond each: the rows of its tile then become NaN
   std::int32_t patience = 1 << 21;
@@ -78,38 +79,67 @@ struct Config {
 
 /// Every variant this library has.
 const std::vector<Variant>& variants();
-/// The variant that `enqueue` runs: `config`'s, else the first of `ranges` that takes so many rows of an expert.
-std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
-/// Of a Range that has no bound.
-inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
+using tuning::any_rows, tuning::rows_choose;
 /// A variant, and the most rows of an expert that it is taken for; 0: none.
 struct Range {
   const char* variant;
   std::int64_t most_rows;
 };
-/// Those for products of such types there, as tables of measurements say (<moecl/tuned_choices.hpp>), else by rules.
-/// Where tiles of tensor cores would leave compute units of a GPU idle, the variant is taken whose tiles are done
-/// soonest.
+/// Those for products of such types there, as tables of measurements say, else by defaults. Where tiles of tensor cores
+/// would leave compute units of a GPU idle, the variant is taken whose tiles are done soonest.
 std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps);
-/// Whether ranges may differ by rows there. On CPUs with register tiles they may not: a row's result is the same,
-/// whatever else is in the batch.
-bool rows_choose(const DeviceCaps& caps);
+/// The choices that tables of measurements may make about products, as they are made, for people.
+std::vector<tuning::Line> describe_choices(const DeviceCaps& caps);
 /// How rows between two products with such weights are best stored: where tensor cores or AVX-512 BF16 multiply them as
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
-/// Whether the variant that would run can apply this activation to its sums, which saves a pass over the rows: on CPUs
-/// and NVIDIA's tensor cores, with gate and up of whole panels.
-bool fuses_activation(const Args& args, const Activation& activation, const Config& config, const DeviceCaps& caps);
-/// Whether the variant that would run can also make codes of the rows of `args.out`, which saves writing and reading
-/// them: of a gated activation, by the rules ratio and power_of_two, in groups of columns that its tiles have whole, on
-/// NVIDIA's tensor cores for sm_90a with groups of K.
-bool fuses_quantization(const Args& args, const quantize_groups::Args& next, const Config& config,
-                        const DeviceCaps& caps);
 /// Units: bytes. What Args::scratch is good for there; 0: nothing.
 std::uint64_t scratch_bytes(const DeviceCaps& caps);
+
+/// The variant of a product: `config`'s, else the first of `ranges` that takes so many rows of an expert. Steps that it
+/// may take over do not change it.
+std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Whether a variant can apply this activation to its sums, which saves a pass over the rows: on CPUs and NVIDIA's
+/// tensor cores, with gate and up of whole panels.
+bool fuses_activation(const std::string& variant, const Args& args, const Activation& activation,
+                      const DeviceCaps& caps);
+/// Whether it can also make codes of the rows of `args.out`, which saves writing and reading them: of a gated
+/// activation, by the rules ratio and power_of_two, in groups of columns that its tiles have whole, on NVIDIA's tensor
+/// cores for sm_90a with groups of K.
+bool fuses_quantization(const std::string& variant, const Args& args, const quantize_groups::Args& next,
+                        const DeviceCaps& caps);
+
+/// How a product is computed, decided once: for all arguments of one form, which is everything but their memory.
+/// Copies share it.
+struct Plan {
+  std::string variant;                   ///< empty: refused before one was chosen
+  std::int64_t tile_rows = 0;            ///< of a work-group
+  std::int64_t tile_columns = 0;         ///< of a work-group
+  std::int64_t k_slices = 1;             ///< of K, with work-groups of their own
+  bool fuses_activation = false;         ///< the kernel applies Args::activation
+  bool fuses_codes = false;              ///< the kernel makes the codes of Args::quantization
+  std::string why;                       ///< why this variant; or why the product cannot run
+  struct Launch;                         ///< of the implementation
+  std::shared_ptr<const Launch> launch;  ///< null: refused
+
+  /// Whether the product cannot run: `why`.
+  bool refused() const noexcept { return launch == nullptr; }
+  /// One line, for people.
+  std::string describe() const;
+};
+/// Pure. A product that cannot run gives a refused plan.
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Decides nothing; formats and allocates nothing where no trace wants to know.
+/// @param args  of the form that was planned for
+/// Errors: invalid_argument  the plan is refused, or of another form; build_failed  the device goes without the variant
+///         from now on, so that another plan chooses another one
+/// Async:  one kernel. Empty: no rows enqueue nothing
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
+
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+/// Plans and enqueues, with the next variant where a program does not build.
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no rows enqueue nothing
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});

@@ -5,6 +5,7 @@
 #include <moecl/tuning_table.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,20 @@ const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op);
 /// The most rows of an expert that the variant takes of such products there; null where nothing says it.
 const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant);
 
+/// Of a variant that takes any number of rows of an expert.
+inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
+/// Whether the variant of a product may differ by the rows of an expert there. On CPUs with register tiles it may not:
+/// a row's result is the same, whatever else is in the batch.
+bool rows_choose(const DeviceCaps& caps);
+/// A variant of the grouped product where no table says otherwise, from kernels_cl/tuning/gemm_variants.json.
+struct VariantDefaults {
+  std::string name;
+  std::int64_t most_rows;  ///< rows of an expert up to which it is taken
+  double tile_us;          ///< of a tile that a compute unit has alone, K = 7168; 0: not measured
+};
+/// Those of every variant.
+const std::vector<VariantDefaults>& variant_defaults();
+
 /// The names of these choices.
 std::string lanes_name(std::string_view op);
 /// That of find_most_rows.
@@ -52,7 +67,9 @@ const std::vector<std::pair<DType, CodeType>>& operands();
 struct Line {
   std::string name, value, origin;
 };
-/// Everything that tables may decide on such a device, as it is decided.
+/// The lanes of row-wise operators on such a device. Of products: grouped_gemm::describe_choices.
 std::vector<Line> describe(const DeviceCaps& caps);
+/// One of them. @param tuned  null: the default
+Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned);
 
 }  // namespace moecl::tuning

@@ -1,0 +1,99 @@
+#include "kernels_cl/gemm/variant.hpp"
+
+namespace moecl::source {
+extern const ProgramSource grouped_gemm_amx, grouped_gemm_dot, grouped_gemm_tile;
+}
+
+namespace moecl::grouped_gemm::cpu {
+namespace {
+
+constexpr const char* integers =
+    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-512 VNNI";
+constexpr const char* numbers =
+    "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI";
+constexpr Extension vnni{[](const DeviceCaps&caps) { return caps.has_avx512_vnni; }, &is_vnni_product, integers},
+    bf16{[](const DeviceCaps&caps) { return caps.has_avx512_bf16; }, &is_bf16_product, numbers},
+    amx_int8{[](const DeviceCaps&caps) { return caps.has_amx_int8; }, &is_vnni_product, integers},
+    amx_bf16{[](const DeviceCaps&caps) { return caps.has_amx_bf16; }, &is_bf16_product, numbers};
+
+/// Sums of a panel, and where a row starts.
+constexpr std::uint64_t row_bytes = 64 * 4 + 8;
+constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { return panels * rows * 64 * 4; }
+/// grouped_gemm_amx: sums of its panels, steps of a panel, tiles of rows, and sums of a run with its scales.
+constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
+/// grouped_gemm_dot: its rows, steps of a panel, and scales of runs.
+constexpr std::uint64_t dot_bytes = 96 * row_bytes + 128 * 256 + 33 * 512;
+
+constexpr Kernel all[] = {
+    {.variant = {"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
+     .source = &source::grouped_gemm_amx,
+     .extension = &amx_int8,
+     .options = " -DBLOCK_STEPS=32 -DA_STEPS=512 -DSIGNED_STEPS=1",
+     .tile_rows = 192,
+     .panels = 4,
+     .work_items = 1,
+     .local_mem_bytes = amx_bytes,
+     .gated_bytes = sums_bytes(192, 4),
+     .min_float_width = 16,
+     .activates = true},
+    {.variant = {"amx_bf16", "a CPU with AMX: products of bf16 with bf16 or codes, 16 x 16 sums in a tile register"},
+     .source = &source::grouped_gemm_amx,
+     .extension = &amx_bf16,
+     .options = " -DBLOCK_STEPS=32 -DA_STEPS=512",
+     .tile_rows = 192,
+     .panels = 4,
+     .work_items = 1,
+     .local_mem_bytes = amx_bytes,
+     .gated_bytes = sums_bytes(192, 4),
+     .min_float_width = 16,
+     .activates = true},
+    {.variant = {"avx512_vnni",
+                 "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
+     .source = &source::grouped_gemm_dot,
+     .extension = &vnni,
+     .options = " -DBLOCK_STEPS=128",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = dot_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 16,
+     .activates = true},
+    {.variant =
+         {"avx512_bf16",
+          "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
+     .source = &source::grouped_gemm_dot,
+     .extension = &bf16,
+     .options = " -DBLOCK_STEPS=128",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = dot_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 16,
+     .activates = true},
+    {.variant = {"t0_tile",
+                 "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
+     .source = &source::grouped_gemm_tile,
+     .options = " -DK_BLOCK=128 -DREGISTER_PARTS=4",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = 96 * row_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 4,
+     .good_float_width = 16,
+     .activates = true},
+    {.variant = {"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
+     .source = &source::grouped_gemm_tile,
+     .options = " -DK_BLOCK=512 -DREGISTER_PARTS=1",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = 96 * row_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 4,
+     .activates = true},
+};
+
+}  // namespace
+
+std::span<const Kernel> variants() { return all; }
+
+}  // namespace moecl::grouped_gemm::cpu

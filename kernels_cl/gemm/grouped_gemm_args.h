@@ -1,0 +1,23 @@
+#pragma once
+#include "kernels_cl/common/kernel_args.h"
+
+// Of all kernels of the grouped GEMM. Weights, their scales and what columns have start at the segment's first expert,
+// row_ends at expert 0. `q_..` and the magnitudes are of rows that become codes, `parts` and `stamps` of slices of K.
+typedef struct {
+  long a_first, a_index_first, a_scale_first;
+  long weights_first, group_scale_first, group_zero_first, group_index_first;
+  long sum_bias_first, weight_scale_first, bias_first;
+  long row_ends_first, k_ends_first, out_first;
+  long q_first, q_scale_first, parts_first, stamps_first;
+  long a_stride, a_scale_stride, sum_bias_stride;
+  long weight_scale_stride, weight_scale_column_stride, bias_stride, bias_column_stride, out_stride;
+  long q_stride, q_scale_stride;
+  long rows_per_expert;
+  long stamp;  // of this launch
+  int a_rows, rows, n, k, groups, index_divisor, first_expert, experts;
+  int weight_scale_dtype, bias_dtype, a_scale_bias;
+  int patience;  // looks at a stamp until its slice is late
+  float alpha, limit, up_bias;
+  float largest, least_amax, most_amax, least_scale, global_scale;
+} grouped_gemm_args;
+KERNEL_ARGS(grouped_gemm_args, 312);

@@ -1,0 +1,90 @@
+#pragma once
+// What the operands of a grouped product are, whatever multiplies them.
+#include <moecl/grouped_gemm.hpp>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+namespace moecl::grouped_gemm {
+
+/// What `reject` says of the operands, whatever the variant.
+std::string reject_operands(const Args& args);
+/// -D definitions of the types of rows and weights and of their scales for groups of K.
+std::string operand_options(const Args& args);
+
+/// What the dot products of a CPU multiply: scales for groups of K stand in runs of it.
+inline bool has_runs_of_groups(const Args& args) {
+  return args.a_group == 0 &&
+         (!args.weights.grouped() || (!args.weights.group_index.present() && args.weights.group % 16 == 0));
+}
+inline bool is_vnni_product(const Args& args) {
+  return args.a.dtype == DType::i8 && (args.weights.type == CodeType::i8 || args.weights.type == CodeType::i4) &&
+         args.a_zero_point == 0 && has_runs_of_groups(args);
+}
+inline bool is_bf16_product(const Args& args) {
+  const CodeType type = args.weights.type;
+  return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
+}
+
+/// Whether both start at the same element.
+inline bool is_same(const TensorView& x, const TensorView& y) {
+  return x.buffer.handle == y.buffer.handle && x.offset_elements() == y.offset_elements() && x.dtype == y.dtype;
+}
+/// Whether every row starts at a multiple of so many elements.
+inline bool is_aligned(const TensorView& rows, std::int64_t elements) {
+  return rows.stride[0] % elements == 0 && rows.offset_elements() % static_cast<std::uint64_t>(elements) == 0;
+}
+/// Whether every row starts at 16 bytes.
+inline bool is_aligned_to_16_bytes(const TensorView& rows) {
+  return is_aligned(rows, 16 / static_cast<std::int64_t>(size_bytes(rows.dtype)));
+}
+/// From one column's value to the next one's; 0 where all columns share it.
+inline std::int64_t column_stride(const TensorView& vector) { return vector.shape[1] == 1 ? 0 : vector.stride[1]; }
+/// What tensor cores multiply, in the type of both sides.
+inline bool is_tensor_core_product(const Args& args) {
+  const bool f16 = args.a.dtype == DType::f16 && args.weights.type == CodeType::f16;
+  return (f16 || (args.a.dtype == DType::bf16 && args.weights.type == CodeType::bf16)) && args.a_group == 0 &&
+         !args.weights.grouped() && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
+}
+
+inline bool is_f8(DType type) { return type == DType::f8_e4m3 || type == DType::f8_e5m2; }
+/// Whether scales for such groups of K fit the steps that tensor cores take with rows of so many bits.
+inline bool is_step_group(std::int64_t group, std::int64_t row_bits) {
+  const std::int64_t step = 1024 / row_bits, product = 256 / row_bits;
+  return group == 0 || (group % product == 0 && (step % group == 0 || group % step == 0));
+}
+/// What tensor cores multiply where the weights are codes, in the type of the rows.
+inline bool is_code_product(const Args& args) {
+  const PackedWeights& weights = args.weights;
+  const auto one_of = [&weights](std::initializer_list<CodeType> types) {
+    return std::find(types.begin(), types.end(), weights.type) != types.end();
+  };
+  const bool wide = args.a.dtype == DType::f16 || args.a.dtype == DType::bf16;
+  const bool types =
+      (args.a.dtype == DType::i8 && args.a_zero_point == 0 && one_of({CodeType::i8, CodeType::i4})) ||
+      (args.a.dtype == DType::f8_e4m3 && one_of({CodeType::f8_e4m3})) ||
+      (args.a.dtype == DType::f8_e5m2 && one_of({CodeType::f8_e5m2})) ||
+      (wide && one_of({CodeType::i8, CodeType::i4, CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1}));
+  const std::int64_t bits = wide ? 16 : 8, group = weights.grouped() ? weights.group : 0;
+  const auto [fewer, more] = std::minmax(group, args.a_group);
+  const bool groups = is_step_group(group, bits) && is_step_group(args.a_group, bits) &&
+                      (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
+                      (!weights.zero.present() || (wide && group % 32 == 0));
+  return types && groups && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
+}
+inline bool has_groups(const Args& args) { return args.weights.grouped() || args.a_group != 0; }
+/// Experts of the whole layer; the weights may be a segment of them.
+inline std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
+/// Products with rows, scales and a bias of their own: one for each packed matrix, or for each window of k.
+inline std::int64_t products_of(const Args& args) {
+  return args.k_ends.present() ? args.k_ends.shape[0] : args.weights.experts;
+}
+/// Columns of `out`.
+inline std::int64_t output_width(const Args& args) {
+  return args.activation && args.activation->gated ? args.weights.n / 2 : args.weights.n;
+}
+/// What `reject` says of an activation, whatever the variant.
+std::string reject_activation(const Args& args, const Activation& activation);
+
+}  // namespace moecl::grouped_gemm

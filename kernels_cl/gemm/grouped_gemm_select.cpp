@@ -1,0 +1,161 @@
+#include <moecl/tuned_choices.hpp>
+
+#include <algorithm>
+
+#include "kernels_cl/gemm/tiles.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::grouped_gemm {
+namespace {
+
+/// Those that multiply such operands there and build, in their order; on GPUs T0 only where no extension does.
+std::vector<const Candidate*> suitable(const Args& args, const DeviceCaps& caps) {
+  const auto builds = [&](const Kernel& kernel) {
+    return caps.failed_variants->size() == 0 || !caps.failed_variants->contains(failing(kernel, args));
+  };
+  std::vector<const Candidate*> found, last;
+  for (const Candidate& one : candidates())
+    if (const Extension* extension = one.kernel->extension;
+        extension != nullptr && extension->offered(caps) && extension->multiplies(args) && builds(*one.kernel))
+      found.push_back(&one);
+  if (!found.empty() && rows_choose(caps)) return found;
+  for (const Candidate& one : candidates())
+    if (one.kernel->extension == nullptr && is_register_tile(*one.kernel) != rows_choose(caps))
+      (builds(*one.kernel) ? found : last).push_back(&one);
+  return found.empty() ? last : found;
+}
+
+/// Rows of an expert up to which it is taken.
+std::int64_t most_rows_of(const Candidate& one, const Args& args, const DeviceCaps& caps) {
+  const Kernel& kernel = *one.kernel;
+  if (const TunedChoice* tuned = tuning::find_most_rows(caps, args.a.dtype, args.weights.type, kernel.variant.name))
+    return tuned->value;
+  return kernel.good_float_width <= caps.preferred_float_width ? one.most_rows : 0;
+}
+
+std::string rows_text(std::int64_t most_rows) {
+  return most_rows == any_rows ? "any rows" : most_rows == 0 ? "never" : fmt::format("up to {} rows", most_rows);
+}
+
+}  // namespace
+
+const std::vector<Candidate>& candidates() {
+  // Never destroyed: a static object with a destructor could be used after it at exit.
+  static const auto* list = [] {
+    auto* all = new std::vector<Candidate>;
+    for (const auto variants : {cpu::variants(), hopper::variants(), nvidia::variants(), gpu::variants()})
+      for (const Kernel& kernel : variants) {
+        const auto& defaults = tuning::variant_defaults();
+        const auto of = std::find_if(defaults.begin(), defaults.end(), [&](const tuning::VariantDefaults& one) {
+          return one.name == kernel.variant.name;
+        });
+        require(of != defaults.end(), "tuning/gemm_variants.json: has no {}", kernel.variant.name);
+        all->push_back({&kernel, of->most_rows, of->tile_us});
+      }
+    std::stable_sort(all->begin(), all->end(),
+                     [](const Candidate& a, const Candidate& b) { return a.most_rows < b.most_rows; });
+    return all;
+  }();
+  return *list;
+}
+
+const Kernel* find(std::string_view variant) {
+  for (const Candidate& one : candidates())
+    if (variant == one.kernel->variant.name) return one.kernel;
+  return nullptr;
+}
+
+const std::vector<Variant>& variants() {
+  static const auto* list = [] {
+    auto* names = new std::vector<Variant>;
+    for (const Candidate& one : candidates()) names->push_back(one.kernel->variant);
+    return names;
+  }();
+  return *list;
+}
+
+std::string failing(const Kernel& kernel, const Args& args) {
+  return fmt::format("grouped_gemm/{}{}", kernel.variant.name, operand_options(args));
+}
+
+DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
+  Args args;
+  args.weights.type = weights;
+  args.a.dtype = weights == CodeType::bf16 ? DType::bf16 : weights == CodeType::f16 ? DType::f16 : dtype;
+  const bool multiplies = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+    const Extension* extension = one.kernel->extension;
+    return extension != nullptr && extension->offered(caps) && extension->multiplies(args);
+  });
+  return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
+}
+
+std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps) {
+  Args args;
+  args.a.dtype = a, args.weights.type = weights;
+  std::vector<Range> found;
+  for (const Candidate* one : suitable(args, caps))
+    found.push_back({one->kernel->variant.name, most_rows_of(*one, args, caps)});
+  return found;
+}
+
+std::vector<tuning::Line> describe_choices(const DeviceCaps& caps) {
+  std::vector<tuning::Line> lines;
+  for (const auto& [a, weights] : tuning::operands())
+    for (const Range& range : ranges(a, weights, caps)) {
+      lines.push_back(tuning::line_of(tuning::most_rows_name(a, weights, range.variant), rows_text(range.most_rows),
+                                      tuning::find_most_rows(caps, a, weights, range.variant)));
+      if (range.most_rows == any_rows) break;  // those after it are for what it cannot fill
+    }
+  return lines;
+}
+
+std::uint64_t scratch_bytes(const DeviceCaps& caps) {
+  if (caps.type != DeviceType::gpu) return 0;
+  std::uint64_t most = 0;  // of a slice, with the two words of its stamp
+  for (const Candidate& one : candidates())
+    if (one.kernel->slices_k && one.kernel->extension->offered(caps))
+      most = std::max(most, sums_bytes(*one.kernel) + 16);
+  const std::uint64_t all = most * caps.compute_units;
+  return all <= caps.max_alloc_bytes / 64 ? all : 0;  // or workspaces would be little else
+}
+
+std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+  constexpr std::int64_t step = 64, least_steps = 4;
+  const std::uint64_t needed = scratch_bytes(caps);
+  if (!kernel.slices_k || products_of(args) != 1 || needed == 0 || args.scratch.size_bytes < needed) return 1;
+  const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args), 1);
+  return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
+}
+
+Choice choose(const Args& args, const Config& config, const DeviceCaps& caps) {
+  if (!config.variant.empty()) return {find(config.variant), "named"};
+  const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
+  const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
+  const std::vector<const Candidate*> fitting = suitable(args, caps);
+  const auto enough = std::find_if(fitting.begin(), fitting.end(),
+                                   [&](const Candidate* one) { return of_expert <= most_rows_of(*one, args, caps); });
+  const Candidate& wanted = **(enough != fitting.end() ? enough : fitting.begin());
+  const std::int64_t units = caps.compute_units;
+  if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles_of(*wanted.kernel, args) >= units)
+    return {wanted.kernel,
+            fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, caps)), of_expert)};
+  // Its tiles leave compute units idle: others may be done sooner.
+  constexpr double handing_over_us = 4;  // of sums between slices, an estimate
+  constexpr double tile_time_k = 7168;
+  const auto time = [&](const Candidate* one) {
+    const Kernel& kernel = *one->kernel;
+    const std::int64_t slices = slices_of(kernel, args, caps), waves = (tiles_of(kernel, args) + units - 1) / units;
+    const double of_tile = one->tile_us * static_cast<double>(args.weights.k) / tile_time_k;
+    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? handing_over_us : 0);
+  };
+  const auto sooner = [&](const Candidate* a, const Candidate* b) { return time(a) < time(b); };
+  return {(*std::min_element(fitting.begin(), fitting.end(), sooner))->kernel,
+          fmt::format("its tiles are done soonest on {} compute units", units)};
+}
+
+std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
+  const Kernel* kernel = choose(args, config, caps).kernel;
+  return kernel != nullptr ? kernel->variant.name : config.variant;
+}
+
+}  // namespace moecl::grouped_gemm

@@ -1,0 +1,79 @@
+#include "kernels_cl/gemm/variant.hpp"
+
+namespace moecl::source {
+extern const ProgramSource grouped_gemm_wgmma, grouped_gemm_wgmma_codes;
+}
+
+namespace moecl::grouped_gemm::hopper {
+namespace {
+
+constexpr auto builds_sm90a = [](const DeviceCaps& caps) { return caps.nv_sm90a; };
+/// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
+bool is_code_product_of(const Args& args, bool groups) {
+  return is_code_product(args) && has_groups(args) == groups && args.weights.k * bits(args.weights.type) % 16 == 0 &&
+         is_aligned_to_16_bytes(args.a);
+}
+
+constexpr Extension plain{builds_sm90a,
+                          [](const Args&args) { return is_tensor_core_product(args) && is_aligned(args.a, 8); },
+                          "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, rows of `a` "
+                          "from multiples of 8 elements, where a driver builds for sm_90a"},
+    codes{builds_sm90a, [](const Args&args) { return is_code_product_of(args, false); },
+          "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 "
+          "bytes, K a multiple of 2 (4-bit codes: 4), where a driver builds for sm_90a"},
+    groups{builds_sm90a, [](const Args&args) { return is_code_product_of(args, true); },
+           "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 "
+           "bytes, K a multiple of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
+
+/// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, and barriers.
+constexpr std::uint64_t plain_bytes(std::uint64_t rows) {
+  return 4 * (rows + 4 * 64) * 64 * 2 + 2 * 2 * 16 * 64 * 4 + 2 * 4 * 8;
+}
+/// grouped_gemm_wgmma_codes: stages of 128 bytes of each row with codes of 8 bits, each with two barriers, and scales
+/// of rows and columns for at most four groups.
+constexpr std::uint64_t codes_bytes(std::uint64_t rows) {
+  return 4 * ((rows + 4 * 64) * 128 + 2 * 8 + 4 * (rows + 4 * 64) * 4);
+}
+
+constexpr Kernel of_plain(Variant variant, std::int64_t rows) {
+  return {.variant = variant,
+          .source = &source::grouped_gemm_wgmma,
+          .extension = &plain,
+          .options = " -DSTAGES=4",
+          .tile_rows = rows,
+          .panels = 4,
+          .work_items = 384,
+          .local_mem_bytes = plain_bytes(static_cast<std::uint64_t>(rows)),
+          .tensor_cores = true,
+          .persistent = true,
+          .activates = true};
+}
+constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int64_t rows) {
+  return {.variant = variant,
+          .source = &source::grouped_gemm_wgmma_codes,
+          .extension = &extension,
+          .options = " -DSTAGES=4",
+          .tile_rows = rows,
+          .panels = 4,
+          .work_items = 384,
+          .local_mem_bytes = codes_bytes(static_cast<std::uint64_t>(rows)),
+          .tensor_cores = true,
+          .persistent = true,
+          .activates = true,
+          .quantizes = &extension == &groups};
+}
+
+constexpr Kernel all[] = {
+    of_plain({"nv_sm90a_144", "more rows on Hopper's: warp groups that copy and multiply, up to 144 x 256 sums"}, 144),
+    of_plain({"nv_sm90a_160", "many rows: the same in up to 160 x 256 sums"}, 160),
+    of_codes({"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"}, codes, 64),
+    of_codes({"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"}, codes, 128),
+    of_codes({"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"}, groups, 64),
+    of_codes({"nv_sm90a_groups_128", "many rows with scales for groups of K: 256 x 128 sums"}, groups, 128),
+};
+
+}  // namespace
+
+std::span<const Kernel> variants() { return all; }
+
+}  // namespace moecl::grouped_gemm::hopper
