@@ -20,10 +20,8 @@ MOST_DEFINES = 91  # a thousand lines of .cl and .clh
 POINTER_BYTES = 8
 SIZES = {"long": 8, "int": 4, "float": 4}
 UNCONVERTED = {  # kernels that take each value by position
-    "expert_sort_histogram", "expert_sort_one_chunk", "expert_sort_scatter", "fused_moe", "gating_top_k", "grouped_gemm_amx",
-    "grouped_gemm_codes", "grouped_gemm_dot", "grouped_gemm_gemv", "grouped_gemm_local", "grouped_gemm_mma",
-    "grouped_gemm_tile", "grouped_gemm_wgmma", "grouped_gemm_wgmma_codes", "largest_of_rows", "quantize_groups",
-    "route_tokens", "scale_of_largest"}
+    "grouped_gemm_amx", "grouped_gemm_codes", "grouped_gemm_dot", "grouped_gemm_gemv", "grouped_gemm_local",
+    "grouped_gemm_mma", "grouped_gemm_tile", "grouped_gemm_wgmma", "grouped_gemm_wgmma_codes"}
 
 COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 STRUCT = re.compile(r"typedef struct \{([^}]*)\} (\w+);")

@@ -1,9 +1,12 @@
 #include <moecl/fused_moe.hpp>
 
 #include <algorithm>
+#include <array>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/gemm/grouped_gemm_variants.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
@@ -17,8 +20,8 @@ extern const ProgramSource fused_moe;
 namespace moecl::fused_moe {
 namespace {
 
-/// Slots that their number leaves bits for: SLOT_BITS.
-constexpr std::int64_t most_slots = 1 << 11;
+constexpr std::int64_t most_slots = 1 << SLOT_BITS;
+static_assert(MEETINGS <= stamps_of_launch);
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
 /// Of K, whose sums are parts of the logits: the same everywhere, so that results are.
 constexpr std::int64_t slice_k = 64;
@@ -147,8 +150,7 @@ std::string unsupported_rows(const Args& args, DType dtype) {
   }
   const quantize_groups::Args &tokens = args.tokens, &activated = args.activated;
   if (first.a.dtype != second.a.dtype || first.a_group != second.a_group ||
-      first.a_scale.dtype != second.a_scale.dtype ||
-      quantize_groups::rules_args(tokens) != quantize_groups::rules_args(activated))
+      first.a_scale.dtype != second.a_scale.dtype || !quantize_groups::same_rules(tokens, activated))
     return "the rows of both products become other codes";
   for (const quantize_groups::Args* rows : {&tokens, &activated}) {
     if (size_bytes(rows->q.dtype) != 1 || bits(rows->format) != 8) return "rows become no codes of 8 bits";
@@ -186,21 +188,71 @@ std::string unsupported(const Args& args) {
   return {};
 }
 
-/// VECTORS_ARGS
-auto vectors(const TensorView& vectors) {
-  return std::tuple(vectors, vectors.stride[0], column_stride(vectors), any_dtype(vectors.dtype));
-}
-/// The last ones of ROUTER_ARGS and MATRICES_ARGS
-auto extents(const PackedWeights& weights) {
-  return std::tuple(static_cast<std::int32_t>(weights.n), static_cast<std::int32_t>(weights.k));
-}
-/// ROWS_ARGS and MATRICES_ARGS
-auto operands(const grouped_gemm::Args& product) {
+/// What a product reads: a, its scales, the weights, scales and zero points of their groups, scales and biases of
+/// columns.
+std::array<TensorView, 7> operands(const grouped_gemm::Args& product) {
   const PackedWeights& weights = product.weights;
-  return std::tuple_cat(std::tuple(product.a, product.a_scale, product.a.stride[0], product.a_scale.stride[0],
-                                   weights.view(), weights.scale, weights.zero),
-                        vectors(product.weight_scale), vectors(product.bias),
-                        std::tuple(static_cast<std::int32_t>(weights.groups())), extents(weights));
+  return {product.a, product.a_scale, weights.view(), weights.scale, weights.zero, product.weight_scale, product.bias};
+}
+
+fused_product kernel_args(const grouped_gemm::Args& product) {
+  const PackedWeights& weights = product.weights;
+  return {.a_first = first_element(product.a),
+          .a_scale_first = first_element(product.a_scale),
+          .weights_first = first_element(weights.view()),
+          .group_scale_first = first_element(weights.scale),
+          .group_zero_first = first_element(weights.zero),
+          .scale_first = first_element(product.weight_scale),
+          .bias_first = first_element(product.bias),
+          .a_stride = product.a.stride[0],
+          .a_scale_stride = product.a_scale.stride[0],
+          .scale_stride = product.weight_scale.stride[0],
+          .scale_column_stride = column_stride(product.weight_scale),
+          .bias_stride = product.bias.stride[0],
+          .bias_column_stride = column_stride(product.bias),
+          .scale_dtype = any_dtype(product.weight_scale.dtype),
+          .bias_dtype = any_dtype(product.bias.dtype),
+          .groups = int_of(weights.groups()),
+          .n = int_of(weights.n),
+          .k = int_of(weights.k),
+          .pad = 0};
+}
+
+/// But for what the scratch has, the stamp and the patience.
+fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
+  const Activation& activation = *args.gate_up.activation;
+  const combine::Args& sum = args.combine;
+  return {.gating = gating_top_k::kernel_args(args.gating, spec),
+          .gate_up = kernel_args(args.gate_up),
+          .down = kernel_args(args.down),
+          .x_first = first_element(args.router.a),
+          .router_weights_first = first_element(args.router.weights.view()),
+          .router_bias_first = first_element(args.router.bias),
+          .parts_first = 0,
+          .activated_first = first_element(args.gate_up.out),
+          .rows_first = first_element(args.down.out),
+          .shared_first = first_element(sum.shared),
+          .shared_gate_first = first_element(sum.shared_gate),
+          .out_first = first_element(sum.out),
+          .words_first = 0,
+          .fault_first = first_element(args.fault),
+          .x_stride = args.router.a.stride[0],
+          .router_bias_stride = column_stride(args.router.bias),
+          .activated_stride = args.gate_up.out.stride[0],
+          .rows_stride = args.down.out.stride[0],
+          .shared_stride = sum.shared.stride[0],
+          .shared_gate_stride = sum.shared_gate.stride[0],
+          .out_stride = sum.out.stride[0],
+          .stamp = 0,
+          .tokens = int_of(args.router.a.shape[0]),
+          .router_bias_dtype = any_dtype(args.router.bias.dtype),
+          .slice_k = int_of(slice_k),
+          .patience = 0,
+          .pad = 0,
+          .alpha = activation.alpha,
+          .limit = activation.effective_limit(),
+          .up_bias = activation.bias,
+          .rules = quantizes(args) ? quantize_groups::rules_of(args.tokens) : quantize_rules{}};
 }
 
 }  // namespace
@@ -296,29 +348,31 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
   options += grouped_gemm::operand_options(args.gate_up);
   const OperatorCost work = cost(args);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
-  const auto all = std::tuple_cat(
-      std::tuple(x, x.stride[0], static_cast<std::int32_t>(tokens), args.router.weights.view()),
-      vectors(args.router.bias), extents(args.router.weights), std::tuple(static_cast<std::int32_t>(slice_k), parts),
-      gating_top_k::kernel_args(args.gating, spec), operands(args.gate_up),
-      std::tuple(activation.alpha, activation.effective_limit(), activation.bias, args.gate_up.out,
-                 args.gate_up.out.stride[0]),
-      operands(args.down),
-      std::tuple(args.down.out, args.down.out.stride[0], shared, shared.stride[0], args.combine.shared_gate,
-                 args.combine.shared_gate.stride[0], out, out.stride[0], words, next_stamps(), config.patience,
-                 args.fault));
-  const auto run = [&](const auto&... given) {
-    note_failure(stream, failing(select(config)), [&] {
-      launch(stream, {&source::fused_moe, options, "fused_moe"},
-             {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
-             {"fused_moe", select(config),
-              fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
-                          experts, args.gate_up.weights.n, args.gate_up.weights.k),
-              work.bytes, work.flops},
-             given...);
-    });
-  };
-  if (quantizes(args)) return std::apply(run, std::tuple_cat(all, quantize_groups::rules_args(args.tokens)));
-  std::apply(run, all);
+  fused_moe_args given = kernel_args(args, spec);
+  given.parts_first = first_element(parts);
+  given.words_first = first_element(words);
+  given.stamp = static_cast<long>(next_stamps());
+  given.patience = config.patience;
+  const gating_top_k::Args& gating = args.gating;
+  const TensorView router_weights = args.router.weights.view();
+  const TensorView &router_bias = args.router.bias, &activated = args.gate_up.out, &rows = args.down.out;
+  const auto [gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
+              gate_up_bias] = operands(args.gate_up);
+  const auto [down_a, down_a_scale, down_weights, down_group_scale, down_group_zero, down_scale, down_bias] =
+      operands(args.down);
+  note_failure(stream, failing(select(config)), [&] {
+    launch(stream, {&source::fused_moe, options, "fused_moe"},
+           {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
+           {"fused_moe", select(config),
+            fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
+                        experts, args.gate_up.weights.n, args.gate_up.weights.k),
+            work.bytes, work.flops},
+           x, router_weights, router_bias, parts, gating.logits, gating.selection_bias, gating.finished, gating.ids,
+           gating.weights, gating.scores, gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale,
+           gate_up_group_zero, gate_up_scale, gate_up_bias, activated, down_a, down_a_scale, down_weights,
+           down_group_scale, down_group_zero, down_scale, down_bias, rows, shared, args.combine.shared_gate, out, words,
+           args.fault, given);
+  });
 }
 
 OperatorCost cost(const Args& args) {

@@ -96,25 +96,26 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   const auto local = static_cast<std::size_t>(lanes.count);
   const OperatorCost work = cost(args);
   // A kernel is named expert_sort_<variant>.
-  const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... given) {
+  const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... operands) {
     launch(stream, {&source::expert_sort, lanes.options(), kernel},
            {{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}}, when,
            {"expert_sort", kernel + sizeof("expert_sort"),
             fmt::format("{} E={}", args.ids.describe(), local_experts(args)), bytes, 0},
-           given...);
+           operands...);
   };
-  const auto with = [&](const auto& given, const char* kernel, std::uint64_t bytes, const Submit& when) {
-    std::apply([&](const auto&... each) { run(kernel, bytes, when, each...); }, given);
-  };
-  const auto in = slots_args(args, lanes);
-  const auto in_and_out = std::tuple_cat(in, sorted_args(args));
-  if (cut.count == 1) return with(in_and_out, "expert_sort_one_chunk", work.bytes, submit);
+  expert_sort_args given = kernel_args(args);
+  const LocalMemory counters = lanes.counters_memory(given.experts);
+  if (cut.count == 1)
+    return run("expert_sort_one_chunk", work.bytes, submit, args.ids, args.order, args.row_ends, args.counts,
+               args.sorted_slots, args.slot_rows, args.fault, counters, given);
 
-  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, local_experts(args))});
-  const std::tuple chunk(table, static_cast<std::int32_t>(cut.slots_each));
-  with(std::tuple_cat(in, chunk), "expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(),
-       {submit.wait, nullptr});
-  with(std::tuple_cat(in_and_out, chunk), "expert_sort_scatter", work.bytes + table.size_bytes(), {{}, submit.done});
+  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, given.experts)});
+  given.table_first = first_element(table);
+  given.chunk_slots = static_cast<std::int32_t>(cut.slots_each);
+  run("expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(), {submit.wait, nullptr}, args.ids, args.order,
+      table, counters, given);
+  run("expert_sort_scatter", work.bytes + table.size_bytes(), {{}, submit.done}, args.ids, args.order, args.row_ends,
+      args.counts, args.sorted_slots, args.slot_rows, args.fault, table, counters, given);
 }
 
 OperatorCost cost(const Args& args) {
