@@ -5,6 +5,7 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/common/stamps.hpp"
 #include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/gemm/grouped_gemm_variants.hpp"
@@ -312,21 +313,10 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  const DeviceCaps& caps = stream.device->caps;
-  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
-    require(reason.empty(), "fused_moe: {}", reason);
+namespace {
+
+std::string options_of(const Args& args, const RouterSpec& spec, const Shape& shape, const DeviceCaps& caps) {
   const TensorView &x = args.router.a, &out = args.combine.out, &shared = args.combine.shared;
-  const std::int64_t tokens = x.shape[0], experts = args.gate_up.weights.experts;
-  const Shape shape(args, spec, config, caps);
-  const Scratch scratch(tokens, x.shape[1], experts, shape.groups);
-  require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
-          scratch.total(), args.scratch.size_bytes);
-  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
-          args.scratch.offset_bytes);
-  const TensorView parts(args.scratch.slice(0, scratch.parts_bytes), DType::f32,
-                         {slices_of(x.shape[1]) * tokens * experts}),
-      words(args.scratch.slice(scratch.parts_bytes, scratch.words_bytes), DType::i64, {shape.groups});
   const Activation& activation = *args.gate_up.activation;
   std::string options = gating_top_k::options(args.gating);
   if (quantizes(args)) {
@@ -340,39 +330,71 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
       "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
       " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.tile_slots, experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
+      shape.tile_slots, args.gate_up.weights.experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
       static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right,
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
-  options += grouped_gemm::operand_options(args.gate_up);
-  const OperatorCost work = cost(args);
+  return options + grouped_gemm::operand_options(args.gate_up);
+}
+
+}  // namespace
+
+Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
+    require(reason.empty(), "fused_moe: {}", reason);
+  const TensorView& x = args.router.a;
+  const PackedWeights& weights = args.gate_up.weights;
+  const Shape shape(args, spec, config, caps);
+  const Scratch scratch(x.shape[0], x.shape[1], weights.experts, shape.groups);
+  require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
+          scratch.total(), args.scratch.size_bytes);
+  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
+          args.scratch.offset_bytes);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
+  return {.launch = {select(config),
+                     options_of(args, spec, shape, caps),
+                     {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
+                     {local, 1, 1},
+                     fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
+                                 weights.experts, weights.n, weights.k),
+                     cost(args)},
+          .failing = failing(select(config)),
+          .groups = shape.groups,
+          .parts_bytes = scratch.parts_bytes,
+          .patience = config.patience};
+}
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const TensorView parts(args.scratch.slice(0, plan.parts_bytes), DType::f32,
+                         {static_cast<std::int64_t>(plan.parts_bytes / sizeof(float))}),
+      words(args.scratch.slice(plan.parts_bytes, static_cast<std::uint64_t>(plan.groups) * sizeof(std::uint64_t)),
+            DType::i64, {plan.groups});
   fused_moe_args given = kernel_args(args, spec);
   given.parts_first = first_element(parts);
   given.words_first = first_element(words);
   given.stamp = static_cast<long>(next_stamps());
-  given.patience = config.patience;
+  given.patience = plan.patience;
   const gating_top_k::Args& gating = args.gating;
+  const combine::Args& sum = args.combine;
   const TensorView router_weights = args.router.weights.view();
-  const TensorView &router_bias = args.router.bias, &activated = args.gate_up.out, &rows = args.down.out;
+  const TensorView &x = args.router.a, &router_bias = args.router.bias, &activated = args.gate_up.out,
+                   &rows = args.down.out;
   const auto [gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
               gate_up_bias] = operands(args.gate_up);
   const auto [down_a, down_a_scale, down_weights, down_group_scale, down_group_zero, down_scale, down_bias] =
       operands(args.down);
-  note_failure(stream, failing(select(config)), [&] {
-    launch(stream, {&source::fused_moe, options, "fused_moe"},
-           {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
-           {"fused_moe", select(config),
-            fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
-                        experts, args.gate_up.weights.n, args.gate_up.weights.k),
-            work.bytes, work.flops},
-           x, router_weights, router_bias, parts, gating.logits, gating.selection_bias, gating.finished, gating.ids,
-           gating.weights, gating.scores, gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale,
-           gate_up_group_zero, gate_up_scale, gate_up_bias, activated, down_a, down_a_scale, down_weights,
-           down_group_scale, down_group_zero, down_scale, down_bias, rows, shared, args.combine.shared_gate, out, words,
-           args.fault, given);
+  note_failure(stream, plan.failing, [&] {
+    launch_planned(stream, source::fused_moe, "fused_moe", plan.launch, submit, x, router_weights, router_bias, parts,
+                   gating.logits, gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores,
+                   gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
+                   gate_up_bias, activated, down_a, down_a_scale, down_weights, down_group_scale, down_group_zero,
+                   down_scale, down_bias, rows, sum.shared, sum.shared_gate, sum.out, words, args.fault, given);
   });
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -6,10 +6,10 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/quantize/quantize_groups_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource quantize_groups;
@@ -205,34 +205,45 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return reject_lanes(config.lanes, caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, config, caps);
   require(reason.empty(), "quantize_groups: {}", reason);
-  const DeviceCaps& caps = stream.device->caps;
   const std::int64_t group = group_of(args), groups = groups_of(args);
   const Lanes shape(group, groups, config, caps);
   const auto local = static_cast<std::size_t>(shape.count), rows = static_cast<std::size_t>(rows_of(args));
-  const OperatorCost work = cost(args);
-  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
   const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
-  const NdRange by_teams{{teams * local, 1, 1}, {local, 1, 1}};
+  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
+  const bool by_rows = shape.count == 1;
+  Plan plan;
+  plan.codes = {by_rows ? "row_per_item" : "groups_per_group",
+                options,
+                {by_rows ? rows : teams * local, 1, 1},
+                {local, 1, 1},
+                fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
+                cost(args)};
+  if (!of_several_rows(args)) return plan;
+  plan.largest = {"largest_of_rows", options,           {teams * local, 1, 1},
+                  {local, 1, 1},     args.x.describe(), {args.x.size_bytes(), 0}};
+  plan.scales = {"scale_of_largest", options, {static_cast<std::size_t>(args.scale.elements()), 1, 1},
+                 {1, 1, 1},          "",      {4, 1}};
+  return plan;
+}
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit) {
   const quantize_groups_args given = kernel_args(args);
   if (of_several_rows(args)) {
     enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
     submit.wait = {};
-    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, by_teams, {},
-           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
-           args.row_ends, args.scale, given);
-    launch(stream, {&source::quantize_groups, options, "scale_of_largest"},
-           {{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}}, {},
-           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, given);
+    launch_planned(stream, source::quantize_groups, "largest_of_rows", plan.largest, {}, args.x, args.index,
+                   args.row_ends, args.scale, given);
+    launch_planned(stream, source::quantize_groups, "scale_of_largest", plan.scales, {}, args.scale, given);
   }
-  const bool by_rows = shape.count == 1;
-  launch(stream, {&source::quantize_groups, options, "quantize_groups"},
-         by_rows ? NdRange{{rows, 1, 1}, {1, 1, 1}} : by_teams, submit,
-         {"quantize_groups", by_rows ? "row_per_item" : "groups_per_group",
-          fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group), work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.global_scales, given);
+  launch_planned(stream, source::quantize_groups, "quantize_groups", plan.codes, submit, args.x, args.index,
+                 args.row_ends, args.q, args.scale, args.zero, args.global_scales, given);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,9 +1,9 @@
 #include <moecl/gating_top_k.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource gating_top_k;
@@ -72,21 +72,27 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  const std::string reason = reject(args, spec, config, stream.device->caps);
+LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, spec, config, caps);
   require(reason.empty(), "gating_top_k: {}", reason);
-  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, stream.device->caps);
+  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, caps);
   const auto local = static_cast<std::size_t>(lanes);
-  const OperatorCost work = cost(args);
-  launch(
-      stream,
-      {&source::gating_top_k,
-       fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)), "gating_top_k"},
-      {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-      {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
-       fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
-      args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores,
-      words_memory(team_words(args.logits.shape[1], spec), 1), kernel_args(args, spec));
+  return {lanes == 1 ? "token_per_item" : "token_per_group",
+          fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, caps)),
+          {static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1},
+          {local, 1, 1},
+          fmt::format("{} top {}", args.logits.describe(), spec.top_k),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const gating_top_k_args given = kernel_args(args, spec);
+  launch_planned(stream, source::gating_top_k, "gating_top_k", plan, submit, args.logits, args.selection_bias,
+                 args.finished, args.ids, args.weights, args.scores, words_memory(given.team_words, 1), given);
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -21,7 +21,6 @@ struct Lanes {
   std::size_t counter_bytes(std::int64_t experts) const {
     return static_cast<std::size_t>(experts * (teams == 1 ? 1 : 1 + teams)) * sizeof(std::int32_t);
   }
-  LocalMemory counters_memory(std::int64_t experts) const { return {counter_bytes(experts)}; }
   std::size_t local_bytes(std::int64_t experts) const {
     return counter_bytes(experts) + static_cast<std::size_t>(count + teams + 1) * sizeof(std::int32_t);
   }
