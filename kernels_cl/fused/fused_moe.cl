@@ -14,17 +14,18 @@
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/expert_products.clh"
 #include "kernels_cl/fused/fused_moe_args.h"
-#ifndef QUANTIZES
-#define QUANTIZES 0
-#endif
 
-#define QUAD_LANES (LANES < QUADS ? LANES : QUADS)
-#define SLICE_LANES (LANES / QUAD_LANES)
-#define TOKEN_BLOCK 8
-#define LOGITS_BYTES (SLICE_LANES * TOKEN_BLOCK * PANEL * 4)
-// The steps use the same memory in turn; ROUTING_BYTES: what the choice of experts needs.
-#define LARGER(x, y) ((x) > (y) ? (x) : (y))
-#define MEMORY_BYTES LARGER(LARGER(STAGES_BYTES, LOGITS_BYTES), LARGER(ROUTING_BYTES, 2 * MOST_SLOTS * 4))
+enum {
+  QUAD_LANES = LANES < QUADS ? LANES : QUADS,
+  SLICE_LANES = LANES / QUAD_LANES,
+  TOKEN_BLOCK = 8,
+  // The steps use the same memory in turn. Routing: choice of experts, and order of their rows.
+  ORDER_BYTES = 2 * MOST_SLOTS * 4,
+  LOGITS_BYTES = SLICE_LANES * TOKEN_BLOCK * PANEL * 4,
+  OF_ROUTING = ROUTING_BYTES > ORDER_BYTES ? ROUTING_BYTES : ORDER_BYTES,
+  OF_PRODUCTS = STAGES_BYTES > LOGITS_BYTES ? STAGES_BYTES : LOGITS_BYTES,
+  MEMORY_BYTES = OF_PRODUCTS > OF_ROUTING ? OF_PRODUCTS : OF_ROUTING
+};
 
 typedef struct {
   const __global STORAGE(X_DTYPE) * weights;
@@ -47,7 +48,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
     const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
     const __global STORAGE(X_DTYPE)* const weights = router.weights + (ulong)panel * router.k * PANEL;
     const int begin = slice * slice_k, end = min(begin + slice_k, router.k);
-    GROUP_BARRIER();  // the sums before were read
+    group_barrier();  // the sums before were read
     for (int quad = get_local_id(0) % QUAD_LANES; quad < QUADS; quad += QUAD_LANES) {
       float4 sum[TOKEN_BLOCK];
 #pragma unroll
@@ -64,7 +65,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 #pragma unroll
       for (int t = 0; t < TOKEN_BLOCK; ++t) sums[(lane * TOKEN_BLOCK + t) * QUADS + quad] = sum[t];
     }
-    GROUP_BARRIER();
+    group_barrier();
     FOR_EACH_BY_LANES(item, TOKEN_BLOCK * PANEL) {
       const int token = first + item / PANEL, expert = panel * PANEL + item % PANEL;
       float total = 0;
@@ -87,7 +88,7 @@ INLINE void add_parts(const __global float* parts, Router router, int slice_k, i
     for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
     logits[expert] = sum + column_bias(&epilogue, expert);
   }
-  MEMORY_BARRIER();
+  memory_barrier();
 }
 
 #if QUANTIZES
@@ -105,7 +106,7 @@ INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, __gl
                              fused_product to, Rules rules, __local int* scratch) {
   const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1, units = of.count * of_row;
   for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
-    const int unit = first + TEAM_FIRST / TEAM;
+    const int unit = first + team_number();
     const bool exists = unit < units;
     const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
     const long at = row * of.stride + begin;
@@ -134,11 +135,13 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const __global short* down_group_zero, const __global void* down_scale, const __global void* down_bias,
     __global float* rows, const __global STORAGE(SHARED_DTYPE) * shared, const __global float* shared_gate,
     __global STORAGE(SUM_DTYPE) * out, __global ulong* words, __global int* fault, const fused_moe_args given) {
+  // Each phase has a copy of its own: what it reads takes no registers before.
   const fused_moe_args args = given;
   __local uchar memory[MEMORY_BYTES] __attribute__((aligned(128)));
   __local float sums[TILE_ROWS * SUMS_STRIDE];
   __local int late, sources[TILE_ROWS];
-  ORDER_MEMORY(row_order);
+  __local OrderMemory order_memory;
+  const Order row_order = order_in(&order_memory);
   const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0);
   const int tokens = args.tokens, top_k = args.gating.top_k, slots = tokens * top_k;
   GridBarrier grid =
@@ -153,34 +156,36 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   multiply_router(all_tokens, router, args.slice_k, parts, (__local float*)memory);
   bool complete = meet(&grid);
 
+  const fused_moe_args of_choice = given;
   __local ulong* const words_of_teams = (__local ulong*)memory + LANES;
-  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * args.gating.team_words), (__local ulong*)memory,
+  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * of_choice.gating.team_words), (__local ulong*)memory,
                             words_of_teams};
-  gating_top_k_args rule = args.gating;
+  gating_top_k_args rule = of_choice.gating;
   rule.score = SCORE_FUNCTION, rule.order = SCORE_ORDER;
   const TeamMemory choice_memory = team_memory(of_group, rule);
   const RoutedTokens routed = {logits, selection_bias, finished, ids, weights, scores};
   for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
-    add_parts(parts, router, args.slice_k, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
-    choose_experts(rule, routed, token, TEAM_FIRST == 0, choice_memory);
+    add_parts(parts, router, of_choice.slice_k, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
+    choose_experts(rule, routed, token, team_first() == 0, choice_memory);
   }
 #if QUANTIZES
-  const Rules rules = known_rules(args.rules);
-  const Numbers tokens_as_numbers = {all_tokens.rows, args.x_stride, 0, complete ? tokens : 0, args.gate_up.k};
-  quantize_numbers(tokens_as_numbers, gate_up_a, gate_up_a_scale, args.gate_up, rules, (__local int*)memory);
+  const Rules rules = known_rules(of_choice.rules);
+  const Numbers tokens_as_numbers = {all_tokens.rows, of_choice.x_stride, 0, complete ? tokens : 0, of_choice.gate_up.k};
+  quantize_numbers(tokens_as_numbers, gate_up_a, gate_up_a_scale, of_choice.gate_up, rules, (__local int*)memory);
 #endif
   complete = meet(&grid) && complete;
 
-  find_order(ids + rule.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
-  const Activation activation = {args.alpha, args.limit, args.up_bias};
+  const fused_moe_args of_products = given;
+  find_order(ids + of_products.gating.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
+  const Activation activation = {of_products.alpha, of_products.limit, of_products.up_bias};
   const Product second = {
-      rows_of(args.down, down_a, down_a_scale, 0, 1, slots),
-      matrices_of(args.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias), 0, rows,
-      args.rows_stride};
+      rows_of(of_products.down, down_a, down_a_scale, 0, 1, slots),
+      matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias), 0, rows,
+      of_products.rows_stride};
   Product product = {
-      rows_of(args.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
-      matrices_of(args.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale, gate_up_bias), 1,
-      activated, args.activated_stride};
+      rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
+      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale, gate_up_bias), 1,
+      activated, of_products.activated_stride};
   // One code for both products: the second one finds it in the instruction cache.
 #pragma unroll 1
   for (;;) {
@@ -190,14 +195,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     if (!product.activates) break;
 #if QUANTIZES
     complete = meet(&grid) && complete;
-    const Numbers inner_rows = {activated, args.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, args.down.k};
-    quantize_numbers(inner_rows, down_a, down_a_scale, args.down, rules, (__local int*)memory);
+    const Numbers inner_rows = {activated, of_products.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, of_products.down.k};
+    quantize_numbers(inner_rows, down_a, down_a_scale, of_products.down, rules, (__local int*)memory);
 #endif
     product = second;
   }
   complete = meet(&grid) && complete;
 
-  const int hidden = args.down.n, columns = (hidden - 1) / (4 * LANES) + 1;
+  const fused_moe_args of_sum = given;
+  const int hidden = of_sum.down.n, columns = (hidden - 1) / (4 * LANES) + 1;
   for (int unit = group; unit < tokens * columns; unit += work_groups) {
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
@@ -207,18 +213,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 #endif
     for (int k = 0; k < (complete ? top_k : 0); ++k) {
       const int row = row_order.rows[token * top_k + k];
-      const float weight = LOAD(WEIGHT_DTYPE)(weights, rule.weights_first + token * rule.weights_stride + k);
+      const float weight = LOAD(WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
       // Of a slot without an expert another row, which leaves no branch between the loads.
-      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * args.rows_stride, column, hidden - column);
+      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
       sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {
       const float gate =
-          shared_gate ? 1.0f / (1.0f + exp(-shared_gate[args.shared_gate_first + token * args.shared_gate_stride])) : 1.0f;
-      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + args.shared_first + token * args.shared_stride, column, hidden - column);
+          shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride])) : 1.0f;
+      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;
-    STORE_UPTO4(SUM_DTYPE)(sum, out + args.out_first + token * args.out_stride, column, hidden - column);
+    STORE_UPTO4(SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }
 }

@@ -14,7 +14,7 @@ typedef struct {
   int group;  // the number of groups: the team has none, as it is past the last row
 } Place;
 INLINE Place place_of_team(int groups, long rows) {
-  const uint unit = (uint)get_group_id(0) * TEAMS + TEAM_FIRST / TEAM, row = unit / (uint)DIVISOR(groups);
+  const uint unit = (uint)get_group_id(0) * TEAMS + team_number(), row = unit / (uint)DIVISOR(groups);
   const bool exists = row < rows;
   const Place place = {exists ? row : 0, exists ? (int)(unit - row * groups) : groups};
   return place;
@@ -95,7 +95,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows
   for (int step = 0; step < columns; step += STEP_COLUMNS)
     largest = larger(largest, LOAD_STEP(X_DTYPE)(x + begin, step, columns), rules);
   const int found = max_int_over_lanes(max_int_of_16(largest.all), scratch);
-  if (TEAM_LANE == 0 && columns > 0) atomic_max(scale + place.group, found);
+  if (team_lane() == 0 && columns > 0) atomic_max(scale + place.group, found);
 }
 
 __kernel void scale_of_largest(__global float* scale, const quantize_groups_args given) {

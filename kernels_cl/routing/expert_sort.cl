@@ -67,10 +67,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_sca
   count_slots(args, tensors, begin, count, memory);
 #endif
   FOR_EACH_BY_LANES(e, experts) memory.rows[e] = slots_of_chunks(table, experts, e, chunks);
-  GROUP_BARRIER();
+  group_barrier();
   counts_to_first_rows(args, tensors, memory);
   FOR_EACH_BY_LANES(e, experts) memory.rows[e] += slots_of_chunks(table, experts, e, chunk);
-  GROUP_BARRIER();
+  group_barrier();
   const int fault_chunk = first_chunk_in_fault(args, table, chunks, memory.least);
   const int slot = min_over_group(place_slots(args, tensors, begin, count, memory), memory.least);
   if (chunk == fault_chunk) report(args, tensors, slot);

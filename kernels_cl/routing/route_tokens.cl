@@ -27,7 +27,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   const TeamMemory memory = team_memory(of_group, args.gating);
   const RoutedTokens tokens = {logits, selection_bias, finished, ids, weights, scores};
   for (int first = 0; first < (routes ? args.tokens : 0); first += TEAMS) {
-    const int own = first + TEAM_FIRST / TEAM, token = min(own, args.tokens - 1);
+    const int own = first + team_number(), token = min(own, args.tokens - 1);
     choose_experts(args.gating, tokens, token, own == token, memory);
   }
 #if LANES > 1
@@ -39,7 +39,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
              sort_memory(counters, sort_scratch, sort.experts));
 #if QUANTIZES
   const int columns = DIVISOR(args.group), of_row = (args.width - 1) / columns + 1;
-  const int team = ((int)get_group_id(0) - 1) * TEAMS + TEAM_FIRST / TEAM;
+  const int team = ((int)get_group_id(0) - 1) * TEAMS + team_number();
   const bool has_columns = !routes && team < args.tokens * of_row;
   const int row = has_columns ? team / of_row : 0, begin = has_columns ? team % of_row * columns : 0;
   const Group of_columns = {
