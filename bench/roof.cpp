@@ -26,7 +26,7 @@ const ProgramSource source{"roof", R"(
 #define FIRST(v) (v).s0
 #endif
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void multiply_adds(__global float* out, ulong first, int steps, float x, float y) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void multiply_adds(__global float* out, int steps, float x, float y) {
   V a = x, b = x + 1, c = x + 2, d = x + 3, e = x + 4, f = x + 5, g = x + 6, h = x + 7, i = x + 8, j = x + 9, k = x + 10, l = x + 11;
   const V p = x, q = y;
   for (int step = 0; step < steps; ++step) {
@@ -34,11 +34,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void multiply_adds(_
     g = fma(g, p, q); h = fma(h, p, q); i = fma(i, p, q); j = fma(j, p, q); k = fma(k, p, q); l = fma(l, p, q);
   }
   const V sum = a + b + c + d + e + f + g + h + i + j + k + l;
-  out[first + get_global_id(0)] = FIRST(sum);
+  out[get_global_id(0)] = FIRST(sum);
 }
 
 #define M JOIN(float, MEMORY_WIDTH)
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void read_all(__global const M* x, ulong x_first, __global float* out, ulong first) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void read_all(__global const M* x, __global float* out) {
   const size_t begin = get_group_id(0) * CHUNK + get_local_id(0);
   M a = 0, b = 0, c = 0, d = 0;
   for (int i = 0; i < CHUNK; i += 4 * ITEMS) {
@@ -51,10 +51,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void read_all(__glob
 #else
   const float4 s = a;
 #endif
-  out[first + get_global_id(0)] = s.s0 + s.s1 + s.s2 + s.s3;
+  out[get_global_id(0)] = s.s0 + s.s1 + s.s2 + s.s3;
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global const M* x, ulong x_first, __global M* out, ulong first) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global const M* x, __global M* out) {
   const size_t begin = get_group_id(0) * CHUNK + get_local_id(0);
   for (int i = 0; i < CHUNK; i += ITEMS) {
 #ifdef __clang__

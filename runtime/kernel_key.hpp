@@ -14,10 +14,10 @@ struct ProgramSource {
   std::string_view text;
 };
 
-/// Which kernel, compiled how. `options` are -D definitions.
+/// Which kernel, compiled how. `options` are -D definitions; who made them keeps them.
 struct KernelKey {
   const ProgramSource* source;
-  std::string options;
+  std::string_view options;
   const char* kernel;
 };
 

@@ -138,7 +138,7 @@ KernelLibrary::Program& KernelLibrary::find(const Device& device, const KernelKe
   if (const auto found = programs_.find({&device, key.source, key.options, {}}); found != programs_.end())
     return *found->second;
   std::unique_ptr<Program> made(
-      new Program{device, *key.source, key.options, build_options(device, key.options, number_.value)});
+      new Program{device, *key.source, std::string(key.options), build_options(device, key.options, number_.value)});
   Program& program = *made;
   programs_.emplace(Id{&device, key.source, program.options, {}}, std::move(made));
   return program;
@@ -258,7 +258,7 @@ void KernelLibrary::save() noexcept {
 KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& key, const Trial& trial) {
   cl_program built = program(device, key, &trial);
   cl_kernel kernel = create_kernel(built, key);
-  std::unique_ptr<Pool> made(new Pool{built, key.options, key.kernel, 0, {kernel}});
+  std::unique_ptr<Pool> made(new Pool{built, std::string(key.options), key.kernel, 0, {kernel}});
   made->arity = arity_of(kernel);
   const std::lock_guard lock(mutex_);
   const Id id{&device, key.source, made->options, made->kernel};

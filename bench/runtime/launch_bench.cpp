@@ -11,9 +11,14 @@
 namespace moecl::bench {
 namespace {
 
+struct IdleArgs {
+  std::int64_t c;
+  std::int32_t a, b;
+  float d, pad;
+};
 const ProgramSource idle{"idle", R"(
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void idle(__global int* x, ulong x_first, __global int* y, ulong y_first,
-                                                                  int a, int b, long c, float d) {})"};
+typedef struct { long c; int a, b; float d, pad; } idle_args;
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void idle(__global int* x, __global int* y, const idle_args given) {})"};
 
 double thread_seconds() {
   timespec now{};
@@ -47,18 +52,10 @@ void raw(benchmark::State& state) {
   const Buffer memory(*stream().context, 64);
   cl_mem handle = memory.handle();
   measure_enqueue(state, [&] {
-    const cl_ulong first = 0;
-    const cl_int number = 1;
-    const cl_long wide = 1;
-    const float real = 1;
+    const IdleArgs given{1, 1, 1, 1, 0};
     clSetKernelArg(kernel, 0, sizeof(handle), &handle);
-    clSetKernelArg(kernel, 1, sizeof(first), &first);
-    clSetKernelArg(kernel, 2, sizeof(handle), &handle);
-    clSetKernelArg(kernel, 3, sizeof(first), &first);
-    clSetKernelArg(kernel, 4, sizeof(number), &number);
-    clSetKernelArg(kernel, 5, sizeof(number), &number);
-    clSetKernelArg(kernel, 6, sizeof(wide), &wide);
-    clSetKernelArg(kernel, 7, sizeof(real), &real);
+    clSetKernelArg(kernel, 1, sizeof(handle), &handle);
+    clSetKernelArg(kernel, 2, sizeof(given), &given);
     const std::size_t size[3] = {1, 1, 1};
     check_cl(clEnqueueNDRangeKernel(stream().queue, kernel, 3, nullptr, size, size, 0, nullptr, nullptr), "launch");
   });
@@ -67,23 +64,12 @@ void raw(benchmark::State& state) {
 }
 BENCHMARK(raw)->Name("launch/raw_opencl")->UseManualTime()->Iterations(500);
 
-/// As operators launch: options and shape are formatted for each call.
-void operator_style(benchmark::State& state) {
-  const Buffer memory(*stream().context, 64);
-  const TensorView view(memory.view(), DType::i32, {4, 4});
-  measure_enqueue(state, [&] {
-    launch(stream(), {&idle, fmt::format("-DX={} -DY={} -DLANES={}", "f32", "bf16", 1), "idle"}, {}, {},
-           {"idle", "row_per_item", view.describe(), 1, 1}, view, view, 1, 1, std::int64_t{1}, 1.0f);
-  });
-}
-BENCHMARK(operator_style)->Name("launch/moecl_operator")->UseManualTime()->Iterations(500);
-
 void bare(benchmark::State& state) {
   const Buffer memory(*stream().context, 64);
   const TensorView view(memory.view(), DType::i32, {4, 4});
   const KernelKey key{&idle, "-DX=f32 -DY=bf16 -DLANES=1", "idle"};
   measure_enqueue(state, [&] {
-    launch(stream(), key, {}, {}, {"idle", "row_per_item", "", 1, 1}, view, view, 1, 1, std::int64_t{1}, 1.0f);
+    launch(stream(), key, {}, {}, {"idle", "row_per_item", "", 1, 1}, view, view, IdleArgs{1, 1, 1, 1, 0});
   });
 }
 BENCHMARK(bare)->Name("launch/moecl")->UseManualTime()->Iterations(500);

@@ -13,7 +13,9 @@ grouped_gemm::Args activated(grouped_gemm::Args product, const AfterProduct& aft
 
 }  // namespace
 
-void enqueue(StreamView stream, const AfterProduct& after) { enqueue_left(stream, after, {false, false}); }
+void enqueue(StreamView stream, const AfterProduct& after, ExpertPlans& plans) {
+  enqueue_left(stream, after, {false, false}, plans);
+}
 
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
                      const DeviceCaps& caps, TakenOver others) {
@@ -32,9 +34,9 @@ void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args p
   grouped_gemm::enqueue(stream, grouped_gemm::plan(product, {variant}, stream.device->caps), product);
 }
 
-void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken) {
-  if (!taken.activation) gated_activation::enqueue(stream, after.activation);
-  if (!taken.codes && after.codes.x.present()) quantize_groups::enqueue(stream, after.codes);
+void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, ExpertPlans& plans) {
+  if (!taken.activation) enqueue_planned(stream, after.activation, plans.activation);
+  if (!taken.codes && after.codes.x.present()) enqueue_planned(stream, after.codes, plans.codes);
 }
 
 }  // namespace moecl

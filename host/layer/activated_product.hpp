@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "host/layer/planned.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 
 namespace moecl {
@@ -18,14 +19,20 @@ struct AfterProduct {
   quantize_groups::Args codes = {};   ///< absent where the activated rows stay
 };
 
+/// Plans of the steps of experts, for passes of one form.
+struct ExpertPlans {
+  Planned<quantize_groups::Plan> input, codes;
+  Planned<LaunchPlan> activation;
+};
+
 /// Async: a kernel for each step
-void enqueue(StreamView stream, const AfterProduct& after);
+void enqueue(StreamView stream, const AfterProduct& after, ExpertPlans& plans);
 /// What the kernels of a product take over of what follows it.
 struct TakenOver {
   bool activation = true, codes = true;
 };
 /// What is left of what follows.
-void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken);
+void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, ExpertPlans& plans);
 
 /// What such a product takes over, at most `others`.
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
@@ -38,7 +45,8 @@ void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args p
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
 /// @param product  makes the arguments of the i-th: to keep them all takes memory
 template <class Product>
-void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after) {
+void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
+                       ExpertPlans& plans) {
   with_next_variant(stream, [&] {
     const DeviceCaps& caps = stream.device->caps;
     TakenOver taken;
@@ -49,7 +57,7 @@ void enqueue_activated(StreamView stream, std::size_t products, const Product& p
       taken = taken_over(variants[i], args, after, caps, taken);
     }
     for (std::size_t i = 0; i < products; ++i) enqueue(stream, variants[i], product(i), after, taken);
-    enqueue_left(stream, after, taken);
+    enqueue_left(stream, after, taken, plans);
   });
 }
 

@@ -60,14 +60,14 @@ void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView o
 }
 
 void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
-                                     BufferView scratch) const {
+                                     BufferView scratch, ExpertPlans& plans) const {
   const TensorView& rows = after.activation.x;
   if (packed_.present()) {
     const auto only = [&](std::size_t) { return product(a, rows, scratch); };
-    return moecl::enqueue_activated(stream, 1, only, after);
+    return moecl::enqueue_activated(stream, 1, only, after, plans);
   }
   enqueue(stream, a, rows, scratch);
-  moecl::enqueue(stream, after);
+  moecl::enqueue(stream, after, plans);
 }
 
 }  // namespace moecl

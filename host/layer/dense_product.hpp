@@ -26,7 +26,8 @@ class DenseProduct {
   /// @param scratch  As in grouped_gemm
   void enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch) const;
   /// The product and what follows, whose `x` is the product's. Shape: [T, N] f32
-  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after, BufferView scratch) const;
+  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after, BufferView scratch,
+                         ExpertPlans& plans) const;
   /// The product that `enqueue` enqueues; only where `takes_codes`: CLBlast's is none of grouped_gemm.
   grouped_gemm::Args product(const ProductRows& a, TensorView out, BufferView scratch = {}) const;
   bool takes_codes() const noexcept { return packed_.present(); }

@@ -103,16 +103,17 @@ grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeigh
 
 // Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
 void Experts::run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
-                          const ProductRows& down_in, TensorView down) const {
+                          const ProductRows& down_in, TensorView down, ExpertPlans& plans) const {
   const auto product = [&](const TensorView& x, const TensorView& weights, const TensorView& out) {
     clblast_gemm::enqueue(stream, {by_expert(x, rows.rows_per_expert), weights, by_expert(out, rows.rows_per_expert)});
   };
   product(a.rows, batched_.gate_up, after.activation.x);
-  enqueue(stream, after);
+  enqueue(stream, after, plans);
   product(down_in.rows, batched_.down, down);
 }
 
-TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const {
+TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace,
+                        ExpertPlans& plans) const {
   const TensorView products = tensor_in(workspace, layout.product_rows), down = with_columns(products, shape_.hidden);
   AfterProduct after;
   after.activation.x = with_columns(products, product_width());
@@ -128,18 +129,18 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
     RowQuant::Valid of_x = rows.index.present() && !by_expert ? RowQuant::Valid() : valid;
     if (by_expert) of_x.index = rows.index, of_x.index_divisor = rows.index_divisor;
-    x = input_quant_.run(stream, rows.x, of_x, layout.input, workspace);
+    x = input_quant_.run(stream, rows.x, of_x, layout.input, workspace, plans.input);
   }
   const RowQuant::Step next = activated_quant_.step(after.activation.out, valid, layout.activated, workspace);
   after.codes = next.args;
   if (batched_.gate_up.present()) {
-    run_batched(stream, rows, x, after, next.rows, down);
+    run_batched(stream, rows, x, after, next.rows, down, plans);
     return down;
   }
   const auto first = [&](std::size_t i) {
     return product_of(segments_[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
   };
-  enqueue_activated(stream, segments_.size(), first, after);
+  enqueue_activated(stream, segments_.size(), first, after, plans);
   for (const ExpertSegment& segment : segments_)
     grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));
   return down;

@@ -46,7 +46,8 @@ class Experts {
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice, once where
   /// it makes the codes of the second
-  TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
+  TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace,
+                 ExpertPlans& plans) const;
 
   /// What `run` enqueues of tokens, or their codes, that it reads in place, where it is two products and codes of the
   /// rows between them, if any: weights in one segment, and an activation that the first can apply.
@@ -68,7 +69,7 @@ class Experts {
 
  private:
   void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
-                   const ProductRows& down_in, TensorView down) const;
+                   const ProductRows& down_in, TensorView down, ExpertPlans& plans) const;
 
   grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
                                 const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;

@@ -21,13 +21,14 @@ void LayerPass::plan() {
     memory_ = over_.memory == nullptr ? args_.workspace : over_.memory->pass.reserve(*stream_.context, layout.bytes());
   };
   plan_ = over_.plans.find(PassForm(*stream_.device, args_), [&] {
-    LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}, {}};
+    LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}};
     take(plan.layout);
     if (const std::string reason = why_several_launches(); !reason.empty())
       plan.apart = "layer in several launches: " + reason;
     return plan;
   });
   take(plan_->layout);
+  if (!layout_->needs.local) own_steps_ = std::make_unique<StepPlans>();
 }
 
 void LayerPass::run(Submit submit) {
@@ -45,11 +46,14 @@ bool LayerPass::run_at_once(Submit submit) {
     plan();
     if (!plan_->apart.empty()) return false;
     fused_moe::Args steps = *one_launch();
-    const SharedExperts::Output shared =
-        over_.parts.shared.run(stream_, args_.x, layout_->shared, memory_, scratch(layout_->slices).buffer);
+    const SharedExperts::Output shared = over_.parts.shared.run(stream_, args_.x, layout_->shared, memory_,
+                                                                scratch(layout_->slices).buffer, this->steps().shared);
     steps.combine.shared = shared.rows;
     steps.combine.shared_gate = shared.gate_logits;
-    fused_moe::enqueue(stream_, steps, over_.parts.shape.router, {}, submit);
+    const RouterSpec& router = over_.parts.shape.router;
+    const fused_moe::Plan& launch =
+        this->steps().one_launch.find([&] { return fused_moe::plan(steps, router, {}, stream_.device->caps); });
+    fused_moe::enqueue(stream_, launch, steps, router, submit);
     return true;
   });
 }
@@ -127,6 +131,8 @@ void LayerPass::route() {
 
 void LayerPass::begin() {
   const LayerParts& parts = over_.parts;
+  const RouterSpec& router = parts.shape.router;
+  const DeviceCaps& caps = stream_.device->caps;
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();
   if (!chosen || args_.router_logits.present())
@@ -135,12 +141,24 @@ void LayerPass::begin() {
   const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
   // One launch chooses and sorts, where what it chooses is what is sorted.
   if (!chosen && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
-    route_tokens::enqueue(stream_, {choice, *sort, codes}, parts.shape.router);
+    const route_tokens::Args routing{choice, *sort, codes};
+    with_next_variant(stream_, [&] {
+      plan();
+      const route_tokens::Plan& launches =
+          steps().route.find([&] { return route_tokens::plan(routing, router, caps); });
+      route_tokens::enqueue(stream_, launches, routing, router);
+    });
   } else {
-    if (!chosen) gating_top_k::enqueue(stream_, choice, parts.shape.router);
+    if (!chosen) {
+      const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, caps); });
+      gating_top_k::enqueue(stream_, launch, choice, router);
+    }
     if (over_.places != nullptr) over_.places->find(stream_, choice.ids, first_token_, placed_, args_.fault);
-    if (sort) expert_sort::enqueue(stream_, *sort);
-    if (codes_) quantize_groups::enqueue(stream_, codes);
+    if (sort) {
+      const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, caps); });
+      expert_sort::enqueue(stream_, launches, *sort);
+    }
+    if (codes_) enqueue_planned(stream_, codes, steps().codes);
   }
   input_.enqueue(stream_);
   over_.strategy.begin_dispatch();
@@ -151,17 +169,17 @@ void LayerPass::run_shared() {
   const std::int64_t tokens = args_.x.shape[0];
   const Share mine = over_.group != nullptr ? over_.group->share(tokens) : Share{0, tokens};
   shared_ = over_.parts.shared.run(stream_, args_.x.rows(mine.begin, mine.count), layout_->shared, memory_,
-                                   scratch(layout_->slices).buffer);
+                                   scratch(layout_->slices).buffer, steps().shared);
 }
 
 void LayerPass::run_experts() {
   const RoutedRows rows = over_.strategy.receive();
   const Experts& experts = over_.parts.experts;
-  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_));
+  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_, steps().routed));
   WorkspaceLayout layout;
   const Experts::Layout of_rows(layout, experts, rows.x.shape[0], rows.rows);
   const BufferView memory = over_.memory->rows.reserve(*stream_.context, layout.total_bytes());
-  send_home(experts.run(stream_, rows, of_rows, memory));
+  send_home(experts.run(stream_, rows, of_rows, memory, steps().routed));
 }
 
 void LayerPass::send_home(TensorView expert_rows) {
@@ -187,12 +205,12 @@ void LayerPass::finish(Submit submit) {
   }
   if (args_.routed_out.present()) {
     sum.out = args_.routed_out;
-    combine::enqueue(stream_, sum);
+    enqueue_planned(stream_, sum, steps().routed_sum);
   }
   sum.out = args_.out;
   sum.shared = shared.rows;
   sum.shared_gate = shared.gate_logits;
-  combine::enqueue(stream_, sum, {}, submit);
+  enqueue_planned(stream_, sum, steps().sum, submit);
 }
 
 }  // namespace moecl

@@ -56,6 +56,8 @@ class LayerPass {
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();
   std::string why_several_launches();
+  /// What operators decide: kept for passes of this form, unless other ranks have a say in it.
+  StepPlans& steps() { return layout_->needs.local ? *plan_->steps : *own_steps_; }
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);
   /// Routes by the plan.
@@ -71,6 +73,7 @@ class LayerPass {
   // Of the steps under way.
   std::shared_ptr<const LayerPlan> plan_;
   const PassLayout* layout_ = nullptr;  ///< the plan's
+  std::unique_ptr<StepPlans> own_steps_;
   BufferView memory_;
   TensorView placed_;  ///< ids as places
   WeightedInput input_;

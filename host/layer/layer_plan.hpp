@@ -1,6 +1,8 @@
 #pragma once
 // What a layer decides once for all passes of one form.
+#include <moecl/fused_moe.hpp>
 #include <moecl/moe_forward.hpp>
+#include <moecl/route_tokens.hpp>
 #include <moecl/strategy.hpp>
 
 #include <compare>
@@ -60,11 +62,23 @@ struct PassForm {
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
+/// The operators' choices in a pass, each made when it is first enqueued.
+struct StepPlans {
+  Planned<fused_moe::Plan> one_launch;
+  Planned<route_tokens::Plan> route;
+  Planned<LaunchPlan> gating;
+  Planned<expert_sort::Plan> sort;
+  Planned<quantize_groups::Plan> codes;
+  ExpertPlans shared, routed;
+  Planned<LaunchPlan> routed_sum, sum;
+};
+
 /// The choices of a pass.
 struct LayerPlan {
   PassLayout layout;
   /// Why the pass takes several launches, as its trace says it; empty: one is enough.
-  std::string apart;
+  std::string apart = {};
+  std::unique_ptr<StepPlans> steps = std::make_unique<StepPlans>();
 };
 
 /// The plans of a layer. Threads: safe.

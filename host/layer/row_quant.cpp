@@ -86,9 +86,9 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
 }
 
 ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
-                          BufferView workspace) const {
+                          BufferView workspace, Planned<quantize_groups::Plan>& plan) const {
   const Step quantization = step(x, valid, layout, workspace);
-  if (present()) quantize_groups::enqueue(stream, quantization.args);
+  if (present()) enqueue_planned(stream, quantization.args, plan);
   return quantization.rows;
 }
 

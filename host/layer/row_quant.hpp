@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "host/layer/planned.hpp"
 #include "host/layer/weight_upload.hpp"
 
 namespace moecl {
@@ -60,8 +61,8 @@ class RowQuant {
   };
   Step step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const;
   /// Async: no kernel, one, or three for one scale of all rows
-  ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout,
-                  BufferView workspace) const;
+  ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout, BufferView workspace,
+                  Planned<quantize_groups::Plan>& plan) const;
 
   /// Whether a row becomes other numbers for each expert: then rows are gathered first.
   bool is_by_expert() const noexcept { return how_.static_scale; }

@@ -51,7 +51,7 @@ SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& e
       activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
 
 SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace,
-                                         BufferView scratch) const {
+                                         BufferView scratch, ExpertPlans& plans) const {
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, tokens); };
@@ -66,7 +66,8 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   after.activation.activation = activation_;
   after.activation.out = activated;
   after.codes = next.args;
-  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace), after, scratch);
+  gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace, plans.input), after,
+                             scratch, plans);
   down_.enqueue(stream, next.rows, output.rows, scratch);
   if (gated_) {
     output.gate_logits = rows_at(layout.gate_logits);

@@ -28,10 +28,10 @@ inline long load_cut(List of, long i, int rows) { return clamp(load_entry(of, i)
 inline long sum_before(long run_sum, __local long* lane_sums) {
   const int lane = get_local_id(0);
   lane_sums[lane] = run_sum;
-  LANES_BARRIER();
+  lanes_barrier();
   long sum = 0;
   for (int other = 0; other < LANES; ++other) sum += other < lane ? lane_sums[other] : 0;
-  LANES_BARRIER();
+  lanes_barrier();
   return sum;
 }
 

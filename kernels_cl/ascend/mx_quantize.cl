@@ -3,7 +3,7 @@
 // each on a GPU.
 #include "kernels_cl/ascend/mx_quantize_args.h"
 #include "kernels_cl/common/dtype.clh"
-#include "kernels_cl/common/minifloat.clh"
+#include "kernels_cl/quantize/minifloat.clh"
 #include "kernels_cl/common/rows.clh"
 
 typedef struct {

@@ -45,7 +45,9 @@ void launch_indices(StreamView stream, const ProgramSource& source, const char* 
   const auto& args = std::get<sizeof...(operands) - 1>(std::tie(operands...));
   const std::size_t groups = (static_cast<std::size_t>(args.count) + index_group_size - 1) / index_group_size;
   launch(stream, {&source, "", kernel}, {{groups * index_group_size, 1, 1}, {index_group_size, 1, 1}}, submit,
-         {source.name, kernel + std::strlen(source.name) + 1, shaped_as.describe(), bytes, 0}, operands...);
+         {source.name, kernel + std::strlen(source.name) + 1,
+          stream.trace != nullptr ? shaped_as.describe() : std::string(), bytes, 0},
+         operands...);
 }
 
 }  // namespace moecl

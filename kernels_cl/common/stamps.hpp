@@ -6,14 +6,16 @@
 
 namespace moecl {
 
-/// The first of 16 stamps of a launch, that no word in memory has, of this process or of others.
+/// Stamps that a launch has.
+inline constexpr std::uint32_t stamps_of_launch = 16;
+
+/// The first of a launch's stamps, that no word in memory has, of this process or of others.
 inline std::uint64_t next_stamps() {
-  constexpr std::uint32_t stamps = 16;
   static std::atomic<std::uint64_t> next = [] {
     std::random_device random;
-    return std::uint64_t{random()} << 32 | (random() & ~(stamps - 1));
+    return std::uint64_t{random()} << 32 | (random() & ~(stamps_of_launch - 1));
   }();
-  return next.fetch_add(stamps);
+  return next.fetch_add(stamps_of_launch);
 }
 
 }  // namespace moecl

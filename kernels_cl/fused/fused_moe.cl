@@ -13,25 +13,25 @@
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/expert_products.clh"
-#ifndef QUANTIZES
-#define QUANTIZES 0
-#endif
+#include "kernels_cl/fused/fused_moe_args.h"
 
-#define QUAD_LANES (LANES < QUADS ? LANES : QUADS)
-#define SLICE_LANES (LANES / QUAD_LANES)
-#define TOKEN_BLOCK 8
-#define LOGITS_BYTES (SLICE_LANES * TOKEN_BLOCK * PANEL * 4)
-// The steps use the same memory in turn; ROUTING_BYTES: what the choice of experts needs.
-#define LARGER(x, y) ((x) > (y) ? (x) : (y))
-#define MEMORY_BYTES LARGER(LARGER(STAGES_BYTES, LOGITS_BYTES), LARGER(ROUTING_BYTES, 2 * MOST_SLOTS * 4))
+enum {
+  QUAD_LANES = LANES < QUADS ? LANES : QUADS,
+  SLICE_LANES = LANES / QUAD_LANES,
+  TOKEN_BLOCK = 8,
+  // The steps use the same memory in turn. Routing: choice of experts, and order of their rows.
+  ORDER_BYTES = 2 * MOST_SLOTS * 4,
+  LOGITS_BYTES = SLICE_LANES * TOKEN_BLOCK * PANEL * 4,
+  OF_ROUTING = ROUTING_BYTES > ORDER_BYTES ? ROUTING_BYTES : ORDER_BYTES,
+  OF_PRODUCTS = STAGES_BYTES > LOGITS_BYTES ? STAGES_BYTES : LOGITS_BYTES,
+  MEMORY_BYTES = OF_PRODUCTS > OF_ROUTING ? OF_PRODUCTS : OF_ROUTING
+};
 
 typedef struct {
   const __global STORAGE(X_DTYPE) * weights;
   Vectors bias;
   int n, k;
 } Router;
-#define ROUTER_ARGS const __global STORAGE(X_DTYPE) *router_weights, ulong router_first, VECTORS_ARGS(router_bias), int router_n, int router_k
-#define ROUTER {router_weights + router_first, VECTORS(router_bias), router_n, router_k}
 
 typedef struct {
   const __global STORAGE(X_DTYPE) * rows;
@@ -48,7 +48,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
     const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
     const __global STORAGE(X_DTYPE)* const weights = router.weights + (ulong)panel * router.k * PANEL;
     const int begin = slice * slice_k, end = min(begin + slice_k, router.k);
-    GROUP_BARRIER();  // the sums before were read
+    group_barrier();  // the sums before were read
     for (int quad = get_local_id(0) % QUAD_LANES; quad < QUADS; quad += QUAD_LANES) {
       float4 sum[TOKEN_BLOCK];
 #pragma unroll
@@ -65,7 +65,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 #pragma unroll
       for (int t = 0; t < TOKEN_BLOCK; ++t) sums[(lane * TOKEN_BLOCK + t) * QUADS + quad] = sum[t];
     }
-    GROUP_BARRIER();
+    group_barrier();
     FOR_EACH_BY_LANES(item, TOKEN_BLOCK * PANEL) {
       const int token = first + item / PANEL, expert = panel * PANEL + item % PANEL;
       float total = 0;
@@ -88,13 +88,12 @@ INLINE void add_parts(const __global float* parts, Router router, int slice_k, i
     for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
     logits[expert] = sum + column_bias(&epilogue, expert);
   }
-  MEMORY_BARRIER();
+  memory_barrier();
 }
 
 #if QUANTIZES
 #define X_IS_ANY 1
 #include "kernels_cl/quantize/quantize_group.clh"
-#define QUANTIZING_ARGS , RULES_ARGS
 
 // Rows of numbers, which are X_DTYPE or f32.
 typedef struct {
@@ -103,72 +102,90 @@ typedef struct {
   int is_f32, count, width;
 } Numbers;
 // Their codes, by teams of all work-groups; those that chose experts come last.
-INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, long stride, __global STORAGE(A_SCALE_DTYPE) * scale,
-                             long scale_stride, Rules rules, __local int* scratch) {
+INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, __global STORAGE(A_SCALE_DTYPE) * scale,
+                             fused_product to, Rules rules, __local int* scratch) {
   const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1, units = of.count * of_row;
   for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
-    const int unit = first + TEAM_FIRST / TEAM;
+    const int unit = first + team_number();
     const bool exists = unit < units;
     const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
     const long at = row * of.stride + begin;
     const Group columns = {of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
                                      : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
-                           (__global STORAGE(Q_DTYPE)*)codes + row * stride + begin, exists ? min(of.width - begin, group) : 0,
-                           {(__global STORAGE(SCALE_DTYPE)*)scale + row * scale_stride + begin / group, 0}, of.is_f32};
+                           (__global STORAGE(Q_DTYPE)*)codes + to.a_first + row * to.a_stride + begin,
+                           exists ? min(of.width - begin, group) : 0,
+                           {(__global STORAGE(SCALE_DTYPE)*)scale + to.a_scale_first + row * to.a_scale_stride + begin / group, 0},
+                           of.is_f32};
     quantize_group(columns, rules, scratch);
   }
 }
 #pragma OPENCL FP_CONTRACT ON
-#else
-#define QUANTIZING_ARGS
 #endif
-#define QUANTIZE(numbers, to)                                                                                             \
-  quantize_numbers(numbers, to + to##_first, to##_stride, to##_scale + to##_scale_first, to##_scale_stride, rules,         \
-                   (__local int*)memory)
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
-    const __global STORAGE(X_DTYPE) * x, ulong x_first, long x_stride, int tokens, ROUTER_ARGS, int slice_k,
-    __global float* parts, ulong parts_first, GATING_ARGS, ROWS_ARGS(gate_up_a), MATRICES_ARGS(gate_up), float alpha,
-    float limit, float up_bias, __global STORAGE(OUT_DTYPE) * activated, ulong activated_first, long activated_stride,
-    ROWS_ARGS(down_a), MATRICES_ARGS(down),
-    __global float* rows, ulong rows_first, long rows_stride, const __global STORAGE(SHARED_DTYPE) * shared,
-    ulong shared_first, long shared_stride, const __global float* shared_gate, ulong shared_gate_first, long gate_stride,
-    __global STORAGE(SUM_DTYPE) * out, ulong out_first, long out_stride, __global ulong* words, ulong words_first,
-    ulong stamp, int patience, __global int* fault, ulong fault_first QUANTIZING_ARGS) {
+    const __global STORAGE(X_DTYPE) * x, const __global STORAGE(X_DTYPE) * router_weights,
+    const __global void* router_bias, __global float* parts, __global float* logits,
+    const __global STORAGE(BIAS_DTYPE) * selection_bias, const __global uchar* finished, __global int* ids,
+    __global STORAGE(WEIGHT_DTYPE) * weights, __global float* scores, __global STORAGE(A_DTYPE) * gate_up_a,
+    __global STORAGE(A_SCALE_DTYPE) * gate_up_a_scale, const __global STORAGE(W_DTYPE) * gate_up_weights,
+    const __global STORAGE(W_SCALE_DTYPE) * gate_up_group_scale, const __global short* gate_up_group_zero,
+    const __global void* gate_up_scale, const __global void* gate_up_bias, __global STORAGE(OUT_DTYPE) * activated,
+    __global STORAGE(A_DTYPE) * down_a, __global STORAGE(A_SCALE_DTYPE) * down_a_scale,
+    const __global STORAGE(W_DTYPE) * down_weights, const __global STORAGE(W_SCALE_DTYPE) * down_group_scale,
+    const __global short* down_group_zero, const __global void* down_scale, const __global void* down_bias,
+    __global float* rows, const __global STORAGE(SHARED_DTYPE) * shared, const __global float* shared_gate,
+    __global STORAGE(SUM_DTYPE) * out, __global ulong* words, __global int* fault, const fused_moe_args given) {
+  // Each phase has a copy of its own: what it reads takes no registers before.
+  const fused_moe_args args = given;
   __local uchar memory[MEMORY_BYTES] __attribute__((aligned(128)));
   __local float sums[TILE_ROWS * SUMS_STRIDE];
   __local int late, sources[TILE_ROWS];
-  ORDER_MEMORY(row_order);
-  const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0), slots = tokens * top_k;
-  GridBarrier grid = grid_barrier_of(words + words_first, stamp, patience, fault ? fault + fault_first : fault, &late);
+  __local OrderMemory order_memory;
+  const Order row_order = order_in(&order_memory);
+  const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0);
+  const int tokens = args.tokens, top_k = args.gating.top_k, slots = tokens * top_k;
+  GridBarrier grid =
+      grid_barrier_of(words + args.words_first, args.stamp, args.patience, fault_word(fault, args.fault_first), &late);
 
-  rows += rows_first;
-  const Tokens all_tokens = {x + x_first, x_stride, tokens};
-  const Router router = ROUTER;
-  parts += parts_first;
-  multiply_router(all_tokens, router, slice_k, parts, (__local float*)memory);
+  rows += args.rows_first, parts += args.parts_first, activated += args.activated_first;
+  const Tokens all_tokens = {x + args.x_first, args.x_stride, tokens};
+  const Router router = {router_weights + args.router_weights_first,
+                         {router_bias, args.router_bias_first, 0, args.router_bias_stride, args.router_bias_dtype},
+                         args.gating.experts,
+                         args.gate_up.k};
+  multiply_router(all_tokens, router, args.slice_k, parts, (__local float*)memory);
   bool complete = meet(&grid);
 
+  const fused_moe_args of_choice = given;
   __local ulong* const words_of_teams = (__local ulong*)memory + LANES;
-  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * team_words), (__local ulong*)memory, words_of_teams};
-  const TeamMemory choice_memory = team_memory(of_group, team_words, all_experts, top_k);
-  Rule choice = GATING_RULE;
-  choice.function = SCORE_FUNCTION, choice.order = SCORE_ORDER;
+  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * of_choice.gating.team_words), (__local ulong*)memory,
+                            words_of_teams};
+  gating_top_k_args rule = of_choice.gating;
+  rule.score = SCORE_FUNCTION, rule.order = SCORE_ORDER;
+  const TeamMemory choice_memory = team_memory(of_group, rule);
+  const RoutedTokens routed = {logits, selection_bias, finished, ids, weights, scores};
   for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
-    add_parts(parts, router, slice_k, token, tokens, (__global float*)logits + logits_first + token * logits_stride);
-    choose_experts(choice, GATING_TOKEN(token), GATING_CHOICE(token), TEAM_FIRST == 0, choice_memory);
+    add_parts(parts, router, of_choice.slice_k, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
+    choose_experts(rule, routed, token, team_first() == 0, choice_memory);
   }
 #if QUANTIZES
-  const Rules rules = RULES;
-  const Numbers tokens_as_numbers = {all_tokens.rows, x_stride, 0, complete ? tokens : 0, gate_up_k};
-  QUANTIZE(tokens_as_numbers, gate_up_a);
+  const Rules rules = known_rules(of_choice.rules);
+  const Numbers tokens_as_numbers = {all_tokens.rows, of_choice.x_stride, 0, complete ? tokens : 0, of_choice.gate_up.k};
+  quantize_numbers(tokens_as_numbers, gate_up_a, gate_up_a_scale, of_choice.gate_up, rules, (__local int*)memory);
 #endif
   complete = meet(&grid) && complete;
 
-  find_order(ids + ids_first, complete ? slots : 0, row_order, (__local int*)memory);
-  const Activation activation = {alpha, limit, up_bias};
-  const Product second = {ROWS(down_a, 0, 1, slots), MATRICES(down), 0, rows, rows_stride};
-  Product product = {ROWS(gate_up_a, 1, top_k, tokens), MATRICES(gate_up), 1, activated + activated_first, activated_stride};
+  const fused_moe_args of_products = given;
+  find_order(ids + of_products.gating.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
+  const Activation activation = {of_products.alpha, of_products.limit, of_products.up_bias};
+  const Product second = {
+      rows_of(of_products.down, down_a, down_a_scale, 0, 1, slots),
+      matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias), 0, rows,
+      of_products.rows_stride};
+  Product product = {
+      rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
+      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale, gate_up_bias), 1,
+      activated, of_products.activated_stride};
   // One code for both products: the second one finds it in the instruction cache.
 #pragma unroll 1
   for (;;) {
@@ -178,14 +195,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     if (!product.activates) break;
 #if QUANTIZES
     complete = meet(&grid) && complete;
-    const Numbers inner_rows = {activated + activated_first, activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, down_k};
-    QUANTIZE(inner_rows, down_a);
+    const Numbers inner_rows = {activated, of_products.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, of_products.down.k};
+    quantize_numbers(inner_rows, down_a, down_a_scale, of_products.down, rules, (__local int*)memory);
 #endif
     product = second;
   }
   complete = meet(&grid) && complete;
 
-  const int hidden = down_n, columns = (hidden - 1) / (4 * LANES) + 1;
+  const fused_moe_args of_sum = given;
+  const int hidden = of_sum.down.n, columns = (hidden - 1) / (4 * LANES) + 1;
   for (int unit = group; unit < tokens * columns; unit += work_groups) {
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
@@ -195,17 +213,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 #endif
     for (int k = 0; k < (complete ? top_k : 0); ++k) {
       const int row = row_order.rows[token * top_k + k];
-      const float weight = LOAD(WEIGHT_DTYPE)(weights, weights_first + token * weights_stride + k);
+      const float weight = LOAD(WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
       // Of a slot without an expert another row, which leaves no branch between the loads.
-      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * rows_stride, column, hidden - column);
+      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
       sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {
-      const float gate = shared_gate ? 1.0f / (1.0f + exp(-shared_gate[shared_gate_first + token * gate_stride])) : 1.0f;
-      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + shared_first + token * shared_stride, column, hidden - column);
+      const float gate =
+          shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride])) : 1.0f;
+      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;
-    STORE_UPTO4(SUM_DTYPE)(sum, out + out_first + token * out_stride, column, hidden - column);
+    STORE_UPTO4(SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }
 }

@@ -1,9 +1,13 @@
 #include <moecl/fused_moe.hpp>
 
 #include <algorithm>
+#include <array>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
@@ -17,8 +21,8 @@ extern const ProgramSource fused_moe;
 namespace moecl::fused_moe {
 namespace {
 
-/// Slots that their number leaves bits for: SLOT_BITS.
-constexpr std::int64_t most_slots = 1 << 11;
+constexpr std::int64_t most_slots = 1 << SLOT_BITS;
+static_assert(MEETINGS <= stamps_of_launch);
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
 /// Of K, whose sums are parts of the logits: the same everywhere, so that results are.
 constexpr std::int64_t slice_k = 64;
@@ -147,8 +151,7 @@ std::string unsupported_rows(const Args& args, DType dtype) {
   }
   const quantize_groups::Args &tokens = args.tokens, &activated = args.activated;
   if (first.a.dtype != second.a.dtype || first.a_group != second.a_group ||
-      first.a_scale.dtype != second.a_scale.dtype ||
-      quantize_groups::rules_args(tokens) != quantize_groups::rules_args(activated))
+      first.a_scale.dtype != second.a_scale.dtype || !quantize_groups::same_rules(tokens, activated))
     return "the rows of both products become other codes";
   for (const quantize_groups::Args* rows : {&tokens, &activated}) {
     if (size_bytes(rows->q.dtype) != 1 || bits(rows->format) != 8) return "rows become no codes of 8 bits";
@@ -186,21 +189,71 @@ std::string unsupported(const Args& args) {
   return {};
 }
 
-/// VECTORS_ARGS
-auto vectors(const TensorView& vectors) {
-  return std::tuple(vectors, vectors.stride[0], column_stride(vectors), any_dtype(vectors.dtype));
-}
-/// The last ones of ROUTER_ARGS and MATRICES_ARGS
-auto extents(const PackedWeights& weights) {
-  return std::tuple(static_cast<std::int32_t>(weights.n), static_cast<std::int32_t>(weights.k));
-}
-/// ROWS_ARGS and MATRICES_ARGS
-auto operands(const grouped_gemm::Args& product) {
+/// What a product reads: a, its scales, the weights, scales and zero points of their groups, scales and biases of
+/// columns.
+std::array<TensorView, 7> operands(const grouped_gemm::Args& product) {
   const PackedWeights& weights = product.weights;
-  return std::tuple_cat(std::tuple(product.a, product.a_scale, product.a.stride[0], product.a_scale.stride[0],
-                                   weights.view(), weights.scale, weights.zero),
-                        vectors(product.weight_scale), vectors(product.bias),
-                        std::tuple(static_cast<std::int32_t>(weights.groups())), extents(weights));
+  return {product.a, product.a_scale, weights.view(), weights.scale, weights.zero, product.weight_scale, product.bias};
+}
+
+fused_product kernel_args(const grouped_gemm::Args& product) {
+  const PackedWeights& weights = product.weights;
+  return {.a_first = first_element(product.a),
+          .a_scale_first = first_element(product.a_scale),
+          .weights_first = first_element(weights.view()),
+          .group_scale_first = first_element(weights.scale),
+          .group_zero_first = first_element(weights.zero),
+          .scale_first = first_element(product.weight_scale),
+          .bias_first = first_element(product.bias),
+          .a_stride = product.a.stride[0],
+          .a_scale_stride = product.a_scale.stride[0],
+          .scale_stride = product.weight_scale.stride[0],
+          .scale_column_stride = column_stride(product.weight_scale),
+          .bias_stride = product.bias.stride[0],
+          .bias_column_stride = column_stride(product.bias),
+          .scale_dtype = any_dtype(product.weight_scale.dtype),
+          .bias_dtype = any_dtype(product.bias.dtype),
+          .groups = int_of(weights.groups()),
+          .n = int_of(weights.n),
+          .k = int_of(weights.k),
+          .pad = 0};
+}
+
+/// But for what the scratch has, the stamp and the patience.
+fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
+  const Activation& activation = *args.gate_up.activation;
+  const combine::Args& sum = args.combine;
+  return {.gating = gating_top_k::kernel_args(args.gating, spec),
+          .gate_up = kernel_args(args.gate_up),
+          .down = kernel_args(args.down),
+          .x_first = first_element(args.router.a),
+          .router_weights_first = first_element(args.router.weights.view()),
+          .router_bias_first = first_element(args.router.bias),
+          .parts_first = 0,
+          .activated_first = first_element(args.gate_up.out),
+          .rows_first = first_element(args.down.out),
+          .shared_first = first_element(sum.shared),
+          .shared_gate_first = first_element(sum.shared_gate),
+          .out_first = first_element(sum.out),
+          .words_first = 0,
+          .fault_first = first_element(args.fault),
+          .x_stride = args.router.a.stride[0],
+          .router_bias_stride = column_stride(args.router.bias),
+          .activated_stride = args.gate_up.out.stride[0],
+          .rows_stride = args.down.out.stride[0],
+          .shared_stride = sum.shared.stride[0],
+          .shared_gate_stride = sum.shared_gate.stride[0],
+          .out_stride = sum.out.stride[0],
+          .stamp = 0,
+          .tokens = int_of(args.router.a.shape[0]),
+          .router_bias_dtype = any_dtype(args.router.bias.dtype),
+          .slice_k = int_of(slice_k),
+          .patience = 0,
+          .pad = 0,
+          .alpha = activation.alpha,
+          .limit = activation.effective_limit(),
+          .up_bias = activation.bias,
+          .rules = quantizes(args) ? quantize_groups::rules_of(args.tokens) : quantize_rules{}};
 }
 
 }  // namespace
@@ -260,21 +313,10 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  const DeviceCaps& caps = stream.device->caps;
-  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
-    require(reason.empty(), "fused_moe: {}", reason);
+namespace {
+
+std::string options_of(const Args& args, const RouterSpec& spec, const Shape& shape, const DeviceCaps& caps) {
   const TensorView &x = args.router.a, &out = args.combine.out, &shared = args.combine.shared;
-  const std::int64_t tokens = x.shape[0], experts = args.gate_up.weights.experts;
-  const Shape shape(args, spec, config, caps);
-  const Scratch scratch(tokens, x.shape[1], experts, shape.groups);
-  require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
-          scratch.total(), args.scratch.size_bytes);
-  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
-          args.scratch.offset_bytes);
-  const TensorView parts(args.scratch.slice(0, scratch.parts_bytes), DType::f32,
-                         {slices_of(x.shape[1]) * tokens * experts}),
-      words(args.scratch.slice(scratch.parts_bytes, scratch.words_bytes), DType::i64, {shape.groups});
   const Activation& activation = *args.gate_up.activation;
   std::string options = gating_top_k::options(args.gating);
   if (quantizes(args)) {
@@ -288,37 +330,71 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
       "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
       " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.tile_slots, experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
+      shape.tile_slots, args.gate_up.weights.experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
       static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right,
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
-  options += grouped_gemm::operand_options(args.gate_up);
-  const OperatorCost work = cost(args);
+  return options + grouped_gemm::operand_options(args.gate_up);
+}
+
+}  // namespace
+
+Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
+    require(reason.empty(), "fused_moe: {}", reason);
+  const TensorView& x = args.router.a;
+  const PackedWeights& weights = args.gate_up.weights;
+  const Shape shape(args, spec, config, caps);
+  const Scratch scratch(x.shape[0], x.shape[1], weights.experts, shape.groups);
+  require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
+          scratch.total(), args.scratch.size_bytes);
+  require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
+          args.scratch.offset_bytes);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
-  const auto all = std::tuple_cat(
-      std::tuple(x, x.stride[0], static_cast<std::int32_t>(tokens), args.router.weights.view()),
-      vectors(args.router.bias), extents(args.router.weights), std::tuple(static_cast<std::int32_t>(slice_k), parts),
-      gating_top_k::kernel_args(args.gating, spec), operands(args.gate_up),
-      std::tuple(activation.alpha, activation.effective_limit(), activation.bias, args.gate_up.out,
-                 args.gate_up.out.stride[0]),
-      operands(args.down),
-      std::tuple(args.down.out, args.down.out.stride[0], shared, shared.stride[0], args.combine.shared_gate,
-                 args.combine.shared_gate.stride[0], out, out.stride[0], words, next_stamps(), config.patience,
-                 args.fault));
-  const auto run = [&](const auto&... given) {
-    note_failure(stream, failing(select(config)), [&] {
-      launch(stream, {&source::fused_moe, options, "fused_moe"},
-             {{static_cast<std::size_t>(tokens == 0 ? 0 : shape.groups) * local, 1, 1}, {local, 1, 1}}, submit,
-             {"fused_moe", select(config),
-              fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(args.gate_up.weights.type),
-                          experts, args.gate_up.weights.n, args.gate_up.weights.k),
-              work.bytes, work.flops},
-             given...);
-    });
-  };
-  if (quantizes(args)) return std::apply(run, std::tuple_cat(all, quantize_groups::rules_args(args.tokens)));
-  std::apply(run, all);
+  return {.launch = {select(config),
+                     options_of(args, spec, shape, caps),
+                     {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
+                     {local, 1, 1},
+                     fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
+                                 weights.experts, weights.n, weights.k),
+                     cost(args)},
+          .failing = failing(select(config)),
+          .groups = shape.groups,
+          .parts_bytes = scratch.parts_bytes,
+          .patience = config.patience};
+}
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const TensorView parts(args.scratch.slice(0, plan.parts_bytes), DType::f32,
+                         {static_cast<std::int64_t>(plan.parts_bytes / sizeof(float))}),
+      words(args.scratch.slice(plan.parts_bytes, static_cast<std::uint64_t>(plan.groups) * sizeof(std::uint64_t)),
+            DType::i64, {plan.groups});
+  fused_moe_args given = kernel_args(args, spec);
+  given.parts_first = first_element(parts);
+  given.words_first = first_element(words);
+  given.stamp = static_cast<long>(next_stamps());
+  given.patience = plan.patience;
+  const gating_top_k::Args& gating = args.gating;
+  const combine::Args& sum = args.combine;
+  const TensorView router_weights = args.router.weights.view();
+  const TensorView &x = args.router.a, &router_bias = args.router.bias, &activated = args.gate_up.out,
+                   &rows = args.down.out;
+  const auto [gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
+              gate_up_bias] = operands(args.gate_up);
+  const auto [down_a, down_a_scale, down_weights, down_group_scale, down_group_zero, down_scale, down_bias] =
+      operands(args.down);
+  note_failure(stream, plan.failing, [&] {
+    launch_planned(stream, source::fused_moe, "fused_moe", plan.launch, submit, x, router_weights, router_bias, parts,
+                   gating.logits, gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores,
+                   gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
+                   gate_up_bias, activated, down_a, down_a_scale, down_weights, down_group_scale, down_group_zero,
+                   down_scale, down_bias, rows, sum.shared, sum.shared_gate, sum.out, words, args.fault, given);
+  });
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

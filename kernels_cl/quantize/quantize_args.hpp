@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <tuple>
+#include <cstring>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/quantize/quantize_rules.h"
 
 namespace moecl::quantize_groups {
 
@@ -56,18 +57,27 @@ struct Lanes {
   std::int32_t teams() const { return count / team; }
 };
 
-/// RULES_ARGS.
-inline auto rules_args(const Args& args) {
+inline quantize_rules rules_of(const Args& args) {
   const Minifloat format = minifloat_of(args.format);
   // The only order of the rule e4m3.
   const Quotient quotient = args.rule == ScaleRule::e4m3 ? Quotient::reciprocal : args.quotient;
-  return std::tuple(is_integer(args.format) ? 0 : std::int32_t{format.bits()}, std::int32_t{format.mantissa_bits},
-                    std::int32_t{format.min_exponent}, std::int32_t{format.largest},
-                    static_cast<std::int32_t>(args.rule), static_cast<std::int32_t>(quotient),
-                    static_cast<std::int32_t>(args.rounding), largest_of(args.format), args.least_amax, args.most_amax,
-                    args.least_scale, args.global_scale);
+  return {.bits = is_integer(args.format) ? 0 : std::int32_t{format.bits()},
+          .mantissa_bits = format.mantissa_bits,
+          .min_exponent = format.min_exponent,
+          .largest_code = format.largest,
+          .rule = static_cast<std::int32_t>(args.rule),
+          .quotient = static_cast<std::int32_t>(quotient),
+          .rounding = static_cast<std::int32_t>(args.rounding),
+          .largest = largest_of(args.format),
+          .least_amax = args.least_amax,
+          .most_amax = args.most_amax,
+          .least_scale = args.least_scale,
+          .global_scale = args.global_scale};
 }
-
+inline bool same_rules(const Args& a, const Args& b) {
+  const quantize_rules of_a = rules_of(a), of_b = rules_of(b);
+  return std::memcmp(&of_a, &of_b, sizeof(quantize_rules)) == 0;
+}
 /// What quantize_numbers.clh is compiled with.
 inline std::string number_options(const Args& args, bool knows_rules, bool exact_reciprocal, const DeviceCaps& caps) {
   const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
@@ -77,13 +87,10 @@ inline std::string number_options(const Args& args, bool knows_rules, bool exact
                   is_activation_dtype(args.q.dtype) || is_integer(args.format) ? name(args.q.dtype) : "u8",
                   int{exact_reciprocal}, caps.nv_compute_capability >= 89 ? 1 : 0);
   if (!knows_rules) return options;
-  std::apply(
-      [&](auto bits, auto mantissa, auto exponent, auto largest, auto rule, auto quotient, auto rounding, auto...) {
-        options += fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}",
-                               bits, mantissa, exponent, largest) +
-                   fmt::format(" -DRULE={} -DQUOTIENT={} -DROUNDING={}", rule, quotient, rounding);
-      },
-      rules_args(args));
+  const quantize_rules rules = rules_of(args);
+  options += fmt::format(" -DKNOWN_RULES=1 -DBITS={} -DMANTISSA_BITS={} -DMIN_EXPONENT={} -DLARGEST_CODE={}",
+                         rules.bits, rules.mantissa_bits, rules.min_exponent, rules.largest_code) +
+             fmt::format(" -DRULE={} -DQUOTIENT={} -DROUNDING={}", rules.rule, rules.quotient, rules.rounding);
   return options;
 }
 

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
+#include "kernels_cl/quantize/quantize_groups_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource quantize_groups;
@@ -15,6 +17,24 @@ extern const ProgramSource quantize_groups;
 
 namespace moecl::quantize_groups {
 namespace {
+
+static_assert(RULE_RATIO == static_cast<int>(ScaleRule::ratio));
+static_assert(RULE_POWER_OF_TWO == static_cast<int>(ScaleRule::power_of_two));
+static_assert(RULE_MX_FLOOR == static_cast<int>(ScaleRule::mx_floor));
+static_assert(RULE_MX_CEIL == static_cast<int>(ScaleRule::mx_ceil));
+static_assert(RULE_MX_EVEN == static_cast<int>(ScaleRule::mx_even));
+static_assert(RULE_MX_NEAREST == static_cast<int>(ScaleRule::mx_nearest));
+static_assert(RULE_MX_UP == static_cast<int>(ScaleRule::mx_up));
+static_assert(RULE_E4M3 == static_cast<int>(ScaleRule::e4m3));
+static_assert(RULE_RANGE == static_cast<int>(ScaleRule::range));
+static_assert(RULE_RATIO_OVER_ROWS == static_cast<int>(ScaleRule::ratio_over_rows));
+static_assert(RULE_GIVEN == static_cast<int>(ScaleRule::given));
+static_assert(QUOTIENT_DIVIDE == static_cast<int>(Quotient::divide));
+static_assert(QUOTIENT_RECIPROCAL == static_cast<int>(Quotient::reciprocal));
+static_assert(QUOTIENT_LARGEST_BY_AMAX == static_cast<int>(Quotient::largest_by_amax));
+static_assert(ROUND_HALVES_TO_EVEN == static_cast<int>(Rounding::halves_to_even));
+static_assert(ROUND_HALVES_AWAY == static_cast<int>(Rounding::halves_away));
+static_assert(ROUND_TOWARD_ZERO == static_cast<int>(Rounding::toward_zero));
 
 /// What `format` is stored as when its codes are asked for.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
@@ -127,6 +147,32 @@ std::string reject_rules(const Args& args) {
   return {};
 }
 
+quantize_groups_args kernel_args(const Args& args) {
+  const std::int64_t group_rows = args.group_rows > 1 ? args.group_rows
+                                  : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
+                                                      : 1;
+  return {.x_first = first_element(args.x),
+          .index_first = first_element(args.index),
+          .row_ends_first = first_element(args.row_ends),
+          .q_first = first_element(args.q),
+          .scale_first = first_element(args.scale),
+          .zero_first = first_element(args.zero),
+          .global_scales_first = first_element(args.global_scales),
+          .x_stride = args.x.stride[0],
+          .q_stride = args.q.stride[0],
+          .scale_stride = args.scale.rank == 2 || by_expert(args) ? args.scale.stride[0] : 0,
+          .zero_stride = args.zero.stride[0],
+          .rows_per_expert = args.rows_per_expert,
+          .out_rows = rows_of(args),
+          .rows = int_of(args.x.shape[0]),
+          .width = int_of(args.x.shape[1]),
+          .group = int_of(group_of(args)),
+          .group_rows = int_of(group_rows),
+          .divisor = args.divisor,
+          .experts = int_of(experts_of(args)),
+          .rules = rules_of(args)};
+}
+
 }  // namespace
 
 Args args_of(const OperandQuant& how) {
@@ -159,50 +205,45 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return reject_lanes(config.lanes, caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, config, caps);
   require(reason.empty(), "quantize_groups: {}", reason);
-  const DeviceCaps& caps = stream.device->caps;
   const std::int64_t group = group_of(args), groups = groups_of(args);
   const Lanes shape(group, groups, config, caps);
-  const std::int32_t lanes = shape.count;
-  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(rows_of(args));
-  const float largest = largest_of(args.format);
-  const OperatorCost work = cost(args);
-  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
-  const auto x_rows = static_cast<std::int32_t>(args.x.shape[0]), width = static_cast<std::int32_t>(args.x.shape[1]),
-             experts = static_cast<std::int32_t>(experts_of(args));
-  const char* const variant = lanes == 1 ? "row_per_item" : "groups_per_group";
+  const auto local = static_cast<std::size_t>(shape.count), rows = static_cast<std::size_t>(rows_of(args));
   const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
-  const NdRange by_teams{{teams * local, 1, 1}, {local, 1, 1}};
-  const std::int64_t scale_stride = args.scale.rank == 2 || by_expert(args) ? args.scale.stride[0] : 0;
-  const auto group_rows = static_cast<std::int32_t>(args.group_rows > 1 ? args.group_rows
-                                                    : has_scale(args)   ? std::numeric_limits<std::int32_t>::max()
-                                                                        : 1);
+  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
+  const bool by_rows = shape.count == 1;
+  Plan plan;
+  plan.codes = {by_rows ? "row_per_item" : "groups_per_group",
+                options,
+                {by_rows ? rows : teams * local, 1, 1},
+                {local, 1, 1},
+                fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
+                cost(args)};
+  if (!of_several_rows(args)) return plan;
+  plan.largest = {"largest_of_rows", options,           {teams * local, 1, 1},
+                  {local, 1, 1},     args.x.describe(), {args.x.size_bytes(), 0}};
+  plan.scales = {"scale_of_largest", options, {static_cast<std::size_t>(args.scale.elements()), 1, 1},
+                 {1, 1, 1},          "",      {4, 1}};
+  return plan;
+}
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit) {
+  const quantize_groups_args given = kernel_args(args);
   if (of_several_rows(args)) {
     enqueue_fill(stream, args.scale.buffer.slice(0, args.scale.size_bytes()), 0, {submit.wait, nullptr});
     submit.wait = {};
-    launch(stream, {&source::quantize_groups, options, "largest_of_rows"}, by_teams, {},
-           {"quantize_groups", "largest_of_rows", args.x.describe(), args.x.size_bytes(), 0}, args.x, args.index,
-           args.row_ends, args.scale, args.x.stride[0], scale_stride, x_rows, width, static_cast<std::int32_t>(group),
-           group_rows, args.divisor, experts, args.rows_per_expert, rows_of(args));
-    const NdRange scales{{static_cast<std::size_t>(args.scale.elements()), 1, 1}, {1, 1, 1}};
-    launch(stream, {&source::quantize_groups, options, "scale_of_largest"}, scales, {},
-           {"quantize_groups", "scale_of_largest", "", 4, 1}, args.scale, largest, args.least_amax, args.most_amax,
-           args.least_scale,
-           static_cast<std::int32_t>(args.rule == ScaleRule::power_of_two ? args.rule : ScaleRule::ratio));
+    launch_planned(stream, source::quantize_groups, "largest_of_rows", plan.largest, {}, args.x, args.index,
+                   args.row_ends, args.scale, given);
+    launch_planned(stream, source::quantize_groups, "scale_of_largest", plan.scales, {}, args.scale, given);
   }
-  std::apply(
-      [&](const auto&... rules) {
-        launch(stream, {&source::quantize_groups, options, "quantize_groups"},
-               lanes == 1 ? NdRange{{rows, 1, 1}, {1, 1, 1}} : by_teams, submit,
-               {"quantize_groups", variant, fmt::format("{} to {} by {}", args.x.describe(), name(args.q.dtype), group),
-                work.bytes, work.flops},
-               args.x, args.index, args.row_ends, args.q, args.scale, args.zero, args.x.stride[0], args.q.stride[0],
-               scale_stride, args.zero.stride[0], x_rows, width, static_cast<std::int32_t>(group), group_rows,
-               args.divisor, experts, args.rows_per_expert, rows_of(args), args.global_scales, rules...);
-      },
-      rules_args(args));
+  launch_planned(stream, source::quantize_groups, "quantize_groups", plan.codes, submit, args.x, args.index,
+                 args.row_ends, args.q, args.scale, args.zero, args.global_scales, given);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

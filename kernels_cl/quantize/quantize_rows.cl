@@ -35,7 +35,8 @@ inline float value_of(int bits) { return as_float(bits ^ (bits >> 31 & 0x7ffffff
 inline Quantizer quantizer_of_asymmetric(Row row, float levels, int rounding, __local int* scratch) {
   int16 largest = INT_MIN, smallest = INT_MAX;
   FOR_EACH_STEP(first, row.width) {
-    const int16 bits = ordered_bits(values(row, first)), inside = STEP_COLUMN(first, INDEX_16) < row.width;
+    const int16 bits = ordered_bits(values(row, first)),
+                inside = step_column(first, 0) + INDEX_16 * (NEIGHBOURS ? 1 : TEAM) < row.width;
     largest = max(largest, select((int16)(INT_MIN), bits, inside));
     smallest = min(smallest, select((int16)(INT_MAX), bits, inside));
   }
@@ -81,7 +82,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   FOR_EACH_STEP(first, from.width) {
     const float16 x = values(from, first);
     const int16 bits = magnitude_bits(x);
-    const int column = STEP_COLUMN(first, 0);
+    const int column = step_column(first, 0);
     const float low_amax = as_float(max_int_of_16((int16)(bits.lo, (int8)(0)))),
                 high_amax = as_float(max_int_of_16((int16)((int8)(0), bits.hi)));
     const Quantizer low = symmetric_quantizer(low_amax, args.levels, args.rounding),

@@ -30,7 +30,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void row_differences
             all_largest_difference = max_int_over_lanes(max_int_of_16(largest_difference), bits);
   const float all_squares = sum_over_lanes(sum_of_16(squares), scratch),
               all_squared_differences = sum_over_lanes(sum_of_16(squared_differences), scratch);
-  if (TEAM_LANE == 0)
+  if (team_lane() == 0)
     vstore4((float4)(as_float(all_largest), as_float(all_largest_difference), all_squares, all_squared_differences),
             row, out + args.out_first);
 }

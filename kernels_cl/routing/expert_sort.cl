@@ -4,29 +4,35 @@
 // A pass of a sort by wide keys takes a digit of the key for the expert, and the slots in the order of the pass before.
 #include "kernels_cl/routing/sort_slots.clh"
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one_chunk(SLOTS_ARGS, SORTED_ARGS) {
-  SORT_MEMORY(memory);
-  const Problem p = SLOTS;
-  const Sorted out = SORTED;
-  sort_slots(p, out, memory);
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one_chunk(
+    const __global int* ids, const __global int* order, __global int* row_ends, __global int* counts,
+    __global int* sorted_slots, __global int* slot_rows, __global int* fault, __local int* counters,
+    const expert_sort_args given) {
+  const expert_sort_args args = given;
+  __local int scratch[SORT_SCRATCH];
+  const SortTensors tensors = sort_tensors(args, ids, order, row_ends, counts, sorted_slots, slot_rows, fault);
+  sort_slots(args, tensors, sort_memory(counters, scratch, args.experts));
 }
 
 // table: [chunks][experts] slots, then [chunks] whether one has a wrong id.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(SLOTS_ARGS, __global int* table,
-                                                                                      ulong table_first,
-                                                                                      int chunk_slots) {
-  SORT_MEMORY(memory);
-  const Problem p = SLOTS;
-  const int chunk = get_group_id(0), chunks = get_num_groups(0), begin = chunk * chunk_slots;
-  const bool wrong = count_slots(p, begin, min(slots - begin, chunk_slots), memory);
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(
+    const __global int* ids, const __global int* order, __global int* table, __local int* counters,
+    const expert_sort_args given) {
+  const expert_sort_args args = given;
+  __local int scratch[SORT_SCRATCH];
+  const SortMemory memory = sort_memory(counters, scratch, args.experts);
+  const SortTensors tensors = sort_tensors(args, ids, order, 0, 0, 0, 0, 0);
+  const int experts = args.experts, chunk = get_group_id(0), chunks = get_num_groups(0);
+  const int begin = chunk * args.chunk_slots, count = min(args.slots - begin, args.chunk_slots);
+  const bool wrong = count_slots(args, tensors, begin, count, memory);
   const int all_right = min_over_group(wrong ? 0 : 1, memory.least);
-  table += table_first;
+  table += args.table_first;
   FOR_EACH_BY_LANES(e, experts) table[(long)chunk * experts + e] = memory.rows[e];
   if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = !all_right;
 }
 
 // The first chunk with a slot in fault, INT_MAX if there is none: a wrong id, or more rows of an expert than it can take.
-inline int first_chunk_in_fault(Problem p, const __global int* table, int chunks, __local int* least) {
+inline int first_chunk_in_fault(expert_sort_args p, const __global int* table, int chunks, __local int* least) {
   int found = INT_MAX;
   FOR_EACH_BY_LANES(c, chunks) found = min(found, table[(long)chunks * p.experts + c] ? c : INT_MAX);
   FOR_EACH_BY_LANES(e, p.capacity > 0 && !p.may_drop ? p.experts : 0) {
@@ -45,25 +51,27 @@ inline int slots_of_chunks(const __global int* table, int experts, int expert, i
   return sum;
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scatter(SLOTS_ARGS, SORTED_ARGS,
-                                                                                    const __global int* table,
-                                                                                    ulong table_first, int chunk_slots) {
-  SORT_MEMORY(memory);
-  const Problem p = SLOTS;
-  Sorted out = SORTED;
-  const int chunk = get_group_id(0), chunks = get_num_groups(0), begin = chunk * chunk_slots;
-  const int count = min(slots - begin, chunk_slots);
-  table += table_first;
-  if (chunk != 0) out.row_ends = out.slot_counts = 0;  // one chunk writes them
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_scatter(
+    const __global int* ids, const __global int* order, __global int* row_ends, __global int* counts,
+    __global int* sorted_slots, __global int* slot_rows, __global int* fault, const __global int* table,
+    __local int* counters, const expert_sort_args given) {
+  const expert_sort_args args = given;
+  __local int scratch[SORT_SCRATCH];
+  const SortMemory memory = sort_memory(counters, scratch, args.experts);
+  SortTensors tensors = sort_tensors(args, ids, order, row_ends, counts, sorted_slots, slot_rows, fault);
+  const int experts = args.experts, chunk = get_group_id(0), chunks = get_num_groups(0);
+  const int begin = chunk * args.chunk_slots, count = min(args.slots - begin, args.chunk_slots);
+  table += args.table_first;
+  if (chunk != 0) tensors.row_ends = tensors.counts = 0;  // one chunk writes them
 #if TEAMS > 1
-  count_slots(p, begin, count, memory);
+  count_slots(args, tensors, begin, count, memory);
 #endif
   FOR_EACH_BY_LANES(e, experts) memory.rows[e] = slots_of_chunks(table, experts, e, chunks);
-  GROUP_BARRIER();
-  counts_to_first_rows(p, memory, out);
+  group_barrier();
+  counts_to_first_rows(args, tensors, memory);
   FOR_EACH_BY_LANES(e, experts) memory.rows[e] += slots_of_chunks(table, experts, e, chunk);
-  GROUP_BARRIER();
-  const int fault_chunk = first_chunk_in_fault(p, table, chunks, memory.least);
-  const int slot = min_over_group(place_slots(p, begin, count, memory, out), memory.least);
-  if (chunk == fault_chunk) report(p, slot, out.fault);
+  group_barrier();
+  const int fault_chunk = first_chunk_in_fault(args, table, chunks, memory.least);
+  const int slot = min_over_group(place_slots(args, tensors, begin, count, memory), memory.least);
+  if (chunk == fault_chunk) report(args, tensors, slot);
 }

@@ -5,9 +5,9 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/routing/sort_args.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource expert_sort;
@@ -86,35 +86,52 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const DeviceCaps& caps = stream.device->caps;
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
   const std::string reason = reject(args, config, caps);
   require(reason.empty(), "expert_sort: {}", reason);
-  const std::int64_t slots = args.ids.elements();
-  const Chunks cut = chunks(slots, local_experts(args), caps);
-  const Lanes lanes = lanes_for(cut.slots_each, local_experts(args), config, caps);
+  const std::int32_t experts = local_experts(args);
+  const Chunks cut = chunks(args.ids.elements(), experts, caps);
+  const Lanes lanes = lanes_for(cut.slots_each, experts, config, caps);
   const auto local = static_cast<std::size_t>(lanes.count);
-  const OperatorCost work = cost(args);
-  // A kernel is named expert_sort_<variant>.
-  const auto run = [&](const char* kernel, std::uint64_t bytes, const Submit& when, const auto&... given) {
-    launch(stream, {&source::expert_sort, lanes.options(), kernel},
-           {{static_cast<std::size_t>(cut.count) * local, 1, 1}, {local, 1, 1}}, when,
-           {"expert_sort", kernel + sizeof("expert_sort"),
-            fmt::format("{} E={}", args.ids.describe(), local_experts(args)), bytes, 0},
-           given...);
-  };
-  const auto with = [&](const auto& given, const char* kernel, std::uint64_t bytes, const Submit& when) {
-    std::apply([&](const auto&... each) { run(kernel, bytes, when, each...); }, given);
-  };
-  const auto in = slots_args(args, lanes);
-  const auto in_and_out = std::tuple_cat(in, sorted_args(args));
-  if (cut.count == 1) return with(in_and_out, "expert_sort_one_chunk", work.bytes, submit);
+  const std::uint64_t table_bytes =
+      static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
+  Plan plan;
+  plan.sort = {"one_chunk",
+               lanes.options(),
+               {static_cast<std::size_t>(cut.count) * local, 1, 1},
+               {local, 1, 1},
+               fmt::format("{} E={}", args.ids.describe(), experts),
+               cost(args)};
+  if (cut.count > 1) {
+    plan.histogram = plan.sort;
+    plan.histogram.variant = "histogram";
+    plan.histogram.cost = {args.ids.size_bytes() + table_bytes, 0};
+    plan.sort.variant = "scatter";
+    plan.sort.cost.bytes += table_bytes;
+  }
+  plan.chunks = cut.count;
+  plan.chunk_slots = cut.slots_each;
+  plan.counter_bytes = lanes.counter_bytes(experts);
+  return plan;
+}
 
-  const TensorView table(args.scratch, DType::i32, {table_entries(cut.count, local_experts(args))});
-  const std::tuple chunk(table, static_cast<std::int32_t>(cut.slots_each));
-  with(std::tuple_cat(in, chunk), "expert_sort_histogram", args.ids.size_bytes() + table.size_bytes(),
-       {submit.wait, nullptr});
-  with(std::tuple_cat(in_and_out, chunk), "expert_sort_scatter", work.bytes + table.size_bytes(), {{}, submit.done});
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit) {
+  expert_sort_args given = kernel_args(args);
+  const LocalMemory counters{plan.counter_bytes};
+  if (plan.chunks == 1)
+    return launch_planned(stream, source::expert_sort, "expert_sort_one_chunk", plan.sort, submit, args.ids, args.order,
+                          args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault, counters, given);
+  const TensorView table(args.scratch, DType::i32, {table_entries(plan.chunks, given.experts)});
+  given.table_first = first_element(table);
+  given.chunk_slots = static_cast<std::int32_t>(plan.chunk_slots);
+  launch_planned(stream, source::expert_sort, "expert_sort_histogram", plan.histogram, {submit.wait, nullptr}, args.ids,
+                 args.order, table, counters, given);
+  launch_planned(stream, source::expert_sort, "expert_sort_scatter", plan.sort, {{}, submit.done}, args.ids, args.order,
+                 args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault, table, counters, given);
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

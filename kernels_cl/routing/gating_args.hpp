@@ -2,9 +2,8 @@
 // What the kernels that choose experts (choose_experts.clh) are given, alone or with more.
 #include <moecl/gating_top_k.hpp>
 
-#include <tuple>
-
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/routing/gating_top_k_args.h"
 #include "runtime/kernel.hpp"
 
 namespace moecl::gating_top_k {
@@ -38,16 +37,32 @@ inline std::string options(const Args& args) {
          dtype_option("WEIGHT_DTYPE", args.weights);
 }
 
-/// GATING_ARGS.
-inline auto kernel_args(const Args& args, const RouterSpec& spec) {
+inline gating_top_k_args kernel_args(const Args& args, const RouterSpec& spec) {
   const auto experts = static_cast<std::int32_t>(args.logits.shape[1]);
-  return std::tuple(args.logits, args.selection_bias, args.finished, args.ids, args.weights, args.scores,
-                    args.logits.stride[0], args.ids.stride[0], args.weights.stride[0], args.scores.stride[0], experts,
-                    spec.top_k, static_cast<std::int32_t>(spec.score), static_cast<std::int32_t>(spec.order),
-                    spec.groups, spec.kept_groups, static_cast<std::int32_t>(spec.group_score),
-                    std::int32_t{spec.renormalise}, spec.renormalise_epsilon, spec.renormalise_minimum,
-                    spec.scaling_factor, 2 * spec.mixer_jitter, args.finished_id.value_or(experts),
-                    team_words(experts, spec));
+  return {.logits_first = first_element(args.logits),
+          .selection_bias_first = first_element(args.selection_bias),
+          .finished_first = first_element(args.finished),
+          .ids_first = first_element(args.ids),
+          .weights_first = first_element(args.weights),
+          .scores_first = first_element(args.scores),
+          .logits_stride = args.logits.stride[0],
+          .ids_stride = args.ids.stride[0],
+          .weights_stride = args.weights.stride[0],
+          .scores_stride = args.scores.stride[0],
+          .experts = experts,
+          .top_k = spec.top_k,
+          .score = static_cast<std::int32_t>(spec.score),
+          .order = static_cast<std::int32_t>(spec.order),
+          .groups = spec.groups,
+          .kept_groups = spec.kept_groups,
+          .group_score = static_cast<std::int32_t>(spec.group_score),
+          .renormalise = std::int32_t{spec.renormalise},
+          .finished_id = args.finished_id.value_or(experts),
+          .team_words = team_words(experts, spec),
+          .epsilon = spec.renormalise_epsilon,
+          .minimum = spec.renormalise_minimum,
+          .scaling_factor = spec.scaling_factor,
+          .mixer_limit = 2 * spec.mixer_jitter};
 }
 
 }  // namespace moecl::gating_top_k

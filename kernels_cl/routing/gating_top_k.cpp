@@ -1,15 +1,25 @@
 #include <moecl/gating_top_k.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource gating_top_k;
 }
 
 namespace moecl::gating_top_k {
+
+static_assert(SOFTMAX == static_cast<int>(ScoreFunction::softmax));
+static_assert(SIGMOID == static_cast<int>(ScoreFunction::sigmoid));
+static_assert(NO_FUNCTION == static_cast<int>(ScoreFunction::none));
+static_assert(SQRT_SOFTPLUS == static_cast<int>(ScoreFunction::sqrtsoftplus));
+static_assert(SPARSE_MIXER == static_cast<int>(ScoreFunction::sparse_mixer));
+static_assert(BEFORE_TOP_K == static_cast<int>(ScoreOrder::before_top_k));
+static_assert(AFTER_TOP_K == static_cast<int>(ScoreOrder::after_top_k));
+static_assert(GROUP_MAX == static_cast<int>(GroupScore::max));
+static_assert(GROUP_SUM_OF_TOP_2 == static_cast<int>(GroupScore::sum_of_top_2));
 
 std::string reject(const RouterSpec& spec, std::int64_t experts) {
   if (spec.top_k < 1 || spec.top_k > experts)
@@ -62,24 +72,27 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   return {};
 }
 
-void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  const std::string reason = reject(args, spec, config, stream.device->caps);
+LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, spec, config, caps);
   require(reason.empty(), "gating_top_k: {}", reason);
-  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, stream.device->caps);
+  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, caps);
   const auto local = static_cast<std::size_t>(lanes);
-  const OperatorCost work = cost(args);
-  std::apply(
-      [&](const auto&... of_gating) {
-        launch(stream,
-               {&source::gating_top_k,
-                fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, stream.device->caps)),
-                "gating_top_k"},
-               {{static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-               {"gating_top_k", lanes == 1 ? "token_per_item" : "token_per_group",
-                fmt::format("{} top {}", args.logits.describe(), spec.top_k), work.bytes, work.flops},
-               of_gating...);
-      },
-      std::tuple_cat(kernel_args(args, spec), std::tuple(words_memory(team_words(args.logits.shape[1], spec), 1))));
+  return {lanes == 1 ? "token_per_item" : "token_per_group",
+          fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, caps)),
+          {static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1},
+          {local, 1, 1},
+          fmt::format("{} top {}", args.logits.describe(), spec.top_k),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const gating_top_k_args given = kernel_args(args, spec);
+  launch_planned(stream, source::gating_top_k, "gating_top_k", plan, submit, args.logits, args.selection_bias,
+                 args.finished, args.ids, args.weights, args.scores, words_memory(given.team_words, 1), given);
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

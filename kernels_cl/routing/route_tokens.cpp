@@ -2,9 +2,12 @@
 
 #include <bit>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/routing/gating_args.hpp"
+#include "kernels_cl/routing/route_tokens_args.h"
 #include "kernels_cl/routing/sort_args.hpp"
 #include "runtime/check.hpp"
 
@@ -61,55 +64,95 @@ std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& c
 
 namespace {
 
-void enqueue_chosen(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
-  const DeviceCaps& caps = stream.device->caps;
-  const std::string reason = reject(args, spec, caps);
-  require(reason.empty(), "route_tokens: {}", reason);
-  if (const std::string apart = why_apart(args, spec, caps); !apart.empty()) {
-    const Trace::Span span(stream.trace, "route_tokens in several launches: " + apart);
-    gating_top_k::enqueue(stream, args.gating, spec, {}, {submit.wait, nullptr});
-    if (args.tokens.x.present()) quantize_groups::enqueue(stream, args.tokens);
-    return expert_sort::enqueue(stream, args.sort, {}, {{}, submit.done});
-  }
-  const auto tokens = static_cast<std::int32_t>(args.gating.logits.shape[0]);
+route_tokens_args kernel_args(const Args& args, const RouterSpec& spec) {
+  const quantize_groups::Args& rows = args.tokens;
+  const bool quantizes = rows.x.present();
+  return {.gating = gating_top_k::kernel_args(args.gating, spec),
+          .sort = expert_sort::kernel_args(args.sort),
+          .x_first = first_element(rows.x),
+          .q_first = first_element(rows.q),
+          .scale_first = first_element(rows.scale),
+          .x_stride = rows.x.stride[0],
+          .q_stride = rows.q.stride[0],
+          .scale_stride = rows.scale.stride[0],
+          .tokens = int_of(args.gating.logits.shape[0]),
+          .width = int_of(rows.x.shape[1]),
+          .group = quantizes ? int_of(quantize_groups::group_of(rows)) : 0,
+          .pad = 0,
+          .rules = quantizes ? quantize_groups::rules_of(rows) : quantize_rules{}};
+}
+
+/// Of one launch.
+void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
   const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
   const auto local = static_cast<std::size_t>(lanes.count);
-  const OperatorCost work = cost(args);
-  const auto run = [&](const std::string& options, std::int64_t groups, const auto& all_args) {
-    std::apply(
-        [&](const auto&... given) {
-          note_failure(stream, source::route_tokens.name, [&] {
-            launch(stream, {&source::route_tokens, options + gating_top_k::options(args.gating), "route_tokens"},
-                   {{static_cast<std::size_t>(groups) * local, 1, 1}, {local, 1, 1}}, submit,
-                   {"route_tokens", lanes.count == 1 ? "one_item" : "token_per_team",
-                    fmt::format("{} top {}{}", args.gating.logits.describe(), spec.top_k,
-                                args.tokens.x.present() ? fmt::format(", codes of {}", args.tokens.x.describe()) : ""),
-                    work.bytes, work.flops},
-                   given...);
-          });
-        },
-        all_args);
-  };
-  const auto routing = std::tuple_cat(
-      gating_top_k::kernel_args(args.gating, spec),
-      std::tuple(gating_top_k::words_memory(gating_top_k::team_words(args.gating.logits.shape[1], spec), lanes.teams),
-                 tokens),
-      expert_sort::slots_args(args.sort, lanes), expert_sort::sorted_args(args.sort));
+  const std::int64_t tokens = args.gating.logits.shape[0];
   const quantize_groups::Args& rows = args.tokens;
-  if (!rows.x.present()) return run(lanes.options() + shuffle_option(lanes.count, caps) + " -DQUANTIZES=0", 1, routing);
-  const std::int64_t group = quantize_groups::group_of(rows), groups = quantize_groups::groups_of(rows);
-  const quantize_groups::Lanes shape(lanes.count, lanes.count / lanes.teams, caps);
-  run("-DQUANTIZES=1 " + quantize_groups::options(rows, shape, caps), 1 + (tokens * groups - 1) / lanes.teams + 1,
-      std::tuple_cat(routing,
-                     std::tuple(rows.x, rows.q, rows.scale, rows.x.stride[0], rows.q.stride[0], rows.scale.stride[0],
-                                static_cast<std::int32_t>(rows.x.shape[1]), static_cast<std::int32_t>(group)),
-                     quantize_groups::rules_args(rows)));
+  const bool quantizes = rows.x.present();
+  std::size_t groups = 1;
+  std::string options = lanes.options() + shuffle_option(lanes.count, caps) + " -DQUANTIZES=0",
+              shape = fmt::format("{} top {}", args.gating.logits.describe(), spec.top_k);
+  if (quantizes) {
+    const quantize_groups::Lanes of_rows(lanes.count, lanes.count / lanes.teams, caps);
+    options = "-DQUANTIZES=1 " + quantize_groups::options(rows, of_rows, caps);
+    groups += static_cast<std::size_t>((tokens * quantize_groups::groups_of(rows) - 1) / lanes.teams + 1);
+    shape += fmt::format(", codes of {}", rows.x.describe());
+  }
+  plan.together = {lanes.count == 1 ? "one_item" : "token_per_team",
+                   options + gating_top_k::options(args.gating),
+                   {groups * local, 1, 1},
+                   {local, 1, 1},
+                   shape,
+                   cost(args)};
+  plan.teams = lanes.teams;
+  plan.counter_bytes = lanes.counter_bytes(expert_sort::local_experts(args.sort));
 }
 
 }  // namespace
 
+Plan plan(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
+  const std::string reason = reject(args, spec, caps);
+  require(reason.empty(), "route_tokens: {}", reason);
+  Plan plan;
+  if (const std::string apart = why_apart(args, spec, caps); !apart.empty()) {
+    plan.apart = "route_tokens in several launches: " + apart;
+    plan.gating = gating_top_k::plan(args.gating, spec, {}, caps);
+    plan.sort = expert_sort::plan(args.sort, {}, caps);
+    if (args.tokens.x.present()) plan.tokens = quantize_groups::plan(args.tokens, {}, caps);
+  } else {
+    plan_together(plan, args, spec, caps);
+  }
+  return plan;
+}
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const gating_top_k::Args& gating = args.gating;
+  const expert_sort::Args& sort = args.sort;
+  const quantize_groups::Args& rows = args.tokens;
+  if (!plan.apart.empty()) {
+    const Trace::Span span(stream.trace, plan.apart);
+    gating_top_k::enqueue(stream, plan.gating, gating, spec, {submit.wait, nullptr});
+    if (rows.x.present()) quantize_groups::enqueue(stream, plan.tokens, rows);
+    return expert_sort::enqueue(stream, plan.sort, sort, {{}, submit.done});
+  }
+  const route_tokens_args given = kernel_args(args, spec);
+  const LocalMemory words = gating_top_k::words_memory(given.gating.team_words, plan.teams),
+                    counters{plan.counter_bytes};
+  note_failure(stream, source::route_tokens.name, [&] {
+    if (rows.x.present())
+      launch_planned(stream, source::route_tokens, "route_tokens", plan.together, submit, gating.logits,
+                     gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores, sort.order,
+                     sort.row_ends, sort.counts, sort.sorted_slots, sort.slot_rows, sort.fault, rows.x, rows.q,
+                     rows.scale, words, counters, given);
+    else
+      launch_planned(stream, source::route_tokens, "route_tokens", plan.together, submit, gating.logits,
+                     gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores, sort.order,
+                     sort.row_ends, sort.counts, sort.sorted_slots, sort.slot_rows, sort.fault, words, counters, given);
+  });
+}
+
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
-  with_next_variant(stream, [&] { enqueue_chosen(stream, args, spec, submit); });
+  with_next_variant(stream, [&] { enqueue(stream, plan(args, spec, stream.device->caps), args, spec, submit); });
 }
 
 OperatorCost cost(const Args& args) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/routing/expert_sort_args.h"
 #include "runtime/kernel.hpp"
 
 namespace moecl::expert_sort {
@@ -39,20 +39,28 @@ inline Lanes lanes_for(std::int64_t slots, std::int32_t experts, const Config& c
   return lanes % team == 0 && fits() ? Lanes{lanes, lanes / team} : Lanes{lanes};
 }
 
-/// SLOTS_ARGS.
-inline auto slots_args(const Args& args, const Lanes& lanes) {
+inline expert_sort_args kernel_args(const Args& args) {
   const bool keys = args.key_bits > 0;
   const std::int32_t experts = local_experts(args);
-  const std::int32_t highest_id =
-      keys ? static_cast<std::int32_t>((std::int64_t{1} << args.key_bits) - 1) : args.total_experts - 1;
-  return std::tuple(args.ids, args.order, static_cast<std::int32_t>(args.ids.elements()), args.first_expert, experts,
-                    keys ? std::int32_t{0} : std::int32_t{-1}, highest_id, args.key_shift,
-                    keys ? experts - 1 : std::int32_t{-1}, static_cast<std::int32_t>(args.rows_per_expert),
-                    std::int32_t{args.may_drop}, LocalMemory{lanes.counter_bytes(experts)});
-}
-/// SORTED_ARGS.
-inline auto sorted_args(const Args& args) {
-  return std::tuple(args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault);
+  return {
+      .ids_first = first_element(args.ids),
+      .order_first = first_element(args.order),
+      .row_ends_first = first_element(args.row_ends),
+      .counts_first = first_element(args.counts),
+      .sorted_slots_first = first_element(args.sorted_slots),
+      .slot_rows_first = first_element(args.slot_rows),
+      .fault_first = first_element(args.fault),
+      .table_first = 0,
+      .slots = static_cast<std::int32_t>(args.ids.elements()),
+      .first_expert = args.first_expert,
+      .experts = experts,
+      .lowest_id = keys ? 0 : -1,
+      .highest_id = keys ? static_cast<std::int32_t>((std::int64_t{1} << args.key_bits) - 1) : args.total_experts - 1,
+      .shift = args.key_shift,
+      .mask = keys ? experts - 1 : -1,
+      .capacity = static_cast<std::int32_t>(args.rows_per_expert),
+      .may_drop = args.may_drop,
+      .chunk_slots = 0};
 }
 
 }  // namespace moecl::expert_sort

@@ -23,7 +23,7 @@ inline float16 load_row(const __global STORAGE(ROWS_DTYPE) * row, const __global
 #if ROWS_SCALED
   float each[16];
   for (int j = 0; j < 16; ++j)
-    each[j] = STEP_COLUMN(first, j) < hidden ? LOAD(SCALE_DTYPE)(scale, STEP_COLUMN(first, j) / 8) : 0.0f;
+    each[j] = step_column(first, j) < hidden ? LOAD(SCALE_DTYPE)(scale, step_column(first, j) / 8) : 0.0f;
   return JOIN(rounded_to_, SCALE_DTYPE)(x * vload16(0, each));
 #else
   return x;

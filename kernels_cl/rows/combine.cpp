@@ -5,9 +5,9 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/rows/combine_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource combine;
@@ -141,13 +141,12 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return reject_lanes(config.lanes, caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+LaunchPlan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, config, caps);
   require(reason.empty(), "combine: {}", reason);
-  const std::int32_t lanes = tuned_lanes("combine", config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("combine", config.lanes, caps);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
-  const OperatorCost work = cost(args);
   // The type of what is absent does not matter: one program less.
   const std::string options = fmt::format(
       "-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}", lanes,
@@ -156,11 +155,22 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
       dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0,
       name(args.bias.present() ? args.bias.dtype : DType::f32), args.rows_scale.present() ? 1 : 0,
       name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32));
-  launch(stream, {&source::combine, options, "combine"},
-         {{static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1}, {local, 1, 1}}, submit,
-         {"combine", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
-         args.rows, args.rows_scale, args.slot_rows, args.slot_ends, args.weights, args.bias, args.bias_ids,
-         args.shared, args.shared_gate, args.residual, args.active, args.out, kernel_args(args));
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
+          options,
+          {static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1},
+          {local, 1, 1},
+          args.out.describe(),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::combine, "combine", plan, submit, args.rows, args.rows_scale, args.slot_rows,
+                 args.slot_ends, args.weights, args.bias, args.bias_ids, args.shared, args.shared_gate, args.residual,
+                 args.active, args.out, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

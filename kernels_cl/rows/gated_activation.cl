@@ -27,7 +27,7 @@
   inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
     type part[16];                                                                                               \
     for (int j = 0; j < 16; ++j)                                                                                 \
-      part[j] = STEP_COLUMN(first, j) < width ? load_##dtype(x, 2 * STEP_COLUMN(first, j) + right) : 0;          \
+      part[j] = step_column(first, j) < width ? load_##dtype(x, 2 * step_column(first, j) + right) : 0;          \
     return vload16(0, part);                                                                                     \
   }
 #endif
@@ -35,7 +35,7 @@ HALF_OF(f32, float)
 HALF_OF(f16, float)
 HALF_OF(bf16, float)
 HALF_OF(i32, int)
-#define HALF(dtype) JOIN(half_, dtype)
+
 
 // A row, and what dequantizes its columns; NULL where absent.
 typedef struct {
@@ -48,19 +48,19 @@ typedef struct {
 
 inline float16 dequantized(Row row, int right, int first) {
 #if !DEQUANTIZE
-  return convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+  return convert_float16(JOIN(half_, X_DTYPE)(row.x, right, first, row.width));
 #else
   // An i32 bias has i32 rows: their sum is exact.
 #if BIAS_IS_I32
-  const int16 sum = HALF(X_DTYPE)(row.x, right, first, row.width) + HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+  const int16 sum = JOIN(half_, X_DTYPE)(row.x, right, first, row.width) + JOIN(half_, BIAS_DTYPE)(row.bias, right, first, row.width);
   float16 y = convert_float16(sum);
 #else
-  float16 y = convert_float16(HALF(X_DTYPE)(row.x, right, first, row.width));
+  float16 y = convert_float16(JOIN(half_, X_DTYPE)(row.x, right, first, row.width));
 #endif
   if (row.column_scale) y *= half_f32(row.column_scale, right, first, row.width);
   y *= row.scale;
 #if !BIAS_IS_I32
-  if (row.bias) y += HALF(BIAS_DTYPE)(row.bias, right, first, row.width);
+  if (row.bias) y += JOIN(half_, BIAS_DTYPE)(row.bias, right, first, row.width);
 #endif
   return y;
 #endif

@@ -5,9 +5,9 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/rows/gated_activation_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource gated_activation;
@@ -141,29 +141,36 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   return reject_lanes(config.lanes, caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+LaunchPlan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
+  const std::string reason = reject(args, config, caps);
   require(reason.empty(), "gated_activation: {}", reason);
-  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, caps);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
   const Activation& activation = args.activation;
   const int codes = args.scale.present() ? DYNAMIC_CODES : args.quant_scale.present() ? STATIC_CODES : NO_CODES;
   const bool dequantize = args.column_scale.present() || args.row_scale.present() || args.bias.present();
-  const OperatorCost work = cost(args);
   const std::string options =
       fmt::format("-DLANES={} -DFUNCTION={} -DQUANTIZE={} -DINTERLEAVED={} -DDEQUANTIZE={} -DBIAS_IS_I32={}{}{}{}",
                   lanes, name(activation.function), codes, activation.interleaved ? 1 : 0, dequantize ? 1 : 0,
                   args.bias.dtype == DType::i32 ? 1 : 0, dtype_option("BIAS_DTYPE", args.bias),
                   dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out));
-  launch(
-      stream, {&source::gated_activation, options, "gated_activation"},
-      {{static_cast<std::size_t>(rows) * local, args.scale.present() ? 1 : row_groups(lanes, width), 1}, {local, 1, 1}},
-      submit,
-      {"gated_activation", lanes == 1 ? "row_per_item" : "row_per_group",
-       fmt::format("{} {}", name(activation.function), args.out.describe()), work.bytes, work.flops},
-      args.x, args.row_ends, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset,
-      args.out, args.scale, kernel_args(args));
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
+          options,
+          {static_cast<std::size_t>(rows) * local, args.scale.present() ? 1 : row_groups(lanes, width), 1},
+          {local, 1, 1},
+          fmt::format("{} {}", name(activation.function), args.out.describe()),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::gated_activation, "gated_activation", plan, submit, args.x, args.row_ends,
+                 args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset, args.out,
+                 args.scale, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

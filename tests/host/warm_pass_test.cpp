@@ -10,8 +10,8 @@ namespace {
 class WarmPassTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(WarmPassTest);
 
-/// What operators still allocate is for their texts: some ten allocations a launch.
-constexpr std::uint64_t most_each_launch = 12;
+/// The grouped GEMM alone still decides and formats: some fifteen allocations a product, of a half of the launches.
+constexpr std::uint64_t most_each_launch = 8;
 
 TEST_P(WarmPassTest, AllocatesAsLittleAsThePassBefore) {
   for (const char* name_of : {"mixtral-skew", "qwen2-moe-e16k4"}) {

@@ -18,9 +18,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(__global int*
 const ProgramSource times{"times", R"(
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(__global int* x, ulong first, int value) { x[first] *= value; })"};
 const ProgramSource slow{"slow", R"(
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(volatile __global int* x, ulong first, int steps) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply(volatile __global int* x, int steps) {
   for (int i = 0; i < steps; ++i)
-    for (int j = 0; j < 4096; ++j) x[first + get_global_id(0)] += 1;
+    for (int j = 0; j < 4096; ++j) x[get_global_id(0)] += 1;
 })"};
 const ProgramSource broken{"broken", "__kernel void apply(__global int* x) { x[0] = not_declared_anywhere; }"};
 
@@ -36,7 +36,7 @@ class KernelTest : public OnEveryDevice {
   }
   TensorView element(std::uint64_t i = 0) const { return {memory_.view().slice(4 * i, 4), DType::i32, {1}}; }
   void apply(StreamView stream, const ProgramSource& source, std::uint64_t i, std::int32_t value) const {
-    launch(stream, {&source, "", "apply"}, {}, {}, {}, element(i), value);
+    launch(stream, {&source, "", "apply"}, {}, {}, {}, element(i), first_element(element(i)), value);
   }
   std::uint64_t programs_built() const { return context_->counters().programs_built - probes_; }
   std::unique_ptr<Context> context_;
@@ -67,11 +67,11 @@ TEST_P(KernelTest, SaysWhatDoesNotBuildAndWhere) {
 }
 
 TEST_P(KernelTest, ChecksTheArityBeforeAnythingIsEnqueued) {
-  const Error few = error_of([&] { launch(stream_, {&plus, "", "apply"}, {}, {}, {}, element()); });
+  const Error few = error_of([&] { launch(stream_, {&plus, "", "apply"}, {}, {}, {}, element(), 1L); });
   EXPECT_EQ(few.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(few.what(), HasSubstr("2 arguments set, it takes 3"));
   EXPECT_EQ(error_of([&] {
-              launch(stream_, {&plus, "", "apply"}, {}, {}, {}, element(), 1, 2);
+              launch(stream_, {&plus, "", "apply"}, {}, {}, {}, element(), 0L, 1, 2);
             }).code(),
             ErrorCode::invalid_argument);
   EXPECT_EQ(context_->counters().kernels_launched, 0u);

@@ -28,8 +28,8 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 const ProgramSource scaled{"scaled", R"(
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void scaled(__global int* x, ulong first) {
-  x[first + get_global_id(0)] = FACTOR * x[first + get_global_id(0)];
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void scaled(__global int* x) {
+  x[get_global_id(0)] = FACTOR * x[get_global_id(0)];
 })"};
 
 /// What a process that runs one small kernel sees.

@@ -47,7 +47,8 @@ class StreamTest : public OnEveryDevice {
   StreamView stream() const { return device().stream; }
   TensorView element(std::uint64_t i) const { return {memory_.view().slice(4 * i, 4), DType::i32, {1}}; }
   void add(StreamView to, std::uint64_t i, std::int32_t value, Submit submit = {}) const {
-    launch(to, {&adding, "", "adding"}, {}, submit, {"add", "", "", 8, 0}, element(i), value);
+    launch(to, {&adding, "", "adding"}, {}, submit, {"add", "", "", 8, 0}, element(i), first_element(element(i)),
+           value);
   }
   int read(std::uint64_t i) const {
     int value = -1;
@@ -103,7 +104,7 @@ TEST_P(StreamTest, BorrowsEveryHandleAndGivesItBackOnce) {
     EXPECT_EQ(during[2], before[2] + 1);
     // The caller's memory at an offset, on the caller's queue.
     enqueue_fill(moved, other.view(), 1);
-    launch(moved, {&adding, "", "adding"}, {}, {}, {}, TensorView(other.view().slice(20, 4), DType::i32, {1}),
+    launch(moved, {&adding, "", "adding"}, {}, {}, {}, TensorView(other.view(), DType::i32, {16}), 5L,
            std::int32_t{40});
     moved.finish();
   }
@@ -170,7 +171,7 @@ TEST_P(StreamTest, OrdersCommandsAcrossQueues) {
 TEST_P(StreamTest, HonoursTheWaitListOfEmptyWork) {
   const Gate gate(context());
   Event done;
-  launch(stream(), {&adding, "", "adding"}, {{0, 1, 1}, {1, 1, 1}}, {gate.list(), &done}, {}, element(0),
+  launch(stream(), {&adding, "", "adding"}, {{0, 1, 1}, {1, 1, 1}}, {gate.list(), &done}, {}, element(0), 0L,
          std::int32_t{1});
   stream().flush();
   EXPECT_FALSE(done.is_complete());
@@ -231,7 +232,7 @@ TEST_P(StreamTest, CountsStopsAndLaunches) {
   const std::uint64_t launched = counters.kernels_launched, stops = counters.host_syncs;
   add(stream(), 0, 1);
   add(stream(), 0, 1);
-  launch(stream(), {&adding, "", "adding"}, {{1, 0, 1}, {1, 1, 1}}, {}, {}, element(0), std::int32_t{1});
+  launch(stream(), {&adding, "", "adding"}, {{1, 0, 1}, {1, 1, 1}}, {}, {}, element(0), 0L, std::int32_t{1});
   EXPECT_EQ(counters.kernels_launched, launched + 2) << "an empty range launches nothing";
   EXPECT_EQ(counters.host_syncs, stops);
   stream().finish();

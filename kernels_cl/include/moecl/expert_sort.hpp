@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/launch_plan.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
@@ -48,6 +49,17 @@ struct Config {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+struct Plan {
+  LaunchPlan sort;               ///< of all slots, or the last kernel where they are cut into chunks
+  LaunchPlan histogram;          ///< of chunks
+  std::int64_t chunks = 1;       ///< of slots
+  std::int64_t chunk_slots = 0;  ///< of all but the last
+  std::uint64_t counter_bytes = 0;
+};
+/// Errors: invalid_argument  `reject` says why
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+/// By the plan of arguments of that form.
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one to three kernels. Empty: S == 0 still writes row_ends (zeros)
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});

@@ -53,6 +53,18 @@ inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
 /// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
 /// experts in one buffer, on NVIDIA's tensor cores.
 std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+struct Plan {
+  LaunchPlan launch;
+  std::string failing;  ///< by which the device remembers that this variant does not build
+  std::int64_t groups = 0;
+  std::uint64_t parts_bytes = 0;  ///< of the scratch; stamps follow
+  std::int32_t patience = 0;
+};
+/// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
+Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// By the plan of arguments of that form.
+/// Errors: build_failed  the plan's variant does not build, which `why_apart` says from then on
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
 /// Async:  one kernel. Where a work-group does not come in time (other kernels keep it from the device), `out` becomes
 ///         NaN and the fault word says group_late. Empty: T == 0 enqueues nothing

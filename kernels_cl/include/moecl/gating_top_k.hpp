@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/launch_plan.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/router_spec.hpp>
 #include <moecl/tensor_view.hpp>
@@ -38,6 +39,10 @@ struct Config {
 std::string reject(const RouterSpec& spec, std::int64_t experts);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// Errors: invalid_argument  `reject` says why
+LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// By the plan of arguments of that form.
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: T == 0 enqueues nothing
 /// Source: RouterSpec's

@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/code_type.hpp>
 #include <moecl/device.hpp>
+#include <moecl/launch_plan.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/quant_scheme.hpp>
 #include <moecl/tensor_view.hpp>
@@ -86,6 +87,15 @@ struct Config {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+struct Plan {
+  LaunchPlan codes;
+  /// Where several rows share a scale: of their largest magnitudes, and of the scales from those.
+  LaunchPlan largest, scales;
+};
+/// Errors: invalid_argument  `reject` says why
+Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+/// By the plan of arguments of that form.
+void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel; of ratio_over_rows, and with group_rows, four commands. Empty: R == 0 enqueues nothing,
 /// ratio_over_rows still a scale

@@ -21,6 +21,21 @@ struct Args {
 std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+struct Plan {
+  std::string apart;    ///< why the operators run, as the trace says it; empty: one launch is enough
+  LaunchPlan together;  ///< of one launch
+  std::int32_t teams = 1;
+  std::uint64_t counter_bytes = 0;
+  // Of the operators.
+  LaunchPlan gating;
+  expert_sort::Plan sort;
+  quantize_groups::Plan tokens;
+};
+/// Errors: invalid_argument  `reject` says why
+Plan plan(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+/// By the plan of arguments of that form.
+/// Errors: build_failed  the plan's program does not build; the next plan is another one
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel, or those of the operators. Empty: T == 0 still writes row ends, as expert_sort
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit = {});

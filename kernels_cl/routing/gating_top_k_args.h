@@ -1,0 +1,16 @@
+#pragma once
+#include "kernels_cl/common/kernel_args.h"
+
+// ScoreFunction, ScoreOrder, GroupScore
+enum { SOFTMAX, SIGMOID, NO_FUNCTION, SQRT_SOFTPLUS, SPARSE_MIXER };
+enum { BEFORE_TOP_K, AFTER_TOP_K };
+enum { GROUP_MAX, GROUP_SUM_OF_TOP_2 };
+
+// team_words: local memory of a team of lanes, in words of 8 bytes.
+typedef struct {
+  long logits_first, selection_bias_first, finished_first, ids_first, weights_first, scores_first;
+  long logits_stride, ids_stride, weights_stride, scores_stride;
+  int experts, top_k, score, order, groups, kept_groups, group_score, renormalise, finished_id, team_words;
+  float epsilon, minimum, scaling_factor, mixer_limit;
+} gating_top_k_args;
+KERNEL_ARGS(gating_top_k_args, 136);
