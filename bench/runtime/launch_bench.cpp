@@ -1,6 +1,5 @@
 #include <moecl/opencl.hpp>
 
-#include <fmt/format.h>
 
 #include <ctime>
 
@@ -42,7 +41,6 @@ void measure_enqueue(benchmark::State& state, Enqueue enqueue) {
 
 /// The floor: the same OpenCL calls on one kernel object.
 void raw(benchmark::State& state) {
-  const KernelKey key{&idle, "-DX=f32 -DY=bf16 -DLANES=1", "idle"};
   const char* text = idle.text.data();
   cl_int status = CL_SUCCESS;
   cl_program program = clCreateProgramWithSource(stream().context->handle(), 1, &text, nullptr, &status);
@@ -67,7 +65,7 @@ BENCHMARK(raw)->Name("launch/raw_opencl")->UseManualTime()->Iterations(500);
 void bare(benchmark::State& state) {
   const Buffer memory(*stream().context, 64);
   const TensorView view(memory.view(), DType::i32, {4, 4});
-  const KernelKey key{&idle, "-DX=f32 -DY=bf16 -DLANES=1", "idle"};
+  const KernelKey key{&idle, "", "idle"};
   measure_enqueue(state, [&] {
     launch(stream(), key, {}, {}, {"idle", "row_per_item", "", 1, 1}, view, view, IdleArgs{1, 1, 1, 1, 0});
   });

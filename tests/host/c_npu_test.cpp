@@ -146,11 +146,11 @@ std::vector<double> parameter_numbers(From& from) {
 }
 
 template <class T, class... Ts>
-concept one_of = (std::is_same_v<T, Ts> || ...);
+concept is_one_of = (std::is_same_v<T, Ts> || ...);
 /// Becomes any member of an operator's Args; an optional takes it as what it holds.
 struct Anything {
   template <class T>
-  requires std::is_enum_v<T> || one_of < T, TensorView, npu::TensorList, std::vector<std::int64_t>, std::string,
+  requires std::is_enum_v<T> || is_one_of < T, TensorView, npu::TensorList, std::vector<std::int64_t>, std::string,
       std::int64_t,
   double, bool > operator T() const;
 };
