@@ -36,8 +36,8 @@ inline long first_element(const TensorView& view) {
   return view.present() ? static_cast<long>(view.offset_elements()) : 0;
 }
 
-/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Sizes and
-/// arity are checked.
+/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Sizes
+/// and arity are checked.
 ///
 /// Empty:  a global size with a 0 enqueues nothing (but honours `submit` with a marker)
 /// Errors: build_failed, device_error, invalid_argument (arity)

@@ -18,17 +18,14 @@ namespace moecl::peer_probe {
 namespace {
 
 const ProgramSource source{"peer_probe", R"cl(
-__kernel void address_of(__global int* words, ulong words_first, __global long* address, ulong address_first) {
-  address[address_first] = (long)(words + words_first);
-}
-__kernel void store(const __global int* from, ulong from_first, __global int* to, ulong to_first,
-                    const __global long* address, ulong address_first) {
+__kernel void address_of(__global int* words, __global long* address) { *address = (long)words; }
+__kernel void store(const __global int* from, __global int* to, const __global long* address) {
   const int i = get_global_id(0);
-  __global int* const by_address = (__global int*)address[address_first];
+  __global int* const by_address = (__global int*)*address;
   if (i % 2 == 0)
-    to[to_first + i] = from[from_first + i];
+    to[i] = from[i];
   else
-    by_address[i] = from[from_first + i];
+    by_address[i] = from[i];
 }
 )cl"};
 

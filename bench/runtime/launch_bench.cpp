@@ -1,6 +1,5 @@
 #include <moecl/opencl.hpp>
 
-
 #include <ctime>
 
 #include "bench/device_time.hpp"

@@ -13,7 +13,7 @@ grouped_gemm::Args activated(grouped_gemm::Args product, const AfterProduct& aft
 
 }  // namespace
 
-void enqueue(StreamView stream, const AfterProduct& after, ExpertPlans& plans) {
+void enqueue(StreamView stream, const AfterProduct& after, FirstPlans& plans) {
   enqueue_left(stream, after, {false, false}, plans);
 }
 
@@ -27,14 +27,13 @@ TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& produ
   return taken;
 }
 
-void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args product, const AfterProduct& after,
-             TakenOver taken) {
+grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& after, TakenOver taken) {
   if (taken.activation) product = activated(product, after);
   if (taken.codes) product.quantization = after.codes;
-  grouped_gemm::enqueue(stream, grouped_gemm::plan(product, {variant}, stream.device->caps), product);
+  return product;
 }
 
-void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, ExpertPlans& plans) {
+void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, FirstPlans& plans) {
   if (!taken.activation) enqueue_planned(stream, after.activation, plans.activation);
   if (!taken.codes && after.codes.x.present()) enqueue_planned(stream, after.codes, plans.codes);
 }

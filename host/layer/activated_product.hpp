@@ -5,6 +5,7 @@
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/quantize_groups.hpp>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,45 +20,58 @@ struct AfterProduct {
   quantize_groups::Args codes = {};   ///< absent where the activated rows stay
 };
 
-/// Plans of the steps of experts, for passes of one form.
-struct ExpertPlans {
-  Planned<quantize_groups::Plan> input, codes;
-  Planned<LaunchPlan> activation;
-};
-
-/// Async: a kernel for each step
-void enqueue(StreamView stream, const AfterProduct& after, ExpertPlans& plans);
 /// What the kernels of a product take over of what follows it.
 struct TakenOver {
   bool activation = true, codes = true;
 };
+/// Products that take over the same, each of one matrix or of a segment of experts.
+struct ActivatedPlans {
+  TakenOver taken;
+  std::vector<grouped_gemm::Plan> products;
+};
+
+/// Plans of the steps up to the second product, for passes of one form.
+struct FirstPlans {
+  Planned<quantize_groups::Plan> input, codes;
+  PlannedVariants<ActivatedPlans> products;
+  Planned<LaunchPlan> activation;
+};
+
+/// Async: a kernel for each step
+void enqueue(StreamView stream, const AfterProduct& after, FirstPlans& plans);
 /// What is left of what follows.
-void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, ExpertPlans& plans);
+void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, FirstPlans& plans);
 
 /// What such a product takes over, at most `others`.
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
                      const DeviceCaps& caps, TakenOver others);
-/// The plan of a product with what it takes over, and its launch.
-void enqueue(StreamView stream, const std::string& variant, grouped_gemm::Args product, const AfterProduct& after,
-             TakenOver taken);
+/// The product with what it takes over.
+grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& after, TakenOver taken);
 
 /// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
 /// @param product  makes the arguments of the i-th: to keep them all takes memory
 template <class Product>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
-                       ExpertPlans& plans) {
-  with_next_variant(stream, [&] {
-    const DeviceCaps& caps = stream.device->caps;
-    TakenOver taken;
+                       FirstPlans& plans) {
+  const DeviceCaps& caps = stream.device->caps;
+  const auto decide = [&] {
+    ActivatedPlans made;
     std::vector<std::string> variants(products);
     for (std::size_t i = 0; i < products; ++i) {
       const grouped_gemm::Args args = product(i);
       variants[i] = grouped_gemm::select(args, {}, caps);
-      taken = taken_over(variants[i], args, after, caps, taken);
+      made.taken = taken_over(variants[i], args, after, caps, made.taken);
     }
-    for (std::size_t i = 0; i < products; ++i) enqueue(stream, variants[i], product(i), after, taken);
-    enqueue_left(stream, after, taken, plans);
+    for (std::size_t i = 0; i < products; ++i)
+      made.products.push_back(grouped_gemm::plan(taking_over(product(i), after, made.taken), {variants[i]}, caps));
+    return made;
+  };
+  with_next_variant(stream, [&] {
+    const std::shared_ptr<const ActivatedPlans> first = plans.products.find(caps, decide);
+    for (std::size_t i = 0; i < products; ++i)
+      grouped_gemm::enqueue(stream, first->products[i], taking_over(product(i), after, first->taken));
+    enqueue_left(stream, after, first->taken, plans);
   });
 }
 

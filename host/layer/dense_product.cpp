@@ -54,19 +54,20 @@ grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out, B
   return args;
 }
 
-void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch) const {
+void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch,
+                           PlannedProduct& plan) const {
   if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
-  grouped_gemm::enqueue(stream, product(a, out, scratch));
+  enqueue_planned(stream, product(a, out, scratch), plan);
 }
 
 void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
-                                     BufferView scratch, ExpertPlans& plans) const {
+                                     BufferView scratch, FirstPlans& plans) const {
   const TensorView& rows = after.activation.x;
   if (packed_.present()) {
     const auto only = [&](std::size_t) { return product(a, rows, scratch); };
     return moecl::enqueue_activated(stream, 1, only, after, plans);
   }
-  enqueue(stream, a, rows, scratch);
+  clblast_gemm::enqueue(stream, {a.rows, row_major_, rows});
   moecl::enqueue(stream, after, plans);
 }
 

@@ -141,8 +141,20 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     return product_of(segments_[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
   };
   enqueue_activated(stream, segments_.size(), first, after, plans);
-  for (const ExpertSegment& segment : segments_)
-    grouped_gemm::enqueue(stream, product_of(segment, &ExpertSegment::down, rows, next.rows, false, down));
+  const auto second = [&](const ExpertSegment& segment) {
+    return product_of(segment, &ExpertSegment::down, rows, next.rows, false, down);
+  };
+  const DeviceCaps& caps = stream.device->caps;
+  const auto decide = [&] {
+    std::vector<grouped_gemm::Plan> made;
+    for (const ExpertSegment& segment : segments_) made.push_back(grouped_gemm::plan(second(segment), {}, caps));
+    return made;
+  };
+  with_next_variant(stream, [&] {
+    const auto planned = plans.second.find(caps, decide);
+    for (std::size_t i = 0; i < segments_.size(); ++i)
+      grouped_gemm::enqueue(stream, (*planned)[i], second(segments_[i]));
+  });
   return down;
 }
 

@@ -12,6 +12,11 @@
 
 namespace moecl {
 
+/// Plans of the steps of routed experts, for passes of one form.
+struct ExpertPlans : FirstPlans {
+  PlannedVariants<std::vector<grouped_gemm::Plan>> second;  ///< of each segment
+};
+
 class Experts {
  public:
   Experts() = default;

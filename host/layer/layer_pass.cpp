@@ -136,7 +136,7 @@ void LayerPass::begin() {
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();
   if (!chosen || args_.router_logits.present())
-    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer);
+    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer, steps().router);
   const std::optional<expert_sort::Args> sort = prepare(choice);
   const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
   // One launch chooses and sorts, where what it chooses is what is sorted.

@@ -69,7 +69,9 @@ struct StepPlans {
   Planned<LaunchPlan> gating;
   Planned<expert_sort::Plan> sort;
   Planned<quantize_groups::Plan> codes;
-  ExpertPlans shared, routed;
+  PlannedProduct router;
+  SharedPlans shared;
+  ExpertPlans routed;
   Planned<LaunchPlan> routed_sum, sum;
 };
 

@@ -3,10 +3,14 @@
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gated_activation.hpp>
+#include <moecl/grouped_gemm.hpp>
 #include <moecl/quantize_groups.hpp>
 
+#include <memory>
 #include <mutex>
 #include <optional>
+
+#include "kernels_cl/common/next_variant.hpp"
 
 namespace moecl {
 
@@ -26,6 +30,36 @@ class Planned {
   std::optional<Plan> plan_;
 };
 
+/// Plans that name variants: made again once a variant has failed on the device. Threads: safe.
+template <class Plans>
+class PlannedVariants {
+ public:
+  /// Errors: as `make`
+  template <class Make>
+  std::shared_ptr<const Plans> find(const DeviceCaps& caps, const Make& make) {
+    const std::size_t failed = caps.failed_variants->size();
+    const std::lock_guard lock(mutex_);
+    if (plans_ == nullptr || failed_ != failed) {
+      plans_ = std::make_shared<const Plans>(make());
+      failed_ = failed;
+    }
+    return plans_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const Plans> plans_;
+  std::size_t failed_ = 0;
+};
+/// Of one product.
+using PlannedProduct = PlannedVariants<grouped_gemm::Plan>;
+
+inline void enqueue_planned(StreamView stream, const grouped_gemm::Args& args, PlannedProduct& plan) {
+  with_next_variant(stream, [&] {
+    const DeviceCaps& caps = stream.device->caps;
+    grouped_gemm::enqueue(stream, *plan.find(caps, [&] { return grouped_gemm::plan(args, {}, caps); }), args);
+  });
+}
 inline void enqueue_planned(StreamView stream, const quantize_groups::Args& args,
                             Planned<quantize_groups::Plan>& plan) {
   quantize_groups::enqueue(stream, plan.find([&] { return quantize_groups::plan(args, {}, stream.device->caps); }),

@@ -51,7 +51,7 @@ SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& e
       activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
 
 SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace,
-                                         BufferView scratch, ExpertPlans& plans) const {
+                                         BufferView scratch, SharedPlans& plans) const {
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, tokens); };
@@ -68,10 +68,10 @@ SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const 
   after.codes = next.args;
   gate_up_.enqueue_activated(stream, input_quant_.run(stream, x, {}, layout.input, workspace, plans.input), after,
                              scratch, plans);
-  down_.enqueue(stream, next.rows, output.rows, scratch);
+  down_.enqueue(stream, next.rows, output.rows, scratch, plans.down);
   if (gated_) {
     output.gate_logits = rows_at(layout.gate_logits);
-    gate_.enqueue(stream, x, output.gate_logits, scratch);
+    gate_.enqueue(stream, x, output.gate_logits, scratch, plans.gate);
   }
   return output;
 }

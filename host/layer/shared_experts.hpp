@@ -9,6 +9,11 @@
 
 namespace moecl {
 
+/// Plans of their steps, for passes of one form.
+struct SharedPlans : FirstPlans {
+  PlannedProduct down, gate;
+};
+
 class SharedExperts {
  public:
   SharedExperts() = default;
@@ -33,7 +38,7 @@ class SharedExperts {
   /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
   /// @param scratch  As in grouped_gemm
   Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace, BufferView scratch,
-             ExpertPlans& plans) const;
+             SharedPlans& plans) const;
 
   std::string activations() const { return input_quant_.description(); }
   bool present() const noexcept { return shared_intermediate_ > 0; }

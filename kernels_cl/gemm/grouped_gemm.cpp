@@ -254,7 +254,7 @@ std::string shape_text(const Args& args, std::int64_t slices) {
 /// How `enqueue` launches it.
 struct Plan::Launch {
   const Kernel* kernel;
-  KernelKey key;
+  std::string options;
   NdRange range;
   std::int64_t tiles;
   Form form;
@@ -299,7 +299,7 @@ Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
   const std::string failed = failed_for(args, caps);
   made.launch = std::make_shared<const Plan::Launch>(Plan::Launch{
       &kernel,
-      {kernel.source, options_of(kernel, args, made.k_slices, caps), kernel.source->name},
+      options_of(kernel, args, made.k_slices, caps),
       {{runs ? size(column_groups_of(kernel, args, caps)) * kernel.work_items : 0,
         kernel.persistent ? 1 : size(row_tiles_of(kernel, args)), size(made.k_slices)},
        {kernel.work_items, 1, 1}},
@@ -334,7 +334,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
   std::optional<Trace::Span> span;
   if (stream.trace != nullptr && !planned.without.empty()) span.emplace(stream.trace, planned.without);
   note_failure(stream, planned.failing, [&] {
-    launch(stream, planned.key, planned.range, submit,
+    launch(stream, {planned.kernel->source, planned.options, planned.kernel->source->name}, planned.range, submit,
            {"grouped_gemm", planned.kernel->variant.name, stream.trace != nullptr ? planned.shape : std::string(),
             planned.cost.bytes, planned.cost.flops},
            args.a, args.a_index, args.a_scale, weights, group_scale, group_zero, group_index, args.sum_bias,

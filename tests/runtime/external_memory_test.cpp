@@ -47,7 +47,8 @@ TEST(ExternalMemory, SaysWhatTheDriverRefuses) {
     EXPECT_THAT(error.what(), HasSubstr("bytes are not in [1, 503316480]"));
   }
   if (on.caps().nv_compute_capability == 0) {
-    EXPECT_THAT(error_of([&] { driver.allocate(on.stream, {}, 64); }).what(), HasSubstr("has no UUID"));
+    EXPECT_THAT(error_of([&] { driver.allocate(on.stream, {}, 64); }).what(),
+                ::testing::AnyOf(HasSubstr("has no UUID"), HasSubstr("none of the 0 devices")));
   }
 }
 
