@@ -10,9 +10,6 @@ namespace {
 class WarmPassTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(WarmPassTest);
 
-/// The grouped GEMM alone still decides and formats: some fifteen allocations a product, of a half of the launches.
-constexpr std::uint64_t most_each_launch = 8;
-
 TEST_P(WarmPassTest, AllocatesAsLittleAsThePassBefore) {
   for (const char* name_of : {"mixtral-skew", "qwen2-moe-e16k4"}) {
     const Model model(name_of);
@@ -38,8 +35,8 @@ TEST_P(WarmPassTest, AllocatesAsLittleAsThePassBefore) {
         launched = counters.kernels_launched - launched;
         stream.finish();
       }
-      EXPECT_EQ(allocated[2], allocated[1]);
-      EXPECT_LE(allocated[2], launched * most_each_launch);
+      EXPECT_GT(launched, 0U);
+      EXPECT_EQ(allocated[2], 0U) << allocated[1] << " in the pass before";
     }
   }
 }
