@@ -1,8 +1,7 @@
 #include <moecl/opencl.hpp>
 
-#include <ctime>
-
 #include "bench/device_time.hpp"
+#include "bench/host_time.hpp"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
 
@@ -17,26 +16,6 @@ struct IdleArgs {
 const ProgramSource idle{"idle", R"(
 typedef struct { long c; int a, b; float d, pad; } idle_args;
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void idle(__global int* x, __global int* y, const idle_args given) {})"};
-
-double thread_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
-/// Processor time that one enqueue costs the host thread, in chains of 64; the finish is not counted.
-template <class Enqueue>
-void measure_enqueue(benchmark::State& state, Enqueue enqueue) {
-  constexpr int chain = 64;
-  enqueue();
-  stream().finish();
-  for (auto _ : state) {
-    const double start = thread_seconds();
-    for (int i = 0; i < chain; ++i) enqueue();
-    state.SetIterationTime((thread_seconds() - start) / chain);
-    stream().finish();
-  }
-}
 
 /// The floor: the same OpenCL calls on one kernel object.
 void raw(benchmark::State& state) {
