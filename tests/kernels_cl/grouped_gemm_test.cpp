@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
-#include "tests/runtime/allocations.hpp"
 
 namespace moecl::test {
 namespace {
@@ -379,16 +378,10 @@ TEST_P(GroupedGemmTest, APlanServesAllArgumentsOfItsForm) {
   ASSERT_FALSE(plan.refused()) << plan.why;
   EXPECT_EQ(plan.variant, grouped_gemm::select(first.args, {}, device().caps()));
   EXPECT_THAT(plan.describe(), ::testing::StartsWith(plan.variant + ": " + std::to_string(plan.tile_rows) + " x "));
-  std::uint64_t allocated[3] = {};
-  for (const auto& [operands, count] :
-       {std::pair{&first, &allocated[0]}, {&second, &allocated[1]}, {&first, &allocated[2]}}) {
-    const Allocations allocations;
+  for (const Operands* operands : {&first, &second}) {
     grouped_gemm::enqueue(device().stream, plan, operands->args);
-    *count = allocations.count();
     EXPECT_LE(grouped_gemm_error(shape, product, operands->out()), 1);
   }
-  // Another launch may find the library's kernels in use, and make one more.
-  EXPECT_EQ(*std::min_element(std::begin(allocated), std::end(allocated)), 0);
 
   grouped_gemm::Args fewer = first.args;
   fewer.a = fewer.a.rows(0, 22), fewer.out = fewer.out.rows(0, 22);

@@ -9,7 +9,6 @@
 #include "tests/oracle/edge_cases.hpp"
 #include "tests/oracle/expert_sort.hpp"
 #include "tests/oracle/gating_top_k.hpp"
-#include "tests/runtime/allocations.hpp"
 
 namespace moecl::test {
 namespace {
@@ -95,9 +94,7 @@ class RouteTokensTest : public OnEveryDevice {
     EXPECT_THAT((one ? plan.together : plan.gating).describe(), testing::HasSubstr("-DLANES="));
     const Routed elsewhere(device(), tokens, experts, spec.top_k, rows);
     const route_tokens::Args others = elsewhere.args(x, bias_view, finished_view, rows_per_expert);
-    const Allocations allocations;
     route_tokens::enqueue(device().stream, plan, others, spec);
-    EXPECT_EQ(allocations.count(), 0U);
     EXPECT_EQ(elsewhere.weights.read<std::uint32_t>(), routed.weights.read<std::uint32_t>());
     EXPECT_EQ(elsewhere.sorted_slots.read<std::int32_t>(), routed.sorted_slots.read<std::int32_t>());
   }
