@@ -380,10 +380,13 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
   const TensorView router_weights = args.router.weights.view();
   const TensorView &x = args.router.a, &router_bias = args.router.bias, &activated = args.gate_up.out,
                    &rows = args.down.out;
-  const auto [gate_up_a, gate_up_a_scale, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale,
-              gate_up_bias] = operands(args.gate_up);
-  const auto [down_a, down_a_scale, down_weights, down_group_scale, down_group_zero, down_scale, down_bias] =
-      operands(args.down);
+  const std::array<TensorView, 7> first = operands(args.gate_up), second = operands(args.down);
+  const TensorView &gate_up_a = first[0], &gate_up_a_scale = first[1], &gate_up_weights = first[2],
+                   &gate_up_group_scale = first[3], &gate_up_group_zero = first[4], &gate_up_scale = first[5],
+                   &gate_up_bias = first[6];
+  const TensorView &down_a = second[0], &down_a_scale = second[1], &down_weights = second[2],
+                   &down_group_scale = second[3], &down_group_zero = second[4], &down_scale = second[5],
+                   &down_bias = second[6];
   note_failure(stream, plan.failing, [&] {
     launch_planned(stream, source::fused_moe, "fused_moe", plan.launch, submit, x, router_weights, router_bias, parts,
                    gating.logits, gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores,

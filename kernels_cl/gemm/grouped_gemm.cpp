@@ -326,7 +326,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
     of_slices.stamps = TensorView(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64,
                                   {2 * handed_over});
   }
-  const auto& [parts, stamps] = of_slices;
+  const TensorView &parts = of_slices.parts, &stamps = of_slices.stamps;
   const TensorView weights = args.weights.view();
   const TensorView &group_scale = args.weights.scale, &group_zero = args.weights.zero,
                    &group_index = args.weights.group_index, &q = args.quantization.q,

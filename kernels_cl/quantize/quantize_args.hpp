@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <tuple>
 
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/quantize/quantize_rules.h"
@@ -75,8 +75,11 @@ inline quantize_rules rules_of(const Args& args) {
           .global_scale = args.global_scale};
 }
 inline bool same_rules(const Args& a, const Args& b) {
-  const quantize_rules of_a = rules_of(a), of_b = rules_of(b);
-  return std::memcmp(&of_a, &of_b, sizeof(quantize_rules)) == 0;
+  const auto fields = [](const Args& args) {
+    return std::tie(args.format, args.rule, args.quotient, args.rounding, args.least_amax, args.most_amax,
+                    args.least_scale, args.global_scale);
+  };
+  return fields(a) == fields(b);
 }
 /// What quantize_numbers.clh is compiled with.
 inline std::string number_options(const Args& args, bool knows_rules, bool exact_reciprocal, const DeviceCaps& caps) {
