@@ -17,7 +17,7 @@ TESTS, SIMULATED_GPU = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 # What breaks, the test file that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
 MUTANTS = {
     "tie rule: of equal scores the higher expert id wins":
-        ("host/npu_gating_test.cpp", ("~AS_UINTS(first + INDEX)", "AS_UINTS(first + INDEX)"),
+        ("host/npu_gating_test.cpp", ("~JOIN(as_uint, STEP)(", "JOIN(as_uint, STEP)("),
          ("~(uint)max_ulong_over_lanes(", "(uint)max_ulong_over_lanes(")),
     "tie rule: of equal groups the later one wins":
         ("host/npu_gating_test.cpp", ("group_keys[g] && other < g)", "group_keys[g] && other > g)")),
