@@ -49,6 +49,7 @@ struct Config {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+/// The launches of a sort, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan sort;               ///< of all slots, or the last kernel where they are cut into chunks
   LaunchPlan histogram;          ///< of chunks

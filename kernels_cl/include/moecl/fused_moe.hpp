@@ -53,6 +53,7 @@ inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
 /// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
 /// experts in one buffer, on NVIDIA's tensor cores.
 std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+/// The launch of a layer, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan launch;
   std::string failing;  ///< by which the device remembers that this variant does not build

@@ -87,6 +87,7 @@ struct Config {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+/// The launches of a quantization, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan codes;
   /// Where several rows share a scale: of their largest magnitudes, and of the scales from those.

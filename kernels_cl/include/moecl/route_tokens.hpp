@@ -21,6 +21,7 @@ struct Args {
 std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+/// The launches of choice and sort, decided once for all arguments of one form.
 struct Plan {
   std::string apart;    ///< why the operators run, as the trace says it; empty: one launch is enough
   LaunchPlan together;  ///< of one launch
