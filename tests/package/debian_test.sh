@@ -13,9 +13,9 @@ packages=(./libmoecl[0-9]*.deb ./libmoecl-dev_*.deb ./moecl-tools_*.deb)
 lintian --allow-root --fail-on error,warning "${packages[@]}"
 apt-get install --simulate --no-install-recommends "${packages[@]}" >apt.log || { cat apt.log >&2; exit 1; }
 
-for package in "${packages[@]}"; do dpkg-deb --extract "$package" root; done
-usr=$scratch/root/usr
-export LD_LIBRARY_PATH=$usr/lib PKG_CONFIG_SYSROOT_DIR=$scratch/root
+for package in "${packages[@]}"; do dpkg-deb --extract "$package" unpacked; done
+usr=$scratch/unpacked/usr
+export LD_LIBRARY_PATH=$usr/lib PKG_CONFIG_SYSROOT_DIR=$scratch/unpacked
 PKG_CONFIG_PATH=$(echo "$usr"/lib/*/pkgconfig)
 export PKG_CONFIG_PATH
 "$usr/bin/moecl" verify "$usr/share/moecl/examples/checkpoint" --platform Portable
