@@ -95,8 +95,8 @@ window_put::Windows PutWindow::windows() const {
   to.step = (step_ + 1) / 2;  // of this half
   to.late = late_;
   if (kernels_wait())
-    to.patience = static_cast<std::uint64_t>(ranks_.group_->options.deadline.count()) *
-                  looks_a_millisecond(ranks_.stream());
+    to.patience =
+        static_cast<std::uint64_t>(ranks_.group_->options.deadline.count()) * looks_a_millisecond(ranks_.stream());
   return to;
 }
 

@@ -4,7 +4,8 @@
 usage: test_report.py BUILD PLATFORM...
 
 BUILD/results holds ctest.xml and one JSON file of GoogleTest for each test source. The run fails, too, when no kernel was
-launched on one of the named platforms, and when a kernel did not compile: a test may pass with the next variant.
+launched on one of the named platforms, and when a kernel did not compile: a test may pass with the next variant. What a
+failed test printed last stands just before the sums, where a log is read first.
 """
 import json
 import os
@@ -12,6 +13,10 @@ import pathlib
 import subprocess
 import sys
 import xml.etree.ElementTree
+
+LAST_LINES = 40  # of a failed test
+SLOWEST = 12
+
 
 def count_cases(path):
     """(passed, failed, kernels launched by platform) of one test process."""
@@ -44,7 +49,9 @@ def main():
             passed, failed = passed + good, failed + max(bad, 0 if ok else 1)
         else:
             passed, failed = passed + ok, failed + (not ok)
-    print("slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(slowest, reverse=True)[:5]))
+        if not ok:
+            print(f"{name} failed; its last lines:", *(case.findtext("system-out") or "").splitlines()[-LAST_LINES:], sep="\n  ")
+    print("slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(slowest, reverse=True)[:SLOWEST]))
     for platform, count in kernels.items():
         print(f"kernels launched on {platform}: {count}")
         if count == 0:

@@ -9,6 +9,7 @@
 
 #include "host/npu/describe.hpp"
 #include "tests/devices.hpp"
+#include "tests/sampling.hpp"
 
 namespace moecl::test {
 
@@ -20,7 +21,7 @@ struct Expected {
 };
 
 /// Random cases a property test runs on every device.
-inline constexpr int property_cases = 200;
+inline const int property_cases = all_cases() ? 200 : 60;
 
 /// Whole numbers of [least, most].
 inline std::int64_t between(std::mt19937_64& engine, std::int64_t least, std::int64_t most) {

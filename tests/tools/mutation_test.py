@@ -14,51 +14,51 @@ import tempfile
 import unittest
 
 TESTS, SIMULATED_GPU = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
-# What breaks, the test file that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
+# What breaks, the test that must notice, and pieces of text with what replaces them. PoCL runs kernels with one lane.
 MUTANTS = {
     "tie rule: of equal scores the higher expert id wins":
-        ("host/npu_gating_test.cpp", ("~JOIN(as_uint, STEP)(", "JOIN(as_uint, STEP)("),
+        ("NpuGatingTest.MoeGatingTopKAgrees*", ("~JOIN(as_uint, STEP)(", "JOIN(as_uint, STEP)("),
          ("~(uint)max_ulong_over_lanes(", "(uint)max_ulong_over_lanes(")),
     "tie rule: of equal groups the later one wins":
-        ("host/npu_gating_test.cpp", ("group_keys[g] && other < g)", "group_keys[g] && other > g)")),
+        ("NpuGatingTest.MoeGatingTopKAgrees*", ("group_keys[g] && other < g)", "group_keys[g] && other > g)")),
     "tie rule: quantization rounds ties away from zero":
-        ("host/npu_quant_test.cpp", ("round(quotient) : whole_numbers(quotient)", "round(quotient) : round(quotient)")),
+        ("NpuQuantTest.DynamicQuantAgrees*", ("round(quotient) : whole_numbers(quotient)", "round(quotient) : round(quotient)")),
     "tie rule: fp8 and fp4 codes round ties away from zero":
-        ("host/npu_mx_quant_test.cpp", ("half_step - 1 + ((significand >> dropped) & 1)", "half_step"),
+        ("NpuMxQuantTest.AgreesWithTheOracle*", ("half_step - 1 + ((significand >> dropped) & 1)", "half_step"),
          ("as_float16(bits) + as_float16(counter)", "as_float16(bits|1)+as_float16(counter)")),
     "tail: the last element of a block is not stored":
-        ("host/npu_mx_quant_test.cpp", ("if (j < count) y[begin", "if (j+1<count) y[begin")),
+        ("NpuMxQuantTest.AgreesWithTheOracle*", ("if (j < count) y[begin", "if (j+1<count) y[begin")),
     "order: the sort takes slots from the last":
-        ("host/npu_routing_test.cpp", ("place = begin + run.first + at;", "place = begin+run.count-1-at;")),
+        ("NpuRoutingTest.TokenPermuteAgrees*", ("place = begin + run.first + at;", "place = begin+run.count-1-at;")),
     "order: sums start at the last expert of a token":
-        ("host/npu_routing_test.cpp", ("for (int some = begin; some < end; some += AHEAD)", "for (int some = end; some-- > begin;)")),
+        ("NpuRoutingTest.TokenUnpermuteAgrees*", ("for (int some = begin; some < end; some += AHEAD)", "for (int some = end; some-- > begin;)")),
     "tail: the last element of a row is not stored":
-        ("host/npu_activation_test.cpp", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
+        ("NpuActivationTest.SwigluAgrees*", ("j < n; ++j) store_", "j<n-1; ++j) store_")),
     "tail: the last k of a product is not added":
-        ("host/npu_matmul_test.cpp", ("i < end; ++i)", "i<end-1;++i)")),
+        ("NpuMatmulTest.QuantMatmulAgrees*", ("i < end; ++i)", "i<end-1;++i)")),
     "weights: zero points are added":
-        ("kernels_cl/quantized_gemm_test.cpp", ("w -= zero;", "w += zero;")),
+        ("QuantizedGemmTest.TakesZeroPointsAndThePackings*", ("w -= zero;", "w += zero;")),
     "weights: every group has the scale of the first":
-        ("kernels_cl/quantized_gemm_test.cpp", ("(of->scale, (ulong)group *", "(of->scale, (ulong)0 *")),
+        ("QuantizedGemmTest.TakesGroupsOfEveryScale*", ("(of->scale, (ulong)group *", "(of->scale, (ulong)0 *")),
     "weights: fp6 takes its high bits from another column":
-        ("kernels_cl/quantized_gemm_test.cpp", ("(bytes16(row + 32) >> (column / 16 * 2))", "(bytes16(row + 32) >> (column / 32 * 2))")),
+        ("QuantizedGemmTest.MultipliesEveryFormatOfCodes*", ("(bytes16(row + 32) >> (column / 16 * 2))", "(bytes16(row + 32) >> (column / 32 * 2))")),
     "ranks: a token goes to another rank's shared expert":
-        ("host/npu_distribute_test.cpp", ("rank % each + shared", "rank / each + shared")),
+        ("NpuDistributeTest.AgreesWithTheDefinition*", ("rank % each + shared", "rank / each + shared")),
     "ranks: rows are counted from the wrong source":
-        ("host/npu_distribute_test.cpp", ("if (r <= source) mine", "if (r >= source) mine")),
+        ("NpuDistributeTest.AgreesWithTheDefinition*", ("if (r <= source) mine", "if (r >= source) mine")),
     "rounding: the int8 wire does not go through f16":
-        ("host/npu_distribute_test.cpp", ("RECIPROCAL_F16 || q.rounding == ROUNDING_DIVIDE_SCALED_F16)", "RECIPROCAL_F16)")),
+        ("NpuDistributeTest.AgreesWithTheDefinition*", ("RECIPROCAL_F16 || q.rounding == ROUNDING_DIVIDE_SCALED_F16)", "RECIPROCAL_F16)")),
 }
 
 # Of kernels that only some processors run.
 if "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text():
     MUTANTS["dot products: the offset of weights stays in the sums"] = (
-        "kernels_cl/grouped_gemm_test.cpp", ("total -= too_much;", ""))
+        "GroupedGemmTest.*", ("total -= too_much;", ""))
     MUTANTS["dot products: int4 columns change places"] = (
-        "kernels_cl/quantized_gemm_test.cpp", ("(ulong8)(0, 0, 4, 4, 0, 0, 4, 4)", "(ulong8)(0, 4, 0, 4, 0, 4, 0, 4)"))
+        "QuantizedGemmTest.TakesGroupsAcrossTheBlocks*", ("(ulong8)(0, 0, 4, 4, 0, 0, 4, 4)", "(ulong8)(0, 4, 0, 4, 0, 4, 0, 4)"))
 if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
     MUTANTS["tiles: the second sixteen rows multiply the first ones' elements"] = (
-        "kernels_cl/grouped_gemm_test.cpp", ("rows + A_TILES + i", "rows + i"))
+        "GroupedGemmTest.*", ("rows + A_TILES + i", "rows + i"))
 
 
 # Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
@@ -92,25 +92,26 @@ class MutationTest(unittest.TestCase):
         return program
 
     def run_mutant(self, pieces, tests, **environment):
+        """The property tests of that name, until one fails."""
         with tempfile.TemporaryDirectory() as folder:
             mutant = pathlib.Path(folder, TESTS.name)
             mutant.write_bytes(self.mutant(pieces))
             mutant.chmod(0o755)
-            return subprocess.run([mutant, tests, "--gtest_brief=1", "--gtest_fail_fast"],
+            return subprocess.run([mutant, f"--gtest_filter=*{tests}", "--gtest_brief=1", "--gtest_fail_fast"],
                                   env={**os.environ, "MOECL_CACHE": "off", "RUSTICL_ENABLE": "", **environment},
                                   capture_output=True, encoding="utf-8", errors="replace", timeout=600)
 
     def test_every_mutant_is_noticed(self):
-        for what, (source, *pieces) in MUTANTS.items():
+        for what, (tests, *pieces) in MUTANTS.items():
             with self.subTest(mutant=what):
-                done = self.run_mutant(pieces, f"--source={source}")
-                self.assertEqual(done.returncode, 1, f"{source} does not notice this mutant\n{done.stdout}{done.stderr}")
+                done = self.run_mutant(pieces, tests)
+                self.assertEqual(done.returncode, 1, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
                 self.assertIn("[  FAILED  ]", done.stdout)
 
     def test_every_mutant_for_tensor_cores_is_noticed(self):
         for what, (tests, *pieces) in SIMULATED.items():
             with self.subTest(mutant=what):
-                done = self.run_mutant(pieces, f"--gtest_filter=*{tests}", OPENCL_LAYERS=SIMULATED_GPU)
+                done = self.run_mutant(pieces, tests, OPENCL_LAYERS=SIMULATED_GPU)
                 self.assertNotEqual(done.returncode, 0, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
                 self.assertRegex(done.stdout + done.stderr, r"\[  FAILED  \]|simulated GPU: [a-z_ ]+:")
 
