@@ -4,12 +4,10 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace moecl::test {
 namespace {
-
-constexpr std::uint64_t guard_bytes = 256;
-constexpr std::uint32_t poison = 0x7fc17fc1;
 
 std::vector<std::unique_ptr<TestDevice>> open_devices() {
   std::vector<std::unique_ptr<TestDevice>> list;
@@ -38,31 +36,10 @@ const std::vector<std::unique_ptr<TestDevice>>& devices() {
   return *list;
 }
 
-GuardedTensor::GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape)
-    : device_(device) {
-  std::uint64_t count = 1;
-  for (std::int64_t extent : shape) count *= static_cast<std::uint64_t>(extent);
-  const std::uint64_t size = count * size_bytes(dtype);
-  const std::uint64_t start = guard_bytes + size_bytes(dtype);
-  buffer_ = Buffer(*device.context, (start + size + guard_bytes + 3) / 4 * 4);
-  enqueue_fill(device.stream, buffer_.view(), poison);
-  view_ = TensorView(buffer_.view().slice(start, size), dtype, shape);
-}
-
-std::vector<double> GuardedTensor::values() const { return decode(view_.dtype, read<unsigned char>()); }
-
-void GuardedTensor::check_guards() const {
-  std::vector<unsigned char> bytes(buffer_.size_bytes());
-  read_blocking(device_.stream, buffer_.view(), bytes.data(), bytes.size());
-  const std::uint64_t begin = view_.buffer.offset_bytes, end = begin + view_.buffer.size_bytes;
-  for (std::uint64_t i = 0; i < bytes.size(); ++i) {
-    const auto expected = static_cast<unsigned char>(poison >> (8 * (i % 4)));
-    if ((i < begin || i >= end) && bytes[i] != expected) {
-      ADD_FAILURE() << "byte " << static_cast<std::int64_t>(i - begin) << " of " << view_.describe()
-                    << " was written outside the view";
-      return;
-    }
-  }
+std::vector<unsigned char> GuardedTensor::bytes() const {
+  DeviceTensor::Content content = tensor_.content(device_.stream);
+  if (!content.damage.empty()) ADD_FAILURE() << content.damage;
+  return std::move(content.bytes);
 }
 
 GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape,

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,36 +27,37 @@ struct TestDevice {
 /// All usable devices; never empty.
 const std::vector<std::unique_ptr<TestDevice>>& devices();
 
-/// Memory with guard words around it: `check_guards` finds writes before or after the view.
+/// A tensor with guards: each read finds writes before or after it.
 class GuardedTensor {
  public:
-  /// Poisoned with 0x7fc1 half-words (NaN in f32, f16 and bf16), starting at an odd element offset in a bigger buffer.
-  GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape);
+  GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape)
+      : device_(device), tensor_(device.stream, dtype, shape, Guards::around) {}
   template <class T>
   GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape,
                 const std::vector<T>& values)
       : GuardedTensor(device, dtype, shape) {
-    EXPECT_EQ(values.size() * sizeof(T), view_.size_bytes()) << view_.describe();
-    write_blocking(device_.stream, view_.buffer, values.data(), view_.size_bytes());
+    EXPECT_EQ(values.size() * sizeof(T), view().size_bytes()) << view().describe();
+    write_blocking(device_.stream, view().buffer, values.data(), view().size_bytes());
   }
 
-  const TensorView& view() const { return view_; }
-  operator TensorView() const { return view_; }
+  const TensorView& view() const { return tensor_.view; }
+  operator TensorView() const { return view(); }
   template <class T>
   std::vector<T> read() const {
-    std::vector<T> values(view_.size_bytes() / sizeof(T));
-    read_blocking(device_.stream, view_.buffer, values.data(), view_.size_bytes());
-    check_guards();
+    const std::vector<unsigned char> bytes = this->bytes();
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
   /// Elements as double, whatever the floating or integer storage type.
-  std::vector<double> values() const;
-  void check_guards() const;
+  std::vector<double> values() const { return decode(view().dtype, bytes()); }
+  void check_guards() const { bytes(); }
 
  private:
   const TestDevice& device_;
-  Buffer buffer_;
-  TensorView view_;
+  DeviceTensor tensor_;
+
+  std::vector<unsigned char> bytes() const;
 };
 
 /// A tensor on the device that holds `values` rounded to `dtype`.

@@ -15,6 +15,11 @@
 namespace moecl::test {
 namespace {
 
+constexpr std::uint64_t guard_bytes = 256;
+constexpr std::uint32_t poison_word = 0x7fc17fc1;
+
+unsigned char poison_byte(std::uint64_t at) { return static_cast<unsigned char>(poison_word >> (8 * (at % 4))); }
+
 template <class T>
 void append(std::vector<unsigned char>& bytes, T value) {
   unsigned char raw[sizeof(T)];
@@ -120,21 +125,52 @@ std::vector<double> normal(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape)
-    : moecl::DeviceTensor(*stream.context, dtype, shape) {}
+DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape, Guards guards) {
+  std::uint64_t size = size_bytes(dtype);
+  const std::uint64_t around = guards == Guards::none ? 0 : guard_bytes, start = around == 0 ? 0 : around + size;
+  for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
+  buffer = Buffer(*stream.context, std::max<std::uint64_t>((start + size + around + 3) / 4 * 4, 4));
+  view = TensorView(buffer.view().slice(start, size), dtype, shape);
+  if (guards == Guards::around) poison(stream);
+}
 
 DeviceTensor::DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
-                           const std::vector<double>& values)
-    : DeviceTensor(stream, dtype, shape) {
+                           const std::vector<double>& values, Guards guards)
+    : DeviceTensor(stream, dtype, shape, guards) {
   const std::vector<unsigned char> bytes = encode(dtype, values);
   require(bytes.size() == view.size_bytes(), "device tensor: {} values for {}", values.size(), view.describe());
   write_blocking(stream, view.buffer, bytes.data(), bytes.size());
+}
+
+void DeviceTensor::poison(StreamView stream) const { enqueue_fill(stream, buffer.view(), poison_word); }
+
+bool DeviceTensor::is_poison(std::size_t element, const std::vector<unsigned char>& bytes) const {
+  const std::size_t size = size_bytes(view.dtype);
+  for (std::size_t i = element * size; i < (element + 1) * size; ++i)
+    if (bytes[i] != poison_byte(view.buffer.offset_bytes + i)) return false;
+  return true;
 }
 
 std::vector<double> DeviceTensor::values(StreamView stream) const {
   std::vector<unsigned char> bytes(view.size_bytes());
   read_blocking(stream, view.buffer, bytes.data(), bytes.size());
   return decode(view.dtype, bytes);
+}
+
+DeviceTensor::Content DeviceTensor::content(StreamView stream) const {
+  std::vector<unsigned char> all(buffer.size_bytes());
+  read_blocking(stream, buffer.view(), all.data(), all.size());
+  const std::uint64_t begin = view.buffer.offset_bytes, end = begin + view.size_bytes();
+  Content content;
+  for (std::uint64_t i = 0; begin != 0 && i < all.size(); i = i + 1 == begin ? end : i + 1)
+    if (all[i] != poison_byte(i)) {
+      content.damage = fmt::format("byte {} of {} was written outside the view", static_cast<std::int64_t>(i - begin),
+                                   view.describe());
+      break;
+    }
+  content.bytes.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                       all.begin() + static_cast<std::ptrdiff_t>(end));
+  return content;
 }
 
 double relative_error(const std::vector<double>& a, const std::vector<double>& b) {

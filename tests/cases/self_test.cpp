@@ -1,7 +1,5 @@
 #include "tests/cases/self_test.hpp"
 
-#include <iterator>
-
 namespace moecl::test {
 
 std::vector<SelfTestResult> run_self_tests(StreamView stream) {
@@ -32,8 +30,7 @@ std::vector<SelfTestResult> run_self_tests(StreamView stream) {
            self_test_npu_distribute,
        }) {
     // clang-format on
-    std::vector<SelfTestResult> some = self_test(stream);
-    results.insert(results.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+    append(results, self_test(stream));
   }
   return results;
 }

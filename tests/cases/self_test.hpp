@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/cases/operands.hpp"
+
 namespace moecl::test {
 
 struct SelfTestResult {
@@ -12,6 +14,21 @@ struct SelfTestResult {
   double error = 0, tolerance = 0;
   bool ok() const { return error <= tolerance; }  // false for NaN
 };
+
+inline void append(std::vector<SelfTestResult>& to, const std::vector<SelfTestResult>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+/// What a run of the case gives, a result an output.
+template <class Of>
+std::vector<SelfTestResult> self_test(StreamView stream, const std::string& op, const std::string& variant,
+                                      const typename Of::Case& of) {
+  std::vector<SelfTestResult> results;
+  for (const Compared& output : Of(stream, of).run())
+    results.push_back({op, variant + (variant.empty() || output.output.empty() ? "" : " ") + output.output,
+                       of.describe(), output.error, output.tolerance});
+  return results;
+}
 
 /// All of them, in the order of a layer's steps.
 std::vector<SelfTestResult> run_self_tests(StreamView stream);

@@ -1,88 +1,48 @@
+#include "tests/cases/gather_rows.hpp"
+
 #include <moecl/bf16.hpp>
 #include <moecl/error.hpp>
 #include <moecl/f16.hpp>
-#include <moecl/gather_rows.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "tests/devices.hpp"
 #include "tests/host/files.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
 
-class GatherRowsTest : public OnEveryDevice {};
+class GatherRowsTest : public OperatorTest<GatherRowsOperands> {};
 MOECL_ON_EVERY_DEVICE(GatherRowsTest);
 
 TEST_P(GatherRowsTest, CopiesRowsByIndexInEveryStorageType) {
-  for (const DType from : {DType::f32, DType::f16, DType::bf16}) {
-    for (const DType to : {DType::f32, DType::f16, DType::bf16}) {
-      for (const std::int64_t hidden : {1, 16, 33, 257}) {
-        SCOPED_TRACE(testing::Message() << name(from) << " to " << name(to) << ", H = " << hidden);
-        const std::vector<double> source = normal(static_cast<std::size_t>(5 * hidden), 1);
-        const std::vector<double> index = {9, 0, 3, 3, 8, 1, 6};
-        const GuardedTensor x = upload(device(), from, {5, hidden}, source);
-        const GuardedTensor slots = upload(device(), DType::i32, {7}, index);
-        GuardedTensor out(device(), to, {7, hidden});
-        gather_rows::enqueue(device().stream, {x, slots, 2, {}, 0, out});
-        const std::vector<double> stored = rounded(from, source);
-        std::vector<double> expected;
-        for (const double slot : index)
-          for (std::int64_t h = 0; h < hidden; ++h)
-            expected.push_back(stored[static_cast<std::size_t>(static_cast<int>(slot) / 2 * hidden + h)]);
-        EXPECT_EQ(out.values(), rounded(to, expected));
-      }
-    }
-  }
+  for (const DType from : {DType::f32, DType::f16, DType::bf16})
+    for (const DType to : {DType::f32, DType::f16, DType::bf16})
+      for (const std::int64_t hidden : {1, 16, 33, 257})
+        check({hidden, from, to, normal(static_cast<std::size_t>(5 * hidden), 1), {9, 0, 3, 3, 8, 1, 6}, 2}, {0});
 }
 
 TEST_P(GatherRowsTest, EveryWidthAndRowCount) {
   for (const std::int64_t hidden : widths)
     for (const std::int64_t rows : row_counts) {
-      std::vector<std::int8_t> source(static_cast<std::size_t>((rows + 1) * hidden)), expected;
-      for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::int8_t>(i * 37 % 256);
-      std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
-      for (std::int64_t r = 0; r < rows; ++r) {
-        index[static_cast<std::size_t>(r)] = static_cast<std::int32_t>((r * 7 + 1) % (rows + 1));
-        const auto from = source.begin() + index[static_cast<std::size_t>(r)] * hidden;
-        expected.insert(expected.end(), from, from + hidden);
-      }
-      const GuardedTensor x(device(), DType::i8, {rows + 1, hidden}, source),
-          slots(device(), DType::i32, {rows}, index);
-      for (const std::int32_t lanes : lane_choices) {
-        const GuardedTensor out(device(), DType::i8, {rows, hidden});
-        gather_rows::enqueue(device().stream, {x, slots, 1, {}, 0, out}, {lanes});
-        EXPECT_EQ(out.read<std::int8_t>(), expected) << rows << " x " << hidden << ", lanes = " << lanes;
-      }
+      GatherRowsCase of{hidden, DType::i8, DType::i8};
+      for (std::int64_t i = 0; i < (rows + 1) * hidden; ++i) of.x.push_back(static_cast<double>(i * 37 % 256 - 128));
+      for (std::int64_t r = 0; r < rows; ++r) of.index.push_back(static_cast<std::int32_t>((r * 7 + 1) % (rows + 1)));
+      check(of);
     }
 }
 
 TEST_P(GatherRowsTest, RowsPastTheValidOnesAndIndicesOutOfRangeAreUntouched) {
   for (const ValidRows& rows : valid_rows()) {
-    const auto count = static_cast<std::int64_t>(rows.valid.size());
-    std::vector<std::int32_t> index(rows.valid.size());
-    std::vector<double> expected(rows.valid.size() * 17, 77);
-    const std::vector<double> source = rounded(DType::f32, normal(3 * 17, 2));
-    for (std::size_t r = 0; r < index.size(); ++r) {
-      // Entries of rows that are not valid may be anything; 6 and -1 are no slots of 3 rows shared by 2.
-      index[r] = rows.valid[r] ? static_cast<std::int32_t>(r % 8) - 1 : -1234567;
-      if (index[r] < 0 || index[r] >= 6) continue;
-      std::copy_n(source.begin() + index[r] / 2 * 17, 17, expected.begin() + static_cast<std::ptrdiff_t>(r * 17));
-    }
-    const GuardedTensor x = upload(device(), DType::f32, {3, 17}, source), slots(device(), DType::i32, {count}, index);
-    const GuardedTensor row_ends(device(), DType::i32, {static_cast<std::int64_t>(rows.row_ends.size())},
-                                 rows.row_ends);
-    for (const std::int32_t lanes : lane_choices) {
-      const GuardedTensor out(device(), DType::f32, {count, 17}, std::vector<float>(expected.size(), 77.0F));
-      gather_rows::enqueue(device().stream, {x, slots, 2, row_ends, rows.rows_per_expert, out}, {lanes});
-      EXPECT_EQ(out.values(), expected) << count << " rows, " << rows.rows_per_expert << " each, lanes = " << lanes;
-    }
+    GatherRowsCase of{17, DType::f32, DType::f32, normal(3 * 17, 2), {}, 2, rows};
+    // Entries of rows that are not valid may be anything; 6 and -1 are no slots of 3 rows shared by 2.
+    for (std::size_t r = 0; r < rows.valid.size(); ++r)
+      of.index.push_back(rows.valid[r] ? static_cast<std::int32_t>(r % 8) - 1 : -1234567);
+    check(of);
   }
 }
 

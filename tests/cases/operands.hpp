@@ -1,0 +1,78 @@
+#pragma once
+// What the operands of all operators' cases have in common.
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "tests/cases/device_memory.hpp"
+
+namespace moecl::test {
+
+/// An operator's output beside the oracle's.
+struct Compared {
+  std::string output;  ///< "ids"; empty where there is one
+  double error = 0, tolerance = 0;
+  std::string worst;  ///< the element that is farthest off, or what was written around the tensor
+
+  bool ok() const { return error <= tolerance; }
+  std::string describe() const;
+};
+
+/// Several outputs as one: the worst of them.
+Compared worst_of(std::string output, const std::vector<Compared>& all);
+
+/// Tensors of a case, which live as long as it. A case's own class has
+///   Case                     what it is made from: sizes, types, values
+///   (stream, case, guards)   brings the operands to the device
+///   args                     the operator's arguments, for a benchmark
+///   run(lanes)               runs the operator once and compares each output with the oracle; stops the host
+class CaseOperands {
+ public:
+  /// Of one of its tensors. Stops the host.
+  std::vector<double> values(const TensorView& view) const;
+
+ protected:
+  CaseOperands(StreamView stream, Guards guards) : stream_(stream), guards_(guards) {}
+  CaseOperands(const CaseOperands&) = delete;
+  CaseOperands& operator=(const CaseOperands&) = delete;
+  ~CaseOperands() = default;
+
+  const StreamView& stream() const { return stream_; }
+  TensorView input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
+  /// Absent where there are no values.
+  TensorView optional_input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
+  /// With poison before each run, or these values.
+  TensorView output(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values = {});
+  /// Outputs are again what they are before a run.
+  void renew() const;
+  /// Error: the largest |got - expected| over the largest |expected|, of all elements or of each row of `columns`;
+  /// infinite where the guards are damaged. NaN is expected where nothing may be written.
+  Compared compare(std::string name, const TensorView& output, const std::vector<double>& expected,
+                   double tolerance = 0, std::int64_t columns = 0) const;
+  Compared compare(std::string name, const TensorView& output, const std::vector<std::int32_t>& expected) const;
+
+ private:
+  struct Output {
+    DeviceTensor tensor;
+    std::vector<unsigned char> before;  ///< empty: poison
+  };
+  StreamView stream_;
+  Guards guards_;
+  std::deque<DeviceTensor> inputs_;
+  std::deque<Output> outputs_;
+
+  const DeviceTensor& tensor_of(const TensorView& view) const;
+};
+
+/// What a result of f32 arithmetic may be off by once it is stored as that type, relative to the largest.
+double storage_error(DType dtype);
+
+/// Integers as what tensors are given and compared as.
+template <class T>
+std::vector<double> doubles(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+}  // namespace moecl::test
