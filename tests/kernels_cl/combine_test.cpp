@@ -1,6 +1,5 @@
-#include "tests/oracle/combine.hpp"
+#include "tests/cases/combine.hpp"
 
-#include <moecl/combine.hpp>
 #include <moecl/error.hpp>
 
 #include <gmock/gmock.h>
@@ -9,8 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
@@ -29,49 +27,7 @@ combine::Args combine_args(const TensorView& rows, const TensorView& slot_rows, 
   return args;
 }
 
-class CombineTest : public OnEveryDevice {
- protected:
-  /// Combines with 1 and with 64 lanes; compares with the oracle on the values as stored.
-  void check(oracle::CombineInput in, DType rows_dtype, DType out_dtype, DType weights_dtype = DType::f32) {
-    const auto hidden = static_cast<std::int64_t>(in.hidden), top_k = static_cast<std::int64_t>(in.top_k);
-    const auto slots = static_cast<std::int64_t>(in.slot_rows.size()), tokens = slots / top_k;
-    const auto row_count = static_cast<std::int64_t>(in.rows.size()) / hidden;
-    in.rows = rounded(rows_dtype, in.rows);
-    in.weights = rounded(weights_dtype, in.weights);
-    in.bias = rounded(rows_dtype, in.bias);
-    in.residual = rounded(rows_dtype, in.residual);
-    in.shared = rounded(rows_dtype, in.shared);
-    in.shared_gate = rounded(DType::f32, in.shared_gate);
-    const GuardedTensor rows = upload(device(), rows_dtype, {row_count, hidden}, in.rows);
-    const GuardedTensor slot_rows(device(), DType::i32, {slots}, in.slot_rows);
-    const GuardedTensor weights = upload(device(), weights_dtype, {in.weights.empty() ? 0 : tokens, top_k}, in.weights);
-    const GuardedTensor shared = upload(device(), rows_dtype, {in.shared.empty() ? 0 : tokens, hidden}, in.shared);
-    const GuardedTensor gate = upload(device(), DType::f32, {in.shared_gate.empty() ? 0 : tokens, 1}, in.shared_gate);
-    const GuardedTensor bias =
-        upload(device(), rows_dtype, {static_cast<std::int64_t>(in.bias.size()) / hidden, hidden}, in.bias);
-    const GuardedTensor bias_ids(device(), DType::i32, {in.bias.empty() ? 0 : tokens, top_k}, in.bias_ids);
-    const GuardedTensor residual =
-        upload(device(), rows_dtype, {in.residual.empty() ? 0 : tokens, hidden}, in.residual);
-    const auto optional = [](const std::vector<double>& values, const TensorView& view) {
-      return values.empty() ? TensorView() : view;
-    };
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(testing::Message() << name(rows_dtype) << " to " << name(out_dtype) << ", T = " << tokens
-                                      << ", K = " << top_k << ", H = " << hidden << ", lanes = " << lanes);
-      const GuardedTensor out(device(), out_dtype, {tokens, hidden});
-      combine::Args args = combine_args(rows, slot_rows, optional(in.weights, weights), optional(in.shared, shared),
-                                        optional(in.shared_gate, gate), in.skip_zero_weights, out);
-      args.column_slots = in.column_slots;
-      args.bias = optional(in.bias, bias);
-      args.bias_ids = optional(in.bias, bias_ids);
-      args.residual = optional(in.residual, residual);
-      combine::enqueue(device().stream, args, {lanes});
-      // One rounding for each product and each sum, then half a step of the storage type.
-      const double storage = out_dtype == DType::bf16 ? 4e-3 : out_dtype == DType::f16 ? 5e-4 : 0;
-      EXPECT_LE(relative_error(out.values(), oracle::combine(in)), 1e-6 + storage);
-    }
-  }
-};
+class CombineTest : public OperatorTest<CombineOperands> {};
 MOECL_ON_EVERY_DEVICE(CombineTest);
 
 TEST_P(CombineTest, SumsWeightedRowsInEveryStorageType) {
@@ -79,10 +35,10 @@ TEST_P(CombineTest, SumsWeightedRowsInEveryStorageType) {
     for (const DType to : {DType::f32, from}) {
       oracle::CombineInput in{33,          2, normal(7 * 33, 1), {6, 0, 3, 2, 5, 1}, normal(6, 2), normal(3 * 33, 3),
                               normal(3, 4)};
-      check(in, from, to);
+      check({in, from, to});
       in.shared.clear();
       in.shared_gate.clear();
-      check(in, from, to);
+      check({in, from, to});
     }
 }
 
@@ -94,21 +50,21 @@ TEST_P(CombineTest, EveryWidthAndTokenCount) {
                               {}, {}};
       for (std::size_t slot = 0; slot < 3 * t; ++slot)
         in.slot_rows[slot] = static_cast<std::int32_t>(slot * 7 % (3 * t));
-      check(in, DType::f32, DType::f32);
+      check({in});
     }
 }
 
 TEST_P(CombineTest, SlotsWithoutARowAndUnweightedRows) {
   // -1: the slot's expert is elsewhere; 4 and 99: its row was dropped.
-  check({20, 4, normal(4 * 20, 7), {0, -1, 3, 4, -1, -1, 99, -7}, normal(8, 8), {}, {}}, DType::f32, DType::f32);
-  check({20, 2, normal(4 * 20, 9), {0, 2, 3, -1}, {}, {}, {}}, DType::f32, DType::f32);
+  check({{20, 4, normal(4 * 20, 7), {0, -1, 3, 4, -1, -1, 99, -7}, normal(8, 8), {}, {}}});
+  check({{20, 2, normal(4 * 20, 9), {0, 2, 3, -1}, {}, {}, {}}});
 }
 
 TEST_P(CombineTest, ZeroWeightRowsAreReadOrSkippedAsAsked) {
   oracle::CombineInput in{17, 2, normal(2 * 17, 10), {0, 1}, {0, 0.5}, {}, {}};
   std::fill_n(in.rows.begin(), 17, std::nan(""));
   in.skip_zero_weights = true;
-  check(in, DType::f32, DType::f32);
+  check({in});
   const GuardedTensor rows = upload(device(), DType::f32, {2, 17}, in.rows),
                       slot_rows(device(), DType::i32, {2}, in.slot_rows);
   const GuardedTensor weights = upload(device(), DType::f32, {1, 2}, in.weights), out(device(), DType::f32, {1, 17});
@@ -153,27 +109,27 @@ TEST_P(CombineTest, RandomShapes) {
     for (std::int32_t& row : in.slot_rows) row = static_cast<std::int32_t>(engine() % (rows + 2)) - 1;
     if (engine() % 2 == 0) in.shared = normal(tokens * hidden, engine());
     if (!in.shared.empty() && engine() % 2 == 0) in.shared_gate = normal(tokens, engine());
-    check(in, DType::f32, DType::f32);
+    check({in});
   }
 }
 
 TEST_P(CombineTest, WeightsOfEveryType) {
   for (const DType weights : {DType::f16, DType::bf16})
-    check({33, 2, normal(7 * 33, 20), {6, 0, 3, -1, 5, 1}, normal(6, 21), {}, {}}, DType::f32, DType::f32, weights);
+    check({{33, 2, normal(7 * 33, 20), {6, 0, 3, -1, 5, 1}, normal(6, 21), {}, {}}, DType::f32, DType::f32, weights});
 }
 
 TEST_P(CombineTest, ColumnSlotsBiasAndResidual) {
   oracle::CombineInput in{33, 2, normal(4 * 33, 30), {1, -1, 3, 0, 2, 9}, normal(6, 31), normal(3 * 33, 32), {}};
   in.column_slots = true;
-  check(in, DType::f32, DType::f32);
+  check({in});
   in.residual = normal(3 * 33, 33);
-  check(in, DType::f32, DType::f32);
+  check({in});
   in.bias = normal(5 * 33, 34);
   in.bias_ids = {4, 0, 1, 1, 2, 3};
-  check(in, DType::f32, DType::f32);
+  check({in});
   in.column_slots = false;
   in.weights.clear();
-  check(in, DType::f32, DType::f32);
+  check({in});
 }
 
 TEST_P(CombineTest, ABiasIdThatDoesNotExistAddsNone) {
