@@ -1,21 +1,19 @@
-#include <moecl/gated_activation.hpp>
-
 #include "bench/device_time.hpp"
-#include "tests/cases/device_memory.hpp"
+#include "tests/cases/gated_activation.hpp"
 
 namespace moecl::bench {
 namespace {
 
 /// Rows of a model with I = 768 (Qwen3-30B-A3B), f32 from the first product.
 void activate(benchmark::State& state, ActivationFunction function, DType out_dtype) {
-  const std::int64_t rows = state.range(0), width = 768;
-  const test::DeviceTensor x(stream(), DType::f32, {rows, 2 * width},
-                             test::normal(static_cast<std::size_t>(rows * 2 * width), 1));
-  const test::DeviceTensor out(stream(), out_dtype, {rows, width}), scale(stream(), DType::f32, {rows});
-  Activation activation;
-  activation.function = function;
-  const gated_activation::Args args{x, {}, 0, activation, out, out_dtype == DType::i8 ? scale.view : TensorView()};
-  measure(state, gated_activation::cost(args), [&] { gated_activation::enqueue(stream(), args); });
+  const std::int64_t width = 768;
+  const test::GatedActivationOperands rows(stream(),
+                                           {width,
+                                            test::normal(static_cast<std::size_t>(state.range(0) * 2 * width), 1),
+                                            {function},
+                                            DType::f32,
+                                            out_dtype});
+  measure(state, gated_activation::cost(rows.args), [&] { gated_activation::enqueue(stream(), rows.args); });
 }
 void silu(benchmark::State& state) { activate(state, ActivationFunction::silu, DType::f32); }
 void silu_int8(benchmark::State& state) { activate(state, ActivationFunction::silu, DType::i8); }

@@ -1,7 +1,6 @@
-#include "tests/oracle/gated_activation.hpp"
+#include "tests/cases/gated_activation.hpp"
 
 #include <moecl/error.hpp>
-#include <moecl/gated_activation.hpp>
 
 #include <gmock/gmock.h>
 
@@ -10,8 +9,8 @@
 #include <cmath>
 #include <random>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
+#include "tests/oracle/gated_activation.hpp"
 #include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
@@ -21,38 +20,27 @@ constexpr ActivationFunction functions[] = {
     ActivationFunction::silu,  ActivationFunction::gelu, ActivationFunction::gelu_tanh, ActivationFunction::swigluoai,
     ActivationFunction::relu2, ActivationFunction::relu, ActivationFunction::fast_gelu};
 
-std::vector<double> by_rows(const std::vector<double>& x, std::int64_t rows, const Activation& activation) {
-  std::vector<double> out;
-  const auto width = static_cast<std::ptrdiff_t>(x.size()) / rows;
-  for (std::ptrdiff_t r = 0; r < rows; ++r) {
-    const std::vector<double> row =
-        oracle::gated_activation({x.begin() + r * width, x.begin() + (r + 1) * width}, activation);
-    out.insert(out.end(), row.begin(), row.end());
-  }
-  return out;
-}
-
-class GatedActivationTest : public OnEveryDevice {};
+class GatedActivationTest : public OperatorTest<GatedActivationOperands> {};
 MOECL_ON_EVERY_DEVICE(GatedActivationTest);
+
+/// Beyond swigluoai's limit too.
+std::vector<double> wide_normal(std::size_t count, std::uint64_t seed) {
+  std::vector<double> x = normal(count, seed);
+  for (double& value : x) value *= 4;
+  return x;
+}
 
 TEST_P(GatedActivationTest, ComputesEveryFunctionInHalvesInterleavedAndPlain) {
   constexpr std::int64_t rows = 3, x_width = 66;
-  std::vector<double> x = normal(rows * x_width, 1);
-  for (double& value : x) value *= 4;  // beyond swigluoai's limit too
-  const GuardedTensor device_x = upload(device(), DType::f32, {rows, x_width}, x);
-  x = rounded(DType::f32, x);
+  const std::vector<double> x = wide_normal(rows * x_width, 1);
   for (const auto function : functions) {
     for (const Activation& activation :
          {Activation{function, true, false}, Activation{function, true, true}, Activation{function, false, false}}) {
       if (function == ActivationFunction::swigluoai && !activation.gated) continue;
       if (function != ActivationFunction::silu && activation.interleaved) continue;  // loads know no function
-      for (const std::int32_t lanes : lane_choices) {
-        SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(function) << ", gated " << activation.gated
-                                        << ", interleaved " << activation.interleaved << ", lanes = " << lanes);
-        const GuardedTensor out(device(), DType::f32, {rows, activation.gated ? x_width / 2 : x_width});
-        gated_activation::enqueue(device().stream, {device_x, {}, 0, activation, out, {}}, {lanes});
-        EXPECT_LE(relative_error(out.values(), by_rows(x, rows, activation)), 2e-6);
-      }
+      SCOPED_TRACE(testing::Message() << name(function) << ", gated " << activation.gated << ", interleaved "
+                                      << activation.interleaved);
+      check({activation.gated ? x_width / 2 : x_width, x, activation});
     }
   }
 }
@@ -63,82 +51,36 @@ TEST_P(GatedActivationTest, EveryStorageTypeAndWidth) {
       for (const std::int64_t width : widths)
         for (const std::int64_t rows : row_counts) {
           if (from != DType::f32 && (rows > 1 || to == DType::f32) && width != 17) continue;  // f32 walks the shapes
-          const std::vector<double> x = rounded(from, normal(static_cast<std::size_t>(rows * 2 * width), 2));
-          const GuardedTensor device_x = upload(device(), from, {rows, 2 * width}, x);
-          for (const std::int32_t lanes : lane_choices) {
-            SCOPED_TRACE(testing::Message()
-                         << name(from) << " to " << name(to) << "[" << rows << ", " << width << "], lanes = " << lanes);
-            const GuardedTensor out(device(), to, {rows, width});
-            gated_activation::enqueue(device().stream, {device_x, {}, 0, {}, out, {}}, {lanes});
-            const double storage = to == DType::bf16 ? 4e-3 : to == DType::f16 ? 5e-4 : 0;
-            EXPECT_LE(relative_error(out.values(), by_rows(x, std::max<std::int64_t>(rows, 1), {})), 2e-6 + storage);
-          }
+          check({width, normal(static_cast<std::size_t>(rows * 2 * width), 2), {}, from, to});
         }
 }
 
 TEST_P(GatedActivationTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
   for (const ValidRows& rows : valid_rows()) {
-    const auto count = static_cast<std::int64_t>(rows.valid.size());
-    std::vector<double> x = rounded(DType::f32, normal(rows.valid.size() * 34, 3)), expected = by_rows(x, count, {});
+    std::vector<double> x = normal(rows.valid.size() * 34, 3);
     for (std::size_t i = 0; i < x.size(); ++i)
       if (!rows.valid[i / 34]) x[i] = std::nan("");
-    const GuardedTensor device_x = upload(device(), DType::f32, {count, 34}, x);
-    const GuardedTensor row_ends(device(), DType::i32, {static_cast<std::int64_t>(rows.row_ends.size())},
-                                 rows.row_ends);
-    for (const std::int32_t lanes : lane_choices) {
-      const GuardedTensor out(device(), DType::f32, {count, 17},
-                              std::vector<float>(static_cast<std::size_t>(count * 17), 77.0F));
-      gated_activation::enqueue(device().stream, {device_x, row_ends, rows.rows_per_expert, {}, out, {}}, {lanes});
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        if (!rows.valid[i / 17]) expected[i] = 77;
-      EXPECT_LE(relative_error(out.values(), expected), 1e-6) << count << " rows, " << rows.rows_per_expert << " each";
-    }
+    check({17, x, {}, DType::f32, DType::f32, rows, 1e-6});
   }
 }
 
 TEST_P(GatedActivationTest, QuantizesRowsInTheSameKernel) {
   constexpr std::int64_t rows = 5, width = 37;
-  std::vector<double> x = rounded(DType::f32, normal(rows * 2 * width, 4));
+  std::vector<double> x = normal(rows * 2 * width, 4);
   std::fill_n(x.begin() + 2 * 2 * width, 2 * width, 0.0);  // a row of zeros
-  const GuardedTensor device_x = upload(device(), DType::f32, {rows, 2 * width}, x);
-  const std::vector<double> y = by_rows(x, rows, {});
-  for (const std::int32_t lanes : lane_choices) {
-    SCOPED_TRACE(testing::Message() << "lanes = " << lanes);
-    const GuardedTensor q(device(), DType::i8, {rows, width}), scale(device(), DType::f32, {rows});
-    gated_activation::enqueue(device().stream, {device_x, {}, 0, {}, q, scale}, {lanes});
-    const std::vector<double> scales = scale.values(), values = q.values();
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const auto expected =
-          oracle::quantize_row({y.begin() + r * width, y.begin() + (r + 1) * width}, quantize_rows::Rounding::divide);
-      EXPECT_NEAR(scales[static_cast<std::size_t>(r)], expected.scale, 2e-6 * expected.scale);
-      // The activation's own error moves a quotient by less than 1e-3: only next to a tie may it round the other way.
-      for (std::int64_t i = 0; i < width && expected.scale > 0; ++i)
-        EXPECT_LE(std::abs(values[static_cast<std::size_t>(r * width + i)] -
-                           y[static_cast<std::size_t>(r * width + i)] / expected.scale),
-                  0.501);
-    }
-    EXPECT_EQ(scales[2], 0);
-    EXPECT_TRUE(
-        std::all_of(values.begin() + 2 * width, values.begin() + 3 * width, [](double value) { return value == 0; }));
-  }
+  check({width, x, {}, DType::f32, DType::i8});
 }
 
 TEST_P(GatedActivationTest, SwigluoaiTakesItsConstantsAndEitherHalfAsGate) {
   constexpr std::int64_t rows = 3, width = 19;
-  std::vector<double> x = rounded(DType::f32, normal(rows * 2 * width, 6));
-  for (double& value : x) value *= 4;
-  const GuardedTensor device_x = upload(device(), DType::f32, {rows, 2 * width}, x);
+  const std::vector<double> x = wide_normal(rows * 2 * width, 6);
   for (const auto& [alpha, limit, bias] : {std::array{1.0F, 2.0F, 0.0F}, {1.0F, 0.0F, 0.0F}, {1.702F, 3.0F, 0.5F}})
     for (const bool interleaved : {false, true})
-      for (const bool gate_is_right : {false, true})
-        for (const std::int32_t lanes : lane_choices) {
-          const Activation activation{
-              ActivationFunction::swigluoai, true, interleaved, alpha, limit, bias, gate_is_right};
-          const GuardedTensor out(device(), DType::f32, {rows, width});
-          gated_activation::enqueue(device().stream, {device_x, {}, 0, activation, out, {}}, {lanes});
-          EXPECT_LE(relative_error(out.values(), by_rows(x, rows, activation)), 2e-6)
-              << "limit " << limit << ", interleaved " << interleaved << ", right " << gate_is_right;
-        }
+      for (const bool gate_is_right : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "limit " << limit << ", interleaved " << interleaved << ", right "
+                                        << gate_is_right);
+        check({width, x, {ActivationFunction::swigluoai, true, interleaved, alpha, limit, bias, gate_is_right}});
+      }
 }
 
 TEST_P(GatedActivationTest, DequantizesRowsByExpertColumnAndRow) {
@@ -169,7 +111,7 @@ TEST_P(GatedActivationTest, DequantizesRowsByExpertColumnAndRow) {
     for (const bool interleaved : {false, true}) {
       if (interleaved && bias_dtype == DType::bf16) continue;
       const Activation activation{ActivationFunction::relu, true, interleaved};
-      std::vector<double> expected = by_rows(y, 7, activation);
+      std::vector<double> expected = oracle::gated_rows(y, 2 * width, activation);
       expected.resize(9 * width, 77);
       for (const std::int32_t lanes : lane_choices) {
         const GuardedTensor out(device(), DType::f32, {9, width}, std::vector<float>(9 * width, 77.0F));
@@ -264,11 +206,8 @@ TEST_P(GatedActivationTest, RandomShapes) {
     const auto rows = static_cast<std::int64_t>(engine() % 9 + 1),
                width = static_cast<std::int64_t>(engine() % 150 + 1);
     const Activation activation{ActivationFunction::silu, true, engine() % 2 == 0};
-    const std::vector<double> x = rounded(DType::f32, normal(static_cast<std::size_t>(rows * 2 * width), engine()));
-    const GuardedTensor device_x = upload(device(), DType::f32, {rows, 2 * width}, x),
-                        out(device(), DType::f32, {rows, width});
-    gated_activation::enqueue(device().stream, {device_x, {}, 0, activation, out, {}}, {lane_choices[engine() % 2]});
-    EXPECT_LE(relative_error(out.values(), by_rows(x, rows, activation)), 2e-6) << rows << " x " << width;
+    check({width, normal(static_cast<std::size_t>(rows * 2 * width), engine()), activation},
+          {lane_choices[engine() % 2]});
   }
 }
 

@@ -50,4 +50,13 @@ std::vector<double> gated_activation(const std::vector<double>& x, const Activat
   return out;
 }
 
+std::vector<double> gated_rows(const std::vector<double>& x, std::size_t width, const Activation& activation) {
+  std::vector<double> out;
+  for (auto row = x.begin(); row != x.end(); row += static_cast<std::ptrdiff_t>(width)) {
+    const std::vector<double> activated = gated_activation({row, row + static_cast<std::ptrdiff_t>(width)}, activation);
+    out.insert(out.end(), activated.begin(), activated.end());
+  }
+  return out;
+}
+
 }  // namespace moecl::test::oracle
