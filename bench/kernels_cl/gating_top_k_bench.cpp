@@ -1,20 +1,17 @@
-#include <moecl/gating_top_k.hpp>
-
 #include "bench/device_time.hpp"
-#include "tests/cases/device_memory.hpp"
+#include "tests/cases/gating_top_k.hpp"
 
 namespace moecl::bench {
 namespace {
 
 void route(benchmark::State& state, std::int64_t experts, const RouterSpec& spec, bool biased) {
   const std::int64_t tokens = state.range(0);
-  const auto count = static_cast<std::size_t>(tokens * experts);
-  const test::DeviceTensor logits(stream(), DType::f32, {tokens, experts}, test::normal(count, 1));
-  const test::DeviceTensor bias(stream(), DType::f32, {experts}, test::normal(static_cast<std::size_t>(experts), 2));
-  const test::DeviceTensor ids(stream(), DType::i32, {tokens, spec.top_k}),
-      weights(stream(), DType::f32, {tokens, spec.top_k});
-  const gating_top_k::Args args{logits, biased ? bias.view : TensorView(), ids, weights};
-  measure(state, gating_top_k::cost(args), [&] { gating_top_k::enqueue(stream(), args, spec); });
+  const auto normal = [](std::int64_t count, std::uint64_t seed) {
+    return test::normal(static_cast<std::size_t>(count), seed);
+  };
+  const test::GatingTopKOperands routed(
+      stream(), {experts, normal(tokens * experts, 1), biased ? normal(experts, 2) : std::vector<double>(), spec});
+  measure(state, gating_top_k::cost(routed.args), [&] { gating_top_k::enqueue(stream(), routed.args, spec); });
   state.counters["time/token"] = benchmark::Counter(
       static_cast<double>(tokens), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }

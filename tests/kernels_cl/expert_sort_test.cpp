@@ -1,27 +1,18 @@
-#include "tests/oracle/expert_sort.hpp"
+#include "tests/cases/expert_sort.hpp"
 
 #include <moecl/error.hpp>
-#include <moecl/expert_sort.hpp>
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <random>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
 
 using Ints = std::vector<std::int32_t>;
-
-struct Case {
-  std::int64_t tokens, top_k;
-  std::int32_t first, end, total;
-  std::int64_t rows_per_expert = 0;
-  bool may_drop = false;
-};
 
 expert_sort::Args sort_args(const TensorView& ids, std::int32_t first, std::int32_t end, std::int32_t total,
                             std::int64_t rows_per_expert, const TensorView& row_ends, const TensorView& sorted_slots,
@@ -39,49 +30,14 @@ expert_sort::Args sort_args(const TensorView& ids, std::int32_t first, std::int3
   return args;
 }
 
-class ExpertSortTest : public OnEveryDevice {
+class ExpertSortTest : public OperatorTest<ExpertSortOperands> {
  protected:
-  /// Sorts `ids` with 1 and with 64 lanes and compares with the oracle.
-  void check(const Ints& ids, const Case& c) {
-    const oracle::SortedSlots expected =
-        oracle::expert_sort(ids, c.first, c.end, c.total, c.rows_per_expert, c.may_drop);
-    const std::int32_t experts = c.end - c.first;
-    const std::int64_t rows = c.rows_per_expert == 0 ? c.tokens * c.top_k : experts * c.rows_per_expert;
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(testing::Message() << "T = " << c.tokens << ", K = " << c.top_k << ", experts [" << c.first << ", "
-                                      << c.end << ") of " << c.total << ", " << c.rows_per_expert
-                                      << " rows each, lanes = " << lanes);
-      const GuardedTensor device_ids(device(), DType::i32, {c.tokens, c.top_k}, ids);
-      const GuardedTensor row_ends(device(), DType::i32, {experts}), counts(device(), DType::i32, {experts}),
-          slot_rows(device(), DType::i32, {c.tokens * c.top_k});
-      const GuardedTensor sorted(device(), DType::i32, {rows}, Ints(static_cast<std::size_t>(rows), -1)),
-          fault(device(), DType::i32, {4}, Ints(4));
-      const Buffer scratch(*device().context,
-                           expert_sort::scratch_bytes(c.tokens * c.top_k, experts, device().caps()) + 1);
-      expert_sort::Args args =
-          sort_args(device_ids, c.first, c.end, c.total, c.rows_per_expert, row_ends, sorted, slot_rows, fault);
-      args.counts = counts;
-      args.may_drop = c.may_drop;
-      args.scratch = scratch.view();
-      expert_sort::enqueue(device().stream, args, {lanes});
-      EXPECT_EQ(row_ends.read<std::int32_t>(), expected.row_ends);
-      EXPECT_EQ(counts.read<std::int32_t>(), counts_of(ids, c));
-      Ints sorted_slots = expected.sorted_slots;
-      sorted_slots.resize(static_cast<std::size_t>(rows), -1);
-      EXPECT_EQ(sorted.read<std::int32_t>(), sorted_slots);
-      EXPECT_EQ(slot_rows.read<std::int32_t>(), expected.slot_rows);
-      EXPECT_EQ(fault.read<std::int32_t>(), (Ints{expected.fault_code, expected.fault_slot, expected.fault_value, 0}));
-    }
+  void check(const Ints& ids, ExpertSortCase of) const {
+    of.ids = ids;
+    OperatorTest::check(of);
   }
 
-  static Ints counts_of(const Ints& ids, const Case& c) {
-    Ints counts;
-    for (std::int32_t expert = c.first; expert < c.end; ++expert)
-      counts.push_back(static_cast<std::int32_t>(std::count(ids.begin(), ids.end(), expert)));
-    return counts;
-  }
-
-  Ints random_ids(const Case& c, std::uint64_t seed, std::int32_t low, std::int32_t high) {
+  Ints random_ids(const ExpertSortCase& c, std::uint64_t seed, std::int32_t low, std::int32_t high) {
     std::mt19937_64 engine(seed);
     Ints ids(static_cast<std::size_t>(c.tokens * c.top_k));
     for (std::int32_t& id : ids)
@@ -92,15 +48,16 @@ class ExpertSortTest : public OnEveryDevice {
 MOECL_ON_EVERY_DEVICE(ExpertSortTest);
 
 TEST_P(ExpertSortTest, SortsFewAndManySlots) {
-  for (const Case& c : {Case{1, 1, 0, 1, 1}, Case{1, 8, 0, 128, 128}, Case{16, 8, 0, 128, 128},
-                        Case{65, 1, 0, 4096, 4096}, Case{8191, 3, 0, 60, 60}, Case{100'003, 1, 0, 256, 256}})
+  for (const ExpertSortCase& c : {ExpertSortCase{1, 1, 0, 1, 1}, ExpertSortCase{1, 8, 0, 128, 128},
+                                  ExpertSortCase{16, 8, 0, 128, 128}, ExpertSortCase{65, 1, 0, 4096, 4096},
+                                  ExpertSortCase{8191, 3, 0, 60, 60}, ExpertSortCase{100'003, 1, 0, 256, 256}})
     check(random_ids(c, 1, 0, c.total), c);
 }
 
 TEST_P(ExpertSortTest, SharedEdgeCases) {
   for (const Routing& routing : routings()) {
     SCOPED_TRACE(routing.name);
-    const Case c{routing.tokens, routing.top_k, 0, routing.experts, routing.experts};
+    const ExpertSortCase c{routing.tokens, routing.top_k, 0, routing.experts, routing.experts};
     check(routing.ids, c);
     // A range of the experts only, as a rank of several sees it.
     if (routing.experts > 2) check(routing.ids, {c.tokens, c.top_k, 1, routing.experts / 2 + 1, routing.experts});
@@ -114,7 +71,7 @@ TEST_P(ExpertSortTest, NoExpertIsInactiveAndWrongIdsAreReported) {
   check({0, 1, 3, std::numeric_limits<std::int32_t>::min()}, {2, 2, 2, 4, 4});
   check({std::numeric_limits<std::int32_t>::max(), 1, 3, 1}, {2, 2, 0, 4, 4});
   // In the many chunks of a long input the lowest slot wins.
-  const Case c{50'000, 1, 0, 16, 16};
+  const ExpertSortCase c{50'000, 1, 0, 16, 16};
   Ints ids = random_ids(c, 2, 0, 16);
   ids[49'999] = 16;
   check(ids, c);
@@ -125,7 +82,7 @@ TEST_P(ExpertSortTest, NoExpertIsInactiveAndWrongIdsAreReported) {
 TEST_P(ExpertSortTest, RowsOverCapacityAreDroppedAndReported) {
   check({1, 1, 0, 1, 1}, {5, 1, 0, 2, 2, 2});
   check({1, 5, 1, 1, 1}, {5, 1, 0, 2, 4, 1});
-  const Case c{30'000, 1, 0, 7, 7, 4290};  // about 4286 each
+  const ExpertSortCase c{30'000, 1, 0, 7, 7, 4290};  // about 4286 each
   check(random_ids(c, 3, 0, 7), c);
   // Where dropping is asked for only wrong ids are faults.
   check({1, 1, 0, 1, 1}, {5, 1, 0, 2, 2, 2, true});
@@ -151,7 +108,7 @@ TEST_P(ExpertSortTest, RandomProblems) {
     const auto below = [&](std::int64_t n) {
       return static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(n));
     };
-    Case c{below(60), 1 + below(9), 0, 0, 0};
+    ExpertSortCase c{below(60), 1 + below(9), 0, 0, 0};
     c.total = static_cast<std::int32_t>(1 + below(300));
     c.first = static_cast<std::int32_t>(below(c.total));
     c.end = c.first + static_cast<std::int32_t>(1 + below(c.total - c.first));

@@ -1,7 +1,6 @@
-#include "tests/oracle/gating_top_k.hpp"
+#include "tests/cases/gating_top_k.hpp"
 
 #include <moecl/error.hpp>
-#include <moecl/gating_top_k.hpp>
 
 #include <gmock/gmock.h>
 
@@ -9,41 +8,16 @@
 #include <cmath>
 #include <random>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
 
-class GatingTopKTest : public OnEveryDevice {
+class GatingTopKTest : public OperatorTest<GatingTopKOperands> {
  protected:
-  /// Routes T tokens with 1 and with 64 lanes and compares with the oracle, token by token.
   void check(const std::vector<double>& logits, std::int64_t experts, const std::vector<double>& bias,
-             const RouterSpec& spec, DType dtype = DType::f32) {
-    const auto tokens = static_cast<std::int64_t>(logits.size()) / experts;
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(testing::Message() << "E = " << experts << ", K = " << spec.top_k << ", groups " << spec.kept_groups
-                                      << " of " << spec.groups << ", lanes = " << lanes);
-      const GuardedTensor x = upload(device(), dtype, {tokens, experts}, logits);
-      const GuardedTensor b = upload(device(), dtype, {bias.empty() ? 0 : experts}, bias);
-      const GuardedTensor ids(device(), DType::i32, {tokens, spec.top_k}),
-          weights(device(), dtype, {tokens, spec.top_k});
-      gating_top_k::enqueue(device().stream, {x, bias.empty() ? TensorView() : b.view(), ids, weights}, spec, {lanes});
-      const std::vector<double> stored = rounded(dtype, logits), stored_bias = rounded(dtype, bias);
-      const std::vector<std::int32_t> all_ids = ids.read<std::int32_t>();
-      const std::vector<double> all_weights = weights.values();
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        const oracle::TopK expected =
-            oracle::gating_top_k({stored.begin() + t * experts, stored.begin() + (t + 1) * experts}, stored_bias, spec);
-        const std::vector<std::int32_t> token_ids(all_ids.begin() + t * spec.top_k,
-                                                  all_ids.begin() + (t + 1) * spec.top_k);
-        const std::vector<double> token_weights(all_weights.begin() + t * spec.top_k,
-                                                all_weights.begin() + (t + 1) * spec.top_k);
-        ASSERT_EQ(token_ids, expected.ids) << "token " << t;
-        const double storage = dtype == DType::bf16 ? 4e-3 : dtype == DType::f16 ? 5e-4 : 0;
-        ASSERT_LE(relative_error(token_weights, expected.weights), 2e-6 + storage) << "token " << t;
-      }
-    }
+             const RouterSpec& spec, DType dtype = DType::f32) const {
+    OperatorTest::check({experts, logits, bias, spec, dtype});
   }
 };
 MOECL_ON_EVERY_DEVICE(GatingTopKTest);
