@@ -1,21 +1,34 @@
-#include "tests/oracle/row_differences.hpp"
+#include "tests/cases/row_differences.hpp"
 
-#include <moecl/row_differences.hpp>
+#include <fmt/format.h>
 
-#include "tests/cases/device_memory.hpp"
+#include <utility>
+
 #include "tests/cases/self_test.hpp"
+#include "tests/oracle/row_differences.hpp"
 
 namespace moecl::test {
 
+std::string RowDifferencesCase::describe() const { return fmt::format("[{}, {}]", rows(), width); }
+
+RowDifferencesOperands::RowDifferencesOperands(StreamView stream, RowDifferencesCase of, Guards guards)
+    : CaseOperands(stream, guards), case_(std::move(of)) {
+  args.x = input(case_.of_x, {case_.rows(), case_.width}, case_.x);
+  args.y = input(case_.of_y, {case_.rows(), case_.width}, case_.y);
+  args.out = output(DType::f32, {case_.rows(), 4});
+}
+
+std::vector<Compared> RowDifferencesOperands::run(std::int32_t lanes) {
+  if (!expected_)
+    expected_ = oracle::row_differences(rounded(case_.of_x, case_.x), rounded(case_.of_y, case_.y), case_.width);
+  renew();
+  row_differences::enqueue(stream(), args, {lanes});
+  return {compare("", args.out, *expected_, 1e-6)};
+}
+
 std::vector<SelfTestResult> self_test_row_differences(StreamView stream) {
-  constexpr std::int64_t rows = 3, width = 90;
-  const std::vector<double> x = rounded(DType::bf16, normal(rows * width, 1)),
-                            y = rounded(DType::f32, normal(rows * width, 2));
-  const DeviceTensor device_x(stream, DType::bf16, {rows, width}, x), device_y(stream, DType::f32, {rows, width}, y),
-      out(stream, DType::f32, {rows, 4});
-  row_differences::enqueue(stream, {device_x, device_y, out});
-  return {{"row_differences", "bf16, f32", "[3, 90]",
-           relative_error(out.values(stream), oracle::row_differences(x, y, width)), 1e-6}};
+  return self_test<RowDifferencesOperands>(stream, "row_differences", "bf16, f32",
+                                           {90, normal(3 * 90, 1), normal(3 * 90, 2), DType::bf16, DType::f32});
 }
 
 }  // namespace moecl::test

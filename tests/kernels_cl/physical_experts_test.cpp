@@ -1,21 +1,20 @@
-#include "tests/oracle/physical_experts.hpp"
+#include "tests/cases/physical_experts.hpp"
 
 #include <moecl/error.hpp>
 #include <moecl/fault.hpp>
-#include <moecl/physical_experts.hpp>
 
 #include <gmock/gmock.h>
 
 #include <random>
 
-#include "tests/devices.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
 
 using Ints = std::vector<std::int32_t>;
 
-class PhysicalExpertsTest : public OnEveryDevice {
+class PhysicalExpertsTest : public OperatorTest<PhysicalExpertsOperands> {
  protected:
   GuardedTensor ints(const Ints& values, std::int64_t columns) const {
     return {device(), DType::i32, {static_cast<std::int64_t>(values.size()) / columns, columns}, values};
@@ -34,25 +33,15 @@ TEST_P(PhysicalExpertsTest, EveryTokenChoosesOneOfThePlaces) {
   for (const std::int64_t tokens : {0, 1, 7, 65, 300})
     for (const std::int64_t top_k : {1, 3, 8})
       for (const std::int64_t first_token : {std::int64_t{0}, std::int64_t{13}, (std::int64_t{1} << 32) - 2}) {
-        SCOPED_TRACE(testing::Message() << tokens << " tokens from " << first_token << ", top " << top_k);
-        const std::int64_t experts = in(1, 20), most = in(1, 4);
-        std::vector<Ints> places;
-        Ints padded, replicas;
+        PhysicalExpertsCase of{top_k, {}, {}, in(1, 4), first_token};
         std::int32_t next = 0;
-        for (std::int64_t e = 0; e < experts; ++e) {
-          places.emplace_back();
-          for (std::int64_t i = in(0, most); i > 0; --i) places.back().push_back(next++);
-          replicas.push_back(static_cast<std::int32_t>(places.back().size()));
-          padded.insert(padded.end(), places.back().begin(), places.back().end());
-          padded.resize(static_cast<std::size_t>((e + 1) * most), -77);  // not read
+        for (std::int64_t experts = in(1, 20); experts > 0; --experts) {
+          Ints& places = of.places.emplace_back();
+          for (std::int64_t i = in(0, of.most_places); i > 0; --i) places.push_back(next++);
         }
-        Ints ids;
-        for (std::int64_t i = 0; i < tokens * top_k; ++i) ids.push_back(static_cast<std::int32_t>(in(-1, experts - 1)));
-        const GuardedTensor chosen = ints(ids, top_k), standing = ints(padded, most), counts = ints(replicas),
-                            physical(device(), DType::i32, {tokens, top_k}), fault = ints({0, 0, 0, 0});
-        physical_experts::enqueue(device().stream, {chosen, standing, counts, first_token, physical, fault});
-        EXPECT_EQ(physical.read<std::int32_t>(), oracle::physical_experts(ids, top_k, places, first_token));
-        EXPECT_EQ(fault.read<std::int32_t>(), Ints(4));
+        for (std::int64_t i = 0; i < tokens * top_k; ++i)
+          of.ids.push_back(static_cast<std::int32_t>(in(-1, std::ssize(of.places) - 1)));
+        check(of, {0});
       }
 }
 

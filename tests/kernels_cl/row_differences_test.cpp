@@ -1,6 +1,4 @@
-#include "tests/oracle/row_differences.hpp"
-
-#include <moecl/row_differences.hpp>
+#include "tests/cases/row_differences.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,13 +6,12 @@
 #include <limits>
 #include <utility>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
 
-class RowDifferencesTest : public OnEveryDevice {};
+class RowDifferencesTest : public OperatorTest<RowDifferencesOperands> {};
 MOECL_ON_EVERY_DEVICE(RowDifferencesTest);
 
 TEST_P(RowDifferencesTest, EveryWidthRowCountAndType) {
@@ -23,15 +20,7 @@ TEST_P(RowDifferencesTest, EveryWidthRowCountAndType) {
       for (const auto& [of_x, of_y] : {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
                                        std::pair(DType::f16, DType::bf16)}) {
         const auto size = static_cast<std::size_t>(rows * width);
-        const std::vector<double> x = rounded(of_x, normal(size, 1)), y = rounded(of_y, normal(size, 2));
-        const GuardedTensor device_x = upload(device(), of_x, {rows, width}, x),
-                            device_y = upload(device(), of_y, {rows, width}, y);
-        for (const std::int32_t lanes : lane_choices) {
-          const GuardedTensor out(device(), DType::f32, {rows, 4});
-          row_differences::enqueue(device().stream, {device_x, device_y, out}, {lanes});
-          EXPECT_LE(relative_error(out.values(), oracle::row_differences(x, y, width)), 1e-6)
-              << name(of_x) << ", " << name(of_y) << " [" << rows << ", " << width << "], lanes = " << lanes;
-        }
+        check({width, normal(size, 1), normal(size, 2), of_x, of_y});
       }
 }
 
