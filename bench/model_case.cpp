@@ -5,6 +5,8 @@
 #include <moecl/model_shapes.hpp>
 #include <moecl/opencl.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,9 +30,9 @@ double scale_bits(const OperandQuant& operand) {
 
 }  // namespace
 
-std::string known_bench_schemes() {
-  std::string names = "f32, f16, bf16";
-  for (const NamedScheme& named : named_schemes()) names += fmt::format(", {}", named.name);
+std::vector<std::string> known_bench_schemes() {
+  std::vector<std::string> names = {"f32", "f16", "bf16"};
+  for (const NamedScheme& named : named_schemes()) names.emplace_back(named.name);
   return names;
 }
 
@@ -38,7 +40,7 @@ Scheme Scheme::named(const std::string& name) {
   for (const DType plain : {DType::f32, DType::f16, DType::bf16})
     if (name == moecl::name(plain)) return {name, plain, {}};
   const std::optional<QuantScheme> quant = scheme_named(name);
-  require(quant.has_value(), "scheme '{}': not one of {}", name, known_bench_schemes());
+  require(quant.has_value(), "scheme '{}': not one of {}", name, fmt::join(known_bench_schemes(), ", "));
   return {name, DType::bf16, *quant};
 }
 

@@ -25,7 +25,7 @@ struct Scheme {
   double weight_bits() const;
   Bound bound() const;
 };
-std::string known_bench_schemes();
+std::vector<std::string> known_bench_schemes();
 
 struct ModelCase {
   std::string shape_name;  ///< "mixtral-8x7b"; "deepseek-v3-e16": the first 16 experts alone

@@ -10,8 +10,6 @@
 
 namespace moecl::bench {
 
-extern const char* const commit;  // made by the build
-
 namespace {
 
 /// "1.23 ms"

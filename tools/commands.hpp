@@ -3,16 +3,23 @@
 #include <moecl/error.hpp>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "tools/nearest.hpp"
 
 namespace moecl::cli {
 
-/// Names of quantization schemes, for help and messages.
-std::string known_schemes();
+/// Names of quantization schemes.
+std::vector<std::string> known_schemes();
 
 /// Exit codes of the contract.
 enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
@@ -41,6 +48,17 @@ inline CLI::Validator file_name() {
           ""};
 }
 
+/// Refuses other words, and names the nearest. Completion and the man page have them from the description of the
+/// validator, "{f32,bf16}".
+inline CLI::Validator one_of(const std::vector<std::string>& words) {
+  return {[words](const std::string& word) {
+            const bool known = std::find(words.begin(), words.end(), word) != words.end();
+            return known ? std::string()
+                         : fmt::format("{} is none of {}{}", word, fmt::join(words, ", "), did_you_mean(word, words));
+          },
+          fmt::format("{{{}}}", fmt::join(words, ","))};
+}
+
 void add_run(CLI::App& app, Outcome outcome);
 void add_verify(CLI::App& app, Outcome outcome);
 void add_op(CLI::App& app, Outcome outcome);
@@ -52,5 +70,7 @@ void add_bench(CLI::App& app, Outcome outcome);
 void add_tune(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);
 void add_env(CLI::App& app, Outcome outcome);
+/// After the others, whose names it takes.
+void add_help(CLI::App& app, Outcome outcome);
 
 }  // namespace moecl::cli

@@ -1,5 +1,6 @@
 #include "tools/device_options.hpp"
 
+#include <moecl/error.hpp>
 #include <moecl/tuned_choices.hpp>
 
 #include <spdlog/sinks/stdout_sinks.h>
@@ -9,6 +10,7 @@
 #include <set>
 
 #include "runtime/log_spdlog.hpp"
+#include "tools/nearest.hpp"
 #include "tools/printable.hpp"
 
 namespace moecl::cli {
@@ -25,6 +27,30 @@ LogCallback log_to_stderr() {
     const std::lock_guard lock(mutex);
     if (level != LogLevel::warning || told.emplace(message).second) print(level, printable(message));
   };
+}
+
+/// Those that stand between spaces and dashes.
+void add_words(const std::string& name, std::vector<std::string>& to) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find_first_of(" -", begin), name.size());
+    if (end > begin) to.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+/// As select_devices, whose message also says which word of a platform's or device's name was perhaps meant.
+std::vector<Device> select_near(const std::string& platform, const std::string& device) {
+  try {
+    return select_devices(platform, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::no_device) throw;
+    std::vector<std::string> platforms, devices;
+    for (const DeviceReport& report : enumerate_devices()) {
+      add_words(report.device.caps.platform_name, platforms);
+      add_words(report.device.caps.name, devices);
+    }
+    throw Error(error.code(), error.what() + did_you_mean(platform, platforms) + did_you_mean(device, devices));
+  }
 }
 
 }  // namespace
@@ -46,7 +72,7 @@ std::vector<Device> DeviceOptions::select() const {
   // "a,b" names two platforms: a group of ranks may span both.
   for (std::size_t begin = 0; begin <= platform.size();) {
     const std::size_t comma = std::min(platform.find(',', begin), platform.size());
-    std::vector<Device> some = select_devices(platform.substr(begin, comma - begin), device);
+    std::vector<Device> some = select_near(platform.substr(begin, comma - begin), device);
     // Without a name the first platform that has a device is meant.
     if (platform.empty())
       some.erase(std::remove_if(some.begin(), some.end(),

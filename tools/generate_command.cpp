@@ -10,6 +10,7 @@
 
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
+#include "tools/printable.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -21,9 +22,9 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-std::string known_shapes() {
-  std::string names;
-  for (const ModelShape& shape : model_shapes()) names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
+std::vector<std::string> known_shapes() {
+  std::vector<std::string> names;
+  for (const ModelShape& shape : model_shapes()) names.emplace_back(shape.name);
   return names;
 }
 
@@ -53,8 +54,9 @@ void add_generate(CLI::App& app, Outcome) {
   CLI::App* command =
       app.add_subcommand("generate", "Write a checkpoint with random weights in the released layout of a family");
   command->add_option("dir", options->dir, "directory to write")->required();
-  auto* shape =
-      command->add_option("--shape", options->shape, "named model shape: " + known_shapes())->type_name("NAME");
+  auto* shape = command->add_option("--shape", options->shape, "named model shape")
+                    ->check(one_of(known_shapes()))
+                    ->type_name("NAME");
   auto* config = command->add_option("--config", options->config, "config.json to follow instead")
                      ->check(file_name())
                      ->type_name("FILE")
@@ -68,9 +70,11 @@ void add_generate(CLI::App& app, Outcome) {
   command->add_option("--experts", options->checkpoint.experts, "a slice of the experts (default: all)")
       ->check(whole_number(1));
   command->add_option("--dtype", options->dtype, "storage type")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->check(one_of({"f32", "f16", "bf16"}))
       ->capture_default_str();
-  command->add_option("--scheme", options->scheme, "a packed quantization: " + known_schemes())->type_name("SCHEME");
+  command->add_option("--scheme", options->scheme, "a packed quantization")
+      ->check(one_of(known_schemes()))
+      ->type_name("SCHEME");
   command->add_option("--seed", options->checkpoint.seed, "seed of the weights")
       ->check(whole_number(0, INT64_MAX))
       ->capture_default_str();
@@ -78,16 +82,13 @@ void add_generate(CLI::App& app, Outcome) {
     if (shape->count() + config->count() != 1)
       throw Error(ErrorCode::invalid_argument, "generate: give --shape or --config");
     options->checkpoint.scheme = scheme_named(options->scheme);
-    if (!options->scheme.empty() && !options->checkpoint.scheme)
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--scheme {}: not one of {}", options->scheme, known_schemes()));
     const bool from_file = config->count() != 0;
     options->checkpoint.config_json = from_file ? read_text(options->config) : model_shape(options->shape).config_json;
     options->checkpoint.origin = from_file ? options->config : "config.json of " + options->shape;
     if (!options->router_spec.empty()) options->checkpoint.router_spec = read_text(options->router_spec);
     options->checkpoint.dtype = *dtype_from_name(options->dtype);
     write(options->dir, options->checkpoint);
-    fmt::print("wrote {}\n", options->dir);
+    fmt::print("wrote {}\n", printable(options->dir));
   });
 }
 

@@ -47,10 +47,10 @@ void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
 
 }  // namespace
 
-std::string known_schemes() {
+std::vector<std::string> known_schemes() {
   std::vector<std::string> names;
   for (const NamedScheme& named : named_schemes()) names.emplace_back(named.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 void LayerOptions::add_to(CLI::App& command) {
@@ -62,13 +62,12 @@ void LayerOptions::add_to(CLI::App& command) {
       .add_option_function<std::string>(
           "--dtype", [this](const std::string& text) { dtype = dtype_from_name(text); },
           "storage of activations and weights on the device (default: the checkpoint's own)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+      ->check(one_of({"f32", "f16", "bf16"}));
   command.add_option("--act-quant", act_quant, "activation quantization")
-      ->check(CLI::IsMember({"auto", "none", "int8", "fp8", "mxfp8"}))
+      ->check(one_of({"auto", "none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
-  command
-      .add_option("--quantize", quantize,
-                  "quantize an unquantized checkpoint's experts while loading: " + known_schemes())
+  command.add_option("--quantize", quantize, "quantize an unquantized checkpoint's experts while loading")
+      ->check(one_of(known_schemes()))
       ->type_name("SCHEME");
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
@@ -82,21 +81,21 @@ void LayerOptions::add_to(CLI::App& command) {
       ->delimiter(',')
       ->type_name("A,B,...");
   command.add_option("--strategy", strategy, "how tokens travel")
-      ->check(CLI::IsMember({"auto", "mc2", "allgather", "all2allv", "multicast"}))
+      ->check(one_of({"auto", "mc2", "allgather", "all2allv", "multicast"}))
       ->capture_default_str();
   command.add_option("--placement", placement, "which experts stand on which rank")
-      ->check(CLI::IsMember({"linear", "round_robin"}))
+      ->check(one_of({"linear", "round_robin"}))
       ->capture_default_str();
   command.add_option("--redundant-experts", redundant_experts, "copies of the first experts, for equal shares")
       ->check(whole_number(0))
       ->type_name("N");
   command.add_option("--micro-batches", micro_batches, "halves of the tokens in flight at a time")
-      ->check(CLI::IsMember({1, 2}))
+      ->check(one_of({"1", "2"}))
       ->capture_default_str();
   command.add_flag("--sub-devices", sub_devices,
                    "divide a device among its ranks instead of sharing it, where it can be");
   command.add_option("--shared-experts", shared_sharding, "what the ranks of a tp group divide of the shared experts")
-      ->check(CLI::IsMember({"replicated", "tokens", "intermediate"}))
+      ->check(one_of({"replicated", "tokens", "intermediate"}))
       ->capture_default_str();
   command.add_flag("--replace-allreduce", replace_allreduce,
                    "each rank of a tp group has its share of the tokens alone");
@@ -106,7 +105,7 @@ void LayerOptions::add_to(CLI::App& command) {
   command
       .add_option("--wire", wire,
                   "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
-      ->check(CLI::IsMember({"none", "int8", "fp8", "mxfp8"}))
+      ->check(one_of({"none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
   add_transport(command, transport);
   device.add_to(command);
@@ -133,8 +132,6 @@ void LayerOptions::check() const {
                 fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
   refuse_unless(!transport || ranks > 1, "--transport: ranks exchange with --ranks above 1");
   refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
-  refuse_unless(quantize.empty() || scheme_named(quantize).has_value(),
-                fmt::format("--quantize {}: not one of {}", quantize, known_schemes()));
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
   for (const std::int64_t tokens : tokens_per_rank)

@@ -10,8 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "tools/command_line.hpp"
 #include "tools/commands.hpp"
 #include "tools/printable.hpp"
+#include "tools/version.hpp"
 
 namespace moecl::cli {
 
@@ -48,9 +50,9 @@ using cli::report;
 
 /// Runs the verb that the arguments name.
 int run_verb(int argc, char** argv) {
-  CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices");
+  CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices", "moecl");
   app.require_subcommand(0, 1);
-  app.set_version_flag("--version", MOECL_VERSION);
+  app.set_version_flag("--version", cli::version, "Print versions of moecl, the OpenCL loader and drivers, and exit");
   app.footer(
       "Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 unusable input, or output that cannot be written, "
       "4 device or communication failure");
@@ -66,12 +68,15 @@ int run_verb(int argc, char** argv) {
   cli::add_tune(app, outcome);
   cli::add_cache(app, outcome);
   cli::add_env(app, outcome);
+  cli::add_help(app, outcome);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a command (moecl --help lists them)");
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) {
-      report(error.what());
+    const std::string unknown = cli::unknown_word(app);  // before what CLI11 says of the words that it is among
+    const bool wrong = error.get_exit_code() != 0;
+    if (wrong || (!unknown.empty() && app.get_subcommands().empty())) {
+      report(unknown.empty() ? error.what() : unknown);
       return cli::wrong_usage;
     }
     app.exit(error);  // prints the help

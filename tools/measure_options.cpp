@@ -20,10 +20,10 @@ const std::vector<std::string>& all_shapes() {
   return names;
 }
 
-std::string shape_names() {
-  std::string names;
-  for (const ModelShape& shape : model_shapes()) names += fmt::format("{}, ", shape.name);
-  return names + "or all: those of the house's benchmarks";
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names = {"all"};
+  for (const ModelShape& shape : model_shapes()) names.emplace_back(shape.name);
+  return names;
 }
 
 /// As Google Benchmark reads it.
@@ -47,12 +47,14 @@ void MeasureOptions::add_to(CLI::App& command) {
       ->check(regular_expression())
       ->type_name("REGEX");
   command.add_flag("--list", list, "print the names that would run");
-  command.add_option("--shapes", shapes, "model shapes: " + shape_names())
+  command.add_option("--shapes", shapes, "model shapes; all: those of the house's benchmarks")
       ->delimiter(',')
+      ->check(one_of(shape_names()))
       ->type_name("A,B,...")
       ->capture_default_str();
-  command.add_option("--schemes", schemes, "how they are stored: " + bench::known_bench_schemes())
+  command.add_option("--schemes", schemes, "how they are stored")
       ->delimiter(',')
+      ->check(one_of(bench::known_bench_schemes()))
       ->type_name("A,B,...")
       ->capture_default_str();
   command.add_option("--tokens", tokens, "tokens of a call")

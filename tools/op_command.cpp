@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "host/npu/operator.hpp"
 #include "tools/commands.hpp"
 #include "tools/json_text.hpp"
 #include "tools/operator_run.hpp"
@@ -39,6 +40,12 @@ void print(const nlohmann::ordered_json& summary) {
                output.contains("result") ? ": " + printable(output["result"].get<std::string>()) : "");
 }
 
+std::vector<std::string> operator_names() {
+  std::vector<std::string> names;
+  for (const npu::Operator& known : npu::operators()) names.emplace_back(known.name);
+  return names;
+}
+
 int run_case(const OpOptions& options) {
   const OperatorCase from = OperatorCase::open(options.path);
   expect_own_files({{"--output", options.output}},
@@ -47,6 +54,8 @@ int run_case(const OpOptions& options) {
   try {
     run = run_operator_case(options.run, from);
   } catch (const Error& error) {
+    const std::string meant = did_you_mean(from.operator_name(), operator_names());
+    if (!meant.empty()) throw Error(error.code(), error.what() + meant);
     // What the operator refuses came out of the case file.
     if (error.code() != ErrorCode::invalid_argument) throw;
     throw Error(ErrorCode::invalid_data, fmt::format("{}: {}", options.path, error.what()));
@@ -117,7 +126,7 @@ void add_op(CLI::App& app, Outcome outcome) {
                                                       : npu::Tail::poison;
           },
           "what fills the undefined part of outputs")
-      ->check(CLI::IsMember({"poison", "zero", "untouched"}))
+      ->check(one_of({"poison", "zero", "untouched"}))
       ->default_str("poison");
   add_transport(*command, options->run.transport);
   command->add_flag("--json", options->json, "as JSON");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/commands.hpp"
+
 namespace moecl::cli {
 
 /// A device a rank; empty, with the reason in `places`, where one cannot be divided.
@@ -85,7 +87,7 @@ void add_transport(CLI::App& command, std::optional<TransportKind>& to) {
             to = *std::find_if(std::begin(kinds), std::end(kinds), [&](TransportKind k) { return text == name(k); });
           },
           "how ranks exchange; unset: probed")
-      ->check(CLI::IsMember(names));
+      ->check(one_of(names));
 }
 
 }  // namespace moecl::cli

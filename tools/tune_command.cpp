@@ -89,11 +89,14 @@ int tune(double time_limit, const std::string& filter) {
   for (const char* name : {"operators", "dense_backend"})
     tables.emplace(name, UserTable(name, bench::stream().device->caps));
   std::vector<Measurement> wanted = tuning_measurements();
+  std::vector<std::string> names;
+  for (const Measurement& of : wanted) names.push_back(of.name);
   wanted.erase(std::remove_if(wanted.begin(), wanted.end(),
                               [&](const Measurement& of) { return of.name.find(filter) == std::string::npos; }),
                wanted.end());
   if (wanted.empty())
-    throw Error(ErrorCode::invalid_argument, fmt::format("--filter: no choice has '{}' in its name", filter));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--filter: no choice has '{}' in its name{}", filter, did_you_mean(filter, names)));
   std::set<std::string> changed;
   std::size_t done_of_them = 0;
   for (const Measurement& of : wanted) {
