@@ -121,7 +121,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
       ->add_option("--baseline", options->baseline,
                    "fail if a benchmark takes longer than in this result of --json, beyond the noise")
       ->check(file_name())
-      ->type_name("OLD.json");
+      ->type_name("FILE.json");
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };
     if (options->quick) {

@@ -9,23 +9,49 @@
 namespace moecl::cli {
 namespace {
 
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const OptionWords& words : options_of(app)) names.insert(names.end(), words.names.begin(), words.names.end());
+  return names;
+}
+
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
 }  // namespace
 
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
-  return names;
+std::vector<OptionWords> options_of(const CLI::App& app) {
+  std::vector<OptionWords> all;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionWords words;
+    for (const std::string& name : option->get_snames()) words.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) words.names.push_back("--" + name);
+    const std::string type = option->get_type_name();  // "TEXT:{f32,bf16}", "INT:1..256"
+    const std::size_t colon = std::min(type.find(':'), type.size());
+    if (option->get_items_expected_max() > 0)
+      words.value = words.placed() ? option->get_name(true) : type.substr(0, colon);
+    const std::string kind = type.substr(0, colon), checked = type.substr(std::min(colon + 1, type.size()));
+    if (words.placed() && (kind.rfind("FILE", 0) == 0 || kind.rfind("DIR", 0) == 0)) words.value = kind;
+    if (!checked.empty() && checked.front() == '{')
+      words.choices = CLI::detail::split(checked.substr(1, checked.size() - 2), ',');
+    else
+      words.limits = checked;
+    words.about = option->get_description();
+    words.usual = option->get_default_str();
+    words.list = option->get_delimiter() != '\0';
+    words.many = words.placed() && option->get_items_expected_max() > 1;
+    words.required = option->get_required();
+    all.push_back(std::move(words));
+  }
+  return all;
 }
 
-std::vector<std::string> option_names(const CLI::App& app) {
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
+  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
   return names;
 }
 

@@ -7,9 +7,25 @@
 
 namespace moecl::cli {
 
-/// Names of an app's commands, and of its options with their dashes.
+/// An option, or a word by its place, as CLI11 parses it.
+struct OptionWords {
+  std::vector<std::string> names;    ///< "-h", "--help"; of a word by its place none
+  std::string value;                 ///< "FILE.json"; empty: a flag
+  std::vector<std::string> choices;  ///< all values that it takes; empty: others too
+  std::string limits;                ///< "1..256"; empty: none
+  std::string about, usual;          ///< what it says, and its default; empty: none
+  bool list = false;                 ///< values between commas
+  bool many = false;                 ///< several words by their places
+  bool required = false;
+
+  bool placed() const { return names.empty(); }
+  bool takes_file() const { return value.rfind("FILE", 0) == 0; }
+  bool takes_folder() const { return value.rfind("DIR", 0) == 0; }
+};
+std::vector<OptionWords> options_of(const CLI::App& app);
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> command_names(const CLI::App& app);
-std::vector<std::string> option_names(const CLI::App& app);
 
 /// The first word that no command or option took, alone, and what was perhaps meant; empty where all were taken.
 /// Call it after parsing, whether that failed or not.

@@ -24,6 +24,16 @@ std::vector<std::string> known_schemes();
 /// Exit codes of the contract.
 enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
 
+struct ExitMeaning {
+  ExitCode code;
+  const char* meaning;
+};
+inline constexpr ExitMeaning exit_codes[] = {{done, "done"},
+                                             {check_failed, "a check failed"},
+                                             {wrong_usage, "wrong usage"},
+                                             {unusable_input, "unusable input, or output that cannot be written"},
+                                             {device_failure, "device or communication failure"}};
+
 ExitCode exit_code(ErrorCode code);
 
 /// One line on stderr: a list becomes "head: item; item", and is `printable`.
@@ -33,13 +43,16 @@ void report(std::string_view what);
 using Outcome = int&;
 
 /// Refuses other values than whole numbers of a range, and names the range.
-inline CLI::Range whole_number(std::int64_t least, std::int64_t most = INT32_MAX) { return {least, most}; }
+inline CLI::Validator whole_number(std::int64_t least, std::int64_t most = INT32_MAX) {
+  return CLI::Range(least, most)
+      .description(most < INT32_MAX ? fmt::format("{}..{}", least, most) : fmt::format("{}..", least));
+}
 
 /// CLI::Range alone takes "nan".
 inline CLI::Validator seconds(double least, double most) {
   const CLI::Validator number(
       [](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; }, "");
-  return CLI::Range(least, most) & number;
+  return (CLI::Range(least, most) & number).description(fmt::format("{}..{}", least, most));
 }
 
 /// Of a file. An empty one, as of a script whose variable is not set, would pass for an option that is not given.
@@ -70,6 +83,8 @@ void add_bench(CLI::App& app, Outcome outcome);
 void add_tune(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);
 void add_env(CLI::App& app, Outcome outcome);
+void add_completion(CLI::App& app, Outcome outcome);
+void add_man(CLI::App& app, Outcome outcome);
 /// After the others, whose names it takes.
 void add_help(CLI::App& app, Outcome outcome);
 

@@ -53,7 +53,7 @@ void add_generate(CLI::App& app, Outcome) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("generate", "Write a checkpoint with random weights in the released layout of a family");
-  command->add_option("dir", options->dir, "directory to write")->required();
+  command->add_option("dir", options->dir, "directory to write")->type_name("DIR")->required();
   auto* shape = command->add_option("--shape", options->shape, "named model shape")
                     ->check(one_of(known_shapes()))
                     ->type_name("NAME");

@@ -53,9 +53,9 @@ int run_verb(int argc, char** argv) {
   CLI::App app("moecl: Mixture-of-Experts layers on OpenCL devices", "moecl");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", cli::version, "Print versions of moecl, the OpenCL loader and drivers, and exit");
-  app.footer(
-      "Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 unusable input, or output that cannot be written, "
-      "4 device or communication failure");
+  std::string footer = "Exit codes:";
+  for (const auto& [code, meaning] : cli::exit_codes) footer += fmt::format("\n  {}  {}", int{code}, meaning);
+  app.footer(footer);
   int outcome = cli::done;
   cli::add_run(app, outcome);
   cli::add_verify(app, outcome);
@@ -68,6 +68,8 @@ int run_verb(int argc, char** argv) {
   cli::add_tune(app, outcome);
   cli::add_cache(app, outcome);
   cli::add_env(app, outcome);
+  cli::add_completion(app, outcome);
+  cli::add_man(app, outcome);
   cli::add_help(app, outcome);
   try {
     app.parse(argc, argv);

@@ -109,8 +109,11 @@ int op(const OpOptions& options) {
 void add_op(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<OpOptions>();
   CLI::App* command = app.add_subcommand("op", "Run one recorded call of an operator");
-  command->add_option("case", options->path, "CASE.json; its tensors are in CASE.safetensors beside it");
-  command->add_option("--output", options->output, "write the outputs to this safetensors file")->check(file_name());
+  command->add_option("case", options->path, "CASE.json; its tensors are in CASE.safetensors beside it")
+      ->type_name("FILE.json");
+  command->add_option("--output", options->output, "write the outputs to this safetensors file")
+      ->check(file_name())
+      ->type_name("FILE.safetensors");
   command->add_flag("--check", options->check, "compare with the outputs of the case by its own rules");
   command->add_flag("--list", options->list, "name the operators and their parameters");
   command->add_flag("--page", options->page, "write the page about the operators (OPERATORS.md)");

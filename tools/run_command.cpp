@@ -185,10 +185,12 @@ void add_run(CLI::App& app, Outcome) {
   command
       ->add_option("model_dir", options->layer.model_dir,
                    "directory with config.json and model.safetensors (or its shards)")
+      ->type_name("DIR")
       ->required();
   options->layer.add_to(*command);
   auto* input = command->add_option("--input", options->input, "safetensors file with the hidden states [T, H]")
-                    ->check(file_name());
+                    ->check(file_name())
+                    ->type_name("FILE.safetensors");
   command->add_option("--tensor", options->tensor, "its tensor")->capture_default_str();
   command->add_option("--tokens", options->tokens, "tokens of standard normal input instead of a file")
       ->check(whole_number(0))
@@ -199,11 +201,14 @@ void add_run(CLI::App& app, Outcome) {
       ->excludes(input)
       ->capture_default_str();
   command->add_option("--output", options->output, "write the output tensors to this safetensors file")
-      ->check(file_name());
+      ->check(file_name())
+      ->type_name("FILE.safetensors");
   command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")
       ->check(whole_number(1))
       ->capture_default_str();
-  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace")->check(file_name());
+  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace")
+      ->check(file_name())
+      ->type_name("FILE.json");
   command->add_flag("--json", options->json, "summary as JSON");
   command->callback([options] { run(*options); });
 }

@@ -148,6 +148,7 @@ void add_verify(CLI::App& app, Outcome outcome) {
   CLI::App* command =
       app.add_subcommand("verify", "Run the MoE block of every directory and compare with its golden.safetensors");
   command->add_option("dirs", *dirs, "directories with config.json, model.safetensors and golden.safetensors")
+      ->type_name("DIR")
       ->required();
   options->add_to(*command);
   command->callback([options, dirs, &outcome] { outcome = verify_all(*options, *dirs); });

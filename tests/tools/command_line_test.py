@@ -1,8 +1,10 @@
-"""The command line of `moecl`: wrong words, help, versions."""
+"""The command line of `moecl`: wrong words, help, versions, completion, the page of the manual."""
 import json
+import os
 import re
 import shutil
 import subprocess
+import unittest
 
 from command import DATA, MOECL, CommandTest, golden, main
 
@@ -77,6 +79,89 @@ class Words(CommandTest):
         none = self.folder / "vendors"
         none.mkdir()
         self.assertEqual(self.succeed("--version", OCL_ICD_VENDORS=str(none)).splitlines()[2:], ["no driver"])
+
+
+class Completion(CommandTest):
+    """Each case: what is typed, its last word begun, and what the shell offers."""
+    CASES = (("moecl ver", {"verify"}), ("moecl run --str", {"--strategy"}), ("moecl run dir --strategy m", {"mc2", "multicast"}),
+             ("moecl bench --schemes f32,int8_w8a1", {"f32,int8_w8a16"}), ("moecl cache pr", {"prune"}),
+             ("moecl cache prune --m", {"--max-mib"}), ("moecl help dev", {"devices"}), ("moecl completion z", {"zsh"}),
+             ("moecl run --wire", {"--wire"}))
+
+    def script(self, shell, name):
+        path = self.folder / name
+        path.write_text(self.succeed("completion", shell))
+        return path
+
+    def run_shell(self, *arguments):
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=self.folder, timeout=60,
+                              env={**os.environ, "HOME": str(self.folder)})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return done.stdout
+
+    def test_bash(self):
+        script = self.script("bash", "moecl")
+
+        def offered(words):
+            typed = " ".join(f"'{word}'" for word in words)
+            return set(self.run_shell("bash", "--norc", "-c", f"""source {script}
+                COMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}
+                $(complete -p moecl | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+                printf '%s\\n' "${{COMPREPLY[@]}}" """).split())
+
+        for line, expected in self.CASES:
+            with self.subTest(line):
+                self.assertEqual(offered(line.split()), expected)
+        self.assertEqual(offered(["moecl", "run", "--dtype", "=", "b"]), {"bf16"})
+        self.assertEqual(offered(["moecl", "run", "--dtype", "="]), {"f32", "f16", "bf16"})
+        self.assertEqual(offered(["moecl", "run", "--input", ""]), set())  # bash offers files
+        verbs = set(re.findall(r"^  ([a-z]+) ", self.succeed("help").split("Subcommands:\n")[1], re.MULTILINE))
+        self.assertEqual(offered(["moecl", ""]), verbs)
+        self.run_shell("shellcheck", "--shell=bash", script)
+
+    @unittest.skipUnless(shutil.which("fish"), "needs fish: tools/setup --tests")
+    def test_fish(self):
+        script = self.script("fish", "moecl.fish")
+        for line, expected in self.CASES:
+            with self.subTest(line):
+                offered = self.run_shell("fish", "--no-config", "-c", f"source {script}; complete --do-complete '{line}'")
+                self.assertEqual({one.split("\t")[0] for one in offered.splitlines()}, expected)
+
+    @unittest.skipUnless(shutil.which("zsh"), "needs zsh: tools/setup --tests")
+    def test_zsh(self):
+        self.script("zsh", "_moecl")
+        self.run_shell("zsh", "-f", "-n", "_moecl")
+        # Completion needs an editor, which needs a terminal: zpty is one.
+        (self.folder / "type.zsh").write_text("""zmodload zsh/zpty
+            zpty shell "env TERM=dumb zsh -f -i"
+            zpty -w shell 'PS1=; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump; moecl() { print -r -- "<$*>" }'
+            for line in "$@"; do
+              zpty -w -n shell "$line"$'\\t\\n'
+              zpty -r shell typed $'*\\n<*>*'
+              print -r -- "${typed##*$'\\n<'}"
+            done
+            zpty -d shell
+            """)
+        cases = [(line, words) for line, words in self.CASES if len(words) == 1]
+        typed = self.run_shell("zsh", "-f", "type.zsh", *(line for line, _ in cases))
+        for (line, words), found in zip(cases, re.findall(r"^(.*)>", typed, re.MULTILINE), strict=True):
+            with self.subTest(line):
+                self.assertEqual({found.split()[-1].removesuffix(",")}, words)
+
+
+class Manual(CommandTest):
+    def test_page(self):
+        """man shows it without a warning, and it has every command and option."""
+        page = self.folder / "moecl.1"
+        page.write_text(self.succeed("man"))
+        shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-P-cbou", page], capture_output=True, text=True)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        for section in ("NAME", "SYNOPSIS", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT"):
+            self.assertRegex(shown.stdout, rf"(?m)^{section}$")
+        for verb in re.findall(r"^  ([a-z]+) ", self.succeed("help").split("Subcommands:\n")[1], re.MULTILINE):
+            section = re.search(rf"(?ms)^   moecl {verb}$(.*?)^(   )?[mE]", shown.stdout).group(1)
+            for option in set(re.findall(r"^  (--[a-z-]+)", self.succeed("help", verb), re.MULTILINE)):
+                self.assertRegex(section, rf"(?m)^       {option}\b")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # What `cmake --install` writes, in three components. runtime: the shared library and the helpers that it starts. dev:
-# headers, what find_package and pkg-config need, examples and pages. tools: the command.
-# Every path is relative, so the tree can be moved.
+# headers, what find_package and pkg-config need, examples and pages. tools: the command, its page of the
+# manual and what completes its words. Every path is relative, so the tree
+# can be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -18,6 +19,11 @@ if(TARGET moecl_command)
   file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(moecl_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS moecl_command RUNTIME COMPONENT tools)
+  set(written ${PROJECT_BINARY_DIR}/written)
+  install(FILES ${written}/moecl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+  install(FILES ${written}/moecl DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
+  install(FILES ${written}/_moecl DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT tools)
+  install(FILES ${written}/moecl.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT tools)
 endif()
 install(EXPORT moecl FILE moeclTargets.cmake NAMESPACE moecl:: DESTINATION ${package_dir} COMPONENT dev)
 

@@ -1,5 +1,6 @@
-# What Debian asks of every package beside what was installed: copyright, changelog, a page of the manual. Its linker
-# finds the library without a path in the programs, and its pkg-config looks into a folder of the architecture.
+# What Debian asks of every package beside what was installed: copyright and changelog. Its zsh looks for
+# completions in another folder. Its linker finds the library without a path in the programs, and its pkg-config looks
+# into a folder of the architecture.
 function(compressed file)
   execute_process(COMMAND gzip -9n ${file} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -30,9 +31,6 @@ string(REGEX REPLACE "^prefix=[^\n]*" "prefix=/usr" text "${text}")
 file(WRITE ${dev}/lib/${architecture}/pkgconfig/moecl.pc "${text}")
 file(REMOVE_RECURSE ${dev}/lib/pkgconfig)
 
-set(manual ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/tools/usr/share/man/man1/moecl.1)
-execute_process(COMMAND ${CPACK_MOECL_BUILD}/moecl --help OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX REPLACE "^[^\n]*\nUsage: [^\n]*\n" "" help "${help}")
-string(REPLACE "-" "\\-" help "${help}")
-configure_file(${CMAKE_CURRENT_LIST_DIR}/moecl.1.in ${manual} @ONLY)
-compressed(${manual})
+set(share ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/tools/usr/share)
+compressed(${share}/man/man1/moecl.1)
+file(RENAME ${share}/zsh/site-functions ${share}/zsh/vendor-completions)
