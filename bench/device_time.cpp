@@ -35,7 +35,7 @@ void use(std::unique_ptr<Context> context) {
 
 void use(Tuning tuning) {
   if (!opened()->tuned) opened()->tuned = *stream().device;
-  opened()->tuned->caps.tuning = std::move(tuning);
+  opened()->tuned->tuning = std::move(tuning);
 }
 
 StreamView stream() {

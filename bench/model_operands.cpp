@@ -80,7 +80,7 @@ void ExpertProduct::enqueue() {
   }
 }
 
-std::string ExpertProduct::variant() const { return grouped_gemm::select(args_, {}, stream().device->caps); }
+std::string ExpertProduct::variant() const { return grouped_gemm::select(args_, {}, *stream().device); }
 
 ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
   ExpertProduct::Layers layers;

@@ -58,6 +58,7 @@ Context::Context(Handle handle, std::vector<Device> devices, const ContextOption
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
       kernels_(std::make_unique<KernelLibrary>(*this, options)) {
   for (Device& device : devices_) {
+    device.failed_variants = std::make_shared<FailedVariants>();
     if (device.caps.nv_compute_capability == 90) probe_sm90a(device);
     if (options.tuning) tune(device, options);
   }
@@ -75,9 +76,9 @@ void Context::probe_sm90a(Device& device) {
 }
 
 void Context::tune(Device& device, const ContextOptions& options) {
-  device.caps.tuning = options.tuning(device.caps);
-  for (const std::string& problem : device.caps.tuning.problems) log(LogLevel::warning, problem);
-  for (const TunedChoice& choice : device.caps.tuning.choices)
+  device.tuning = options.tuning(device.caps);
+  for (const std::string& problem : device.tuning.problems) log(LogLevel::warning, problem);
+  for (const TunedChoice& choice : device.tuning.choices)
     log(LogLevel::info,
         fmt::format("tuned on '{}': {} {}, {}", device.caps.name, choice.name, choice.value, choice.origin));
 }

@@ -21,7 +21,9 @@ struct TestDevice {
   Stream stream;
   std::string label;  ///< "Portable_Computing_Language_0": fit for a test name
 
-  const DeviceCaps& caps() const { return context->devices().front().caps; }
+  /// What operators plan by.
+  const Device& record() const { return context->devices().front(); }
+  const DeviceCaps& caps() const { return record().caps; }
 };
 
 /// All usable devices; never empty.

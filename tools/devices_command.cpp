@@ -38,7 +38,7 @@ Found look_at(const DeviceReport& report) {
   options.log = [&found](LogLevel, std::string_view message) { found.notes.emplace_back(message); };
   try {
     const auto context = Context::create({report.device}, options);
-    found.report.device.caps = context->devices().front().caps;
+    found.report.device = context->devices().front();
     found.dead = dead_programs(CacheFolder::default_dir(), report.device);
   } catch (const Error& error) {
     found.report.refused = error.what();
@@ -60,29 +60,29 @@ struct Products {
 };
 
 /// At least one; the last takes any number of rows, also where no table has one for them.
-std::vector<Chosen> chosen_for(DType a, CodeType weights, const DeviceCaps& caps) {
+std::vector<Chosen> chosen_for(DType a, CodeType weights, const Device& device) {
   const auto because = [&](std::string_view variant) -> std::string {
     for (const grouped_gemm::Variant& one : grouped_gemm::variants())
       if (one.name == variant) {
-        const TunedChoice* tuned = tuning::find_most_rows(caps, a, weights, variant);
+        const TunedChoice* tuned = tuning::find_most_rows(device.tuning, a, weights, variant);
         return one.written_for + (tuned != nullptr ? "; " + tuned->origin : std::string());
       }
     return {};
   };
   std::vector<Chosen> chosen;
   const auto reached = [&] { return chosen.empty() ? 0 : chosen.back().most_rows; };
-  for (const auto& [variant, most_rows] : grouped_gemm::ranges(a, weights, caps))
+  for (const auto& [variant, most_rows] : grouped_gemm::ranges(a, weights, device))
     if (most_rows > reached()) chosen.push_back({variant, because(variant), most_rows});
   if (reached() < grouped_gemm::any_rows) {
     grouped_gemm::Args args;
     args.a.dtype = a, args.weights.type = weights;
-    const std::string left = grouped_gemm::select(args, {"", reached() + 1}, caps);
+    const std::string left = grouped_gemm::select(args, {"", reached() + 1}, device);
     chosen.push_back({left, because(left), grouped_gemm::any_rows});
   }
   return chosen;
 }
 
-std::vector<Products> products_on(const DeviceCaps& caps) {
+std::vector<Products> products_on(const Device& device) {
   constexpr std::pair<DType, CodeType> types[] = {
       {DType::f32, CodeType::f32},        {DType::f16, CodeType::f16}, {DType::bf16, CodeType::bf16},
       {DType::bf16, CodeType::i8},        {DType::bf16, CodeType::i4}, {DType::bf16, CodeType::f8_e4m3},
@@ -90,7 +90,7 @@ std::vector<Products> products_on(const DeviceCaps& caps) {
       {DType::f8_e4m3, CodeType::f8_e4m3}};
   std::vector<Products> found;
   for (const auto& [a, weights] : types) {
-    const std::vector<Chosen> variants = chosen_for(a, weights, caps);
+    const std::vector<Chosen> variants = chosen_for(a, weights, device);
     const auto same =
         std::find_if(found.begin(), found.end(), [&](const Products& one) { return one.variants == variants; });
     Products& products = same != found.end() ? *same : found.emplace_back(Products{{}, variants});
@@ -127,13 +127,13 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["nv_compute_capability"] = caps.nv_compute_capability;
   entry["nv_sm90a"] = caps.nv_sm90a;
   entry["tier"] = "T0";
-  const std::vector<Chosen> f32 = chosen_for(DType::f32, CodeType::f32, caps);
+  const std::vector<Chosen> f32 = chosen_for(DType::f32, CodeType::f32, report.device);
   entry["grouped_gemm"] = {{"few_rows", f32.front().variant},
                            {"many_rows", f32.back().variant},
-                           {"bf16", chosen_for(DType::bf16, CodeType::bf16, caps).back().variant},
-                           {"i8", chosen_for(DType::i8, CodeType::i8, caps).back().variant}};
+                           {"bf16", chosen_for(DType::bf16, CodeType::bf16, report.device).back().variant},
+                           {"i8", chosen_for(DType::i8, CodeType::i8, report.device).back().variant}};
   entry["variants"] = nlohmann::ordered_json::array();
-  for (const Products& products : products_on(caps))
+  for (const Products& products : products_on(report.device))
     for (const Chosen& one : products.variants) {
       const bool any = one.most_rows == grouped_gemm::any_rows;
       entry["variants"].push_back({{"products", products.names},
@@ -172,7 +172,7 @@ void print(const std::vector<Found>& all) {
     const std::string on = printable(caps.name);
     if (found.report.refused.empty()) {
       fmt::print("\nThe grouped product on {}, without scales for groups of K, by rows of an expert:\n", on);
-      for (const Products& products : products_on(caps)) {
+      for (const Products& products : products_on(found.report.device)) {
         std::vector<Row> variants;
         for (const Chosen& one : products.variants)
           variants.push_back(

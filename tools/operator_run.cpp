@@ -38,7 +38,7 @@ class CaseOnDevice {
   template <class On>
   std::uint64_t run(StreamView stream, On& on, const OperatorRunOptions& options) {
     npu::Call how;
-    const std::uint64_t workspace_bytes = call_->workspace_bytes(stream.device->caps);
+    const std::uint64_t workspace_bytes = call_->workspace_bytes(*stream.device);
     const Buffer workspace(*stream.context, workspace_bytes), fault(*stream.context, 16);
     enqueue_fill(stream, fault.view(), 0);
     how.workspace = workspace.view();

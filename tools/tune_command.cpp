@@ -68,11 +68,12 @@ class UserTable {
 
 /// As the next run will choose.
 void list() {
-  DeviceCaps caps = bench::stream().device->caps;
-  caps.tuning = tuning::read(caps);
-  std::set<std::string> problems(caps.tuning.problems.begin(), caps.tuning.problems.end());
+  Device device = *bench::stream().device;
+  const DeviceCaps& caps = device.caps;
+  device.tuning = tuning::read(caps);
+  std::set<std::string> problems(device.tuning.problems.begin(), device.tuning.problems.end());
   std::vector<Row> rows = {{"choice", "value", "where it comes from"}};
-  for (const auto& lines : {tuning::describe(caps), grouped_gemm::describe_choices(caps)})
+  for (const auto& lines : {tuning::describe(device), grouped_gemm::describe_choices(device)})
     for (const tuning::Line& line : lines) rows.push_back({line.name, line.value, line.origin});
   for (const auto& [name, choice] : {std::pair("dense products", dense_backend::select(caps, DType::f32)),
                                      std::pair("batched products", dense_backend::select_batched(caps, DType::f32))}) {

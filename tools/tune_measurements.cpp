@@ -144,7 +144,7 @@ struct VariantTimes {
 
 /// Each for all rows; those alone that may run and are right. Nothing where the time was over.
 std::optional<std::vector<VariantTimes>> time_variants(DType a, CodeType weights, Deadline& deadline) {
-  const std::vector<grouped_gemm::Range> ranges = grouped_gemm::ranges(a, weights, caps());
+  const std::vector<grouped_gemm::Range> ranges = grouped_gemm::ranges(a, weights, *bench::stream().device);
   std::vector<std::int64_t> tokens;
   for (const std::int64_t rows : rows_to_try()) tokens.push_back(tokens_of(rows));
   std::vector<VariantTimes> all;

@@ -18,7 +18,7 @@ void measure_operator(benchmark::State& state, Args args) {
     memory.emplace_back(*stream().context, view.size_bytes());
     view.buffer = memory.back().view();
   });
-  const Buffer workspace(*stream().context, workspace_bytes(args, stream().device->caps));
+  const Buffer workspace(*stream().context, workspace_bytes(args, *stream().device));
   npu::Call how;
   how.workspace = workspace.view();
   measure(state, cost(args), [&] { npu::Describe<Args>::run(stream(), args, how); });

@@ -24,7 +24,7 @@ struct Ready {
       memory.emplace_back(*stream.context, view.size_bytes());
       view.buffer = memory.back().view();
     });
-    memory.emplace_back(*stream.context, workspace_bytes(args, stream.device->caps));
+    memory.emplace_back(*stream.context, workspace_bytes(args, *stream.device));
     how.workspace = memory.back().view();
   }
   void run(Communicator& world) const { npu::Describe<Args>::run(world, args, how); }

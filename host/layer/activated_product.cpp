@@ -18,12 +18,12 @@ void enqueue(StreamView stream, const AfterProduct& after, FirstPlans& plans) {
 }
 
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
-                     const DeviceCaps& caps, TakenOver others) {
+                     const Device& device, TakenOver others) {
   TakenOver taken;
   taken.activation =
-      others.activation && grouped_gemm::fuses_activation(variant, product, after.activation.activation, caps);
+      others.activation && grouped_gemm::fuses_activation(variant, product, after.activation.activation, device);
   taken.codes = others.codes && taken.activation && after.codes.x.present() &&
-                grouped_gemm::fuses_quantization(variant, activated(product, after), after.codes, caps);
+                grouped_gemm::fuses_quantization(variant, activated(product, after), after.codes, device);
   return taken;
 }
 

@@ -44,7 +44,7 @@ void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken,
 
 /// What such a product takes over, at most `others`.
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
-                     const DeviceCaps& caps, TakenOver others);
+                     const Device& device, TakenOver others);
 /// The product with what it takes over.
 grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& after, TakenOver taken);
 
@@ -54,21 +54,21 @@ grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& a
 template <class Product>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
                        FirstPlans& plans) {
-  const DeviceCaps& caps = stream.device->caps;
+  const Device& device = *stream.device;
   const auto decide = [&] {
     ActivatedPlans made;
     std::vector<std::string> variants(products);
     for (std::size_t i = 0; i < products; ++i) {
       const grouped_gemm::Args args = product(i);
-      variants[i] = grouped_gemm::select(args, {}, caps);
-      made.taken = taken_over(variants[i], args, after, caps, made.taken);
+      variants[i] = grouped_gemm::select(args, {}, device);
+      made.taken = taken_over(variants[i], args, after, device, made.taken);
     }
     for (std::size_t i = 0; i < products; ++i)
-      made.products.push_back(grouped_gemm::plan(taking_over(product(i), after, made.taken), {variants[i]}, caps));
+      made.products.push_back(grouped_gemm::plan(taking_over(product(i), after, made.taken), {variants[i]}, device));
     return made;
   };
   with_next_variant(stream, [&] {
-    const std::shared_ptr<const ActivatedPlans> first = plans.products.find(caps, decide);
+    const std::shared_ptr<const ActivatedPlans> first = plans.products.find(device, decide);
     for (std::size_t i = 0; i < products; ++i)
       grouped_gemm::enqueue(stream, first->products[i], taking_over(product(i), after, first->taken));
     enqueue_left(stream, after, first->taken, plans);

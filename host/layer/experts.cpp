@@ -144,14 +144,14 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
   const auto second = [&](const ExpertSegment& segment) {
     return product_of(segment, &ExpertSegment::down, rows, next.rows, false, down);
   };
-  const DeviceCaps& caps = stream.device->caps;
+  const Device& device = *stream.device;
   const auto decide = [&] {
     std::vector<grouped_gemm::Plan> made;
-    for (const ExpertSegment& segment : segments_) made.push_back(grouped_gemm::plan(second(segment), {}, caps));
+    for (const ExpertSegment& segment : segments_) made.push_back(grouped_gemm::plan(second(segment), {}, device));
     return made;
   };
   with_next_variant(stream, [&] {
-    const auto planned = plans.second.find(caps, decide);
+    const auto planned = plans.second.find(device, decide);
     for (std::size_t i = 0; i < segments_.size(); ++i)
       grouped_gemm::enqueue(stream, (*planned)[i], second(segments_[i]));
   });

@@ -52,7 +52,7 @@ bool LayerPass::run_at_once(Submit submit) {
     steps.combine.shared_gate = shared.gate_logits;
     const RouterSpec& router = over_.parts.shape.router;
     const fused_moe::Plan& launch =
-        this->steps().one_launch.find([&] { return fused_moe::plan(steps, router, {}, stream_.device->caps); });
+        this->steps().one_launch.find([&] { return fused_moe::plan(steps, router, {}, *stream_.device); });
     fused_moe::enqueue(stream_, launch, steps, router, submit);
     return true;
   });
@@ -73,7 +73,7 @@ std::string LayerPass::why_several_launches() {
   if (is_in_place(args_)) return "the output is the input";
   const std::optional<fused_moe::Args> steps = one_launch();
   if (!steps) return "rows become no codes of 8 bits, or weights are in segments";
-  return fused_moe::why_apart(*steps, parts.shape.router, {}, parts.device->caps);
+  return fused_moe::why_apart(*steps, parts.shape.router, {}, *parts.device);
 }
 
 /// The steps as those of one launch. A strategy that is local enqueues nothing.
@@ -132,7 +132,7 @@ void LayerPass::route() {
 void LayerPass::begin() {
   const LayerParts& parts = over_.parts;
   const RouterSpec& router = parts.shape.router;
-  const DeviceCaps& caps = stream_.device->caps;
+  const Device& device = *stream_.device;
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();
   if (!chosen || args_.router_logits.present())
@@ -145,17 +145,17 @@ void LayerPass::begin() {
     with_next_variant(stream_, [&] {
       plan();
       const route_tokens::Plan& launches =
-          steps().route.find([&] { return route_tokens::plan(routing, router, caps); });
+          steps().route.find([&] { return route_tokens::plan(routing, router, device); });
       route_tokens::enqueue(stream_, launches, routing, router);
     });
   } else {
     if (!chosen) {
-      const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, caps); });
+      const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
       gating_top_k::enqueue(stream_, launch, choice, router);
     }
     if (over_.places != nullptr) over_.places->find(stream_, choice.ids, first_token_, placed_, args_.fault);
     if (sort) {
-      const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, caps); });
+      const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
       expert_sort::enqueue(stream_, launches, *sort);
     }
     if (codes_) enqueue_planned(stream_, codes, steps().codes);

@@ -53,7 +53,7 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
 
 PassForm::PassForm(const Device& device, const MoeForward& args)
     : tokens(args.x.shape[0]),
-      failed_variants(device.caps.failed_variants->size()),
+      failed_variants(device.failed_variants->size()),
       in_place(is_in_place(args)),
       operands{operand(args.x),          operand(args.out),
                operand(args.ids),        operand(args.weights),

@@ -36,8 +36,8 @@ class PlannedVariants {
  public:
   /// Errors: as `make`
   template <class Make>
-  std::shared_ptr<const Plans> find(const DeviceCaps& caps, const Make& make) {
-    const std::size_t failed = caps.failed_variants->size();
+  std::shared_ptr<const Plans> find(const Device& device, const Make& make) {
+    const std::size_t failed = device.failed_variants->size();
     const std::lock_guard lock(mutex_);
     if (plans_ == nullptr || failed_ != failed) {
       plans_ = std::make_shared<const Plans>(make());
@@ -56,22 +56,20 @@ using PlannedProduct = PlannedVariants<grouped_gemm::Plan>;
 
 inline void enqueue_planned(StreamView stream, const grouped_gemm::Args& args, PlannedProduct& plan) {
   with_next_variant(stream, [&] {
-    const DeviceCaps& caps = stream.device->caps;
-    grouped_gemm::enqueue(stream, *plan.find(caps, [&] { return grouped_gemm::plan(args, {}, caps); }), args);
+    const Device& device = *stream.device;
+    grouped_gemm::enqueue(stream, *plan.find(device, [&] { return grouped_gemm::plan(args, {}, device); }), args);
   });
 }
 inline void enqueue_planned(StreamView stream, const quantize_groups::Args& args,
                             Planned<quantize_groups::Plan>& plan) {
-  quantize_groups::enqueue(stream, plan.find([&] { return quantize_groups::plan(args, {}, stream.device->caps); }),
-                           args);
+  quantize_groups::enqueue(stream, plan.find([&] { return quantize_groups::plan(args, {}, *stream.device); }), args);
 }
 inline void enqueue_planned(StreamView stream, const gated_activation::Args& args, Planned<LaunchPlan>& plan) {
-  gated_activation::enqueue(stream, plan.find([&] { return gated_activation::plan(args, {}, stream.device->caps); }),
-                            args);
+  gated_activation::enqueue(stream, plan.find([&] { return gated_activation::plan(args, {}, *stream.device); }), args);
 }
 inline void enqueue_planned(StreamView stream, const combine::Args& args, Planned<LaunchPlan>& plan,
                             Submit submit = {}) {
-  combine::enqueue(stream, plan.find([&] { return combine::plan(args, {}, stream.device->caps); }), args, submit);
+  combine::enqueue(stream, plan.find([&] { return combine::plan(args, {}, *stream.device); }), args, submit);
 }
 
 }  // namespace moecl

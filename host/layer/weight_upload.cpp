@@ -155,7 +155,7 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
     TensorView source = find_staged(matrix.plain);
     if (!source.present()) source = stage(matrix.plain, reserve({matrix.plain.span_bytes()}).front());
     const pack_weights::Args args{source, packed, expert, first_column};
-    if (only_checks()) return expect_none("pack_weights", pack_weights::reject(args, stream_.device->caps));
+    if (only_checks()) return expect_none("pack_weights", pack_weights::reject(args, *stream_.device));
     return pack_weights::enqueue(stream_, args);
   }
   const HostMatrix scale = packed.grouped() ? matrix.scale : HostMatrix();
@@ -176,7 +176,7 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
     args.source_group = TensorView(parts[3], DType::i32, {static_cast<std::int64_t>(source_groups.size())});
     write(source_groups.data(), args.source_group);
   }
-  if (only_checks()) return expect_none("pack_codes", pack_codes::reject(args, stream_.device->caps));
+  if (only_checks()) return expect_none("pack_codes", pack_codes::reject(args, *stream_.device));
   pack_codes::enqueue(stream_, args);
 }
 
@@ -194,7 +194,7 @@ void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
   args.x = stage(matrix, reserve({matrix.span_bytes()}).front());
   args.index = TensorView(iota_.view(), DType::i32, {matrix.rows});
   args.out = to;
-  if (only_checks()) return expect_none("gather_rows", gather_rows::reject(args, {}, stream_.device->caps));
+  if (only_checks()) return expect_none("gather_rows", gather_rows::reject(args, {}, *stream_.device));
   gather_rows::enqueue(stream_, args);
 }
 

@@ -181,7 +181,7 @@ moecl_status operator_plan(On* called_with, CArgs* c_args, std::uint64_t* out_wo
     CArgs c = read_struct(c_args, "args");
     Args args = read_args<Args>(*on.context, c);
     infer(args);
-    const std::uint64_t needed = workspace_bytes(args, on.device->caps);
+    const std::uint64_t needed = workspace_bytes(args, *on.device);
     FieldPairs pairs = pair_fields<Args>(c);
     npu::visit_fields(args, WriteOutputs{pairs});
     write_struct(c, c_args, "args");

@@ -43,9 +43,9 @@ template <class Args>
 using Composition = std::type_identity_t<void (*)(Steps& steps, const Args& args)>;
 
 template <class Args>
-std::uint64_t measure(const Args& args, const DeviceCaps& caps, Composition<Args> compose) {
+std::uint64_t measure(const Args& args, const Device& device, Composition<Args> compose) {
   return named(Describe<Args>::name, [&] {
-    Steps checking(caps, Validation::strict, {});
+    Steps checking(device, Validation::strict, {});
     compose(checking, args);
     return checking.workspace_bytes();
   });
@@ -53,12 +53,12 @@ std::uint64_t measure(const Args& args, const DeviceCaps& caps, Composition<Args
 
 /// All that can be said against a call before anything is enqueued.
 template <class Args, class Compose>
-void check_call(const DeviceCaps& caps, const Args& args, const Call& how, Compose compose) {
+void check_call(const Device& device, const Args& args, const Call& how, Compose compose) {
   expect_tensors(args);
   for_each_input(args, expect_operand_memory);
   for_each_output(args, expect_operand_memory);
   if (how.fault.present()) expect_tensor(how.fault, "fault", DType::i32, {4});
-  Steps checking(caps, how.validation, how.fault);
+  Steps checking(device, how.validation, how.fault);
   compose(checking, args);
   require(how.workspace.size_bytes >= checking.workspace_bytes(), "workspace: {} bytes are needed, got {}",
           checking.workspace_bytes(), how.workspace.size_bytes);
@@ -87,7 +87,7 @@ void enqueue_call(StreamView stream, const Args& args, const Call& how, Compose 
 template <class Args>
 void call(StreamView stream, const Args& args, const Call& how, Composition<Args> compose) {
   named(Describe<Args>::name, [&] {
-    check_call(stream.device->caps, args, how, compose);
+    check_call(*stream.device, args, how, compose);
     enqueue_call(stream, args, how, compose);
   });
 }

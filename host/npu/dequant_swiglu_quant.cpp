@@ -95,11 +95,11 @@ void infer(CAscendDequantSwigluQuantArgs& args) {
   require(args.swiglu_mode == 0 || args.swiglu_mode == 1, "swiglu_mode: {} is neither 0 nor 1", args.swiglu_mode);
 }
 
-std::uint64_t workspace_bytes(const DequantSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose<DequantSwigluQuantArgs>);
+std::uint64_t workspace_bytes(const DequantSwigluQuantArgs& args, const Device& device) {
+  return measure(args, device, compose<DequantSwigluQuantArgs>);
 }
-std::uint64_t workspace_bytes(const CAscendDequantSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose<CAscendDequantSwigluQuantArgs>);
+std::uint64_t workspace_bytes(const CAscendDequantSwigluQuantArgs& args, const Device& device) {
+  return measure(args, device, compose<CAscendDequantSwigluQuantArgs>);
 }
 
 OperatorCost cost(const DequantSwigluQuantArgs& args) { return gated_activation::cost(kernel_of(args)); }

@@ -118,8 +118,7 @@ void call_together(Communicator& ranks, const Args& args, const Call& how, Compo
       require(distribution.ranks == ranks.size() && distribution.rank == ranks.rank(),
               "ep_world_size, ep_rank_id: rank {} of {}, but the communicator is rank {} of {}", distribution.rank,
               distribution.ranks, ranks.rank(), ranks.size());
-      check_call(ranks.stream().device->caps, args, how,
-                 [&](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+      check_call(*ranks.stream().device, args, how, [&](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
       mine = distribution.agreed();
       mine.insert(mine.end(), more.begin(), more.end());
       mine.emplace_back("strict validation with a fault word",

@@ -96,8 +96,8 @@ void infer(DynamicMxQuantArgs& args) {
   set_shape(args.mxscale, DType::u8, scales);
 }
 
-std::uint64_t workspace_bytes(const DynamicMxQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const DynamicMxQuantArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const DynamicMxQuantArgs& args) { return mx_quantize::cost(kernel_of(args)); }

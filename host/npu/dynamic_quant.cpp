@@ -86,11 +86,11 @@ void infer(DynamicQuantAsymmetricArgs& args) {
   set_shape(args.offset, DType::f32, shape_of(args.scale));
 }
 
-std::uint64_t workspace_bytes(const DynamicQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const DynamicQuantArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
-std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_asymmetric);
+std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const Device& device) {
+  return measure(args, device, compose_asymmetric);
 }
 
 OperatorCost cost(const DynamicQuantArgs& args) { return quantize_rows::cost(row_kernel_of(args)); }

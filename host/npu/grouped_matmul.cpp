@@ -173,8 +173,8 @@ void infer(GroupedMatmulArgs& args) {
   if (!gives_list(args)) set_shape(args.y.front(), dtype, {rows, columns});
 }
 
-std::uint64_t workspace_bytes(const GroupedMatmulArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const GroupedMatmulArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const GroupedMatmulArgs& args) {

@@ -59,8 +59,8 @@ void infer(GroupedMatmulFinalizeRoutingArgs& args) {
   set_shape(args.y, dtype, {tokens, weights.n});
 }
 
-std::uint64_t workspace_bytes(const GroupedMatmulFinalizeRoutingArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const GroupedMatmulFinalizeRoutingArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const GroupedMatmulFinalizeRoutingArgs& args) {

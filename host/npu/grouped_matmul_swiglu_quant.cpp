@@ -134,14 +134,14 @@ void infer(GroupedMatmulSwigluQuantV2Args& args) {
   infer_outputs(form_of(args), args.output, args.output_scale);
 }
 
-std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_product<GroupedMatmulSwigluQuantArgs>);
+std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantArgs& args, const Device& device) {
+  return measure(args, device, compose_product<GroupedMatmulSwigluQuantArgs>);
 }
-std::uint64_t workspace_bytes(const CAscendGroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_product<CAscendGroupedMatmulSwigluQuantArgs>);
+std::uint64_t workspace_bytes(const CAscendGroupedMatmulSwigluQuantArgs& args, const Device& device) {
+  return measure(args, device, compose_product<CAscendGroupedMatmulSwigluQuantArgs>);
 }
-std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantV2Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_product<GroupedMatmulSwigluQuantV2Args>);
+std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantV2Args& args, const Device& device) {
+  return measure(args, device, compose_product<GroupedMatmulSwigluQuantV2Args>);
 }
 
 OperatorCost cost(const GroupedMatmulSwigluQuantArgs& args) { return product_cost_of(args); }

@@ -207,8 +207,8 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
 }
 
 template <class Args>
-std::uint64_t workspace_of(const Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+std::uint64_t workspace_of(const Args& args, const Device& device) {
+  return measure(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
 /// Rows read, sent and summed in full windows.
@@ -229,11 +229,11 @@ void combine_rows(Communicator& ranks, const Args& args, const Call& how) {
 
 void infer(MoeDistributeCombineV2Args& args) { infer_combine(args); }
 void infer(MoeDistributeCombineArgs& args) { infer_combine(args); }
-std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const DeviceCaps& caps) {
-  return workspace_of(args, caps);
+std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const Device& device) {
+  return workspace_of(args, device);
 }
-std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const DeviceCaps& caps) {
-  return workspace_of(args, caps);
+std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const Device& device) {
+  return workspace_of(args, device);
 }
 OperatorCost cost(const MoeDistributeCombineV2Args& args) { return combine_cost(args); }
 OperatorCost cost(const MoeDistributeCombineArgs& args) { return combine_cost(args); }

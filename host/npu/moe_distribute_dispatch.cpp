@@ -125,8 +125,8 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
 }
 
 template <class Args>
-std::uint64_t workspace_of(const Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+std::uint64_t workspace_of(const Args& args, const Device& device) {
+  return measure(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
 /// Rows read, sent and written in full windows.
@@ -147,11 +147,11 @@ void dispatch(Communicator& ranks, const Args& args, const Call& how) {
 
 void infer(MoeDistributeDispatchV2Args& args) { infer_dispatch(args); }
 void infer(MoeDistributeDispatchArgs& args) { infer_dispatch(args); }
-std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const DeviceCaps& caps) {
-  return workspace_of(args, caps);
+std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const Device& device) {
+  return workspace_of(args, device);
 }
-std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const DeviceCaps& caps) {
-  return workspace_of(args, caps);
+std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const Device& device) {
+  return workspace_of(args, device);
 }
 OperatorCost cost(const MoeDistributeDispatchV2Args& args) { return dispatch_cost(args); }
 OperatorCost cost(const MoeDistributeDispatchArgs& args) { return dispatch_cost(args); }

@@ -73,8 +73,8 @@ void infer(MoeFinalizeRoutingArgs& args) {
   set_shape(args.out, rows.dtype, {tokens, hidden});
 }
 
-std::uint64_t workspace_bytes(const MoeFinalizeRoutingArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeFinalizeRoutingArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const MoeFinalizeRoutingArgs& args) {

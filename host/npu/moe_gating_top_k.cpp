@@ -48,8 +48,8 @@ void infer(MoeGatingTopKArgs& args) {
   if (args.out_flag) set_shape(args.out, DType::f32, shape_of(args.x));
 }
 
-std::uint64_t workspace_bytes(const MoeGatingTopKArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeGatingTopKArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 OperatorCost cost(const MoeGatingTopKArgs& args) { return gating_top_k::cost(kernel_of(args)); }
 void moe_gating_top_k(StreamView stream, const MoeGatingTopKArgs& args, const Call& how) {

@@ -54,11 +54,11 @@ void infer(MoeGatingTopKSoftmaxV2Args& args) {
   if (args.output_softmax && args.renorm == 0) set_shape(args.softmax_result, DType::f32, shape_of(args.x));
 }
 
-std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
-std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxV2Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_v2);
+std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxV2Args& args, const Device& device) {
+  return measure(args, device, compose_v2);
 }
 
 OperatorCost cost(const MoeGatingTopKSoftmaxArgs& args) {

@@ -57,8 +57,8 @@ void infer(MoeInitRoutingArgs& args) {
   set_shape(args.expanded_expert_idx, DType::i32, {tokens * top_k});
 }
 
-std::uint64_t workspace_bytes(const MoeInitRoutingArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_routing);
+std::uint64_t workspace_bytes(const MoeInitRoutingArgs& args, const Device& device) {
+  return measure(args, device, compose_routing);
 }
 
 OperatorCost cost(const MoeInitRoutingArgs& args) {
@@ -76,8 +76,8 @@ void infer(MoeComputeExpertTokensArgs& args) {
   set_shape(args.total_rows_before_expert, DType::i32, {args.num_expert});
 }
 
-std::uint64_t workspace_bytes(const MoeComputeExpertTokensArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose_counts);
+std::uint64_t workspace_bytes(const MoeComputeExpertTokensArgs& args, const Device& device) {
+  return measure(args, device, compose_counts);
 }
 
 OperatorCost cost(const MoeComputeExpertTokensArgs& args) {

@@ -213,8 +213,8 @@ void infer(MoeInitRoutingV2Args& args) {
   if (mx) set_shape(args.expanded_scale, DType::u8, {sizes.rows, (sizes.hidden + 63) / 64 * 2});
 }
 
-std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const MoeInitRoutingV2Args& args) {

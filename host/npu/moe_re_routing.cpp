@@ -65,8 +65,8 @@ void infer(MoeReRoutingArgs& args) {
   set_shape(args.expert_token_num, counts.dtype, {counts.shape[1]});
 }
 
-std::uint64_t workspace_bytes(const MoeReRoutingArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeReRoutingArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const MoeReRoutingArgs& args) {

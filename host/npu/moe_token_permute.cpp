@@ -61,8 +61,8 @@ void infer(MoeTokenPermuteArgs& args) {
   set_shape(args.sorted_indices, DType::i32, {slots});
 }
 
-std::uint64_t workspace_bytes(const MoeTokenPermuteArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeTokenPermuteArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const MoeTokenPermuteArgs& args) {

@@ -54,8 +54,8 @@ void infer(MoeTokenUnpermuteArgs& args) {
   set_shape(args.unpermuted_tokens, args.permuted_tokens.dtype, {tokens, hidden});
 }
 
-std::uint64_t workspace_bytes(const MoeTokenUnpermuteArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const MoeTokenUnpermuteArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const MoeTokenUnpermuteArgs& args) {

@@ -220,7 +220,7 @@ class Bound final : public BoundCall {
     visit_fields(args_, CollectOutputs{list});
     return list;
   }
-  std::uint64_t workspace_bytes(const DeviceCaps& caps) const override { return npu::workspace_bytes(args_, caps); }
+  std::uint64_t workspace_bytes(const Device& device) const override { return npu::workspace_bytes(args_, device); }
   OperatorCost cost() const override { return npu::cost(args_); }
   void enqueue([[maybe_unused]] StreamView stream, [[maybe_unused]] const Call& how) const override {
     if constexpr (is_collective<Args>)

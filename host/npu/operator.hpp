@@ -44,7 +44,7 @@ class BoundCall {
   };
   /// Those that `infer` made present; set their memory.
   virtual std::vector<Output> outputs() = 0;
-  virtual std::uint64_t workspace_bytes(const DeviceCaps& caps) const = 0;
+  virtual std::uint64_t workspace_bytes(const Device& device) const = 0;
   virtual OperatorCost cost() const = 0;
   /// Errors: invalid_argument  the operator is collective
   virtual void enqueue(StreamView stream, const Call& how) const = 0;

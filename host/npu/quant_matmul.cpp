@@ -37,8 +37,8 @@ void infer(QuantMatmulArgs& args) {
   set_shape(args.y, dtype, shape);
 }
 
-std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const DeviceCaps& caps) {
-  return measure(args, caps, compose);
+std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const Device& device) {
+  return measure(args, device, compose);
 }
 
 OperatorCost cost(const QuantMatmulArgs& args) {

@@ -8,7 +8,7 @@
 namespace moecl::npu {
 
 Steps::Steps(StreamView stream, const Call& call)
-    : caps_(stream.device->caps),
+    : device_(*stream.device),
       validation_(call.validation),
       fault_(call.fault),
       enqueuing_(true),

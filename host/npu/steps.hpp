@@ -17,12 +17,12 @@ inline constexpr std::int32_t index_bits = 24;
 class Steps {
  public:
   /// The checking pass.
-  Steps(const DeviceCaps& caps, Validation validation, TensorView fault)
-      : caps_(caps), validation_(validation), fault_(fault) {}
+  Steps(const Device& device, Validation validation, TensorView fault)
+      : device_(device), validation_(validation), fault_(fault) {}
   /// The enqueuing pass.
   Steps(StreamView stream, const Call& call);
 
-  const DeviceCaps& caps() const { return caps_; }
+  const DeviceCaps& caps() const { return device_.caps; }
   bool strict() const { return validation_ == Validation::strict; }
   /// Where kernels report bad data; absent when nobody asked or nobody cares.
   TensorView fault() const { return strict() ? fault_ : TensorView(); }
@@ -38,10 +38,10 @@ class Steps {
     if (enqueuing_) return enqueue(stream_, args, rest...);
     if constexpr (requires { reject(args); })
       expect_accepted(reject(args));
-    else if constexpr (requires { reject(args, rest..., caps_); })
-      expect_accepted(reject(args, rest..., caps_));
+    else if constexpr (requires { reject(args, rest..., device_); })
+      expect_accepted(reject(args, rest..., device_));
     else
-      expect_accepted(reject(args, rest..., {}, caps_));
+      expect_accepted(reject(args, rest..., {}, device_));
   }
   void copy(const TensorView& from, const TensorView& to);
   /// Whole elements of 0 in every storage type.
@@ -50,7 +50,7 @@ class Steps {
  private:
   static void expect_accepted(const std::string& reason) { require(reason.empty(), "{}", reason); }
 
-  const DeviceCaps& caps_;
+  const Device& device_;
   Validation validation_;
   TensorView fault_;
   bool enqueuing_ = false;

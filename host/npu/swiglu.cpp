@@ -34,7 +34,7 @@ void infer(SwigluArgs& args) {
   set_shape(args.y, args.x.dtype, shape);
 }
 
-std::uint64_t workspace_bytes(const SwigluArgs& args, const DeviceCaps& caps) { return measure(args, caps, compose); }
+std::uint64_t workspace_bytes(const SwigluArgs& args, const Device& device) { return measure(args, device, compose); }
 
 OperatorCost cost(const SwigluArgs& args) {
   return {args.x.size_bytes() + args.x.size_bytes() / 2, 5 * static_cast<std::uint64_t>(args.x.elements() / 2)};

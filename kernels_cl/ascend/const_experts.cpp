@@ -28,7 +28,7 @@ const_experts_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const DeviceCaps& /*caps*/) {
+std::string reject(const Args& args, const Device& /*device*/) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
     return fmt::format("x: expected float [T, H], got {}", args.x.describe());
   const std::int64_t tokens = args.x.shape[0], hidden = args.x.shape[1], experts = args.v.shape[0];
@@ -50,7 +50,7 @@ std::string reject(const Args& args, const DeviceCaps& /*caps*/) {
 }
 
 void enqueue(StreamView stream, const Args& args, Submit submit) {
-  const std::string reason = reject(args, stream.device->caps);
+  const std::string reason = reject(args, *stream.device);
   require(reason.empty(), "const_experts: {}", reason);
   const std::int32_t lanes = row_lanes(0, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);

@@ -74,7 +74,7 @@ group_list_write_args kernel_args(const Write& args) {
 
 }  // namespace
 
-std::string reject(const Read& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Read& args, const Config& config, const Device& device) {
   const std::int64_t experts = experts_of(args.row_ends);
   if (experts < 1) return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
   if (args.rows < 0 || args.rows >= std::numeric_limits<std::int32_t>::max())
@@ -83,10 +83,10 @@ std::string reject(const Read& args, const Config& config, const DeviceCaps& cap
        {reject_indices("row_ends", args.row_ends, experts), reject_list(args.list, args.kind, experts, false),
         reject_optional_indices("fault", args.fault, 4)})
     if (!reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
-std::string reject(const Write& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Write& args, const Config& config, const Device& device) {
   if (args.row_ends.present() == args.counts.present()) return "row_ends, counts: expected one of the two";
   const bool cumulative = args.row_ends.present();
   const TensorView& from = source_of(args);
@@ -96,18 +96,18 @@ std::string reject(const Write& args, const Config& config, const DeviceCaps& ca
   for (const std::string& reason : {reject_indices(cumulative ? "row_ends" : "counts", from, experts),
                                     reject_list(args.list, args.kind, experts, true)})
     if (!reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
 void enqueue(StreamView stream, const Read& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "group_list: {}", reason);
   run(stream, config, "group_list_read", submit, args.list, cost(args), args.list, args.row_ends, args.fault,
       kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Write& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "group_list: {}", reason);
   const TensorView& source = source_of(args);
   run(stream, config, "group_list_write", submit, args.list, cost(args), source, args.list, kernel_args(args));

@@ -61,7 +61,7 @@ mx_quantize_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.x.rank != 3 || !is_activation_dtype(args.x.dtype) ||
       (args.x.elements() != 0 && !args.x.rows(0, 1).contiguous()))
     return fmt::format("x: expected float [N, L, I] with contiguous [L, I], got {}", args.x.describe());
@@ -89,11 +89,11 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
     return fmt::format("least_amax: {} is negative or not finite", args.least_amax);
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
   if (std::string reason = reject_width("x", length); !reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "mx_quantize: {}", reason);
   const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes);

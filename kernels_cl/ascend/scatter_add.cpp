@@ -60,24 +60,24 @@ std::uint64_t scratch_bytes(std::int64_t rows, std::int64_t tokens, const Device
          stable_sort::scratch_bytes(rows, key_bits(tokens), caps);
 }
 
-std::string reject(const Args& args, const combine::Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const combine::Config& config, const Device& device) {
   if (args.rows.rank != 2) return fmt::format("rows: expected float [R, H], got {}", args.rows.describe());
   if (args.out.rank != 2) return fmt::format("out: expected float [T, H], got {}", args.out.describe());
   const std::int64_t rows = args.rows.shape[0], tokens = args.out.shape[0];
   if (args.destinations.rank != 1 || args.destinations.shape[0] != rows)
     return fmt::format("destinations: expected i32 or i64[{}], got {}", rows, args.destinations.describe());
   if (tokens >= std::numeric_limits<std::int32_t>::max()) return fmt::format("out: {} tokens are too many", tokens);
-  if (const std::uint64_t needed = scratch_bytes(rows, tokens, caps); args.scratch.size_bytes < needed)
+  if (const std::uint64_t needed = scratch_bytes(rows, tokens, device.caps); args.scratch.size_bytes < needed)
     return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
   const Steps all = steps(args);
   for (const std::string& reason :
-       {index_vectors::reject(all.keys), stable_sort::reject(all.sort, {}, caps), index_vectors::reject(all.ends)})
+       {index_vectors::reject(all.keys), stable_sort::reject(all.sort, {}, device), index_vectors::reject(all.ends)})
     if (!reason.empty()) return reason;
-  return combine::reject(all.combine, config, caps);
+  return combine::reject(all.combine, config, device);
 }
 
 void enqueue(StreamView stream, const Args& args, const combine::Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "scatter_add: {}", reason);
   const Steps all = steps(args);
   index_vectors::enqueue(stream, all.keys, {submit.wait, nullptr});

@@ -20,10 +20,10 @@ inline std::int32_t row_lanes(std::int32_t configured, const DeviceCaps& caps, s
 }
 
 /// The same where a table of measurements may choose for the operator.
-inline std::int32_t tuned_lanes(const char* op, std::int32_t configured, const DeviceCaps& caps,
+inline std::int32_t tuned_lanes(const char* op, std::int32_t configured, const Device& device,
                                 std::int32_t on_gpu = 64) {
-  const TunedChoice* tuned = configured == 0 ? tuning::find_lanes(caps, op) : nullptr;
-  return tuned != nullptr ? static_cast<std::int32_t>(tuned->value) : row_lanes(configured, caps, on_gpu);
+  const TunedChoice* tuned = configured == 0 ? tuning::find_lanes(device.tuning, op) : nullptr;
+  return tuned != nullptr ? static_cast<std::int32_t>(tuned->value) : row_lanes(configured, device.caps, on_gpu);
 }
 
 /// Why that many lanes cannot share a row there; empty when they can.

@@ -16,7 +16,7 @@ void note_failure(StreamView stream, const std::string& variant, Enqueue enqueue
     enqueue();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::build_failed) {
-      stream.device->caps.failed_variants->add(variant, error.what());
+      stream.device->failed_variants->add(variant, error.what());
       stream.context->log(LogLevel::warning, "from now on without " + variant + ": " + error.what());
     }
     throw;
@@ -26,7 +26,7 @@ void note_failure(StreamView stream, const std::string& variant, Enqueue enqueue
 /// Runs `enqueue`, and again for each variant that fails meanwhile, since it then chooses another one.
 template <class Enqueue>
 auto with_next_variant(StreamView stream, Enqueue enqueue) {
-  const FailedVariants& failed = *stream.device->caps.failed_variants;
+  const FailedVariants& failed = *stream.device->failed_variants;
   for (;;) {
     const std::size_t before = failed.size();
     try {

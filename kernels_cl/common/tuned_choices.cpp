@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-const TunedChoice* find(const DeviceCaps& caps, std::string_view name) {
-  const auto& all = caps.tuning.choices;
+const TunedChoice* find(const Tuning& tuning, std::string_view name) {
+  const auto& all = tuning.choices;
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const TunedChoice& choice) { return choice.name == name; });
   return found != all.end() ? &*found : nullptr;
@@ -135,22 +135,22 @@ Tuning read_from(const std::vector<Table>& tables, const DeviceCaps& caps) {
 
 Tuning read(const DeviceCaps& caps) { return read_from(tables("operators", operators), caps); }
 
-const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op) {
-  return caps.tuning.choices.empty() ? nullptr : find(caps, lanes_name(op));
+const TunedChoice* find_lanes(const Tuning& tuning, std::string_view op) {
+  return tuning.choices.empty() ? nullptr : find(tuning, lanes_name(op));
 }
 
-const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant) {
-  return caps.tuning.choices.empty() ? nullptr : find(caps, most_rows_name(a, weights, variant));
+const TunedChoice* find_most_rows(const Tuning& tuning, DType a, CodeType weights, std::string_view variant) {
+  return tuning.choices.empty() ? nullptr : find(tuning, most_rows_name(a, weights, variant));
 }
 
-std::vector<Line> describe(const DeviceCaps& caps) {
+std::vector<Line> describe(const Device& device) {
   std::vector<Line> lines;
   for (const RowOperator& op : row_operators()) {
-    const TunedChoice* tuned = find_lanes(caps, op.name);
+    const TunedChoice* tuned = find_lanes(device.tuning, op.name);
     lines.push_back(line_of(lanes_name(op.name),
-                            tuned != nullptr               ? std::to_string(tuned->value)
-                            : caps.type == DeviceType::cpu ? "1"
-                                                           : op.lanes_on_gpu,
+                            tuned != nullptr                      ? std::to_string(tuned->value)
+                            : device.caps.type == DeviceType::cpu ? "1"
+                                                                  : op.lanes_on_gpu,
                             tuned));
   }
   return lines;

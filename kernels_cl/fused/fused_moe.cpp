@@ -271,7 +271,8 @@ std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64
   return Scratch(tokens, hidden, experts, Shape::most_groups(config, caps)).total();
 }
 
-std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
+  const DeviceCaps& caps = device.caps;
   if (!config.variant.empty() && config.variant != nv_sm80 && config.variant != t0)
     return fmt::format("there is no variant '{}'", config.variant);
   if (select(config) == nv_sm80 && caps.nv_compute_capability < 80)
@@ -281,7 +282,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
   // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
   if (select(config) == t0 && caps.preferred_float_width < 4)
     return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
-  if (caps.failed_variants->contains(failing(select(config)))) return "its program does not build on this device";
+  if (device.failed_variants->contains(failing(select(config)))) return "its program does not build on this device";
   const std::int64_t tokens = args.router.a.shape[0];
   if (const std::int64_t most = most_tokens(args); tokens > most)
     return fmt::format("{} tokens are more than {}", tokens, most);
@@ -294,13 +295,13 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Config& co
   if (args.gating.ids.elements() > most_slots)
     return fmt::format("{} slots are more than {}", args.gating.ids.elements(), most_slots);
   const auto reject_codes = [&](const quantize_groups::Args& rows) {
-    return quantizes(args) ? quantize_groups::reject(rows, {}, caps) : std::string();
+    return quantizes(args) ? quantize_groups::reject(rows, {}, device) : std::string();
   };
   for (const auto& [step, reason] : {std::pair{"router", grouped_gemm::reject_operands(args.router)},
-                                     {"gating", gating_top_k::reject(args.gating, spec, {}, caps)},
+                                     {"gating", gating_top_k::reject(args.gating, spec, {}, device)},
                                      {"gate_up", grouped_gemm::reject_operands(args.gate_up)},
                                      {"down", grouped_gemm::reject_operands(args.down)},
-                                     {"combine", combine::reject(args.combine, {}, caps)},
+                                     {"combine", combine::reject(args.combine, {}, device)},
                                      {"tokens", reject_codes(args.tokens)},
                                      {"activated", reject_codes(args.activated)}})
     if (!reason.empty()) return fmt::format("{}: {}", step, reason);
@@ -340,12 +341,12 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
 
 }  // namespace
 
-Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
-  for (const std::string& reason : {why_apart(args, spec, config, caps), unconnected(args)})
+Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
+  for (const std::string& reason : {why_apart(args, spec, config, device), unconnected(args)})
     require(reason.empty(), "fused_moe: {}", reason);
   const TensorView& x = args.router.a;
   const PackedWeights& weights = args.gate_up.weights;
-  const Shape shape(args, spec, config, caps);
+  const Shape shape(args, spec, config, device.caps);
   const Scratch scratch(x.shape[0], x.shape[1], weights.experts, shape.groups);
   require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
           scratch.total(), args.scratch.size_bytes);
@@ -353,7 +354,7 @@ Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const 
           args.scratch.offset_bytes);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
   return {.launch = {select(config),
-                     options_of(args, spec, shape, caps),
+                     options_of(args, spec, shape, device.caps),
                      {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
                      {local, 1, 1},
                      fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
@@ -397,7 +398,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
 }
 
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
+  enqueue(stream, plan(args, spec, config, *stream.device), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

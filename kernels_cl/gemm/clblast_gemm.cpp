@@ -33,7 +33,7 @@ struct Matrix {
 
 }  // namespace
 
-std::string reject(const Args& args, const DeviceCaps&) {
+std::string reject(const Args& args, const Device&) {
   for (const auto& [view, what] : {std::pair{&args.a, "a"}, {&args.w, "w"}, {&args.out, "out"}}) {
     if ((view->rank != 2 && view->rank != 3) || view->rank != args.a.rank || view->dtype != DType::f32)
       return fmt::format("{}: expected an f32 matrix, or a batch of them as the others, got {}", what,
@@ -52,7 +52,7 @@ std::string reject(const Args& args, const DeviceCaps&) {
 }
 
 void enqueue(StreamView stream, const Args& args, Submit submit) {
-  const std::string reason = reject(args, stream.device->caps);
+  const std::string reason = reject(args, *stream.device);
   require(reason.empty(), "clblast_gemm: {}", reason);
   const Sizes size = sizes(args);
   if (size.b == 0 || size.m == 0) return enqueue_marker(stream, submit);

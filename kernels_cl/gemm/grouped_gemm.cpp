@@ -34,7 +34,7 @@ std::string reject_fused_activation(const Args& args, const Activation& activati
 }
 
 std::string reject_fused_codes(const Args& args, const quantize_groups::Args& next, const Kernel& kernel,
-                               const DeviceCaps& caps) {
+                               const Device& device) {
   using quantize_groups::ScaleRule;
   const std::int64_t columns = quantized_columns(kernel), group = quantize_groups::group_of(next);
   if (columns == 0) return fmt::format("variant {}: makes no codes", kernel.variant.name);
@@ -42,10 +42,10 @@ std::string reject_fused_codes(const Args& args, const quantize_groups::Args& ne
     return "quantization: expected the f32 rows of a gated activation";
   if (!is_same(next.x, args.out) || next.x.shape != args.out.shape)
     return fmt::format("quantization: expected out, {}, as its x, got {}", args.out.describe(), next.x.describe());
-  if (std::string reason = quantize_groups::reject(next, {}, caps); !reason.empty()) return reason;
+  if (std::string reason = quantize_groups::reject(next, {}, device); !reason.empty()) return reason;
   const bool has_rule = next.rule == ScaleRule::ratio || next.rule == ScaleRule::power_of_two;
   if (!has_rule || next.quotient != quantize_groups::Quotient::divide || next.group_rows != 1 ||
-      !std::isinf(next.most_amax) || !caps.correctly_rounded_divide)
+      !std::isinf(next.most_amax) || !device.caps.correctly_rounded_divide)
     return "quantization: expected quotients by the largest magnitudes of single rows, without a limit, on a device "
            "that rounds division correctly";
   if (columns % group != 0 || group % 16 != 0)
@@ -58,14 +58,15 @@ std::string reject_fused_codes(const Args& args, const quantize_groups::Args& ne
         "{} and {}",
         next.q.describe(), next.scale.describe());
   const std::uint64_t needed = kernel.local_mem_bytes + quantization_bytes(kernel, group);
-  if (needed > caps.static_local_mem_bytes)
+  if (needed > device.caps.static_local_mem_bytes)
     return fmt::format("quantization: needs {} bytes of local memory, the device has {}", needed,
-                       caps.static_local_mem_bytes);
+                       device.caps.static_local_mem_bytes);
   return {};
 }
 
 /// Why a variant does not multiply these operands there; empty when it does.
-std::string reject_variant(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
+std::string reject_variant(const Kernel& kernel, const Args& args, const Device& device) {
+  const DeviceCaps& caps = device.caps;
   const char* const variant = kernel.variant.name;
   if (kernel.work_items > caps.max_work_group_size || kernel.local_mem_bytes > caps.static_local_mem_bytes)
     return fmt::format("variant {}: needs work-groups of {} and {} bytes of local memory, the device has {} and {}",
@@ -75,7 +76,8 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const DeviceC
     if (std::string reason = reject_fused_activation(args, *args.activation, kernel, caps); !reason.empty())
       return reason;
   if (args.quantization.x.present())
-    if (std::string reason = reject_fused_codes(args, args.quantization, kernel, caps); !reason.empty()) return reason;
+    if (std::string reason = reject_fused_codes(args, args.quantization, kernel, device); !reason.empty())
+      return reason;
   if (args.scratch.offset_bytes % 16 != 0)
     return fmt::format("scratch: byte offset {} is no multiple of 16", args.scratch.offset_bytes);
   // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
@@ -89,11 +91,11 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const DeviceC
 }
 
 /// A variant, and why; without one why not.
-Choice decide(const Args& args, const Config& config, const DeviceCaps& caps) {
+Choice decide(const Args& args, const Config& config, const Device& device) {
   if (std::string reason = reject_operands(args); !reason.empty()) return {nullptr, std::move(reason)};
-  Choice choice = choose(args, config, caps);
+  Choice choice = choose(args, config, device);
   if (choice.kernel == nullptr) return {nullptr, fmt::format("variant: there is no '{}'", config.variant)};
-  if (std::string reason = reject_variant(*choice.kernel, args, caps); !reason.empty())
+  if (std::string reason = reject_variant(*choice.kernel, args, device); !reason.empty())
     return {nullptr, std::move(reason)};
   return choice;
 }
@@ -141,11 +143,11 @@ std::int64_t column_groups_of(const Kernel& kernel, const Args& args, const Devi
 }
 
 /// The variants that would multiply such operands there and do not build; empty where all do.
-std::string failed_for(const Args& args, const DeviceCaps& caps) {
+std::string failed_for(const Args& args, const Device& device) {
   std::string names;
-  if (caps.failed_variants->size() == 0) return names;
+  if (device.failed_variants->size() == 0) return names;
   for (const Candidate& one : candidates())
-    if (caps.failed_variants->contains(failing(*one.kernel, args)))
+    if (device.failed_variants->contains(failing(*one.kernel, args)))
       names += (names.empty() ? "" : ", ") + std::string(one.kernel->variant.name);
   return names;
 }
@@ -273,34 +275,34 @@ std::string Plan::describe() const {
 }
 
 bool fuses_activation(const std::string& variant, const Args& args, const Activation& activation,
-                      const DeviceCaps& caps) {
+                      const Device& device) {
   const Kernel* kernel = find(variant);
-  return kernel != nullptr && reject_fused_activation(args, activation, *kernel, caps).empty();
+  return kernel != nullptr && reject_fused_activation(args, activation, *kernel, device.caps).empty();
 }
 
 bool fuses_quantization(const std::string& variant, const Args& args, const quantize_groups::Args& next,
-                        const DeviceCaps& caps) {
+                        const Device& device) {
   const Kernel* kernel = find(variant);
-  return kernel != nullptr && reject_fused_codes(args, next, *kernel, caps).empty();
+  return kernel != nullptr && reject_fused_codes(args, next, *kernel, device).empty();
 }
 
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
+Plan plan(const Args& args, const Config& config, const Device& device) {
   Plan made;
-  Choice choice = decide(args, config, caps);
+  Choice choice = decide(args, config, device);
   made.why = std::move(choice.why);
   if (choice.kernel == nullptr) return made;
   const Kernel& kernel = *choice.kernel;
   made.variant = kernel.variant.name;
   made.tile_rows = kernel.tile_rows, made.tile_columns = tile_columns(kernel);
-  made.k_slices = slices_of(kernel, args, caps);
+  made.k_slices = slices_of(kernel, args, device.caps);
   made.fuses_activation = args.activation.has_value(), made.fuses_codes = args.quantization.x.present();
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   const bool runs = args.out.shape[0] != 0 && args.a.shape[0] != 0;
-  const std::string failed = failed_for(args, caps);
+  const std::string failed = failed_for(args, device);
   made.launch = std::make_shared<const Plan::Launch>(Plan::Launch{
       &kernel,
-      options_of(kernel, args, made.k_slices, caps),
-      {{runs ? size(column_groups_of(kernel, args, caps)) * kernel.work_items : 0,
+      options_of(kernel, args, made.k_slices, device.caps),
+      {{runs ? size(column_groups_of(kernel, args, device.caps)) * kernel.work_items : 0,
         kernel.persistent ? 1 : size(row_tiles_of(kernel, args)), size(made.k_slices)},
        {kernel.work_items, 1, 1}},
       tiles_of(kernel, args),
@@ -343,13 +345,13 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
   });
 }
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
-  Choice choice = decide(args, config, caps);
+std::string reject(const Args& args, const Config& config, const Device& device) {
+  Choice choice = decide(args, config, device);
   return choice.kernel == nullptr ? std::move(choice.why) : std::string();
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  with_next_variant(stream, [&] { enqueue(stream, plan(args, config, stream.device->caps), args, submit); });
+  with_next_variant(stream, [&] { enqueue(stream, plan(args, config, *stream.device), args, submit); });
 }
 
 OperatorCost cost(const Args& args, std::int64_t active_experts) {

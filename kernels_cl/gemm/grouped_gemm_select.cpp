@@ -9,9 +9,10 @@ namespace moecl::grouped_gemm {
 namespace {
 
 /// Those that multiply such operands there and build, in their order; on GPUs T0 only where no extension does.
-std::vector<const Candidate*> suitable(const Args& args, const DeviceCaps& caps) {
+std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
+  const DeviceCaps& caps = device.caps;
   const auto builds = [&](const Kernel& kernel) {
-    return caps.failed_variants->size() == 0 || !caps.failed_variants->contains(failing(kernel, args));
+    return device.failed_variants->size() == 0 || !device.failed_variants->contains(failing(kernel, args));
   };
   std::vector<const Candidate*> found, last;
   for (const Candidate& one : candidates())
@@ -26,11 +27,12 @@ std::vector<const Candidate*> suitable(const Args& args, const DeviceCaps& caps)
 }
 
 /// Rows of an expert up to which it is taken.
-std::int64_t most_rows_of(const Candidate& one, const Args& args, const DeviceCaps& caps) {
+std::int64_t most_rows_of(const Candidate& one, const Args& args, const Device& device) {
   const Kernel& kernel = *one.kernel;
-  if (const TunedChoice* tuned = tuning::find_most_rows(caps, args.a.dtype, args.weights.type, kernel.variant.name))
+  if (const TunedChoice* tuned =
+          tuning::find_most_rows(device.tuning, args.a.dtype, args.weights.type, kernel.variant.name))
     return tuned->value;
-  return kernel.good_float_width <= caps.preferred_float_width ? one.most_rows : 0;
+  return kernel.good_float_width <= device.caps.preferred_float_width ? one.most_rows : 0;
 }
 
 std::string rows_text(std::int64_t most_rows) {
@@ -89,21 +91,21 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 
-std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps) {
+std::vector<Range> ranges(DType a, CodeType weights, const Device& device) {
   Args args;
   args.a.dtype = a, args.weights.type = weights;
   std::vector<Range> found;
-  for (const Candidate* one : suitable(args, caps))
-    found.push_back({one->kernel->variant.name, most_rows_of(*one, args, caps)});
+  for (const Candidate* one : suitable(args, device))
+    found.push_back({one->kernel->variant.name, most_rows_of(*one, args, device)});
   return found;
 }
 
-std::vector<tuning::Line> describe_choices(const DeviceCaps& caps) {
+std::vector<tuning::Line> describe_choices(const Device& device) {
   std::vector<tuning::Line> lines;
   for (const auto& [a, weights] : tuning::operands())
-    for (const Range& range : ranges(a, weights, caps)) {
+    for (const Range& range : ranges(a, weights, device)) {
       lines.push_back(tuning::line_of(tuning::most_rows_name(a, weights, range.variant), rows_text(range.most_rows),
-                                      tuning::find_most_rows(caps, a, weights, range.variant)));
+                                      tuning::find_most_rows(device.tuning, a, weights, range.variant)));
       if (range.most_rows == any_rows) break;  // those after it are for what it cannot fill
     }
   return lines;
@@ -127,18 +129,19 @@ std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps&
   return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
 }
 
-Choice choose(const Args& args, const Config& config, const DeviceCaps& caps) {
+Choice choose(const Args& args, const Config& config, const Device& device) {
+  const DeviceCaps& caps = device.caps;
   if (!config.variant.empty()) return {find(config.variant), "named"};
   const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
   const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
-  const std::vector<const Candidate*> fitting = suitable(args, caps);
+  const std::vector<const Candidate*> fitting = suitable(args, device);
   const auto enough = std::find_if(fitting.begin(), fitting.end(),
-                                   [&](const Candidate* one) { return of_expert <= most_rows_of(*one, args, caps); });
+                                   [&](const Candidate* one) { return of_expert <= most_rows_of(*one, args, device); });
   const Candidate& wanted = **(enough != fitting.end() ? enough : fitting.begin());
   const std::int64_t units = caps.compute_units;
   if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles_of(*wanted.kernel, args) >= units)
     return {wanted.kernel,
-            fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, caps)), of_expert)};
+            fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, device)), of_expert)};
   // Its tiles leave compute units idle: others may be done sooner.
   constexpr double handing_over_us = 4;  // of sums between slices, an estimate
   constexpr double tile_time_k = 7168;
@@ -153,8 +156,8 @@ Choice choose(const Args& args, const Config& config, const DeviceCaps& caps) {
           fmt::format("its tiles are done soonest on {} compute units", units)};
 }
 
-std::string select(const Args& args, const Config& config, const DeviceCaps& caps) {
-  const Kernel* kernel = choose(args, config, caps).kernel;
+std::string select(const Args& args, const Config& config, const Device& device) {
+  const Kernel* kernel = choose(args, config, device).kernel;
   return kernel != nullptr ? kernel->variant.name : config.variant;
 }
 

@@ -133,7 +133,7 @@ pack_zeros_args zeros_args(const Args& args, const TensorView& zero, const Tenso
 
 }  // namespace
 
-std::string reject(const Args& args, const DeviceCaps&) {
+std::string reject(const Args& args, const Device&) {
   const PackedWeights& packed = args.packed;
   if (std::string reason = packed.reject(); !reason.empty()) return reason;
   if (packed_type(args.codes.type) != packed.type || args.codes.columns != packed.k)
@@ -149,7 +149,7 @@ std::string reject(const Args& args, const DeviceCaps&) {
 }
 
 void enqueue(StreamView stream, const Args& args, Submit submit) {
-  const std::string reason = reject(args, stream.device->caps);
+  const std::string reason = reject(args, *stream.device);
   require(reason.empty(), "pack_codes: {}", reason);
   constexpr std::int64_t panel = PackedWeights::panel_columns;
   const CodeLayout& codes = args.codes;

@@ -72,7 +72,7 @@ pack_weights_args kernel_args(const Args& args, const Matrices& m, const TensorV
 
 }  // namespace
 
-std::string reject(const Args& args, const DeviceCaps&) {
+std::string reject(const Args& args, const Device&) {
   if (std::string reason = args.packed.reject(); !reason.empty()) return reason;
   const DType from = args.source.dtype;
   const DType to = storage_dtype(args.packed.type).value_or(DType::u8);
@@ -110,7 +110,7 @@ std::string reject(const Args& args, const DeviceCaps&) {
 }
 
 void enqueue(StreamView stream, const Args& args, Submit submit) {
-  const std::string reason = reject(args, stream.device->caps);
+  const std::string reason = reject(args, *stream.device);
   require(reason.empty(), "pack_weights: {}", reason);
   // Long blocks of k keep the memory streams of a CPU's one work-item going; a GPU wants many work-groups.
   const bool explicit_vectors = stream.device->caps.preferred_float_width >= 4;

@@ -30,7 +30,7 @@ struct Choice {
   const Kernel* kernel;
   std::string why;
 };
-Choice choose(const Args& args, const Config& config, const DeviceCaps& caps);
+Choice choose(const Args& args, const Config& config, const Device& device);
 /// How a device remembers that a variant does not build for such operands.
 std::string failing(const Kernel& kernel, const Args& args);
 

@@ -39,11 +39,12 @@ struct Lanes {
   /// Of few groups, for which less code counts more than reading once, and on a CPU one program for all rules.
   Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
       : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
-  Lanes(std::int64_t group, std::int64_t groups, const Config& config, const DeviceCaps& caps)
-      : count(tuned_lanes("quantize_groups", config.lanes, caps, 0)),  // 0: by the group
+  Lanes(std::int64_t group, std::int64_t groups, const Config& config, const Device& device)
+      : count(tuned_lanes("quantize_groups", config.lanes, device, 0)),  // 0: by the group
         team(1),
-        knows_rules(caps.type != DeviceType::cpu || count == 1) {
+        knows_rules(device.caps.type != DeviceType::cpu || count == 1) {
     if (count == 1) return;
+    const DeviceCaps& caps = device.caps;
     const std::int64_t steps = (group + 15) / 16;  // of one lane
     const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
     const auto most = static_cast<std::int32_t>(std::bit_floor(std::min<std::size_t>(256, caps.max_work_group_size)));

@@ -186,7 +186,7 @@ Args args_of(const OperandQuant& how) {
   return args;
 }
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
     return fmt::format("x: expected float [N, K], got {}", args.x.describe());
   if (args.index.present() && (args.index.rank != 1 || args.index.dtype != DType::i32))
@@ -202,17 +202,18 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (std::string reason = reject_width("x", std::max(args.x.shape[1], args.group)); !reason.empty()) return reason;
   if (config.lanes > 0 && !std::has_single_bit(static_cast<std::uint32_t>(config.lanes)))
     return fmt::format("lanes: {} is no power of two", config.lanes);
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
-  const std::string reason = reject(args, config, caps);
+Plan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "quantize_groups: {}", reason);
   const std::int64_t group = group_of(args), groups = groups_of(args);
-  const Lanes shape(group, groups, config, caps);
+  const Lanes shape(group, groups, config, device);
   const auto local = static_cast<std::size_t>(shape.count), rows = static_cast<std::size_t>(rows_of(args));
   const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
-  const std::string options = quantize_groups::options(args, shape, caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
+  const std::string options =
+      quantize_groups::options(args, shape, device.caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
   const bool by_rows = shape.count == 1;
   Plan plan;
   plan.codes = {by_rows ? "row_per_item" : "groups_per_group",
@@ -243,7 +244,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

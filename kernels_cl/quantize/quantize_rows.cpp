@@ -83,7 +83,7 @@ quantize_rows_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
     return fmt::format("x: expected float [N, H], got {}", args.x.describe());
   if (args.index.present() && (args.index.rank != 1 || args.index.dtype != DType::i32))
@@ -109,13 +109,13 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (args.smooth.present() && !is_activation_dtype(args.smooth.dtype))
     return fmt::format("smooth: expected float, got {}", args.smooth.describe());
   if (std::string reason = reject_width("x", hidden); !reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "quantize_rows: {}", reason);
-  const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, *stream.device);
   const auto local = static_cast<std::size_t>(lanes);
   const OperatorCost work = cost(args);
   launch(stream,

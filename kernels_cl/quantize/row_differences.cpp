@@ -24,7 +24,7 @@ row_differences_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.x.rank != 2 || !is_activation_dtype(args.x.dtype))
     return fmt::format("x: expected float [N, K], got {}", args.x.describe());
   const std::int64_t rows = args.x.shape[0], width = args.x.shape[1];
@@ -34,11 +34,11 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
       !args.out.contiguous())
     return fmt::format("out: expected contiguous f32 [{}, 4], got {}", rows, args.out.describe());
   if (std::string reason = reject_width("x", width); !reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "row_differences: {}", reason);
   const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(args.x.shape[0]);

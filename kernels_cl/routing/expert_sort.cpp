@@ -54,7 +54,7 @@ std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const Devi
   return static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
 }
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.ids.rank != 2 || args.ids.dtype != DType::i32 || !args.ids.contiguous())
     return fmt::format("ids: expected contiguous i32[T, K], got {}", args.ids.describe());
   if (args.first_expert < 0 || args.end_expert <= args.first_expert || args.total_experts < args.end_expert)
@@ -76,22 +76,23 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
         reject_optional_indices("slot_rows", args.slot_rows, slots),
         reject_optional_indices("order", args.order, slots), reject_optional_indices("fault", args.fault, 4)})
     if (!reason.empty()) return reason;
-  if (const std::uint64_t needed = scratch_bytes(slots, local_experts(args), caps); args.scratch.size_bytes < needed)
+  if (const std::uint64_t needed = scratch_bytes(slots, local_experts(args), device.caps);
+      args.scratch.size_bytes < needed)
     return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
-  if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::uint64_t needed = lanes_for(slots, local_experts(args), config, caps).local_bytes(experts);
-  if (needed > caps.local_mem_bytes)
+  if (std::string reason = reject_lanes(config.lanes, device.caps); !reason.empty()) return reason;
+  const std::uint64_t needed = lanes_for(slots, local_experts(args), config, device.caps).local_bytes(experts);
+  if (needed > device.caps.local_mem_bytes)
     return fmt::format("experts: {} need {} bytes of local memory, the device has {}", experts, needed,
-                       caps.local_mem_bytes);
+                       device.caps.local_mem_bytes);
   return {};
 }
 
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
-  const std::string reason = reject(args, config, caps);
+Plan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "expert_sort: {}", reason);
   const std::int32_t experts = local_experts(args);
-  const Chunks cut = chunks(args.ids.elements(), experts, caps);
-  const Lanes lanes = lanes_for(cut.slots_each, experts, config, caps);
+  const Chunks cut = chunks(args.ids.elements(), experts, device.caps);
+  const Lanes lanes = lanes_for(cut.slots_each, experts, config, device.caps);
   const auto local = static_cast<std::size_t>(lanes.count);
   const std::uint64_t table_bytes =
       static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
@@ -131,7 +132,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

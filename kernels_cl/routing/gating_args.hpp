@@ -25,11 +25,11 @@ inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int3
 
 /// Work-items of a token. Tuned ones must leave the local memory that the default ones do.
 inline std::int32_t token_lanes(std::int64_t experts, const RouterSpec& spec, const Config& config,
-                                const DeviceCaps& caps) {
+                                const Device& device) {
   constexpr std::int32_t on_gpu = 32;
-  const std::int32_t lanes = tuned_lanes("gating_top_k", config.lanes, caps, on_gpu);
-  const bool fits = local_bytes(team_words(experts, spec), lanes, 1) <= caps.local_mem_bytes;
-  return fits ? lanes : row_lanes(config.lanes, caps, on_gpu);
+  const std::int32_t lanes = tuned_lanes("gating_top_k", config.lanes, device, on_gpu);
+  const bool fits = local_bytes(team_words(experts, spec), lanes, 1) <= device.caps.local_mem_bytes;
+  return fits ? lanes : row_lanes(config.lanes, device.caps, on_gpu);
 }
 
 inline std::string options(const Args& args) {

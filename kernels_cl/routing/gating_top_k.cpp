@@ -38,7 +38,7 @@ std::string reject(const RouterSpec& spec, std::int64_t experts) {
   return {};
 }
 
-std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
   if (args.logits.rank != 2 || !is_activation_dtype(args.logits.dtype))
     return fmt::format("logits: expected float [T, E], got {}", args.logits.describe());
   const std::int64_t tokens = args.logits.shape[0], experts = args.logits.shape[1];
@@ -64,21 +64,21 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   if (args.finished.present() &&
       (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
     return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
-  if (std::string reason = reject_lanes(config.lanes, caps); !reason.empty()) return reason;
-  const std::size_t needed = local_bytes(team_words(experts, spec), token_lanes(experts, spec, config, caps), 1);
-  if (needed > caps.local_mem_bytes)
+  if (std::string reason = reject_lanes(config.lanes, device.caps); !reason.empty()) return reason;
+  const std::size_t needed = local_bytes(team_words(experts, spec), token_lanes(experts, spec, config, device), 1);
+  if (needed > device.caps.local_mem_bytes)
     return fmt::format("logits: {} experts in {} groups need {} bytes of local memory, the device has {}", experts,
-                       spec.groups, needed, caps.local_mem_bytes);
+                       spec.groups, needed, device.caps.local_mem_bytes);
   return {};
 }
 
-LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps) {
-  const std::string reason = reject(args, spec, config, caps);
+LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
+  const std::string reason = reject(args, spec, config, device);
   require(reason.empty(), "gating_top_k: {}", reason);
-  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, caps);
+  const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, device);
   const auto local = static_cast<std::size_t>(lanes);
   return {lanes == 1 ? "token_per_item" : "token_per_group",
-          fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, caps)),
+          fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, device.caps)),
           {static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1},
           {local, 1, 1},
           fmt::format("{} top {}", args.logits.describe(), spec.top_k),
@@ -92,7 +92,7 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const 
 }
 
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, spec, config, stream.device->caps), args, spec, submit);
+  enqueue(stream, plan(args, spec, config, *stream.device), args, spec, submit);
 }
 
 OperatorCost cost(const Args& args) {

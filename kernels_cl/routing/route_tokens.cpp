@@ -21,10 +21,10 @@ namespace {
 constexpr std::int64_t most_tokens = 16;
 
 /// On a GPU a team for each token, of as many lanes as gating_top_k has.
-expert_sort::Lanes lanes_for(const gating_top_k::Args& gating, const RouterSpec& spec, const DeviceCaps& caps) {
-  if (caps.type == DeviceType::cpu) return {1};
+expert_sort::Lanes lanes_for(const gating_top_k::Args& gating, const RouterSpec& spec, const Device& device) {
+  if (device.caps.type == DeviceType::cpu) return {1};
   const auto teams = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(gating.logits.shape[0])));
-  return {gating_top_k::token_lanes(gating.logits.shape[1], spec, {}, caps) * teams, teams};
+  return {gating_top_k::token_lanes(gating.logits.shape[1], spec, {}, device) * teams, teams};
 }
 
 std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
@@ -37,29 +37,29 @@ std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
 
 }  // namespace
 
-std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
+std::string why_apart(const Args& args, const RouterSpec& spec, const Device& device) {
   const std::int64_t tokens = args.gating.logits.shape[0], all_experts = args.gating.logits.shape[1];
-  if (caps.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
+  if (device.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
   if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
-  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
-  if (static_cast<std::size_t>(lanes.count) > caps.max_work_group_size)
+  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, device);
+  if (static_cast<std::size_t>(lanes.count) > device.caps.max_work_group_size)
     return fmt::format("{} lanes are more than a work-group of the device has", lanes.count);
   const std::int32_t experts = expert_sort::local_experts(args.sort);
   const std::int32_t words = gating_top_k::team_words(all_experts, spec);
   const std::size_t needed = gating_top_k::local_bytes(words, lanes.count, lanes.teams) + lanes.local_bytes(experts);
-  if (needed > caps.local_mem_bytes)
-    return fmt::format("{} bytes of local memory are needed, the device has {}", needed, caps.local_mem_bytes);
-  if (expert_sort::scratch_bytes(args.sort.ids.elements(), experts, caps) != 0) return "there are many slots";
+  if (needed > device.caps.local_mem_bytes)
+    return fmt::format("{} bytes of local memory are needed, the device has {}", needed, device.caps.local_mem_bytes);
+  if (expert_sort::scratch_bytes(args.sort.ids.elements(), experts, device.caps) != 0) return "there are many slots";
   return why_apart(args.tokens, tokens);
 }
 
-std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
-  if (std::string reason = gating_top_k::reject(args.gating, spec, {}, caps); !reason.empty()) return reason;
+std::string reject(const Args& args, const RouterSpec& spec, const Device& device) {
+  if (std::string reason = gating_top_k::reject(args.gating, spec, {}, device); !reason.empty()) return reason;
   if (args.sort.ids.buffer.handle != args.gating.ids.buffer.handle ||
       args.sort.ids.offset_elements() != args.gating.ids.offset_elements())
     return "sort: its ids are not those that are chosen";
-  if (std::string reason = expert_sort::reject(args.sort, {}, caps); !reason.empty()) return reason;
-  return args.tokens.x.present() ? quantize_groups::reject(args.tokens, {}, caps) : std::string();
+  if (std::string reason = expert_sort::reject(args.sort, {}, device); !reason.empty()) return reason;
+  return args.tokens.x.present() ? quantize_groups::reject(args.tokens, {}, device) : std::string();
 }
 
 namespace {
@@ -83,18 +83,18 @@ route_tokens_args kernel_args(const Args& args, const RouterSpec& spec) {
 }
 
 /// Of one launch.
-void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
-  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, caps);
+void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const Device& device) {
+  const expert_sort::Lanes lanes = lanes_for(args.gating, spec, device);
   const auto local = static_cast<std::size_t>(lanes.count);
   const std::int64_t tokens = args.gating.logits.shape[0];
   const quantize_groups::Args& rows = args.tokens;
   const bool quantizes = rows.x.present();
   std::size_t groups = 1;
-  std::string options = lanes.options() + shuffle_option(lanes.count, caps) + " -DQUANTIZES=0",
+  std::string options = lanes.options() + shuffle_option(lanes.count, device.caps) + " -DQUANTIZES=0",
               shape = fmt::format("{} top {}", args.gating.logits.describe(), spec.top_k);
   if (quantizes) {
-    const quantize_groups::Lanes of_rows(lanes.count, lanes.count / lanes.teams, caps);
-    options = "-DQUANTIZES=1 " + quantize_groups::options(rows, of_rows, caps);
+    const quantize_groups::Lanes of_rows(lanes.count, lanes.count / lanes.teams, device.caps);
+    options = "-DQUANTIZES=1 " + quantize_groups::options(rows, of_rows, device.caps);
     groups += static_cast<std::size_t>((tokens * quantize_groups::groups_of(rows) - 1) / lanes.teams + 1);
     shape += fmt::format(", codes of {}", rows.x.describe());
   }
@@ -110,17 +110,17 @@ void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const D
 
 }  // namespace
 
-Plan plan(const Args& args, const RouterSpec& spec, const DeviceCaps& caps) {
-  const std::string reason = reject(args, spec, caps);
+Plan plan(const Args& args, const RouterSpec& spec, const Device& device) {
+  const std::string reason = reject(args, spec, device);
   require(reason.empty(), "route_tokens: {}", reason);
   Plan plan;
-  if (const std::string apart = why_apart(args, spec, caps); !apart.empty()) {
+  if (const std::string apart = why_apart(args, spec, device); !apart.empty()) {
     plan.apart = "route_tokens in several launches: " + apart;
-    plan.gating = gating_top_k::plan(args.gating, spec, {}, caps);
-    plan.sort = expert_sort::plan(args.sort, {}, caps);
-    if (args.tokens.x.present()) plan.tokens = quantize_groups::plan(args.tokens, {}, caps);
+    plan.gating = gating_top_k::plan(args.gating, spec, {}, device);
+    plan.sort = expert_sort::plan(args.sort, {}, device);
+    if (args.tokens.x.present()) plan.tokens = quantize_groups::plan(args.tokens, {}, device);
   } else {
-    plan_together(plan, args, spec, caps);
+    plan_together(plan, args, spec, device);
   }
   return plan;
 }
@@ -152,7 +152,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
 }
 
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
-  with_next_variant(stream, [&] { enqueue(stream, plan(args, spec, stream.device->caps), args, spec, submit); });
+  with_next_variant(stream, [&] { enqueue(stream, plan(args, spec, *stream.device), args, spec, submit); });
 }
 
 OperatorCost cost(const Args& args) {

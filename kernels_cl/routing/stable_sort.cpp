@@ -49,7 +49,7 @@ std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t key_bits, const Dev
   return order_bytes(slots, digits) + expert_sort::scratch_bytes(slots, digits.values(), caps);
 }
 
-std::string reject(const Args& args, const expert_sort::Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const expert_sort::Config& config, const Device& device) {
   if (args.key_bits < 1 || args.key_bits > 31) return fmt::format("key_bits: {} is outside [1, 31]", args.key_bits);
   const std::int64_t slots = args.keys.rank == 1 ? args.keys.shape[0] : -1;
   if (slots < 0) return fmt::format("keys: expected i32[S], got {}", args.keys.describe());
@@ -57,13 +57,13 @@ std::string reject(const Args& args, const expert_sort::Config& config, const De
        {reject_indices("keys", args.keys, slots), reject_indices("sorted_slots", args.sorted_slots, slots),
         reject_optional_indices("slot_rows", args.slot_rows, slots)})
     if (!reason.empty()) return reason;
-  if (const std::uint64_t needed = scratch_bytes(slots, args.key_bits, caps); args.scratch.size_bytes < needed)
+  if (const std::uint64_t needed = scratch_bytes(slots, args.key_bits, device.caps); args.scratch.size_bytes < needed)
     return fmt::format("scratch: {} bytes are needed, got {}", needed, args.scratch.size_bytes);
-  return expert_sort::reject(pass(args, Digits(args.key_bits), 0), config, caps);
+  return expert_sort::reject(pass(args, Digits(args.key_bits), 0), config, device);
 }
 
 void enqueue(StreamView stream, const Args& args, const expert_sort::Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "stable_sort: {}", reason);
   const Digits digits(args.key_bits);
   for (std::int32_t number = 0; number < digits.passes; ++number) {

@@ -130,7 +130,7 @@ combine_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.out.rank != 2 || !is_activation_dtype(args.out.dtype))
     return fmt::format("out: expected float [T, H], got {}", args.out.describe());
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
@@ -138,13 +138,13 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
        {reject_rows(args, hidden), reject_optional_indices("active", args.active, tokens), reject_slots(args, tokens),
         reject_bias(args, tokens, hidden), reject_shared(args, tokens, hidden), reject_width("out", hidden)})
     if (!reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
-LaunchPlan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
-  const std::string reason = reject(args, config, caps);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "combine: {}", reason);
-  const std::int32_t lanes = tuned_lanes("combine", config.lanes, caps);
+  const std::int32_t lanes = tuned_lanes("combine", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
   // The type of what is absent does not matter: one program less.
@@ -170,7 +170,7 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -122,7 +122,7 @@ gated_activation_args kernel_args(const Args& args) {
 
 }  // namespace
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   if (args.x.rank != 2 || (!is_activation_dtype(args.x.dtype) && args.x.dtype != DType::i32))
     return fmt::format("x: expected float or i32 [R, {}], got {}", args.activation.gated ? "2I" : "I",
                        args.x.describe());
@@ -138,13 +138,13 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (std::string reason = reject_dequantization(args); !reason.empty()) return reason;
   if (std::string reason = reject_quantization(args); !reason.empty()) return reason;
   if (std::string reason = reject_width("x", args.x.shape[1]); !reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
-LaunchPlan plan(const Args& args, const Config& config, const DeviceCaps& caps) {
-  const std::string reason = reject(args, config, caps);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "gated_activation: {}", reason);
-  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, caps);
+  const std::int32_t lanes = tuned_lanes("gated_activation", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t rows = args.out.shape[0], width = args.out.shape[1];
   const Activation& activation = args.activation;
@@ -170,7 +170,7 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, stream.device->caps), args, submit);
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -11,7 +11,7 @@ extern const ProgramSource gather_rows;
 
 namespace moecl::gather_rows {
 
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps) {
+std::string reject(const Args& args, const Config& config, const Device& device) {
   const auto float_or_i8 = [](DType dtype) { return is_activation_dtype(dtype) || dtype == DType::i8; };
   if (args.x.rank != 2 || !float_or_i8(args.x.dtype))
     return fmt::format("x: expected float or i8 [N, H], got {}", args.x.describe());
@@ -25,7 +25,7 @@ std::string reject(const Args& args, const Config& config, const DeviceCaps& cap
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, args.index.shape[0]); !reason.empty())
     return reason;
   if (std::string reason = reject_width("x", args.x.shape[1]); !reason.empty()) return reason;
-  return reject_lanes(config.lanes, caps);
+  return reject_lanes(config.lanes, device.caps);
 }
 
 namespace {
@@ -47,9 +47,9 @@ gather_rows_args kernel_args(const Args& args) {
 }  // namespace
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, stream.device->caps);
+  const std::string reason = reject(args, config, *stream.device);
   require(reason.empty(), "gather_rows: {}", reason);
-  const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, stream.device->caps);
+  const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, *stream.device);
   const auto local = static_cast<std::size_t>(lanes);
   const auto rows = static_cast<std::size_t>(args.index.shape[0]);
   const OperatorCost work = cost(args);

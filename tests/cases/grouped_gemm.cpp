@@ -119,7 +119,7 @@ std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream) {
       grouped_gemm::Args args;
       args.a = a, args.weights = packed.weights, args.row_ends = row_ends, args.out = out;
       if (dtype == DType::i8) args.a_scale = a_scale, args.weight_scale = weight_scale;
-      const grouped_gemm::Plan plan = grouped_gemm::plan(args, {"", expected_rows}, stream.device->caps);
+      const grouped_gemm::Plan plan = grouped_gemm::plan(args, {"", expected_rows}, *stream.device);
       if (plan.variant == std::exchange(tested, plan.variant)) continue;
       grouped_gemm::enqueue(stream, plan, args);
       results.push_back(

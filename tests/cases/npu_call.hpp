@@ -22,7 +22,7 @@ std::vector<std::vector<double>> call_operator(StreamView stream, Args args, npu
     memory.emplace_back(*stream.context, view.size_bytes());
     view.buffer = memory.back().view();
   });
-  const Buffer workspace(*stream.context, workspace_bytes(args, stream.device->caps));
+  const Buffer workspace(*stream.context, workspace_bytes(args, *stream.device));
   how.workspace = workspace.view();
   const DeviceTensor fault(stream, DType::i32, {4}, {0, 0, 0, 0});
   how.fault = fault;

@@ -30,7 +30,7 @@ std::vector<DeviceTensor> run(Communicator& world, Args args) {
     view.buffer = outputs.back().buffer.view();
     outputs.back().view = view;
   });
-  const Buffer workspace(*stream.context, workspace_bytes(args, stream.device->caps));
+  const Buffer workspace(*stream.context, workspace_bytes(args, *stream.device));
   const DeviceTensor fault(stream, DType::i32, {4}, {0, 0, 0, 0});
   npu::Call how;
   how.workspace = workspace.view();

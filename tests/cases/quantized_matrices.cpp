@@ -248,7 +248,7 @@ std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream) {
     grouped_gemm::Args args;
     args.a = a, args.weights = weights.weights, args.row_ends = row_ends, args.out = out;
     grouped_gemm::enqueue(stream, args);
-    results.push_back({"grouped_gemm", grouped_gemm::select(args, {}, stream.device->caps), kind.describe(),
+    results.push_back({"grouped_gemm", grouped_gemm::select(args, {}, *stream.device), kind.describe(),
                        grouped_gemm_error(shape, product, out.values(stream)), 1});
   }
   return results;

@@ -155,7 +155,7 @@ TEST_P(NpuDequantSwigluTest, RefusesWhatTheOperatorDoes) {
     change(args);
     try {
       infer(args);
-      npu::workspace_bytes(args, device().caps());
+      npu::workspace_bytes(args, device().record());
     } catch (const Error& error) {
       return std::string(error.what());
     }

@@ -47,7 +47,7 @@ NamedValues call_on(Communicator& world, Args args) {
     memory.emplace_back(*stream.context, view.size_bytes());
     view.buffer = memory.back().view();
   });
-  const Buffer workspace(*stream.context, workspace_bytes(args, stream.device->caps));
+  const Buffer workspace(*stream.context, workspace_bytes(args, *stream.device));
   const DeviceTensor fault(stream, DType::i32, {4}, {0, 0, 0, 0});
   npu::Call how;
   how.workspace = workspace.view();

@@ -148,7 +148,7 @@ TEST_P(NpuGatingTest, RefusesWhatCannotBeRouted) {
     change(args);
     try {
       infer(args);
-      npu::workspace_bytes(args, device().caps());
+      npu::workspace_bytes(args, device().record());
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -170,7 +170,7 @@ TEST_P(NpuGatingTest, RefusesWhatCannotBeRouted) {
   EXPECT_THAT(
       [&] {
         infer(softmax);
-        npu::workspace_bytes(softmax, device().caps());
+        npu::workspace_bytes(softmax, device().record());
       },
       testing::ThrowsMessage<Error>(testing::HasSubstr("without its last dimension, got bool[2]")));
 }

@@ -186,7 +186,7 @@ TEST_P(NpuMatmulFusedTest, SayWhatTheyRefuse) {
     change(args);
     try {
       infer(args);
-      (void)workspace_bytes(args, device().caps());
+      (void)workspace_bytes(args, device().record());
     } catch (const Error& error) {
       return error.what();
     }

@@ -266,7 +266,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulSaysWhatItRefuses) {
     change(args);
     try {
       infer(args);
-      (void)workspace_bytes(args, device().caps());
+      (void)workspace_bytes(args, device().record());
     } catch (const Error& error) {
       return error.what();
     }

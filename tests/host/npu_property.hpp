@@ -58,7 +58,7 @@ template <class Args>
 void expect_outputs(const TestDevice& device, Args args, const std::vector<Expected>& expected,
                     npu::Validation validation = npu::Validation::strict) {
   infer(args);
-  const std::uint64_t size_bytes = workspace_bytes(args, device.caps());
+  const std::uint64_t size_bytes = workspace_bytes(args, device.record());
   const GuardedTensor workspace(device, DType::i8, {static_cast<std::int64_t>(size_bytes) + 256});
   for (const npu::Tail tail : {npu::Tail::poison, npu::Tail::zero}) {
     SCOPED_TRACE(tail == npu::Tail::poison ? "poisoned" : "zeroed");

@@ -99,7 +99,7 @@ TEST_P(ClblastGemmTest, SaysWhyItRejects) {
   const auto reason = [&](auto change) {
     clblast_gemm::Args args{a, w, out};
     change(args);
-    const std::string text = clblast_gemm::reject(args, device().caps());
+    const std::string text = clblast_gemm::reject(args, device().record());
     EXPECT_THROW(clblast_gemm::enqueue(device().stream, args), Error) << text;
     return text;
   };

@@ -183,7 +183,7 @@ TEST_P(CombineTest, RejectsWrongShapes) {
   const GuardedTensor out(device(), DType::f32, {3, 5}), narrow(device(), DType::f32, {3, 4}),
       gate(device(), DType::f32, {3, 1});
   const GuardedTensor five(device(), DType::i32, {5});
-  const auto reason = [&](const combine::Args& args) { return combine::reject(args, {}, device().caps()); };
+  const auto reason = [&](const combine::Args& args) { return combine::reject(args, {}, device().record()); };
   EXPECT_EQ(reason(combine_args(rows, slots, weights, out, gate, false, out)), "");
   EXPECT_THAT(reason(combine_args(narrow, slots, weights, {}, {}, false, out)),
               testing::HasSubstr("float [R, 5], got f32[3, 4]"));

@@ -70,7 +70,7 @@ TEST_P(ConstExpertsTest, ReadsStridedRows) {
 TEST_P(ConstExpertsTest, RefusesWrongArguments) {
   const GuardedTensor x(device(), DType::f32, {3, 8}), alpha(device(), DType::f32, {2}),
       v(device(), DType::f32, {2, 8}), halves(device(), DType::f16, {2, 8}), rows(device(), DType::f32, {9, 8});
-  const auto reason = [&](const_experts::Args args) { return const_experts::reject(args, device().caps()); };
+  const auto reason = [&](const_experts::Args args) { return const_experts::reject(args, device().record()); };
   EXPECT_EQ(reason({x, alpha, alpha, v, rows}), "");
   EXPECT_EQ(reason({x, v, v, v, rows}), "");
   EXPECT_THAT(reason({alpha, alpha, alpha, v, rows}), testing::HasSubstr("x: expected float [T, H]"));

@@ -120,7 +120,7 @@ TEST_P(ExpertSortTest, RandomProblems) {
 TEST_P(ExpertSortTest, RejectsWrongShapes) {
   const GuardedTensor ids(device(), DType::i32, {3, 2}), six(device(), DType::i32, {6}),
       four(device(), DType::i32, {4});
-  const auto reason = [&](const expert_sort::Args& args) { return expert_sort::reject(args, {}, device().caps()); };
+  const auto reason = [&](const expert_sort::Args& args) { return expert_sort::reject(args, {}, device().record()); };
   EXPECT_EQ(reason(sort_args(ids, 0, 4, 4, 0, four, six, six, four)), "");
   EXPECT_THAT(reason(sort_args(six, 0, 4, 4, 0, four, six, six, {})), testing::HasSubstr("i32[T, K], got i32[6]"));
   EXPECT_THAT(reason(sort_args(ids, 2, 2, 4, 0, four, six, six, {})),

@@ -16,7 +16,7 @@ namespace {
 class FusedMoeTest : public OnEveryDevice {
  protected:
   std::string why_apart(const FusedMoeOperands& layer, const fused_moe::Config& config) const {
-    return fused_moe::why_apart(layer.args, layer.router, config, device().caps());
+    return fused_moe::why_apart(layer.args, layer.router, config, device().record());
   }
   bool has_variant(const FusedMoeCase& shape = {}) const {
     const std::int32_t capability = device().caps().nv_compute_capability;
@@ -154,13 +154,13 @@ TEST_P(FusedMoeTest, MoreWorkGroupsThanAreResidentAreAFault) {
 /// Decisions, which need no such device.
 class FusedMoeChoiceTest : public FusedMoeTest {
  protected:
-  DeviceCaps h200() const {
-    DeviceCaps caps = device().caps();
-    caps.nv_compute_capability = 90;
-    caps.compute_units = 132;
-    caps.max_work_group_size = 1024;
-    caps.static_local_mem_bytes = 227 << 10;
-    return caps;
+  Device h200() const {
+    Device changed = device().record();
+    changed.caps.nv_compute_capability = 90;
+    changed.caps.compute_units = 132;
+    changed.caps.max_work_group_size = 1024;
+    changed.caps.static_local_mem_bytes = 227 << 10;
+    return changed;
   }
   std::string why_apart(const FusedMoeOperands& layer) const {
     return fused_moe::why_apart(layer.args, layer.router, {}, h200());
@@ -221,16 +221,16 @@ TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
   EXPECT_THAT(refused([](Args& args) { args.combine.skip_zero_weights = true; }),
               testing::HasSubstr("the sum has more"));
   EXPECT_THAT(refused([](Args& args) { args.combine.out.shape[1] = 63; }), testing::HasSubstr("combine: "));
-  const auto on = [&](const DeviceCaps& caps, const fused_moe::Config& config) {
-    return fused_moe::why_apart(layer.args, layer.router, config, caps);
+  const auto on = [&](const Device& device, const fused_moe::Config& config) {
+    return fused_moe::why_apart(layer.args, layer.router, config, device);
   };
-  DeviceCaps other = h200();
+  Device other = h200();
   EXPECT_THAT(on(other, {"other"}), testing::HasSubstr("there is no variant 'other'"));
-  other.static_local_mem_bytes = 48 << 10;
+  other.caps.static_local_mem_bytes = 48 << 10;
   EXPECT_THAT(on(other, {}), testing::HasSubstr("bytes of local memory are needed"));
-  other.nv_compute_capability = 75;
+  other.caps.nv_compute_capability = 75;
   EXPECT_THAT(on(other, {}), testing::HasSubstr("no NVIDIA GPU"));
-  other.preferred_float_width = 1;
+  other.caps.preferred_float_width = 1;
   EXPECT_THAT(on(other, {"t0"}), testing::HasSubstr("at least 4 lanes"));
 }
 

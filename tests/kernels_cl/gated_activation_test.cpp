@@ -216,7 +216,7 @@ TEST_P(GatedActivationTest, RejectsWrongShapes) {
       out(device(), DType::f32, {3, 4});
   const GuardedTensor q(device(), DType::i8, {3, 4}), scale(device(), DType::f32, {3});
   const auto reason = [&](const gated_activation::Args& args) {
-    return gated_activation::reject(args, {}, device().caps());
+    return gated_activation::reject(args, {}, device().record());
   };
   EXPECT_EQ(reason({x, {}, 0, {}, out, {}}), "");
   EXPECT_EQ(reason({x, {}, 0, {}, q, scale}), "");

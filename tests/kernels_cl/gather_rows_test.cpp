@@ -78,7 +78,7 @@ TEST_P(GatherRowsTest, ConvertsToAndFrom16BitsAsTheGoldenConversions) {
 TEST_P(GatherRowsTest, RejectsWrongShapes) {
   const GuardedTensor x(device(), DType::f32, {3, 5}), q(device(), DType::i8, {4, 5}), index(device(), DType::i32, {4});
   const GuardedTensor out(device(), DType::f32, {4, 5}), narrow(device(), DType::f32, {4, 4});
-  const auto reason = [&](const gather_rows::Args& args) { return gather_rows::reject(args, {}, device().caps()); };
+  const auto reason = [&](const gather_rows::Args& args) { return gather_rows::reject(args, {}, device().record()); };
   EXPECT_EQ(reason({x, index, 1, {}, 0, out}), "");
   EXPECT_THAT(reason({index, index, 1, {}, 0, out}), testing::HasSubstr("float or i8 [N, H], got i32[4]"));
   EXPECT_THAT(reason({x, x, 1, {}, 0, out}), testing::HasSubstr("expected i32[R], got f32[3, 5]"));

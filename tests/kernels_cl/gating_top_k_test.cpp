@@ -208,7 +208,7 @@ TEST_P(GatingTopKTest, RejectsWhatCannotBeRouted) {
       weights(device(), DType::f32, {3, 2});
   const GuardedTensor bias(device(), DType::f32, {7});
   const auto reason = [&](const gating_top_k::Args& args, const RouterSpec& spec) {
-    return gating_top_k::reject(args, spec, {}, device().caps());
+    return gating_top_k::reject(args, spec, {}, device().record());
   };
   const gating_top_k::Args args{logits, {}, ids, weights};
   const auto with_groups = [](std::int32_t groups, std::int32_t kept) {

@@ -138,8 +138,8 @@ TEST_P(GroupListTest, RandomLists) {
 TEST_P(GroupListTest, RejectsWrongShapes) {
   const GuardedTensor four(device(), DType::i32, {4}), five(device(), DType::i32, {5}),
       pairs(device(), DType::i64, {3, 2}), reals(device(), DType::f32, {4});
-  const auto read = [&](const group_list::Read& args) { return group_list::reject(args, {}, device().caps()); };
-  const auto write = [&](const group_list::Write& args) { return group_list::reject(args, {}, device().caps()); };
+  const auto read = [&](const group_list::Read& args) { return group_list::reject(args, {}, device().record()); };
+  const auto write = [&](const group_list::Write& args) { return group_list::reject(args, {}, device().record()); };
   EXPECT_EQ(read({four, Kind::counts, 9, false, four, four}), "");
   EXPECT_EQ(read({pairs, Kind::pairs, 9, false, four, {}}), "");
   EXPECT_THAT(read({five, Kind::counts, 9, false, four, {}}), testing::HasSubstr("i32 or i64[4], got i32[5]"));

@@ -63,7 +63,7 @@ int check_variants(const TestDevice& device, Operands& operands, const GroupedPr
     wanted.activation = activation, wanted.out = out;
     const auto args = operands.fitting(variant.name, wanted);
     if (!args) continue;
-    EXPECT_TRUE(grouped_gemm::fuses_activation(variant.name, *args, activation, device.caps()));
+    EXPECT_TRUE(grouped_gemm::fuses_activation(variant.name, *args, activation, device.record()));
     grouped_gemm::enqueue(device.stream, *args, {variant.name});
     EXPECT_LE(relative_error(out.values(), expected), allowed)
         << variant.name << ", " << args->a.describe() << " x " << name(args->weights.type) << " [" << product.n << ", "
@@ -174,7 +174,7 @@ class CodesOfProductTest : public OnEveryDevice {
     next.q = TensorView(q.view().buffer.slice(1, q.view().size_bytes() - 1), q.view().dtype, {rows, width});
     next.q.stride[0] = width + 2;
     args.quantization = next;
-    ASSERT_TRUE(grouped_gemm::fuses_quantization(variant, args, next, device().caps()));
+    ASSERT_TRUE(grouped_gemm::fuses_quantization(variant, args, next, device().record()));
     grouped_gemm::enqueue(device().stream, args, {variant});
     const auto codes = q.read<unsigned char>();
     const auto scales = scale.read<float>();
@@ -233,7 +233,7 @@ class CodesOfProductTest : public OnEveryDevice {
       next.q = q.view, next.scale = scale.view;
       grouped_gemm::Args with_codes = args;
       with_codes.quantization = next;
-      if (!grouped_gemm::reject(with_codes, {variant.name}, device().caps()).empty()) continue;
+      if (!grouped_gemm::reject(with_codes, {variant.name}, device().record()).empty()) continue;
       grouped_gemm::enqueue(device().stream, args, {variant.name});
       const std::vector<double> numbers = out.values();
       for (const std::int64_t group : groups) {
@@ -278,8 +278,8 @@ TEST_P(CodesOfProductTest, SaysWhyItRejects) {
   const auto reason = [&](const char* variant, const auto& change) {
     grouped_gemm::Args changed = args;
     change(changed);
-    EXPECT_FALSE(grouped_gemm::fuses_quantization(variant, changed, changed.quantization, device().caps()));
-    return grouped_gemm::reject(changed, {variant}, device().caps());
+    EXPECT_FALSE(grouped_gemm::fuses_quantization(variant, changed, changed.quantization, device().record()));
+    return grouped_gemm::reject(changed, {variant}, device().record());
   };
   const bool wide = device().caps().local_mem_bytes >= std::uint64_t{1} << 18;
   if (device().caps().preferred_float_width >= 4 && wide) {
@@ -287,7 +287,7 @@ TEST_P(CodesOfProductTest, SaysWhyItRejects) {
   }
   if (!device().caps().nv_sm90a) return;
   const char* const variant = "nv_sm90a_groups_64";
-  EXPECT_EQ(grouped_gemm::reject(args, {variant}, device().caps()), "");
+  EXPECT_EQ(grouped_gemm::reject(args, {variant}, device().record()), "");
   EXPECT_THAT(reason("nv_sm89_f8_64", [](grouped_gemm::Args&) {}), HasSubstr("makes no codes"));
   EXPECT_THAT(reason(variant, [](grouped_gemm::Args& of) { of.quantization.rule = ScaleRule::mx_ceil; }),
               HasSubstr("expected quotients by the largest magnitudes"));
@@ -310,8 +310,8 @@ TEST_P(GroupedGemmActivationTest, SaysWhyItRejects) {
     args.weights.n = n;
     args.activation = activation;
     args.out.shape[1] = activation.gated ? n / 2 : n;
-    std::string text = grouped_gemm::reject(args, {variant}, device().caps());
-    EXPECT_FALSE(grouped_gemm::fuses_activation(variant, args, activation, device().caps())) << text;
+    std::string text = grouped_gemm::reject(args, {variant}, device().record());
+    EXPECT_FALSE(grouped_gemm::fuses_activation(variant, args, activation, device().record())) << text;
     return text;
   };
   using testing::HasSubstr;

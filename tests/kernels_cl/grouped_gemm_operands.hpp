@@ -46,9 +46,9 @@ class Operands {
   /// As the variant takes them: if need be with rows of `a` moved to where tensor cores' copies want them.
   std::optional<grouped_gemm::Args> fitting(const char* variant) { return fitting(variant, args); }
   std::optional<grouped_gemm::Args> fitting(const char* variant, grouped_gemm::Args wanted) {
-    if (grouped_gemm::reject(wanted, {variant}, device_.caps()).empty()) return wanted;
+    if (grouped_gemm::reject(wanted, {variant}, device_.record()).empty()) return wanted;
     wanted.a = moved_rows(wanted.a);
-    if (grouped_gemm::reject(wanted, {variant}, device_.caps()).empty()) return wanted;
+    if (grouped_gemm::reject(wanted, {variant}, device_.record()).empty()) return wanted;
     return std::nullopt;
   }
   /// Elements that were not written are NaN.
@@ -94,7 +94,7 @@ inline void check_product(const TestDevice& device, const GroupedGemmCase& shape
     Operands operands(device, shape, product);
     const auto args = operands.fitting(variant.name);
     if (!args) continue;
-    if (only_selected && grouped_gemm::select(*args, {}, device.caps()) != variant.name) continue;
+    if (only_selected && grouped_gemm::select(*args, {}, device.record()) != variant.name) continue;
     grouped_gemm::enqueue(device.stream, *args, {variant.name});
     EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1);
     ++ran;

@@ -176,7 +176,7 @@ TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
       Operands all(device(), many, product);
       const auto args = all.fitting(variant.name);
       if (!args) continue;
-      if (dtype != DType::f32 && grouped_gemm::select(*args, {}, device().caps()) != variant.name) continue;
+      if (dtype != DType::f32 && grouped_gemm::select(*args, {}, device().record()) != variant.name) continue;
       grouped_gemm::enqueue(device().stream, *args, {variant.name});
       const std::vector<double> together = all.out();
       for (const std::size_t row : {0, 5, 50, 102}) {
@@ -191,6 +191,11 @@ TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
   }
 }
 
+/// Where no table says anything and every program builds.
+std::string select_on(const DeviceCaps& caps, const grouped_gemm::Args& args, const grouped_gemm::Config& config = {}) {
+  return grouped_gemm::select(args, config, Device{.caps = caps});
+}
+
 TEST(GroupedGemmSelectTest, FitsTheDeviceAndTheRowsOfAnExpert) {
   grouped_gemm::Args args;
   args.row_ends.rank = 1, args.row_ends.shape[0] = 8;
@@ -199,12 +204,12 @@ TEST(GroupedGemmSelectTest, FitsTheDeviceAndTheRowsOfAnExpert) {
   avx512.preferred_float_width = 16, avx2.preferred_float_width = 8;
   for (const std::int64_t rows : {8, 800}) {
     args.out.rank = 2, args.out.shape[0] = rows;
-    EXPECT_EQ(grouped_gemm::select(args, {}, avx512), "t0_tile");
-    EXPECT_EQ(grouped_gemm::select(args, {}, avx2), "t0_tile16");
-    EXPECT_EQ(grouped_gemm::select(args, {}, gpu), rows == 8 ? "t0_gemv" : "t0_local");
-    EXPECT_EQ(grouped_gemm::select(args, {}, llvmpipe), rows == 8 ? "t0_gemv" : "t0_local");
-    EXPECT_EQ(grouped_gemm::select(args, {"", 100}, gpu), "t0_local");
-    EXPECT_EQ(grouped_gemm::select(args, {"t0_local"}, avx512), "t0_local");
+    EXPECT_EQ(select_on(avx512, args), "t0_tile");
+    EXPECT_EQ(select_on(avx2, args), "t0_tile16");
+    EXPECT_EQ(select_on(gpu, args), rows == 8 ? "t0_gemv" : "t0_local");
+    EXPECT_EQ(select_on(llvmpipe, args), rows == 8 ? "t0_gemv" : "t0_local");
+    EXPECT_EQ(select_on(gpu, args, {"", 100}), "t0_local");
+    EXPECT_EQ(select_on(avx512, args, {"t0_local"}), "t0_local");
   }
 }
 
@@ -217,8 +222,8 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   zen4.has_avx512_vnni = zen4.has_avx512_bf16 = true;
   const auto selected = [&](DType a, CodeType weights) {
     args.a.dtype = a, args.weights.type = weights;
-    EXPECT_EQ(grouped_gemm::select(args, {}, skylake), "t0_tile");
-    return grouped_gemm::select(args, {}, zen4);
+    EXPECT_EQ(select_on(skylake, args), "t0_tile");
+    return select_on(zen4, args);
   };
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "avx512_vnni");
   EXPECT_EQ(selected(DType::i8, CodeType::i4), "avx512_vnni");
@@ -240,7 +245,7 @@ TEST(GroupedGemmSelectTest, TakesTilesBeforeDotProducts) {
   sapphire_rapids.has_amx_int8 = sapphire_rapids.has_amx_bf16 = true;
   const auto selected = [&](DType a, CodeType weights) {
     args.a.dtype = a, args.weights.type = weights;
-    return grouped_gemm::select(args, {}, sapphire_rapids);
+    return select_on(sapphire_rapids, args);
   };
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "amx_int8");
   EXPECT_EQ(selected(DType::i8, CodeType::i4), "amx_int8");
@@ -266,9 +271,7 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresWhereBothSidesFit) {
   const DeviceCaps ampere = nvidia(80);
   DeviceCaps hopper = nvidia(90);
   hopper.nv_sm90a = true;
-  const auto chosen = [&](const DeviceCaps& caps, std::int64_t rows) {
-    return grouped_gemm::select(args, {"", rows}, caps);
-  };
+  const auto chosen = [&](const DeviceCaps& caps, std::int64_t rows) { return select_on(caps, args, {"", rows}); };
   EXPECT_EQ(chosen(ampere, 12), "nv_sm80_16");
   EXPECT_EQ(chosen(ampere, 13), "nv_sm80_64");
   EXPECT_EQ(chosen(hopper, 12), "nv_sm80_16");
@@ -301,7 +304,7 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   DeviceCaps hopper = nvidia(90);
   const auto chosen = [&](const DeviceCaps& caps, DType a, CodeType weights, std::int64_t rows = 11) {
     args.a.dtype = a, args.weights.type = weights;
-    return grouped_gemm::select(args, {"", rows}, caps);
+    return select_on(caps, args, {"", rows});
   };
   EXPECT_EQ(chosen(ampere, DType::bf16, CodeType::i4), "nv_sm80_codes_16");
   EXPECT_EQ(chosen(ampere, DType::i8, CodeType::i8, 12), "nv_sm80_i8_64");
@@ -343,7 +346,7 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
     args.weights.n = n, args.weights.experts = experts;
     args.row_ends.rank = 1, args.row_ends.shape[0] = experts;
     args.scratch = scratch;
-    return grouped_gemm::select(args, {}, hopper);
+    return select_on(hopper, args);
   };
   // The fastest of all variants on an H200, of one expert by measurement (bench/README.md).
   const auto bf16 = [&](std::int64_t rows, std::int64_t n) { return chosen(DType::bf16, CodeType::bf16, rows, 1, n); };
@@ -374,9 +377,9 @@ TEST_P(GroupedGemmTest, APlanServesAllArgumentsOfItsForm) {
   const GroupedGemmCase shape{{4, 0, 19}, 65, 33};
   const GroupedProduct product = make_product(shape, 2);
   Operands first(device(), shape, product), second(device(), shape, product);
-  const grouped_gemm::Plan plan = grouped_gemm::plan(first.args, {}, device().caps());
+  const grouped_gemm::Plan plan = grouped_gemm::plan(first.args, {}, device().record());
   ASSERT_FALSE(plan.refused()) << plan.why;
-  EXPECT_EQ(plan.variant, grouped_gemm::select(first.args, {}, device().caps()));
+  EXPECT_EQ(plan.variant, grouped_gemm::select(first.args, {}, device().record()));
   EXPECT_THAT(plan.describe(), ::testing::StartsWith(plan.variant + ": " + std::to_string(plan.tile_rows) + " x "));
   for (const Operands* operands : {&first, &second}) {
     grouped_gemm::enqueue(device().stream, plan, operands->args);
@@ -386,7 +389,7 @@ TEST_P(GroupedGemmTest, APlanServesAllArgumentsOfItsForm) {
   grouped_gemm::Args fewer = first.args;
   fewer.a = fewer.a.rows(0, 22), fewer.out = fewer.out.rows(0, 22);
   EXPECT_THROW(grouped_gemm::enqueue(device().stream, plan, fewer), Error);
-  const grouped_gemm::Plan refused = grouped_gemm::plan(first.args, {"t1"}, device().caps());
+  const grouped_gemm::Plan refused = grouped_gemm::plan(first.args, {"t1"}, device().record());
   EXPECT_TRUE(refused.refused());
   EXPECT_EQ(refused.describe(), "variant: there is no 't1'");
   EXPECT_THROW(grouped_gemm::enqueue(device().stream, refused, first.args), Error);
@@ -432,14 +435,14 @@ TEST_P(GroupedGemmTest, SaysWhyItRejects) {
     grouped_gemm::Args args = operands.args;
     grouped_gemm::Config config;
     change(args, config);
-    std::string text = grouped_gemm::reject(args, config, device().caps());
+    std::string text = grouped_gemm::reject(args, config, device().record());
     EXPECT_THROW(grouped_gemm::enqueue(device().stream, args, config), Error) << text;
     return text;
   };
   using Args = grouped_gemm::Args;
   using Config = grouped_gemm::Config;
   using ::testing::HasSubstr;
-  EXPECT_EQ(grouped_gemm::reject(operands.args, {}, device().caps()), "");
+  EXPECT_EQ(grouped_gemm::reject(operands.args, {}, device().record()), "");
   EXPECT_THAT(reason([](Args& args, Config&) { args.a.shape[1] = 32; }),
               HasSubstr("a: expected f32, f16, bf16, i8, f8_e4m3 or f8_e5m2 [M, 33]"));
   EXPECT_THAT(reason([](Args& args, Config&) { args.a = args.a.rows(0, 6); }), HasSubstr("a: expected 7 rows"));

@@ -236,7 +236,7 @@ TEST_P(MxQuantizeTest, RejectsWrongShapes) {
   const auto reason = [&](const auto& change) {
     mx_quantize::Args args{x, fp8_e4m3fn, y, scale};
     change(args);
-    return mx_quantize::reject(args, {}, device().caps());
+    return mx_quantize::reject(args, {}, device().record());
   };
   EXPECT_EQ(reason([](auto&) {}), "");
   EXPECT_EQ(reason([&](auto& args) { args.format = fp4_e2m1, args.y = packed; }), "");

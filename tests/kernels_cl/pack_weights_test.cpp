@@ -207,7 +207,7 @@ TEST_P(PackWeightsTest, SaysWhyItRejects) {
   const auto reason = [&](auto change) {
     pack_weights::Args args{source, packed.weights};
     change(args);
-    const std::string text = pack_weights::reject(args, device().caps());
+    const std::string text = pack_weights::reject(args, device().record());
     EXPECT_THROW(pack_weights::enqueue(device().stream, args), Error) << text;
     return text;
   };

@@ -446,7 +446,7 @@ TEST_P(QuantizeGroupsTest, RejectsWhatItCannotDo) {
     args.q = q;
     args.scale = scale;
     change(args);
-    return quantize_groups::reject(args, {lanes}, device().caps());
+    return quantize_groups::reject(args, {lanes}, device().record());
   };
   EXPECT_EQ(reason([](Args&) {}), "");
   EXPECT_EQ(reason([&](Args& args) { args.q = x, args.scale = {}; }), "");

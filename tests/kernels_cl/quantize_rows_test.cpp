@@ -274,7 +274,7 @@ TEST_P(QuantizeRowsTest, RejectsWrongShapes) {
       right_q(device(), DType::i8, {3, 5});
   const GuardedTensor scale(device(), DType::f32, {3}), row_ends(device(), DType::i32, {2});
   const auto reason = [&](const quantize_rows::Args& args, std::int32_t lanes = 0) {
-    return quantize_rows::reject(args, {lanes}, device().caps());
+    return quantize_rows::reject(args, {lanes}, device().record());
   };
   EXPECT_EQ(reason({x, {}, 0, right_q, scale}), "");
   EXPECT_THAT(reason({x, {}, 0, q, scale}), testing::HasSubstr("expected i8[3, 5] or i32[3, 0], got i8[3, 4]"));

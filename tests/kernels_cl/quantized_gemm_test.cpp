@@ -30,7 +30,7 @@ class QuantizedGemmTest : public OnEveryDevice {
       operands.args.a_group = a_group;
       const auto args = operands.fitting(variant.name);
       if (!args) {
-        EXPECT_THAT(grouped_gemm::reject(operands.args, {variant.name}, device().caps()),
+        EXPECT_THAT(grouped_gemm::reject(operands.args, {variant.name}, device().record()),
                     testing::StartsWith("variant "));
         continue;
       }
@@ -146,7 +146,7 @@ TEST_P(QuantizedGemmTest, ARowDoesNotDependOnTheOthers) {
     const auto rows_of = [&](const GroupedGemmCase& rows, const GroupedProduct& of) {
       Operands operands(device(), rows, of);
       operands.args.weights = weights.weights;
-      if (variant.empty()) variant = grouped_gemm::select(operands.args, {}, device().caps());
+      if (variant.empty()) variant = grouped_gemm::select(operands.args, {}, device().record());
       grouped_gemm::enqueue(device().stream, operands.args, {variant});
       return operands.out();
     };
@@ -238,7 +238,7 @@ TEST_P(QuantizedGemmTest, SaysWhyItRejects) {
     grouped_gemm::Args args = operands.args;
     args.weights = weights.weights;
     change(args);
-    return grouped_gemm::reject(args, {}, device().caps());
+    return grouped_gemm::reject(args, {}, device().record());
   };
   using Args = grouped_gemm::Args;
   using testing::HasSubstr;

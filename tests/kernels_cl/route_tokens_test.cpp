@@ -79,7 +79,7 @@ class RouteTokensTest : public OnEveryDevice {
     const route_tokens::Args args = routed.args(x, bias_view, finished_view, rows_per_expert);
     const std::uint64_t before = device().context->counters().kernels_launched;
     route_tokens::enqueue(device().stream, args, spec);
-    const bool one = route_tokens::why_apart(args, spec, device().caps()).empty();
+    const bool one = route_tokens::why_apart(args, spec, device().record()).empty();
     EXPECT_EQ(device().context->counters().kernels_launched - before, one ? 1U : 2U);
     EXPECT_EQ(one, tokens <= 16);
     EXPECT_EQ(routed.ids.read<std::int32_t>(), ids);
@@ -90,7 +90,7 @@ class RouteTokensTest : public OnEveryDevice {
     EXPECT_EQ(routed.slot_rows.read<std::int32_t>(), sort.slot_rows);
     EXPECT_EQ(routed.fault.read<std::int32_t>(), (Ints{sort.fault_code, sort.fault_slot, sort.fault_value, 0}));
 
-    const route_tokens::Plan plan = route_tokens::plan(args, spec, device().caps());
+    const route_tokens::Plan plan = route_tokens::plan(args, spec, device().record());
     EXPECT_THAT((one ? plan.together : plan.gating).describe(), testing::HasSubstr("-DLANES="));
     const Routed elsewhere(device(), tokens, experts, spec.top_k, rows);
     const route_tokens::Args others = elsewhere.args(x, bias_view, finished_view, rows_per_expert);
@@ -149,7 +149,7 @@ TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
     args.tokens.group = group;
     args.tokens.q = q;
     args.tokens.scale = scale;
-    EXPECT_EQ(route_tokens::why_apart(args, {2}, device().caps()), "");
+    EXPECT_EQ(route_tokens::why_apart(args, {2}, device().record()), "");
     route_tokens::enqueue(device().stream, args, {2});
     quantize_groups::Args apart = args.tokens;
     apart.q = q_apart;
@@ -160,20 +160,20 @@ TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
     const Ints ids = routed.ids.read<std::int32_t>();
     EXPECT_EQ(routed.slot_rows.read<std::int32_t>(), oracle::expert_sort(ids, 0, 12, 12, 0).slot_rows);
     args.tokens.group = -1;
-    EXPECT_THAT(route_tokens::reject(args, {2}, device().caps()), testing::HasSubstr("group: -1 is negative"));
+    EXPECT_THAT(route_tokens::reject(args, {2}, device().record()), testing::HasSubstr("group: -1 is negative"));
   }
 }
 
 TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
-  DeviceCaps gpu = device().caps();
-  gpu.type = DeviceType::gpu;
-  gpu.max_work_group_size = 1024;
-  gpu.local_mem_bytes = 48 << 10;
+  Device gpu = device().record();
+  gpu.caps.type = DeviceType::gpu;
+  gpu.caps.max_work_group_size = 1024;
+  gpu.caps.local_mem_bytes = 48 << 10;
   const Routed routed(device(), 16, 1024, 2, 32);
   const GuardedTensor x(device(), DType::f32, {16, 1024});
   const route_tokens::Args args = routed.args(x, {}, {}, 0);
   EXPECT_THAT(route_tokens::why_apart(args, {2}, gpu), testing::HasSubstr("bytes of local memory are needed"));
-  gpu.max_work_group_size = 256;
+  gpu.caps.max_work_group_size = 256;
   EXPECT_THAT(route_tokens::why_apart(args, {2}, gpu), testing::HasSubstr("512 lanes are more"));
 }
 
@@ -181,7 +181,7 @@ TEST_P(RouteTokensTest, RejectsWhatTheOperatorsRejectAndOtherIds) {
   const Routed routed(device(), 3, 8, 2, 6), other(device(), 3, 8, 2, 6);
   const GuardedTensor x(device(), DType::f32, {3, 8});
   route_tokens::Args args = routed.args(x, {}, {}, 0);
-  const auto reason = [&] { return route_tokens::reject(args, {2}, device().caps()); };
+  const auto reason = [&] { return route_tokens::reject(args, {2}, device().record()); };
   EXPECT_EQ(reason(), "");
   args.sort.ids = other.ids;
   EXPECT_THAT(reason(), testing::HasSubstr("not those that are chosen"));

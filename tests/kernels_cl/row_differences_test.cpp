@@ -41,7 +41,7 @@ TEST_P(RowDifferencesTest, SaysWhatDoesNotFit) {
   const GuardedTensor x(device(), DType::f32, {3, 5}), y(device(), DType::f32, {3, 4}),
       codes(device(), DType::i8, {3, 5}), out(device(), DType::f32, {3, 4});
   const auto reason = [&](const row_differences::Args& args) {
-    return row_differences::reject(args, {}, device().caps());
+    return row_differences::reject(args, {}, device().record());
   };
   EXPECT_THAT(reason({codes, x, out}), testing::HasSubstr("x: expected float [N, K], got i8[3, 5]"));
   EXPECT_THAT(reason({x, y, out}), testing::HasSubstr("y: expected float [3, 5], got f32[3, 4]"));

@@ -89,7 +89,7 @@ TEST_P(ScatterAddTest, RejectsWrongShapes) {
       out(device(), DType::f32, {4, 5}), narrow(device(), DType::f32, {4, 2}), weights(device(), DType::f32, {3}),
       ids(device(), DType::f32, {3});
   const Buffer scratch(*device().context, scatter_add::scratch_bytes(3, 4, device().caps()));
-  const auto reason = [&](const scatter_add::Args& args) { return scatter_add::reject(args, {}, device().caps()); };
+  const auto reason = [&](const scatter_add::Args& args) { return scatter_add::reject(args, {}, device().record()); };
   EXPECT_EQ(reason({rows, to, {}, weights, {}, 1, 0, out, {}, scratch.view()}), "");
   EXPECT_THAT(reason({rows, two, {}, {}, {}, 1, 0, out, {}, scratch.view()}), testing::HasSubstr("got i64[2]"));
   EXPECT_THAT(reason({rows, ids, {}, {}, {}, 1, 0, out, {}, scratch.view()}), testing::HasSubstr("got f32[3]"));

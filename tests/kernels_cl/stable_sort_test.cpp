@@ -81,7 +81,7 @@ TEST_P(StableSortTest, RejectsWrongShapes) {
   const GuardedTensor four(device(), DType::i32, {4}), five(device(), DType::i32, {5}),
       rows(device(), DType::i32, {2, 2});
   const Buffer scratch(*device().context, 16);
-  const auto reason = [&](const stable_sort::Args& args) { return stable_sort::reject(args, {}, device().caps()); };
+  const auto reason = [&](const stable_sort::Args& args) { return stable_sort::reject(args, {}, device().record()); };
   EXPECT_EQ(reason({four, 24, four, {}, four, scratch.view()}), "");
   EXPECT_EQ(reason({four, 12, four, {}, {}, {}}), "");
   EXPECT_THAT(reason({rows, 24, four, {}, {}, {}}), testing::HasSubstr("keys: expected i32[S], got i32[2, 2]"));

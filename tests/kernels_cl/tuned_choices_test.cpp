@@ -22,16 +22,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
-DeviceCaps device(DeviceType type, std::uint32_t float_width) {
+Device device(DeviceType type, std::uint32_t float_width) {
   DeviceCaps caps;
   caps.platform_name = "Some Platform", caps.vendor = "Maker", caps.name = "A1", caps.type = type;
   caps.preferred_float_width = float_width, caps.max_work_group_size = 256;
-  return caps;
+  return {.caps = caps};
 }
 
-DeviceCaps with(DeviceCaps caps, const std::vector<tuning::Table>& tables) {
-  caps.tuning = tuning::read_from(tables, caps);
-  return caps;
+Device with(Device device, const std::vector<tuning::Table>& tables) {
+  device.tuning = tuning::read_from(tables, device.caps);
+  return device;
 }
 
 /// One entry, for every device.
@@ -40,10 +40,10 @@ tuning::Table table(const std::string& choices) {
           "here"};
 }
 
-std::string variant_for(const DeviceCaps& caps, std::int64_t rows, DType a, CodeType weights) {
+std::string variant_for(const Device& device, std::int64_t rows, DType a, CodeType weights) {
   grouped_gemm::Args args;
   args.a.dtype = a, args.weights.type = weights, args.weights.n = 64;
-  return grouped_gemm::select(args, {"", rows}, caps);
+  return grouped_gemm::select(args, {"", rows}, device);
 }
 
 const tuning::Table user{R"({"entries": [
@@ -57,29 +57,29 @@ const tuning::Table shipped{R"({"entries": [
                             "shipped"};
 
 TEST(TunedChoicesTest, EachChoiceIsOfTheClosestEntryOfTheFirstTableThatHasIt) {
-  const DeviceCaps caps = with(device(DeviceType::gpu, 1), {user, shipped});
-  EXPECT_THAT(caps.tuning.problems, IsEmpty());
-  const TunedChoice* combine = tuning::find_lanes(caps, "combine");
+  const Device tuned = with(device(DeviceType::gpu, 1), {user, shipped});
+  EXPECT_THAT(tuned.tuning.problems, IsEmpty());
+  const TunedChoice* combine = tuning::find_lanes(tuned.tuning, "combine");
   ASSERT_NE(combine, nullptr);
   EXPECT_EQ(combine->value, 32);
   EXPECT_EQ(combine->origin, "device, measured on device (the user's)");
-  EXPECT_EQ(tuning::find_lanes(caps, "gather_rows")->value, 8);
-  EXPECT_EQ(tuning::find_lanes(caps, "gather_rows")->origin, "vendor, measured on vendor (the user's)");
-  EXPECT_EQ(tuning::find_lanes(caps, "quantize_rows")->value, 128);
-  EXPECT_EQ(tuning::find_lanes(caps, "quantize_rows")->origin, "default, measured on default (shipped)");
-  EXPECT_EQ(tuning::find_lanes(caps, "gating_top_k"), nullptr);
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "gather_rows")->value, 8);
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "gather_rows")->origin, "vendor, measured on vendor (the user's)");
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "quantize_rows")->value, 128);
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "quantize_rows")->origin, "default, measured on default (shipped)");
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "gating_top_k"), nullptr);
 
-  EXPECT_EQ(variant_for(caps, 40, DType::f32, CodeType::f32), "t0_gemv");
-  EXPECT_EQ(variant_for(caps, 41, DType::f32, CodeType::f32), "t0_local");
-  EXPECT_EQ(variant_for(caps, 5, DType::bf16, CodeType::bf16), "t0_local");
-  EXPECT_EQ(variant_for(caps, 16, DType::f16, CodeType::f16), "t0_gemv");  // the default
-  EXPECT_EQ(variant_for(caps, 17, DType::f16, CodeType::f16), "t0_local");
+  EXPECT_EQ(variant_for(tuned, 40, DType::f32, CodeType::f32), "t0_gemv");
+  EXPECT_EQ(variant_for(tuned, 41, DType::f32, CodeType::f32), "t0_local");
+  EXPECT_EQ(variant_for(tuned, 5, DType::bf16, CodeType::bf16), "t0_local");
+  EXPECT_EQ(variant_for(tuned, 16, DType::f16, CodeType::f16), "t0_gemv");  // the default
+  EXPECT_EQ(variant_for(tuned, 17, DType::f16, CodeType::f16), "t0_local");
 }
 
 TEST(TunedChoicesTest, DescribesEveryChoiceAndWhereItComesFrom) {
-  const DeviceCaps caps = with(device(DeviceType::gpu, 1), {user, shipped});
+  const Device tuned = with(device(DeviceType::gpu, 1), {user, shipped});
   std::vector<std::string> lines;
-  for (const auto& part : {tuning::describe(caps), grouped_gemm::describe_choices(caps)})
+  for (const auto& part : {tuning::describe(tuned), grouped_gemm::describe_choices(tuned)})
     for (const tuning::Line& line : part)
       lines.push_back(fmt::format("{}: {}, {}", line.name, line.value, line.origin.substr(0, line.origin.find(','))));
   EXPECT_THAT(
@@ -96,7 +96,7 @@ TEST(TunedChoicesTest, DescribesEveryChoiceAndWhereItComesFrom) {
 }
 
 TEST(TunedChoicesTest, OnCpusAVariantIsForAllRowsOrNone) {
-  const DeviceCaps wide = device(DeviceType::cpu, 16), narrow = device(DeviceType::cpu, 8);
+  const Device wide = device(DeviceType::cpu, 16), narrow = device(DeviceType::cpu, 8);
   const auto t0_tile = [](const char* most_rows) {
     return table(fmt::format(R"("grouped_gemm/f32/f32/t0_tile": {})", most_rows));
   };
@@ -106,13 +106,13 @@ TEST(TunedChoicesTest, OnCpusAVariantIsForAllRowsOrNone) {
     EXPECT_EQ(variant_for(with(wide, {t0_tile("0")}), rows, DType::f32, CodeType::f32), "t0_tile16");
     EXPECT_EQ(variant_for(with(narrow, {t0_tile("\"any\"")}), rows, DType::f32, CodeType::f32), "t0_tile");
   }
-  const DeviceCaps refused = with(wide, {t0_tile("16")});
+  const Device refused = with(wide, {t0_tile("16")});
   EXPECT_THAT(refused.tuning.problems, ElementsAre(HasSubstr("must not depend on other rows")));
   EXPECT_EQ(variant_for(refused, 100, DType::f32, CodeType::f32), "t0_tile");
 }
 
 TEST(TunedChoicesTest, IgnoresATableWithNonsenseAndSaysWhy) {
-  const DeviceCaps gpu = device(DeviceType::gpu, 1), cpu = device(DeviceType::cpu, 16);
+  const Device gpu = device(DeviceType::gpu, 1), cpu = device(DeviceType::cpu, 16);
   for (const auto& [text, problem] : std::vector<std::pair<std::string, std::string>>{
            {"", "tuning table"},
            {"[1]", "tuning table"},
@@ -129,13 +129,13 @@ TEST(TunedChoicesTest, IgnoresATableWithNonsenseAndSaysWhy) {
            {table(R"("grouped_gemm/f32/f32/t0_gemv": "some")").text, "expected a whole number"},
        }) {
     SCOPED_TRACE(text);
-    const DeviceCaps tuned = with(gpu, {{text, "the user's"}, shipped});
+    const Device tuned = with(gpu, {{text, "the user's"}, shipped});
     EXPECT_THAT(tuned.tuning.problems, ElementsAre(AllOf(HasSubstr("the user's: ignored: "), HasSubstr(problem))));
-    EXPECT_EQ(tuning::find_lanes(tuned, "gather_rows")->value, 2);
+    EXPECT_EQ(tuning::find_lanes(tuned.tuning, "gather_rows")->value, 2);
   }
   // One wrong value, and nothing of that table is taken.
-  const DeviceCaps tuned = with(gpu, {table(R"("combine/lanes": 16, "gather_rows/lanes": 5)"), shipped});
-  EXPECT_EQ(tuning::find_lanes(tuned, "combine"), nullptr);
+  const Device tuned = with(gpu, {table(R"("combine/lanes": 16, "gather_rows/lanes": 5)"), shipped});
+  EXPECT_EQ(tuning::find_lanes(tuned.tuning, "combine"), nullptr);
   // A CPU's router has one work-item a token, so that route_tokens gives the same bits.
   EXPECT_THAT(with(cpu, {table(R"("gating_top_k/lanes": 16)")}).tuning.problems,
               ElementsAre(HasSubstr("expected 1 on a CPU")));
@@ -144,7 +144,7 @@ TEST(TunedChoicesTest, IgnoresATableWithNonsenseAndSaysWhy) {
 TEST(TunedChoicesTest, TheShippedTableIsRight) {
   for (const char* platform : {"NVIDIA CUDA", "Portable Computing Language", "rusticl"})
     for (const DeviceType type : {DeviceType::gpu, DeviceType::cpu}) {
-      DeviceCaps caps = device(type, 16);
+      DeviceCaps caps = device(type, 16).caps;
       caps.platform_name = platform, caps.max_work_group_size = 1024;
       EXPECT_THAT(tuning::read(caps).problems, IsEmpty()) << platform;
     }
@@ -185,7 +185,7 @@ std::vector<std::string> kernels_of(Context& context) {
 /// Tables change which kernels run, as the trace shows, and no result.
 TEST_P(TunedDeviceTest, RunsWhatTheTableSays) {
   const bool cpu = device().caps().type == DeviceType::cpu;
-  const std::string unwanted = grouped_gemm::ranges(DType::f32, CodeType::f32, device().caps()).front().variant;
+  const std::string unwanted = grouped_gemm::ranges(DType::f32, CodeType::f32, device().record()).front().variant;
   std::string choices = fmt::format(R"("grouped_gemm/f32/f32/{}": 0)", unwanted);
   for (const char* op : {"combine", "gather_rows", "quantize_groups", "gated_activation", "quantize_rows"})
     choices += fmt::format(R"(, "{}/lanes": {})", op, cpu ? 16 : 1);
@@ -196,10 +196,10 @@ TEST_P(TunedDeviceTest, RunsWhatTheTableSays) {
   for (const auto self_test : {self_test_combine, self_test_gather_rows, self_test_quantize_groups,
                                self_test_gated_activation, self_test_quantize_rows, self_test_grouped_gemm})
     for (const SelfTestResult& result : self_test(stream)) EXPECT_TRUE(result.ok()) << result.op << " " << result.error;
-  const DeviceCaps& caps = context->devices().front().caps;
-  const std::string variant = variant_for(caps, 1, DType::f32, CodeType::f32);
+  const Device& tuned = context->devices().front();
+  const std::string variant = variant_for(tuned, 1, DType::f32, CodeType::f32);
   EXPECT_NE(variant, unwanted);
-  EXPECT_TRUE(grouped_gemm::rows_choose(caps) || variant_for(caps, 1000, DType::f32, CodeType::f32) == variant);
+  EXPECT_TRUE(grouped_gemm::rows_choose(tuned.caps) || variant_for(tuned, 1000, DType::f32, CodeType::f32) == variant);
   const std::vector<std::string> ran = kernels_of(*context);
   for (const char* op : {"combine", "gather_rows", "gated_activation", "quantize_rows"})
     EXPECT_THAT(ran, Contains(fmt::format("{} {}", op, cpu ? "row_per_group" : "row_per_item")));
@@ -234,7 +234,7 @@ TEST_P(TunedDeviceTest, TheRouterGivesTheSameBitsInOneLaunch) {
   args.sort.row_ends = row_ends;
   args.sort.sorted_slots = slots;
   args.sort.slot_rows = rows;
-  ASSERT_EQ(route_tokens::why_apart(args, spec, context->devices().front().caps), "");
+  ASSERT_EQ(route_tokens::why_apart(args, spec, context->devices().front()), "");
   route_tokens::enqueue(stream, args, spec);
   EXPECT_EQ(weights.values(stream), apart.values(stream));
 }

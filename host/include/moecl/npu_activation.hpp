@@ -12,7 +12,7 @@ struct SwigluArgs {
   TensorView y;           ///< out. Shape: [..., D, ...], x's dtype
 };
 void infer(SwigluArgs& args);
-std::uint64_t workspace_bytes(const SwigluArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const SwigluArgs& args, const Device& device);
 OperatorCost cost(const SwigluArgs& args);
 void swiglu(StreamView stream, const SwigluArgs& args, const Call& how = {});
 
@@ -47,7 +47,7 @@ struct DequantSwigluQuantArgs {
   TensorView scale;  ///< out, dynamic. Shape: x's without the last dimension, f32
 };
 void infer(DequantSwigluQuantArgs& args);
-std::uint64_t workspace_bytes(const DequantSwigluQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const DequantSwigluQuantArgs& args, const Device& device);
 OperatorCost cost(const DequantSwigluQuantArgs& args);
 void dequant_swiglu_quant(StreamView stream, const DequantSwigluQuantArgs& args, const Call& how = {});
 
@@ -72,7 +72,7 @@ struct CAscendDequantSwigluQuantArgs {
   TensorView scale;  ///< out, dynamic. Shape: x's without the last dimension, f32
 };
 void infer(CAscendDequantSwigluQuantArgs& args);
-std::uint64_t workspace_bytes(const CAscendDequantSwigluQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const CAscendDequantSwigluQuantArgs& args, const Device& device);
 OperatorCost cost(const CAscendDequantSwigluQuantArgs& args);
 void c_ascend_dequant_swiglu_quant(StreamView stream, const CAscendDequantSwigluQuantArgs& args, const Call& how = {});
 

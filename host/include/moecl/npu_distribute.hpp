@@ -77,7 +77,7 @@ struct MoeDistributeDispatchV2Args : MoeDistributeDispatchRows, MoeDistributeV2 
   TensorView expand_scales;                    ///< out, hierarchy. Shape: [A] f32: the weight that each row has
 };
 void infer(MoeDistributeDispatchV2Args& args);
-std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const Device& device);
 OperatorCost cost(const MoeDistributeDispatchV2Args& args);
 void moe_distribute_dispatch_v2(Communicator& ranks, const MoeDistributeDispatchV2Args& args, const Call& how = {});
 
@@ -88,7 +88,7 @@ struct MoeDistributeDispatchArgs : MoeDistributeDispatchRows {
   TensorView expand_idx;  ///< out. Shape: [BS * K] i32: earlier pairs of the rank with the same expert
 };
 void infer(MoeDistributeDispatchArgs& args);
-std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const Device& device);
 OperatorCost cost(const MoeDistributeDispatchArgs& args);
 void moe_distribute_dispatch(Communicator& ranks, const MoeDistributeDispatchArgs& args, const Call& how = {});
 
@@ -122,7 +122,7 @@ struct MoeDistributeCombineV2Args : MoeDistributeCombineRows, MoeDistributeV2 {
   TensorView const_expert_v;                              ///< with constant experts. Shape: [C, H]
 };
 void infer(MoeDistributeCombineV2Args& args);
-std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeDistributeCombineV2Args& args, const Device& device);
 OperatorCost cost(const MoeDistributeCombineV2Args& args);
 void moe_distribute_combine_v2(Communicator& ranks, const MoeDistributeCombineV2Args& args, const Call& how = {});
 
@@ -135,7 +135,7 @@ struct MoeDistributeCombineArgs : MoeDistributeCombineRows {
   std::int64_t out_dtype = 0, group_list_type = 0;        ///< reserved: 0
 };
 void infer(MoeDistributeCombineArgs& args);
-std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeDistributeCombineArgs& args, const Device& device);
 OperatorCost cost(const MoeDistributeCombineArgs& args);
 void moe_distribute_combine(Communicator& ranks, const MoeDistributeCombineArgs& args, const Call& how = {});
 

@@ -25,7 +25,7 @@ struct MoeGatingTopKArgs {
   TensorView out;         ///< out with out_flag. Shape: as x, f32: the scores of all experts, without bias
 };
 void infer(MoeGatingTopKArgs& args);
-std::uint64_t workspace_bytes(const MoeGatingTopKArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeGatingTopKArgs& args, const Device& device);
 OperatorCost cost(const MoeGatingTopKArgs& args);
 void moe_gating_top_k(StreamView stream, const MoeGatingTopKArgs& args, const Call& how = {});
 
@@ -41,7 +41,7 @@ struct MoeGatingTopKSoftmaxArgs {
   TensorView row_idx;     ///< out. Shape: [..., k] i32: slot k * N + n
 };
 void infer(MoeGatingTopKSoftmaxArgs& args);
-std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxArgs& args, const Device& device);
 OperatorCost cost(const MoeGatingTopKSoftmaxArgs& args);
 void moe_gating_top_k_softmax(StreamView stream, const MoeGatingTopKSoftmaxArgs& args, const Call& how = {});
 
@@ -59,7 +59,7 @@ struct MoeGatingTopKSoftmaxV2Args {
   TensorView softmax_result;    ///< out with output_softmax. Shape: as x, f32
 };
 void infer(MoeGatingTopKSoftmaxV2Args& args);
-std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxV2Args& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxV2Args& args, const Device& device);
 OperatorCost cost(const MoeGatingTopKSoftmaxV2Args& args);
 void moe_gating_top_k_softmax_v2(StreamView stream, const MoeGatingTopKSoftmaxV2Args& args, const Call& how = {});
 

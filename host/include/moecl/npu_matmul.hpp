@@ -24,7 +24,7 @@ struct QuantMatmulArgs {
   TensorView y;                       ///< out. Shape: [..., M, N]
 };
 void infer(QuantMatmulArgs& args);
-std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const QuantMatmulArgs& args, const Device& device);
 OperatorCost cost(const QuantMatmulArgs& args);
 void quant_matmul(StreamView stream, const QuantMatmulArgs& args, const Call& how = {});
 
@@ -61,7 +61,7 @@ struct GroupedMatmulArgs {
   TensorList y;  ///< out. [M, N] each; group_type 2: [E, M, N]. Rows past the groups' sum are not written
 };
 void infer(GroupedMatmulArgs& args);
-std::uint64_t workspace_bytes(const GroupedMatmulArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const GroupedMatmulArgs& args, const Device& device);
 OperatorCost cost(const GroupedMatmulArgs& args);
 void grouped_matmul(StreamView stream, const GroupedMatmulArgs& args, const Call& how = {});
 
@@ -86,7 +86,7 @@ struct GroupedMatmulSwigluQuantArgs {
   TensorView output_scale;  ///< out. Shape: [M] f32
 };
 void infer(GroupedMatmulSwigluQuantArgs& args);
-std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantArgs& args, const Device& device);
 OperatorCost cost(const GroupedMatmulSwigluQuantArgs& args);
 void grouped_matmul_swiglu_quant(StreamView stream, const GroupedMatmulSwigluQuantArgs& args, const Call& how = {});
 
@@ -110,7 +110,7 @@ struct GroupedMatmulSwigluQuantV2Args {
   TensorView output_scale;  ///< out. Shape: [M] f32
 };
 void infer(GroupedMatmulSwigluQuantV2Args& args);
-std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantV2Args& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const GroupedMatmulSwigluQuantV2Args& args, const Device& device);
 OperatorCost cost(const GroupedMatmulSwigluQuantV2Args& args);
 void grouped_matmul_swiglu_quant_v2(StreamView stream, const GroupedMatmulSwigluQuantV2Args& args,
                                     const Call& how = {});
@@ -131,7 +131,7 @@ struct CAscendGroupedMatmulSwigluQuantArgs {
   TensorView output_scale;  ///< out. Shape: [M] f32
 };
 void infer(CAscendGroupedMatmulSwigluQuantArgs& args);
-std::uint64_t workspace_bytes(const CAscendGroupedMatmulSwigluQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const CAscendGroupedMatmulSwigluQuantArgs& args, const Device& device);
 OperatorCost cost(const CAscendGroupedMatmulSwigluQuantArgs& args);
 void c_ascend_grouped_matmul_swiglu_quant(StreamView stream, const CAscendGroupedMatmulSwigluQuantArgs& args,
                                           const Call& how = {});
@@ -158,7 +158,7 @@ struct GroupedMatmulFinalizeRoutingArgs {
   TensorView y;                          ///< out. Shape: [output_bs, N]; all of it is written
 };
 void infer(GroupedMatmulFinalizeRoutingArgs& args);
-std::uint64_t workspace_bytes(const GroupedMatmulFinalizeRoutingArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const GroupedMatmulFinalizeRoutingArgs& args, const Device& device);
 OperatorCost cost(const GroupedMatmulFinalizeRoutingArgs& args);
 void grouped_matmul_finalize_routing(StreamView stream, const GroupedMatmulFinalizeRoutingArgs& args,
                                      const Call& how = {});

@@ -28,7 +28,7 @@ struct DynamicQuantArgs {
   DynamicQuantRounding rounding = DynamicQuantRounding::divide;
 };
 void infer(DynamicQuantArgs& args);
-std::uint64_t workspace_bytes(const DynamicQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const DynamicQuantArgs& args, const Device& device);
 OperatorCost cost(const DynamicQuantArgs& args);
 void dynamic_quant(StreamView stream, const DynamicQuantArgs& args, const Call& how = {});
 
@@ -46,7 +46,7 @@ struct DynamicQuantAsymmetricArgs {
   TensorView offset;  ///< out. Shape: as scale, f32
 };
 void infer(DynamicQuantAsymmetricArgs& args);
-std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const DynamicQuantAsymmetricArgs& args, const Device& device);
 OperatorCost cost(const DynamicQuantAsymmetricArgs& args);
 void dynamic_quant_asymmetric(StreamView stream, const DynamicQuantAsymmetricArgs& args, const Call& how = {});
 
@@ -71,7 +71,7 @@ struct DynamicMxQuantArgs {
       mxscale;  ///< out. Shape: x's with ceil(blocks / 2) in the place of the axis, and 2; u8: e8m0, padded with 0
 };
 void infer(DynamicMxQuantArgs& args);
-std::uint64_t workspace_bytes(const DynamicMxQuantArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const DynamicMxQuantArgs& args, const Device& device);
 OperatorCost cost(const DynamicMxQuantArgs& args);
 void dynamic_mx_quant(StreamView stream, const DynamicMxQuantArgs& args, const Call& how = {});
 

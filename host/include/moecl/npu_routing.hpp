@@ -19,7 +19,7 @@ struct MoeInitRoutingArgs {
   TensorView expanded_expert_idx;  ///< out. Shape: [S] i32: the experts of the rows, ascending
 };
 void infer(MoeInitRoutingArgs& args);
-std::uint64_t workspace_bytes(const MoeInitRoutingArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeInitRoutingArgs& args, const Device& device);
 OperatorCost cost(const MoeInitRoutingArgs& args);
 void moe_init_routing(StreamView stream, const MoeInitRoutingArgs& args, const Call& how = {});
 
@@ -32,7 +32,7 @@ struct MoeComputeExpertTokensArgs {
   TensorView total_rows_before_expert;      ///< out. Shape: [num_expert] i32: rows up to and with each expert
 };
 void infer(MoeComputeExpertTokensArgs& args);
-std::uint64_t workspace_bytes(const MoeComputeExpertTokensArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeComputeExpertTokensArgs& args, const Device& device);
 OperatorCost cost(const MoeComputeExpertTokensArgs& args);
 void moe_compute_expert_tokens(StreamView stream, const MoeComputeExpertTokensArgs& args, const Call& how = {});
 
@@ -77,7 +77,7 @@ struct MoeInitRoutingV2Args {
                               ///< [rows, 2 * ceil(H / 64)] u8: e8m0, padded with 0
 };
 void infer(MoeInitRoutingV2Args& args);
-std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const Device& device);
 OperatorCost cost(const MoeInitRoutingV2Args& args);
 void moe_init_routing_v2(StreamView stream, const MoeInitRoutingV2Args& args, const Call& how = {});
 
@@ -93,7 +93,7 @@ struct MoeTokenPermuteArgs {
   TensorView sorted_indices;                   ///< out. Shape: [S] i32: the row of each slot, cut off or not
 };
 void infer(MoeTokenPermuteArgs& args);
-std::uint64_t workspace_bytes(const MoeTokenPermuteArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeTokenPermuteArgs& args, const Device& device);
 OperatorCost cost(const MoeTokenPermuteArgs& args);
 void moe_token_permute(StreamView stream, const MoeTokenPermuteArgs& args, const Call& how = {});
 
@@ -111,7 +111,7 @@ struct MoeTokenUnpermuteArgs {
   TensorView unpermuted_tokens;             ///< out. Shape: [N, H], permuted_tokens' dtype
 };
 void infer(MoeTokenUnpermuteArgs& args);
-std::uint64_t workspace_bytes(const MoeTokenUnpermuteArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeTokenUnpermuteArgs& args, const Device& device);
 OperatorCost cost(const MoeTokenUnpermuteArgs& args);
 void moe_token_unpermute(StreamView stream, const MoeTokenUnpermuteArgs& args, const Call& how = {});
 
@@ -130,7 +130,7 @@ struct MoeReRoutingArgs {
   TensorView expert_token_num;             ///< out. Shape: [E], dtype of expert_token_num_per_rank
 };
 void infer(MoeReRoutingArgs& args);
-std::uint64_t workspace_bytes(const MoeReRoutingArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeReRoutingArgs& args, const Device& device);
 OperatorCost cost(const MoeReRoutingArgs& args);
 void moe_re_routing(StreamView stream, const MoeReRoutingArgs& args, const Call& how = {});
 
@@ -150,7 +150,7 @@ struct MoeFinalizeRoutingArgs {
   TensorView out;                      ///< out. Shape: [N, H], the rows' dtype
 };
 void infer(MoeFinalizeRoutingArgs& args);
-std::uint64_t workspace_bytes(const MoeFinalizeRoutingArgs& args, const DeviceCaps& caps);
+std::uint64_t workspace_bytes(const MoeFinalizeRoutingArgs& args, const Device& device);
 OperatorCost cost(const MoeFinalizeRoutingArgs& args);
 void moe_finalize_routing(StreamView stream, const MoeFinalizeRoutingArgs& args, const Call& how = {});
 

@@ -20,7 +20,7 @@ struct Args {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const DeviceCaps& caps);
+std::string reject(const Args& args, const Device& device);
 /// Errors: invalid_argument  `reject` says why; build_failed, device_error or out_of_memory with CLBlast's status
 /// Async:  CLBlast's kernels; its first call for a shape class compiles, seconds on a CPU. Empty: no rows enqueue
 /// nothing

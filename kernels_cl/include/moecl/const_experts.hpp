@@ -19,7 +19,7 @@ struct Args {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const DeviceCaps& caps);
+std::string reject(const Args& args, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: T == 0 enqueues nothing
 void enqueue(StreamView stream, const Args& args, Submit submit = {});

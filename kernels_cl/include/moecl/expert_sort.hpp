@@ -48,7 +48,7 @@ struct Config {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// The launches of a sort, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan sort;               ///< of all slots, or the last kernel where they are cut into chunks
@@ -58,7 +58,7 @@ struct Plan {
   std::uint64_t counter_bytes = 0;
 };
 /// Errors: invalid_argument  `reject` says why
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+Plan plan(const Args& args, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why

@@ -52,7 +52,7 @@ inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
 /// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, f16 or bf16, weights of that
 /// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
 /// experts in one buffer, on NVIDIA's tensor cores.
-std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// The launch of a layer, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan launch;
@@ -62,7 +62,7 @@ struct Plan {
   std::int32_t patience = 0;
 };
 /// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
-Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 /// Errors: build_failed  the plan's variant does not build, which `why_apart` says from then on
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});

@@ -78,9 +78,9 @@ struct Config {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
-LaunchPlan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why

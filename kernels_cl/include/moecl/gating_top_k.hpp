@@ -38,9 +38,9 @@ struct Config {
 /// Why no token can choose among E experts by this rule; empty when it can.
 std::string reject(const RouterSpec& spec, std::int64_t experts);
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
-LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps);
+LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why

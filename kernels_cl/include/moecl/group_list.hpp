@@ -44,8 +44,8 @@ struct Config {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Read& args, const Config& config, const DeviceCaps& caps);
-std::string reject(const Write& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Read& args, const Config& config, const Device& device);
+std::string reject(const Write& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel
 void enqueue(StreamView stream, const Read& args, const Config& config = {}, Submit submit = {});

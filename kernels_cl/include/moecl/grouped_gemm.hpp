@@ -87,9 +87,9 @@ struct Range {
 };
 /// Those for products of such types there, as tables of measurements say, else by defaults. Where tiles of tensor cores
 /// would leave compute units of a GPU idle, the variant is taken whose tiles are done soonest.
-std::vector<Range> ranges(DType a, CodeType weights, const DeviceCaps& caps);
+std::vector<Range> ranges(DType a, CodeType weights, const Device& device);
 /// The choices that tables of measurements may make about products, as they are made, for people.
-std::vector<tuning::Line> describe_choices(const DeviceCaps& caps);
+std::vector<tuning::Line> describe_choices(const Device& device);
 /// How rows between two products with such weights are best stored: where tensor cores or AVX-512 BF16 multiply them as
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.
@@ -99,16 +99,15 @@ std::uint64_t scratch_bytes(const DeviceCaps& caps);
 
 /// The variant of a product: `config`'s, else the first of `ranges` that takes so many rows of an expert. Steps that it
 /// may take over do not change it.
-std::string select(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string select(const Args& args, const Config& config, const Device& device);
 /// Whether a variant can apply this activation to its sums, which saves a pass over the rows: on CPUs and NVIDIA's
 /// tensor cores, with gate and up of whole panels.
-bool fuses_activation(const std::string& variant, const Args& args, const Activation& activation,
-                      const DeviceCaps& caps);
+bool fuses_activation(const std::string& variant, const Args& args, const Activation& activation, const Device& device);
 /// Whether it can also make codes of the rows of `args.out`, which saves writing and reading them: of a gated
 /// activation, by the rules ratio and power_of_two, in groups of columns that its tiles have whole, on NVIDIA's tensor
 /// cores for sm_90a with groups of K.
 bool fuses_quantization(const std::string& variant, const Args& args, const quantize_groups::Args& next,
-                        const DeviceCaps& caps);
+                        const Device& device);
 
 /// How a product is computed, decided once: for all arguments of one form, which is everything but their memory.
 /// Copies share it.
@@ -129,7 +128,7 @@ struct Plan {
   std::string describe() const;
 };
 /// Pure. A product that cannot run gives a refused plan.
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+Plan plan(const Args& args, const Config& config, const Device& device);
 /// Decides nothing; formats and allocates nothing where no trace wants to know.
 /// @param args  of the form that was planned for
 /// Errors: invalid_argument  the plan is refused, or of another form; build_failed  the device goes without the variant
@@ -138,7 +137,7 @@ Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
 void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// Plans and enqueues, with the next variant where a program does not build.
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no rows enqueue nothing

@@ -27,7 +27,7 @@ struct Args {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const DeviceCaps& caps);
+std::string reject(const Args& args, const Device& device);
 /// Also zeroes the padding of the last panel when the source's last row is column N - 1.
 /// Errors: invalid_argument  `reject` says why. Async: a kernel each for codes, scales and zero points
 void enqueue(StreamView stream, const Args& args, Submit submit = {});

@@ -86,7 +86,7 @@ struct Config {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// The launches of a quantization, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan codes;
@@ -94,7 +94,7 @@ struct Plan {
   LaunchPlan largest, scales;
 };
 /// Errors: invalid_argument  `reject` says why
-Plan plan(const Args& args, const Config& config, const DeviceCaps& caps);
+Plan plan(const Args& args, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why

@@ -63,7 +63,7 @@ struct Config {
 };
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: R == 0 enqueues nothing
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});

@@ -18,9 +18,9 @@ struct Args {
 
 /// Why the steps take launches of their own; empty when one is enough: at most 16 tokens, whose scores fit the local
 /// memory together on a GPU.
-std::string why_apart(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+std::string why_apart(const Args& args, const RouterSpec& spec, const Device& device);
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+std::string reject(const Args& args, const RouterSpec& spec, const Device& device);
 /// The launches of choice and sort, decided once for all arguments of one form.
 struct Plan {
   std::string apart;    ///< why the operators run, as the trace says it; empty: one launch is enough
@@ -33,7 +33,7 @@ struct Plan {
   quantize_groups::Plan tokens;
 };
 /// Errors: invalid_argument  `reject` says why
-Plan plan(const Args& args, const RouterSpec& spec, const DeviceCaps& caps);
+Plan plan(const Args& args, const RouterSpec& spec, const Device& device);
 /// By the plan of arguments of that form.
 /// Errors: build_failed  the plan's program does not build; the next plan is another one
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});

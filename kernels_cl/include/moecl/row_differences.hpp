@@ -21,7 +21,7 @@ struct Config {
 };
 
 /// Why the arguments cannot run there; empty when they can.
-std::string reject(const Args& args, const Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no rows enqueue nothing
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});

@@ -30,7 +30,7 @@ struct Args {
 std::uint64_t scratch_bytes(std::int64_t rows, std::int64_t tokens, const DeviceCaps& caps);
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const combine::Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const combine::Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  a sort and three kernels
 void enqueue(StreamView stream, const Args& args, const combine::Config& config = {}, Submit submit = {});

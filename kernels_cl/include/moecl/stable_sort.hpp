@@ -23,7 +23,7 @@ struct Args {
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t key_bits, const DeviceCaps& caps);
 
 /// Why this cannot run there; empty when it can.
-std::string reject(const Args& args, const expert_sort::Config& config, const DeviceCaps& caps);
+std::string reject(const Args& args, const expert_sort::Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one to three kernels a pass. Empty: S == 0 enqueues kernels that write nothing
 void enqueue(StreamView stream, const Args& args, const expert_sort::Config& config = {}, Submit submit = {});

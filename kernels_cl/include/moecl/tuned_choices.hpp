@@ -27,10 +27,10 @@ Tuning read(const DeviceCaps& caps);
 /// The same of any tables, in that order.
 Tuning read_from(const std::vector<Table>& tables, const DeviceCaps& caps);
 
-/// Where operators look: what DeviceCaps::tuning says; null where it says nothing.
-const TunedChoice* find_lanes(const DeviceCaps& caps, std::string_view op);
+/// Where operators look: what Device::tuning says; null where it says nothing.
+const TunedChoice* find_lanes(const Tuning& tuning, std::string_view op);
 /// The most rows of an expert that the variant takes of such products there; null where nothing says it.
-const TunedChoice* find_most_rows(const DeviceCaps& caps, DType a, CodeType weights, std::string_view variant);
+const TunedChoice* find_most_rows(const Tuning& tuning, DType a, CodeType weights, std::string_view variant);
 
 /// Of a variant that takes any number of rows of an expert.
 inline constexpr std::int64_t any_rows = std::numeric_limits<std::int64_t>::max();
@@ -68,7 +68,7 @@ struct Line {
   std::string name, value, origin;
 };
 /// The lanes of row-wise operators on such a device. Of products: grouped_gemm::describe_choices.
-std::vector<Line> describe(const DeviceCaps& caps);
+std::vector<Line> describe(const Device& device);
 /// One of them. @param tuned  null: the default
 Line line_of(const std::string& name, const std::string& value, const TunedChoice* tuned);
 

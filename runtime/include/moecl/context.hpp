@@ -96,7 +96,7 @@ class Context {
   using Handle = std::unique_ptr<_cl_context, Release>;
 
   Context(Handle handle, std::vector<Device> devices, const ContextOptions& options);
-  /// Sets caps.tuning and logs it.
+  /// Sets Device::tuning and logs it.
   void tune(Device& device, const ContextOptions& options);
   /// Sets caps.nv_sm90a; a driver that does not do it is a log line.
   void probe_sm90a(Device& device);

@@ -76,19 +76,19 @@ struct DeviceCaps {
   bool event_times_usable = true;
   /// False where a failed command fails only its own event, neither finish nor what follows it (Mesa rusticl 22.3).
   bool finish_reports_failures = true;
-  /// What operators choose there instead of their defaults. Empty until a context has asked ContextOptions::tuning.
-  Tuning tuning;
-  /// What a context found out as it went on; copies of these capabilities share it.
-  std::shared_ptr<FailedVariants> failed_variants = std::make_shared<FailedVariants>();
   /// Human-readable notes on deviations that moecl works around.
   std::vector<std::string> quirks;
 };
 
-/// One OpenCL device. A value: owns nothing (root devices are never released).
+/// One OpenCL device, and what operators choose by there. A value: owns no device (root devices are never released).
 struct Device {
   _cl_platform_id* platform = nullptr;
   _cl_device_id* handle = nullptr;
-  DeviceCaps caps;
+  DeviceCaps caps;  ///< what it is
+  /// What operators choose there instead of their defaults. Empty until a context has asked ContextOptions::tuning.
+  Tuning tuning = {};
+  /// Copies share it. A context begins with its own, which is empty.
+  std::shared_ptr<FailedVariants> failed_variants = std::make_shared<FailedVariants>();
 };
 
 /// A device that was found, with the reason it cannot be used.
