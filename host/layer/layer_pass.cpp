@@ -12,8 +12,15 @@
 
 namespace moecl {
 
-LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, std::int64_t first_token)
-    : stream_(stream), over_(over), args_(args), first_token_(first_token) {}
+namespace {
+
+/// [T, K] as [T * K].
+TensorView flat(const TensorView& ids) { return {ids.buffer, ids.dtype, {ids.elements()}}; }
+
+}  // namespace
+
+LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part)
+    : stream_(stream), over_(over), args_(args), part_(part) {}
 
 void LayerPass::plan() {
   const auto take = [&](const PassLayout& layout) {
@@ -65,11 +72,14 @@ std::string LayerPass::why_several_launches() {
   if (tokens > most) return fmt::format("{} tokens are more than {}", tokens, most);
   if (parts.options.layout == ExpertLayout::batched) return "the layout is batched";
   if (!layout_->needs.local) return "ranks exchange rows or sums";
-  if (args_.ids.present()) return "the caller chose the experts";
+  if (args_.ids.present() || args_.given_logits.present()) return "the routing is the caller's";
+  if (args_.expert_input.present()) return "the experts have an input of their own";
+  if (args_.topk_ids.dtype == DType::i64) return "ids are wanted in 64 bits";
+  if (args_.expert_num_tokens.present()) return "the rows of each expert are asked for";
   if (over_.places != nullptr) return "experts stand at other places";
   if (!parts.router.takes_codes()) return "CLBlast multiplies with the router";
   if (parts.shape.router.weight_on_input) return "weights multiply the input";
-  if (args_.routed_out.present()) return "the routed part is asked for alone";
+  if (args_.routed_out.present() || args_.shared_out.present()) return "parts of the output are asked for alone";
   if (is_in_place(args_)) return "the output is the input";
   const std::optional<fused_moe::Args> steps = one_launch();
   if (!steps) return "rows become no codes of 8 bits, or weights are in segments";
@@ -100,10 +110,11 @@ std::optional<fused_moe::Args> LayerPass::one_launch() {
                          products->activated};
 }
 
-/// Of the router or, but for its logits, of the caller.
+/// Of the router or of the caller.
 gating_top_k::Args LayerPass::choice() const {
   const bool chosen = args_.ids.present();
-  return over_.parts.gating(given_or(args_.router_logits, layout_->logits), args_.finished,
+  const TensorView& logits = args_.given_logits.present() ? args_.given_logits : args_.router_logits;
+  return over_.parts.gating(given_or(logits, layout_->logits), args_.finished,
                             given_or(chosen ? args_.ids : args_.topk_ids, layout_->ids),
                             given_or(chosen ? args_.weights : args_.topk_weights, layout_->weights));
 }
@@ -111,11 +122,11 @@ gating_top_k::Args LayerPass::choice() const {
 std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& choice) {
   const LayerParts& parts = over_.parts;
   placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
-  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, args_.x, choice.weights);
+  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
   codes_.reset();
   if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
-    codes_ = parts.experts.token_codes(args_.x, *layout_->experts, memory_);
+    codes_ = parts.experts.token_codes(expert_input(), *layout_->experts, memory_);
   if (codes_) {
     tokens.x = codes_->rows.rows;
     tokens.x_scale = codes_->rows.scale;
@@ -135,9 +146,8 @@ void LayerPass::begin() {
   const Device& device = *stream_.device;
   const gating_top_k::Args choice = this->choice();
   const bool chosen = args_.ids.present();
-  if (!chosen || args_.router_logits.present())
-    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer, steps().router);
-  const std::optional<expert_sort::Args> sort = prepare(choice);
+  const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
+  run_router(choice);
   const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
   // One launch chooses and sorts, where what it chooses is what is sorted.
   if (!chosen && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
@@ -153,19 +163,32 @@ void LayerPass::begin() {
       const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
       gating_top_k::enqueue(stream_, launch, choice, router);
     }
-    if (over_.places != nullptr) over_.places->find(stream_, choice.ids, first_token_, placed_, args_.fault);
+    if (over_.places != nullptr) over_.places->find(stream_, choice.ids, part_.first_token, placed_, args_.fault);
     if (sort) {
       const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
       expert_sort::enqueue(stream_, launches, *sort);
     }
     if (codes_) enqueue_planned(stream_, codes, steps().codes);
   }
+  if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
+    index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});
   input_.enqueue(stream_);
   over_.strategy.begin_dispatch();
 }
 
+void LayerPass::run_router(const gating_top_k::Args& choice) {
+  const LayerParts& parts = over_.parts;
+  const bool chosen = args_.ids.present(), routes = !chosen && !args_.given_logits.present();
+  if (routes || args_.router_logits.present())
+    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer, steps().router);
+  if (chosen && args_.ids.dtype == DType::i64)
+    index_vectors::enqueue(
+        stream_, index_vectors::Narrow{args_.ids, -1, parts.shape.experts, -1, {}, flat(choice.ids), args_.fault});
+}
+
 void LayerPass::run_shared() {
   over_.strategy.hook();
+  if (!args_.out.present() && !args_.shared_out.present() && (over_.group == nullptr || !over_.group->meets())) return;
   const std::int64_t tokens = args_.x.shape[0];
   const Share mine = over_.group != nullptr ? over_.group->share(tokens) : Share{0, tokens};
   shared_ = over_.parts.shared.run(stream_, args_.x.rows(mine.begin, mine.count), layout_->shared, memory_,
@@ -174,6 +197,7 @@ void LayerPass::run_shared() {
 
 void LayerPass::run_experts() {
   const RoutedRows rows = over_.strategy.receive();
+  count(rows);
   const Experts& experts = over_.parts.experts;
   if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_, steps().routed));
   WorkspaceLayout layout;
@@ -182,34 +206,52 @@ void LayerPass::run_experts() {
   send_home(experts.run(stream_, rows, of_rows, memory, steps().routed));
 }
 
+void LayerPass::count(const RoutedRows& rows) {
+  const TensorView& counts = args_.expert_num_tokens;
+  if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
+  index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, !part_.first});
+}
+
 void LayerPass::send_home(TensorView expert_rows) {
   TensorView sums;
-  if (layout_->needs.fills_sums) sums = sums_are_out() ? args_.out : scratch(layout_->sums);
+  if (layout_->needs.fills_sums) sums = sums_alone().present() ? sums_alone() : scratch(layout_->sums);
   over_.strategy.begin_combine(expert_rows, sums);
 }
 
-bool LayerPass::sums_are_out() const {
-  return layout_->needs.fills_sums && over_.parts.shape.shared_intermediate == 0 && !args_.routed_out.present() &&
-         args_.out.dtype == DType::f32 && args_.out.contiguous();
+TensorView LayerPass::sums_alone() const {
+  if (!layout_->needs.fills_sums || args_.shared_out.present()) return {};
+  const bool shared = over_.parts.shape.shared_intermediate > 0;
+  const TensorView& only = !args_.out.present()                   ? args_.routed_out
+                           : shared || args_.routed_out.present() ? TensorView()
+                                                                  : args_.out;
+  return only.present() && only.dtype == DType::f32 && only.contiguous() ? only : TensorView();
 }
 
 void LayerPass::finish(Submit submit) {
   combine::Args sum = over_.strategy.finish_combine();
-  if (sums_are_out()) return enqueue_marker(stream_, submit);
+  if (sums_alone().present()) return enqueue_marker(stream_, submit);
   const SharedExperts::Output shared =
       over_.group != nullptr ? over_.group->gather(shared_, layout_->of_group, memory_) : shared_;
   if (!sum.slot_rows.present()) {  // one row a token: its sum
     const TensorView order = scratch(layout_->order);
     index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
-    sum.slot_rows = TensorView(order.buffer, DType::i32, {order.shape[0]});
+    sum.slot_rows = flat(order);
   }
   if (args_.routed_out.present()) {
     sum.out = args_.routed_out;
     enqueue_planned(stream_, sum, steps().routed_sum);
   }
-  sum.out = args_.out;
   sum.shared = shared.rows;
   sum.shared_gate = shared.gate_logits;
+  if (args_.shared_out.present()) {  // a sum of no rows
+    combine::Args part = sum;
+    part.slot_rows = TensorView(sum.slot_rows.buffer, DType::i32, {0});
+    part.weights = {};
+    part.out = args_.shared_out;
+    enqueue_planned(stream_, part, steps().shared_sum);
+  }
+  if (!args_.out.present()) return enqueue_marker(stream_, submit);
+  sum.out = args_.out;
   enqueue_planned(stream_, sum, steps().sum, submit);
 }
 

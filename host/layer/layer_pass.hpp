@@ -29,8 +29,13 @@ struct PassParts {
 /// Everything that a batch writes between its first and its last step is its own: a strategy, memory, rows.
 class LayerPass {
  public:
-  /// @param args  Checked, [T, H]. @param first_token  The number of the first one among those of all ranks
-  LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, std::int64_t first_token = 0);
+  /// Which tokens of a call these are.
+  struct Part {
+    std::int64_t first_token = 0;  ///< the number of the first one among those of all ranks
+    bool first = true;             ///< no other part of the call came before
+  };
+  /// @param args  Checked, [T, H]
+  LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);
 
   void run(Submit submit = {});
 
@@ -47,10 +52,11 @@ class LayerPass {
   /// Finds or makes the plan, and takes its memory.
   void plan();
   TensorView scratch(const TensorView& place) const { return tensor_in(memory_, place); }
-  /// The caller's tensor where there is one, else that of the workspace.
+  /// The caller's tensor where there is one that operators take, else that of the workspace.
   TensorView given_or(const TensorView& given, const TensorView& place) const {
-    return given.present() ? given : scratch(place);
+    return given.present() && given.dtype != DType::i64 ? given : scratch(place);
   }
+  const TensorView& expert_input() const { return args_.expert_input.present() ? args_.expert_input : args_.x; }
   gating_top_k::Args choice() const;
   /// Of the strategy, for the tokens that choose so.
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
@@ -62,14 +68,16 @@ class LayerPass {
   bool run_at_once(Submit submit);
   /// Routes by the plan.
   void begin();
+  void run_router(const gating_top_k::Args& choice);
+  void count(const RoutedRows& rows);
   void send_home(TensorView expert_rows);
-  /// Whether nothing is left to do to the sums: then the strategy writes them where they are wanted.
-  bool sums_are_out() const;
+  /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.
+  TensorView sums_alone() const;
 
   StreamView stream_;
   PassParts over_;
   MoeForward args_;
-  std::int64_t first_token_;
+  Part part_;
   // Of the steps under way.
   std::shared_ptr<const LayerPlan> plan_;
   const PassLayout* layout_ = nullptr;  ///< the plan's

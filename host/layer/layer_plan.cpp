@@ -55,10 +55,19 @@ PassForm::PassForm(const Device& device, const MoeForward& args)
     : tokens(args.x.shape[0]),
       failed_variants(device.failed_variants->size()),
       in_place(is_in_place(args)),
-      operands{operand(args.x),          operand(args.out),
-               operand(args.ids),        operand(args.weights),
-               operand(args.finished),   operand(args.router_logits),
-               operand(args.topk_ids),   operand(args.topk_weights),
-               operand(args.routed_out), {false, DType::u8, 0, args.workspace.offset_bytes % alignment_bytes}} {}
+      operands{operand(args.x),
+               operand(args.expert_input),
+               operand(args.given_logits),
+               operand(args.ids),
+               operand(args.weights),
+               operand(args.finished),
+               operand(args.out),
+               operand(args.routed_out),
+               operand(args.shared_out),
+               operand(args.router_logits),
+               operand(args.topk_ids),
+               operand(args.topk_weights),
+               operand(args.expert_num_tokens),
+               {false, DType::u8, 0, args.workspace.offset_bytes % alignment_bytes}} {}
 
 }  // namespace moecl

@@ -58,7 +58,7 @@ struct PassForm {
   std::int64_t tokens;
   std::size_t failed_variants;  ///< which another choice may be due to
   bool in_place;                ///< out is x
-  std::array<Operand, 10> operands;
+  std::array<Operand, 14> operands;
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
@@ -72,7 +72,7 @@ struct StepPlans {
   PlannedProduct router;
   SharedPlans shared;
   ExpertPlans routed;
-  Planned<LaunchPlan> routed_sum, sum;
+  Planned<LaunchPlan> routed_sum, shared_sum, sum;
 };
 
 /// The choices of a pass.

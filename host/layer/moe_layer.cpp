@@ -113,7 +113,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   const MoeShape& shape = state_->shape;
   expect_stream_on(*state_->device, stream, "forward");
   state_->expect_whole();
-  const Forward args = checked_forward(given, shape, state_->options.dtype);
+  const Forward args = checked_forward(given, shape, state_->options.dtype, shape.experts);
   const std::int64_t tokens = args.x.shape[0];
 
   const Trace::Span span(stream.trace, "forward");
@@ -130,7 +130,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);
     LocalStrategy strategy = state_->strategy(stream);
-    LayerPass(stream, {*state_, state_->plans, strategy}, part_of(args, first, count))
+    LayerPass(stream, {*state_, state_->plans, strategy}, part_of(args, first, count), {first, first == 0})
         .run({{}, first + count == tokens ? submit.done : nullptr});
   }
 }

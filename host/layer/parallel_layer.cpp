@@ -100,21 +100,6 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
-MoeForward layer_args(const ParallelLayer::Forward& given) {
-  MoeForward args;
-  args.x = given.x;
-  args.out = given.out;
-  args.finished = given.finished;
-  args.router_logits = given.router_logits;
-  args.topk_ids = given.topk_ids;
-  args.topk_weights = given.topk_weights;
-  args.routed_out = given.routed_out;
-  args.fault = given.fault;
-  args.ids = given.ids;
-  args.weights = given.weights;
-  return args;
-}
-
 /// A rank alone exchanges nothing, unless its rows are to be rounded as those of many are.
 std::unique_ptr<Strategy> make_strategy(const ExpertRank& rank, const ParallelPlan& plan,
                                         const ExpertProblem& problem) {
@@ -159,8 +144,8 @@ struct ParallelLayer::State {
   }
 
   void forward(const ParallelLayer::Forward& given);
-  void run(const MoeForward& args, std::int64_t first_token, std::int32_t batches);
-  LayerPass pass(std::int32_t lane, const MoeForward& args, std::int64_t first_token);
+  void run(const MoeForward& args, LayerPass::Part part, std::int32_t batches);
+  LayerPass pass(std::int32_t lane, const MoeForward& args, LayerPass::Part part);
   /// Of the rank that has most, where that decides about anything.
   std::int64_t most_tokens(std::int64_t tokens) {
     if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
@@ -214,7 +199,7 @@ void ParallelLayer::forward(const Forward& args) {
 
 void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
   parts.expect_whole();
-  const MoeForward args = checked_forward(layer_args(given), shape, parts.options.dtype);
+  const MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
   MoeForward apart = args;
   if (is_in_place(args)) apart.x = {};
   expect_operands_apart(apart);
@@ -226,25 +211,25 @@ void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
       plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens ? 2 : 1;
   for (std::int32_t i = 0; i < chunks; ++i) {
     const Share rows = share_of(tokens, chunks, i);
-    run(part_of(args, rows.begin, rows.count), before + rows.begin, batches);
+    run(part_of(args, rows.begin, rows.count), {before + rows.begin, i == 0}, batches);
   }
 }
 
-LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeForward& args, std::int64_t first_token) {
+LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeForward& args, LayerPass::Part part) {
   Lane& own = lanes[static_cast<std::size_t>(lane)];
   return {rank.ep.rank_stream(),
           {parts, plans, *own.strategy, &own.memory, places.present() ? &places : nullptr, &own.group},
           args,
-          first_token};
+          part};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const MoeForward& args, std::int64_t first_token, std::int32_t batches) {
-  if (batches == 1) return pass(0, args, first_token).run();
+void ParallelLayer::State::run(const MoeForward& args, LayerPass::Part part, std::int32_t batches) {
+  if (batches == 1) return pass(0, args, part).run();
   const std::int64_t tokens = args.x.shape[0];
   const auto half = [&](std::int32_t i) {
     const Share rows = share_of(tokens, batches, i);
-    return pass(i, part_of(args, rows.begin, rows.count), first_token + rows.begin);
+    return pass(i, part_of(args, rows.begin, rows.count), {part.first_token + rows.begin, part.first && i == 0});
   };
   LayerPass halves[] = {half(0), half(1)};
   for (LayerPass& each : halves) each.route();

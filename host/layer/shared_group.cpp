@@ -26,7 +26,7 @@ Share SharedGroup::share(std::int64_t tokens) const {
 
 SharedExperts::Output SharedGroup::gather(const SharedExperts::Output& mine, const Layout& layout,
                                           BufferView workspace) const {
-  if (!mine.rows.present() || tp_.size() == 1 || sharding_ == SharedSharding::replicated) return mine;
+  if (!mine.rows.present() || !meets()) return mine;
   SharedExperts::Output all = mine;
   Communicator tp = tp_;
   tp.fork();

@@ -20,6 +20,8 @@ class SharedGroup {
     Layout(WorkspaceLayout& workspace, const SharedGroup& group, std::int64_t tokens, std::int64_t hidden);
     TensorView rows, gate_logits;  ///< absent where each rank has all of its own
   };
+  /// Whether the ranks exchange what they have, which all of them do or none.
+  bool meets() const { return tp_.size() > 1 && sharding_ != SharedSharding::replicated; }
   /// The tokens whose part this rank computes.
   Share share(std::int64_t tokens) const;
   /// Of all tokens, from what this rank has of them: some tokens, or a part of the sum over the intermediate size.

@@ -79,6 +79,28 @@ __kernel void index_vectors_key_ends(const __global int* keys, const __global in
   ends[args.ends_first + key] = low;
 }
 
+__kernel void index_vectors_widen(const __global int* from, __global long* to, const index_vectors_widen_args given) {
+  const index_vectors_widen_args args = given;
+  const int i = get_global_id(0);
+  if (i < args.count) to[args.to_first + i] = from[args.from_first + i];
+}
+
+__kernel void index_vectors_row_counts(const __global int* row_ends, __global void* counts,
+                                       const index_vectors_row_counts_args given) {
+  const index_vectors_row_counts_args args = given;
+  const int i = get_global_id(0);
+  if (i >= args.count) return;
+  row_ends += args.row_ends_first;
+  const int rows = row_ends[i] - (i == 0 ? 0 : row_ends[i - 1]);
+  if (args.wide) {
+    __global long* const count = (__global long*)counts + args.counts_first + i;
+    *count = rows + (args.add ? *count : 0);
+  } else {
+    __global int* const count = (__global int*)counts + args.counts_first + i;
+    *count = rows + (args.add ? *count : 0);
+  }
+}
+
 __kernel void index_vectors_expect(const __global int* got, const __global int* expected, __global int* fault,
                                    const index_vectors_expect_args given) {
   const index_vectors_expect_args args = given;

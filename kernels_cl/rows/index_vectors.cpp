@@ -76,6 +76,22 @@ index_vectors_key_ends_args kernel_args(const KeyEnds& args) {
           .key_count = int_of(args.keys.shape[0])};
 }
 
+index_vectors_widen_args kernel_args(const Widen& args) {
+  return {.from_first = first_element(args.from),
+          .to_first = first_element(args.to),
+          .count = int_of(args.from.shape[0]),
+          .pad = 0};
+}
+
+index_vectors_row_counts_args kernel_args(const RowCounts& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .counts_first = first_element(args.counts),
+          .count = int_of(args.row_ends.shape[0]),
+          .wide = args.counts.dtype == DType::i64,
+          .add = args.add,
+          .pad = 0};
+}
+
 index_vectors_expect_args kernel_args(const Expect& args) {
   return {.got_first = first_element(args.got),
           .expected_first = first_element(args.expected),
@@ -134,6 +150,23 @@ std::string reject(const KeyEnds& args) {
                    reject_indices("ends", args.ends, length(args.ends))});
 }
 
+std::string reject(const Widen& args) {
+  const std::int64_t count = length(args.from);
+  if (std::string reason = reject_indices("from", args.from, count); !reason.empty()) return reason;
+  if (length(args.to) != count || args.to.dtype != DType::i64 || !args.to.contiguous())
+    return fmt::format("to: expected i64[{}], got {}", count, args.to.describe());
+  return reject_count("from", count);
+}
+
+std::string reject(const RowCounts& args) {
+  const std::int64_t count = length(args.row_ends);
+  if (std::string reason = reject_indices("row_ends", args.row_ends, count); !reason.empty()) return reason;
+  const bool ints = args.counts.dtype == DType::i32 || args.counts.dtype == DType::i64;
+  if (length(args.counts) != count || !ints || !args.counts.contiguous())
+    return fmt::format("counts: expected i32 or i64[{}], got {}", count, args.counts.describe());
+  return reject_count("row_ends", count);
+}
+
 std::string reject(const Expect& args) {
   const std::int64_t count = length(args.got);
   return first_of({reject_count("got", count), reject_indices("got", args.got, count),
@@ -170,6 +203,18 @@ void enqueue(StreamView stream, const KeyEnds& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_key_ends", submit, args.ends,
                  args.keys.size_bytes() + args.ends.size_bytes(), args.keys, args.order, args.ends, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Widen& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_widen", submit, args.from,
+                 args.from.size_bytes() + args.to.size_bytes(), args.from, args.to, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const RowCounts& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_row_counts", submit, args.row_ends,
+                 args.row_ends.size_bytes() + args.counts.size_bytes(), args.row_ends, args.counts, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Expect& args, Submit submit) {

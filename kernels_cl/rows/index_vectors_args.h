@@ -35,6 +35,18 @@ typedef struct {
 KERNEL_ARGS(index_vectors_key_ends_args, 32);
 
 typedef struct {
+  long from_first, to_first;
+  int count, pad;
+} index_vectors_widen_args;
+KERNEL_ARGS(index_vectors_widen_args, 24);
+
+typedef struct {
+  long row_ends_first, counts_first;
+  int count, wide, add, pad;  // wide: `counts` is i64
+} index_vectors_row_counts_args;
+KERNEL_ARGS(index_vectors_row_counts_args, 32);
+
+typedef struct {
   long got_first, expected_first, fault_first;
   int count, pad;
 } index_vectors_expect_args;

@@ -100,7 +100,7 @@ TEST_P(OverlapTest, KernelsRunWhileTheExchangeIsUnderWay) {
       MoeLayer::Forward args;
       args.x = x.view.rows(i * tokens / 2, tokens / 2);
       args.out = result.view.rows(i * tokens / 2, tokens / 2);
-      return LayerPass(stream, {parts, plans, *strategies[i], &memory[i]}, args);
+      return LayerPass(stream, {parts, plans, *strategies[i], &memory[i]}, args, {});
     };
     LayerPass batches[] = {half(0), half(1)};
     // Nothing of the first batch leaves rank 1 before the gate opens.

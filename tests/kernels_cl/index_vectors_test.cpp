@@ -118,6 +118,27 @@ TEST_P(IndexVectorsTest, KeyEnds) {
   EXPECT_EQ(two.read<std::int32_t>(), (Ints{0, 0}));
 }
 
+TEST_P(IndexVectorsTest, WidenKeepsTheSign) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{130}}) {
+    std::vector<double> values(count, -1);
+    if (count > 1) values[1] = 2147483647;
+    const GuardedTensor from = upload(device(), DType::i32, {static_cast<std::int64_t>(count)}, values),
+                        to(device(), DType::i64, {static_cast<std::int64_t>(count)});
+    index_vectors::enqueue(device().stream, index_vectors::Widen{from, to});
+    EXPECT_EQ(to.values(), values);
+  }
+}
+
+TEST_P(IndexVectorsTest, RowCountsAddUp) {
+  for (const DType dtype : {DType::i32, DType::i64}) {
+    const GuardedTensor counts(device(), dtype, {4});
+    index_vectors::enqueue(device().stream, index_vectors::RowCounts{ints({2, 2, 7, 8}), counts});
+    EXPECT_EQ(counts.values(), (std::vector<double>{2, 0, 5, 1}));
+    index_vectors::enqueue(device().stream, index_vectors::RowCounts{ints({0, 3, 3, 4}), counts, true});
+    EXPECT_EQ(counts.values(), (std::vector<double>{2, 3, 5, 2}));
+  }
+}
+
 TEST_P(IndexVectorsTest, RejectsWrongShapes) {
   const GuardedTensor four = ints({0, 1, 2, 3}), three = ints({0, 1, 2}), reals(device(), DType::f32, {4});
   const auto reason = [](const auto& args) { return index_vectors::reject(args); };
@@ -133,6 +154,9 @@ TEST_P(IndexVectorsTest, RejectsWrongShapes) {
               testing::HasSubstr("ids: expected 4 elements of i32, got i32[3]"));
   EXPECT_THAT(reason(index_vectors::GroupOfRow{four, 0, four}), testing::HasSubstr("modulus: 0 is not positive"));
   EXPECT_THAT(reason(index_vectors::KeyEnds{four, three, four}), testing::HasSubstr("order: expected i32[4]"));
+  EXPECT_THAT(reason(index_vectors::Widen{four, four}), testing::HasSubstr("to: expected i64[4], got i32[4]"));
+  EXPECT_THAT(reason(index_vectors::RowCounts{four, reals}), testing::HasSubstr("counts: expected i32 or i64[4]"));
+  EXPECT_THAT(reason(index_vectors::RowCounts{four, three}), testing::HasSubstr("got i32[3]"));
   EXPECT_THROW(index_vectors::enqueue(device().stream, index_vectors::ColumnOrder{four}), Error);
 }
 

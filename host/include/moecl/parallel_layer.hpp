@@ -58,21 +58,9 @@ class ParallelLayer {
   /// Device memory of the exchange and of rows between kernels; grows with the tokens seen.
   std::uint64_t workspace_bytes() const noexcept;
 
-  /// The operands of a pass of this rank, whose T tokens are its own. H hidden size, E experts, K experts a token.
-  struct Forward {
-    /// Shape: [T, H] or [B, S, H] with T = B * S, of options().dtype; ranks of one tp group bring the same tokens
-    TensorView x;
-    TensorView out;       ///< Shape: as x, f32, f16 or bf16
-    TensorView finished;  ///< optional. Shape: [T] u8 or boolean: tokens with another value than 0 take no expert
-    /// Optional outputs.
-    TensorView router_logits;  ///< Shape: [T, E] f32
-    TensorView topk_ids;       ///< Shape: [T, K] i32, logical experts; -1 for finished tokens
-    TensorView topk_weights;   ///< Shape: [T, K] f32
-    TensorView routed_out;     ///< Shape: as x, `out` without the shared experts; 0 for finished tokens
-    TensorView fault;          ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
-    /// Caller's own routing, by logical experts, as of MoeLayer. Optional. Shapes: [T, K] i32 and [T, K] f32
-    TensorView ids, weights;
-  };
+  /// The operands of a pass of this rank, whose tokens are its own; ranks of one tp group bring the same ones. Ids are
+  /// logical experts, but expert_num_tokens counts by place.
+  using Forward = MoeForward;
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
   /// be x; otherwise what is written overlaps nothing else here.
   ///

@@ -54,6 +54,20 @@ struct KeyEnds {
   TensorView ends;   ///< out. Shape: [T] i32
 };
 
+/// to[i] = from[i].
+struct Widen {
+  TensorView from;  ///< Shape: [n] i32
+  TensorView to;    ///< out. Shape: [n] i64
+};
+
+/// counts[g] = rows of group g, row_ends[g] - row_ends[g - 1]; with `add` so many more than it holds.
+/// Source: expert_num_tokens of vLLM
+struct RowCounts {
+  TensorView row_ends;  ///< Shape: [G] i32, cumulative
+  TensorView counts;    ///< out, with `add` in/out. Shape: [G] i32 or i64
+  bool add = false;
+};
+
 /// Sets the fault word to FaultCode::other_call with place and value of an element of `got` that is not the expected
 /// one.
 struct Expect {
@@ -68,6 +82,8 @@ std::string reject(const ColumnOrder& args);
 std::string reject(const SortedRouting& args);
 std::string reject(const GroupOfRow& args);
 std::string reject(const KeyEnds& args);
+std::string reject(const Widen& args);
+std::string reject(const RowCounts& args);
 std::string reject(const Expect& args);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: no elements enqueue nothing
@@ -76,6 +92,8 @@ void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
+void enqueue(StreamView stream, const Widen& args, Submit submit = {});
+void enqueue(StreamView stream, const RowCounts& args, Submit submit = {});
 void enqueue(StreamView stream, const Expect& args, Submit submit = {});
 
 }  // namespace moecl::index_vectors
