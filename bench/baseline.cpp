@@ -6,6 +6,12 @@
 
 namespace moecl::bench {
 
+Change change_between(const Measured& before, const Measured& now) {
+  const double old_spread = before.seconds.size() > 1 ? before.spread() : now.spread(),
+               new_spread = now.seconds.size() > 1 ? now.spread() : before.spread();
+  return {now.name, before.median(), now.median(), std::max(0.05, std::max(old_spread, new_spread))};
+}
+
 void expect_comparable(const nlohmann::ordered_json& before, const std::string& origin,
                        const nlohmann::ordered_json& facts) {
   const nlohmann::ordered_json then = before.value("context", nlohmann::ordered_json::object());
@@ -30,9 +36,7 @@ std::vector<Change> compare(const nlohmann::ordered_json& before, const std::str
     const auto same =
         std::find_if(old_ones.begin(), old_ones.end(), [&](const Measured& m) { return m.name == found.name; });
     if (same == old_ones.end()) continue;
-    const double old_spread = same->seconds.size() > 1 ? same->spread() : found.spread(),
-                 new_spread = found.seconds.size() > 1 ? found.spread() : same->spread();
-    changes.push_back({found.name, same->median(), found.median(), std::max(0.05, std::max(old_spread, new_spread))});
+    changes.push_back(change_between(*same, found));
   }
   if (changes.empty()) fail(ErrorCode::invalid_data, "{}: has none of the benchmarks of this run", origin);
   return changes;

@@ -16,7 +16,11 @@ struct Change {
 
   double longer() const { return now / before - 1; }
   bool regressed() const { return longer() > noise; }
+  /// As much shorter as would be a regression the other way round.
+  bool improved() const { return before / now - 1 > noise; }
 };
+
+Change change_between(const Measured& before, const Measured& now);
 
 /// Errors: invalid_data  `before` is of another device than `facts` are, or either machine was in a slow mode
 void expect_comparable(const nlohmann::ordered_json& before, const std::string& origin,

@@ -5,29 +5,38 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 namespace moecl::bench {
 namespace {
 
-constexpr double width = 720, height = 420, left = 64, right = 12, top = 12, bottom = 46;
-
-/// Decimal logarithms from end to end of an axis, and where a value stands between two places of the picture.
+/// Decimal logarithms from end to end of an axis.
 struct LogAxis {
-  double low = 1e300, high = -1e300, from, to;
+  double low = 1e300, high = -1e300;
 
-  LogAxis(double begin, double end) : from(begin), to(end) {}
   void include(double value) { low = std::min(low, std::log10(value)), high = std::max(high, std::log10(value)); }
   /// Whole decades, at least one.
   void round() { low = std::floor(low), high = std::max(std::ceil(high), low + 1); }
-  double at(double value) const { return from + (to - from) * (std::log10(value) - low) / (high - low); }
+  double percent(double value) const { return 100 * (std::log10(value) - low) / (high - low); }
+  /// The exponents of ticks, few enough to read.
+  std::vector<double> ticks() const {
+    const double step = std::ceil((high - low) / 7);
+    std::vector<double> exponents;
+    for (double e = low; e <= high; e += step) exponents.push_back(e);
+    return exponents;
+  }
 };
 
-/// "0.01", "10", "1e+06"
-std::string decade(double exponent) { return fmt::format("{:g}", std::pow(10, exponent)); }
-
-std::string text(double x, double y, const char* anchor, const std::string& words) {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)", x, y, anchor, escaped(words));
+/// "0.01", "10", "1k", "100M"
+std::string decade(double exponent) {
+  static constexpr std::array<const char*, 6> prefixes = {"", "k", "M", "G", "T", "P"};
+  const double thousands = std::clamp(std::floor(exponent / 3), 0.0, 5.0);
+  return fmt::format("{:g}{}", std::pow(10, exponent - 3 * thousands), prefixes[static_cast<std::size_t>(thousands)]);
 }
+
+std::string dash_class(int dashes) { return dashes == 0 ? "" : fmt::format(" d{}", (dashes - 1) % 3 + 1); }
+
+double inside(double percent) { return std::clamp(percent, 0.0, 100.0); }
 
 }  // namespace
 
@@ -40,88 +49,82 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
-const char* colour(std::size_t n) {
-  static constexpr std::array<const char*, 9> colours = {"#1f5fa8", "#d9761a", "#2d8a4e", "#8a4fb0", "#b3282d",
-                                                         "#6b6b6b", "#c2a11a", "#2aa3a3", "#d6609f"};
-  return colours[n % colours.size()];
-}
-
 std::string LogChart::svg() const {
-  LogAxis x(left, width - right), y(height - bottom, top);
+  LogAxis x, y;
   for (const Line& line : lines_)
     for (const auto& [px, py] : line.points)
       if (px > 0 && py > 0) x.include(px), y.include(py);
   x.round(), y.round();
-  std::string body;
-  for (double e = x.low; e <= x.high; ++e) {
-    const double at = x.at(std::pow(10, e));
-    body +=
-        fmt::format(R"(<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)", at, top, height - bottom);
-    body += text(at, height - bottom + 16, "middle", decade(e));
+  std::string grid, lines, dots;
+  for (const double e : x.ticks()) {
+    const double at = x.percent(std::pow(10, e));
+    grid += fmt::format(R"(<line class="grid" x1="{0:.2f}%" x2="{0:.2f}%" y1="0" y2="100%"/>)", at);
+    grid += fmt::format(R"(<text x="{:.2f}%" y="100%" dy="17" text-anchor="middle">{}</text>)", at, decade(e));
   }
-  for (double e = y.low; e <= y.high; ++e) {
-    const double at = y.at(std::pow(10, e));
-    body += fmt::format(R"(<line class="grid" x1="{1}" x2="{2}" y1="{0:.1f}" y2="{0:.1f}"/>)", at, left, width - right);
-    body += text(left - 6, at + 4, "end", decade(e));
+  for (const double e : y.ticks()) {
+    const double at = 100 - y.percent(std::pow(10, e));
+    grid += fmt::format(R"(<line class="grid" y1="{0:.2f}%" y2="{0:.2f}%" x1="0" x2="100%"/>)", at);
+    grid += fmt::format(R"(<text x="0" y="{:.2f}%" dx="-6" dy="4" text-anchor="end">{}</text>)", at, decade(e));
   }
-  body += text((left + width) / 2, height - 8, "middle", x_label_);
-  body += fmt::format(R"svg(<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>)svg",
-                      (height - bottom + top) / 2, escaped(y_label_));
+  grid += fmt::format(R"(<text x="0" y="0" dx="-38" dy="-12">{}</text>)", escaped(y_label_));
+  grid += fmt::format(R"(<text x="100%" y="100%" dy="35" text-anchor="end">{}</text>)", escaped(x_label_));
   for (const Line& line : lines_) {
-    std::string path, dots;
+    std::string path;
     for (const auto& [px, py] : line.points) {
       if (px <= 0 || py <= 0) continue;
-      path += fmt::format("{:.1f},{:.1f} ", x.at(px), y.at(py));
+      const double left = x.percent(px), top = 100 - y.percent(py);
+      path += fmt::format("{:.2f},{:.2f} ", left, top);
       if (line.dots)
-        dots +=
-            fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}"><title>{}: {:.4g}, {:.4g}</title></circle>)",
-                        x.at(px), y.at(py), line.colour, escaped(line.label), px, py);
+        dots += fmt::format(
+            R"(<circle class="c{}" cx="{:.2f}%" cy="{:.2f}%" r="3.5"><title>{}: {:.4g}, {:.4g}</title></circle>)",
+            line.colour, left, top, escaped(line.label), px, py);
     }
     if (line.joined)
-      body += fmt::format(
-          R"(<polyline fill="none" stroke="{}" stroke-width="2"{} points="{}"><title>{}</title></polyline>)",
-          line.colour, line.dots ? "" : R"( stroke-dasharray="6 4")", path, escaped(line.label));
-    body += dots;
+      lines += fmt::format(R"(<polyline class="c{}{}" points="{}"><title>{}</title></polyline>)", line.colour,
+                           dash_class(line.dashes), path, escaped(line.label));
   }
-  return fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} over {}">{}</svg>)", width, height,
-                     escaped(y_label_), escaped(x_label_), body);
+  return fmt::format(
+      R"(<svg class="plot" role="img" aria-label="{} over {}">{}<svg viewBox="0 0 100 100" preserveAspectRatio="none" )"
+      R"(width="100%" height="100%">{}</svg>{}</svg>)",
+      escaped(y_label_), escaped(x_label_), grid, lines, dots);
 }
 
-std::string bars_svg(const std::vector<Bar>& bars) {
-  constexpr double row = 38, note = 90;
-  double longest = 0;
-  const auto length = [](const Bar& bar) {
-    double sum = 0;
-    for (const Bar::Part& part : bar.parts) sum += part.value;
-    return sum;
-  };
-  for (const Bar& bar : bars) longest = std::max(longest, length(bar));
-  std::string body;
-  double y = 0;
-  for (const Bar& bar : bars) {
-    body += text(0, y + 13, "start", bar.label);
-    double x = 0;
-    for (const Bar::Part& part : bar.parts) {
-      const double wide = longest > 0 ? part.value / longest * (width - note) : 0;
-      body += fmt::format(
-          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="14" fill="{}"><title>{}: {:.4g}</title></rect>)", x,
-          y + 18, wide, part.colour, escaped(part.label), part.value);
-      x += wide;
-    }
-    body += text(x + 5, y + 30, "start", bar.note);
-    y += row;
-  }
-  return fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="bars">{}</svg>)", width, std::max(y, 1.0),
-                     body);
+Track& Track::grid(double at) {
+  marks_ += fmt::format(R"(<line class="grid" x1="{0:.2f}%" x2="{0:.2f}%" y1="0" y2="100%"/>)", inside(at));
+  return *this;
 }
 
-std::string legend(const std::vector<std::pair<std::string, std::string>>& label_colours) {
+Track& Track::bar(double from, double to, std::size_t colour, const std::string& title) {
+  marks_ += fmt::format(R"(<rect class="c{}" x="{:.2f}%" width="{:.2f}%" y="2" height="10"><title>{}</title></rect>)",
+                        colour, inside(from), inside(to) - inside(from), escaped(title));
+  return *this;
+}
+
+Track& Track::range(double from, double to) {
+  marks_ +=
+      fmt::format(R"(<line class="range" x1="{:.2f}%" x2="{:.2f}%" y1="50%" y2="50%"/>)", inside(from), inside(to));
+  for (const double end : {from, to})
+    marks_ += fmt::format(R"(<line class="range" x1="{0:.2f}%" x2="{0:.2f}%" y1="4" y2="10"/>)", inside(end));
+  return *this;
+}
+
+Track& Track::dot(double at, std::size_t colour, const std::string& title) {
+  marks_ += fmt::format(R"(<circle class="c{}" cx="{:.2f}%" cy="50%" r="3.5"><title>{}</title></circle>)", colour,
+                        inside(at), escaped(title));
+  return *this;
+}
+
+std::string Track::svg() const { return fmt::format(R"(<svg class="track" aria-hidden="true">{}</svg>)", marks_); }
+
+std::string legend(const std::vector<Key>& keys) {
   std::string html;
-  for (const auto& [label, paint] : label_colours)
-    html += fmt::format(
-        R"(<span class="key"><svg viewBox="0 0 10 10"><rect width="10" height="10" fill="{}"/></svg>{}</span>)", paint,
-        escaped(label));
-  return "<p>" + html + "</p>";
+  for (const Key& key : keys)
+    html += fmt::format(R"(<li><svg class="key" aria-hidden="true">{}</svg>{}</li>)",
+                        key.dashes < 0 ? fmt::format(R"(<rect class="c{}" width="100%" height="100%"/>)", key.colour)
+                                       : fmt::format(R"(<line class="c{}{}" x2="100%" y1="50%" y2="50%"/>)", key.colour,
+                                                     dash_class(key.dashes)),
+                        escaped(key.label));
+  return html.empty() ? "" : "<ul class=\"legend\">" + html + "</ul>";
 }
 
 }  // namespace moecl::bench

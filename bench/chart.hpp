@@ -1,5 +1,7 @@
 #pragma once
-// Plots as inline SVG: they scale with the page, print, and need nothing else.
+// Plots as inline SVG that need nothing else. Positions are percent of the place and text is not scaled, so that a plot
+// can be read on a phone as on a desk.
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,8 +10,9 @@ namespace moecl::bench {
 
 /// Text as it may stand in HTML and SVG.
 std::string escaped(const std::string& text);
-/// The n-th of a few colours that differ in print too.
-const char* colour(std::size_t n);
+
+/// The colours of the page's style, from 0 on; the last is that of whatever has none of its own.
+constexpr std::size_t colours = 9, no_colour = colours - 1;
 
 /// Both axes logarithmic.
 class LogChart {
@@ -17,10 +20,12 @@ class LogChart {
   LogChart(std::string x_label, std::string y_label) : x_label_(std::move(x_label)), y_label_(std::move(y_label)) {}
 
   struct Line {
-    std::string label, colour;
+    std::string label;
+    std::size_t colour = 0;
     std::vector<std::pair<double, double>> points;  ///< positive; others are left out
-    bool dots = true;                               ///< a dot a point; else the line alone, dashed
+    bool dots = true;
     bool joined = true;
+    int dashes = 0;  ///< of the line that joins: 0 solid, then each number another pattern
   };
   void add(Line line) { lines_.push_back(std::move(line)); }
   bool empty() const { return lines_.empty(); }
@@ -31,18 +36,26 @@ class LogChart {
   std::vector<Line> lines_;
 };
 
-/// A horizontal bar of parts behind each other.
-struct Bar {
-  struct Part {
-    std::string label;
-    double value = 0;
-    std::string colour;
-  };
-  std::string label, note;  ///< before it; behind it
-  std::vector<Part> parts;
+/// A low strip as wide as its place, for a row of a table. Positions are percent; what is outside stands at the edge.
+class Track {
+ public:
+  Track& grid(double at);
+  Track& bar(double from, double to, std::size_t colour, const std::string& title);
+  /// A thin line with ends: what the repetitions spread over.
+  Track& range(double from, double to);
+  Track& dot(double at, std::size_t colour, const std::string& title);
+  std::string svg() const;
+
+ private:
+  std::string marks_;
 };
-std::string bars_svg(const std::vector<Bar>& bars);
-/// Coloured squares with their labels, as HTML.
-std::string legend(const std::vector<std::pair<std::string, std::string>>& label_colours);
+
+/// Coloured squares with their labels, as an HTML list.
+struct Key {
+  std::string label;
+  std::size_t colour = 0;
+  int dashes = -1;  ///< a line of these dashes; negative: a square
+};
+std::string legend(const std::vector<Key>& keys);
 
 }  // namespace moecl::bench

@@ -12,13 +12,6 @@ namespace moecl::bench {
 
 namespace {
 
-/// "1.23 ms"
-std::string time_text(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6)
-         : seconds < 1  ? fmt::format("{:.2f} ms", seconds * 1e3)
-                        : fmt::format("{:.2f} s", seconds);
-}
-
 double seconds_of(const benchmark::BenchmarkReporter::Run& run) {
   return run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
 }

@@ -22,6 +22,7 @@ namespace {
 
 struct BenchOptions : MeasureOptions {
   std::string baseline;
+  std::vector<std::string> results;
   bool quick = false;
 };
 
@@ -74,12 +75,22 @@ nlohmann::ordered_json read_document(const std::string& path) {
 
 void expect_own_report(const BenchOptions& options) {
   std::vector<NamedFile> read = {{"--baseline", options.baseline}};
+  for (const std::string& results : options.results) read.push_back({"--results", results});
   for (const std::string& routing : options.routing) read.push_back({"--routing", routing});
   expect_own_files({{"--report", options.report}}, read);
 }
 
+/// A page of what was measured before.
+int report_results(const BenchOptions& options) {
+  std::vector<bench::NamedResults> runs;
+  for (const std::string& path : options.results) runs.push_back({path, read_document(path)});
+  bench::write_report(options.report, runs);
+  return done;
+}
+
 int run(const BenchOptions& options) {
   expect_own_report(options);
+  if (!options.results.empty()) return report_results(options);
   const nlohmann::ordered_json before = options.baseline.empty() ? nullptr : read_document(options.baseline);
   bench::register_models(options.models());
   options.set_flags();
@@ -102,7 +113,11 @@ int run(const BenchOptions& options) {
   if (bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   const nlohmann::ordered_json document = collector.document(facts);
-  if (!options.report.empty()) bench::write_report(options.report, document);
+  if (!options.report.empty()) {
+    std::vector<bench::NamedResults> runs = {{"this run", document}};
+    if (!before.is_null()) runs.insert(runs.begin(), {options.baseline, before});
+    bench::write_report(options.report, runs);
+  }
   if (options.json) std::cout << json_text(document, 1) << '\n';
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)
@@ -122,6 +137,13 @@ void add_bench(CLI::App& app, Outcome outcome) {
                    "fail if a benchmark takes longer than in this result of --json, beyond the noise")
       ->check(file_name())
       ->type_name("FILE.json");
+  command
+      ->add_option("--results", options->results,
+                   "measure nothing: write the report of these results of --json, compared with the first")
+      ->check(file_name())
+      ->delimiter(',')
+      ->type_name("FILE.json,...")
+      ->needs(command->get_option("--report"));
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };
     if (options->quick) {

@@ -232,7 +232,7 @@ int run(const cli::MeasureOptions& options) {
   benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^(grouped_gemm|layer)/.*T:" : options.filter);
   facts["slow_mode"] = facts["slow_mode"] == true || slow_now();
   const nlohmann::ordered_json document = collector.document(facts);
-  if (!options.report.empty()) write_report(options.report, document);
+  if (!options.report.empty()) write_report(options.report, {{"moecl", document}});
   if (options.json)
     std::cout << document.dump(1) << '\n';
   else

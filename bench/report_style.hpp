@@ -1,0 +1,8 @@
+#pragma once
+
+namespace moecl::bench {
+
+/// The report's CSS, light and dark. Marks have the colours of the classes c0, c1, ...
+extern const char* const report_style;
+
+}  // namespace moecl::bench
