@@ -13,6 +13,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include "runtime/check.hpp"
@@ -31,6 +32,7 @@ struct moecl_stream {
 struct moecl_layer {
   std::shared_ptr<moecl::Context> context;
   moecl::MoeLayer layer;
+  std::string router_spec = {};  ///< path; of a layer that was loaded by one
 };
 
 namespace moecl::c_api {

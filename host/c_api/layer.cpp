@@ -11,8 +11,8 @@ void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWe
 }
 
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
-                        const MoeLayerOptions& options) {
-  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, options)};
+                        const MoeLayerOptions& options, const char* router_spec) {
+  return new moecl_layer{stream.context, MoeLayer(stream.stream, shape, weights, options), text_or_empty(router_spec)};
 }
 
 }  // namespace
@@ -26,9 +26,10 @@ moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32
   return guarded([&] {
     moecl_layer*& out = required(out_layer, "out_layer");
     const moecl_stream& on = required(stream, "stream");
-    const StoredLayer stored(model_dir, layer);
+    const moecl_layer_options given = read_options(options, "options");
+    const StoredLayer stored(model_dir, layer, given.router_spec);
     const MoeWeights weights = stored.weights();
-    out = make_layer(on, stored.config.shape, weights, stored.options(read_options(options, "options"), weights));
+    out = make_layer(on, stored.config.shape, weights, stored.options(given, weights), given.router_spec);
   });
 }
 
@@ -39,13 +40,16 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     const moecl_stream& on = required(stream, "stream");
     const auto given = read_struct(desc, "desc");
     const MoeWeights weights = weights_of(given);
-    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights));
+    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights), nullptr);
   });
 }
 
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir,
                                 int32_t decoder_layer) {
-  return guarded([&] { replace_weights(layer, stream, StoredLayer(model_dir, decoder_layer).weights()); });
+  return guarded([&] {
+    const std::string& router_spec = required(layer, "layer").router_spec;
+    replace_weights(layer, stream, StoredLayer(model_dir, decoder_layer, router_spec.c_str()).weights());
+  });
 }
 
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
@@ -70,6 +74,9 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
     info.expert_layout = static_cast<std::int32_t>(of.options().layout);
     info.chunk_tokens = of.report().chunk_tokens;
     info.weight_bytes = of.report().weight_bytes;
+    copy_text(of.report().expert_format, info.expert_format);
+    copy_text(of.report().shared_format, info.shared_format);
+    copy_text(of.report().activations, info.activations);
     write_struct(info, out_info, "out_info");
   });
 }

@@ -26,7 +26,8 @@ struct StoredLayer {
   Checkpoint checkpoint;
   MoeLayerConfig config;
 
-  StoredLayer(const char* model_dir, std::int32_t layer);
+  /// @param router_spec  NULL: none
+  StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec);
   MoeWeights weights() const;
   /// Of those experts alone.
   MoeWeights weights(const std::vector<std::int64_t>& expert_ids) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "host/c_api/layer.hpp"
+#include "host/c_api/quantized_array.hpp"
 
 namespace moecl::c_api {
 namespace {
@@ -20,7 +21,9 @@ static_assert(static_cast<int>(ActivationFunction::silu) == MOECL_SILU &&
               static_cast<int>(ActivationFunction::gelu) == MOECL_GELU &&
               static_cast<int>(ActivationFunction::gelu_tanh) == MOECL_GELU_TANH &&
               static_cast<int>(ActivationFunction::swigluoai) == MOECL_SWIGLUOAI &&
-              static_cast<int>(ActivationFunction::relu2) == MOECL_RELU2);
+              static_cast<int>(ActivationFunction::relu2) == MOECL_RELU2 &&
+              static_cast<int>(ActivationFunction::relu) == MOECL_RELU &&
+              static_cast<int>(ActivationFunction::fast_gelu) == MOECL_FAST_GELU);
 static_assert(static_cast<int>(ExpertLayout::standard) == MOECL_LAYOUT_STANDARD &&
               static_cast<int>(ExpertLayout::batched) == MOECL_LAYOUT_BATCHED);
 
@@ -33,6 +36,30 @@ HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_r
   return {static_cast<const std::byte*>(array.data) + skipped, dtype, rows, columns};
 }
 
+/// Which of the caller's fields hold a product's matrices, and their names.
+struct NamedArray {
+  moecl_host_array plain;
+  const moecl_quantized_array& quantized;
+  const char* name;
+
+  bool present() const { return plain.data != nullptr || quantized.codes.data != nullptr; }
+};
+
+/// Rows of one expert's matrix [rows, columns].
+WeightMatrix weight_matrix(const NamedArray& array, std::int64_t expert, std::int64_t rows, std::int64_t columns,
+                           RowRange range) {
+  require(array.plain.data == nullptr || array.quantized.codes.data == nullptr,
+          "weights: give {} plain or quantized, not both", array.name);
+  if (array.plain.data == nullptr) return quantized_matrix(array.quantized, array.name, expert, rows, columns, range);
+  HostMatrix plain = matrix(array.plain, array.name, expert * rows + range.first, range.count, columns);
+  plain.row_stride *= range.step;
+  return plain;
+}
+
+WeightMatrix weight_matrix(const NamedArray& array, std::int64_t expert, std::int64_t rows, std::int64_t columns) {
+  return weight_matrix(array, expert, rows, columns, {0, rows});
+}
+
 }  // namespace
 
 MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights) {
@@ -42,6 +69,14 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights&
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
   options.one_launch = from.several_launches == 0;
+  options.activations = operand_quant(from.activations, "options.activations");
+  options.shared_activations = operand_quant(from.shared_activations, "options.shared_activations");
+  if (from.quantize != nullptr) {
+    const std::optional<QuantScheme> scheme = scheme_named(from.quantize);
+    require(scheme.has_value(), "options.quantize: \"{}\" is no scheme", from.quantize);
+    options.quantize = scheme->weights;
+    if (!options.activations.quantized()) options.activations = scheme->activations;
+  }
   return options;
 }
 
@@ -62,13 +97,17 @@ MoeShape shape_of(const moecl_layer_desc& desc) {
   shape.router.mixer_jitter = desc.mixer_jitter;
   shape.router.scaling_factor = or_default(desc.scaling_factor, shape.router.scaling_factor);
   shape.router.weight_on_input = desc.weight_on_input != 0;
-  shape.activation.function = enumerator(desc.activation, ActivationFunction::relu2, "activation");
+  shape.activation.function = enumerator(desc.activation, ActivationFunction::fast_gelu, "activation");
+  shape.activation.gated = desc.ungated == 0;
+  if (desc.activation_no_bias != 0) shape.activation.bias = 0;
   shape.activation.alpha = or_default(desc.activation_alpha, shape.activation.alpha);
   shape.activation.limit = or_default(desc.activation_limit, shape.activation.limit);
   shape.shared_intermediate = desc.shared_intermediate;
   shape.shared_gate = desc.shared_expert_gate.data != nullptr;
   shape.selection_bias = desc.selection_bias.data != nullptr;
   shape.router_bias = desc.router_bias.data != nullptr;
+  shape.shared_bias = desc.shared_gate_bias.data != nullptr || desc.shared_up_bias.data != nullptr ||
+                      desc.shared_down_bias.data != nullptr;
   shape.expert_bias =
       desc.gate_up_bias.data != nullptr || desc.gate_bias.data != nullptr || desc.down_bias.data != nullptr;
   return shape;
@@ -84,12 +123,26 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
       8.0 * static_cast<double>(hidden) * static_cast<double>(std::max(inter, shared)) * static_cast<double>(experts);
   require(bytes < 9e18, "layer: hidden {}, intermediate {}, shared_intermediate {} and experts {} overflow 64 bits",
           hidden, inter, shared, experts);
-  require(desc.gate_up.data == nullptr || (desc.gate.data == nullptr && desc.up.data == nullptr),
-          "weights: give gate_up, or gate and up, not both");
-
+  require(desc.reserved == 0, "layer: reserved: {} is not 0", desc.reserved);
+  const NamedArray gate_up{desc.gate_up, desc.quantized_gate_up, "gate_up"},
+      gate{desc.gate, desc.quantized_gate, "gate"}, up{desc.up, desc.quantized_up, "up"},
+      down{desc.down, desc.quantized_down, "down"};
+  const NamedArray shared_gate{desc.shared_gate, desc.quantized_shared_gate, "shared_gate"},
+      shared_up{desc.shared_up, desc.quantized_shared_up, "shared_up"},
+      shared_down{desc.shared_down, desc.quantized_shared_down, "shared_down"};
+  require(!gate_up.present() || (!gate.present() && !up.present()), "weights: give gate_up, or gate and up, not both");
   require(desc.gate_up_bias.data == nullptr || (desc.gate_bias.data == nullptr && desc.up_bias.data == nullptr),
           "weights: give gate_up_bias, or gate_bias and up_bias, not both");
-  const bool fused_bias = desc.gate_up_bias.data != nullptr;
+  const bool fused_bias = desc.gate_up_bias.data != nullptr, alternate = desc.gate_up_interleaved != 0;
+  const RowRange gate_rows = alternate ? RowRange{0, inter, 2} : RowRange{0, inter},
+                 up_rows = alternate ? RowRange{1, inter, 2} : RowRange{inter, inter};
+  // A row of biases is a column of one row for each.
+  const auto half_of_bias = [&](std::int64_t expert, RowRange rows) {
+    HostMatrix bias = matrix(desc.gate_up_bias, "gate_up_bias", 2 * expert * inter + rows.first, 1, 1);
+    bias.columns = bias.present() ? rows.count : 0;
+    bias.column_stride = rows.step;
+    return bias;
+  };
 
   MoeWeights weights;
   weights.router = matrix(desc.router, "router", 0, experts, hidden);
@@ -97,32 +150,39 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   weights.selection_bias = matrix(desc.selection_bias, "selection_bias", 0, 1, experts);
   for (std::int64_t e = 0; e < experts; ++e) {
     ExpertMatrices& expert = weights.experts.emplace_back();
-    if (desc.gate_up.data != nullptr) {
-      expert.gate = matrix(desc.gate_up, "gate_up", 2 * e * inter, inter, hidden);
-      expert.up = matrix(desc.gate_up, "gate_up", (2 * e + 1) * inter, inter, hidden);
+    if (gate_up.present()) {
+      expert.gate = weight_matrix(gate_up, e, 2 * inter, hidden, gate_rows);
+      expert.up = weight_matrix(gate_up, e, 2 * inter, hidden, up_rows);
+      expert.gate_up_input_scale = input_scale(gate_up.quantized, e);
     } else {
-      expert.gate = matrix(desc.gate, "gate", e * inter, inter, hidden);
-      expert.up = matrix(desc.up, "up", e * inter, inter, hidden);
+      expert.gate = weight_matrix(gate, e, inter, hidden);
+      expert.up = weight_matrix(up, e, inter, hidden);
+      expert.gate_up_input_scale = input_scale(up.quantized, e);
     }
-    expert.down = matrix(desc.down, "down", e * hidden, hidden, inter);
-    expert.gate_bias = fused_bias ? matrix(desc.gate_up_bias, "gate_up_bias", 2 * e, 1, inter)
-                                  : matrix(desc.gate_bias, "gate_bias", e, 1, inter);
-    expert.up_bias = fused_bias ? matrix(desc.gate_up_bias, "gate_up_bias", 2 * e + 1, 1, inter)
-                                : matrix(desc.up_bias, "up_bias", e, 1, inter);
+    expert.down = weight_matrix(down, e, hidden, inter);
+    expert.down_input_scale = input_scale(down.quantized, e);
+    expert.gate_bias = fused_bias ? half_of_bias(e, gate_rows) : matrix(desc.gate_bias, "gate_bias", e, 1, inter);
+    expert.up_bias = fused_bias ? half_of_bias(e, up_rows) : matrix(desc.up_bias, "up_bias", e, 1, inter);
     expert.down_bias = matrix(desc.down_bias, "down_bias", e, 1, hidden);
   }
-  weights.shared.gate = matrix(desc.shared_gate, "shared_gate", 0, shared, hidden);
-  weights.shared.up = matrix(desc.shared_up, "shared_up", 0, shared, hidden);
-  weights.shared.down = matrix(desc.shared_down, "shared_down", 0, hidden, shared);
+  require(shared > 0 || !(shared_gate.present() || shared_up.present() || shared_down.present()),
+          "weights: shared experts are given, shared_intermediate is 0");
   weights.shared_gate = matrix(desc.shared_expert_gate, "shared_expert_gate", 0, 1, hidden);
-  require(
-      shared > 0 || !(weights.shared.gate.present() || weights.shared.up.present() || weights.shared.down.present()),
-      "weights: shared experts are given, shared_intermediate is 0");
+  if (shared == 0) return weights;
+  ExpertMatrices& both = weights.shared;
+  both.gate = weight_matrix(shared_gate, 0, shared, hidden);
+  both.up = weight_matrix(shared_up, 0, shared, hidden);
+  both.down = weight_matrix(shared_down, 0, hidden, shared);
+  both.gate_up_input_scale = input_scale(shared_up.quantized, 0);
+  both.down_input_scale = input_scale(shared_down.quantized, 0);
+  both.gate_bias = matrix(desc.shared_gate_bias, "shared_gate_bias", 0, 1, shared);
+  both.up_bias = matrix(desc.shared_up_bias, "shared_up_bias", 0, 1, shared);
+  both.down_bias = matrix(desc.shared_down_bias, "shared_down_bias", 0, 1, hidden);
   return weights;
 }
 
-StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer)
-    : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"))),
+StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec)
+    : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"), text_or_empty(router_spec))),
       config(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer)) {}
 
 MoeWeights StoredLayer::weights() const { return find_layer_weights(checkpoint, config); }
@@ -136,8 +196,8 @@ MoeLayerOptions StoredLayer::options(const moecl_layer_options& given, const Moe
   const MoeLayerOptions stored = stored_options(config, weights);
   options.warnings = stored.warnings;
   if (given.plain_activations == 0) {
-    options.activations = stored.activations;
-    options.shared_activations = stored.shared_activations;
+    if (!options.activations.quantized()) options.activations = stored.activations;
+    if (!options.shared_activations.quantized()) options.shared_activations = stored.shared_activations;
   }
   return options;
 }

@@ -13,6 +13,7 @@ struct moecl_parallel_layer {
   moecl::StrategyChoice strategy;
   moecl::PlacementPlan placement;
   moecl::ParallelLayer layer;
+  std::string router_spec = {};                               ///< path; of a layer that was loaded by one
   std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< in the last pass
 };
 
@@ -108,12 +109,13 @@ moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const c
                                        moecl_parallel_layer** out_layer) {
   return collective(communicator, [&](Communicator& ranks, const Context&) {
     moecl_parallel_layer*& out = required(out_layer, "out_layer");
-    const StoredLayer stored(model_dir, layer);
+    const moecl_layer_options given = read_options(options, "options");
+    const StoredLayer stored(model_dir, layer, given.router_spec);
     const MoeShape& shape = stored.config.shape;
     const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
-    out =
-        make_layer(*communicator, decided, shape, stored.options(read_options(options, "options"), stored.weights({0})),
-                   [&](const std::vector<std::int64_t>& experts) { return stored.weights(experts); });
+    out = make_layer(*communicator, decided, shape, stored.options(given, stored.weights({0})),
+                     [&](const std::vector<std::int64_t>& experts) { return stored.weights(experts); });
+    out->router_spec = text_or_empty(given.router_spec);
   });
 }
 
@@ -134,7 +136,7 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
 moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer) {
   return guarded([&] {
     moecl_parallel_layer& of = required(layer, "layer");
-    const StoredLayer stored(model_dir, decoder_layer);
+    const StoredLayer stored(model_dir, decoder_layer, of.router_spec.c_str());
     of.layer.replace_weights(stored.weights(experts_of(of.rank, of.placement)));
   });
 }

@@ -1,6 +1,6 @@
 #include <moecl/buffer.hpp>
+#include <moecl/opencl.hpp>
 
-#include <CL/cl.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -182,7 +182,8 @@ moecl_status moecl_stream_finish(moecl_stream* stream);
 /// One MoE layer with its weights on one device.
 typedef struct moecl_layer moecl_layer;
 
-/// Of layers f32, f16 and bf16; the others of operators (npu.h).
+/// Of layers f32, f16 and bf16; of quantized weights all but MOECL_BOOL, MOECL_I32 and MOECL_I64; of operators those up
+/// to MOECL_I64 (npu.h).
 typedef enum moecl_dtype {
   MOECL_DEFAULT_DTYPE = 0,
   MOECL_F32 = 1,
@@ -192,7 +193,15 @@ typedef enum moecl_dtype {
   MOECL_U8 = 5,
   MOECL_BOOL = 6,
   MOECL_I32 = 7,
-  MOECL_I64 = 8
+  MOECL_I64 = 8,
+  MOECL_F8_E4M3 = 9,
+  MOECL_F8_E5M2 = 10,
+  MOECL_E8M0 = 11,    ///< of scales: powers of two, a byte each. Source: OCP Microscaling Formats 1.0
+  MOECL_I4 = 12,      ///< two's complement
+  MOECL_U4 = 13,      ///< counts from its zero point, 8 if none is given (MOECL_U8: 128)
+  MOECL_F4_E2M1 = 14,
+  MOECL_F6_E2M3 = 15,
+  MOECL_F6_E3M2 = 16
 } moecl_dtype;
 
 /// Where scores come from: over all experts before the choice, or over the chosen logits after it.
@@ -214,7 +223,9 @@ typedef enum moecl_activation {
   MOECL_GELU = 1,       ///< 0.5 g (1 + erf(g / sqrt 2)) * u
   MOECL_GELU_TANH = 2,  ///< the tanh approximation of gelu(g) * u
   MOECL_SWIGLUOAI = 3,  ///< g = min(g, limit), u = clamp(u, -limit, limit): (u + 1) * g * sigmoid(alpha * g)
-  MOECL_RELU2 = 4       ///< max(g, 0)^2 * u
+  MOECL_RELU2 = 4,      ///< max(g, 0)^2 * u
+  MOECL_RELU = 5,       ///< max(g, 0) * u
+  MOECL_FAST_GELU = 6   ///< g * sigmoid(1.702 g) * u
 } moecl_activation;
 
 /// How the experts' rows stand in memory between the products.
@@ -222,6 +233,29 @@ typedef enum moecl_expert_layout {
   MOECL_LAYOUT_STANDARD = 0,  ///< concatenated in expert order
   MOECL_LAYOUT_BATCHED = 1    ///< room of equal size for every expert
 } moecl_expert_layout;
+
+/// To which power of two a scale is rounded that comes from its group's numbers.
+typedef enum moecl_scale_rounding {
+  MOECL_ROUND_STANDARD = 0,     ///< e8m0: the largest magnitude's, down. Real scales: not rounded
+  MOECL_ROUND_RATIO_UP = 1,     ///< of the largest magnitude / the format's largest number, up (DeepGEMM, ModelOpt)
+  MOECL_ROUND_AMAX_UP = 2,      ///< of the largest magnitude, up (Quark, ceil)
+  MOECL_ROUND_AMAX_EVEN = 3,    ///< the same, up from 1.75 times a power of two on (compressed-tensors)
+  MOECL_ROUND_AMAX_NEAREST = 4  ///< the same, up where rounding the mantissa leads there (Quark, even)
+} moecl_scale_rounding;
+
+/// How the rows of a product are quantized just before it.
+typedef struct moecl_operand_quant {
+  int32_t dtype;          ///< moecl_dtype of the codes; 0: they stay plain
+  int32_t scale_dtype;    ///< MOECL_F32, MOECL_E8M0, or MOECL_F8_E4M3 (times one number for all rows); 0: MOECL_F32
+  int64_t group_rows;     ///< rows that share a scale; 0: one; -1: all
+  int64_t group_columns;  ///< columns of a row that share a scale; 0: all
+  int32_t zero_points;    ///< not 0: integer codes count from a zero point of their group
+  int32_t static_scale;   ///< not 0: the scale is given with the weights; else it comes from the rows
+  int32_t rounding;       ///< moecl_scale_rounding
+  float max_amax;         ///< real scales: the largest magnitude counts as at most this; 0: no limit
+  float min_scale;        ///< real scales: the least
+  int32_t reserved;       ///< 0
+} moecl_operand_quant;
 
 /// How a layer is stored and run.
 typedef struct moecl_layer_options {
@@ -239,6 +273,14 @@ typedef struct moecl_layer_options {
   /// Not 0: few tokens take several launches too. In one launch the work-groups wait for each other: where somebody
   /// else keeps the device busy for seconds, the result is NaN and a fault.
   int32_t several_launches;
+  /// NULL, or the name of a scheme (`moecl run --quantize`: "fp8_w8a8_block"): plain weights of the routed experts are
+  /// quantized while they are loaded, and the rows of their products as the scheme has it
+  const char* quantize;
+  /// moecl_layer_load and _reload: NULL, or the path of a router spec, for a model of no known family
+  const char* router_spec;
+  /// How the rows of the routed experts' products are quantized; dtype 0: as the scheme or the checkpoint says
+  moecl_operand_quant activations;
+  moecl_operand_quant shared_activations;  ///< the same of the shared experts
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -246,6 +288,38 @@ typedef struct moecl_host_array {
   const void* data;
   int32_t dtype;  ///< moecl_dtype, never 0 where there is data
 } moecl_host_array;
+
+/// Where codes of a matrix stand: one or several to a unit, which is a little-endian number. Element (n, k) stands at
+/// position i % unit_codes of unit i / unit_codes, from the lowest bits on, where i is k (n: packed_along_rows).
+/// Zero: row after row, codes of 4 bits two to a byte, of 6 bits four to three bytes.
+typedef struct moecl_code_layout {
+  int32_t unit_bytes;         ///< 0: as said above
+  int32_t unit_codes;         ///< 8 in 4 bytes: GPTQ's and AWQ's words of int4; 0: as said above
+  int64_t row_stride;         ///< from a unit to the one of the next row (packed_along_rows: of the next unit's), in units; 0: no gap
+  int64_t column_stride;      ///< from a unit to the next one in a row, in units; 0: 1
+  int64_t first_row;          ///< elements that stand before the matrix in what is stored
+  int64_t first_column;       ///< the same
+  int32_t packed_along_rows;  ///< not 0: a unit's codes are neighbours in n, as GPTQ has them
+  int32_t interleaved;        ///< not 0: element i % 8 stands at position [0, 4, 1, 5, 2, 6, 3, 7], as AWQ has them
+} moecl_code_layout;
+
+/// A matrix [rows, columns] of every expert, quantized: (code - zero point) * scale * global_scale.
+typedef struct moecl_quantized_array {
+  moecl_host_array codes;   ///< NULL: the matrix is plain, or absent. Shape: [E, rows, columns]
+  moecl_host_array scales;  ///< f32, f16, bf16, MOECL_E8M0 or MOECL_F8_E4M3. Shape: [E, groups of rows, groups of columns]
+  moecl_host_array zero_points;  ///< optional, of integer codes. Shape: as scales
+  int64_t group_rows;            ///< rows (output channels) that share a scale; 0: one; -1: all
+  int64_t group_columns;         ///< columns (of what is summed over) that share a scale; 0: all
+  moecl_code_layout layout;
+  moecl_code_layout zero_layout;
+  uint64_t expert_bytes;       ///< from an expert's codes to the next one's; 0: no gap
+  uint64_t zero_expert_bytes;  ///< the same of zero points
+  int32_t zero_add;            ///< added to zero points. Source: GPTQ stores them less 1
+  int32_t reserved;            ///< 0
+  const int32_t* group_index;  ///< optional. Shape: [E, columns]: the group of each column (GPTQ's act-order)
+  const float* global_scales;  ///< optional. Shape: [E], of gate_up [E, 2]; nvfp4's
+  const float* input_scales;   ///< optional. Shape: [E]: static scales of the product's rows; gate's are up's
+} moecl_quantized_array;
 
 /// A layer from raw weights.
 ///
@@ -291,6 +365,23 @@ typedef struct moecl_layer_desc {
   moecl_host_array gate_bias;     ///< Shape: [E, I]
   moecl_host_array up_bias;       ///< Shape: [E, I]
   moecl_host_array down_bias;     ///< Shape: [E, H]
+
+  int32_t ungated;              ///< not 0: down(activation(up x)); there is no gate then
+  int32_t gate_up_interleaved;  ///< not 0: rows of gate_up and of its bias alternate, a gate row first (gpt-oss)
+  int32_t activation_no_bias;   ///< swigluoai: not 0 multiplies by u instead of u + 1
+  int32_t reserved;             ///< 0
+  // Biases of the shared experts.
+  moecl_host_array shared_gate_bias;  ///< optional. Shape: [Is]
+  moecl_host_array shared_up_bias;    ///< optional. Shape: [Is]
+  moecl_host_array shared_down_bias;  ///< optional. Shape: [H]
+  // Quantized matrices, each instead of the plain one of its name. Of gate_up, a group of rows is of gate or of up.
+  moecl_quantized_array quantized_gate_up;
+  moecl_quantized_array quantized_gate;
+  moecl_quantized_array quantized_up;
+  moecl_quantized_array quantized_down;
+  moecl_quantized_array quantized_shared_gate;
+  moecl_quantized_array quantized_shared_up;
+  moecl_quantized_array quantized_shared_down;
 } moecl_layer_desc;
 
 /// What a layer became.
@@ -305,6 +396,10 @@ typedef struct moecl_layer_info {
   int32_t expert_layout;  ///< moecl_expert_layout
   int64_t chunk_tokens;
   uint64_t weight_bytes;  ///< device memory held
+  // Texts are cut to fit and always end with NUL.
+  char expert_format[128];  ///< how their weights are stored: "i4, f16 scales of 128 columns, zero points"
+  char shared_format[128];  ///< the same of shared experts; "" where there are none
+  char activations[256];    ///< "plain", or what the products' rows are quantized to, and how products take it
 } moecl_layer_info;
 
 /// Loads a layer of a Hugging Face model directory: config.json beside safetensors. Stops the host.
