@@ -8,8 +8,8 @@
 
 // An expert's alpha: one for all columns, or with `wide` one for each.
 inline float16 alpha_step(const __global STORAGE(X_DTYPE) * alpha, int wide, int expert, int first, int hidden) {
-  return wide ? LOAD_STEP(X_DTYPE)(alpha + (long)expert * hidden, first, hidden)
-              : (float16)(LOAD(X_DTYPE)(alpha, expert));
+  return wide ? OF(load_step, X_DTYPE)(alpha + (long)expert * hidden, first, hidden)
+              : (float16)(OF(load, X_DTYPE)(alpha, expert));
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void const_experts(
@@ -23,12 +23,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void const_experts(
   x += args.x_first + row % DIVISOR(args.tokens) * args.x_stride;
   rows += args.rows_first + row * hidden;
   FOR_EACH_STEP(first, hidden) {
-    float16 value = LOAD_STEP(X_DTYPE)(x, first, hidden);
+    float16 value = OF(load_step, X_DTYPE)(x, first, hidden);
     if (expert >= 0) {
       const float16 a = alpha_step(alpha_1 + args.alpha_1_first, args.wide, expert, first, hidden);
       const float16 b = alpha_step(alpha_2 + args.alpha_2_first, args.wide, expert, first, hidden);
-      value = a * value + b * LOAD_STEP(X_DTYPE)(v + args.v_first + (long)expert * hidden, first, hidden);
+      value = a * value + b * OF(load_step, X_DTYPE)(v + args.v_first + (long)expert * hidden, first, hidden);
     }
-    STORE_STEP(f32)(value, rows, first, hidden);
+    store_step_f32(value, rows, first, hidden);
   }
 }

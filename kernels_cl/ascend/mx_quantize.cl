@@ -20,13 +20,13 @@ inline Block load_block(const __global STORAGE(X_DTYPE)* x, long stride, int cou
   Block block;
 #if LANES == 1
   if (stride == 1) {
-    block.low = LOAD_UPTO16(X_DTYPE)(x, 0, count);
-    block.high = LOAD_UPTO16(X_DTYPE)(x, 16, count - 16);
+    block.low = OF(load_upto16, X_DTYPE)(x, 0, count);
+    block.high = OF(load_upto16, X_DTYPE)(x, 16, count - 16);
     return block;
   }
 #endif
   float part[MX_BLOCK];
-  for (int j = 0; j < MX_BLOCK; ++j) part[j] = j < count ? LOAD(X_DTYPE)(x, j * stride) : 0.0f;
+  for (int j = 0; j < MX_BLOCK; ++j) part[j] = j < count ? OF(load, X_DTYPE)(x, j * stride) : 0.0f;
   block.low = vload16(0, part);
   block.high = vload16(1, part);
   return block;

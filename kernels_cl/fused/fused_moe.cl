@@ -57,10 +57,10 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 #pragma unroll 4
 #endif
       for (int i = begin + lane; i < end; i += SLICE_LANES) {
-        const float4 weight = PANEL4(X_DTYPE)(weights + (ulong)i * PANEL, quad * 4);
+        const float4 weight = OF(panel4, X_DTYPE)(weights + (ulong)i * PANEL, quad * 4);
 #pragma unroll
         for (int t = 0; t < TOKEN_BLOCK; ++t)
-          sum[t] = mad((float4)(LOAD(X_DTYPE)(x.rows + min(first + t, x.count - 1) * x.stride, i)), weight, sum[t]);
+          sum[t] = mad((float4)(OF(load, X_DTYPE)(x.rows + min(first + t, x.count - 1) * x.stride, i)), weight, sum[t]);
       }
 #pragma unroll
       for (int t = 0; t < TOKEN_BLOCK; ++t) sums[(lane * TOKEN_BLOCK + t) * QUADS + quad] = sum[t];
@@ -213,18 +213,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 #endif
     for (int k = 0; k < (complete ? top_k : 0); ++k) {
       const int row = row_order.rows[token * top_k + k];
-      const float weight = LOAD(WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
+      const float weight = OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
       // Of a slot without an expert another row, which leaves no branch between the loads.
-      const float4 value = LOAD_UPTO4(f32)(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
+      const float4 value = load_upto4_f32(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
       sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {
       const float gate =
           shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride])) : 1.0f;
-      sum += gate * LOAD_UPTO4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
+      sum += gate * OF(load_upto4, SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;
-    STORE_UPTO4(SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
+    OF(store_upto4, SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }
 }

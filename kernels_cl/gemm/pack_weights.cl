@@ -46,7 +46,7 @@ inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to
                          int k_begin, int k_end) {
   for (int column = begin; column < end; ++column)
     for (int i = k_begin; i < k_end; ++i)
-      STORE(PACKED_DTYPE)(dequantized(LOAD(SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
+      OF(store, PACKED_DTYPE)(dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
                                       row + column, i),
                           to, (ulong)i * PANEL + column);
 }
@@ -55,7 +55,7 @@ inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to
 inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int column, int k_begin,
                        int k_end) {
   for (int i = k_begin; i < k_end; ++i)
-    STORE16(PACKED_DTYPE)(dequantized16(LOAD16(SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
+    OF(store16, PACKED_DTYPE)(dequantized16(OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
                                         row + column, i),
                           to, (ulong)i * PANEL + column);
 }
@@ -78,13 +78,13 @@ inline void interleave_halves(const float16* from, float16* to) {
 // four times transposes them.
 inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int column, int k) {
   float16 even[SIDE], odd[SIDE];
-  for (int i = 0; i < SIDE; ++i) even[i] = LOAD16(SOURCE_DTYPE)(from->elements, index_of(from, row + column + i, k));
+  for (int i = 0; i < SIDE; ++i) even[i] = OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column + i, k));
   interleave_halves(even, odd);
   interleave_halves(odd, even);
   interleave_halves(even, odd);
   interleave_halves(odd, even);
   for (int i = 0; i < SIDE; ++i)
-    STORE16(PACKED_DTYPE)(dequantized16(even[i], from, row + column, k + i), to, (ulong)(k + i) * PANEL + column);
+    OF(store16, PACKED_DTYPE)(dequantized16(even[i], from, row + column, k + i), to, (ulong)(k + i) * PANEL + column);
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
@@ -127,5 +127,5 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
 #endif
   const int zero_begin = clamp(args.zero_first - panel * PANEL, 0L, (long)PANEL);
   for (int column = zero_begin + get_local_id(0); column < PANEL; column += LANES)
-    for (int i = k_begin; i < k_end; ++i) STORE(PACKED_DTYPE)(0.0f, to, (ulong)i * PANEL + column);
+    for (int i = k_begin; i < k_end; ++i) OF(store, PACKED_DTYPE)(0.0f, to, (ulong)i * PANEL + column);
 }

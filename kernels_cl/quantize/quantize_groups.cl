@@ -93,7 +93,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows
   const int begin = place.group * args.group, columns = source < 0 ? 0 : clamp(args.width - begin, 0, args.group);
   Largest largest = {0, 0};
   for (int step = 0; step < columns; step += STEP_COLUMNS)
-    largest = larger(largest, LOAD_STEP(X_DTYPE)(x + begin, step, columns), rules);
+    largest = larger(largest, OF(load_step, X_DTYPE)(x + begin, step, columns), rules);
   const int found = max_int_over_lanes(max_int_of_16(largest.all), scratch);
   if (team_lane() == 0 && columns > 0) atomic_max(scale + place.group, found);
 }

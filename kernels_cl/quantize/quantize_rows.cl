@@ -16,8 +16,8 @@ typedef struct {
 } Row;
 
 inline float16 values(Row row, int first) {
-  const float16 x = LOAD_STEP(X_DTYPE)(row.x, first, row.width);
-  return row.smooth ? x * LOAD_STEP(SMOOTH_DTYPE)(row.smooth, first, row.width) : x;
+  const float16 x = OF(load_step, X_DTYPE)(row.x, first, row.width);
+  return row.smooth ? x * OF(load_step, SMOOTH_DTYPE)(row.smooth, first, row.width) : x;
 }
 
 // What -DSCHEME names: how a row finds its quantizer, and the codes that this gives.
@@ -87,22 +87,22 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
                 high_amax = as_float(max_int_of_16((int16)((int8)(0), bits.hi)));
     const Quantizer low = symmetric_quantizer(low_amax, args.levels, args.rounding),
                     high = symmetric_quantizer(high_amax, args.levels, args.rounding);
-    STORE_STEP(Q_DTYPE)((float16)(symmetric_codes(low, x).lo, symmetric_codes(high, x).hi), q, first, from.width);
-    if (column < args.width) STORE(SCALE_DTYPE)(low.scale, scale, column / 8);
-    if (column + 8 < args.width) STORE(SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
+    OF(store_step, Q_DTYPE)((float16)(symmetric_codes(low, x).lo, symmetric_codes(high, x).hi), q, first, from.width);
+    if (column < args.width) OF(store, SCALE_DTYPE)(low.scale, scale, column / 8);
+    if (column + 8 < args.width) OF(store, SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
   }
 #else
 #if STATIC
   const Quantizer quantizer = {
       rounded_to_f16(scale[0]).s0, rounded_to_f16(offset[0]).s0, args.levels, args.rounding, 0.0f, 0.0f};
 #else
-  const Quantizer quantizer = JOIN(quantizer_of_, SCHEME)(from, args.levels, args.rounding, scratch);
+  const Quantizer quantizer = OF(quantizer_of, SCHEME)(from, args.levels, args.rounding, scratch);
   if (get_local_id(0) == 0 && valid) {
     scale[row] = quantizer.scale;
     if (offset) offset[row] = quantizer.offset;
   }
 #endif
   FOR_EACH_STEP(first, from.width)
-    STORE_STEP(Q_DTYPE)(JOIN(codes_, SCHEME)(quantizer, values(from, first)), q, first, from.width);
+    OF(store_step, Q_DTYPE)(OF(codes, SCHEME)(quantizer, values(from, first)), q, first, from.width);
 #endif
 }

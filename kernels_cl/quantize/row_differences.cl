@@ -19,8 +19,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void row_differences
   int16 largest = 0, largest_difference = 0;
   float16 squares = 0.0f, squared_differences = 0.0f;
   for (int first = 0; first < width; first += STEP_COLUMNS) {
-    const float16 value = LOAD_STEP(X_DTYPE)(x, first, width),
-                  difference = LOAD_STEP(Y_DTYPE)(y, first, width) - value;
+    const float16 value = OF(load_step, X_DTYPE)(x, first, width),
+                  difference = OF(load_step, Y_DTYPE)(y, first, width) - value;
     largest = max(largest, magnitude_bits(value));
     largest_difference = max(largest_difference, magnitude_bits(difference));
     squares += value * value;

@@ -19,12 +19,12 @@ inline float16 rounded_to_bf16(float16 x) { return as_float16(convert_uint16(bf1
 // A step of a row, which has a scale for each 8 columns where rows are scaled.
 inline float16 load_row(const __global STORAGE(ROWS_DTYPE) * row, const __global STORAGE(SCALE_DTYPE) * scale,
                         int first, int hidden) {
-  const float16 x = LOAD_STEP(ROWS_DTYPE)(row, first, hidden);
+  const float16 x = OF(load_step, ROWS_DTYPE)(row, first, hidden);
 #if ROWS_SCALED
   float each[16];
   for (int j = 0; j < 16; ++j)
-    each[j] = step_column(first, j) < hidden ? LOAD(SCALE_DTYPE)(scale, step_column(first, j) / 8) : 0.0f;
-  return JOIN(rounded_to_, SCALE_DTYPE)(x * vload16(0, each));
+    each[j] = step_column(first, j) < hidden ? OF(load, SCALE_DTYPE)(scale, step_column(first, j) / 8) : 0.0f;
+  return OF(rounded_to, SCALE_DTYPE)(x * vload16(0, each));
 #else
   return x;
 #endif
@@ -81,7 +81,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
         const bool is_used = BIAS ? some + i < end : row_exists(row[i], args.row_count);
-        weight[i] = weights && is_used ? LOAD(WEIGHTS_DTYPE)(weights, slot_ends ? row[i] : some + i) : 1.0f;
+        weight[i] = weights && is_used ? OF(load, WEIGHTS_DTYPE)(weights, slot_ends ? row[i] : some + i) : 1.0f;
       }
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
@@ -95,7 +95,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
         if (some + i >= end) break;
         const int expert = bias_ids[some + i];
         if (expert >= 0 && expert < args.bias_count)
-          x[i] += LOAD_STEP(BIAS_DTYPE)(bias + expert * args.bias_stride, first, hidden);
+          x[i] += OF(load_step, BIAS_DTYPE)(bias + expert * args.bias_stride, first, hidden);
         sum += weight[i] * x[i];
 #else
         const bool skipped = args.skip_zero_weights && weight[i] == 0.0f;
@@ -103,8 +103,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
 #endif
       }
     }
-    if (shared) sum += gate * LOAD_STEP(SHARED_DTYPE)(shared, first, hidden);
-    if (residual) sum += LOAD_STEP(SHARED_DTYPE)(residual, first, hidden);
-    STORE_STEP(OUT_DTYPE)(sum, out, first, hidden);
+    if (shared) sum += gate * OF(load_step, SHARED_DTYPE)(shared, first, hidden);
+    if (residual) sum += OF(load_step, SHARED_DTYPE)(residual, first, hidden);
+    OF(store_step, OUT_DTYPE)(sum, out, first, hidden);
   }
 }

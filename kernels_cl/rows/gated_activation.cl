@@ -6,7 +6,7 @@
 #include "kernels_cl/common/rows.clh"
 #include "kernels_cl/common/vector16.clh"
 #include "kernels_cl/quantize/quantize_row.clh"
-#include "kernels_cl/rows/activation.clh"
+#include "kernels_cl/rows/activation16.clh"
 #include "kernels_cl/rows/gated_activation_args.h"
 
 // A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
@@ -48,19 +48,19 @@ typedef struct {
 
 inline float16 dequantized(Row row, int right, int first) {
 #if !DEQUANTIZE
-  return convert_float16(JOIN(half_, X_DTYPE)(row.x, right, first, row.width));
+  return convert_float16(OF(half, X_DTYPE)(row.x, right, first, row.width));
 #else
   // An i32 bias has i32 rows: their sum is exact.
 #if BIAS_IS_I32
-  const int16 sum = JOIN(half_, X_DTYPE)(row.x, right, first, row.width) + JOIN(half_, BIAS_DTYPE)(row.bias, right, first, row.width);
+  const int16 sum = OF(half, X_DTYPE)(row.x, right, first, row.width) + OF(half, BIAS_DTYPE)(row.bias, right, first, row.width);
   float16 y = convert_float16(sum);
 #else
-  float16 y = convert_float16(JOIN(half_, X_DTYPE)(row.x, right, first, row.width));
+  float16 y = convert_float16(OF(half, X_DTYPE)(row.x, right, first, row.width));
 #endif
   if (row.column_scale) y *= half_f32(row.column_scale, right, first, row.width);
   y *= row.scale;
 #if !BIAS_IS_I32
-  if (row.bias) y += JOIN(half_, BIAS_DTYPE)(row.bias, right, first, row.width);
+  if (row.bias) y += OF(half, BIAS_DTYPE)(row.bias, right, first, row.width);
 #endif
   return y;
 #endif
@@ -73,12 +73,12 @@ typedef struct {
 inline float16 activated(Activation a, Halves halves, Row row, int first) {
   const int right = halves.gate_is_right;
   const float16 g = dequantized(row, right, first);
-  return APPLY(g, halves.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
+  return OF(apply, FUNCTION)(g, halves.gated ? dequantized(row, 1 - right, first) : (float16)(1.0f), a);
 }
 
 // One value for all columns, or one for each.
 inline float16 quant_values(const __global float* values, int scalar, int first, int width) {
-  return scalar ? (float16)(values[0]) : LOAD_STEP(f32)(values, first, width);
+  return scalar ? (float16)(values[0]) : load_step_f32(values, first, width);
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
@@ -128,6 +128,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
       if (quant_offset) y += quant_values(quant_offset, scalar_quant, first, width);
       y = offset_codes(127.0f, y);
     }
-    STORE_STEP(OUT_DTYPE)(y, out, first, width);
+    OF(store_step, OUT_DTYPE)(y, out, first, width);
   }
 }

@@ -15,5 +15,5 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gather_rows(
   const __global STORAGE(X_DTYPE)* from = x + args.x_first + (slot / DIVISOR(args.divisor)) * args.x_stride;
   __global STORAGE(OUT_DTYPE)* to = out + args.out_first + row * args.out_stride;
   FOR_EACH_STEP(first, args.hidden)
-    STORE_STEP(OUT_DTYPE)(LOAD_STEP(X_DTYPE)(from, first, args.hidden), to, first, args.hidden);
+    OF(store_step, OUT_DTYPE)(OF(load_step, X_DTYPE)(from, first, args.hidden), to, first, args.hidden);
 }

@@ -8,16 +8,16 @@
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
 // Steps in a tile: they end with the runs.
-#if !W_GROUPED || RUN_STEPS % 16 == 0
-#define TILE_STEPS 16
-#elif RUN_STEPS % 8 == 0
-#define TILE_STEPS 8
+#if !W_GROUPED || W_GROUP % (OF(IS_I8, A_DTYPE) ? 64 : 32) == 0
+typedef uint16 TileRow;
+#elif W_GROUP % (OF(IS_I8, A_DTYPE) ? 32 : 16) == 0
+typedef uint8 TileRow;
 #else
-#define TILE_STEPS 4
+typedef uint4 TileRow;
 #endif
+enum { TILE_STEPS = sizeof(TileRow) / sizeof(uint) };
 enum { SIDE = 16, A_TILES = A_STEPS / TILE_STEPS, SUMS_BYTES = PARTS * (int)sizeof(Sum) };  // SIDE: rows or columns of a tile
 
-typedef JOIN(uint, TILE_STEPS) TileRow;
 typedef struct __attribute__((packed)) { TileRow v; } PackedTileRow;
 typedef struct {
   TileRow row[SIDE];
@@ -44,23 +44,20 @@ inline void end_tiles(void) { __asm__ volatile("tilerelease"); }
   __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #t ::"r"((ulong)(from)), "r"((long)(row_bytes)) : "memory")
 #define STORE_TILE(t, to, row_bytes) \
   __asm__ volatile("tilestored %%tmm" #t ", (%0, %1, 1)" ::"r"((ulong)(to)), "r"((long)(row_bytes)) : "memory")
+#if OF(IS_BF16, A_DTYPE)
 #define MULTIPLY_TILES(sums, rows, steps) \
-  __asm__ volatile(TILE_PRODUCT " %%tmm" #steps ", %%tmm" #rows ", %%tmm" #sums ::: "memory")
-#if STEP_K == 2
-#define TILE_PRODUCT "tdpbf16ps"
+  __asm__ volatile("tdpbf16ps %%tmm" #steps ", %%tmm" #rows ", %%tmm" #sums ::: "memory")
 #else
-#define TILE_PRODUCT "tdpbssd"
+#define MULTIPLY_TILES(sums, rows, steps) \
+  __asm__ volatile("tdpbssd %%tmm" #steps ", %%tmm" #rows ", %%tmm" #sums ::: "memory")
 #endif
 
 // Sums of runs wait for the scales of theirs; others go on.
 #if W_GROUPED
-#define BEGIN_SUMS(t, row, part) __asm__ volatile("tilezero %%tmm" #t ::)
+#define BEGIN_SUMS(t, from) __asm__ volatile("tilezero %%tmm" #t ::)
 #else
-#define BEGIN_SUMS(t, row, part) LOAD_TILE(t, sums + (row) * PARTS + (part), SUMS_BYTES)
+#define BEGIN_SUMS(t, from) LOAD_TILE(t, from, SUMS_BYTES)
 #endif
-#define END_SUMS(t, row, part) STORE_TILE(t, sums + (row) * PARTS + (part), SUMS_BYTES)
-#define LOAD_ROWS(t, tile) LOAD_TILE(t, tile, TILE_STEPS * 4)
-#define LOAD_STEPS(t, of_part) LOAD_TILE(t, &steps[i * TILE_STEPS].part[of_part], sizeof(Step))
 
 // The panel's next block, asked for while this one is made and multiplied, into the second-level cache: the first holds
 // this one.
@@ -75,41 +72,54 @@ inline void fetch(Fetch* of) {
 // Sums of 32 rows.
 inline void multiply_two(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
                          Fetch* ahead) {
+  __local Sum* const second = sums + SIDE * PARTS;
   for (int part = 0; part < PARTS; part += 2) {
-    BEGIN_SUMS(0, 0, part); BEGIN_SUMS(1, 0, part + 1);
-    BEGIN_SUMS(2, SIDE, part); BEGIN_SUMS(3, SIDE, part + 1);
+    BEGIN_SUMS(0, sums + part);
+    BEGIN_SUMS(1, sums + part + 1);
+    BEGIN_SUMS(2, second + part);
+    BEGIN_SUMS(3, second + part + 1);
     for (int i = 0; i < tiles; ++i) {
-      LOAD_STEPS(6, part);
-      LOAD_ROWS(4, rows + i);
+      const __local Step* const step = steps + i * TILE_STEPS;
+      LOAD_TILE(6, step->part + part, sizeof(Step));
+      LOAD_TILE(4, rows + i, sizeof(TileRow));
       MULTIPLY_TILES(0, 4, 6);
-      LOAD_STEPS(7, part + 1);
+      LOAD_TILE(7, step->part + part + 1, sizeof(Step));
       MULTIPLY_TILES(1, 4, 7);
-      LOAD_ROWS(5, rows + A_TILES + i);
+      LOAD_TILE(5, rows + A_TILES + i, sizeof(TileRow));
       MULTIPLY_TILES(2, 5, 6);
       MULTIPLY_TILES(3, 5, 7);
       fetch(ahead);
     }
-    END_SUMS(0, 0, part); END_SUMS(1, 0, part + 1);
-    END_SUMS(2, SIDE, part); END_SUMS(3, SIDE, part + 1);
+    STORE_TILE(0, sums + part, SUMS_BYTES);
+    STORE_TILE(1, sums + part + 1, SUMS_BYTES);
+    STORE_TILE(2, second + part, SUMS_BYTES);
+    STORE_TILE(3, second + part + 1, SUMS_BYTES);
   }
 }
 // Of 16.
 inline void multiply_one(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
                          Fetch* ahead) {
-  BEGIN_SUMS(0, 0, 0); BEGIN_SUMS(1, 0, 1); BEGIN_SUMS(2, 0, 2); BEGIN_SUMS(3, 0, 3);
+  BEGIN_SUMS(0, sums);
+  BEGIN_SUMS(1, sums + 1);
+  BEGIN_SUMS(2, sums + 2);
+  BEGIN_SUMS(3, sums + 3);
   for (int i = 0; i < tiles; ++i) {
-    LOAD_ROWS(4, rows + i);
-    LOAD_STEPS(6, 0);
+    const __local Step* const step = steps + i * TILE_STEPS;
+    LOAD_TILE(4, rows + i, sizeof(TileRow));
+    LOAD_TILE(6, step->part, sizeof(Step));
     MULTIPLY_TILES(0, 4, 6);
-    LOAD_STEPS(7, 1);
+    LOAD_TILE(7, step->part + 1, sizeof(Step));
     MULTIPLY_TILES(1, 4, 7);
-    LOAD_STEPS(6, 2);
+    LOAD_TILE(6, step->part + 2, sizeof(Step));
     MULTIPLY_TILES(2, 4, 6);
-    LOAD_STEPS(7, 3);
+    LOAD_TILE(7, step->part + 3, sizeof(Step));
     MULTIPLY_TILES(3, 4, 7);
     fetch(ahead);
   }
-  END_SUMS(0, 0, 0); END_SUMS(1, 0, 1); END_SUMS(2, 0, 2); END_SUMS(3, 0, 3);
+  STORE_TILE(0, sums, SUMS_BYTES);
+  STORE_TILE(1, sums + 1, SUMS_BYTES);
+  STORE_TILE(2, sums + 2, SUMS_BYTES);
+  STORE_TILE(3, sums + 3, SUMS_BYTES);
 }
 
 // Steps [begin, end) of a row, by tiles; steps past the last are zero.
@@ -123,22 +133,10 @@ inline void copy_row(const __global STORAGE(A_DTYPE) * row, int begin, int end, 
   for (int step = 0; i < steps; ++i, ++step) ((__local uint*)&tiles->row[at])[step] = from[i].v;
 }
 
-#if W_GROUPED
-// Adds a run's sums of a row to its totals.
-inline void add_run(const __local Sum* sums, const __global STORAGE(A_DTYPE) * row, int begin, int end,
-                    const __local Run* run, __local Total* totals) {
-#if HAS_OFFSETS
-  const Number elements = row_sum(row, begin * STEP_K, end * STEP_K);
-#endif
-  for (int part = 0; part < PARTS; ++part) {
-    Sum sum = sums[part];
-#if HAS_OFFSETS
-    sum -= (Sum)(elements) * run->offset[part];
-#endif
-    totals[part] = fma(convert_float16(sum), run->scale[part], totals[part]);
-  }
+// Those of the panel-th of the work-item's panels. @param all_sums  Shape: [PANEL_RUN, PANELS_EACH, TILE_ROWS, PARTS]
+inline __local Total* sums_of(__local Total* all_sums, int panel, int side) {
+  return all_sums + (panel * PANELS_EACH + side) * TILE_ROWS * PARTS;
 }
-#endif
 
 // Not inlined: see ASSEMBLY_FUNCTION.
 ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_beside, int tile_number,
@@ -156,10 +154,9 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
   const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const __global STORAGE(A_DTYPE)* const a = gemm.a;
   const int k = gemm.args.k;
-#define OWN_SUMS(side) (all_sums + (((own - first_own) * PANELS_EACH + (side)) * TILE_ROWS) * PARTS)
   for (int own = first_own; own < end_own; ++own)
     for (int side = 0; side < PANELS_EACH; ++side)
-      for (int i = 0; i < tile.count * PARTS; ++i) OWN_SUMS(side)[i] = 0;
+      for (int i = 0; i < tile.count * PARTS; ++i) sums_of(all_sums, own - first_own, side)[i] = 0;
 
   begin_tiles();
   const int steps = k / STEP_K;
@@ -187,14 +184,14 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
             for (int part = 0; part < PARTS; ++part) w_block[i - block].part[part] = 0;
           for (int begin = block, end; begin < block_end; begin = end) {
 #if W_GROUPED
-            end = RUN_END(begin);
+            end = run_end(begin, steps);
             load_run(&groups, begin / RUN_STEPS, run);
 #else
             end = block_end;
 #endif
             const int tiles = (end - begin + TILE_STEPS - 1) / TILE_STEPS;
             for (int row = 0; row < tile.count; row += 2 * SIDE) {
-              __local Total* totals = OWN_SUMS(side) + row * PARTS;
+              __local Total* totals = sums_of(all_sums, own - first_own, side) + row * PARTS;
 #if W_GROUPED
               __local Sum* const sums = run_sums;
 #else
@@ -204,8 +201,13 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
               if (tile.count - row > SIDE) multiply_two(rows_of, w_block + (begin - block), tiles, sums, &ahead);
               else multiply_one(rows_of, w_block + (begin - block), tiles, sums, &ahead);
 #if W_GROUPED
-              for (int i = 0; i < min(2 * SIDE, tile.count - row); ++i)
-                add_run(sums + i * PARTS, a + row_starts[row + i], begin, end, run, totals + i * PARTS);
+              for (int i = 0; i < min(2 * SIDE, tile.count - row); ++i) {
+                const Number elements = elements_of_run(a + row_starts[row + i], begin, end);
+                for (int part = 0; part < PARTS; ++part) {
+                  const int at = i * PARTS + part;
+                  totals[at] = total_with(totals[at], sums[at], elements, run, part);
+                }
+              }
 #endif
             }
           }
@@ -222,10 +224,10 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
       const Groups groups = groups_of_panel(&expert_weights, of_side);
       load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
       for (int row = 0; row < tile.count; ++row)
-        complete_row(OWN_SUMS(side) + row * PARTS, a + row_starts[row], panel_of(&expert_weights, of_side),
+        complete_row(sums_of(all_sums, own - first_own, side) + row * PARTS, a + row_starts[row], panel_of(&expert_weights, of_side),
                      &groups, &of_columns[side], k);
     }
-    store_rows(&gemm, &tile, OWN_SUMS(0), of_columns, own, columns);
+    store_rows(&gemm, &tile, sums_of(all_sums, own - first_own, 0), of_columns, own, columns);
   }
 }
 

@@ -7,67 +7,91 @@
 // Every sum runs over k in ascending order, in the same runs for any number of rows.
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
-// A processor by itself asks for too little ahead to keep memory busy.
-#define FETCH_STREAMED(step) FETCH_AHEAD(step, 4096)
-
-#define X(row, step) (((const __global PackedUint*)(row))[step].v)
-
-#if W_GROUPED
 // Groups are at least 16 long.
-enum { RUNS_OF_BLOCK = BLOCK_STEPS * STEP_K / 16 + 1 };
-#define EACH_RUN \
-  for (int begin = block, end = RUN_END(block), run = 0; begin < block_end; begin = end, end = RUN_END(begin), ++run)
-#define BEGIN_PART(r, p) Sum acc##r##p = 0;
-#define END_PART(r, p) \
-  totals[r * PARTS + p] = fma(convert_float16(acc##r##p OFFSETS(p)), runs[run].scale[p], totals[r * PARTS + p]);
-#if HAS_OFFSETS
-#define BEGIN_END(r) const Number elements = row_sum(a##r, begin * STEP_K, end * STEP_K);
-#define OFFSETS(p) - (Sum)(elements) * runs[run].offset[p]
-#else
-#define BEGIN_END(r)
-#define OFFSETS(p)
-#endif
-#else
-enum { RUNS_OF_BLOCK = 1 };
-#define EACH_RUN for (int begin = block, end = block_end; begin < end; begin = end)
-#define BEGIN_PART(r, p) Sum acc##r##p = totals[r * PARTS + p];
-#define BEGIN_END(r)
-#define END_PART(r, p) totals[r * PARTS + p] = acc##r##p;
-#endif
-#define EACH_PART(DO, r) DO(r, 0) DO(r, 1) DO(r, 2) DO(r, 3)
-#define STEP_PART(r, p) acc##r##p = dot_product(acc##r##p, w.part[p], x);
-#define BEGIN_ROW(r) EACH_PART(BEGIN_PART, r)
-#define STEP_ROW(r)                       \
-  {                                       \
-    const uint16 x = (uint16)X(a##r, i);  \
-    EACH_PART(STEP_PART, r)               \
+enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
+
+typedef const __global STORAGE(A_DTYPE) * Row;
+// What a block's rows are multiplied with.
+typedef struct {
+  const __global STORAGE(W_DTYPE)* panel;
+  const Codec* codec;
+  __local Step* kept;  // steps of the block
+  const __local Run* runs;
+  int begin, end;                // steps
+  const __global char* fetched;  // a line a step meanwhile, of what is next
+} Block;
+enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
+
+inline uint16 step_of_row(Row row, int step) {
+  return (uint16)(((const __global PackedUint*)row)[step].v);
+}
+// A processor by itself asks for too little ahead to keep memory busy.
+INLINE void fetch_ahead(const __global STORAGE(W_DTYPE) * panel, int step) {
+#pragma unroll
+  for (int line = 0; line < STEP_BYTES; line += 64)
+    __builtin_prefetch((const __global char*)panel + (ulong)step * STEP_BYTES + 4096 + line);
+}
+INLINE Step next_step(Block* block, int source, int i) {
+  if (source == FROM_KEPT) {
+    __builtin_prefetch(block->fetched);
+    block->fetched += 64;
+    return block->kept[i - block->begin];
   }
-#define END_ROW(r)          \
-  {                         \
-    BEGIN_END(r)            \
-    EACH_PART(END_PART, r)  \
+  const Step step = load_step(block->codec, block->panel, i);
+  fetch_ahead(block->panel, i);
+  if (source == KEPT) block->kept[i - block->begin] = step;
+  return step;
+}
+
+// Adds the products of the steps [begin, end) to the totals of the rows.
+INLINE void multiply_run(Block* block, const Row a[REGISTER_ROWS], int rows, int source, int begin, int end,
+                         const __local Run* run, __local Total* totals) {
+  Sum sums[REGISTER_ROWS][PARTS];
+#pragma unroll
+  for (int r = 0; r < REGISTER_ROWS; ++r)
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+      if (r < rows) sums[r][part] = resumed(totals[r * PARTS + part]);
+  for (int i = begin; i < end; ++i) {
+    const Step w = next_step(block, source, i);
+#pragma unroll
+    for (int r = 0; r < REGISTER_ROWS; ++r) {
+      if (r >= rows) break;
+      const uint16 x = step_of_row(a[r], i);
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) sums[r][part] = dot_product(sums[r][part], w.part[part], x);
+    }
   }
-#define REGISTER_TILE(EACH_ROW, STEP, BESIDE) \
-  EACH_RUN {                                  \
-    EACH_ROW(BEGIN_ROW)                       \
-    for (int i = begin; i < end; ++i) {       \
-      const Step w = STEP;                    \
-      BESIDE;                                 \
-      EACH_ROW(STEP_ROW)                      \
-    }                                         \
-    EACH_ROW(END_ROW)                         \
+#pragma unroll
+  for (int r = 0; r < REGISTER_ROWS; ++r) {
+    if (r >= rows) break;
+    const Number elements = elements_of_run(a[r], begin, end);
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      __local Total* const total = totals + r * PARTS + part;
+      *total = total_with(*total, sums[r][part], elements, run, part);
+    }
   }
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_STREAMED(i))
-#define KEPT_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, load_step(&codec, panel, i), FETCH_AHEAD(i, 4096); w_block[i - block] = w)
-#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, w_block[i - block], __builtin_prefetch(fetched); fetched += 64)
-#define ROW_POINTER(r) (gemm.a + row_starts[row + min(r, count - 1)])
-#define ROW_POINTERS                                                                                                \
-  const __global STORAGE(A_DTYPE) *a0 = ROW_POINTER(0), *a1 = ROW_POINTER(1), *a2 = ROW_POINTER(2), *a3 = ROW_POINTER(3), \
-                                  *a4 = ROW_POINTER(4), *a5 = ROW_POINTER(5)
+}
+// `rows`, `source`: known where this is inlined.
+INLINE void multiply_block(Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
+  const __local Run* run = block->runs;
+  for (int begin = block->begin, end; begin < block->end; begin = end, ++run) {
+    end = run_end(begin, block->end);
+    switch (source == KEPT ? REGISTER_ROWS : rows) {
+      case 1: multiply_run(block, a, 1, source, begin, end, run, totals); break;
+      case 2: multiply_run(block, a, 2, source, begin, end, run, totals); break;
+      case 3: multiply_run(block, a, 3, source, begin, end, run, totals); break;
+      case 4: multiply_run(block, a, 4, source, begin, end, run, totals); break;
+      case 5: multiply_run(block, a, 5, source, begin, end, run, totals); break;
+      default: multiply_run(block, a, REGISTER_ROWS, source, begin, end, run, totals);
+    }
+  }
+}
 
 // Not inlined: see ASSEMBLY_FUNCTION.
 ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number, __local Total* tile_sums,
-                                     __local Step* w_block, __local ulong* row_starts, __local Run* runs) {
+                                     __local Step* kept, __local ulong* row_starts, __local Run* runs) {
   Gemm gemm = *given;
   const RowTile tile = find_row_tile(&gemm, tile_number, TILE_ROWS);
   if (tile.count == 0) return;
@@ -89,20 +113,23 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
 
     const bool streams = tile.count <= REGISTER_ROWS;
     const int steps = k / STEP_K, block_steps = streams && !W_GROUPED ? max(steps, 1) : BLOCK_STEPS;
-    for (int block = 0; block < steps; block += block_steps) {
-      const int block_end = min(block + block_steps, steps);
-      const __global char* fetched = (const __global char*)panel + (ulong)block_end * STEP_BYTES;
+    for (int first = 0; first < steps; first += block_steps) {
+      const int block_end = min(first + block_steps, steps);
 #if W_GROUPED
-      for (int begin = block, i = 0; begin < block_end; begin = RUN_END(begin), ++i)
+      for (int begin = first, i = 0; begin < block_end; begin = run_end(begin, steps), ++i)
         load_run(&groups, begin / RUN_STEPS, &runs[i]);
 #endif
+      Block block = {panel, &codec, kept, runs, first, block_end,
+                     (const __global char*)panel + (ulong)block_end * STEP_BYTES};
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
         __local Total* totals = side_sums + row * PARTS;
-        ROW_POINTERS;
-        if (streams) FOR_ROWS(count, STREAMED_TILE)
-        else if (row == 0) KEPT_TILE(ROWS_6)
-        else FOR_ROWS(count, BLOCK_TILE)
+        Row a[REGISTER_ROWS];
+#pragma unroll
+        for (int r = 0; r < REGISTER_ROWS; ++r) a[r] = gemm.a + row_starts[row + min(r, count - 1)];
+        if (streams) multiply_block(&block, a, count, STREAMED, totals);
+        else if (row == 0) multiply_block(&block, a, REGISTER_ROWS, KEPT, totals);
+        else multiply_block(&block, a, count, FROM_KEPT, totals);
       }
     }
     for (int row = 0; row < tile.count; ++row)
@@ -115,9 +142,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
-  __local Step w_block[BLOCK_STEPS];
+  __local Step kept[BLOCK_STEPS];
   __local ulong row_starts[TILE_ROWS];
   __local Run runs[RUNS_OF_BLOCK];
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  multiply_tile(&gemm, get_group_id(0), last_row_tile_first(), tile_sums, w_block, row_starts, runs);
+  multiply_tile(&gemm, get_group_id(0), last_row_tile_first(), tile_sums, kept, row_starts, runs);
 }

@@ -8,68 +8,26 @@
 // at a time. Every sum runs over k in ascending order, whatever the blocks.
 #include "kernels_cl/gemm/cpu/register_tile.clh"
 
-#define IS_CODE_f8_e4m3 1
-#define IS_CODE_f8_e5m2 1
-#define IS_CODE_f6_e2m3 1
-#define IS_CODE_f6_e3m2 1
-#define IS_CODE_f4_e2m1 1
-#define IS_CODE_i4 1
-#define DECODED_W (W_GROUPED || JOIN(IS_CODE_, W_DTYPE))
-#define DECODED_A (A_GROUP || JOIN(IS_CODE_, A_DTYPE))
+#define DECODED_W (W_GROUPED || OF(CODE_BITS, W_DTYPE))
+#define DECODED_A (A_GROUP || OF(CODE_BITS, A_DTYPE))
 enum { DECODED_K = 64 };
 
+// How many k a few rows stream at a time, what sums resume from, and what is kept of them.
 #if IS_I8
 // Products of i8 less a zero point are below 2^15, so f32 sums of at most 512 of them are exact; int32 holds the sum of
 // the blocks.
 typedef int16 Total;
-#define STREAM_K K_BLOCK
-#define RESUME(sum) ((float16)(0.0f))
-#define KEEP(sum, acc) (sum) += convert_int16(acc)
+inline int stream_k(int k) { return K_BLOCK; }
+inline float16 resumed(Total total) { return 0.0f; }
+inline Total kept(Total total, float16 sum) { return total + convert_int16(sum); }
 #else
 typedef float16 Total;
-#define STREAM_K (REGISTER_PARTS == 4 ? k : DECODED_K)
-#define RESUME(sum) (sum)
-#define KEEP(sum, acc) (sum) = (acc)
+inline int stream_k(int k) { return REGISTER_PARTS == 4 ? k : DECODED_K; }
+inline float16 resumed(Total total) { return total; }
+inline Total kept(Total total, float16 sum) { return sum; }
 #endif
 
 #include "kernels_cl/gemm/cpu/store_rows.clh"
-
-// Parts of 16 lanes in a row of the register tile.
-#if REGISTER_PARTS == 4
-#define EACH_PART(DO, r) DO(r, 0) DO(r, 1) DO(r, 2) DO(r, 3)
-#else
-#define EACH_PART(DO, r) DO(r, 0)
-#endif
-
-// Adds the k in [begin, end) of a block, counted from its first, to `sums` of the rows at a0, a1, ...
-#define BEGIN_PART(r, p) float16 acc##r##p = RESUME(sums[r * PARTS + p]);
-#define STEP_PART(r, p) acc##r##p = fma(x, w##p, acc##r##p);
-#define END_PART(r, p) KEEP(sums[r * PARTS + p], acc##r##p);
-#define BEGIN_ROW(r) EACH_PART(BEGIN_PART, r)
-#define STEP_ROW(r)                        \
-  {                                        \
-    const float16 x = (float16)X(a##r, i); \
-    EACH_PART(STEP_PART, r)                \
-  }
-#define END_ROW(r) EACH_PART(END_PART, r)
-#define REGISTER_TILE(EACH_ROW, LOAD_PART, BESIDE) \
-  {                                                \
-    EACH_ROW(BEGIN_ROW)                            \
-    for (int i = begin; i < end; ++i) {            \
-      EACH_PART(LOAD_PART, 0)                      \
-      BESIDE;                                      \
-      EACH_ROW(STEP_ROW)                           \
-    }                                              \
-    EACH_ROW(END_ROW)                              \
-  }
-#define LOAD_STREAMED(r, p) \
-  const float16 w##p = weights16(streamed + (ulong)i * PANEL_UNITS(W_DTYPE), (part + p) * 16, zero##p, scale##p);
-#define LOAD_GROUP(r, p)                                                 \
-  const float16 zero##p = zeros16(&groups, group, (part + p) * 16), \
-                scale##p = scales16(&groups, group, (part + p) * 16);
-#define STREAMED_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_STREAMED, __builtin_prefetch(fetched + i * line_step, 0, 2))
-#define LOAD_BLOCK(r, p) const float16 w##p = *(const __local float16*)(w_block + i * PANEL + (part + p) * 16);
-#define BLOCK_TILE(EACH_ROW) REGISTER_TILE(EACH_ROW, LOAD_BLOCK, )
 
 #if DECODED_W
 // [k_end - k_begin, PANEL] numbers of the panel.
@@ -86,31 +44,102 @@ inline void decode_weights(const __global STORAGE(W_DTYPE) * panel, const Groups
     }
     for (int part = 0; part < PARTS; ++part)
       *(__local float16*)(block + (i - k_begin) * PANEL + part * 16) =
-          weights16(panel + (ulong)i * PANEL_UNITS(W_DTYPE), part * 16, zero[part], scale[part]);
+          weights16(panel + (ulong)i * OF(panel_units, W_DTYPE), part * 16, zero[part], scale[part]);
   }
 }
 #endif
 
 #if DECODED_A
-typedef const __local float* Rows;
-#define X(row, i) row[i]
-#define ROW_POINTER(r) (a_block + (row + min(r, count - 1)) * DECODED_K)
+typedef const __local float* Row;
+inline float element(Row row, int i) { return row[i]; }
 // Numbers of a row of `a`; up to 15 past the last are 0.
 inline void decode_row(const __global STORAGE(A_DTYPE) * row, const __global STORAGE(A_SCALE_DTYPE) * scale, int k_begin,
                        int k_end, __local float* block) {
   for (int i = k_begin; i < k_end; i += 16) {
-    float16 x = LOAD_UPTO16(A_DTYPE)(row, i, k_end - i) - (float)A_ZERO_POINT;
+    float16 x = OF(load_upto16, A_DTYPE)(row, i, k_end - i) - (float)A_ZERO_POINT;
 #if A_GROUP
-    x *= LOAD(A_SCALE_DTYPE)(scale, i / A_GROUP);
+    x *= OF(load, A_SCALE_DTYPE)(scale, i / A_GROUP);
 #endif
     *(__local float16*)(block + i - k_begin) = x;
   }
 }
 #else
-typedef const __global STORAGE(A_DTYPE) * Rows;
-#define X(row, i) (LOAD(A_DTYPE)(row, i) - (float)A_ZERO_POINT)
-#define ROW_POINTER(r) (gemm.a + row_starts[row + min(r, count - 1)] + k_begin)
+typedef const __global STORAGE(A_DTYPE) * Row;
+inline float element(Row row, int i) { return OF(load, A_DTYPE)(row, i) - (float)A_ZERO_POINT; }
 #endif
+
+// A run of k of a block, all in one group, counted from the block's first k, and the parts of columns from `part` on.
+typedef struct {
+  const __global STORAGE(W_DTYPE)* streamed;  // the panel's block
+  const __local float* decoded;               // its numbers, or null
+  const Groups* groups;
+  int group, begin, end, part;
+  const __global char* fetched;  // what to fetch meanwhile, so many bytes a k
+  int line_step;
+} Run;
+typedef struct {
+  float16 zero[REGISTER_PARTS], scale[REGISTER_PARTS];
+} PartGroups;
+INLINE PartGroups load_part_groups(const Run* run) {
+  PartGroups of;
+#pragma unroll
+  for (int p = 0; p < REGISTER_PARTS; ++p) {
+    of.zero[p] = zeros16(run->groups, run->group, (run->part + p) * 16);
+    of.scale[p] = scales16(run->groups, run->group, (run->part + p) * 16);
+  }
+  return of;
+}
+// A part's weights at k = i; `decoded`: from their numbers.
+INLINE float16 part_weights(const Run* run, bool decoded, const PartGroups* groups, int i, int p) {
+  const int column = (run->part + p) * 16;
+  if (decoded) return *(const __local float16*)(run->decoded + i * PANEL + column);
+  return weights16(run->streamed + (ulong)i * OF(panel_units, W_DTYPE), column, groups->zero[p], groups->scale[p]);
+}
+// Adds the products of the run to the totals of its rows and parts.
+INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, bool decoded,
+                         __local Total* totals) {
+  float16 sums[REGISTER_ROWS][REGISTER_PARTS];
+#pragma unroll
+  for (int r = 0; r < REGISTER_ROWS; ++r)
+#pragma unroll
+    for (int p = 0; p < REGISTER_PARTS; ++p)
+      if (r < rows) sums[r][p] = resumed(totals[r * PARTS + p]);
+  PartGroups groups;
+  if (!decoded) groups = load_part_groups(run);
+  for (int i = run->begin; i < run->end; ++i) {
+    float16 w[REGISTER_PARTS];
+#pragma unroll
+    for (int p = 0; p < REGISTER_PARTS; ++p) w[p] = part_weights(run, decoded, &groups, i, p);
+    if (!decoded) __builtin_prefetch(run->fetched + i * run->line_step, 0, 2);
+#pragma unroll
+    for (int r = 0; r < REGISTER_ROWS; ++r) {
+      if (r >= rows) break;
+      const float16 x = (float16)(element(a[r], i));
+#pragma unroll
+      for (int p = 0; p < REGISTER_PARTS; ++p) sums[r][p] = fma(x, w[p], sums[r][p]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < REGISTER_ROWS; ++r)
+#pragma unroll
+    for (int p = 0; p < REGISTER_PARTS; ++p)
+      if (r < rows) totals[r * PARTS + p] = kept(totals[r * PARTS + p], sums[r][p]);
+}
+INLINE void multiply_streamed(const Run* run, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
+  switch (rows) {
+    case 1: multiply_run(run, a, 1, false, totals); break;
+    case 2: multiply_run(run, a, 2, false, totals); break;
+    case 3: multiply_run(run, a, 3, false, totals); break;
+    case 4: multiply_run(run, a, 4, false, totals); break;
+    case 5: multiply_run(run, a, 5, false, totals); break;
+    default: multiply_run(run, a, REGISTER_ROWS, false, totals);
+  }
+}
+// In fewer loops to compile, for tiles with rows to spare: those past the last are computed, but not stored.
+INLINE void multiply_decoded(const Run* run, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
+  if (rows > 3) multiply_run(run, a, REGISTER_ROWS, true, totals);
+  else multiply_run(run, a, 3, true, totals);
+}
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
@@ -146,9 +175,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
 #if DECODED_A
     const int block = DECODED_K;
 #elif DECODED_W
-    const int block = streams ? STREAM_K : DECODED_K;
+    const int block = streams ? stream_k(k) : DECODED_K;
 #else
-    const int block = streams ? STREAM_K : K_BLOCK;
+    const int block = streams ? stream_k(k) : K_BLOCK;
 #endif
     for (int k_begin = 0; k_begin < k; k_begin += block) {
       const int k_end = min(k_begin + block, k);
@@ -160,31 +189,39 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
 #if DECODED_W
       if (!streams) decode_weights(panel, &groups, k_begin, k_end, w_block);
 #endif
-      const __global STORAGE(W_DTYPE)* streamed = panel + (ulong)k_begin * PANEL_UNITS(W_DTYPE);
+      const __global STORAGE(W_DTYPE)* streamed = panel + (ulong)k_begin * OF(panel_units, W_DTYPE);
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
-        const Rows a0 = ROW_POINTER(0), a1 = ROW_POINTER(1), a2 = ROW_POINTER(2), a3 = ROW_POINTER(3),
-                   a4 = ROW_POINTER(4), a5 = ROW_POINTER(5);
         // All rows but the first fetch the next block meanwhile, in equal parts, at most a line each k.
-        const int block_bytes = K_BLOCK * PANEL_UNITS(W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
+        const int block_bytes = K_BLOCK * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
                   others = max((tile.count - 1) / REGISTER_ROWS, 1),
                   line_step = row > 0 ? min(64, (block_bytes / K_BLOCK + others - 1) / others) : 0,
                   first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
-        const __global char* fetched = (const __global char*)streamed + block_bytes + first_line;
-        for (int part = 0; part < PARTS; part += REGISTER_PARTS) {
-          __local Total* sums = side_sums + row * PARTS + part;
+        Run run = {.streamed = streamed, .groups = &groups,
+                   .fetched = (const __global char*)streamed + block_bytes + first_line, .line_step = line_step};
+        Row a[REGISTER_ROWS];
+#pragma unroll
+        for (int r = 0; r < REGISTER_ROWS; ++r) {
+          const int at = row + min(r, count - 1);
+#if DECODED_A
+          a[r] = a_block + at * DECODED_K;
+#else
+          a[r] = gemm.a + row_starts[at] + k_begin;
+#endif
+        }
+        for (run.part = 0; run.part < PARTS; run.part += REGISTER_PARTS) {
+          __local Total* totals = side_sums + row * PARTS + run.part;
 #if DECODED_W
           if (!streams) {
-            const int begin = 0, end = k_end - k_begin;
-            FOR_ABOUT_ROWS(count, BLOCK_TILE)
+            run.decoded = w_block, run.begin = 0, run.end = k_end - k_begin;
+            multiply_decoded(&run, a, count, totals);
             continue;
           }
 #endif
-          for (int begin = 0, end; begin < k_end - k_begin; begin = end) {
-            const int group = group_at(&groups, k_begin + begin);
-            end = min(group_end(group, k_begin + begin, k), k_end) - k_begin;
-            EACH_PART(LOAD_GROUP, 0)
-            FOR_ROWS(count, STREAMED_TILE)
+          for (run.begin = 0; run.begin < k_end - k_begin; run.begin = run.end) {
+            run.group = group_at(&groups, k_begin + run.begin);
+            run.end = min(group_end(run.group, k_begin + run.begin, k), k_end) - k_begin;
+            multiply_streamed(&run, a, count, totals);
           }
         }
       }

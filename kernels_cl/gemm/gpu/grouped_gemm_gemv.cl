@@ -4,28 +4,31 @@
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
 enum { QUADS = PANEL / 4 };
-#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
-#if TILE_ROWS != 8
-#error "written for 8 rows"
-#endif
 
+// Rows of a tile, where those past the last repeat it, and a work-item's sums of them.
+typedef struct {
+  const __global STORAGE(A_DTYPE)* a[TILE_ROWS];
+  const __global STORAGE(A_SCALE_DTYPE)* scale[TILE_ROWS];
+} Rows;
 // A row whose index is out of range computes on row 0 and is not stored.
-#define BEGIN_ROW(r)                                                                                          \
-  Element4 acc##r = 0;                                                                                        \
-  const long source##r = max(0L, source_row(&gemm, tile.first + min(r, tile.count - 1)));                       \
-  const __global STORAGE(A_DTYPE)* a##r = gemm.a + source##r * gemm.args.a_stride;                                         \
-  const __global STORAGE(A_SCALE_DTYPE)* scale##r = gemm.a_scale + source##r * gemm.args.a_scale_stride;
-#define STEP_ROW(r) \
-  if (r < tile.count) acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i), w, acc##r);
-#define STEP4_ROW(r)                                                 \
-  if (r < tile.count) {                                              \
-    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i), w0, acc##r);              \
-    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + SLICES), w1, acc##r);     \
-    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + 2 * SLICES), w2, acc##r); \
-    acc##r = MULTIPLY_ADD(activation(a##r, scale##r, i + 3 * SLICES), w3, acc##r); \
+INLINE void find_rows(const Gemm* gemm, const RowTile* tile, Rows* rows) {
+#pragma unroll
+  for (int r = 0; r < TILE_ROWS; ++r) {
+    const long source = max(0L, source_row(gemm, tile->first + min(r, tile->count - 1)));
+    rows->a[r] = gemm->a + source * gemm->args.a_stride;
+    rows->scale[r] = gemm->a_scale + source * gemm->args.a_scale_stride;
   }
-#define END_ROW(r) \
-  if (r < tile.count) partial[slice][r][quad] = acc##r;
+}
+// Adds so many products, at most 4, at k = i, i + SLICES, ..
+INLINE void add_products(Element4 sums[TILE_ROWS], const Rows* rows, int count, int i, const Element4* w, int products) {
+#pragma unroll
+  for (int r = 0; r < TILE_ROWS; ++r) {
+    if (r >= count) continue;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (j < products) sums[r] = multiply_add(activation(rows->a[r], rows->scale[r], i + j * SLICES), w[j], sums[r]);
+  }
+}
 
 __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void grouped_gemm_gemv(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
@@ -40,24 +43,30 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   const Groups groups = groups_of_panel(&expert_weights, get_group_id(0));
   const int k = gemm.args.k;
 
-  EACH_ROW(BEGIN_ROW)
+  Rows rows;
+  find_rows(&gemm, &tile, &rows);
+  Element4 sums[TILE_ROWS];
+#pragma unroll
+  for (int r = 0; r < TILE_ROWS; ++r) sums[r] = 0;
   // Every loop has the same trip count in all work-items: PoCL 3.1 runs others wrong beside a barrier.
   int begin = 0;
   for (; begin + 4 * SLICES <= k; begin += 4 * SLICES) {
     const int i = begin + slice;
-    const Element4 w0 = weight4(panel, &groups, i, quad * 4), w1 = weight4(panel, &groups, i + SLICES, quad * 4);
-    const Element4 w2 = weight4(panel, &groups, i + 2 * SLICES, quad * 4),
-                   w3 = weight4(panel, &groups, i + 3 * SLICES, quad * 4);
-    EACH_ROW(STEP4_ROW)
+    Element4 w[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) w[j] = weight4(panel, &groups, i + j * SLICES, quad * 4);
+    add_products(sums, &rows, tile.count, i, w, 4);
   }
   for (; begin < k; begin += SLICES) {
     const int i = begin + slice;
     if (i < k) {
       const Element4 w = weight4(panel, &groups, i, quad * 4);
-      EACH_ROW(STEP_ROW)
+      add_products(sums, &rows, tile.count, i, &w, 1);
     }
   }
-  EACH_ROW(END_ROW)
+#pragma unroll
+  for (int r = 0; r < TILE_ROWS; ++r)
+    if (r < tile.count) partial[slice][r][quad] = sums[r];
   barrier(CLK_LOCAL_MEM_FENCE);
 
   const int first_column = get_group_id(0) * PANEL;

@@ -9,6 +9,23 @@
 // A_PITCH: of a k in local memory, where padding spreads the transposing stores over the banks.
 enum { SIDE = 16, K_STEP = 16, A_PITCH = TILE_ROWS + 4 };
 
+// What a work-item brings in at a time: from `k` on 4 k of one row of `a`, and 4 columns of one k of the panel.
+typedef struct {
+  const __global STORAGE(A_DTYPE)* a;
+  const __global STORAGE(A_SCALE_DTYPE)* a_scale;
+  const __global STORAGE(W_DTYPE)* panel;
+  const Groups* groups;
+  int first_a, row_exists, first_w, column, k;
+} Bringer;
+inline Element next_a(const Bringer* of, int begin, int j) {
+  const int i = begin + of->first_a + j;
+  return of->row_exists && i < of->k ? activation(of->a, of->a_scale, i) : 0;
+}
+inline Element4 next_w(const Bringer* of, int begin) {
+  const int i = begin + of->first_w;
+  return i < of->k ? weight4(of->panel, of->groups, i, of->column) : (Element4)(0);
+}
+
 __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_gemm_local(
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
@@ -23,31 +40,29 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   const Groups groups = groups_of_panel(&expert_weights, get_group_id(0));
   const int k = gemm.args.k;
 
-  // What this work-item brings in: 4 k of one row of a, and 4 columns of one k of the panel.
   const int load_row = item / 4, load_k = item % 4 * 4;
   const long load_source = load_row < tile.count ? source_row(&gemm, tile.first + load_row) : -1;
-  const __global STORAGE(A_DTYPE)* load_a = gemm.a + max(0L, load_source) * gemm.args.a_stride;
-  const __global STORAGE(A_SCALE_DTYPE)* load_scale = gemm.a_scale + max(0L, load_source) * gemm.args.a_scale_stride;
+  const Bringer brings = {gemm.a + max(0L, load_source) * gemm.args.a_stride,
+                          gemm.a_scale + max(0L, load_source) * gemm.args.a_scale_stride,
+                          panel, &groups, load_k, load_source >= 0, item / SIDE, item % SIDE * 4, k};
   __local Element* a_at = (__local Element*)a_tile + load_k * A_PITCH + load_row;
-#define NEXT_A(j, begin) (load_source >= 0 && (begin) + load_k + j < k ? activation(load_a, load_scale, (begin) + load_k + j) : 0)
-#define NEXT_W(begin) ((begin) + item / SIDE < k ? weight4(panel, &groups, (begin) + item / SIDE, item % SIDE * 4) : (Element4)(0))
-  Element next_a0 = NEXT_A(0, 0), next_a1 = NEXT_A(1, 0), next_a2 = NEXT_A(2, 0), next_a3 = NEXT_A(3, 0);
-  Element4 next_w = NEXT_W(0);
+  Element a0 = next_a(&brings, 0, 0), a1 = next_a(&brings, 0, 1), a2 = next_a(&brings, 0, 2), a3 = next_a(&brings, 0, 3);
+  Element4 w_next = next_w(&brings, 0);
 
   const int x = item % SIDE, y = item / SIDE;
   Element4 acc0 = 0, acc1 = 0, acc2 = 0, acc3 = 0;
   for (int begin = 0; begin < k; begin += K_STEP) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    a_at[0] = next_a0, a_at[A_PITCH] = next_a1, a_at[2 * A_PITCH] = next_a2, a_at[3 * A_PITCH] = next_a3;
-    w_tile[item] = next_w;
+    a_at[0] = a0, a_at[A_PITCH] = a1, a_at[2 * A_PITCH] = a2, a_at[3 * A_PITCH] = a3;
+    w_tile[item] = w_next;
     barrier(CLK_LOCAL_MEM_FENCE);
     const int next = begin + K_STEP;
-    next_a0 = NEXT_A(0, next), next_a1 = NEXT_A(1, next), next_a2 = NEXT_A(2, next), next_a3 = NEXT_A(3, next);
-    next_w = NEXT_W(next);
+    a0 = next_a(&brings, next, 0), a1 = next_a(&brings, next, 1), a2 = next_a(&brings, next, 2), a3 = next_a(&brings, next, 3);
+    w_next = next_w(&brings, next);
     for (int i = 0; i < K_STEP; ++i) {
       const Element4 rows4 = a_tile[i * (A_PITCH / 4) + y], w = w_tile[i * (PANEL / 4) + x];
-      acc0 = MULTIPLY_ADD(rows4.s0, w, acc0), acc1 = MULTIPLY_ADD(rows4.s1, w, acc1);
-      acc2 = MULTIPLY_ADD(rows4.s2, w, acc2), acc3 = MULTIPLY_ADD(rows4.s3, w, acc3);
+      acc0 = multiply_add(rows4.s0, w, acc0), acc1 = multiply_add(rows4.s1, w, acc1);
+      acc2 = multiply_add(rows4.s2, w, acc2), acc3 = multiply_add(rows4.s3, w, acc3);
     }
   }
 

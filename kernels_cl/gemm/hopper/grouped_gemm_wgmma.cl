@@ -8,13 +8,8 @@
 // The driver compiles OpenCL C for sm_90, which lacks wgmma and setmaxnreg: instructions after //A90 are comments until
 // runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a.
 // Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
-#define TILE_PANELS 4
-#define COPY_ITEMS 128
-#define ITEMS 384
-#define BOX_ROWS 16
-#define TILE_HEIGHT(count, tiles) ((((count) + (tiles)-1) / (tiles) + 7) / 8 * 8)
-#define COPY_REGISTERS 72
-#define MULTIPLY_REGISTERS 216
+enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 16 };
+enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1 };
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"

@@ -2,10 +2,9 @@
 // rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and TILE_ROWS
 // rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
 // PTX declares, see hopper.clh.
-#define TILE_PANELS 4
 enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 rows
-#define COPY_ITEMS 128
-#define ITEMS 384
+enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
+enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
@@ -33,14 +32,14 @@ enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 
 #define TYPES_f8_e5m2 "k32.f32.e5m2.e5m2"
 #define TYPES_f16 "k16.f32.f16.f16"
 #define TYPES_bf16 "k16.f32.bf16.bf16"
-#if HAS_16_BITS(A_DTYPE)
+#if OF(HAS_16_BITS, A_DTYPE)
 #define SIGNS ", 1, 1, 0"
-#elif JOIN(IS_I8_, A_DTYPE)
+#elif OF(IS_I8, A_DTYPE)
 #define SIGNS ""
 #else
 #define SIGNS ", 1, 1"
 #endif
-#if JOIN(IS_I8_, A_DTYPE)
+#if OF(IS_I8, A_DTYPE)
 #define SUM_TYPE "s32"
 #define IN_REGISTER "r"
 #define TO_F32(x) "cvt.rn.f32.s32 number, " x ";"
@@ -53,7 +52,7 @@ enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 
 // sums = codes rows, plus sums if `adds`.
 #define WGMMA(sums, codes, rows, adds)                                                                             \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
-               JOIN(TYPES_, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
+               OF(TYPES, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
                "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]), "l"(rows), "r"(adds)                              \
                : "memory")
 

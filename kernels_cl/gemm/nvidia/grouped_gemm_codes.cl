@@ -1,5 +1,6 @@
 // Grouped GEMM of packed codes on NVIDIA's tensor cores by mma.sync: the codes are the left operand (code_stage.clh).
 // STAGES - 1 stages travel to local memory ahead of the one that is multiplied.
+enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
