@@ -1,18 +1,16 @@
-#include <moecl/quantize_rows.hpp>
-
 #include "bench/device_time.hpp"
-#include "tests/cases/device_memory.hpp"
+#include "tests/cases/quantize_rows.hpp"
 
 namespace moecl::bench {
 namespace {
 
 template <DType dtype>
 void quantize(benchmark::State& state) {
-  const std::int64_t rows = state.range(0), hidden = 2048;
-  const test::DeviceTensor x(stream(), dtype, {rows, hidden}, test::normal(static_cast<std::size_t>(rows * hidden), 1));
-  const test::DeviceTensor q(stream(), DType::i8, {rows, hidden}), scale(stream(), DType::f32, {rows});
-  const quantize_rows::Args args{x, {}, 0, q, scale};
-  measure(state, quantize_rows::cost(args), [&] { quantize_rows::enqueue(stream(), args); });
+  const std::int64_t hidden = 2048;
+  test::QuantizeRowsCase of{hidden, test::normal(static_cast<std::size_t>(state.range(0) * hidden), 1)};
+  of.dtype = dtype;
+  const test::QuantizeRowsOperands rows(stream(), std::move(of));
+  measure(state, quantize_rows::cost(rows.args), [&] { quantize_rows::enqueue(stream(), rows.args); });
 }
 BENCHMARK(quantize<DType::f32>)
     ->Name("quantize_rows/f32/H:2048")

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "tests/cases/self_test.hpp"
@@ -19,7 +18,7 @@ std::string GatedActivationCase::describe() const {
 std::vector<double> GatedActivationCase::expected() const {
   std::vector<double> out = oracle::gated_rows(rounded(from, x), static_cast<std::size_t>(in_width()), activation);
   for (std::size_t row = 0; row < rows.valid.size(); ++row)
-    if (!rows.valid[row]) std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(row) * width, width, std::nan(""));
+    if (!rows.valid[row]) std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(row) * width, width, untouched);
   return out;
 }
 

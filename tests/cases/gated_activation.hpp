@@ -19,7 +19,7 @@ struct GatedActivationCase {
   std::int64_t in_width() const { return activation.input_width(width); }
   std::int64_t row_count() const { return static_cast<std::int64_t>(x.size()) / in_width(); }
   std::string describe() const;
-  /// [R, width], not rounded; NaN where nothing is written.
+  /// [R, width], not rounded; `untouched` where nothing is written.
   std::vector<double> expected() const;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "tests/cases/self_test.hpp"
@@ -16,13 +15,10 @@ std::string GatherRowsCase::describe() const {
 
 std::vector<double> GatherRowsCase::expected() const {
   const std::vector<double> stored = rounded(to, rounded(from, x));
-  std::vector<double> out(index.size() * static_cast<std::size_t>(hidden), std::nan(""));
-  for (std::size_t r = 0; r < index.size(); ++r) {
-    const bool is_valid = rows.valid.empty() || rows.valid[r];
-    if (!is_valid || index[r] < 0 || index[r] / divisor >= sources()) continue;
-    std::copy_n(stored.begin() + index[r] / divisor * hidden, hidden,
-                out.begin() + static_cast<std::ptrdiff_t>(r) * hidden);
-  }
+  std::vector<double> out(index.size() * static_cast<std::size_t>(hidden), untouched);
+  for (std::size_t r = 0; r < index.size(); ++r)
+    if (const std::int64_t from_row = source_row(r, sources(), index, divisor, rows); from_row >= 0)
+      std::copy_n(stored.begin() + from_row * hidden, hidden, out.begin() + static_cast<std::ptrdiff_t>(r) * hidden);
   return out;
 }
 

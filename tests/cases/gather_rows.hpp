@@ -19,7 +19,7 @@ struct GatherRowsCase {
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / hidden; }
   std::int64_t out_rows() const { return static_cast<std::int64_t>(index.size()); }
   std::string describe() const;
-  /// [R, hidden]; NaN where nothing is written.
+  /// [R, hidden]; `untouched` where nothing is written.
   std::vector<double> expected() const;
 };
 

@@ -8,6 +8,11 @@
 #include "runtime/check.hpp"
 
 namespace moecl::test {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 std::string Compared::describe() const {
   return fmt::format("{}{}error {:.3g}, tolerance {:.3g}{}{}", output, output.empty() ? "" : ": ", error, tolerance,
@@ -17,14 +22,35 @@ std::string Compared::describe() const {
 Compared worst_of(std::string output, const std::vector<Compared>& all) {
   Compared worst;
   for (const Compared& one : all)
-    if (!(one.error <= worst.error)) worst = one, worst.worst = one.output + " " + one.worst;
+    if (one.ok() ? worst.ok() && one.error > worst.error : worst.ok() || !(one.error <= worst.error))
+      worst = one, worst.worst = one.output + " " + one.worst;
   worst.output = std::move(output);
   return worst;
+}
+
+std::int64_t source_row(std::size_t row, std::int64_t count, const std::vector<std::int32_t>& index,
+                        std::int32_t divisor, const ValidRows& rows) {
+  if (!rows.valid.empty() && !rows.valid[row]) return -1;
+  if (index.empty()) return static_cast<std::int64_t>(row);
+  return index[row] >= 0 && index[row] / divisor < count ? index[row] / divisor : -1;
+}
+
+std::size_t expert_of(std::size_t row, const ValidRows& rows) {
+  if (rows.rows_per_expert != 0) return row / static_cast<std::size_t>(rows.rows_per_expert);
+  return static_cast<std::size_t>(
+      std::upper_bound(rows.row_ends.begin(), rows.row_ends.end(), static_cast<std::int32_t>(row)) -
+      rows.row_ends.begin());
 }
 
 double storage_error(DType dtype) { return dtype == DType::bf16 ? 4e-3 : dtype == DType::f16 ? 5e-4 : 0; }
 
 std::vector<double> CaseOperands::values(const TensorView& view) const { return tensor_of(view).values(stream_); }
+
+std::vector<unsigned char> CaseOperands::bytes(const TensorView& view) const {
+  DeviceTensor::Content content = tensor_of(view).content(stream_);
+  require(content.damage.empty(), "{}", content.damage);
+  return std::move(content.bytes);
+}
 
 TensorView CaseOperands::input(DType dtype, std::initializer_list<std::int64_t> shape,
                                const std::vector<double>& values) {
@@ -38,7 +64,10 @@ TensorView CaseOperands::optional_input(DType dtype, std::initializer_list<std::
 
 TensorView CaseOperands::output(DType dtype, std::initializer_list<std::int64_t> shape,
                                 const std::vector<double>& values) {
-  return outputs_.emplace_back(Output{DeviceTensor(stream_, dtype, shape, guards_), encode(dtype, values)}).tensor;
+  const std::vector<unsigned char> before = encode(dtype, values);
+  const Output& output = outputs_.emplace_back(Output{DeviceTensor(stream_, dtype, shape, guards_), before});
+  if (!before.empty()) write_blocking(stream_, output.tensor.view.buffer, before.data(), before.size());
+  return output.tensor;
 }
 
 void CaseOperands::renew() const {
@@ -49,34 +78,52 @@ void CaseOperands::renew() const {
   }
 }
 
-Compared CaseOperands::compare(std::string name, const TensorView& output, const std::vector<double>& expected,
-                               double tolerance, std::int64_t columns) const {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+CaseOperands::Held CaseOperands::held(const TensorView& output, std::optional<DType> as) const {
   const DeviceTensor& tensor = tensor_of(output);
-  const auto [bytes, damage] = tensor.content(stream_);
-  const std::vector<double> got = decode(output.dtype, bytes);
-  Compared compared{std::move(name), 0, tolerance, {}};
-  if (!damage.empty() || got.size() != expected.size()) {
+  DeviceTensor::Content content = tensor.content(stream_);
+  Held held{output.describe(), decode(as.value_or(output.dtype), content.bytes), {}, std::move(content.damage)};
+  for (std::size_t i = 0; i < held.values.size(); ++i) held.is_poison.push_back(tensor.is_poison(i, content.bytes));
+  return held;
+}
+
+Compared CaseOperands::within(std::string name, const Held& got, const std::vector<double>& expected,
+                              const std::function<double(std::size_t)>& allowed) {
+  Compared compared{std::move(name), 0, 1, got.damage};
+  if (!got.damage.empty()) {
     compared.error = infinity;
-    compared.worst =
-        damage.empty() ? fmt::format("{}, expected {} elements", output.describe(), expected.size()) : damage;
-    return compared;
-  }
-  const std::size_t row = columns == 0 ? std::max<std::size_t>(got.size(), 1) : static_cast<std::size_t>(columns);
-  for (std::size_t first = 0; first < got.size(); first += row) {
-    const std::size_t end = std::min(first + row, got.size());
-    double largest = 1e-30;
-    // fmax: what is not written is NaN, and does not count.
-    for (std::size_t i = first; i < end; ++i) largest = std::fmax(largest, std::abs(expected[i]));
-    for (std::size_t i = first; i < end; ++i) {
-      if (got[i] == expected[i] || (std::isnan(expected[i]) && tensor.is_poison(i, bytes))) continue;
-      const double error = std::abs(got[i] - expected[i]) / largest;
+  } else if (got.values.size() != expected.size()) {
+    compared.error = infinity;
+    compared.worst = fmt::format("{}, expected {} elements", got.what, expected.size());
+  } else {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double value = got.values[i];
+      const bool same = expected[i] == untouched
+                            ? got.is_poison[i]
+                            : value == expected[i] || (std::isnan(value) && std::isnan(expected[i]));
+      if (same) continue;
+      const double error = expected[i] == untouched ? infinity : std::abs(value - expected[i]) / allowed(i);
       if (error <= compared.error) continue;
       compared.error = std::isnan(error) ? infinity : error;
-      compared.worst = fmt::format("{} at {}: {}, expected {}", output.describe(), i, got[i], expected[i]);
+      compared.worst = fmt::format("{} at {}: {}, expected {}", got.what, i, value, expected[i]);
     }
   }
   return compared;
+}
+
+Compared CaseOperands::compare(std::string name, const Held& got, const std::vector<double>& expected, double tolerance,
+                               std::int64_t columns) {
+  const std::size_t row = columns == 0 ? std::max<std::size_t>(expected.size(), 1) : static_cast<std::size_t>(columns);
+  std::vector<double> largest(expected.size() / row + 1, std::numeric_limits<double>::min());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (expected[i] != untouched) largest[i / row] = std::fmax(largest[i / row], std::abs(expected[i]));
+  Compared compared = within(std::move(name), got, expected, [&](std::size_t i) { return largest[i / row]; });
+  compared.tolerance = tolerance;
+  return compared;
+}
+
+Compared CaseOperands::compare(std::string name, const TensorView& output, const std::vector<double>& expected,
+                               double tolerance, std::int64_t columns) const {
+  return compare(std::move(name), held(output), expected, tolerance, columns);
 }
 
 Compared CaseOperands::compare(std::string name, const TensorView& output,

@@ -2,13 +2,20 @@
 // What the operands of all operators' cases have in common.
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <initializer_list>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/cases/device_memory.hpp"
+#include "tests/oracle/edge_cases.hpp"
 
 namespace moecl::test {
+
+/// What is expected of an element that may not be written.
+inline constexpr double untouched = std::numeric_limits<double>::lowest();
 
 /// An operator's output beside the oracle's.
 struct Compared {
@@ -20,7 +27,7 @@ struct Compared {
   std::string describe() const;
 };
 
-/// Several outputs as one: the worst of them.
+/// Several outputs as one: a wrong one if there is any, or else the one that is farthest off.
 Compared worst_of(std::string output, const std::vector<Compared>& all);
 
 /// Tensors of a case, which live as long as it. A case's own class has
@@ -32,6 +39,8 @@ class CaseOperands {
  public:
   /// Of one of its tensors. Stops the host.
   std::vector<double> values(const TensorView& view) const;
+  /// Errors: invalid_argument  what stands around the tensor was written
+  std::vector<unsigned char> bytes(const TensorView& view) const;
 
  protected:
   CaseOperands(StreamView stream, Guards guards) : stream_(stream), guards_(guards) {}
@@ -47,11 +56,25 @@ class CaseOperands {
   TensorView output(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values = {});
   /// Outputs are again what they are before a run.
   void renew() const;
+  /// What an output holds after a run.
+  struct Held {
+    std::string what;  ///< "f32[3, 4]"
+    std::vector<double> values;
+    std::vector<bool> is_poison;  ///< those that were not written
+    std::string damage;           ///< what was written around it
+  };
+  /// Its elements, or its bytes as another type. Stops the host.
+  Held held(const TensorView& output, std::optional<DType> as = {}) const;
   /// Error: the largest |got - expected| over the largest |expected|, of all elements or of each row of `columns`;
-  /// infinite where the guards are damaged. NaN is expected where nothing may be written.
+  /// infinite where the guards are damaged.
+  static Compared compare(std::string name, const Held& got, const std::vector<double>& expected, double tolerance = 0,
+                          std::int64_t columns = 0);
   Compared compare(std::string name, const TensorView& output, const std::vector<double>& expected,
                    double tolerance = 0, std::int64_t columns = 0) const;
   Compared compare(std::string name, const TensorView& output, const std::vector<std::int32_t>& expected) const;
+  /// Error: |got - expected| over what is allowed at that element; 1 is the tolerance.
+  static Compared within(std::string name, const Held& got, const std::vector<double>& expected,
+                         const std::function<double(std::size_t)>& allowed);
 
  private:
   struct Output {
@@ -65,6 +88,13 @@ class CaseOperands {
 
   const DeviceTensor& tensor_of(const TensorView& view) const;
 };
+
+/// The row of x, of so many, that row `row` of a result is made from: that of slot index[row], where `divisor` slots
+/// share one, or without an index the same. -1: of none, the row stays as it was.
+std::int64_t source_row(std::size_t row, std::int64_t count, const std::vector<std::int32_t>& index,
+                        std::int32_t divisor, const ValidRows& rows);
+/// Whose a valid row is.
+std::size_t expert_of(std::size_t row, const ValidRows& rows);
 
 /// What a result of f32 arithmetic may be off by once it is stored as that type, relative to the largest.
 double storage_error(DType dtype);

@@ -1,29 +1,115 @@
+#include "tests/cases/quantize_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tests/cases/self_test.hpp"
 #include "tests/oracle/quantize_rows.hpp"
 
-#include <moecl/quantize_rows.hpp>
-
-#include "tests/cases/device_memory.hpp"
-#include "tests/cases/self_test.hpp"
-
 namespace moecl::test {
+namespace {
+
+using quantize_rows::Scheme;
+
+/// Of Scheme::static_f16.
+const oracle::QuantizedRow given{37.3F, {}, -3.3F};
+
+/// Each word as eight int4, the first in the lowest bits.
+template <class T, class Of>
+std::vector<T> by_eight(const std::vector<T>& words, const Of& of) {
+  std::vector<T> all;
+  for (const T word : words)
+    for (int i = 0; i < 8; ++i) all.push_back(of(word, i));
+  return all;
+}
+
+double int4_of(double word, int i) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::int32_t>(word)) << (28 - 4 * i)) >> 28;
+}
+
+}  // namespace
+
+std::string QuantizeRowsCase::describe() const {
+  std::string text = fmt::format("{}[{}, {}]", name(dtype), sources(), hidden);
+  if (rounding != quantize_rows::Rounding::divide) text += fmt::format(", rounding {}", static_cast<int>(rounding));
+  if (scheme != Scheme::symmetric) text += fmt::format(", scheme {}", static_cast<int>(scheme));
+  return text + (int4 ? ", int4" : "");
+}
+
+QuantizeRowsCase::Codes QuantizeRowsCase::expected() const {
+  const auto width = static_cast<std::size_t>(hidden);
+  const std::vector<double> stored = rounded(dtype, x), factors = rounded(smooth_dtype, smooth);
+  Codes out;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(out_rows()); ++r) {
+    const std::int64_t from = source_row(r, sources(), index, divisor, rows);
+    if (from < 0) {
+      out.q.insert(out.q.end(), width, untouched);
+      out.scale.push_back(untouched);
+      out.offset.push_back(untouched);
+      continue;
+    }
+    std::vector<double> row(stored.begin() + from * hidden, stored.begin() + (from + 1) * hidden);
+    const std::size_t first = factors.size() > width ? expert_of(r, rows) * width : 0;
+    for (std::size_t h = 0; h < width && !factors.empty(); ++h)
+      row[h] = static_cast<float>(row[h]) * static_cast<float>(factors[first + h]);
+    const oracle::QuantizedRow codes = oracle::quantize_row(row, rounding, scheme, int4 ? 7 : 127, given);
+    out.q.insert(out.q.end(), codes.q.begin(), codes.q.end());
+    out.scale.push_back(codes.scale);
+    out.offset.push_back(codes.offset);
+  }
+  return out;
+}
+
+QuantizeRowsOperands::QuantizeRowsOperands(StreamView stream, QuantizeRowsCase of, Guards guards)
+    : CaseOperands(stream, guards), case_(std::move(of)) {
+  const std::int64_t rows = case_.out_rows(), hidden = case_.hidden;
+  const auto parameter = [&](float if_static) {
+    return case_.is_static() ? input(DType::f32, {1}, {if_static}) : output(DType::f32, {rows});
+  };
+  args.x = input(case_.dtype, {case_.sources(), hidden}, case_.x);
+  args.row_ends = optional_input(DType::i32, {std::ssize(case_.rows.row_ends)}, doubles(case_.rows.row_ends));
+  args.rows_per_expert = case_.rows.rows_per_expert;
+  args.q = case_.int4 ? output(DType::i32, {rows, hidden / 8}) : output(DType::i8, {rows, hidden});
+  args.scale = parameter(given.scale);
+  if (case_.scheme != Scheme::symmetric) args.offset = parameter(given.offset);
+  args.rounding = case_.rounding;
+  args.scheme = case_.scheme;
+  args.smooth = optional_input(case_.smooth_dtype, {std::ssize(case_.smooth) / hidden, hidden}, case_.smooth);
+  args.index = optional_input(DType::i32, {rows}, doubles(case_.index));
+  args.divisor = case_.divisor;
+}
+
+std::vector<Compared> QuantizeRowsOperands::run(std::int32_t lanes) {
+  if (!expected_) expected_ = case_.expected();
+  renew();
+  quantize_rows::enqueue(stream(), args, {lanes});
+  Held q = held(args.q);
+  if (case_.int4) {
+    q.values = by_eight(q.values, int4_of);
+    q.is_poison = by_eight(q.is_poison, [](bool word, int) { return word; });
+  }
+  // Where division is not correctly rounded a value next to a tie may go to the other side: one code.
+  const bool exact = stream().device->caps.correctly_rounded_divide || case_.is_static();
+  std::vector<Compared> results = {exact ? compare("q", q, expected_->q)
+                                         : within("q", q, expected_->q, [](std::size_t) { return 1; })};
+  if (case_.is_static()) return results;
+  results.push_back(exact ? compare("scale", args.scale, expected_->scale)
+                          : within("scale", held(args.scale), expected_->scale,
+                                   [&](std::size_t row) { return 3e-7 * std::abs(expected_->scale[row]); }));
+  if (case_.scheme != Scheme::asymmetric) return results;
+  results.push_back(exact ? compare("offset", args.offset, expected_->offset)
+                          : within("offset", held(args.offset), expected_->offset,
+                                   [&](std::size_t row) { return 3e-5 + 3e-6 * std::abs(expected_->offset[row]); }));
+  return results;
+}
 
 std::vector<SelfTestResult> self_test_quantize_rows(StreamView stream) {
-  constexpr std::int64_t rows = 4, width = 33;
-  const std::vector<double> x = rounded(DType::bf16, normal(rows * width, 1));
-  const DeviceTensor device_x(stream, DType::bf16, {rows, width}, x), q(stream, DType::i8, {rows, width}),
-      scale(stream, DType::f32, {rows});
-  quantize_rows::enqueue(stream, {device_x, {}, 0, q, scale});
-  std::vector<double> expected, expected_scales;
-  for (auto row = x.begin(); row != x.end(); row += width) {
-    const oracle::QuantizedRow quantized = oracle::quantize_row({row, row + width}, quantize_rows::Rounding::divide);
-    expected.insert(expected.end(), quantized.q.begin(), quantized.q.end());
-    expected_scales.push_back(quantized.scale);
-  }
-  // Where division is not correctly rounded a value next to a tie may go to the other side: one unit of 127.
-  const bool exact = stream.device->caps.correctly_rounded_divide;
-  return {{"quantize_rows", "q", "bf16[4, 33]", relative_error(q.values(stream), expected), exact ? 0 : 1.0 / 127},
-          {"quantize_rows", "scale", "bf16[4, 33]", relative_error(scale.values(stream), expected_scales),
-           exact ? 0 : 3e-7}};
+  QuantizeRowsCase of{33, normal(4 * 33, 1)};
+  of.dtype = DType::bf16;
+  return self_test<QuantizeRowsOperands>(stream, "quantize_rows", "", of);
 }
 
 }  // namespace moecl::test

@@ -1,4 +1,4 @@
-#include "tests/oracle/mx_quantize.hpp"
+#include "tests/cases/mx_quantize.hpp"
 
 #include <moecl/error.hpp>
 #include <moecl/fp4.hpp>
@@ -12,9 +12,8 @@
 #include <limits>
 #include <random>
 
-#include "tests/devices.hpp"
 #include "tests/host/files.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
@@ -37,31 +36,13 @@ std::vector<double> mixed(std::size_t count, int mantissa_bits, std::mt19937_64&
   return x;
 }
 
-class MxQuantizeTest : public OnEveryDevice {
+class MxQuantizeTest : public OperatorTest<MxQuantizeOperands> {
  protected:
-  /// Quantizes [x.size() / (length * inner), length, inner] with 1 and with 64 lanes; every byte is the oracle's.
-  void check(mx_quantize::Args args, DType dtype, std::int64_t length, std::int64_t inner, std::vector<double> x) {
-    x = rounded(dtype, x);
-    const auto rows = static_cast<std::int64_t>(x.size()) / (length * inner);
-    const GuardedTensor device_x = upload(device(), dtype, {rows, length, inner}, x);
-    const oracle::MxTensor expected = oracle::mx_quantize(x, length, inner, args);
-    const bool packed = args.format.bits() == 4;
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(testing::Message() << device_x.view().describe() << ", format of " << args.format.exponent_bits
-                                      << " + " << args.format.mantissa_bits << " bits, rounding "
-                                      << static_cast<int>(args.rounding) << ", scale rule "
-                                      << static_cast<int>(args.scale_rule) << ", lanes = " << lanes);
-      const GuardedTensor y(
-          device(), DType::u8,
-          {rows, packed && inner == 1 ? length / 2 : length, packed && inner > 1 ? inner / 2 : inner}),
-          scale(device(), DType::u8, {rows, (length + 63) / 64, inner, 2});
-      args.x = device_x;
-      args.y = y;
-      args.scale = scale;
-      mx_quantize::enqueue(device().stream, args, {lanes});
-      ASSERT_EQ(scale.read<std::uint8_t>(), expected.scale);
-      ASSERT_EQ(y.read<std::uint8_t>(), expected.y);
-    }
+  void check(const mx_quantize::Args& rules, DType dtype, std::int64_t length, std::int64_t inner,
+             const std::vector<double>& x) const {
+    SCOPED_TRACE(testing::Message() << "format of " << rules.format.exponent_bits << " + " << rules.format.mantissa_bits
+                                    << " bits");
+    OperatorTest::check({rules, dtype, length, inner, x});
   }
 };
 MOECL_ON_EVERY_DEVICE(MxQuantizeTest);
@@ -141,65 +122,17 @@ TEST_P(MxQuantizeTest, NaNAndInfinityMakeTheScaleNaN) {
 }
 
 TEST_P(MxQuantizeTest, GathersRowsAndLeavesThoseOutOfRange) {
-  const std::vector<double> x = rounded(DType::bf16, normal(4 * 40, 5));
-  const std::vector<std::int32_t> entries = {3, 11, -1, 0, 12, 7, -2147483647 - 1, 2147483647};
-  const auto rows = static_cast<std::int64_t>(entries.size());
-  const GuardedTensor device_x = upload(device(), DType::bf16, {4, 40, 1}, x),
-                      index = GuardedTensor(device(), DType::i32, {rows}, entries);
-  mx_quantize::Args args;
-  args.format = fp8_e5m2;
-  args.x = device_x;
-  args.index = index;
-  args.divisor = 3;
-  const oracle::MxTensor quantized = oracle::mx_quantize(x, 40, 1, args);
-  for (const std::int32_t lanes : lane_choices) {
-    const std::vector<std::uint8_t> poison(entries.size() * 40, 0x77);
-    const GuardedTensor y(device(), DType::u8, {rows, 40, 1}, poison),
-        scale(device(), DType::u8, {rows, 1, 1, 2},
-              std::vector<std::uint8_t>(poison.begin(), poison.begin() + 2 * rows));
-    args.y = y;
-    args.scale = scale;
-    mx_quantize::enqueue(device().stream, args, {lanes});
-    const auto codes = y.read<std::uint8_t>(), scales = scale.read<std::uint8_t>();
-    for (std::size_t r = 0; r < entries.size(); ++r) {
-      const bool moved = entries[r] >= 0 && entries[r] < 12;
-      const std::size_t from = moved ? static_cast<std::size_t>(entries[r] / 3) : 0;
-      for (std::size_t i = 0; i < 40; ++i)
-        ASSERT_EQ(codes[r * 40 + i], moved ? quantized.y[from * 40 + i] : 0x77) << "row " << r;
-      for (std::size_t i = 0; i < 2; ++i)
-        ASSERT_EQ(scales[r * 2 + i], moved ? quantized.scale[from * 2 + i] : 0x77) << "row " << r;
-    }
-  }
+  MxQuantizeCase of{{}, DType::bf16, 40, 1, normal(4 * 40, 5), {3, 11, -1, 0, 12, 7, -2147483647 - 1, 2147483647}};
+  of.rules.format = fp8_e5m2;
+  of.rules.divisor = 3;
+  OperatorTest::check(of);
 }
 
 TEST_P(MxQuantizeTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
-  for (const ValidRows& valid : valid_rows()) {
-    const std::size_t width = 33, count = valid.valid.size();
-    const auto rows = static_cast<std::int64_t>(count);
-    std::vector<double> x = rounded(DType::bf16, normal(count * width, 6));
-    const GuardedTensor device_x = upload(device(), DType::bf16, {rows, 33, 1}, x),
-                        row_ends(device(), DType::i32, {static_cast<std::int64_t>(valid.row_ends.size())},
-                                 valid.row_ends);
-    mx_quantize::Args args;
-    args.format = fp8_e4m3fn;
-    args.x = device_x;
-    args.row_ends = row_ends;
-    args.rows_per_expert = valid.rows_per_expert;
-    oracle::MxTensor expected = oracle::mx_quantize(x, 33, 1, args);
-    for (std::size_t r = 0; r < count; ++r) {
-      if (valid.valid[r]) continue;
-      std::fill_n(expected.y.begin() + static_cast<std::ptrdiff_t>(r * width), width, 0x77);
-      std::fill_n(expected.scale.begin() + static_cast<std::ptrdiff_t>(r * 2), 2, 0x77);
-    }
-    for (const std::int32_t lanes : lane_choices) {
-      const GuardedTensor y(device(), DType::u8, {rows, 33, 1}, std::vector<std::uint8_t>(count * width, 0x77)),
-          scale(device(), DType::u8, {rows, 1, 1, 2}, std::vector<std::uint8_t>(count * 2, 0x77));
-      args.y = y;
-      args.scale = scale;
-      mx_quantize::enqueue(device().stream, args, {lanes});
-      ASSERT_EQ(y.read<std::uint8_t>(), expected.y) << "lanes = " << lanes;
-      ASSERT_EQ(scale.read<std::uint8_t>(), expected.scale) << "lanes = " << lanes;
-    }
+  for (const ValidRows& rows : valid_rows()) {
+    MxQuantizeCase of{{}, DType::bf16, 33, 1, normal(rows.valid.size() * 33, 6), {}, rows};
+    of.rules.format = fp8_e4m3fn;
+    OperatorTest::check(of);
   }
 }
 

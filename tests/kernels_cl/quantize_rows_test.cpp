@@ -1,7 +1,6 @@
-#include "tests/oracle/quantize_rows.hpp"
+#include "tests/cases/quantize_rows.hpp"
 
 #include <moecl/error.hpp>
-#include <moecl/quantize_rows.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>
@@ -10,9 +9,8 @@
 #include <cstring>
 #include <random>
 
-#include "tests/devices.hpp"
 #include "tests/host/files.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
@@ -28,109 +26,9 @@ constexpr Rounding roundings[] = {Rounding::divide,
                                   Rounding::divide_ties_away,
                                   Rounding::multiply_reciprocal_f16};
 
-/// Inputs of one call; what is empty is absent.
-struct Case {
-  std::int64_t hidden = 0;
-  std::vector<double> x = {};  ///< [N, hidden]
-  Rounding rounding = Rounding::divide;
-  Scheme scheme = Scheme::symmetric;
-  DType dtype = DType::f32;
-  bool int4 = false;
-  std::vector<double> smooth = {};  ///< [1 or E, hidden]
-  DType smooth_dtype = DType::f32;
-  std::vector<std::int32_t> index = {};
-  std::int32_t divisor = 1;
-  ValidRows rows = {};
-};
+using Case = QuantizeRowsCase;
 
-/// int4 codes of words of eight.
-std::vector<std::int8_t> unpacked(const std::vector<std::int32_t>& words) {
-  std::vector<std::int8_t> codes;
-  for (const std::int32_t word : words)
-    for (int i = 0; i < 8; ++i)
-      codes.push_back(
-          static_cast<std::int8_t>(static_cast<std::int32_t>(static_cast<std::uint32_t>(word) << (28 - 4 * i)) >> 28));
-  return codes;
-}
-
-class QuantizeRowsTest : public OnEveryDevice {
- protected:
-  static constexpr std::int32_t untouched = 0x77777777;
-
-  /// The row that the oracle makes of output row r; untouched memory where none is to be written.
-  static oracle::QuantizedRow expected_row(const Case& c, std::size_t r, const oracle::QuantizedRow& given) {
-    float poison = 0;
-    std::memcpy(&poison, &untouched, sizeof(poison));
-    const auto hidden = static_cast<std::size_t>(c.hidden), count = c.x.size() / hidden;
-    oracle::QuantizedRow out{poison, std::vector<std::int8_t>(hidden, c.int4 ? 7 : 0x77), poison};
-    const std::int64_t from = c.index.empty() ? static_cast<std::int64_t>(r) : c.index[r] / c.divisor;
-    const bool in_range = c.index.empty() || (c.index[r] >= 0 && from < static_cast<std::int64_t>(count));
-    if (!in_range || (!c.rows.valid.empty() && !c.rows.valid[r])) return out;
-    std::vector<double> x = rounded(c.dtype, {c.x.begin() + from * c.hidden, c.x.begin() + (from + 1) * c.hidden});
-    std::size_t expert = 0;
-    if (c.smooth.size() > hidden && c.rows.rows_per_expert != 0)
-      expert = r / static_cast<std::size_t>(c.rows.rows_per_expert);
-    else if (c.smooth.size() > hidden)
-      while (c.rows.row_ends[expert] <= static_cast<std::int32_t>(r)) ++expert;
-    const std::vector<double> smooth = rounded(c.smooth_dtype, c.smooth);
-    for (std::size_t h = 0; h < hidden && !smooth.empty(); ++h)
-      x[h] = static_cast<float>(x[h]) * static_cast<float>(smooth[expert * hidden + h]);
-    return oracle::quantize_row(x, c.rounding, c.scheme, c.int4 ? 7 : 127, given);
-  }
-
-  /// Quantizes with 1 and with 64 lanes and compares every bit of every row with the oracle.
-  void check(const Case& c) {
-    const bool is_static = c.scheme == Scheme::static_f16,
-               exact = device().caps().correctly_rounded_divide || is_static;
-    const auto count = static_cast<std::int64_t>(c.x.size()) / c.hidden;
-    const auto rows = c.index.empty() ? count : static_cast<std::int64_t>(c.index.size());
-    const GuardedTensor x = upload(device(), c.dtype, {count, c.hidden}, c.x);
-    const GuardedTensor index(device(), DType::i32, {static_cast<std::int64_t>(c.index.size())}, c.index);
-    const GuardedTensor row_ends(device(), DType::i32, {static_cast<std::int64_t>(c.rows.row_ends.size())},
-                                 c.rows.row_ends);
-    const GuardedTensor smooth =
-        upload(device(), c.smooth_dtype, {static_cast<std::int64_t>(c.smooth.size()) / c.hidden, c.hidden}, c.smooth);
-    const oracle::QuantizedRow given{37.3F, {}, -3.3F};
-    for (const std::int32_t lanes : lane_choices) {
-      SCOPED_TRACE(testing::Message() << name(c.dtype) << "[" << count << ", " << c.hidden << "], rounding "
-                                      << static_cast<int>(c.rounding) << ", scheme " << static_cast<int>(c.scheme)
-                                      << ", int4 " << c.int4 << ", lanes = " << lanes);
-      const std::int64_t parameters = is_static ? 1 : rows, width = c.int4 ? c.hidden / 8 : c.hidden;
-      const GuardedTensor q(device(), c.int4 ? DType::i32 : DType::i8, {rows, width},
-                            std::vector<std::uint8_t>(static_cast<std::size_t>(rows * width * (c.int4 ? 4 : 1)), 0x77));
-      const std::vector<std::int32_t> poison(static_cast<std::size_t>(parameters), untouched);
-      const GuardedTensor scale = is_static ? upload(device(), DType::f32, {1}, {given.scale})
-                                            : GuardedTensor(device(), DType::f32, {parameters}, poison);
-      const GuardedTensor offset = is_static ? upload(device(), DType::f32, {1}, {given.offset})
-                                             : GuardedTensor(device(), DType::f32, {parameters}, poison);
-      quantize_rows::enqueue(
-          device().stream,
-          {x, c.rows.row_ends.empty() ? TensorView() : row_ends.view(), c.rows.rows_per_expert, q, scale, c.rounding,
-           c.scheme, c.scheme == Scheme::symmetric ? TensorView() : offset.view(),
-           c.smooth.empty() ? TensorView() : smooth.view(), c.index.empty() ? TensorView() : index.view(), c.divisor},
-          {lanes});
-      const auto all_q = c.int4 ? unpacked(q.read<std::int32_t>()) : q.read<std::int8_t>();
-      const auto scales = scale.read<float>(), offsets = offset.read<float>();
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const auto i = static_cast<std::size_t>(r);
-        const oracle::QuantizedRow expected = expected_row(c, i, given);
-        const std::vector<std::int8_t> row(all_q.begin() + r * c.hidden, all_q.begin() + (r + 1) * c.hidden);
-        if (exact) {
-          ASSERT_EQ(row, expected.q) << "row " << r;
-        } else {
-          for (std::size_t h = 0; h < row.size(); ++h)
-            ASSERT_LE(std::abs(row[h] - expected.q[h]), 1) << "row " << r << ", column " << h;
-        }
-        if (is_static) continue;
-        ASSERT_NEAR(scales[i], expected.scale, exact ? 0 : 3e-7F * expected.scale) << "row " << r;
-        if (c.scheme == Scheme::asymmetric) {
-          ASSERT_NEAR(offsets[i], expected.offset, exact ? 0 : 3e-5F + 3e-6F * std::abs(expected.offset))
-              << "row " << r;
-        }
-      }
-    }
-  }
-};
+class QuantizeRowsTest : public OperatorTest<QuantizeRowsOperands> {};
 MOECL_ON_EVERY_DEVICE(QuantizeRowsTest);
 
 TEST_P(QuantizeRowsTest, EveryRoundingOrderIsExact) {

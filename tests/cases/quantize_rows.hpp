@@ -1,0 +1,48 @@
+#pragma once
+#include <moecl/quantize_rows.hpp>
+
+#include <optional>
+
+#include "tests/cases/operands.hpp"
+
+namespace moecl::test {
+
+/// What is empty is absent.
+struct QuantizeRowsCase {
+  std::int64_t hidden = 0;
+  std::vector<double> x = {};  ///< [N, hidden]
+  quantize_rows::Rounding rounding = quantize_rows::Rounding::divide;
+  quantize_rows::Scheme scheme = quantize_rows::Scheme::symmetric;
+  DType dtype = DType::f32;
+  bool int4 = false;
+  std::vector<double> smooth = {};  ///< [1 or E, hidden]
+  DType smooth_dtype = DType::f32;
+  std::vector<std::int32_t> index = {};  ///< [R]
+  std::int32_t divisor = 1;
+  ValidRows rows = {};  ///< of R; without any all are valid
+
+  std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / hidden; }
+  std::int64_t out_rows() const { return index.empty() ? sources() : static_cast<std::int64_t>(index.size()); }
+  bool is_static() const { return scheme == quantize_rows::Scheme::static_f16; }
+  std::string describe() const;
+
+  struct Codes {
+    std::vector<double> q, scale, offset;  ///< [R, hidden], [R], [R]; `untouched` where nothing is written
+  };
+  Codes expected() const;
+};
+
+class QuantizeRowsOperands : public CaseOperands {
+ public:
+  using Case = QuantizeRowsCase;
+  QuantizeRowsOperands(StreamView stream, QuantizeRowsCase of, Guards guards = Guards::none);
+
+  quantize_rows::Args args;
+  std::vector<Compared> run(std::int32_t lanes = 0);
+
+ private:
+  QuantizeRowsCase case_;
+  std::optional<QuantizeRowsCase::Codes> expected_;
+};
+
+}  // namespace moecl::test
