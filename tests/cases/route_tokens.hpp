@@ -1,33 +1,44 @@
 #pragma once
 #include <moecl/route_tokens.hpp>
 
-#include "tests/cases/device_memory.hpp"
+#include <optional>
+
+#include "tests/cases/operands.hpp"
+#include "tests/oracle/expert_sort.hpp"
 
 namespace moecl::test {
 
-/// What route_tokens is given of logits, and where it answers. Shape: logits [tokens, experts], slots tokens * top_k
-struct RoutedTokens {
-  DeviceTensor logits, ids, weights, row_ends, sorted_slots, slot_rows;
+struct RouteTokensCase {
+  std::int32_t experts = 0;
+  std::vector<double> logits = {};  ///< [T, E]
+  std::vector<double> bias = {};    ///< [E], or empty
+  RouterSpec spec = {};
+  std::int64_t rows_per_expert = 0;         ///< 0: standard layout
+  std::vector<std::uint8_t> finished = {};  ///< [T], or empty
 
-  RoutedTokens(StreamView stream, std::int64_t tokens, std::int32_t experts, std::int64_t top_k,
-               const std::vector<double>& values)
-      : logits(stream, DType::f32, {tokens, experts}, values),
-        ids(stream, DType::i32, {tokens, top_k}),
-        weights(stream, DType::f32, {tokens, top_k}),
-        row_ends(stream, DType::i32, {experts}),
-        sorted_slots(stream, DType::i32, {tokens * top_k}),
-        slot_rows(stream, DType::i32, {tokens * top_k}) {}
+  std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
+  std::string describe() const;
 
-  route_tokens::Args args() const {
-    route_tokens::Args args;
-    args.gating = {logits, {}, ids, weights};
-    args.sort.ids = ids;
-    args.sort.end_expert = args.sort.total_experts = static_cast<std::int32_t>(row_ends.view.shape[0]);
-    args.sort.row_ends = row_ends;
-    args.sort.sorted_slots = sorted_slots;
-    args.sort.slot_rows = slot_rows;
-    return args;
-  }
+  struct Routed {
+    std::vector<std::int32_t> ids;
+    std::vector<double> weights;
+    oracle::SortedSlots sort;
+  };
+  /// Finished tokens choose no expert.
+  Routed expected() const;
+};
+
+class RouteTokensOperands : public CaseOperands {
+ public:
+  using Case = RouteTokensCase;
+  RouteTokensOperands(StreamView stream, RouteTokensCase of, Guards guards = Guards::none);
+
+  route_tokens::Args args;
+  std::vector<Compared> run(std::int32_t lanes = 0);
+
+ private:
+  RouteTokensCase case_;
+  std::optional<RouteTokensCase::Routed> expected_;
 };
 
 }  // namespace moecl::test
