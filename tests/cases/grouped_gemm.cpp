@@ -101,29 +101,41 @@ PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t expe
   stream.finish();
 }
 
+GroupedGemmOperands::GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
+                                         Guards guards)
+    : CaseOperands(stream, guards),
+      packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k,
+              product.weights) {
+  const std::int64_t sources = std::ssize(product.a) / shape.k, experts = product.experts();
+  args.a = input(shape.a, {sources, shape.k}, product.a);
+  args.a_index = optional_input(DType::i32, {product.rows}, product.index);
+  args.index_divisor = static_cast<std::int32_t>(product.divisor);
+  args.a_scale = optional_input(DType::f32, {sources}, product.a_scale);
+  args.weights = packed_.weights;
+  args.a_zero_point = static_cast<std::int32_t>(product.a_zero_point);
+  args.weight_scale = optional_input(shape.vectors, {experts, shape.n}, product.weight_scale);
+  args.sum_bias = optional_input(DType::i32, {experts, shape.n}, product.sum_bias);
+  args.bias = optional_input(shape.vectors, {experts, shape.n}, product.bias);
+  args.a_scale_bias = product.a_scale_bias;
+  args.k_ends = optional_input(DType::i32, {experts}, product.k_ends);
+  if (product.k_ends.empty()) args.row_ends = input(DType::i32, {experts}, product.row_ends());
+  args.rows_per_expert = product.rows_per_expert;
+  args.out = output(shape.out, {product.rows, shape.n});
+}
+
 std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream) {
   std::vector<SelfTestResult> results;
   for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
     const GroupedGemmCase shape{{3, 0, 9}, 65, 33, dtype, dtype, DType::f32};
     const GroupedProduct product = make_product(shape, 1);
-    const DeviceTensor a(stream, dtype, {product.rows, shape.k}, product.a),
-        row_ends(stream, DType::i32, {3}, product.row_ends());
-    const PackedOnDevice packed(stream, dtype, 3, shape.n, shape.k, product.weights);
-    const DeviceTensor a_scale(stream, DType::f32, {product.rows},
-                               dtype == DType::i8 ? product.a_scale : std::vector<double>(12));
-    const DeviceTensor weight_scale(stream, DType::f32, {3, shape.n},
-                                    dtype == DType::i8 ? product.weight_scale : std::vector<double>(3 * 65));
     std::string tested;
     for (const std::int64_t expected_rows : {1, 1000}) {
-      const DeviceTensor out(stream, DType::f32, {product.rows, shape.n});
-      grouped_gemm::Args args;
-      args.a = a, args.weights = packed.weights, args.row_ends = row_ends, args.out = out;
-      if (dtype == DType::i8) args.a_scale = a_scale, args.weight_scale = weight_scale;
-      const grouped_gemm::Plan plan = grouped_gemm::plan(args, {"", expected_rows}, *stream.device);
+      const GroupedGemmOperands operands(stream, shape, product);
+      const grouped_gemm::Plan plan = grouped_gemm::plan(operands.args, {"", expected_rows}, *stream.device);
       if (plan.variant == std::exchange(tested, plan.variant)) continue;
-      grouped_gemm::enqueue(stream, plan, args);
-      results.push_back(
-          {"grouped_gemm", plan.variant, shape.describe(), grouped_gemm_error(shape, product, out.values(stream)), 1});
+      grouped_gemm::enqueue(stream, plan, operands.args);
+      results.push_back({"grouped_gemm", plan.variant, shape.describe(),
+                         grouped_gemm_error(shape, product, operands.values(operands.args.out)), 1});
     }
   }
   return results;

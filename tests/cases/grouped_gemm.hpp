@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cases/device_memory.hpp"
+#include "tests/cases/operands.hpp"
 #include "tests/oracle/grouped_gemm.hpp"
 
 namespace moecl::test {
@@ -39,6 +39,18 @@ struct PackedOnDevice {
   PackedWeights weights;
   PackedOnDevice(StreamView stream, DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k,
                  const std::vector<double>& values);
+};
+
+/// Its operands on a device.
+class GroupedGemmOperands : public CaseOperands {
+ public:
+  GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
+                      Guards guards = Guards::none);
+
+  grouped_gemm::Args args;
+
+ private:
+  PackedOnDevice packed_;
 };
 
 }  // namespace moecl::test

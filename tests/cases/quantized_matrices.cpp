@@ -243,13 +243,11 @@ std::vector<SelfTestResult> self_test_quantized_weights(StreamView stream) {
     GroupedProduct product = make_product(shape, 1);
     const QuantizedOnDevice weights(stream, kind, 3, shape.n, shape.k, 2);
     product.weights = weights.values;
-    const DeviceTensor a(stream, DType::f32, {product.rows, shape.k}, product.a),
-        row_ends(stream, DType::i32, {3}, product.row_ends()), out(stream, DType::f32, {product.rows, shape.n});
-    grouped_gemm::Args args;
-    args.a = a, args.weights = weights.weights, args.row_ends = row_ends, args.out = out;
-    grouped_gemm::enqueue(stream, args);
-    results.push_back({"grouped_gemm", grouped_gemm::select(args, {}, *stream.device), kind.describe(),
-                       grouped_gemm_error(shape, product, out.values(stream)), 1});
+    GroupedGemmOperands operands(stream, shape, product);
+    operands.args.weights = weights.weights;
+    grouped_gemm::enqueue(stream, operands.args);
+    results.push_back({"grouped_gemm", grouped_gemm::select(operands.args, {}, *stream.device), kind.describe(),
+                       grouped_gemm_error(shape, product, operands.values(operands.args.out)), 1});
   }
   return results;
 }

@@ -1,8 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tests/cases/grouped_gemm.hpp"
@@ -10,39 +10,12 @@
 
 namespace moecl::test {
 
-/// The operands of a case in guarded device memory.
-class Operands {
+/// The operands of a case in guarded memory, as each variant takes them.
+class Operands : public GroupedGemmOperands {
  public:
   Operands(const TestDevice& device, const GroupedGemmCase& shape, const GroupedProduct& product)
-      : device_(device),
-        packed_(device.stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k,
-                product.weights),
-        out_(device, shape.out, {product.rows, shape.n}) {
-    const auto put = [&](DType dtype, std::initializer_list<std::int64_t> dims, const std::vector<double>& values) {
-      return kept_.emplace_back(std::make_unique<GuardedTensor>(upload(device, dtype, dims, values)))->view();
-    };
-    const std::int64_t sources = static_cast<std::int64_t>(product.a.size()) / shape.k;
-    const auto put_optional = [&](DType dtype, std::initializer_list<std::int64_t> dims,
-                                  const std::vector<double>& values) {
-      return values.empty() ? TensorView() : put(dtype, dims, values);
-    };
-    args.a = put(shape.a, {sources, shape.k}, product.a);
-    args.a_index = put_optional(DType::i32, {product.rows}, product.index);
-    args.index_divisor = static_cast<std::int32_t>(product.divisor);
-    args.a_scale = put_optional(DType::f32, {sources}, product.a_scale);
-    args.weights = packed_.weights;
-    args.a_zero_point = static_cast<std::int32_t>(product.a_zero_point);
-    args.weight_scale = put_optional(shape.vectors, {product.experts(), shape.n}, product.weight_scale);
-    args.sum_bias = put_optional(DType::i32, {product.experts(), shape.n}, product.sum_bias);
-    args.bias = put_optional(shape.vectors, {product.experts(), shape.n}, product.bias);
-    args.a_scale_bias = product.a_scale_bias;
-    args.k_ends = put_optional(DType::i32, {product.experts()}, product.k_ends);
-    if (product.k_ends.empty()) args.row_ends = put(DType::i32, {product.experts()}, product.row_ends());
-    args.rows_per_expert = product.rows_per_expert;
-    args.out = out_;
-  }
+      : GroupedGemmOperands(device.stream, shape, product, Guards::around), device_(device) {}
 
-  grouped_gemm::Args args;
   /// As the variant takes them: if need be with rows of `a` moved to where tensor cores' copies want them.
   std::optional<grouped_gemm::Args> fitting(const char* variant) { return fitting(variant, args); }
   std::optional<grouped_gemm::Args> fitting(const char* variant, grouped_gemm::Args wanted) {
@@ -53,10 +26,11 @@ class Operands {
   }
   /// Elements that were not written are NaN.
   std::vector<double> out() const {
-    std::vector<double> values = out_.values();
-    if (args.out.dtype == DType::i32)
-      std::replace(values.begin(), values.end(), double{0x7fc17fc1}, std::numeric_limits<double>::quiet_NaN());
-    return values;
+    Held held = this->held(args.out);
+    if (!held.damage.empty()) ADD_FAILURE() << held.damage;
+    for (std::size_t i = 0; i < held.values.size(); ++i)
+      if (held.is_poison[i]) held.values[i] = std::numeric_limits<double>::quiet_NaN();
+    return std::move(held.values);
   }
 
  private:
@@ -79,9 +53,6 @@ class Operands {
   }
 
   const TestDevice& device_;
-  PackedOnDevice packed_;
-  GuardedTensor out_;
-  std::vector<std::unique_ptr<GuardedTensor>> kept_;
   Buffer moved_;
 };
 
