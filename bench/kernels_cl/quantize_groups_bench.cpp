@@ -1,7 +1,5 @@
-#include <moecl/quantize_groups.hpp>
-
 #include "bench/device_time.hpp"
-#include "tests/cases/device_memory.hpp"
+#include "tests/cases/quantize_groups.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -10,20 +8,15 @@ using quantize_groups::ScaleRule;
 
 /// Hidden states of Qwen3-30B-A3B in bf16. Codes of 8 bits, else numbers.
 void quantize(benchmark::State& state, CodeType format, std::int64_t group, ScaleRule rule) {
-  const std::int64_t rows = state.range(0), hidden = 2048;
-  const test::DeviceTensor x(stream(), DType::bf16, {rows, hidden},
-                             test::normal(static_cast<std::size_t>(rows * hidden), 1));
-  const DType stored = format == CodeType::f8_e4m3 ? DType::f8_e4m3 : format == CodeType::i8 ? DType::i8 : DType::f32;
-  const test::DeviceTensor q(stream(), stored, {rows, hidden}),
-      scale(stream(), DType::f32, {rows, group == 0 ? 1 : hidden / group});
-  quantize_groups::Args args;
-  args.x = x;
-  args.format = format;
-  args.group = group;
-  args.rule = rule;
-  args.q = q;
-  args.scale = scale;
-  measure(state, quantize_groups::cost(args), [&] { quantize_groups::enqueue(stream(), args); });
+  const std::int64_t hidden = 2048;
+  test::QuantizeGroupsCase of{
+      hidden, test::normal(static_cast<std::size_t>(state.range(0) * hidden), 1), {}, DType::bf16};
+  of.q = format == CodeType::f8_e4m3 ? DType::f8_e4m3 : format == CodeType::i8 ? DType::i8 : DType::f32;
+  of.args.format = format;
+  of.args.group = group;
+  of.args.rule = rule;
+  const test::QuantizeGroupsOperands rows(stream(), std::move(of));
+  measure(state, quantize_groups::cost(rows.args), [&] { quantize_groups::enqueue(stream(), rows.args); });
 }
 void rows(benchmark::internal::Benchmark* of) { of->ArgName("N")->Arg(1)->Arg(128)->Arg(4096)->UseManualTime(); }
 BENCHMARK_CAPTURE(quantize, i8, CodeType::i8, 0, ScaleRule::ratio)->Name("quantize_groups/bf16/i8/token")->Apply(rows);

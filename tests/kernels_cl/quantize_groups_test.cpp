@@ -1,8 +1,7 @@
-#include "tests/oracle/quantize_groups.hpp"
+#include "tests/cases/quantize_groups.hpp"
 
 #include <moecl/code_numbers.hpp>
 #include <moecl/error.hpp>
-#include <moecl/quantize_groups.hpp>
 
 #include <gmock/gmock.h>
 
@@ -10,8 +9,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/devices.hpp"
-#include "tests/oracle/edge_cases.hpp"
+#include "tests/kernels_cl/operator_test.hpp"
 
 namespace moecl::test {
 namespace {
@@ -28,160 +26,19 @@ constexpr ScaleRule rules[] = {ScaleRule::ratio,   ScaleRule::power_of_two, Scal
                                ScaleRule::mx_up,   ScaleRule::e4m3,         ScaleRule::ratio_over_rows,
                                ScaleRule::given,   ScaleRule::range};
 
-bool of_tensor(ScaleRule rule) { return rule == ScaleRule::given || rule == ScaleRule::ratio_over_rows; }
 bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_up; }
 
-/// Inputs of one call and how it is to be quantized; `rules` has no tensors yet. What is empty is absent.
-struct Case {
-  std::int64_t width = 0;
-  std::vector<double> x = {};  ///< [N, width]
-  Args args = {};
-  DType dtype = DType::f32;
-  DType q = DType::f32;
-  DType scale = DType::f32;
-  std::vector<std::int32_t> index = {};
-  ValidRows rows = {};
-  std::vector<double> of_experts = {};  ///< scales of the rule given, global scales of e4m3
-  std::vector<std::int32_t> lanes{std::begin(lane_choices), std::end(lane_choices)};  ///< one after the other
-};
+using Case = QuantizeGroupsCase;
 
-/// The same number, or NaN both.
-bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-class QuantizeGroupsTest : public OnEveryDevice {
+class QuantizeGroupsTest : public OperatorTest<QuantizeGroupsOperands> {
  protected:
-  static constexpr std::uint8_t poison = 0x77;
-
-  static std::size_t source_row(const Case& c, std::size_t row) {
-    const std::size_t count = c.x.size() / static_cast<std::size_t>(c.width);
-    if (!c.rows.valid.empty() && !c.rows.valid[row]) return count;
-    if (c.index.empty()) return row;
-    return c.index[row] < 0 ? count : std::min(static_cast<std::size_t>(c.index[row] / c.args.divisor), count);
-  }
-
-  static std::size_t expert_of(const ValidRows& rows, std::size_t row) {
-    if (rows.rows_per_expert != 0) return row / static_cast<std::size_t>(rows.rows_per_expert);
-    return static_cast<std::size_t>(std::upper_bound(rows.row_ends.begin(), rows.row_ends.end(), row) -
-                                    rows.row_ends.begin());
-  }
-
-  /// Quantizes with each number of lanes; codes, numbers and scales are the oracle's, what is not to be written stays.
-  void check(const Case& c) {
-    const auto width = static_cast<std::size_t>(c.width), count = c.x.size() / width;
-    const std::size_t rows = c.index.empty() ? count : c.index.size();
-    const std::size_t group = c.args.group == 0 ? width : static_cast<std::size_t>(c.args.group);
-    const std::size_t groups = (width + group - 1) / group;
-    const std::vector<double> values = rounded(c.dtype, c.x);
-    const std::vector<float> x(values.begin(), values.end());
-    float amax = 0;
-    for (std::size_t r = 0; r < rows; ++r)
-      if (const std::size_t from = source_row(c, r); from < count)
-        for (std::size_t i = 0; i < width; ++i) amax = std::max(amax, std::abs(x[from * width + i]));
-    const float tensor_scale = c.args.rule == ScaleRule::given ? 0.037F : oracle::ratio_scale(amax, c.args);
-
-    const GuardedTensor device_x = upload(device(), c.dtype, {static_cast<std::int64_t>(count), c.width}, c.x),
-                        index(device(), DType::i32, {static_cast<std::int64_t>(c.index.size())}, c.index),
-                        row_ends(device(), DType::i32, {static_cast<std::int64_t>(c.rows.row_ends.size())},
-                                 c.rows.row_ends);
-    const GuardedTensor of_experts =
-        upload(device(), DType::f32, {static_cast<std::int64_t>(c.of_experts.size())}, c.of_experts);
-    for (const std::int32_t lanes : c.lanes) {
-      SCOPED_TRACE(testing::Message() << device_x.view().describe() << " by " << c.args.group << ", format "
-                                      << static_cast<int>(c.args.format) << " in " << name(c.q) << ", rule "
-                                      << static_cast<int>(c.args.rule) << ", quotient "
-                                      << static_cast<int>(c.args.quotient) << ", rounding "
-                                      << static_cast<int>(c.args.rounding) << ", lanes = " << lanes);
-      const auto out_rows = static_cast<std::int64_t>(rows);
-      const GuardedTensor q(device(), c.q, {out_rows, c.width},
-                            std::vector<std::uint8_t>(rows * width * size_bytes(c.q), poison));
-      const GuardedTensor scale =
-          of_tensor(c.args.rule)
-              ? upload(device(), DType::f32, {1}, {tensor_scale})
-              : GuardedTensor(device(), c.scale, {out_rows, static_cast<std::int64_t>(groups)},
-                              std::vector<std::uint8_t>(rows * groups * size_bytes(c.scale), poison));
-      const GuardedTensor zero(device(), DType::i32, {out_rows, static_cast<std::int64_t>(groups)},
-                               std::vector<std::uint8_t>(rows * groups * sizeof(std::int32_t), poison));
-      Args args = c.args;
-      args.x = device_x;
-      args.q = q;
-      args.scale = scale;
-      if (c.args.rule == ScaleRule::range) args.zero = zero;
-      if (!c.index.empty()) args.index = index;
-      if (!c.rows.row_ends.empty()) args.row_ends = row_ends;
-      args.rows_per_expert = c.rows.rows_per_expert;
-      const bool by_expert = !c.of_experts.empty();
-      if (by_expert) (c.args.rule == ScaleRule::given ? args.scale : args.global_scales) = of_experts;
-      quantize_groups::enqueue(device().stream, args, {lanes});
-      const auto bytes = q.read<std::uint8_t>();
-      const std::vector<float> numbers = is_activation_dtype(c.q) ? floats(q) : std::vector<float>();
-      const std::vector<float> scales = c.scale == DType::f32 ? floats(scale) : std::vector<float>();
-      const auto scale_bytes = scale.read<std::uint8_t>();
-      const auto zeros = zero.read<std::int32_t>();
-      if (of_tensor(c.args.rule)) check_scale(scales[0], tensor_scale);
-      for (std::size_t r = 0; r < rows; ++r) {
-        const std::size_t from = source_row(c, r);
-        if (from >= count) {
-          const std::size_t size = width * size_bytes(c.q);
-          ASSERT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(r * size),
-                                  bytes.begin() + static_cast<std::ptrdiff_t>((r + 1) * size),
-                                  [](std::uint8_t byte) { return byte == poison; }))
-              << "row " << r << " was to be left alone";
-          continue;
-        }
-        Args of_row = c.args;
-        float given = tensor_scale;
-        if (by_expert) {
-          const auto number = static_cast<float>(c.of_experts[expert_of(c.rows, r)]);
-          (c.args.rule == ScaleRule::given ? given : of_row.global_scale) = number;
-        }
-        for (std::size_t g = 0; g < groups; ++g) {
-          const std::size_t first = from * width + g * group, last = std::min(first + group, (from + 1) * width);
-          const oracle::QuantizedGroup expected = oracle::quantize_group(
-              {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(last)}, of_row,
-              given);
-          if (!of_tensor(c.args.rule) && c.scale == DType::f32) check_scale(scales[r * groups + g], expected.scale);
-          if (c.args.rule == ScaleRule::range) {
-            ASSERT_LE(std::abs(zeros[r * groups + g] - expected.zero), exact() ? 0 : 1);
-          }
-          if (c.scale != DType::f32) {
-            ASSERT_EQ(scale_bytes[r * groups + g], expected.scale_code) << "row " << r << ", group " << g;
-          }
-          for (std::size_t i = 0; i < last - first; ++i) {
-            const std::size_t at = r * width + g * group + i;
-            SCOPED_TRACE(testing::Message() << "row " << r << ", column " << g * group + i << ": " << x[first + i]);
-            if (is_activation_dtype(c.q))
-              check_number(numbers[at], expected.values[i], expected.scale, args);
-            else
-              check_code(bytes[at], expected.codes[i], args, std::isinf(x[first + i]));
-            if (HasFatalFailure()) return;
-          }
-        }
-      }
-    }
-  }
-
-  static std::vector<float> floats(const GuardedTensor& tensor) {
-    const std::vector<double> values = tensor.values();
-    return {values.begin(), values.end()};
-  }
-  bool exact() const { return device().caps().correctly_rounded_divide; }
-  void check_scale(float got, float expected) const {
-    if (same(got, expected)) return;
-    ASSERT_NEAR(got, expected, exact() ? 0 : 3e-7F * expected);
-  }
-  /// One code beside the right one where division is not correctly rounded. Infinity over infinity is a NaN of either
-  /// sign: x86 and NVIDIA differ.
-  void check_code(std::uint8_t got, std::int32_t expected, const Args& args, bool infinite = false) const {
-    const int code = is_integer(args.format) ? static_cast<std::int8_t>(got) : got;
-    if (infinite && !is_integer(args.format) && (code ^ expected) == 1 << (minifloat_of(args.format).bits() - 1))
-      return;
-    ASSERT_LE(std::abs(code - expected), exact() ? 0 : 1);
-  }
-  void check_number(float got, float expected, float scale, const Args& args) const {
-    if (same(got, expected)) return;
-    ASSERT_FALSE(exact() && args.q.dtype == DType::f32) << got << " is not " << expected;
-    const float step = is_integer(args.format) ? scale : std::abs(expected) / 2 + scale / 2;
-    ASSERT_NEAR(got, expected, exact() ? std::abs(expected) / 128 : 1.01F * step);
+  void check(const Case& of,
+             const std::vector<std::int32_t>& lanes = {std::begin(lane_choices), std::end(lane_choices)}) const {
+    SCOPED_TRACE(testing::Message() << "format " << name(of.args.format) << " in " << name(of.q) << ", rule "
+                                    << static_cast<int>(of.args.rule) << ", quotient "
+                                    << static_cast<int>(of.args.quotient) << ", rounding "
+                                    << static_cast<int>(of.args.rounding));
+    OperatorTest::check(of, lanes);
   }
 };
 MOECL_ON_EVERY_DEVICE(QuantizeGroupsTest);
@@ -225,7 +82,7 @@ TEST_P(QuantizeGroupsTest, EveryFormatAndRuleOnRandomShapes) {
     Case c;
     c.args = args;
     const bool integer = is_integer(c.args.format), mx = is_mx(c.args.rule);
-    if (!of_tensor(c.args.rule))
+    if (!c.of_tensor())
       c.args.group = engine() % 8 == 0 ? static_cast<std::int64_t>(engine() % 90) + 1 : group_sizes[engine() % 7];
     if (c.args.rule == ScaleRule::e4m3) c.args.global_scale = static_cast<float>(engine() % 3000 + 1);
     if (integer && c.args.rule != ScaleRule::range) c.args.rounding = static_cast<Rounding>(i % 3);
@@ -242,9 +99,7 @@ TEST_P(QuantizeGroupsTest, EveryFormatAndRuleOnRandomShapes) {
     if ((mx || c.args.rule == ScaleRule::power_of_two) && engine() % 2 == 0) c.scale = DType::u8;
     if (c.args.rule == ScaleRule::e4m3 && engine() % 2 == 0) c.scale = DType::f8_e4m3;
     c.x = mixed(static_cast<std::size_t>(c.width) * (engine() % 5 + 1), engine);
-    c.lanes = {lane_choices[engine() % std::size(lane_choices)]};
-    check(c);
-    if (HasFatalFailure()) return;
+    check(c, {lane_choices[engine() % std::size(lane_choices)]});
   }
 }
 
@@ -309,7 +164,7 @@ TEST_P(QuantizeGroupsTest, NaNAndInfinityStayInTheirGroup) {
         c.x[40] = bad;
         c.args.format = format;
         c.args.rule = rule;
-        if (!of_tensor(rule)) c.args.group = 32;
+        if (!c.of_tensor()) c.args.group = 32;
         check(c);
         if (format != CodeType::f8_e4m3) continue;
         c.q = DType::f8_e4m3;
@@ -324,40 +179,13 @@ TEST_P(QuantizeGroupsTest, BlocksOfRowsAndColumnsShareAScale) {
   for (const Block& of : {Block{70, 100, 32, 48}, Block{5, 33, 128, 0}, Block{128, 256, 128, 128}, Block{3, 1, 2, 16}})
     for (const CodeType format : {CodeType::f8_e4m3, CodeType::i4})
       for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two}) {
-        const std::vector<double> x = rounded(DType::bf16, normal(static_cast<std::size_t>(of.rows * of.columns), 6));
-        const std::int64_t width = of.block_columns == 0 ? of.columns : of.block_columns,
-                           down = (of.rows + of.block_rows - 1) / of.block_rows,
-                           across = (of.columns + width - 1) / width;
-        const GuardedTensor device_x = upload(device(), DType::bf16, {of.rows, of.columns}, x);
-        for (const std::int32_t lanes : lane_choices) {
-          const GuardedTensor q(device(), is_integer(format) ? DType::i8 : DType::f8_e4m3, {of.rows, of.columns}),
-              scale(device(), DType::f32, {down, across});
-          Args args;
-          args.x = device_x;
-          args.format = format;
-          args.group = of.block_columns;
-          args.group_rows = of.block_rows;
-          args.rule = rule;
-          args.q = q;
-          args.scale = scale;
-          quantize_groups::enqueue(device().stream, args, {lanes});
-          const auto codes = q.read<std::uint8_t>();
-          const std::vector<float> scales = floats(scale);
-          for (std::int64_t i = 0; i < down * across; ++i) {
-            std::vector<float> block;
-            std::vector<std::size_t> at;
-            for (std::int64_t n = i / across * of.block_rows; n < std::min((i / across + 1) * of.block_rows, of.rows);
-                 ++n)
-              for (std::int64_t k = i % across * width; k < std::min((i % across + 1) * width, of.columns); ++k) {
-                at.push_back(static_cast<std::size_t>(n * of.columns + k));
-                block.push_back(static_cast<float>(x[at.back()]));
-              }
-            const oracle::QuantizedGroup expected = oracle::quantize_group(block, args);
-            check_scale(scales[static_cast<std::size_t>(i)], expected.scale);
-            for (std::size_t j = 0; j < at.size(); ++j) check_code(codes[at[j]], expected.codes[j], args);
-            ASSERT_FALSE(HasFatalFailure()) << "block " << i << " of " << of.rows << " x " << of.columns;
-          }
-        }
+        Case c{of.columns, normal(static_cast<std::size_t>(of.rows * of.columns), 6), {}, DType::bf16};
+        c.q = is_integer(format) ? DType::i8 : DType::f8_e4m3;
+        c.args.format = format;
+        c.args.group = of.block_columns;
+        c.args.group_rows = of.block_rows;
+        c.args.rule = rule;
+        check(c);
       }
 }
 
@@ -408,7 +236,7 @@ TEST_P(QuantizeGroupsTest, PowersOfTwoAreThoseOfTheReferences) {
     args.format = row.format, args.rule = row.rule;
     quantize_groups::enqueue(device().stream, args, {16});  // one program for all rules on a CPU
     std::vector<int> exponents;
-    for (const float value : floats(scale)) exponents.push_back(std::ilogb(value));
+    for (const double value : scale.values()) exponents.push_back(std::ilogb(value));
     EXPECT_EQ(exponents, row.expected);
   }
 }
@@ -431,7 +259,6 @@ TEST_P(QuantizeGroupsTest, EveryExpertsRowsHaveTheirOwnGivenScale) {
         c.of_experts.push_back(rule == ScaleRule::given ? 0.01 * static_cast<double>(expert + 1)
                                                         : 300 * static_cast<double>(expert + 1));
       check(c);
-      if (HasFatalFailure()) return;
     }
 }
 

@@ -1,0 +1,55 @@
+#pragma once
+#include <moecl/quantize_groups.hpp>
+
+#include <optional>
+
+#include "tests/cases/operands.hpp"
+
+namespace moecl::test {
+
+/// What is empty is absent.
+struct QuantizeGroupsCase {
+  std::int64_t width = 0;
+  std::vector<double> x = {};       ///< [N, width]
+  quantize_groups::Args args = {};  ///< how it is quantized; without tensors
+  DType dtype = DType::f32;
+  DType q = DType::f32;
+  DType scale = DType::f32;
+  std::vector<std::int32_t> index = {};  ///< [R]
+  ValidRows rows = {};                   ///< of R; without any all are valid
+  std::vector<double> of_experts = {};   ///< scales of the rule given, global scales of e4m3
+
+  std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / width; }
+  std::int64_t out_rows() const { return index.empty() ? sources() : static_cast<std::int64_t>(index.size()); }
+  std::int64_t group_columns() const { return args.group == 0 ? width : args.group; }
+  std::int64_t groups() const { return (width + group_columns() - 1) / group_columns(); }
+  /// All rows have one scale, or those of an expert.
+  bool of_tensor() const;
+  std::string describe() const;
+};
+
+class QuantizeGroupsOperands : public CaseOperands {
+ public:
+  using Case = QuantizeGroupsCase;
+  QuantizeGroupsOperands(StreamView stream, QuantizeGroupsCase of, Guards guards = Guards::none);
+
+  quantize_groups::Args args;
+  std::vector<Compared> run(std::int32_t lanes = 0);
+
+ private:
+  struct Expected {
+    std::vector<double> q, step;  ///< [R, width]: codes or numbers, and the scale of each
+    std::vector<bool> infinite;   ///< what becomes it
+    std::vector<double> scale, zero;
+  };
+  QuantizeGroupsCase case_;
+  std::optional<Expected> expected_;
+
+  bool gives_numbers() const { return is_activation_dtype(case_.q); }
+  float tensor_scale() const;
+  Expected expected() const;
+  Compared compare_codes() const;
+  Compared compare_numbers() const;
+};
+
+}  // namespace moecl::test
