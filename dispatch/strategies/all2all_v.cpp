@@ -15,7 +15,8 @@ namespace {
 
 class All2AllV final : public Strategy {
  public:
-  All2AllV(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+  All2AllV(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
+      : rank_(rank), problem_(problem), step_memory_(memory) {}
   /// Nothing reads or writes the host's lists any more, also where an error ended a step.
   ~All2AllV() override {
     for (const Event* used : {&ends_read_, &block_ends_written_}) try {
@@ -30,22 +31,31 @@ class All2AllV final : public Strategy {
     return needs;
   }
 
+  /// Where every token chose experts of this rank alone.
+  StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
+    const std::int64_t own =
+        share_of(tokens[static_cast<std::size_t>(rank_.ep.rank())], rank_.tp.size(), rank_.tp.rank()).count;
+    std::int64_t received = 0;
+    for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(rank_.tp.size()))
+      received += tokens[first] * problem_.top_k;
+    const WireRow row = WireRow::to_experts(problem_, {});
+    const ReceiveLayout receive(*this, row, received);
+    return {SendLayout(*this, row, own).workspace.total_bytes() + receive.workspace.total_bytes() +
+                CombineLayout(*this, own, received).workspace.total_bytes(),
+            0, problem_.batched ? receive.by_expert.rows() : received, receive.by_expert.rows()};
+  }
+
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
     agree_on_tokens(StrategyKind::all2all_v, rank_, problem_, tokens);
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
-    const std::int64_t slots = share_.count * problem_.top_k;
     tokens_ = tokens;
-
-    WorkspaceLayout layout;
-    const SortLayout own(layout, slots, rank_.experts, stream.device->caps);
-    const TensorView ends = layout.add(DType::i32, {rank_.ep.size(), rank_.experts});
     row_ = WireRow::to_experts(problem_, tokens);
-    const WireRows::Layout permuted(layout, row_, slots, problem_.hidden);
-    const BufferView memory = send_memory_.reserve(*stream.context, layout.total_bytes());
-    rows_ = permuted.in(memory);
-    rank_ends_ = tensor_in(memory, ends);
-    sort_ = own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
+    const SendLayout layout(*this, row_, share_.count);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
+    rows_ = layout.permuted.in(memory);
+    rank_ends_ = tensor_in(memory, layout.ends);
+    sort_ = layout.own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
     return sort_;
   }
 
@@ -67,15 +77,9 @@ class All2AllV final : public Strategy {
     ++stream.context->counters().host_syncs;
     rank_.ep.wait(ends_read_);
     plan_exchange();
-    WorkspaceLayout layout;
-    const WireRows::Layout window(layout, row_, received_, problem_.hidden);
-    blocks_ = layout.add(DType::i32, {static_cast<std::int64_t>(block_ends_.size())});
-    groups_ = layout.add(DType::i32, {received_, 1});
-    by_expert_.emplace(layout, received_, std::max(rank_.local_experts, 1), stream.device->caps,
-                       problem_.rows_per_expert(received_));
-    batched_.emplace(layout, row_, *by_expert_, problem_.hidden);
-    into_ = receive_memory_.reserve(*stream.context, layout.total_bytes());
-    window_ = window.in(into_);
+    received_layout_.emplace(*this, row_, received_);
+    into_ = step_memory_.take(*stream.context, received_layout_->workspace.total_bytes());
+    window_ = received_layout_->window.in(into_);
     exchange(rows_, sends_, window_, receives_);
   }
 
@@ -83,31 +87,28 @@ class All2AllV final : public Strategy {
     const StreamView stream = rank_.ep.rank_stream();
     rank_.ep.join();
     // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
-    const std::int32_t experts = by_expert_->experts;
-    const TensorView ends_of_blocks = tensor_in(into_, blocks_);
+    const SortLayout& by_expert = received_layout_->by_expert;
+    const std::int32_t experts = by_expert.experts;
+    const TensorView ends_of_blocks = tensor_in(into_, received_layout_->blocks);
     enqueue_write(stream, ends_of_blocks.buffer, block_ends_.data(), ends_of_blocks.size_bytes(),
                   {{}, &block_ends_written_});
-    const TensorView expert_of_row = tensor_in(into_, groups_);
+    const TensorView expert_of_row = tensor_in(into_, received_layout_->groups);
     index_vectors::enqueue(
         stream,
         index_vectors::GroupOfRow{ends_of_blocks, experts, TensorView(expert_of_row.buffer, DType::i32, {received_})});
-    const expert_sort::Args in_order = by_expert_->in(into_, expert_of_row, 0, experts, {});
+    const expert_sort::Args in_order = by_expert.in(into_, expert_of_row, 0, experts, {});
     expert_sort::enqueue(stream, in_order);
     received_rows_ = in_order.slot_rows;
-    return rows_in_order(stream, window_, in_order, 1, *batched_, into_);
+    return rows_in_order(stream, window_, in_order, 1, received_layout_->batched, into_);
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int64_t slots = share_.count * problem_.top_k;
-    WorkspaceLayout layout;
-    const TensorView back = layout.add(DType::f32, {received_, problem_.hidden}),
-                     home = layout.add(DType::f32, {slots, problem_.hidden}),
-                     share = layout.add(DType::f32, {share_.count, problem_.hidden});
-    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const TensorView send = tensor_in(memory, back);
-    came_home_ = {tensor_in(memory, home), {}};
-    share_out_ = tensor_in(memory, share);
+    const CombineLayout layout(*this, share_.count, received_);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
+    const TensorView send = tensor_in(memory, layout.back);
+    came_home_ = {tensor_in(memory, layout.home), {}};
+    share_out_ = tensor_in(memory, layout.share);
     sums_ = sums;
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
@@ -116,14 +117,51 @@ class All2AllV final : public Strategy {
 
   combine::Args finish_combine() override {
     rank_.ep.join();
-    return combine_home(rank_, came_home_, sort_.slot_rows, weights_of(tokens_, share_), share_out_, sums_);
+    return combine_home(rank_, came_home_, sort_.slot_rows, weights_of(tokens_, share_), share_out_, sums_,
+                        tokens_.reduce_results);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override {
-    return send_memory_.capacity_bytes() + receive_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
-  }
+  std::uint64_t workspace_bytes() const noexcept override { return 0; }
 
  private:
+  struct SendLayout {
+    WorkspaceLayout workspace;
+    SortLayout own;
+    TensorView ends;
+    WireRows::Layout permuted;
+
+    SendLayout(const All2AllV& of, const WireRow& row, std::int64_t share)
+        : own(workspace, share * of.problem_.top_k, of.rank_.experts, of.rank_.ep.rank_stream().device->caps),
+          ends(workspace.add(DType::i32, {of.rank_.ep.size(), of.rank_.experts})),
+          permuted(workspace, row, share * of.problem_.top_k, of.problem_.hidden) {}
+  };
+  struct ReceiveLayout {
+    WorkspaceLayout workspace;
+    WireRows::Layout window;
+    TensorView blocks;  ///< ends of each rank's rows for each expert here
+    TensorView groups;
+    SortLayout by_expert;
+    BatchedLayout batched;
+
+    ReceiveLayout(const All2AllV& of, const WireRow& row, std::int64_t received)
+        : window(workspace, row, received, of.problem_.hidden),
+          blocks(workspace.add(DType::i32, {of.rank_.ep.size() * of.sorted_experts()})),
+          groups(workspace.add(DType::i32, {received, 1})),
+          by_expert(workspace, received, of.sorted_experts(), of.rank_.ep.rank_stream().device->caps,
+                    of.problem_.rows_per_expert(received)),
+          batched(workspace, row, by_expert, of.problem_.hidden) {}
+  };
+  struct CombineLayout {
+    WorkspaceLayout workspace;
+    TensorView back, home, share;
+
+    CombineLayout(const All2AllV& of, std::int64_t own, std::int64_t received)
+        : back(workspace.add(DType::f32, {received, of.problem_.hidden})),
+          home(workspace.add(DType::f32, {own * of.problem_.top_k, of.problem_.hidden})),
+          share(workspace.add(DType::f32, {own, of.problem_.hidden})) {}
+  };
+  std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
+
   /// Runs of rows, one for each rank.
   struct Runs {
     std::vector<std::int64_t> first, rows;
@@ -172,7 +210,7 @@ class All2AllV final : public Strategy {
 
   ExpertRank rank_;
   ExpertProblem problem_;
-  Workspace send_memory_, receive_memory_, combine_memory_;
+  StepMemory& step_memory_;
   Share share_{};
   Runs sends_, receives_;
   std::vector<std::int32_t> all_ends_;    ///< [ranks, experts]
@@ -181,11 +219,9 @@ class All2AllV final : public Strategy {
   // Between the steps.
   Event ends_read_, block_ends_written_;
   BufferView into_;
-  TensorView blocks_, groups_;
+  std::optional<ReceiveLayout> received_layout_;
   TokensIn tokens_;
   expert_sort::Args sort_;
-  std::optional<SortLayout> by_expert_;
-  std::optional<BatchedLayout> batched_;
   WireRow row_;
   WireRows rows_, window_, came_home_;
   TensorView rank_ends_, received_rows_, share_out_, sums_;
@@ -193,8 +229,8 @@ class All2AllV final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem) {
-  return std::make_unique<All2AllV>(rank, problem);
+std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory) {
+  return std::make_unique<All2AllV>(rank, problem, memory);
 }
 
 }  // namespace moecl

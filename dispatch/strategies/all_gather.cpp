@@ -13,54 +13,51 @@ namespace {
 
 class AllGather final : public Strategy {
  public:
-  AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast)
-      : rank_(rank), problem_(problem), by_broadcast_(by_broadcast) {}
+  AllGather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast, StepMemory& memory)
+      : rank_(rank), problem_(problem), by_broadcast_(by_broadcast), step_memory_(memory) {}
 
   StepNeeds needs(std::int64_t tokens) const override {
     StepNeeds needs;
     if (!all_are_here()) return needs;
-    needs.rows = problem_.batched ? problem_.rows_per_expert(tokens) * sorted_experts() : tokens * problem_.top_k;
+    needs.rows = rows_of_experts(tokens);
     needs.source_rows = problem_.batched ? needs.rows : tokens;
     needs.in_place = !problem_.batched && problem_.wire == WireFormat::none;
     return needs;
+  }
+
+  StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
+    const std::int64_t total = total_of(of_dp_ranks(tokens)), rows = rows_of_experts(total);
+    const std::int64_t own = tokens[static_cast<std::size_t>(rank_.ep.rank())];
+    return {DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes() +
+                CombineLayout(total, problem_.hidden).workspace.total_bytes(),
+            0, problem_.batched ? rows : total, rows};
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
     const std::vector<std::int64_t> counts =
         agree_on_tokens(by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather, rank_, problem_, tokens);
-    tokens_.clear();
-    for (std::size_t first = 0; first < counts.size(); first += static_cast<std::size_t>(rank_.tp.size()))
-      tokens_.push_back(counts[first]);
-    total_ = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
+    tokens_ = of_dp_ranks(counts);
+    total_ = total_of(tokens_);
     brought_ = tokens;
-    const std::int64_t own = tokens.x.shape[0], gathered = all_are_here() ? 0 : total_;
-    const std::int32_t top_k = problem_.top_k;
+    layout_.emplace(*this, WireRow::to_experts(problem_, tokens), tokens.x.shape[0], total_);
+    memory_ = step_memory_.take(*stream.context, layout_->workspace.total_bytes());
 
-    WorkspaceLayout layout;
-    const WireRow row = WireRow::to_experts(problem_, tokens);
-    codes_.emplace(layout, row, row.scale ? own : 0, problem_.hidden);
-    const WireRows::Layout all(layout, row, gathered, problem_.hidden);
-    const TensorView ids = layout.add(DType::i32, {gathered, top_k}),
-                     weights = layout.add(DType::f32, {gathered, top_k});
-    const SortLayout by_expert(layout, total_ * top_k, sorted_experts(), stream.device->caps,
-                               problem_.rows_per_expert(total_));
-    batched_.emplace(layout, row, by_expert, problem_.hidden);
-    memory_ = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
-
-    all_x_ = all.in(memory_);
-    all_ids_ = all_are_here() ? tokens.ids : tensor_in(memory_, ids);
+    all_x_ = layout_->all.in(memory_);
+    all_ids_ = all_are_here() ? tokens.ids : tensor_in(memory_, layout_->ids);
     all_weights_ = tokens.weights;
-    if (tokens.weights.present() && !all_are_here()) all_weights_ = tensor_in(memory_, weights);
+    if (tokens.weights.present() && !all_are_here()) all_weights_ = tensor_in(memory_, layout_->weights);
     // A rank without experts sorts by one that nobody chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
-    sort_ = by_expert.in(memory_, all_ids_, first, std::max(rank_.experts, first + sorted_experts()), tokens.fault);
+    sort_ = layout_->by_expert.in(memory_, all_ids_, first, std::max(rank_.experts, first + sorted_experts()),
+                                  tokens.fault);
     if (all_are_here()) return sort_;
     return std::nullopt;
   }
 
   void begin_dispatch() override {
-    const WireRows mine = packed(rank_.ep.rank_stream(), rows_of(brought_, {0, brought_.x.shape[0]}), *codes_, memory_);
+    const WireRows mine =
+        packed(rank_.ep.rank_stream(), rows_of(brought_, {0, brought_.x.shape[0]}), layout_->codes, memory_);
     if (all_are_here()) {
       all_x_ = mine;
       return;
@@ -77,28 +74,27 @@ class AllGather final : public Strategy {
       rank_.ep.join();
       expert_sort::enqueue(stream, sort_);
     }
-    return rows_in_order(stream, all_x_, sort_, problem_.top_k, *batched_, memory_);
+    return rows_in_order(stream, all_x_, sort_, problem_.top_k, layout_->batched, memory_);
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     sums_ = sums;
     const StreamView stream = rank_.ep.rank_stream();
-    WorkspaceLayout layout;
-    const TensorView partial = layout.add(DType::f32, {total_, problem_.hidden});
-    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
+    const CombineLayout layout(total_, problem_.hidden);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
     combine::Args args;
     args.rows = expert_rows;
     args.slot_rows = sort_.slot_rows;
     args.weights = all_weights_;
-    args.out = tensor_in(memory, partial);
+    args.out = tensor_in(memory, layout.partial);
     combine::enqueue(stream, args);
     rank_.ep.fork();
     if (!by_broadcast_) {
       rank_.dp.reduce_scatter(args.out, sums, tokens_);
-      if (rank_.tp.size() > 1) rank_.tp.all_reduce(sums);
+      if (rank_.tp.size() > 1 && brought_.reduce_results) rank_.tp.all_reduce(sums);
       return;
     }
-    rank_.ep.all_reduce(args.out);
+    (brought_.reduce_results ? rank_.ep : rank_.dp).all_reduce(args.out);
     const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
     const TensorView own = args.out.rows(first, sums.shape[0]);
     enqueue_copy(rank_.ep.stream(), own.buffer.slice(0, own.size_bytes()), sums.buffer.slice(0, sums.size_bytes()));
@@ -109,11 +105,45 @@ class AllGather final : public Strategy {
     return sums_alone(sums_);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override {
-    return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
-  }
+  std::uint64_t workspace_bytes() const noexcept override { return 0; }
 
  private:
+  struct DispatchLayout {
+    WorkspaceLayout workspace;
+    WireRows::Layout codes, all;
+    TensorView ids, weights;
+    SortLayout by_expert;
+    BatchedLayout batched;
+
+    DispatchLayout(const AllGather& of, const WireRow& row, std::int64_t own, std::int64_t total)
+        : codes(workspace, row, row.scale ? own : 0, of.problem_.hidden),
+          all(workspace, row, of.all_are_here() ? 0 : total, of.problem_.hidden),
+          ids(workspace.add(DType::i32, {of.all_are_here() ? 0 : total, of.problem_.top_k})),
+          weights(workspace.add(DType::f32, {of.all_are_here() ? 0 : total, of.problem_.top_k})),
+          by_expert(workspace, total * of.problem_.top_k, of.sorted_experts(), of.rank_.ep.rank_stream().device->caps,
+                    of.problem_.rows_per_expert(total)),
+          batched(workspace, row, by_expert, of.problem_.hidden) {}
+  };
+  struct CombineLayout {
+    WorkspaceLayout workspace;
+    TensorView partial;
+
+    CombineLayout(std::int64_t total, std::int64_t hidden) : partial(workspace.add(DType::f32, {total, hidden})) {}
+  };
+
+  std::vector<std::int64_t> of_dp_ranks(const std::vector<std::int64_t>& of_each) const {
+    std::vector<std::int64_t> tokens;
+    for (std::size_t first = 0; first < of_each.size(); first += static_cast<std::size_t>(rank_.tp.size()))
+      tokens.push_back(of_each[first]);
+    return tokens;
+  }
+  static std::int64_t total_of(const std::vector<std::int64_t>& tokens) {
+    return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  }
+  /// The most there can be of so many tokens.
+  std::int64_t rows_of_experts(std::int64_t tokens) const {
+    return problem_.batched ? problem_.rows_per_expert(tokens) * sorted_experts() : tokens * problem_.top_k;
+  }
   /// Ranks that divide the experts alone bring the same tokens: nothing is gathered, and only sums travel.
   bool all_are_here() const { return rank_.dp.size() == 1; }
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
@@ -135,14 +165,13 @@ class AllGather final : public Strategy {
   ExpertRank rank_;
   ExpertProblem problem_;
   bool by_broadcast_;
-  Workspace dispatch_memory_, combine_memory_;
+  StepMemory& step_memory_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   std::int64_t total_ = 0;
   // Between the steps.
   BufferView memory_;
   TokensIn brought_;
-  std::optional<WireRows::Layout> codes_;
-  std::optional<BatchedLayout> batched_;
+  std::optional<DispatchLayout> layout_;
   expert_sort::Args sort_;
   WireRows all_x_;
   TensorView all_ids_, all_weights_, sums_;
@@ -150,8 +179,9 @@ class AllGather final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast) {
-  return std::make_unique<AllGather>(rank, problem, by_broadcast);
+std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast,
+                                          StepMemory& memory) {
+  return std::make_unique<AllGather>(rank, problem, by_broadcast, memory);
 }
 
 }  // namespace moecl

@@ -25,6 +25,11 @@ StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
   return needs;
 }
 
+StepBytes LocalStrategy::bytes(const std::vector<std::int64_t>& tokens) const {
+  const StepNeeds step = needs(tokens.front());
+  return {0, 0, step.source_rows, step.rows};
+}
+
 std::optional<expert_sort::Args> LocalStrategy::prepare(const TokensIn& tokens, BufferView workspace) {
   tokens_ = tokens;
   memory_ = workspace;

@@ -11,6 +11,8 @@ class LocalStrategy final : public Strategy {
       : stream_(stream), experts_(experts), problem_(problem) {}
 
   StepNeeds needs(std::int64_t tokens) const override;
+  /// Its workspace is the caller's, which `needs` says.
+  StepBytes bytes(const std::vector<std::int64_t>& tokens) const override;
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override;
   void begin_dispatch() override {}
   RoutedRows receive() override;

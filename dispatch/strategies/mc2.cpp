@@ -14,11 +14,12 @@ namespace {
 
 class Mc2 final : public Strategy {
  public:
-  Mc2(const ExpertRank& rank, const ExpertProblem& problem)
+  Mc2(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
       : rank_(rank),
         problem_(problem),
-        pulled_(pulled_windows(rank, problem)),
-        put_(PutWindow::reject(rank.ep).empty() ? put_windows(rank, problem) : nullptr) {}
+        step_memory_(memory),
+        pulled_(pulled_windows(rank, problem, memory)),
+        put_(PutWindow::reject(rank.ep).empty() ? put_windows(rank, problem, memory) : nullptr) {}
 
   StepNeeds needs(std::int64_t /*tokens*/) const override {
     StepNeeds needs;
@@ -26,27 +27,33 @@ class Mc2 final : public Strategy {
     return needs;
   }
 
+  StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
+    const Mc2Tokens mine = tokens_of(tokens, WireRow::to_experts(problem_, {}), true);
+    const Layout layout(*this, mine);
+    const Mc2Windows& windows =
+        put_ != nullptr && mine.capacity > 0 && put_windows_fit(rank_, problem_, mine) ? *put_ : *pulled_;
+    StepBytes bytes = windows.bytes(mine, layout.received_order.rows());
+    bytes.workspace += layout.workspace.total_bytes() + ShareLayout(*this, mine).workspace.total_bytes();
+    bytes.rows = layout.received_order.rows();
+    bytes.source_rows = problem_.batched ? bytes.rows : rank_.ep.size() * mine.capacity;
+    return bytes;
+  }
+
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const Share share = share_tokens(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens), tokens.x.shape[0]);
-    const std::int32_t top_k = problem_.top_k;
-    const std::int64_t slots = rank_.ep.size() * mine_.capacity * top_k;
+    reduce_ = tokens.reduce_results;
+    mine_ = tokens_of(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens),
+                      WireRow::to_experts(problem_, tokens), tokens.weights.present());
+    layout_.emplace(*this, mine_);
+    memory_ = step_memory_.take(*stream.context, layout_->workspace.total_bytes());
 
-    mine_.row = WireRow::to_experts(problem_, tokens);
-    WorkspaceLayout layout;
-    received_order_.emplace(layout, slots, std::max(rank_.local_experts, 1), stream.device->caps,
-                            problem_.rows_per_expert(rank_.ep.size() * mine_.capacity));
-    batched_.emplace(layout, mine_.row, *received_order_, problem_.hidden);
-    const TensorView return_rows = layout.add(DType::i32, {share.count * top_k});
-    memory_ = workspace_.reserve(*stream.context, layout.total_bytes());
-
+    const Share share = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     mine_.x = rows_of(tokens, share);
     mine_.ids = tokens.ids.rows(share.begin, share.count);
-    mine_.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
-    const TensorView weights = weights_of(tokens, share);
-    mine_.weights = mine_.sums ? weights : TensorView();
-    home_weights_ = mine_.sums ? TensorView() : weights;
-    mine_.return_rows = tensor_in(memory_, return_rows);
+    const TensorView own_weights = weights_of(tokens, share);
+    mine_.weights = mine_.weighted ? own_weights : TensorView();
+    home_weights_ = mine_.sums ? TensorView() : own_weights;
+    mine_.return_rows = tensor_in(memory_, layout_->return_rows);
     mine_.fault = tokens.fault;
     choose_windows();
     return std::nullopt;
@@ -60,39 +67,62 @@ class Mc2 final : public Strategy {
     const std::int32_t end = rank_.ep_first_expert + rank_.experts;
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : end;
     const StreamView stream = rank_.ep.rank_stream();
-    in_order_ = received_order_->in(memory_, received_.ids, first, std::max(end, first + received_order_->experts), {});
+    const SortLayout& order = layout_->received_order;
+    in_order_ = order.in(memory_, received_.ids, first, std::max(end, first + order.experts), {});
     expert_sort::enqueue(stream, in_order_);
-    return rows_in_order(stream, received_.rows, in_order_, problem_.top_k, *batched_, memory_);
+    return rows_in_order(stream, received_.rows, in_order_, problem_.top_k, layout_->batched, memory_);
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
-    const std::int64_t share = rank_.tp.size() > 1 ? mine_.ids.shape[0] : 0;
+    const ShareLayout layout(*this, mine_);
     share_out_ =
-        TensorView(share_memory_.reserve(*rank_.ep.rank_stream().context, bytes_of(DType::f32, share, problem_.hidden)),
-                   DType::f32, {share, problem_.hidden});
+        tensor_in(step_memory_.take(*rank_.ep.rank_stream().context, layout.workspace.total_bytes()), layout.share);
     sums_ = sums;
     came_home_ = windows_->combine(mine_, received_, expert_rows, in_order_);
   }
 
   combine::Args finish_combine() override {
     rank_.ep.join();
-    return combine_home(rank_, came_home_, mine_.return_rows, home_weights_, share_out_, sums_);
+    return combine_home(rank_, came_home_, mine_.return_rows, home_weights_, share_out_, sums_, reduce_);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override {
-    return workspace_.capacity_bytes() + share_memory_.capacity_bytes() + pulled_->workspace_bytes() +
-           (put_ != nullptr ? put_->workspace_bytes() : 0);
-  }
+  std::uint64_t workspace_bytes() const noexcept override { return put_ != nullptr ? put_->workspace_bytes() : 0; }
 
  private:
-  /// Of everybody's tokens, divided within each tp group. Returns the share of this rank.
-  Share share_tokens(const std::vector<std::int64_t>& counts, std::int64_t own) {
+  struct Layout {
+    WorkspaceLayout workspace;
+    SortLayout received_order;
+    BatchedLayout batched;
+    TensorView return_rows;
+
+    Layout(const Mc2& of, const Mc2Tokens& mine) : Layout(of, mine, of.rank_.ep.size() * mine.capacity) {}
+    Layout(const Mc2& of, const Mc2Tokens& mine, std::int64_t tokens)
+        : received_order(workspace, tokens * of.problem_.top_k, std::max(of.rank_.local_experts, 1),
+                         of.rank_.ep.rank_stream().device->caps, of.problem_.rows_per_expert(tokens)),
+          batched(workspace, mine.row, received_order, of.problem_.hidden),
+          return_rows(workspace.add(DType::i32, {mine.ids.shape[0] * of.problem_.top_k})) {}
+  };
+  struct ShareLayout {
+    WorkspaceLayout workspace;
+    TensorView share;  ///< sums that the tp group gathers
+
+    ShareLayout(const Mc2& of, const Mc2Tokens& mine)
+        : share(workspace.add(DType::f32, {of.rank_.tp.size() > 1 ? mine.ids.shape[0] : 0, of.problem_.hidden})) {}
+  };
+
+  /// The sizes of this rank's share, of everybody's tokens divided within each tp group.
+  Mc2Tokens tokens_of(const std::vector<std::int64_t>& counts, const WireRow& row, bool weights) const {
     const std::int32_t tp = rank_.tp.size();
-    mine_.each.clear();
+    Mc2Tokens mine;
     for (std::int32_t r = 0; r < rank_.ep.size(); ++r)
-      mine_.each.push_back(share_of(counts[static_cast<std::size_t>(r)], tp, r % tp).count);
-    mine_.capacity = *std::max_element(mine_.each.begin(), mine_.each.end());
-    return share_of(own, tp, rank_.tp.rank());
+      mine.each.push_back(share_of(counts[static_cast<std::size_t>(r)], tp, r % tp).count);
+    mine.capacity = *std::max_element(mine.each.begin(), mine.each.end());
+    mine.row = row;
+    mine.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
+    mine.weighted = mine.sums && weights;
+    WorkspaceLayout sizes;
+    mine.ids = sizes.add(DType::i32, {mine.each[static_cast<std::size_t>(rank_.ep.rank())], problem_.top_k});
+    return mine;
   }
 
   void choose_windows() {
@@ -112,25 +142,25 @@ class Mc2 final : public Strategy {
 
   ExpertRank rank_;
   ExpertProblem problem_;
+  StepMemory& step_memory_;
   std::unique_ptr<Mc2Windows> pulled_, put_;
   Mc2Windows* windows_ = nullptr;  ///< of this step
-  Workspace workspace_, share_memory_;
   bool told_ = false;
   // Between the steps.
   BufferView memory_;
-  std::optional<SortLayout> received_order_;
-  std::optional<BatchedLayout> batched_;
+  std::optional<Layout> layout_;
   Mc2Tokens mine_;
   Mc2Received received_;
   expert_sort::Args in_order_;
   WireRows came_home_;
   TensorView home_weights_, share_out_, sums_;
+  bool reduce_ = true;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem) {
-  return std::make_unique<Mc2>(rank, problem);
+std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory) {
+  return std::make_unique<Mc2>(rank, problem, memory);
 }
 
 }  // namespace moecl

@@ -19,8 +19,11 @@ ExpertProblem within_node(ExpertProblem problem) {
 
 class Mc2OverNodes final : public Strategy {
  public:
-  Mc2OverNodes(const ExpertRank& rank, const ExpertProblem& problem)
-      : rank_(rank), problem_(problem), in_node_(make_mc2(rank.of_node(), within_node(problem))) {}
+  Mc2OverNodes(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
+      : rank_(rank),
+        problem_(problem),
+        step_memory_(memory),
+        in_node_(make_mc2(rank.of_node(), within_node(problem), memory)) {}
 
   StepNeeds needs(std::int64_t /*tokens*/) const override {
     StepNeeds needs;
@@ -28,15 +31,25 @@ class Mc2OverNodes final : public Strategy {
     return needs;
   }
 
+  StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
+    const std::int64_t own =
+        share_of(tokens[static_cast<std::size_t>(rank_.ep.rank())], rank_.tp.size(), rank_.tp.rank()).count;
+    std::vector<std::int64_t> in_node;
+    for (std::int32_t index = 0; index < rank_.node.size(); ++index) {
+      const std::vector<std::int64_t> theirs = relayed_by(index, tokens);
+      in_node.push_back(std::accumulate(theirs.begin(), theirs.end(), std::int64_t{0}));
+    }
+    const std::int64_t total = in_node[static_cast<std::size_t>(rank_.node.rank())];
+    StepBytes bytes = in_node_->bytes(in_node);
+    bytes.workspace += DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes() +
+                       CombineLayout(*this, own, total).workspace.total_bytes();
+    return bytes;
+  }
+
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const std::vector<std::int64_t> counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens);
-    const std::int32_t tp = rank_.tp.size();
-    share_ = share_of(tokens.x.shape[0], tp, rank_.tp.rank());
-    relayed_.clear();
-    for (std::int32_t n = 0; n < rank_.peers.size(); ++n) {
-      const std::int32_t peer = n * rank_.node.size() + rank_.node.rank();
-      relayed_.push_back(share_of(counts[static_cast<std::size_t>(peer)], tp, peer % tp).count);
-    }
+    share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
+    relayed_ = relayed_by(rank_.node.rank(), counts);
     total_ = std::accumulate(relayed_.begin(), relayed_.end(), std::int64_t{0});
 
     tokens_ = tokens;
@@ -47,18 +60,12 @@ class Mc2OverNodes final : public Strategy {
   void begin_dispatch() override {
     const StreamView stream = rank_.ep.rank_stream();
     const TokensIn& tokens = tokens_;
-    const std::int32_t top_k = problem_.top_k;
-    WorkspaceLayout layout;
-    const WireRow row = WireRow::to_experts(problem_, tokens);
-    const WireRows::Layout own(layout, row, row.scale ? share_.count : 0, problem_.hidden),
-        all(layout, row, total_, problem_.hidden);
-    const TensorView own_ids = layout.add(DType::i32, {share_.count * top_k}),
-                     ids = layout.add(DType::i32, {total_, top_k}), weights = layout.add(DType::f32, {total_, top_k});
-    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+    const DispatchLayout layout(*this, WireRow::to_experts(problem_, tokens), share_.count, total_);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
 
-    const WireRows mine = packed(stream, rows_of(tokens, share_), own, memory), x = all.in(memory);
+    const WireRows mine = packed(stream, rows_of(tokens, share_), layout.own, memory), x = layout.all.in(memory);
     // Ids that do not exist are told here: the other ranks would count the slots differently.
-    const TensorView checked_ids = tensor_in(memory, own_ids);
+    const TensorView checked_ids = tensor_in(memory, layout.own_ids);
     index_vectors::enqueue(
         stream, index_vectors::Narrow{
                     tokens.ids.rows(share_.begin, share_.count), -1, rank_.experts, -1, {}, checked_ids, tokens.fault});
@@ -66,12 +73,12 @@ class Mc2OverNodes final : public Strategy {
     here_.x = x.codes;
     here_.x_scale = x.scale;
     here_.x_group = x.group;
-    here_.ids = tensor_in(memory, ids);
+    here_.ids = tensor_in(memory, layout.ids);
     rank_.ep.fork();
     WireRows::each(mine, x, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
     collect(checked_ids, here_.ids);
     if (tokens.weights.present()) {
-      here_.weights = tensor_in(memory, weights);
+      here_.weights = tensor_in(memory, layout.weights);
       collect(weights_of(tokens, share_), here_.weights);
     }
   }
@@ -88,20 +95,12 @@ class Mc2OverNodes final : public Strategy {
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int32_t nodes = rank_.peers.size();
-    WorkspaceLayout layout;
-    const WireRow row = WireRow::to_home(problem_, problem_.dtype);
-    const DType sum_type = row.scale ? DType::f32 : problem_.dtype;
-    const TensorView sums_at = layout.add(sum_type, {total_, problem_.hidden}),
-                     order = layout.add(DType::i32, {share_.count, nodes}),
-                     share = layout.add(DType::f32, {share_.count, problem_.hidden});
-    codes_.emplace(layout, row, row.scale ? total_ : 0, problem_.hidden);
-    const WireRows::Layout home(layout, row, nodes * share_.count, problem_.hidden);
-    memory_ = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    node_sums_ = tensor_in(memory_, sums_at);
-    by_node_ = tensor_in(memory_, order);
-    share_out_ = tensor_in(memory_, share);
-    came_home_ = home.in(memory_);
+    combine_layout_.emplace(*this, share_.count, total_);
+    memory_ = step_memory_.take(*stream.context, combine_layout_->workspace.total_bytes());
+    node_sums_ = tensor_in(memory_, combine_layout_->sums);
+    by_node_ = tensor_in(memory_, combine_layout_->order);
+    share_out_ = tensor_in(memory_, combine_layout_->share);
+    came_home_ = combine_layout_->home.in(memory_);
     sums_ = sums;
     in_node_->begin_combine(expert_rows, {});
   }
@@ -112,20 +111,55 @@ class Mc2OverNodes final : public Strategy {
     combine::Args in_node = in_node_->finish_combine();
     in_node.out = node_sums_;
     combine::enqueue(stream, in_node);
-    const WireRows sums = packed(stream, {node_sums_, {}}, *codes_, memory_);
+    const WireRows sums = packed(stream, {node_sums_, {}}, combine_layout_->codes, memory_);
     rank_.ep.fork();
     WireRows::each(sums, came_home_, [&](const TensorView& from, const TensorView& to) { bring_home(from, to); });
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});
     const TensorView slot_rows(by_node_.buffer, DType::i32, {by_node_.shape[0] * by_node_.shape[1]});
-    return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_);
+    return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_, tokens_.reduce_results);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override {
-    return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes() + in_node_->workspace_bytes();
-  }
+  std::uint64_t workspace_bytes() const noexcept override { return in_node_->workspace_bytes(); }
 
  private:
+  struct DispatchLayout {
+    WorkspaceLayout workspace;
+    WireRows::Layout own, all;
+    TensorView own_ids, ids, weights;
+
+    DispatchLayout(const Mc2OverNodes& of, const WireRow& row, std::int64_t share, std::int64_t total)
+        : own(workspace, row, row.scale ? share : 0, of.problem_.hidden),
+          all(workspace, row, total, of.problem_.hidden),
+          own_ids(workspace.add(DType::i32, {share * of.problem_.top_k})),
+          ids(workspace.add(DType::i32, {total, of.problem_.top_k})),
+          weights(workspace.add(DType::f32, {total, of.problem_.top_k})) {}
+  };
+  struct CombineLayout {
+    WorkspaceLayout workspace;
+    TensorView sums, order, share;
+    WireRows::Layout codes, home;
+
+    CombineLayout(const Mc2OverNodes& of, std::int64_t own, std::int64_t total)
+        : CombineLayout(of, WireRow::to_home(of.problem_, of.problem_.dtype), own, total) {}
+    CombineLayout(const Mc2OverNodes& of, const WireRow& row, std::int64_t own, std::int64_t total)
+        : sums(workspace.add(row.scale ? DType::f32 : of.problem_.dtype, {total, of.problem_.hidden})),
+          order(workspace.add(DType::i32, {own, of.rank_.peers.size()})),
+          share(workspace.add(DType::f32, {own, of.problem_.hidden})),
+          codes(workspace, row, row.scale ? total : 0, of.problem_.hidden),
+          home(workspace, row, of.rank_.peers.size() * own, of.problem_.hidden) {}
+  };
+
+  /// Tokens of each node's rank with that index.
+  std::vector<std::int64_t> relayed_by(std::int32_t index, const std::vector<std::int64_t>& tokens) const {
+    const std::int32_t tp = rank_.tp.size();
+    std::vector<std::int64_t> relayed;
+    for (std::int32_t n = 0; n < rank_.peers.size(); ++n) {
+      const std::int32_t peer = n * rank_.node.size() + index;
+      relayed.push_back(share_of(tokens[static_cast<std::size_t>(peer)], tp, peer % tp).count);
+    }
+    return relayed;
+  }
   /// The rows of the ranks with this index on all nodes, one after the other.
   void collect(const TensorView& mine, const TensorView& all) {
     std::vector<std::uint64_t> bytes;
@@ -149,8 +183,8 @@ class Mc2OverNodes final : public Strategy {
 
   ExpertRank rank_;
   ExpertProblem problem_;
+  StepMemory& step_memory_;
   std::unique_ptr<Strategy> in_node_;
-  Workspace dispatch_memory_, combine_memory_;
   Share share_{};
   std::vector<std::int64_t> relayed_;  ///< tokens of each node's rank with this index
   std::int64_t total_ = 0;
@@ -158,15 +192,16 @@ class Mc2OverNodes final : public Strategy {
   BufferView memory_;
   TokensIn tokens_;
   TokensIn here_;  ///< those of `relayed_`
-  std::optional<WireRows::Layout> codes_;
+  std::optional<CombineLayout> combine_layout_;
   WireRows came_home_;
   TensorView node_sums_, by_node_, share_out_, sums_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_mc2_over_nodes(const ExpertRank& rank, const ExpertProblem& problem) {
-  return std::make_unique<Mc2OverNodes>(rank, problem);
+std::unique_ptr<Strategy> make_mc2_over_nodes(const ExpertRank& rank, const ExpertProblem& problem,
+                                              StepMemory& memory) {
+  return std::make_unique<Mc2OverNodes>(rank, problem, memory);
 }
 
 }  // namespace moecl

@@ -10,29 +10,26 @@ namespace {
 
 class PulledWindows final : public Mc2Windows {
  public:
-  PulledWindows(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+  PulledWindows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
+      : rank_(rank), problem_(problem), step_memory_(memory) {}
 
   Mc2Received dispatch(const Mc2Tokens& tokens) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int32_t ranks = rank_.ep.size(), top_k = problem_.top_k;
+    const std::int32_t ranks = rank_.ep.size();
     const std::int64_t places = ranks * tokens.capacity;
-    WorkspaceLayout layout;
-    const TensorView ids = layout.add(DType::i32, {places, top_k}),
-                     weights = layout.add(DType::f32, {tokens.weights.present() ? places : 0, top_k});
-    const WireRows::Layout own(layout, tokens.row, tokens.row.scale ? tokens.x.codes.shape[0] : 0, problem_.hidden),
-        window(layout, tokens.row, places, problem_.hidden);
-    const BufferView memory = dispatch_memory_.reserve(*stream.context, layout.total_bytes());
+    const DispatchLayout layout(*this, tokens);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
     window_slots::enqueue(
         stream, window_slots::TokenReturnRows{tokens.ids, rank_.ep_first_expert, rank_.experts, ranks, tokens.capacity,
                                               tokens.sums, tokens.return_rows, tokens.fault});
-    const WireRows mine = packed(stream, tokens.x, own, memory);
-    Mc2Received received{window.in(memory), tensor_in(memory, ids), {}};
+    const WireRows mine = packed(stream, tokens.x, layout.own, memory);
+    Mc2Received received{layout.window.in(memory), tensor_in(memory, layout.ids), {}};
     if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
     rank_.ep.fork();
     WireRows::each(mine, received.rows, [&](const auto& from, const auto& to) { to_everybody(tokens, from, to); });
     to_everybody(tokens, tokens.ids, received.ids);
-    if (tokens.weights.present()) {
-      received.weights = tensor_in(memory, weights);
+    if (tokens.weighted) {
+      received.weights = tensor_in(memory, layout.weights);
       to_everybody(tokens, tokens.weights, received.weights);
     }
     return received;
@@ -41,12 +38,9 @@ class PulledWindows final : public Mc2Windows {
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                    const expert_sort::Args& in_order) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::int64_t places = rank_.ep.size() * tokens.capacity * tokens.return_rows_each();
-    WorkspaceLayout layout;
-    const WireRow row = WireRow::to_home(problem_, DType::f32);
-    const WireRows::Layout own(layout, row, places, problem_.hidden), window(layout, row, places, problem_.hidden);
-    const BufferView memory = combine_memory_.reserve(*stream.context, layout.total_bytes());
-    const WireRows leaving = own.in(memory), home = window.in(memory);
+    const CombineLayout layout(*this, tokens);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
+    const WireRows leaving = layout.own.in(memory), home = layout.window.in(memory);
     if (tokens.sums) {
       combine::Args sum;
       sum.rows = rows;
@@ -62,11 +56,39 @@ class PulledWindows final : public Mc2Windows {
     return home;
   }
 
-  std::uint64_t workspace_bytes() const noexcept override {
-    return dispatch_memory_.capacity_bytes() + combine_memory_.capacity_bytes();
+  StepBytes bytes(const Mc2Tokens& tokens, std::int64_t /*rows*/) const override {
+    StepBytes bytes;
+    bytes.workspace =
+        DispatchLayout(*this, tokens).workspace.total_bytes() + CombineLayout(*this, tokens).workspace.total_bytes();
+    return bytes;
   }
+  std::uint64_t workspace_bytes() const noexcept override { return 0; }
 
  private:
+  struct DispatchLayout {
+    WorkspaceLayout workspace;
+    TensorView ids, weights;
+    WireRows::Layout own, window;
+
+    DispatchLayout(const PulledWindows& of, const Mc2Tokens& tokens)
+        : DispatchLayout(of, tokens, of.rank_.ep.size() * tokens.capacity) {}
+    DispatchLayout(const PulledWindows& of, const Mc2Tokens& tokens, std::int64_t places)
+        : ids(workspace.add(DType::i32, {places, of.problem_.top_k})),
+          weights(workspace.add(DType::f32, {tokens.weighted ? places : 0, of.problem_.top_k})),
+          own(workspace, tokens.row, tokens.row.scale ? tokens.ids.shape[0] : 0, of.problem_.hidden),
+          window(workspace, tokens.row, places, of.problem_.hidden) {}
+  };
+  struct CombineLayout {
+    WorkspaceLayout workspace;
+    WireRows::Layout own, window;
+
+    CombineLayout(const PulledWindows& of, const Mc2Tokens& tokens)
+        : CombineLayout(of, WireRow::to_home(of.problem_, DType::f32),
+                        of.rank_.ep.size() * tokens.capacity * tokens.return_rows_each()) {}
+    CombineLayout(const PulledWindows& of, const WireRow& row, std::int64_t places)
+        : own(workspace, row, places, of.problem_.hidden), window(workspace, row, places, of.problem_.hidden) {}
+  };
+
   /// Rows of every rank's tokens, `each` a token, in slabs of `all`.
   Communicator::Blocks slabs(const Mc2Tokens& tokens, const TensorView& all, std::int64_t each) const {
     Communicator::Blocks blocks;
@@ -96,13 +118,13 @@ class PulledWindows final : public Mc2Windows {
 
   ExpertRank rank_;
   ExpertProblem problem_;
-  Workspace dispatch_memory_, combine_memory_;
+  StepMemory& step_memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mc2Windows> pulled_windows(const ExpertRank& rank, const ExpertProblem& problem) {
-  return std::make_unique<PulledWindows>(rank, problem);
+std::unique_ptr<Mc2Windows> pulled_windows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory) {
+  return std::make_unique<PulledWindows>(rank, problem, memory);
 }
 
 }  // namespace moecl

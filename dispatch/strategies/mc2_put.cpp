@@ -27,7 +27,7 @@ struct HalfLayout {
 
 /// The halves of a dispatch and of a combine.
 HalfLayout half_there(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
-  return {rank, tokens.row, tokens.capacity, problem.hidden, problem.top_k, tokens.weights.present()};
+  return {rank, tokens.row, tokens.capacity, problem.hidden, problem.top_k, tokens.weighted};
 }
 HalfLayout half_home(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
   return {rank, WireRow::to_home(problem, DType::f32), tokens.capacity * tokens.return_rows_each(), problem.hidden};
@@ -35,7 +35,8 @@ HalfLayout half_home(const ExpertRank& rank, const ExpertProblem& problem, const
 
 class PutWindows final : public Mc2Windows {
  public:
-  PutWindows(const ExpertRank& rank, const ExpertProblem& problem) : rank_(rank), problem_(problem) {}
+  PutWindows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
+      : rank_(rank), problem_(problem), step_memory_(memory) {}
 
   Mc2Received dispatch(const Mc2Tokens& tokens) override {
     const HalfLayout half = half_there(rank_, problem_, tokens);
@@ -56,13 +57,13 @@ class PutWindows final : public Mc2Windows {
     window_put::enqueue(rank_.ep.stream(), put);
     Mc2Received received{half.rows.in(step.memory), tensor_in(step.memory, half.ids), {}};
     std::uint64_t token_bytes = row_bytes(received.rows) + bytes_of(received.ids, 1);
-    if (tokens.weights.present()) {
+    if (tokens.weighted) {
       received.weights = tensor_in(step.memory, half.weights);
       token_bytes += bytes_of(received.weights, 1);
     }
     std::vector<std::uint64_t> bytes;
     for (const std::int64_t count : tokens.each) bytes.push_back(static_cast<std::uint64_t>(count) * token_bytes);
-    there_.window->arrive(bytes);
+    there_->arrive(bytes);
     return received;
   }
 
@@ -79,21 +80,33 @@ class PutWindows final : public Mc2Windows {
     }
     const WireRows came = half.rows.in(step.memory);
     const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.return_rows_each());
-    home_.window->arrive(std::vector<std::uint64_t>(tokens.each.size(), own * row_bytes(came)));
+    home_->arrive(std::vector<std::uint64_t>(tokens.each.size(), own * row_bytes(came)));
     return came;
   }
 
+  StepBytes bytes(const Mc2Tokens& tokens, std::int64_t rows) const override {
+    const HalfLayout there = half_there(rank_, problem_, tokens), home = half_home(rank_, problem_, tokens);
+    StepBytes bytes;
+    bytes.workspace = LeavingLayout(there.rows.row, tokens.ids.shape[0], problem_.hidden).workspace.total_bytes() +
+                      LeavingLayout(home.rows.row, rows, problem_.hidden).workspace.total_bytes();
+    bytes.windows = 2 * (there.layout.total_bytes() + home.layout.total_bytes());
+    return bytes;
+  }
   std::uint64_t workspace_bytes() const noexcept override {
     std::uint64_t bytes = 0;
-    for (const Way* way : {&there_, &home_})
-      bytes += way->codes.capacity_bytes() + (way->window ? 2 * way->window->half_bytes() : 0);
+    for (const std::optional<PutWindow>* window : {&there_, &home_})
+      if (*window) bytes += 2 * (*window)->half_bytes();
     return bytes;
   }
 
  private:
-  struct Way {
-    Workspace codes;
-    std::optional<PutWindow> window;
+  /// Rows that do not travel as they are.
+  struct LeavingLayout {
+    WorkspaceLayout workspace;
+    WireRows::Layout codes;
+
+    LeavingLayout(const WireRow& row, std::int64_t rows, std::int64_t hidden)
+        : codes(workspace, row, row.scale ? rows : 0, hidden) {}
   };
 
   static std::uint64_t row_bytes(const WireRows& rows) {
@@ -108,33 +121,33 @@ class PutWindows final : public Mc2Windows {
 
   /// What both ways begin with. All ranks make a window larger in the same step, since they know the same sizes.
   /// @param row_ends  optional: rows past the last do not travel
-  Step begin_step(Way& way, const HalfLayout& half, const Mc2Tokens& tokens, const WireRows& rows,
-                  TensorView row_ends) {
+  Step begin_step(std::optional<PutWindow>& window, const HalfLayout& half, const Mc2Tokens& tokens,
+                  const WireRows& rows, TensorView row_ends) {
     const StreamView stream = rank_.ep.rank_stream();
-    WorkspaceLayout layout;
-    const WireRow& row = half.rows.row;
-    const WireRows::Layout place(layout, row, row.scale ? rows.codes.shape[0] : 0, problem_.hidden);
+    const LeavingLayout layout(half.rows.row, rows.codes.shape[0], problem_.hidden);
     Step step;
-    step.leaving = packed(stream, rows, place, way.codes.reserve(*stream.context, layout.total_bytes()), row_ends);
+    step.leaving = packed(stream, rows, layout.codes,
+                          step_memory_.take(*stream.context, layout.workspace.total_bytes()), row_ends);
     rank_.ep.fork();
     const std::uint64_t bytes = half.layout.total_bytes();
-    if (!way.window || way.window->half_bytes() < bytes) {
-      if (way.window) rank_.ep.wait(*recorded(rank_.ep.stream()));
-      way.window.reset();
-      way.window.emplace(rank_.ep, bytes);
+    if (!window || window->half_bytes() < bytes) {
+      if (window) rank_.ep.wait(*recorded(rank_.ep.stream()));
+      window.reset();
+      window.emplace(rank_.ep, bytes);
     }
-    way.window->next();
-    step.to = way.window->windows();
+    window->next();
+    step.to = window->windows();
     step.to.capacity = tokens.capacity;
     step.to.codes_at = half.rows.codes.buffer.offset_bytes;
     step.to.scale_at = half.rows.scale.buffer.offset_bytes;
-    step.memory = way.window->memory();
+    step.memory = window->memory();
     return step;
   }
 
   ExpertRank rank_;
   ExpertProblem problem_;
-  Way there_, home_;
+  StepMemory& step_memory_;
+  std::optional<PutWindow> there_, home_;
 };
 
 }  // namespace
@@ -145,8 +158,8 @@ bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const
          half_home(rank, problem, tokens).layout.total_bytes() <= most;
 }
 
-std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem) {
-  return std::make_unique<PutWindows>(rank, problem);
+std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory) {
+  return std::make_unique<PutWindows>(rank, problem, memory);
 }
 
 }  // namespace moecl

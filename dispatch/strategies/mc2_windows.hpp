@@ -10,6 +10,7 @@ struct Mc2Tokens {
   WireRows x;                      ///< Shape: [T, H]
   WireRow row;                     ///< as what they travel
   TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that the ranks' sums need
+  bool weighted = false;           ///< weights travel
   bool sums = false;               ///< come back, not rows: see CombineForm
   TensorView return_rows;          ///< out. Shape: [T * K]: where it will, see window_slots::TokenReturnRows
   std::vector<std::int64_t> each;  ///< tokens of every rank
@@ -36,15 +37,18 @@ class Mc2Windows {
   /// @return  Shape: [R * capacity * return_rows_each, H]: what every rank has for this rank's tokens, a slab each
   virtual WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                            const expert_sort::Args& in_order) = 0;
+  /// Of a step of such tokens. @param rows  for this rank's experts, the most there can be
+  virtual StepBytes bytes(const Mc2Tokens& tokens, std::int64_t rows) const = 0;
+  /// Of windows.
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };
 
-std::unique_ptr<Mc2Windows> pulled_windows(const ExpertRank& rank, const ExpertProblem& problem);
+std::unique_ptr<Mc2Windows> pulled_windows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory);
 
 /// Whether all tokens of such a step fit windows of `put_windows`; the same on all ranks.
 bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens);
 /// Only rows that somebody needs travel. The counters of received bytes are told of all: what came is known to the
 /// devices alone.
-std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem);
+std::unique_ptr<Mc2Windows> put_windows(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory);
 
 }  // namespace moecl

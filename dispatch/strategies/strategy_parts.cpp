@@ -16,22 +16,24 @@ std::vector<double> scales_of(const OperandQuant& codes) {
 std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                           const TokensIn& tokens) {
   Communicator ep = rank.ep;
-  const auto all = ep.share("dispatch", {tokens.x.shape[0]},
-                            {{"strategy", kind},
-                             {"hidden", problem.hidden},
-                             {"top_k", problem.top_k},
-                             {"dtype", problem.dtype},
-                             {"wire", problem.wire},
-                             {"scales of codes", scales_of(problem.codes)},
-                             {"experts", rank.experts},
-                             {"sharding", rank.sharding},
-                             {"ranks of a tp group", rank.tp.size()},
-                             {"ranks of a node", rank.node.size()},
-                             {"weights", tokens.weights.present()},
-                             {"x", tokens.x.dtype},
-                             {"x_scale", tokens.x_scale.present()},
-                             {"type of x_scale", tokens.x_scale.dtype},
-                             {"x_group", tokens.x_group}});
+  std::vector<Agreed> agreed = {{"strategy", kind},
+                                {"hidden", problem.hidden},
+                                {"top_k", problem.top_k},
+                                {"dtype", problem.dtype},
+                                {"wire", problem.wire},
+                                {"scales of codes", scales_of(problem.codes)},
+                                {"experts", rank.experts},
+                                {"sharding", rank.sharding},
+                                {"ranks of a tp group", rank.tp.size()},
+                                {"ranks of a node", rank.node.size()},
+                                {"weights", tokens.weights.present()},
+                                {"x", tokens.x.dtype},
+                                {"x_scale", tokens.x_scale.present()},
+                                {"type of x_scale", tokens.x_scale.dtype},
+                                {"x_group", tokens.x_group},
+                                {"reduce_results", tokens.reduce_results}};
+  agreed.insert(agreed.end(), tokens.agreed.begin(), tokens.agreed.end());
+  const auto all = ep.share("dispatch", {tokens.x.shape[0]}, std::move(agreed));
   std::vector<std::int64_t> counts;
   for (std::size_t r = 0; r < all.size(); ++r) {
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
@@ -92,15 +94,23 @@ RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_s
 }
 
 combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                           TensorView share, TensorView sums) {
+                           TensorView share, TensorView sums, bool reduce) {
   combine::Args sum;
   sum.rows = rows.codes;
   sum.rows_scale = rows.scale;
   sum.slot_rows = slot_rows;
   sum.weights = weights;
   if (rank.tp.size() == 1) return sum;
+  const StreamView stream = rank.ep.rank_stream();
+  if (!reduce) {
+    const Share mine = share_of(sums.shape[0], rank.tp.size(), rank.tp.rank());
+    if (sums.size_bytes() > 0) enqueue_fill(stream, sums.buffer.slice(0, sums.size_bytes()), 0);
+    sum.out = sums.rows(mine.begin, mine.count);
+    combine::enqueue(stream, sum);
+    return sums_alone(sums);
+  }
   sum.out = share;
-  combine::enqueue(rank.ep.rank_stream(), sum);
+  combine::enqueue(stream, sum);
   // Every tp rank's share of the tokens, back to all of them.
   Communicator tp = rank.tp;
   std::vector<std::uint64_t> bytes;

@@ -5,6 +5,7 @@
 #include <moecl/workspace.hpp>
 
 #include "dispatch/share.hpp"
+#include "dispatch/step_memory.hpp"
 #include "dispatch/strategies/wire.hpp"
 #include "runtime/check.hpp"
 
@@ -75,13 +76,20 @@ inline combine::Args sums_alone(TensorView sums) {
 /// The weighted sums of this rank's share of the tokens, to be enqueued by the caller; those of a whole tp group are
 /// made here and brought to `sums`.
 /// @param rows  Expert rows that came home. @param share  Scratch, [share, H] f32. @param sums  Shape: [T, H] f32
+/// @param reduce  false: `sums` are 0 but for this rank's share, and nothing is brought
 combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                           TensorView share, TensorView sums);
+                           TensorView share, TensorView sums, bool reduce);
 
-std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem);
+/// A strategy whose failures end the group. @param memory  of its steps, which their caller begins; null: its own
+std::unique_ptr<Strategy> make_strategy(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+                                        StepMemory* memory);
+
+// What those are made of. Steps take their memory from `memory`, which outlives them.
+std::unique_ptr<Strategy> make_mc2(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory);
 /// @param rank  Of more than one node
-std::unique_ptr<Strategy> make_mc2_over_nodes(const ExpertRank& rank, const ExpertProblem& problem);
-std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast);
-std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem);
+std::unique_ptr<Strategy> make_mc2_over_nodes(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory);
+std::unique_ptr<Strategy> make_all_gather(const ExpertRank& rank, const ExpertProblem& problem, bool by_broadcast,
+                                          StepMemory& memory);
+std::unique_ptr<Strategy> make_all2all_v(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory);
 
 }  // namespace moecl

@@ -20,14 +20,20 @@ TensorView flat(const TensorView& ids) { return {ids.buffer, ids.dtype, {ids.ele
 }  // namespace
 
 LayerPass::LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part)
-    : stream_(stream), over_(over), args_(args), part_(part) {}
+    : stream_(stream), over_(over), args_(args), part_(part) {
+  if (over_.memory != nullptr) over_.memory->begin(args.workspace);
+}
 
 void LayerPass::plan() {
   const auto take = [&](const PassLayout& layout) {
     layout_ = &layout;
-    memory_ = over_.memory == nullptr ? args_.workspace : over_.memory->pass.reserve(*stream_.context, layout.bytes());
+    if (over_.memory == nullptr) {
+      memory_ = args_.workspace;
+    } else if (layout.bytes() > memory_.size_bytes) {
+      memory_ = over_.memory->take(*stream_.context, layout.bytes());
+    }
   };
-  plan_ = over_.plans.find(PassForm(*stream_.device, args_), [&] {
+  plan_ = over_.plans.find(PassForm(*stream_.device, args_, over_.step), [&] {
     LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}};
     take(plan.layout);
     if (const std::string reason = why_several_launches(); !reason.empty())
@@ -35,7 +41,6 @@ void LayerPass::plan() {
     return plan;
   });
   take(plan_->layout);
-  if (!layout_->needs.local) own_steps_ = std::make_unique<StepPlans>();
 }
 
 void LayerPass::run(Submit submit) {
@@ -124,6 +129,8 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
   placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
   input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
+  tokens.reduce_results = over_.step.reduce_results;
+  if (!layout_->needs.local) tokens.agreed = {{"max_tokens_across_dp", over_.step.max_tokens_across_dp.value_or(-1)}};
   codes_.reset();
   if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
     codes_ = parts.experts.token_codes(expert_input(), *layout_->experts, memory_);
@@ -190,20 +197,22 @@ void LayerPass::run_shared() {
   over_.strategy.hook();
   if (!args_.out.present() && !args_.shared_out.present() && (over_.group == nullptr || !over_.group->meets())) return;
   const std::int64_t tokens = args_.x.shape[0];
-  const Share mine = over_.group != nullptr ? over_.group->share(tokens) : Share{0, tokens};
-  shared_ = over_.parts.shared.run(stream_, args_.x.rows(mine.begin, mine.count), layout_->shared, memory_,
-                                   scratch(layout_->slices).buffer, steps().shared);
+  shared_share_ = {0, tokens};
+  if (over_.group != nullptr) shared_share_ = over_.group->share(tokens, over_.step.reduce_results);
+  shared_ = over_.parts.shared.run(stream_, args_.x.rows(shared_share_.begin, shared_share_.count), layout_->shared,
+                                   memory_, scratch(layout_->slices).buffer, steps().shared);
 }
 
 void LayerPass::run_experts() {
   const RoutedRows rows = over_.strategy.receive();
   count(rows);
+  received_ = steps().received(rows.x.shape[0], rows.rows);
   const Experts& experts = over_.parts.experts;
-  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_, steps().routed));
+  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_, received_->routed));
   WorkspaceLayout layout;
   const Experts::Layout of_rows(layout, experts, rows.x.shape[0], rows.rows);
-  const BufferView memory = over_.memory->rows.reserve(*stream_.context, layout.total_bytes());
-  send_home(experts.run(stream_, rows, of_rows, memory, steps().routed));
+  const BufferView memory = over_.memory->take(*stream_.context, layout.total_bytes());
+  send_home(experts.run(stream_, rows, of_rows, memory, received_->routed));
 }
 
 void LayerPass::count(const RoutedRows& rows) {
@@ -227,11 +236,25 @@ TensorView LayerPass::sums_alone() const {
   return only.present() && only.dtype == DType::f32 && only.contiguous() ? only : TensorView();
 }
 
+namespace {
+
+/// Of the tokens of a share alone.
+combine::Args of_tokens(const combine::Args& all, Share share) {
+  combine::Args some = all;
+  const std::int64_t each = all.slot_rows.shape[0] / std::max<std::int64_t>(all.out.shape[0], 1);
+  some.slot_rows = all.slot_rows.rows(share.begin * each, share.count * each);
+  if (all.weights.present()) some.weights = all.weights.rows(share.begin, share.count);
+  some.out = all.out.rows(share.begin, share.count);
+  return some;
+}
+
+}  // namespace
+
 void LayerPass::finish(Submit submit) {
   combine::Args sum = over_.strategy.finish_combine();
   if (sums_alone().present()) return enqueue_marker(stream_, submit);
-  const SharedExperts::Output shared =
-      over_.group != nullptr ? over_.group->gather(shared_, layout_->of_group, memory_) : shared_;
+  if (over_.group != nullptr && over_.step.reduce_results)
+    shared_ = over_.group->gather(shared_, layout_->of_group, memory_);
   if (!sum.slot_rows.present()) {  // one row a token: its sum
     const TensorView order = scratch(layout_->order);
     index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
@@ -239,20 +262,27 @@ void LayerPass::finish(Submit submit) {
   }
   if (args_.routed_out.present()) {
     sum.out = args_.routed_out;
-    enqueue_planned(stream_, sum, steps().routed_sum);
+    enqueue_planned(stream_, sum, received_->routed_sum);
   }
-  sum.shared = shared.rows;
-  sum.shared_gate = shared.gate_logits;
-  if (args_.shared_out.present()) {  // a sum of no rows
-    combine::Args part = sum;
-    part.slot_rows = TensorView(sum.slot_rows.buffer, DType::i32, {0});
-    part.weights = {};
-    part.out = args_.shared_out;
-    enqueue_planned(stream_, part, steps().shared_sum);
+  if (args_.shared_out.present()) {
+    combine::Args no_rows = sum;
+    no_rows.slot_rows = TensorView(sum.slot_rows.buffer, DType::i32, {0});
+    no_rows.weights = {};
+    add_shared(no_rows, args_.shared_out, received_->shared_sum);
   }
   if (!args_.out.present()) return enqueue_marker(stream_, submit);
-  sum.out = args_.out;
-  enqueue_planned(stream_, sum, steps().sum, submit);
+  add_shared(sum, args_.out, received_->sum, submit);
+}
+
+void LayerPass::add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit) {
+  sum.out = out;
+  if (shared_.rows.present() && shared_.rows.shape[0] != out.shape[0]) {  // the part of some tokens
+    enqueue_planned(stream_, sum, plans.without_shared);
+    sum = of_tokens(sum, shared_share_);
+  }
+  sum.shared = shared_.rows;
+  sum.shared_gate = shared_.gate_logits;
+  enqueue_planned(stream_, sum, plans.with_shared, submit);
 }
 
 }  // namespace moecl

@@ -2,25 +2,21 @@
 // A batch of tokens on its way through a layer, on one rank or on many.
 #include <moecl/fused_moe.hpp>
 
+#include "dispatch/step_memory.hpp"
 #include "host/layer/expert_places.hpp"
 #include "host/layer/layer_plan.hpp"
 
 namespace moecl {
-
-/// Memory of passes that bring no workspace. Grows with the tokens.
-struct PassMemory {
-  Workspace pass, rows;  ///< for what T decides, and for rows whose number is known when they have come
-  std::uint64_t capacity_bytes() const noexcept { return pass.capacity_bytes() + rows.capacity_bytes(); }
-};
 
 /// What passes go through, and where. Lifetime: all of it outlives them
 struct PassParts {
   const LayerParts& parts;
   LayerPlans& plans;
   Strategy& strategy;
-  PassMemory* memory = nullptr;          ///< null: the caller's workspace holds it all
+  StepMemory* memory = nullptr;          ///< null: the caller's workspace holds it all
   const ExpertPlaces* places = nullptr;  ///< null: every expert stands at the place of its number
   const SharedGroup* group = nullptr;    ///< null: this rank computes the shared experts of all its tokens
+  Step step = {};                        ///< `strategy` is of its kind
 };
 
 /// The steps of a forward pass, each of which only enqueues: `run` is all of them. Between `route`, `run_shared`,
@@ -62,8 +58,7 @@ class LayerPass {
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();
   std::string why_several_launches();
-  /// What operators decide: kept for passes of this form, unless other ranks have a say in it.
-  StepPlans& steps() { return layout_->needs.local ? *plan_->steps : *own_steps_; }
+  StepPlans& steps() { return *plan_->steps; }
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);
   /// Routes by the plan.
@@ -73,6 +68,8 @@ class LayerPass {
   void send_home(TensorView expert_rows);
   /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.
   TensorView sums_alone() const;
+  /// Writes the sum and the shared experts' part, of all tokens or those that this rank has it of.
+  void add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit = {});
 
   StreamView stream_;
   PassParts over_;
@@ -81,11 +78,12 @@ class LayerPass {
   // Of the steps under way.
   std::shared_ptr<const LayerPlan> plan_;
   const PassLayout* layout_ = nullptr;  ///< the plan's
-  std::unique_ptr<StepPlans> own_steps_;
+  std::shared_ptr<ReceivedPlans> received_;
   BufferView memory_;
   TensorView placed_;  ///< ids as places
   WeightedInput input_;
   std::optional<RowQuant::Step> codes_;  ///< of the tokens, made beside the choice
+  Share shared_share_{};                 ///< tokens that `shared_` is of
   SharedExperts::Output shared_;
 };
 

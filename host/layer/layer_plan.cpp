@@ -51,8 +51,10 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }
 
-PassForm::PassForm(const Device& device, const MoeForward& args)
+PassForm::PassForm(const Device& device, const MoeForward& args, const Step& step)
     : tokens(args.x.shape[0]),
+      strategy(step.strategy.value_or(StrategyKind::mc2)),
+      reduce_results(step.reduce_results),
       failed_variants(device.failed_variants->size()),
       in_place(is_in_place(args)),
       operands{operand(args.x),

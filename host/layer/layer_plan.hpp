@@ -3,6 +3,7 @@
 #include <moecl/fused_moe.hpp>
 #include <moecl/moe_forward.hpp>
 #include <moecl/route_tokens.hpp>
+#include <moecl/step.hpp>
 #include <moecl/strategy.hpp>
 
 #include <compare>
@@ -46,7 +47,7 @@ struct PassLayout {
 
 /// What decisions about a pass depend on: what its arguments are, not where.
 struct PassForm {
-  PassForm(const Device& device, const MoeForward& args);
+  PassForm(const Device& device, const MoeForward& args, const Step& step);
 
   struct Operand {
     bool present = false;
@@ -56,10 +57,24 @@ struct PassForm {
     auto operator<=>(const Operand&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
   std::int64_t tokens;
+  StrategyKind strategy;
+  bool reduce_results;
   std::size_t failed_variants;  ///< which another choice may be due to
   bool in_place;                ///< out is x
   std::array<Operand, 14> operands;
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
+};
+
+/// Of an output with a shared part.
+struct SumPlans {
+  Planned<LaunchPlan> without_shared, with_shared;
+};
+
+/// Choices about the rows that a rank's experts get, of ranks that bring as many.
+struct ReceivedPlans {
+  ExpertPlans routed;
+  Planned<LaunchPlan> routed_sum;
+  SumPlans shared_sum, sum;
 };
 
 /// The operators' choices in a pass, each made when it is first enqueued.
@@ -71,8 +86,21 @@ struct StepPlans {
   Planned<quantize_groups::Plan> codes;
   PlannedProduct router;
   SharedPlans shared;
-  ExpertPlans routed;
-  Planned<LaunchPlan> routed_sum, shared_sum, sum;
+
+  /// Those of so many rows. Threads: safe
+  std::shared_ptr<ReceivedPlans> received(std::int64_t source_rows, std::int64_t rows) {
+    const std::lock_guard lock(mutex_);
+    const auto found = received_.find({source_rows, rows});
+    if (found != received_.end()) return found->second;
+    // all2all_v brings another number nearly every time.
+    if (received_.size() >= most_received) received_.clear();
+    return received_[{source_rows, rows}] = std::make_shared<ReceivedPlans>();
+  }
+
+ private:
+  static constexpr std::size_t most_received = 64;
+  std::mutex mutex_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<ReceivedPlans>> received_;
 };
 
 /// The choices of a pass.

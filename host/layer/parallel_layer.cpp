@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dispatch/share.hpp"
+#include "dispatch/step_pool.hpp"
 #include "host/layer/forward_args.hpp"
 #include "host/layer/layer_pass.hpp"
 #include "host/layer/rank_weights.hpp"
@@ -100,54 +101,59 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
-/// A rank alone exchanges nothing, unless its rows are to be rounded as those of many are.
-std::unique_ptr<Strategy> make_strategy(const ExpertRank& rank, const ParallelPlan& plan,
-                                        const ExpertProblem& problem) {
-  if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
-    return Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem);
-  return Strategy::make(plan.strategy, plan.replace_allreduce ? rank.with_own_tokens() : rank, problem);
-}
-
-/// What a batch under way has of its own.
-struct Lane {
-  std::unique_ptr<Strategy> strategy;
-  SharedGroup group;
-  PassMemory memory;
-
-  Lane(const ExpertRank& rank, const ParallelPlan& plan, const ExpertProblem& problem)
-      : strategy(make_strategy(rank, plan, problem)), group(rank.tp, plan.shared_sharding) {}
-};
-
 }  // namespace
 
 struct ParallelLayer::State {
   ExpertRank rank;
+  ExpertRank exchanging;  ///< the same, with what tokens it has by itself
   MoeShape shape;
   ParallelPlan plan;
   LayerParts parts;  ///< whose shape is that of the rank
   ExpertPlaces places;
   LayerPlans plans;
-  std::vector<Lane> lanes;
+  SharedGroup group;
+  std::shared_ptr<StepPool> pool;
+  std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
+  std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
 
   State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, const MoeWeights& weights,
         const MoeLayerOptions& options, const LoadProgress& progress)
       : rank(of),
+        exchanging(how.replace_allreduce ? of.with_own_tokens() : of),
         shape(whole),
         plan(how),
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
-        places(of.ep.rank_stream(), how.placement) {
+        places(of.ep.rank_stream(), how.placement),
+        group(exchanging.tp, how.shared_sharding),
+        pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
-    const bool beside = exchanges_beside(of, whole, how);
-    for (int lane = 0; lane < (how.micro_batch_from_tokens ? 2 : 1); ++lane)
-      lanes.emplace_back(beside ? of.beside() : of, plan, problem_of(whole, options, how.wire));
+    // Rows of a rank alone may be rounded as those of many are.
+    if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
+      for (auto& strategy : alone)
+        strategy = Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, options, plan.wire));
   }
 
-  void forward(const ParallelLayer::Forward& given);
-  void run(const MoeForward& args, LayerPass::Part part, std::int32_t batches);
-  LayerPass pass(std::int32_t lane, const MoeForward& args, LayerPass::Part part);
+  /// How a call is cut.
+  struct Cut {
+    std::int32_t chunks, batches;  ///< batches of each chunk
+  };
+  Cut cut(std::int64_t most_tokens) const;
+  Strategy& strategy(std::size_t lane, StrategyKind kind);
+  /// Of a batch of at most so many tokens on each rank.
+  std::uint64_t batch_bytes(std::int64_t tokens, StrategyKind kind);
+  std::uint64_t workspace_bytes(const Step& step);
+
+  void forward(const MoeForward& given, const Step& step);
+  void run(const MoeForward& args, const Step& step, LayerPass::Part part, std::int32_t batches);
+  LayerPass pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part);
   /// Of the rank that has most, where that decides about anything.
-  std::int64_t most_tokens(std::int64_t tokens) {
+  std::int64_t most_tokens(std::int64_t tokens, const Step& step) {
+    if (step.max_tokens_across_dp) {
+      require(tokens <= *step.max_tokens_across_dp, "forward: {} tokens are more than max_tokens_across_dp, {}", tokens,
+              *step.max_tokens_across_dp);
+      return *step.max_tokens_across_dp;
+    }
     if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
     std::int64_t most = 0;
     for (const std::vector<std::int64_t>& theirs : rank.ep.share("most tokens", {tokens}))
@@ -157,7 +163,7 @@ struct ParallelLayer::State {
 
   /// How many tokens the dp ranks before this one have. Every rank calls it.
   std::int64_t tokens_before(std::int64_t tokens) const {
-    Communicator dp = plan.replace_allreduce ? rank.with_own_tokens().dp : rank.dp;
+    Communicator dp = exchanging.dp;
     const auto all = dp.share("tokens before", {tokens});
     std::int64_t before = 0;
     for (std::int32_t d = 0; d < dp.rank(); ++d) before += all[static_cast<std::size_t>(d)][0];
@@ -185,51 +191,99 @@ void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgres
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
-std::uint64_t ParallelLayer::workspace_bytes() const noexcept {
-  std::uint64_t bytes = 0;
-  for (const Lane& lane : state_->lanes) bytes += lane.memory.capacity_bytes() + lane.strategy->workspace_bytes();
-  return bytes;
-}
+std::uint64_t ParallelLayer::workspace_bytes() const noexcept { return state_->pool->capacity_bytes(); }
 
-void ParallelLayer::forward(const Forward& args) {
+std::uint64_t ParallelLayer::workspace_bytes(const Step& step) const { return state_->workspace_bytes(step); }
+
+void ParallelLayer::forward(const Forward& args, const Step& step) {
   expect_driver_process();
   const Trace::Span span(state_->rank.ep.rank_stream().trace, "forward");
-  state_->rank.ep.together([&] { state_->forward(args); });
+  state_->rank.ep.together([&] { state_->forward(args, step); });
 }
 
-void ParallelLayer::State::forward(const ParallelLayer::Forward& given) {
+Strategy& ParallelLayer::State::strategy(std::size_t lane, StrategyKind kind) {
+  if (alone[lane] != nullptr) return *alone[lane];
+  Strategy*& known = strategies[lane][static_cast<std::size_t>(kind)];
+  if (known == nullptr)
+    known = &pool->strategy(lane, kind, exchanging, exchanges_beside(rank, shape, plan),
+                            problem_of(shape, parts.options, plan.wire));
+  return *known;
+}
+
+ParallelLayer::State::Cut ParallelLayer::State::cut(std::int64_t most) const {
+  const std::int64_t chunk = parts.options.chunk_tokens;
+  const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
+  const bool two = plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens;
+  return {chunks, two ? 2 : 1};
+}
+
+std::uint64_t ParallelLayer::State::batch_bytes(std::int64_t tokens, StrategyKind kind) {
+  const Strategy& of = strategy(0, kind);
+  const PassLayout layout(parts, of, tokens, places.present(), &group);
+  const StepBytes step = of.bytes(std::vector<std::int64_t>(static_cast<std::size_t>(rank.ep.size()), tokens));
+  WorkspaceLayout experts;
+  if (!layout.experts) Experts::Layout(experts, parts.experts, step.source_rows, step.rows);
+  return layout.bytes() + step.workspace + experts.total_bytes();
+}
+
+std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
+  require(step.max_tokens_across_dp && *step.max_tokens_across_dp >= 0,
+          "workspace: its size depends on max_tokens_across_dp, which the step does not say");
+  const StrategyKind kind = step.strategy.value_or(plan.strategy);
+  const Cut cuts = cut(*step.max_tokens_across_dp);
+  const std::int64_t most = share_of(share_of(*step.max_tokens_across_dp, cuts.chunks, 0).count, cuts.batches, 0).count;
+  // A rest of a few tokens in one launch may need more than a whole batch.
+  const std::int64_t rest = alone[0] != nullptr ? std::min(most, one_launch_tokens(parts)) : most;
+  return static_cast<std::uint64_t>(cuts.batches) * std::max(batch_bytes(most, kind), batch_bytes(rest, kind));
+}
+
+void ParallelLayer::State::forward(const MoeForward& given, const Step& asked) {
   parts.expect_whole();
   const MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
+  Step step = asked;
+  step.strategy = asked.strategy.value_or(plan.strategy);
+  std::uint64_t needed = 0;
+  if (args.workspace.handle != nullptr) {
+    needed = workspace_bytes(step);
+    require(args.workspace.size_bytes >= needed, "workspace: a step of at most {} tokens needs {} bytes, got {}",
+            *step.max_tokens_across_dp, needed, args.workspace.size_bytes);
+    require(args.workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
+            args.workspace.offset_bytes, sizeof(float));
+  }
   MoeForward apart = args;
   if (is_in_place(args)) apart.x = {};
-  expect_operands_apart(apart);
-  const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens), chunk = parts.options.chunk_tokens;
+  expect_operands_apart(apart, needed == 0 ? BufferView() : args.workspace.slice(0, needed));
+  const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens, step);
   const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
   // As many chunks on every rank, and micro-batches of each.
-  const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
-  const std::int32_t batches =
-      plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens ? 2 : 1;
-  for (std::int32_t i = 0; i < chunks; ++i) {
-    const Share rows = share_of(tokens, chunks, i);
-    run(part_of(args, rows.begin, rows.count), {before + rows.begin, i == 0}, batches);
+  const Cut cuts = cut(most);
+  for (std::int32_t i = 0; i < cuts.chunks; ++i) {
+    const Share rows = share_of(tokens, cuts.chunks, i);
+    MoeForward chunk = part_of(args, rows.begin, rows.count);
+    if (needed != 0) chunk.workspace = args.workspace.slice(0, needed);
+    run(chunk, step, {before + rows.begin, i == 0}, cuts.batches);
   }
 }
 
-LayerPass ParallelLayer::State::pass(std::int32_t lane, const MoeForward& args, LayerPass::Part part) {
-  Lane& own = lanes[static_cast<std::size_t>(lane)];
+LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part) {
   return {rank.ep.rank_stream(),
-          {parts, plans, *own.strategy, &own.memory, places.present() ? &places : nullptr, &own.group},
+          {parts, plans, strategy(lane, *step.strategy), &pool->memory(lane), places.present() ? &places : nullptr,
+           &group, step},
           args,
           part};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const MoeForward& args, LayerPass::Part part, std::int32_t batches) {
-  if (batches == 1) return pass(0, args, part).run();
+void ParallelLayer::State::run(const MoeForward& args, const Step& step, LayerPass::Part part, std::int32_t batches) {
+  if (batches == 1) return pass(0, args, step, part).run();
   const std::int64_t tokens = args.x.shape[0];
   const auto half = [&](std::int32_t i) {
     const Share rows = share_of(tokens, batches, i);
-    return pass(i, part_of(args, rows.begin, rows.count), {part.first_token + rows.begin, part.first && i == 0});
+    MoeForward batch = part_of(args, rows.begin, rows.count);
+    const std::uint64_t bytes = args.workspace.size_bytes / static_cast<std::uint64_t>(batches);
+    if (args.workspace.handle != nullptr)
+      batch.workspace = args.workspace.slice(static_cast<std::uint64_t>(i) * bytes, bytes);
+    return pass(static_cast<std::size_t>(i), batch, step, {part.first_token + rows.begin, part.first && i == 0});
   };
   LayerPass halves[] = {half(0), half(1)};
   for (LayerPass& each : halves) each.route();

@@ -20,8 +20,9 @@ SharedGroup::Layout::Layout(WorkspaceLayout& workspace, const SharedGroup& group
   gate_logits = workspace.add(DType::f32, {tokens, 1});
 }
 
-Share SharedGroup::share(std::int64_t tokens) const {
-  return divides_tokens() ? share_of(tokens, tp_.size(), tp_.rank()) : Share{0, tokens};
+Share SharedGroup::share(std::int64_t tokens, bool reduce_results) const {
+  const bool whole = reduce_results ? !divides_tokens() : sharding_ == SharedSharding::intermediate;
+  return whole ? Share{0, tokens} : share_of(tokens, tp_.size(), tp_.rank());
 }
 
 SharedExperts::Output SharedGroup::gather(const SharedExperts::Output& mine, const Layout& layout,

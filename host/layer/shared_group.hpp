@@ -22,8 +22,8 @@ class SharedGroup {
   };
   /// Whether the ranks exchange what they have, which all of them do or none.
   bool meets() const { return tp_.size() > 1 && sharding_ != SharedSharding::replicated; }
-  /// The tokens whose part this rank computes.
-  Share share(std::int64_t tokens) const;
+  /// The tokens whose part this rank computes; of results that are not reduced no two ranks compute the same.
+  Share share(std::int64_t tokens, bool reduce_results = true) const;
   /// Of all tokens, from what this rank has of them: some tokens, or a part of the sum over the intermediate size.
   SharedExperts::Output gather(const SharedExperts::Output& mine, const Layout& layout, BufferView workspace) const;
 

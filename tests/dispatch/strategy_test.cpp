@@ -92,8 +92,8 @@ struct QuantizedTokens {
   }
 };
 
-/// One rank of two passes through the same strategy object, one through another that exchanges on its own queue, and
-/// for the wires of e4m3 one with tokens that are codes already.
+/// One rank of passes through the same strategy object, one through another that exchanges on its own queue, and for
+/// the wires of e4m3 one with tokens that are codes already. The first pass gives tp ranks parts of their sums.
 void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem& problem, bool one_context) {
   const ExpertRank rank(world, problem.tp, problem.places(), ExpertSharding::experts, problem.ranks_per_node);
   const StreamView stream = world.stream();
@@ -109,7 +109,6 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       fault(stream, DType::i32, {4}, {0, 0, 0, 0}), places = places_of(stream, problem, ids, first);
   ASSERT_EQ(places.values(stream), mine(problem.physical, top_k));
   const StrategyProblem::Rows expected = problem.dispatched(kind, world.rank());
-  const StrategyProblem::Bytes bytes = problem.received(kind, world.rank());
   const ExpertProblem sizes{hidden, problem.top_k, problem.dtype, problem.wire};
   const std::unique_ptr<Strategy> on_stream = Strategy::make(kind, rank, sizes),
                                   beside = Strategy::make(kind, rank.beside(), sizes),
@@ -121,6 +120,8 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
   for (int pass = 0; pass < (e4m3 ? 4 : 3); ++pass) {
     Strategy* const strategy = (pass < 2 ? on_stream : pass == 2 ? beside : as_they_are).get();
     TokensIn brought{x, places, weights, fault};
+    brought.reduce_results = pass > 0;
+    const StrategyProblem::Bytes bytes = problem.received(kind, world.rank(), brought.reduce_results);
     if (pass == 3) codes->bring(brought);
     const std::uint64_t received = world.bytes_received(), crossed = between_nodes(world, problem.ranks_per_node);
     RoutedRows rows;
@@ -168,12 +169,14 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       EXPECT_EQ(between_nodes(world, problem.ranks_per_node) - crossed,
                 static_cast<std::uint64_t>(bytes.between_nodes));
     }
+    if (!brought.reduce_results) Communicator(rank.tp).all_reduce(out);
     const std::vector<double> output = out.values(stream);
     expect_within(output, problem.output(rank.dp.rank(), false), problem.output_error(kind, rank.dp.rank()));
     if (problem.is_exact(kind)) {
       EXPECT_EQ(output, problem.output(rank.dp.rank(), true));  // the one order of sums that a single rank has
     }
-    if (pass > 0) {
+    // Multicast adds the parts of all ranks in one order, of tp groups in another.
+    if (pass > 1 || (pass == 1 && kind != StrategyKind::multicast)) {
       EXPECT_EQ(output, before);
     }
     before = output;

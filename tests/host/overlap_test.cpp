@@ -92,7 +92,7 @@ TEST_P(OverlapTest, KernelsRunWhileTheExchangeIsUnderWay) {
     LayerPlans plans;
     const std::unique_ptr<Strategy> strategies[] = {Strategy::make(plan.strategy, lanes[0], problem),
                                                     Strategy::make(plan.strategy, lanes[1], problem)};
-    PassMemory memory[2];
+    StepMemory memory[2];
     const auto begin = model.input.begin() + world.rank() * tokens * model.hidden();
     const DeviceTensor x(stream, DType::f32, {tokens, model.hidden()}, {begin, begin + tokens * model.hidden()}),
         result(stream, DType::f32, {tokens, model.hidden()});

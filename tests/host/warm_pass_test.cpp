@@ -1,6 +1,7 @@
 // What a forward pass costs the host once its form is known.
 #include <gmock/gmock.h>
 
+#include "host/layer/layer_pass.hpp"
 #include "tests/host/ranked_model.hpp"
 #include "tests/runtime/allocations.hpp"
 
@@ -38,6 +39,61 @@ TEST_P(WarmPassTest, AllocatesAsLittleAsThePassBefore) {
       EXPECT_GT(launched, 0U);
       EXPECT_EQ(allocated[2], 0U) << allocated[1] << " in the pass before";
     }
+  }
+}
+
+TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
+  const Model model("qwen2-moe-e16k4");
+  const std::int64_t tokens = 8;
+  const Stream streams[] = {Stream(*device().context), Stream(*device().context)};
+  for (const StrategyKind kind :
+       {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
+    SCOPED_TRACE(name(kind));
+    RankGroup group({streams[0], streams[1]});
+    group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 1, model.config.shape.experts);
+      const StreamView stream = world.stream();
+      const LayerParts parts(stream, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+                             rank.local_experts, model.options, {});
+      const auto strategy = Strategy::make(kind, rank, problem_of(model.config.shape, model.options));
+      StepMemory memory;
+      LayerPlans plans;
+      const DeviceTensor x(stream, DType::f32, {tokens, model.hidden()},
+                           {model.input.begin(), model.input.begin() + tokens * model.hidden()}),
+          out(stream, DType::f32, {tokens, model.hidden()}), counts(stream, DType::i32, {rank.local_experts});
+      MoeForward args;
+      args.x = x;
+      args.out = out;
+      args.expert_num_tokens = counts;
+      const Step step{kind};
+      const auto pass = [&] {
+        LayerPass(stream, {parts, plans, *strategy, &memory, nullptr, nullptr, step}, args, {}).run();
+        stream.finish();
+      };
+      pass();
+      // What a second pass would choose, were it not kept.
+      const auto again = [](auto plan) {
+        ADD_FAILURE() << "made again";
+        return plan;
+      };
+      const Device& on = *stream.device;
+      const auto kept = plans.find(PassForm(on, args, step), [&]() -> LayerPlan {
+        ADD_FAILURE() << "made again";
+        throw std::runtime_error("no plan");
+      });
+      kept->steps->router.find(on, [&] { return again(grouped_gemm::Plan()); });
+      std::int64_t source_rows = world.size() * tokens, rows = source_rows * model.config.shape.router.top_k;
+      if (kind == StrategyKind::all2all_v) {
+        const std::vector<double> of_experts = counts.values(stream);
+        source_rows = rows = static_cast<std::int64_t>(std::accumulate(of_experts.begin(), of_experts.end(), 0.0));
+      }
+      const std::shared_ptr<ReceivedPlans> received = kept->steps->received(source_rows, rows);
+      received->routed.products.find(on, [&] { return again(ActivatedPlans()); });
+      received->routed.second.find(on, [&] { return again(std::vector<grouped_gemm::Plan>()); });
+      received->sum.with_shared.find([&] { return again(LaunchPlan()); });
+      pass();
+      EXPECT_EQ(kept->steps->received(source_rows, rows), received);
+    });
   }
 }
 

@@ -262,7 +262,24 @@ StrategyProblem::Bytes StrategyProblem::received_over_nodes(std::int32_t rank) c
   return bytes;
 }
 
-StrategyProblem::Bytes StrategyProblem::received(StrategyKind kind, std::int32_t rank) const {
+StrategyProblem::Bytes StrategyProblem::received(StrategyKind kind, std::int32_t rank, bool reduced) const {
+  Bytes bytes = received_whole(kind, rank);
+  if (reduced) return bytes;
+  // Nothing travels within the tp group for the sums.
+  const std::int64_t sum_row = hidden * 4, groups = ranks / tp;
+  bytes.between_nodes -= gathered_outputs(rank, true);
+  if (kind == StrategyKind::multicast) {
+    const std::int64_t of_all = share(total(), ranks, rank), of_groups = share(total(), groups, rank / tp);
+    bytes.all -= (ranks - 1) * of_all * sum_row + (total() - of_all) * sum_row;
+    bytes.all += (groups - 1) * of_groups * sum_row + (total() - of_groups) * sum_row;
+    return bytes;
+  }
+  bytes.all -= gathered_outputs(rank, false);
+  if (kind == StrategyKind::all_gather) bytes.all -= (tp - 1) * own_tokens(rank) * sum_row;
+  return bytes;
+}
+
+StrategyProblem::Bytes StrategyProblem::received_whole(StrategyKind kind, std::int32_t rank) const {
   const std::int64_t sum_row = hidden * 4, mine = own_tokens(rank),
                      of_group = tokens[static_cast<std::size_t>(rank / tp)];
   const std::int64_t others_in_group = gathered_outputs(rank, false), counts = (ranks - 1) * places() * 4;

@@ -63,8 +63,8 @@ struct StrategyProblem {
     std::int64_t all = 0, between_nodes = 0;
   };
   /// What `rank` receives in both halves, from each strategy's description in dispatch/STRATEGIES.md; between nodes of
-  /// mc2 only.
-  Bytes received(StrategyKind kind, std::int32_t rank) const;
+  /// mc2 only. @param reduced  whether tp ranks get whole sums, not parts of them
+  Bytes received(StrategyKind kind, std::int32_t rank, bool reduced = true) const;
   /// Of mc2 that does not know of nodes; `from_other_nodes`: only that.
   std::int64_t flat_mc2(std::int32_t rank, bool from_other_nodes) const;
 
@@ -85,6 +85,7 @@ struct StrategyProblem {
   std::int64_t mc2_back(bool sums, std::int64_t row) const { return sums ? row : top_k * row; }
   std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
   Bytes received_over_nodes(std::int32_t rank) const;
+  Bytes received_whole(StrategyKind kind, std::int32_t rank) const;
   void choose_experts(std::uint64_t seed);
   void place_experts(std::uint64_t seed);
 };

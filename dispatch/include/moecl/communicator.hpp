@@ -29,6 +29,7 @@ struct GroupOptions {
 };
 
 class Communicator;
+class StepPool;
 
 /// The ranks of one process that exchange buffers, one stream each; streams may be of different contexts and platforms.
 ///
@@ -151,10 +152,12 @@ class Communicator {
  private:
   friend class RankGroup;
   friend class PutWindow;
+  friend class StepPool;
   friend class Window;
   struct Exchange;
   struct Lane;
   Lane& lane() const;
+  std::shared_ptr<StepPool> pool() const;
   /// With what is being caught as the cause.
   void abort_for_exception() noexcept;
 

@@ -91,6 +91,17 @@ struct TokensIn {
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
   TensorView x_scale = {};  ///< optional, as weights: `x` is codes, which travel as they are. Shape: see RoutedRows
   std::int64_t x_group = 0;
+  /// False: the ranks of a tp group get parts whose sum is what each would get; nothing travels within the group for
+  /// it. Source: reduce_results of vLLM
+  bool reduce_results = true;
+  std::vector<Agreed> agreed = {};  ///< what else the ranks are to bring alike
+};
+
+/// What a step takes at most where the ranks bring so many tokens.
+struct StepBytes {
+  std::uint64_t workspace = 0;             ///< of its caller's, or kept from step to step
+  std::uint64_t windows = 0;               ///< of the strategy's own, which peers reach
+  std::int64_t source_rows = 0, rows = 0;  ///< as in StepNeeds; the most, where they depend on the routing
 };
 
 /// What a step of T tokens takes of its caller, as far as T decides it.
@@ -129,6 +140,8 @@ class Strategy {
 
   /// What the next step of so many tokens takes.
   virtual StepNeeds needs(std::int64_t /*tokens*/) const { return {}; }
+  /// What it takes where the ranks have so many: of each rank of `ep`, those of a tp group the same.
+  virtual StepBytes bytes(const std::vector<std::int64_t>& tokens) const = 0;
   /// Begins a step: ranks agree about it. Enqueues nothing; ids and weights need not be known yet.
   /// @param workspace  At least needs(T).workspace_bytes, the strategy's until the sum
   /// @return  The sort of the tokens' ids that `begin_dispatch` expects to have been enqueued; none where that has none
@@ -153,7 +166,7 @@ class Strategy {
   RoutedRows dispatch(StreamView stream, const TokensIn& tokens);
   /// The whole second half. @param out  Shape: [T, H] f32 contiguous
   void combine(StreamView stream, TensorView expert_rows, TensorView out);
-  /// Device memory held; grows with the tokens seen.
+  /// Device memory held: windows, and what steps take where nobody gives it; grows with the tokens seen.
   virtual std::uint64_t workspace_bytes() const noexcept = 0;
 };
 

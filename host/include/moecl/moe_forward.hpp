@@ -32,7 +32,7 @@ struct MoeOutputs {
 
 /// The operands of a pass of MoeLayer or ParallelLayer.
 struct MoeForward : MoeInputs, MoeOutputs {
-  /// At least workspace_bytes; of this pass alone until its last command completes. A layer over ranks has its own.
+  /// At least workspace_bytes; of this pass alone until its last command completes. Over ranks optional.
   BufferView workspace;
   TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
 };

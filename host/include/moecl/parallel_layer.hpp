@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
+#include <moecl/step.hpp>
 #include <moecl/strategy.hpp>
 
 #include <memory>
@@ -55,19 +56,27 @@ class ParallelLayer {
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
-  /// Device memory of the exchange and of rows between kernels; grows with the tokens seen.
+  /// Device memory of exchanges and of rows between kernels, which all layers of the same ranks share: they take turns
+  /// in it. Grows with the tokens seen.
   std::uint64_t workspace_bytes() const noexcept;
+  /// What a pass of such a step takes of it at most, or of the caller's workspace, where no rank has more than
+  /// max_tokens_across_dp; windows of mc2, which peers reach, apart. With all2all_v the pass takes less unless every
+  /// token chooses experts of this rank.
+  /// Errors: invalid_argument  max_tokens_across_dp is unset or negative; as Strategy::expect_possible
+  std::uint64_t workspace_bytes(const Step& step) const;
 
   /// The operands of a pass of this rank, whose tokens are its own; ranks of one tp group bring the same ones. Ids are
   /// logical experts, but expert_num_tokens counts by place.
   using Forward = MoeForward;
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
-  /// be x; otherwise what is written overlaps nothing else here.
+  /// be x; otherwise what is written overlaps nothing else here. A workspace of the caller's has workspace_bytes(step);
+  /// without one the pass takes that of the ranks' layers.
   ///
-  /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come. Either ends the group
+  /// Errors: invalid_argument  before any rank enqueues anything, also where ranks disagree about the step;
+  ///         deadline_exceeded  a peer failed or did not come. Either ends the group
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
   /// Empty:  T == 0 takes part in the exchange
-  void forward(const Forward& args);
+  void forward(const Forward& args, const Step& step = {});
 
  private:
   struct State;
