@@ -7,8 +7,26 @@
 namespace moecl::c_api {
 namespace {
 
+DType ids_dtype(std::int32_t number) {
+  const std::optional<DType> type = to_dtype(number, "ids_dtype");
+  require(!type || *type == DType::i32 || *type == DType::i64, "ids_dtype: expected i32 or i64, got {}",
+          name(type.value_or(DType::i32)));
+  return type.value_or(DType::i32);
+}
+
+TensorView vector_of(const Context& context, moecl_device_array array, const char* what, DType dtype,
+                     std::int64_t count) {
+  if (array.memory == nullptr) return {};
+  return {tensor_of(context, array, what, dtype, count, 1).buffer, dtype, {count}};
+}
+
+}  // namespace
+
 BufferView workspace_of(const Context& context, const moecl_forward_args& args) {
-  if (args.tokens == 0 && args.workspace.memory == nullptr) return {};
+  if (args.workspace.memory == nullptr) {
+    require(args.workspace_bytes == 0, "workspace: workspace_bytes {} of no cl_mem", args.workspace_bytes);
+    return {};
+  }
   const BufferView memory = memory_of(context, args.workspace, WorkspaceLayout::alignment_bytes, "workspace");
   require(args.workspace_bytes <= memory.size_bytes,
           "workspace: workspace_bytes {} leave a cl_mem with {} bytes from {} on", args.workspace_bytes,
@@ -16,13 +34,38 @@ BufferView workspace_of(const Context& context, const moecl_forward_args& args) 
   return memory.slice(0, or_default(args.workspace_bytes, memory.size_bytes));
 }
 
-MoeLayer::Forward layer_args(const Context& context, const MoeLayer& layer, const moecl_forward_args& args) {
-  MoeLayer::Forward forward = forward_args(context, layer, args);
+MoeForward forward_args(const Context& context, const MoeShape& shape, DType stored, std::int64_t local_experts,
+                        const moecl_forward_args& args) {
+  const std::int64_t tokens = args.tokens, top_k = shape.router.top_k;
+  require(tokens >= 0, "tokens: {} is negative", tokens);
+  const DType out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype"),
+              logits =
+                  args.logits_dtype == MOECL_DEFAULT_DTYPE ? DType::f32 : dtype_of(args.logits_dtype, "logits_dtype"),
+              ids = ids_dtype(args.ids_dtype);
+  const auto optional = [&](moecl_device_array array, const char* what, DType dtype, std::int64_t columns) {
+    return optional_tensor(context, array, what, dtype, tokens, columns);
+  };
+  MoeForward forward;
+  forward.x = tensor_of(context, args.x, "x", stored, tokens, shape.hidden);
+  forward.expert_input = optional(args.expert_input, "expert_input", stored, shape.hidden);
+  forward.given_logits = optional(args.given_logits, "given_logits", logits, shape.experts);
+  forward.ids = optional(args.ids, "ids", ids, top_k);
+  forward.weights = optional(args.weights, "weights", DType::f32, top_k);
+  forward.finished = vector_of(context, args.finished, "finished", DType::u8, tokens);
+  if (tokens == 0)
+    forward.out = tensor_of(context, args.out, "out", out, tokens, shape.hidden);
+  else
+    forward.out = optional(args.out, "out", out, shape.hidden);
+  forward.routed_out = optional(args.routed_out, "routed_out", out, shape.hidden);
+  forward.shared_out = optional(args.shared_out, "shared_out", out, shape.hidden);
+  forward.router_logits = optional(args.router_logits, "router_logits", DType::f32, shape.experts);
+  forward.topk_ids = optional(args.topk_ids, "topk_ids", ids, top_k);
+  forward.topk_weights = optional(args.topk_weights, "topk_weights", DType::f32, top_k);
+  forward.expert_num_tokens = vector_of(context, args.expert_num_tokens, "expert_num_tokens", ids, local_experts);
   forward.workspace = workspace_of(context, args);
+  if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
   return forward;
 }
-
-}  // namespace
 
 TensorView fault_word(const Context& context, moecl_device_array array) {
   constexpr std::uint64_t word_bytes = 16;
@@ -44,7 +87,9 @@ moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream,
     const StreamView on = required(stream, "stream").stream;
     require(on.context->handle() == of.context->handle(),
             "forward: the stream and the layer are of different cl_contexts");
-    const MoeLayer::Forward forward = layer_args(*on.context, of.layer, read_struct(args, "args"));
+    const MoeShape& shape = of.layer.shape();
+    const MoeForward forward =
+        forward_args(*on.context, shape, of.layer.options().dtype, shape.experts, read_struct(args, "args"));
     Event done;
     Submit submit{wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
     of.layer.forward(on, forward, submit);

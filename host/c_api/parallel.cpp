@@ -74,6 +74,18 @@ struct Decided {
   }
 };
 
+Step step_of(const moecl_step* given) {
+  const auto from = read_options(given, "step");
+  require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
+          "step.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
+  require(from.max_tokens_across_dp >= 0, "step.max_tokens_across_dp: {} is negative", from.max_tokens_across_dp);
+  Step step;
+  if (from.strategy != MOECL_STRATEGY_AUTO) step.strategy = static_cast<StrategyKind>(from.strategy - 1);
+  step.reduce_results = from.partial_sums == 0;
+  if (from.max_tokens_across_dp != 0) step.max_tokens_across_dp = from.max_tokens_across_dp;
+  return step;
+}
+
 /// The experts at the places of a rank.
 std::vector<std::int64_t> experts_of(const ExpertRank& rank, const PlacementPlan& placement) {
   const auto first = placement.logical_of.begin() + rank.first_expert;
@@ -181,22 +193,36 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
 }
 
 moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args) {
+  return moecl_parallel_layer_forward_step(layer, args, nullptr);
+}
+
+moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                               const moecl_step* step) {
   if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
   Communicator& ranks = layer->rank.ep;
   return guarded([&] {
     ranks.together([&] {
-      const auto given = read_struct(args, "args");
-      require(given.workspace.memory == nullptr && given.workspace_bytes == 0,
-              "workspace: a layer over ranks has one of its own");
+      const ParallelLayer& of = layer->layer;
+      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options().dtype,
+                                              layer->rank.local_experts, read_struct(args, "args"));
+      const Step how = step_of(step);
       const auto received = [&](const Communicator& from) {
         std::uint64_t bytes = 0;
         for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
         return bytes;
       };
       const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
-      layer->layer.forward(forward_args(*ranks.rank_stream().context, layer->layer, given));
+      layer->layer.forward(forward, how);
       layer->bytes_received = received(ranks) - before;
       layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
     });
+  });
+}
+
+moecl_status moecl_parallel_layer_workspace_bytes(const moecl_parallel_layer* layer, const moecl_step* step,
+                                                  uint64_t* out_workspace_bytes) {
+  return guarded([&] {
+    const ParallelLayer& of = required(layer, "layer").layer;
+    required(out_workspace_bytes, "out_workspace_bytes") = of.workspace_bytes(step_of(step));
   });
 }

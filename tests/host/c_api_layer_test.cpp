@@ -361,7 +361,7 @@ TEST_P(CApiLayerTest, RefusesArgumentsOfForwardThatDoNotFit) {
   refuses("tokens: -1", [](Args a) { a.tokens = -1; });
   refuses("x: ", [](Args a) { a.tokens = INT64_MAX; });
   refuses("x: the cl_mem is null", [](Args a) { a.x.memory = nullptr; });
-  refuses("out: the cl_mem is null", [](Args a) { a.out.memory = nullptr; });
+  refuses("out: absent, and neither routed_out nor shared_out is asked for", [](Args a) { a.out.memory = nullptr; });
   refuses("x: byte offset 3 ", [](Args a) { a.x.offset_bytes = 3; });
   refuses("x: byte offset 1099511627776 ", [](Args a) { a.x.offset_bytes = std::uint64_t{1} << 40; });
   refuses("out: 5 rows of 384 bytes do not fit the 1919", [&](Args a) { a.out = {small.handle(), 0}; });

@@ -367,6 +367,156 @@ TEST(CParallelLayer, TakesTheCallersRouting) {
   EXPECT_NE(layers.forward(inputs, {}, reversed)[0].out, own[0].out);
 }
 
+/// The golden routing and outputs of a model's first tokens.
+struct CGolden {
+  std::vector<double> x, logits, ids, weights, out, routed, shared, counts;
+  explicit CGolden(const std::string& name)
+      : x(golden_values(name, "hidden_states")),
+        logits(golden_values(name, "router_logits")),
+        ids(golden_values(name, "topk_ids")),
+        weights(golden_values(name, "topk_weights")),
+        out(golden_values(name, "output")),
+        routed(golden_values(name, "routed_output")),
+        shared(golden_values(name, "shared_output")),
+        counts(golden_values(name, "expert_counts")) {}
+};
+
+/// Rows [first, first + count) of a matrix as numbers of another type.
+template <class T>
+std::vector<T> rows_of(const std::vector<double>& matrix, std::int64_t width, std::int64_t first, std::int64_t count) {
+  const auto begin = matrix.begin() + first * width;
+  return {begin, begin + count * width};
+}
+
+TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
+  const std::string name = "qwen2-moe-e16k4";
+  const CGolden golden(name);
+  for (const std::int32_t ranks : {1, 2, 3, 4}) {
+    CGroup on(ranks);
+    CLayers layers(on);
+    layers.load(name, sized<moecl_parallel_options>());
+    for (const moecl_strategy strategy : strategies)
+      for (const int form : {0, 1, 2, 3}) {  // logits, ids, ids of 64 bits, the router; the last chooses in 64 bits
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, strategy " << strategy << ", form " << form);
+        std::vector<std::vector<double>> out(4);
+        std::vector<std::vector<double>> parts[4];
+        for (auto& of_ranks : parts) of_ranks.resize(static_cast<std::size_t>(ranks));
+        on.run([&](std::size_t rank, moecl_communicator*) {
+          const std::int64_t first = static_cast<std::int64_t>(rank) * 11,
+                             tokens = rank + 1 == on.streams.size() ? 33 - first : 11;
+          const auto places = static_cast<std::size_t>(layers.info(rank).places);
+          const bool wide = form >= 2;
+          auto args = sized<moecl_forward_args>();
+          args.tokens = tokens;
+          args.x = on.allocate(rank, rows_of<float>(golden.x, 64, first, tokens));
+          args.ids_dtype = wide ? MOECL_I64 : MOECL_I32;
+          if (form == 0) args.given_logits = on.allocate(rank, rows_of<float>(golden.logits, 16, first, tokens));
+          if (form == 1) args.ids = on.allocate(rank, rows_of<std::int32_t>(golden.ids, 4, first, tokens));
+          if (form == 2) args.ids = on.allocate(rank, rows_of<std::int64_t>(golden.ids, 4, first, tokens));
+          if (form == 1 || form == 2)
+            args.weights = on.allocate(rank, rows_of<float>(golden.weights, 4, first, tokens));
+          const auto elements = static_cast<std::size_t>(tokens * 64), slots = static_cast<std::size_t>(tokens * 4);
+          if (form == 3) args.topk_ids = on.allocate(rank, std::vector<std::int64_t>(slots));
+          if (form != 1) args.out = on.allocate(rank, std::vector<float>(elements));
+          args.routed_out = on.allocate(rank, std::vector<float>(elements));
+          args.shared_out = on.allocate(rank, std::vector<float>(elements));
+          args.expert_num_tokens = wide ? on.allocate(rank, std::vector<std::int64_t>(places))
+                                        : on.allocate(rank, std::vector<std::int32_t>(places));
+          auto step = sized<moecl_step>();
+          step.strategy = strategy;
+          ASSERT_OK(moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &step));
+          const auto keep = [&](std::size_t part, const auto& values) {
+            parts[part][rank].assign(values.begin(), values.end());
+          };
+          if (form != 1) keep(0, on.read(rank, args.out, elements));
+          keep(1, on.read(rank, args.routed_out, elements));
+          keep(2, on.read(rank, args.shared_out, elements));
+          if (wide)
+            keep(3, on.read<std::int64_t>(rank, args.expert_num_tokens, places));
+          else
+            keep(3, on.read<std::int32_t>(rank, args.expert_num_tokens, places));
+          if (form == 3) {
+            EXPECT_EQ(on.read<std::int64_t>(rank, args.topk_ids, slots),
+                      rows_of<std::int64_t>(golden.ids, 4, first, tokens));
+          }
+        });
+        ASSERT_EQ(on.failure(), "");
+        for (std::size_t part = 0; part < 4; ++part)
+          for (const std::vector<double>& of_rank : parts[part])
+            out[part].insert(out[part].end(), of_rank.begin(), of_rank.end());
+        if (form != 1) {
+          EXPECT_LE(relative_error(out[0], golden.out), 1e-5);
+        }
+        EXPECT_LE(relative_error(out[1], golden.routed), 1e-5);
+        EXPECT_LE(relative_error(out[2], golden.shared), 1e-5);
+        EXPECT_EQ(out[3], golden.counts);
+      }
+  }
+}
+
+TEST(CParallelLayer, PartialSumsAndAWorkspaceOfTheCallers) {
+  const std::string name = "qwen2-moe-e16k4";
+  const CGolden golden(name);
+  CGroup on(2);
+  CLayers layers(on);
+  auto options = sized<moecl_parallel_options>();
+  options.tp = 2;
+  layers.load(name, options);
+  for (const moecl_strategy strategy : strategies) {
+    SCOPED_TRACE(strategy);
+    std::vector<double> sums;
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      auto step = sized<moecl_step>();
+      step.strategy = strategy;
+      step.partial_sums = 1;
+      step.max_tokens_across_dp = 33;
+      std::uint64_t bytes = 0;
+      ASSERT_OK(moecl_parallel_layer_workspace_bytes(layers.of_rank[rank], &step, &bytes));
+      auto args = sized<moecl_forward_args>();
+      args.tokens = 33;
+      args.x = on.allocate(rank, rows_of<float>(golden.x, 64, 0, 33));
+      args.out = on.allocate(rank, std::vector<float>(33 * 64));
+      args.workspace = on.allocate(rank, std::vector<std::uint8_t>(bytes));
+      ASSERT_OK(moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &step));
+      ASSERT_OK(moecl_all_reduce(communicator, args.out, MOECL_F32, 33, 64));
+      const std::vector<float> all = on.read(rank, args.out, 33 * 64);
+      if (rank == 0) sums.assign(all.begin(), all.end());
+    });
+    ASSERT_EQ(on.failure(), "");
+    EXPECT_LE(relative_error(sums, golden.out), 1e-5);
+  }
+}
+
+TEST(CParallelLayer, RefusesStepsThatCannotBe) {
+  CGroup on(2);
+  CLayers layers(on);
+  layers.load("qwen2-moe-e16k4", sized<moecl_parallel_options>());
+  std::uint64_t bytes = 0;
+  auto step = sized<moecl_step>();
+  const auto refused = [&](const char* text) {
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, text, moecl_parallel_layer_workspace_bytes(layers.of_rank[0], &step, &bytes));
+  };
+  refused("max_tokens_across_dp, which the step does not say");
+  step.max_tokens_across_dp = -1;
+  refused("step.max_tokens_across_dp: -1 is negative");
+  step = sized<moecl_step>();
+  step.strategy = 5;
+  refused("step.strategy: 5 is not in [0, 4]");
+  step.size_bytes = 0;
+  refused("step");
+  EXPECT_EQ(bytes, 0U);
+  on.run([&](std::size_t rank, moecl_communicator*) {
+    auto args = sized<moecl_forward_args>();
+    args.tokens = 2;
+    args.x = on.allocate(rank, std::vector<float>(128));
+    args.out = on.allocate(rank, std::vector<float>(128));
+    auto mine = sized<moecl_step>();
+    mine.strategy = rank == 0 ? MOECL_STRATEGY_MC2 : MOECL_STRATEGY_ALL2ALL_V;
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "strategy: rank 1 has all2allv, rank 0 has mc2",
+                 moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &mine));
+  });
+}
+
 TEST(CParallelLayer, RefusesWhatCannotBe) {
   const std::string dir = golden_dir("qwen2-moe-e16k4");
   using Options = moecl_parallel_options;
@@ -430,7 +580,13 @@ TEST(CParallelLayer, ARefusedPassEndsTheGroup) {
   };
   using Args = moecl_forward_args&;
   refuses("ids and weights: give both or neither", [](Args a, moecl_device_array any) { a.ids = any; });
-  refuses("workspace: a layer over ranks has", [](Args a, moecl_device_array any) { a.workspace = any; });
+  refuses("workspace: its size depends on max_tokens_across_dp",
+          [](Args a, moecl_device_array any) { a.workspace = any; });
+  refuses("workspace: workspace_bytes 8 of no cl_mem", [](Args a, moecl_device_array) { a.workspace_bytes = 8; });
+  refuses("ids_dtype: expected i32 or i64, got f32", [](Args a, moecl_device_array) { a.ids_dtype = MOECL_F32; });
+  refuses("logits_dtype", [](Args a, moecl_device_array) { a.logits_dtype = MOECL_I32; });
+  refuses("out: absent", [](Args a, moecl_device_array) { a.out = {}; });
+  refuses("give one of them", [](Args a, moecl_device_array any) { a.given_logits = a.ids = a.weights = any; });
   refuses("x: 3 rows of 256 bytes do not fit", [](Args a, moecl_device_array) { a.tokens = 3; });
   const CallersQueue other(*devices()[0]);
   cl_mem foreign = clCreateBuffer(other.context, CL_MEM_READ_WRITE, 4, nullptr, nullptr);

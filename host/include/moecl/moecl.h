@@ -443,22 +443,35 @@ typedef struct moecl_device_array {
 
 /// What is written (outputs, fault, workspace) must not overlap anything else here, by whatever sub-buffers; inputs may
 /// overlap inputs, and of a layer over ranks `out` may be x itself. With no tokens every `memory` may be NULL.
+///
+/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. At least one of out,
+/// routed_out and shared_out is asked for.
 typedef struct moecl_forward_args {
   uint64_t size_bytes;
-  int64_t tokens;                    ///< T
-  moecl_device_array x;              ///< Shape: [T, H] of the layer's dtype
-  moecl_device_array out;            ///< out. Shape: [T, H] of out_dtype
-  int32_t out_dtype;                 ///< moecl_dtype of out and routed_out; 0: the layer's
-  moecl_device_array ids;            ///< optional. Shape: [T, K] int32; -1: no expert. The caller's own routing, ...
-  moecl_device_array weights;        ///< ... with ids. Shape: [T, K] f32
-  moecl_device_array router_logits;  ///< optional out. Shape: [T, E] f32
-  moecl_device_array topk_ids;       ///< optional out. Shape: [T, K] int32; not with the caller's own ids
+  int64_t tokens;              ///< T
+  moecl_device_array x;        ///< Shape: [T, H] of the layer's dtype
+  moecl_device_array out;      ///< optional out. Shape: [T, H] of out_dtype: the routed and the shared part together
+  int32_t out_dtype;           ///< moecl_dtype of out, routed_out and shared_out; 0: the layer's
+  moecl_device_array ids;      ///< optional. Shape: [T, K] of ids_dtype; -1: no expert. The caller's choice, ...
+  moecl_device_array weights;  ///< ... with ids. Shape: [T, K] f32
+  moecl_device_array router_logits;  ///< optional out. Shape: [T, E] f32; not with given_logits
+  moecl_device_array topk_ids;       ///< optional out. Shape: [T, K] of ids_dtype; not with the caller's own ids
   moecl_device_array topk_weights;   ///< optional out. Shape: [T, K] f32; not with the caller's own ids
   moecl_device_array routed_out;     ///< optional out. Shape: [T, H] of out_dtype, `out` without the shared experts
-  moecl_device_array workspace;      ///< offset a multiple of 256; this stream's alone until the command completes
-  uint64_t workspace_bytes;          ///< at least what moecl_layer_workspace_bytes says; 0: up to the end of the cl_mem
-  moecl_device_array fault;          ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
-  moecl_device_array finished;       ///< optional. Shape: [T] bytes; tokens with another than 0 take no expert
+  /// offset a multiple of 256; this pass's alone until the command completes. Over ranks optional: NULL takes memory
+  /// that all layers of the ranks share
+  moecl_device_array workspace;
+  uint64_t workspace_bytes;         ///< at least what moecl_layer_workspace_bytes says; 0: up to the end of the cl_mem
+  moecl_device_array fault;         ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
+  moecl_device_array finished;      ///< optional. Shape: [T] bytes; tokens with another than 0 take no expert
+  int32_t ids_dtype;                ///< MOECL_I32 or MOECL_I64, of ids, topk_ids and expert_num_tokens; 0: int32
+  int32_t logits_dtype;             ///< moecl_dtype of given_logits; 0: f32
+  moecl_device_array given_logits;  ///< optional: of a router of the caller's. Shape: [T, E] of logits_dtype
+  /// optional: what the routed experts take; the router and the shared experts take x. Shape: [T, H] of x's dtype
+  moecl_device_array expert_input;
+  moecl_device_array shared_out;  ///< optional out. Shape: [T, H] of out_dtype: the shared experts' part alone
+  /// optional out: rows that each expert here was given, by any rank. Shape: [places of this rank] of ids_dtype
+  moecl_device_array expert_num_tokens;
 } moecl_forward_args;
 
 /// out = MoE(x).

@@ -84,11 +84,12 @@ typedef struct moecl_parallel_layer_info {
   int32_t strategy;   ///< moecl_strategy, never AUTO
   int32_t placement;  ///< moecl_expert_placement
   // Of this rank.
-  int32_t places;                ///< of experts, copies included
-  int32_t first_place;           ///< they count linearly over the ranks
-  int32_t reserved;              ///< 0
-  uint64_t weight_bytes;         ///< device memory held
-  uint64_t workspace_bytes;      ///< device memory of exchanges and of rows between kernels; grows with the tokens seen
+  int32_t places;         ///< of experts, copies included
+  int32_t first_place;    ///< they count linearly over the ranks
+  int32_t reserved;       ///< 0
+  uint64_t weight_bytes;  ///< device memory held
+  /// device memory of exchanges and of rows between kernels, of all layers of the ranks; grows with the tokens seen
+  uint64_t workspace_bytes;
   uint64_t bytes_received;       ///< from other ranks in the last pass
   uint64_t bytes_between_nodes;  ///< of those, from ranks of other nodes
   char strategy_reason[256];
@@ -121,13 +122,33 @@ moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, moecl_parallel_layer_info* out_info);
 
-/// out = MoE(x), on the rank's stream, by all ranks. The layer has a workspace of its own: that of `args` stays 0. ids
-/// and topk_ids are experts, not places.
+/// How a pass goes, as all ranks say alike. All zero: as moecl_parallel_layer_forward.
+typedef struct moecl_step {
+  uint64_t size_bytes;
+  int32_t strategy;  ///< moecl_strategy, over the same weights; AUTO: the layer's
+  /// Not 0: what the ranks of a tp group get are parts of out, routed_out and shared_out, which added up are what each
+  /// would get; nothing travels within the group for them (reduce_results off)
+  int32_t partial_sums;
+  /// Tokens of the dp rank that has most. 0: unknown, so ranks tell each other where chunks or micro-batches depend on
+  /// it
+  int64_t max_tokens_across_dp;
+} moecl_step;
+
+/// out = MoE(x), on the rank's stream, by all ranks. Without a workspace in `args` the pass takes memory that all
+/// layers of the ranks share. ids and topk_ids are experts, not places; expert_num_tokens counts by place.
 ///
 /// Async: waits for the peers' host threads; stops the host for a device only in all-to-all, once.
 /// Empty: T = 0 takes part in the exchange.
-/// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come
+/// Errors: invalid_argument  before any rank enqueues anything; deadline_exceeded  a peer failed or did not come
 moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args);
+/// The same by another strategy than the layer's, or with results that are not reduced.
+/// @param step  NULL for the defaults. Errors: as above, also where ranks disagree about the step
+moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                               const moecl_step* step);
+/// Bytes of workspace that a pass of such a step takes at most, whose max_tokens_across_dp is said.
+/// Errors: invalid_argument; unsupported  a strategy that the layer cannot take
+moecl_status moecl_parallel_layer_workspace_bytes(const moecl_parallel_layer* layer, const moecl_step* step,
+                                                  uint64_t* out_workspace_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,60 @@
+// Experts of one's own between dispatch and combine, with each strategy: two ranks, threads of one process.
+#define CL_TARGET_OPENCL_VERSION 120
+#include <moecl/token_dispatcher.h>
+
+#include <CL/cl.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+enum { RANKS = 2, T = 3, K = 2, H = 4, EXPERTS = 5, MOST = RANKS * T * K };
+static moecl_communicator* communicators[RANKS];
+static cl_command_queue queues[RANKS];
+static cl_context cl;
+#define CHECK(call) ((call) == 0 ? (void)0 : exit((puts(#call ": "), puts(moecl_last_error_message()), 1)))
+static moecl_device_array memory(size_t bytes, void* data) {  // kept to the end
+  return (moecl_device_array){clCreateBuffer(cl, CL_MEM_COPY_HOST_PTR, bytes, data, NULL), 0};
+}
+static void fetch(int rank, moecl_device_array from, int64_t elements, void* to) {
+  CHECK(clEnqueueReadBuffer(queues[rank], from.memory, 1, from.offset_bytes, 4 * (size_t)elements, to, 0, 0, 0));
+}
+static void* run(void* mine) {
+  const int me = mine == &communicators[1];
+  float x[T * H], rows[MOST * H], results[MOST * H] = {0};
+  int ids[T * K], ends[EXPERTS], index[MOST];
+  for (int i = 0; i < T * K; ++i) ids[i] = (me + i) % EXPERTS;
+  for (int strategy = MOECL_STRATEGY_MC2; strategy <= MOECL_STRATEGY_MULTICAST; ++strategy) {
+    for (int i = 0; i < T * H; ++i) x[i] = (float)(100 * me + i);
+    moecl_token_dispatcher_options how = {sizeof(how), H, EXPERTS, K, MOECL_F32, strategy, 0, 0, 0, 0, 0, 0};
+    moecl_dispatch_args tokens = {sizeof(tokens), T, memory(sizeof(x), x), memory(sizeof(ids), ids), {0}, {0}};
+    moecl_routed_rows routed = {.size_bytes = sizeof(routed)};
+    moecl_token_dispatcher* dispatcher = NULL;
+    CHECK(moecl_token_dispatcher_create(communicators[me], &how, &dispatcher));
+    CHECK(moecl_token_dispatch(dispatcher, &tokens, &routed));
+    fetch(me, routed.x, routed.source_rows * H, rows);
+    fetch(me, routed.index, routed.rows, index);
+    fetch(me, routed.row_ends, routed.local_experts, ends);
+    for (int e = 0, i = 0; e < routed.local_experts; ++e)  // expert e multiplies by e + 1
+      for (; i < ends[e] * H; ++i)
+        results[i] = rows[index[i / H] / routed.index_divisor * H + i % H] * (float)(routed.first_expert + e + 1);
+    CHECK(moecl_token_combine(dispatcher, memory(sizeof(results), results), tokens.x));
+    fetch(me, tokens.x, T * H, x);
+    for (int i = 0; i < T * H; ++i) CHECK(x[i] != (float)((100 * me + i) * (ids[i / H * K] + ids[i / H * K + 1] + 2)));
+    CHECK(moecl_token_dispatcher_destroy(dispatcher));
+  }
+  return NULL;
+}
+int main(void) {
+  moecl_context* context = NULL;
+  moecl_stream* streams[RANKS];
+  moecl_rank_group* group = NULL;
+  pthread_t other;
+  CHECK(moecl_context_create_matching(NULL, NULL, NULL, &context) || moecl_context_native(context, &cl));
+  for (int r = 0; r < RANKS; ++r)
+    CHECK(moecl_stream_create(context, 0, &streams[r]) || moecl_stream_native(streams[r], &queues[r]));
+  CHECK(moecl_rank_group_create(streams, RANKS, NULL, &group));
+  for (int r = 0; r < RANKS; ++r) CHECK(moecl_rank_group_communicator(group, r, &communicators[r]));
+  CHECK(pthread_create(&other, NULL, run, &communicators[1]));
+  run(&communicators[0]);
+  return pthread_join(other, NULL);
+}

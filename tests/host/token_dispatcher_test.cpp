@@ -1,0 +1,147 @@
+// Strategies around experts of the caller's own through the C interface: expert e multiplies its rows by e + 1.
+#include <moecl/token_dispatcher.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/c_group.hpp"
+
+namespace moecl::test {
+namespace {
+
+using DispatcherHandle = Handle<moecl_token_dispatcher, moecl_token_dispatcher_destroy>;
+
+constexpr std::int64_t tokens = 5, hidden = 8;
+constexpr std::int32_t top_k = 2, experts = 5;
+
+float input(std::size_t dp_rank, std::size_t element) { return static_cast<float>(dp_rank * 100 + element); }
+std::int32_t expert_of(std::size_t dp_rank, std::size_t slot) {
+  return slot == 3 ? -1 : static_cast<std::int32_t>((dp_rank + 2 * slot) % experts);
+}
+
+moecl_token_dispatcher_options options_of(moecl_strategy strategy) {
+  auto options = sized<moecl_token_dispatcher_options>();
+  options.hidden = hidden;
+  options.experts = experts;
+  options.top_k = top_k;
+  options.strategy = strategy;
+  return options;
+}
+
+moecl_dispatch_args tokens_of(CGroup& on, std::size_t rank, std::size_t dp_rank) {
+  std::vector<float> x, weights;
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < tokens * hidden; ++i) x.push_back(input(dp_rank, i));
+  for (std::size_t slot = 0; slot < tokens * top_k; ++slot) {
+    ids.push_back(expert_of(dp_rank, slot));
+    weights.push_back(slot % 2 == 0 ? 2 : 0.5F);
+  }
+  auto args = sized<moecl_dispatch_args>();
+  args.tokens = tokens;
+  args.x = on.allocate(rank, x);
+  args.ids = on.allocate(rank, ids);
+  args.weights = on.allocate(rank, weights);
+  return args;
+}
+
+/// What the experts of a rank make of the rows.
+moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_rows& rows) {
+  const auto x = on.read(rank, rows.x, static_cast<std::size_t>(rows.source_rows * hidden));
+  const auto index = on.read<std::int32_t>(rank, rows.index, static_cast<std::size_t>(rows.rows));
+  const auto ends = on.read<std::int32_t>(rank, rows.row_ends, static_cast<std::size_t>(rows.local_experts));
+  std::vector<float> results(static_cast<std::size_t>(rows.rows * hidden), -1);
+  std::size_t row = 0;
+  for (std::int32_t e = 0; e < rows.local_experts; ++e)
+    for (; row < static_cast<std::size_t>(ends[static_cast<std::size_t>(e)]); ++row)
+      for (std::size_t h = 0; h < hidden; ++h)
+        results[row * hidden + h] = x[static_cast<std::size_t>(index[row] / rows.index_divisor) * hidden + h] *
+                                    static_cast<float>(rows.first_expert + e + 1);
+  return on.allocate(rank, results);
+}
+
+std::vector<float> expected_of(std::size_t dp_rank) {
+  std::vector<float> out;
+  for (std::size_t i = 0; i < tokens * hidden; ++i) {
+    const std::size_t slot = i / hidden * top_k;
+    out.push_back(input(dp_rank, i) * (2 * static_cast<float>(expert_of(dp_rank, slot) + 1) +
+                                       0.5F * static_cast<float>(expert_of(dp_rank, slot + 1) + 1)));
+  }
+  return out;
+}
+
+TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
+  for (const std::int32_t ranks : {1, 2, 3, 4})
+    for (const std::int32_t tp : {1, 2}) {
+      if (ranks % tp != 0) continue;
+      CGroup on(ranks);
+      for (const moecl_strategy strategy :
+           {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST})
+        for (const std::int32_t in_steps : {0, 1}) {
+          SCOPED_TRACE(testing::Message()
+                       << ranks << " ranks, tp " << tp << ", strategy " << strategy << ", in steps " << in_steps);
+          on.run([&](std::size_t rank, moecl_communicator* communicator) {
+            moecl_token_dispatcher_options options = options_of(strategy);
+            options.tp = tp;
+            options.beside = options.partial_sums = in_steps;
+            DispatcherHandle dispatcher;
+            ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+            const std::size_t dp_rank = rank / static_cast<std::size_t>(tp);
+            const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
+            for (int pass = 0; pass < 2; ++pass) {
+              moecl_dispatch_args args = tokens_of(on, rank, dp_rank);
+              args.fault = on.allocate(rank, std::vector<std::int32_t>(4));
+              auto rows = sized<moecl_routed_rows>();
+              if (in_steps == 0) {
+                ASSERT_OK(moecl_token_dispatch(dispatcher, &args, &rows));
+                ASSERT_OK(moecl_token_combine(dispatcher, run_experts(on, rank, rows), out));
+              } else {
+                ASSERT_OK(moecl_begin_dispatch(dispatcher, &args));
+                ASSERT_OK(moecl_dispatch_hook(dispatcher));
+                ASSERT_OK(moecl_receive_dispatch(dispatcher, &rows));
+                ASSERT_OK(moecl_begin_combine(dispatcher, run_experts(on, rank, rows), out));
+                ASSERT_OK(moecl_finish_combine(dispatcher));
+              }
+              ASSERT_OK(moecl_check_fault(on.streams[rank], args.fault));
+              if (in_steps != 0 && tp > 1) {  // parts of the tp group's sums
+                const std::int32_t first = static_cast<std::int32_t>(dp_rank) * tp, members[] = {first, first + 1};
+                CommunicatorHandle group;
+                ASSERT_OK(moecl_communicator_part(communicator, members, 2, group.out()));
+                ASSERT_OK(moecl_all_reduce(group, out, MOECL_F32, tokens, hidden));
+              }
+              EXPECT_EQ(on.read(rank, out, tokens * hidden), expected_of(dp_rank)) << "rank " << rank;
+            }
+          });
+          ASSERT_EQ(on.failure(), "");
+        }
+    }
+}
+
+TEST(CTokenDispatcher, RefusesWhatCannotBe) {
+  const auto refuses = [](const char* text, const std::function<void(moecl_token_dispatcher_options&)>& spoil) {
+    SCOPED_TRACE(text);
+    CGroup on(1);
+    moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_MC2);
+    spoil(options);
+    DispatcherHandle dispatcher;
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, text,
+                 moecl_token_dispatcher_create(on.communicators[0], &options, dispatcher.out()));
+    EXPECT_EQ(dispatcher, nullptr);
+  };
+  using Options = moecl_token_dispatcher_options;
+  refuses("options.strategy: 0 is not in [1, 4]", [](Options& o) { o.strategy = MOECL_STRATEGY_AUTO; });
+  refuses("options.experts: 0 is not positive", [](Options& o) { o.experts = 0; });
+  refuses("options.dtype", [](Options& o) { o.dtype = MOECL_I8; });
+  refuses("options.wire: 4 is not in [0, 3]", [](Options& o) { o.wire = 4; });
+  refuses("top_k 6 of 5 experts", [](Options& o) { o.top_k = 6; });
+  refuses("tp 2 does not divide 1 ranks", [](Options& o) { o.tp = 2; });
+
+  CGroup on(1);
+  DispatcherHandle dispatcher;
+  const moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_ALL_GATHER);
+  ASSERT_OK(moecl_token_dispatcher_create(on.communicators[0], &options, dispatcher.out()));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "dispatcher: begin_dispatch comes next, not begin_combine",
+               moecl_token_combine(dispatcher, {}, {}));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "dispatcher: the pointer is null", moecl_dispatch_hook(nullptr));
+}
+
+}  // namespace
+}  // namespace moecl::test
