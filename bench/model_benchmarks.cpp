@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 
 #include "bench/device_time.hpp"
 #include "bench/product_check.hpp"
+#include "bench/traced_kernels.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -84,19 +86,35 @@ void run_product(benchmark::State& state, const ModelCase& model, const RoutingS
       state, product.cost(), [&] { product.enqueue(); }, model.scheme.bound());
 }
 
-/// Time of each kernel in one traced pass, in microseconds; the variants of the products become the label.
-void trace_kernels(benchmark::State& state, LayerForward& layer) {
+/// What each kernel took in one traced pass, and how far it used the device; the variants of the products become the
+/// label. The pass stays in the trace, below the name of its case.
+void trace_kernels(benchmark::State& state, LayerForward& layer, const std::string& name) {
   Trace& trace = *stream().context->trace();
   const Stream traced(*stream().context);
-  trace.clear();
-  layer.enqueue(traced);
-  traced.finish();
-  std::set<std::string> variants;
-  for (const WorkSummary& row : trace.summary()) {
-    state.counters["us:" + row.name] += benchmark::Counter(row.total_us);
-    if (row.name == "grouped_gemm" || row.name == "fused_moe") variants.insert(row.variant);
+  const auto before = static_cast<std::ptrdiff_t>(traced_kernels(trace).size());
+  {
+    const Trace::Span span(&trace, name);
+    layer.enqueue(traced);
+    traced.finish();
   }
-  trace.clear();
+  std::vector<TracedKernel> kernels = traced_kernels(trace);
+  kernels.erase(kernels.begin(), kernels.begin() + before);
+  std::map<std::string, TracedKernel> sums;
+  std::map<std::string, double> calls;
+  std::set<std::string> variants;
+  for (const TracedKernel& kernel : kernels) {
+    TracedKernel& sum = sums[kernel.name];
+    sum.us += kernel.us, sum.bytes += kernel.bytes, sum.flops += kernel.flops;
+    ++calls[kernel.name];
+    if (kernel.name == "grouped_gemm" || kernel.name == "fused_moe") variants.insert(kernel.variant);
+  }
+  for (const auto& [kernel, sum] : sums) {
+    state.counters["us:" + kernel] = sum.us;
+    state.counters["calls:" + kernel] = calls[kernel];
+    if (sum.us <= 0) continue;  // the driver's clock is too coarse
+    if (sum.bytes > 0) state.counters["GB/s:" + kernel] = static_cast<double>(sum.bytes) / sum.us / 1e3;
+    if (sum.flops > 0) state.counters["GFLOP/s:" + kernel] = static_cast<double>(sum.flops) / sum.us / 1e3;
+  }
   state.SetLabel(fmt::format("{}", fmt::join(variants, ",")));
 }
 
@@ -107,7 +125,7 @@ void run_layer(benchmark::State& state, const ModelCase& model, const RoutingSou
   LayerForward layer(model, source, tokens, whole_layers(model, layers, one_launch));
   measure(
       state, layer.cost(), [&] { layer.enqueue(stream()); }, model.scheme.bound());
-  trace_kernels(state, layer);
+  trace_kernels(state, layer, fmt::format("layer/{}/{}/T:{}", model.shape_name, model.scheme.name, tokens));
 }
 
 }  // namespace

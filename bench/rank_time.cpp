@@ -2,14 +2,11 @@
 
 #include <moecl/trace.hpp>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <limits>
+
+#include "bench/traced_kernels.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -36,33 +33,14 @@ struct Group {
   static std::vector<StreamView> views(const std::vector<Stream>& streams) { return {streams.begin(), streams.end()}; }
 };
 
-/// What kernels of a rank took, in their order.
-struct KernelTime {
-  bool puts;
-  double us;
-};
-
-std::vector<KernelTime> kernel_times(Trace& trace) {
-  const auto path = std::filesystem::temp_directory_path() / fmt::format("moecl_ranks_{}.json", Trace::now_ns());
-  trace.write_chrome_json(path.string());
-  std::ifstream file(path);
-  const nlohmann::json read = nlohmann::json::parse(file);
-  std::filesystem::remove(path);
-  std::vector<KernelTime> times;
-  for (const auto& event : read.at("traceEvents"))
-    if (event.value("cat", "") == "kernel")
-      times.push_back({event.at("name") == "window_put", event.at("dur").get<double>()});
-  return times;
-}
-
-double median_of_least(const std::vector<std::vector<KernelTime>>& of_ranks, bool puts_alone) {
+double median_of_least(const std::vector<std::vector<TracedKernel>>& of_ranks, bool puts_alone) {
   std::vector<double> steps(chain, std::numeric_limits<double>::infinity());
-  for (const std::vector<KernelTime>& kernels : of_ranks) {
+  for (const std::vector<TracedKernel>& kernels : of_ranks) {
     const std::size_t each = kernels.size() / chain;
     for (std::size_t step = 0; step < chain; ++step) {
       double us = 0;
       for (std::size_t i = step * each; i < (step + 1) * each; ++i)
-        us += puts_alone && !kernels[i].puts ? 0 : kernels[i].us;
+        us += puts_alone && kernels[i].name != "window_put" ? 0 : kernels[i].us;
       steps[step] = std::min(steps[step], us);
     }
   }
@@ -73,7 +51,7 @@ double median_of_least(const std::vector<std::vector<KernelTime>>& of_ranks, boo
 /// Once more on queues that tell the device's times.
 RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
   group.ranks->set_streams(Group::views(group.traced));
-  std::vector<std::vector<KernelTime>> kernels(steps.size());
+  std::vector<std::vector<TracedKernel>> kernels(steps.size());
   group.ranks->run([&](Communicator& world) {
     const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
     step();
@@ -82,7 +60,10 @@ RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
     world.share("start", {});
     for (int i = 0; i < chain; ++i) step();
     world.stream().finish();
-    kernels[static_cast<std::size_t>(world.rank())] = kernel_times(*world.stream().trace);
+    std::vector<TracedKernel>& own = kernels[static_cast<std::size_t>(world.rank())];
+    own = traced_kernels(*world.stream().trace);
+    own.erase(std::remove_if(own.begin(), own.end(), [](const auto& one) { return one.kind == WorkKind::transfer; }),
+              own.end());
     world.share("end", {});
   });
   return {median_of_least(kernels, false), median_of_least(kernels, true)};

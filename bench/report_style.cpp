@@ -28,9 +28,9 @@ ol { list-style: none; margin: .1rem 0 .6rem; padding: 0; font-size: .86rem } ol
 ol b { white-space: nowrap } .findings { max-width: 46rem; padding-left: 1.2rem }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums }
 th, td { padding: .12rem .35rem; text-align: right; font-weight: 400; white-space: nowrap }
-th:first-child, th.series { text-align: left } th:first-child { padding-left: 0 }
+th:first-child, th.series { text-align: left } th:first-child:not(.series) { padding-left: 0 }
 th.long { min-width: 6.5rem; white-space: normal }
-th:last-child, td:last-child { padding-right: 0 } td:first-child, .series:first-child { padding-left: 0 }
+th:last-child, td:last-child { padding-right: 0 } td:first-child { padding-left: 0 }
 tbody tr:first-child > *, tr.first > * { border-top: 1px solid var(--rule) } tbody th { vertical-align: top }
 tbody th[colspan] { padding-top: .4rem; white-space: normal } thead th { font-size: 12px; vertical-align: bottom }
 th small { font-size: 11px; color: var(--soft); margin-left: .5rem }

@@ -1,4 +1,5 @@
 #include <moecl/error.hpp>
+#include <moecl/trace.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,7 @@ namespace moecl::cli {
 namespace {
 
 struct BenchOptions : MeasureOptions {
-  std::string baseline;
+  std::string baseline, trace;
   std::vector<std::string> results;
   bool quick = false;
 };
@@ -77,7 +78,7 @@ void expect_own_report(const BenchOptions& options) {
   std::vector<NamedFile> read = {{"--baseline", options.baseline}};
   for (const std::string& results : options.results) read.push_back({"--results", results});
   for (const std::string& routing : options.routing) read.push_back({"--routing", routing});
-  expect_own_files({{"--report", options.report}}, read);
+  expect_own_files({{"--report", options.report}, {"--trace", options.trace}}, read);
 }
 
 /// A page of what was measured before.
@@ -112,13 +113,16 @@ int run(const BenchOptions& options) {
   }
   if (bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
+  if (!options.trace.empty()) facts["trace"] = options.trace;
   const nlohmann::ordered_json document = collector.document(facts);
+  if (options.json)
+    std::cout << json_text(document, 1) << '\n';  // first: a file that cannot be written costs no result
+  if (!options.trace.empty()) bench::stream().context->trace()->write_chrome_json(options.trace);
   if (!options.report.empty()) {
     std::vector<bench::NamedResults> runs = {{"this run", document}};
     if (!before.is_null()) runs.insert(runs.begin(), {options.baseline, before});
     bench::write_report(options.report, runs);
   }
-  if (options.json) std::cout << json_text(document, 1) << '\n';
   if (!before.is_null() && print_changes(options.json ? stderr : stdout,
                                          bench::compare(before, options.baseline, document), options.baseline) > 0)
     return check_failed;
@@ -137,13 +141,19 @@ void add_bench(CLI::App& app, Outcome outcome) {
                    "fail if a benchmark takes longer than in this result of --json, beyond the noise")
       ->check(file_name())
       ->type_name("FILE.json");
-  command
-      ->add_option("--results", options->results,
-                   "measure nothing: write the report of these results of --json, compared with the first")
+  command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace of one pass of each layer")
       ->check(file_name())
-      ->delimiter(',')
-      ->type_name("FILE.json,...")
-      ->needs(command->get_option("--report"));
+      ->type_name("FILE.json");
+  CLI::Option* results =
+      command
+          ->add_option("--results", options->results,
+                       "measure nothing: write the report of these results of --json, compared with the first")
+          ->check(file_name())
+          ->delimiter(',')
+          ->type_name("FILE.json,...")
+          ->needs(command->get_option("--report"));
+  for (const char* measuring : {"--baseline", "--trace", "--json", "--list"})
+    results->excludes(command->get_option(measuring));
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };
     if (options->quick) {

@@ -64,6 +64,10 @@ class Bench(CommandTest):
             if run["name"].startswith("layer"):
                 self.assertGreater(run["us:grouped_gemm"], 0)
                 self.assertGreater(run["us:combine"], 0)
+                self.assertEqual(run["calls:combine"], 1)
+                self.assertIn(run["calls:grouped_gemm"], (2, 3))  # the router's product may be CLBlast's
+                self.assertGreater(run["GFLOP/s:grouped_gemm"], 0)
+                self.assertGreater(run["GB/s:combine"], 0)
         self.assertEqual(len([run for run in runs if run["name"] == NAME]), 3)
         self.assertIn(NAME + "_median", {run["name"] for run in found["benchmarks"]})
 
@@ -106,9 +110,10 @@ class Bench(CommandTest):
 
     def test_report(self):
         """The page is well-formed, needs nothing from elsewhere, and its plots have a mark a result."""
-        path = self.folder / "report.html"
+        path, trace = self.folder / "report.html", self.folder / "traces" / "trace.json"
+        trace.parent.mkdir()
         document = self.bench("--filter", "^(grouped_gemm|layer)/", "--tokens", "1,4", "--schemes", "bf16,int8_w8a8",
-                              "--report", path)
+                              "--report", path, "--trace", trace)
         text = path.read_text()
         self.assertNotRegex(text, r"src=|@import|url\(|<script")
         page = xml.etree.ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
@@ -124,6 +129,12 @@ class Bench(CommandTest):
         self.assertEqual(marks("kernels", "rect"), kernels)
         self.assertEqual(marks("scaling", "circle"), 4)
         self.assertIn(document["context"]["device"], text)
+        self.assertIn('href="traces/trace.json"', text)
+        events = json.loads(trace.read_text())["traceEvents"]
+        self.assertEqual([event["name"] for event in events if event.get("cat") == "span" and event["name"].startswith("layer/")],
+                         [f"layer/olmoe-1b-7b-e8/{scheme}/T:{tokens}" for scheme in ("bf16", "int8_w8a8") for tokens in (1, 4)])
+        traced = sum(benchmark.get("calls:grouped_gemm", 0) for benchmark in document["benchmarks"])
+        self.assertEqual(sum(event["name"] == "grouped_gemm" and event.get("cat") == "kernel" for event in events), traced)
 
     def test_interrupted(self):
         """What was measured before it was stopped is in the report."""

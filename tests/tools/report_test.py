@@ -180,6 +180,9 @@ class Report(CommandTest):
             self.refused(3, "results.json", "bench", "--results", results_file, "--report", self.folder / "new.html")
         self.refused(2, "--report", "bench", "--results", results_file)
         self.refused(2, "--report", "bench", "--results", results_file, "--report", results_file)
+        for option in (["--json"], ["--list"], ["--baseline", "old.json"], ["--trace", "trace.json"]):
+            self.refused(2, option[0], "bench", "--results", results_file, "--report", self.folder / "new.html", *option)
+        self.refused(2, "--trace", "bench", "--report", self.folder / "new", "--trace", self.folder / "new")
         self.refused(3, "no/such", "bench", "--results", "/no/such", "--report", self.folder / "new.html")
 
 

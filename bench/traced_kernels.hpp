@@ -1,0 +1,22 @@
+#pragma once
+#include <moecl/trace.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moecl::bench {
+
+/// A command of a trace.
+struct TracedKernel {
+  std::string name, variant;
+  WorkKind kind = WorkKind::kernel;
+  double us = 0;
+  std::uint64_t bytes = 0, flops = 0;  ///< as WorkInfo counts them
+};
+
+/// What a trace recorded, in the order in which it was enqueued. Stops the host until it is complete.
+/// Errors: io_error  the folder for temporary files cannot be written
+std::vector<TracedKernel> traced_kernels(Trace& trace);
+
+}  // namespace moecl::bench
