@@ -281,7 +281,7 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   refuses(invalid, "score: 5", [](Desc d) { d.score = 5; });
   refuses(invalid, "score_order: -1", [](Desc d) { d.score_order = -1; });
   refuses(invalid, "group_score: 2", [](Desc d) { d.group_score = 2; });
-  refuses(invalid, "activation: 5", [](Desc d) { d.activation = 5; });
+  refuses(invalid, "activation: 7", [](Desc d) { d.activation = 7; });
   refuses(invalid, "router: dtype 0", [](Desc d) { d.router.dtype = MOECL_DEFAULT_DTYPE; });
   refuses(invalid, "gate: dtype 9", [](Desc d) { d.gate.dtype = 9; });
   refuses(invalid, "router", [](Desc d) { d.router.data = nullptr; });

@@ -2,6 +2,7 @@
 // Groups of ranks for tests of the C interface.
 #include <moecl/rank_group.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -42,10 +43,10 @@ struct CGroup {
   }
 
   std::ptrdiff_t place(std::size_t rank) const { return static_cast<std::ptrdiff_t>(rank % callers.size()); }
-  /// Memory of a rank; without values 4 bytes, since a cl_mem has some.
+  /// Memory of a rank; without values some bytes, since a cl_mem has some.
   template <class T = float>
   moecl_device_array allocate(std::size_t rank, std::vector<T> values) {
-    if (values.empty()) values.resize(4 / sizeof(T));
+    if (values.empty()) values.resize(std::max<std::size_t>(4 / sizeof(T), 1));
     cl_mem made =
         clCreateBuffer(std::next(callers.begin(), place(rank))->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
                        values.size() * sizeof(T), values.data(), nullptr);
