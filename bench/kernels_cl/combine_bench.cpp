@@ -17,7 +17,7 @@ void combine_tokens(benchmark::State& state) {
                        DType::f32,
                        DType::bf16};
   for (std::int64_t i = 0; i < slots; ++i) of.in.slot_rows.push_back(static_cast<std::int32_t>(i * 7919 % slots));
-  const test::CombineOperands tokens(stream(), std::move(of));
+  const test::OperandsOf<test::CombineCase> tokens(stream(), std::move(of));
   measure(state, combine::cost(tokens.args), [&] { combine::enqueue(stream(), tokens.args); });
 }
 BENCHMARK(combine_tokens)

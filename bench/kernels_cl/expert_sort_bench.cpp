@@ -14,7 +14,7 @@ void sort_slots(benchmark::State& state) {
   std::mt19937_64 engine(1);
   for (std::int64_t i = 0; i < slots; ++i)
     of.ids.push_back(static_cast<std::int32_t>(engine() % static_cast<std::uint64_t>(experts)));
-  test::ExpertSortOperands sort(stream(), std::move(of));
+  test::OperandsOf<test::ExpertSortCase> sort(stream(), std::move(of));
   sort.args.counts = sort.args.fault = {};
   measure(state, expert_sort::cost(sort.args), [&] { expert_sort::enqueue(stream(), sort.args); });
   state.counters["time/slot"] = benchmark::Counter(

@@ -7,12 +7,12 @@ namespace {
 /// Rows of a model with I = 768 (Qwen3-30B-A3B), f32 from the first product.
 void activate(benchmark::State& state, ActivationFunction function, DType out_dtype) {
   const std::int64_t width = 768;
-  const test::GatedActivationOperands rows(stream(),
-                                           {width,
-                                            test::normal(static_cast<std::size_t>(state.range(0) * 2 * width), 1),
-                                            {function},
-                                            DType::f32,
-                                            out_dtype});
+  const test::OperandsOf<test::GatedActivationCase> rows(
+      stream(), {width,
+                 test::normal(static_cast<std::size_t>(state.range(0) * 2 * width), 1),
+                 {function},
+                 DType::f32,
+                 out_dtype});
   measure(state, gated_activation::cost(rows.args), [&] { gated_activation::enqueue(stream(), rows.args); });
 }
 void silu(benchmark::State& state) { activate(state, ActivationFunction::silu, DType::f32); }

@@ -10,7 +10,7 @@ void permute_tokens(benchmark::State& state) {
   test::GatherRowsCase of{
       hidden, DType::bf16, DType::f32, test::normal(static_cast<std::size_t>(tokens * hidden), 1), {}, 8};
   for (std::int64_t i = 0; i < slots; ++i) of.index.push_back(static_cast<std::int32_t>(i * 7919 % slots));
-  const test::GatherRowsOperands rows(stream(), std::move(of));
+  const test::OperandsOf<test::GatherRowsCase> rows(stream(), std::move(of));
   measure(state, gather_rows::cost(rows.args), [&] { gather_rows::enqueue(stream(), rows.args); });
 }
 BENCHMARK(permute_tokens)

@@ -9,7 +9,7 @@ void route(benchmark::State& state, std::int64_t experts, const RouterSpec& spec
   const auto normal = [](std::int64_t count, std::uint64_t seed) {
     return test::normal(static_cast<std::size_t>(count), seed);
   };
-  const test::GatingTopKOperands routed(
+  const test::OperandsOf<test::GatingTopKCase> routed(
       stream(), {experts, normal(tokens * experts, 1), biased ? normal(experts, 2) : std::vector<double>(), spec});
   measure(state, gating_top_k::cost(routed.args), [&] { gating_top_k::enqueue(stream(), routed.args, spec); });
   state.counters["time/token"] = benchmark::Counter(

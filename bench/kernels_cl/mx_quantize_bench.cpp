@@ -13,7 +13,7 @@ void quantize(benchmark::State& state, const Minifloat& format) {
   test::MxQuantizeCase of{
       {}, DType::bf16, hidden, 1, test::normal(static_cast<std::size_t>(state.range(0) * hidden), 1)};
   of.rules.format = format;
-  const test::MxQuantizeOperands rows(stream(), std::move(of));
+  const test::OperandsOf<test::MxQuantizeCase> rows(stream(), std::move(of));
   measure(state, mx_quantize::cost(rows.args), [&] { mx_quantize::enqueue(stream(), rows.args); });
 }
 BENCHMARK_CAPTURE(quantize, e4m3, fp8_e4m3fn)

@@ -14,7 +14,7 @@ void experts_of_tokens(benchmark::State& state) {
     of.places.push_back({e});
     if (e < redundant) of.places.back().push_back(experts + e);
   }
-  test::PhysicalExpertsOperands placed(stream(), std::move(of));
+  test::OperandsOf<test::PhysicalExpertsCase> placed(stream(), std::move(of));
   placed.args.fault = {};
   measure(state, cost(placed.args), [&] { physical_experts::enqueue(stream(), placed.args); });
 }

@@ -12,10 +12,10 @@ void quantize(benchmark::State& state, CodeType format, std::int64_t group, Scal
   test::QuantizeGroupsCase of{
       hidden, test::normal(static_cast<std::size_t>(state.range(0) * hidden), 1), {}, DType::bf16};
   of.q = format == CodeType::f8_e4m3 ? DType::f8_e4m3 : format == CodeType::i8 ? DType::i8 : DType::f32;
-  of.args.format = format;
-  of.args.group = group;
-  of.args.rule = rule;
-  const test::QuantizeGroupsOperands rows(stream(), std::move(of));
+  of.rules.format = format;
+  of.rules.group = group;
+  of.rules.rule = rule;
+  const test::OperandsOf<test::QuantizeGroupsCase> rows(stream(), std::move(of));
   measure(state, quantize_groups::cost(rows.args), [&] { quantize_groups::enqueue(stream(), rows.args); });
 }
 void rows(benchmark::internal::Benchmark* of) { of->ArgName("N")->Arg(1)->Arg(128)->Arg(4096)->UseManualTime(); }

@@ -9,7 +9,7 @@ void quantize(benchmark::State& state) {
   const std::int64_t hidden = 2048;
   test::QuantizeRowsCase of{hidden, test::normal(static_cast<std::size_t>(state.range(0) * hidden), 1)};
   of.dtype = dtype;
-  const test::QuantizeRowsOperands rows(stream(), std::move(of));
+  const test::OperandsOf<test::QuantizeRowsCase> rows(stream(), std::move(of));
   measure(state, quantize_rows::cost(rows.args), [&] { quantize_rows::enqueue(stream(), rows.args); });
 }
 BENCHMARK(quantize<DType::f32>)

@@ -9,7 +9,7 @@ void route(benchmark::State& state) {
   constexpr std::int32_t experts = 128;
   RouterSpec spec{8};
   spec.renormalise = true;
-  test::RouteTokensOperands routed(
+  test::OperandsOf<test::RouteTokensCase> routed(
       stream(), {experts, test::normal(static_cast<std::size_t>(state.range(0) * experts), 1), {}, spec});
   routed.args.sort.fault = {};
   measure(state, route_tokens::cost(routed.args), [&] { route_tokens::enqueue(stream(), routed.args, spec); });

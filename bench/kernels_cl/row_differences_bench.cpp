@@ -8,7 +8,7 @@ namespace {
 void differences(benchmark::State& state) {
   const std::int64_t width = 768;
   const auto size = static_cast<std::size_t>(state.range(0) * width);
-  const test::RowDifferencesOperands rows(
+  const test::OperandsOf<test::RowDifferencesCase> rows(
       stream(), {width, test::normal(size, 1), test::normal(size, 2), DType::bf16, DType::f32});
   measure(state, row_differences::cost(rows.args), [&] { row_differences::enqueue(stream(), rows.args); });
 }

@@ -22,36 +22,37 @@ std::vector<double> CombineCase::expected() const {
   return oracle::combine(stored);
 }
 
-CombineOperands::CombineOperands(StreamView stream, CombineCase of, Guards guards)
-    : CaseOperands(stream, guards), case_(std::move(of)) {
-  const oracle::CombineInput& in = case_.in;
-  const auto hidden = static_cast<std::int64_t>(in.hidden), top_k = static_cast<std::int64_t>(in.top_k),
-             tokens = case_.tokens();
-  args.rows = input(case_.rows, {std::ssize(in.rows) / hidden, hidden}, in.rows);
-  args.slot_rows = input(DType::i32, {tokens * top_k}, doubles(in.slot_rows));
+CombineCase::Args CombineCase::bring(CaseTensors& tensors) const {
+  Args args;
+  const auto hidden = static_cast<std::int64_t>(in.hidden), top_k = static_cast<std::int64_t>(in.top_k);
+  args.rows = tensors.input(rows, {std::ssize(in.rows) / hidden, hidden}, in.rows);
+  args.slot_rows = tensors.input(DType::i32, {tokens() * top_k}, doubles(in.slot_rows));
   args.column_slots = in.column_slots;
-  args.weights = optional_input(case_.weights, {tokens, top_k}, in.weights);
-  args.bias = optional_input(case_.rows, {std::ssize(in.bias) / hidden, hidden}, in.bias);
-  args.bias_ids = optional_input(DType::i32, {tokens, top_k}, doubles(in.bias_ids));
-  args.shared = optional_input(case_.rows, {tokens, hidden}, in.shared);
-  args.shared_gate = optional_input(DType::f32, {tokens, 1}, in.shared_gate);
-  args.residual = optional_input(case_.rows, {tokens, hidden}, in.residual);
+  args.weights = tensors.optional_input(weights, {tokens(), top_k}, in.weights);
+  args.bias = tensors.optional_input(rows, {std::ssize(in.bias) / hidden, hidden}, in.bias);
+  args.bias_ids = tensors.optional_input(DType::i32, {tokens(), top_k}, doubles(in.bias_ids));
+  args.shared = tensors.optional_input(rows, {tokens(), hidden}, in.shared);
+  args.shared_gate = tensors.optional_input(DType::f32, {tokens(), 1}, in.shared_gate);
+  args.residual = tensors.optional_input(rows, {tokens(), hidden}, in.residual);
   args.skip_zero_weights = in.skip_zero_weights;
-  args.out = output(case_.out, {tokens, hidden});
+  args.out = tensors.output(out, {tokens(), hidden});
+  return args;
 }
 
-std::vector<Compared> CombineOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = case_.expected();
-  renew();
-  combine::enqueue(stream(), args, {lanes});
+void CombineCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  combine::enqueue(stream, args, {lanes});
+}
+
+std::vector<Compared> CombineCase::compare(const CaseTensors& tensors, const Args& args,
+                                           const Expected& expected) const {
   // One rounding for each product and each sum, then half a step of the storage type.
-  return {compare("", args.out, *expected_, 1e-6 + storage_error(case_.out))};
+  return {tensors.compare("", args.out, expected, 1e-6 + storage_error(out))};
 }
 
 std::vector<SelfTestResult> self_test_combine(StreamView stream) {
-  return self_test<CombineOperands>(
+  return self_test(
       stream, "combine", "",
-      {{33, 2, normal(6 * 33, 1), {5, 0, -1, 2, 4, 3}, normal(6, 2), normal(3 * 33, 3), normal(3, 4)}});
+      CombineCase{{33, 2, normal(6 * 33, 1), {5, 0, -1, 2, 4, 3}, normal(6, 2), normal(3 * 33, 3), normal(3, 4)}});
 }
 
 }  // namespace moecl::test

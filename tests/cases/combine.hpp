@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/combine.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/combine.hpp"
 
@@ -15,21 +13,14 @@ struct CombineCase {
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(in.slot_rows.size() / in.top_k); }
   std::string describe() const;
+
+  using Args = combine::Args;
+  using Expected = std::vector<double>;
+  Args bring(CaseTensors& tensors) const;
   /// [T, H]
-  std::vector<double> expected() const;
-};
-
-class CombineOperands : public CaseOperands {
- public:
-  using Case = CombineCase;
-  CombineOperands(StreamView stream, CombineCase of, Guards guards = Guards::none);
-
-  combine::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  CombineCase case_;
-  std::optional<std::vector<double>> expected_;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

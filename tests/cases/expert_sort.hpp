@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/expert_sort.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/expert_sort.hpp"
 
@@ -15,21 +13,15 @@ struct ExpertSortCase {
   bool may_drop = false;
   std::vector<std::int32_t> ids = {};  ///< [T, K]
 
+  std::int64_t rows() const { return rows_per_expert == 0 ? tokens * top_k : (end - first) * rows_per_expert; }
   std::string describe() const;
-};
 
-class ExpertSortOperands : public CaseOperands {
- public:
-  using Case = ExpertSortCase;
-  ExpertSortOperands(StreamView stream, ExpertSortCase of, Guards guards = Guards::none);
-
-  expert_sort::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  ExpertSortCase case_;
-  Buffer scratch_;
-  std::optional<oracle::SortedSlots> expected_;
+  using Args = expert_sort::Args;
+  using Expected = oracle::SortedSlots;
+  Args bring(CaseTensors& tensors) const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -10,6 +10,22 @@
 #include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
+namespace {
+
+/// Codes beside the quotients that they round, and the scales of rows.
+std::vector<Compared> compare_codes(const GatedActivationCase& of, const CaseTensors& tensors,
+                                    const gated_activation::Args& args, const std::vector<double>& expected) {
+  std::vector<double> quotients, scales;
+  for (auto row = expected.begin(); row != expected.end(); row += of.width) {
+    scales.push_back(oracle::quantize_row({row, row + of.width}, quantize_rows::Rounding::divide).scale);
+    for (auto y = row; y != row + of.width; ++y) quotients.push_back(scales.back() > 0 ? *y / scales.back() : 0);
+  }
+  // The activation's own error moves a quotient by less than 1e-3: only next to a tie may it round the other way.
+  return {tensors.compare("codes", args.out, quotients, 0.501 / 127, of.width),
+          tensors.compare("scale", args.scale, scales, of.tolerance, 1)};
+}
+
+}  // namespace
 
 std::string GatedActivationCase::describe() const {
   return fmt::format("{}[{}, {}]", name(from), row_count(), in_width());
@@ -22,34 +38,26 @@ std::vector<double> GatedActivationCase::expected() const {
   return out;
 }
 
-GatedActivationOperands::GatedActivationOperands(StreamView stream, GatedActivationCase of, Guards guards)
-    : CaseOperands(stream, guards), case_(std::move(of)) {
-  const std::int64_t count = case_.row_count();
-  args.x = input(case_.from, {count, case_.in_width()}, case_.x);
-  args.row_ends = optional_input(DType::i32, {std::ssize(case_.rows.row_ends)}, doubles(case_.rows.row_ends));
-  args.rows_per_expert = case_.rows.rows_per_expert;
-  args.activation = case_.activation;
-  args.out = output(case_.to, {count, case_.width});
-  if (case_.to == DType::i8) args.scale = output(DType::f32, {count});
+GatedActivationCase::Args GatedActivationCase::bring(CaseTensors& tensors) const {
+  Args args;
+  const std::int64_t count = row_count();
+  args.x = tensors.input(from, {count, in_width()}, x);
+  args.row_ends = tensors.optional_input(DType::i32, {std::ssize(rows.row_ends)}, doubles(rows.row_ends));
+  args.rows_per_expert = rows.rows_per_expert;
+  args.activation = activation;
+  args.out = tensors.output(to, {count, width});
+  if (to == DType::i8) args.scale = tensors.output(DType::f32, {count});
+  return args;
 }
 
-std::vector<Compared> GatedActivationOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = case_.expected();
-  renew();
-  gated_activation::enqueue(stream(), args, {lanes});
-  if (case_.to == DType::i8) return compare_codes();
-  return {compare("", args.out, *expected_, case_.tolerance + storage_error(case_.to))};
+void GatedActivationCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  gated_activation::enqueue(stream, args, {lanes});
 }
 
-std::vector<Compared> GatedActivationOperands::compare_codes() const {
-  std::vector<double> quotients, scales;
-  for (auto row = expected_->begin(); row != expected_->end(); row += case_.width) {
-    scales.push_back(oracle::quantize_row({row, row + case_.width}, quantize_rows::Rounding::divide).scale);
-    for (auto y = row; y != row + case_.width; ++y) quotients.push_back(scales.back() > 0 ? *y / scales.back() : 0);
-  }
-  // The activation's own error moves a quotient by less than 1e-3: only next to a tie may it round the other way.
-  return {compare("codes", args.out, quotients, 0.501 / 127, case_.width),
-          compare("scale", args.scale, scales, case_.tolerance, 1)};
+std::vector<Compared> GatedActivationCase::compare(const CaseTensors& tensors, const Args& args,
+                                                   const Expected& expected) const {
+  if (to == DType::i8) return compare_codes(*this, tensors, args, expected);
+  return {tensors.compare("", args.out, expected, tolerance + storage_error(to))};
 }
 
 std::vector<SelfTestResult> self_test_gated_activation(StreamView stream) {
@@ -58,8 +66,8 @@ std::vector<SelfTestResult> self_test_gated_activation(StreamView stream) {
        {ActivationFunction::silu, ActivationFunction::gelu, ActivationFunction::gelu_tanh,
         ActivationFunction::swigluoai, ActivationFunction::relu2, ActivationFunction::relu,
         ActivationFunction::fast_gelu})
-    append(results, self_test<GatedActivationOperands>(stream, "gated_activation", name(function),
-                                                       {33, normal(66, 1), {function}}));
+    append(results,
+           self_test(stream, "gated_activation", name(function), GatedActivationCase{33, normal(66, 1), {function}}));
   return results;
 }
 

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/gated_activation.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
@@ -19,23 +17,14 @@ struct GatedActivationCase {
   std::int64_t in_width() const { return activation.input_width(width); }
   std::int64_t row_count() const { return static_cast<std::int64_t>(x.size()) / in_width(); }
   std::string describe() const;
+
+  using Args = gated_activation::Args;
+  using Expected = std::vector<double>;
+  Args bring(CaseTensors& tensors) const;
   /// [R, width], not rounded; `untouched` where nothing is written.
-  std::vector<double> expected() const;
-};
-
-class GatedActivationOperands : public CaseOperands {
- public:
-  using Case = GatedActivationCase;
-  GatedActivationOperands(StreamView stream, GatedActivationCase of, Guards guards = Guards::none);
-
-  gated_activation::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  GatedActivationCase case_;
-  std::optional<std::vector<double>> expected_;
-
-  std::vector<Compared> compare_codes() const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -22,26 +22,29 @@ std::vector<double> GatherRowsCase::expected() const {
   return out;
 }
 
-GatherRowsOperands::GatherRowsOperands(StreamView stream, GatherRowsCase of, Guards guards)
-    : CaseOperands(stream, guards), case_(std::move(of)) {
-  args.x = input(case_.from, {case_.sources(), case_.hidden}, case_.x);
-  args.index = input(DType::i32, {case_.out_rows()}, doubles(case_.index));
-  args.divisor = case_.divisor;
-  args.row_ends = optional_input(DType::i32, {std::ssize(case_.rows.row_ends)}, doubles(case_.rows.row_ends));
-  args.rows_per_expert = case_.rows.rows_per_expert;
-  args.out = output(case_.to, {case_.out_rows(), case_.hidden});
+GatherRowsCase::Args GatherRowsCase::bring(CaseTensors& tensors) const {
+  Args args;
+  args.x = tensors.input(from, {sources(), hidden}, x);
+  args.index = tensors.input(DType::i32, {out_rows()}, doubles(index));
+  args.divisor = divisor;
+  args.row_ends = tensors.optional_input(DType::i32, {std::ssize(rows.row_ends)}, doubles(rows.row_ends));
+  args.rows_per_expert = rows.rows_per_expert;
+  args.out = tensors.output(to, {out_rows(), hidden});
+  return args;
 }
 
-std::vector<Compared> GatherRowsOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = case_.expected();
-  renew();
-  gather_rows::enqueue(stream(), args, {lanes});
-  return {compare("", args.out, *expected_)};
+void GatherRowsCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  gather_rows::enqueue(stream, args, {lanes});
+}
+
+std::vector<Compared> GatherRowsCase::compare(const CaseTensors& tensors, const Args& args,
+                                              const Expected& expected) const {
+  return {tensors.compare("", args.out, expected)};
 }
 
 std::vector<SelfTestResult> self_test_gather_rows(StreamView stream) {
-  return self_test<GatherRowsOperands>(stream, "gather_rows", "",
-                                       {33, DType::bf16, DType::f32, normal(5 * 33, 1), {9, 0, 3, 3, 8, 1, 6}, 2});
+  return self_test(stream, "gather_rows", "",
+                   GatherRowsCase{33, DType::bf16, DType::f32, normal(5 * 33, 1), {9, 0, 3, 3, 8, 1, 6}, 2});
 }
 
 }  // namespace moecl::test

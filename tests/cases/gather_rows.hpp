@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/gather_rows.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/edge_cases.hpp"
 
@@ -19,21 +17,14 @@ struct GatherRowsCase {
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / hidden; }
   std::int64_t out_rows() const { return static_cast<std::int64_t>(index.size()); }
   std::string describe() const;
+
+  using Args = gather_rows::Args;
+  using Expected = std::vector<double>;
+  Args bring(CaseTensors& tensors) const;
   /// [R, hidden]; `untouched` where nothing is written.
-  std::vector<double> expected() const;
-};
-
-class GatherRowsOperands : public CaseOperands {
- public:
-  using Case = GatherRowsCase;
-  GatherRowsOperands(StreamView stream, GatherRowsCase of, Guards guards = Guards::none);
-
-  gather_rows::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  GatherRowsCase case_;
-  std::optional<std::vector<double>> expected_;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

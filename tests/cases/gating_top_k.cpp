@@ -25,21 +25,24 @@ oracle::TopK GatingTopKCase::expected() const {
   return all;
 }
 
-GatingTopKOperands::GatingTopKOperands(StreamView stream, GatingTopKCase of, Guards guards)
-    : CaseOperands(stream, guards), case_(std::move(of)) {
-  const std::int64_t tokens = case_.tokens(), top_k = case_.spec.top_k;
-  args.logits = input(case_.dtype, {tokens, case_.experts}, case_.logits);
-  args.selection_bias = optional_input(case_.dtype, {case_.experts}, case_.bias);
-  args.ids = output(DType::i32, {tokens, top_k});
-  args.weights = output(case_.dtype, {tokens, top_k});
+GatingTopKCase::Args GatingTopKCase::bring(CaseTensors& tensors) const {
+  Args args;
+  const std::int64_t top_k = spec.top_k;
+  args.logits = tensors.input(dtype, {tokens(), experts}, logits);
+  args.selection_bias = tensors.optional_input(dtype, {experts}, bias);
+  args.ids = tensors.output(DType::i32, {tokens(), top_k});
+  args.weights = tensors.output(dtype, {tokens(), top_k});
+  return args;
 }
 
-std::vector<Compared> GatingTopKOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = case_.expected();
-  renew();
-  gating_top_k::enqueue(stream(), args, case_.spec, {lanes});
-  return {compare("ids", args.ids, expected_->ids),
-          compare("weights", args.weights, expected_->weights, 2e-6 + storage_error(case_.dtype), case_.spec.top_k)};
+void GatingTopKCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  gating_top_k::enqueue(stream, args, spec, {lanes});
+}
+
+std::vector<Compared> GatingTopKCase::compare(const CaseTensors& tensors, const Args& args,
+                                              const Expected& expected) const {
+  return {tensors.compare("ids", args.ids, expected.ids),
+          tensors.compare("weights", args.weights, expected.weights, 2e-6 + storage_error(dtype), spec.top_k)};
 }
 
 std::vector<SelfTestResult> self_test_gating_top_k(StreamView stream) {
@@ -52,8 +55,8 @@ std::vector<SelfTestResult> self_test_gating_top_k(StreamView stream) {
   grouped.renormalise = true;
   mixer.mixer_jitter = 0.1F;
   std::vector<SelfTestResult> results =
-      self_test<GatingTopKOperands>(stream, "gating_top_k", "", {experts, logits, normal(experts, 2), grouped});
-  append(results, self_test<GatingTopKOperands>(stream, "gating_top_k", "", {experts, logits, {}, mixer}));
+      self_test(stream, "gating_top_k", "", GatingTopKCase{experts, logits, normal(experts, 2), grouped});
+  append(results, self_test(stream, "gating_top_k", "", GatingTopKCase{experts, logits, {}, mixer}));
   return results;
 }
 

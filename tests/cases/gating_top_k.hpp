@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/gating_top_k.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/gating_top_k.hpp"
 
@@ -17,21 +15,14 @@ struct GatingTopKCase {
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
   std::string describe() const;
+
+  using Args = gating_top_k::Args;
+  using Expected = oracle::TopK;
+  Args bring(CaseTensors& tensors) const;
   /// Of all tokens: [T, K].
-  oracle::TopK expected() const;
-};
-
-class GatingTopKOperands : public CaseOperands {
- public:
-  using Case = GatingTopKCase;
-  GatingTopKOperands(StreamView stream, GatingTopKCase of, Guards guards = Guards::none);
-
-  gating_top_k::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  GatingTopKCase case_;
-  std::optional<oracle::TopK> expected_;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -103,7 +103,7 @@ PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t expe
 
 GroupedGemmOperands::GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
                                          Guards guards)
-    : CaseOperands(stream, guards),
+    : CaseTensors(stream, guards),
       packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k,
               product.weights) {
   const std::int64_t sources = std::ssize(product.a) / shape.k, experts = product.experts();

@@ -42,7 +42,7 @@ struct PackedOnDevice {
 };
 
 /// Its operands on a device.
-class GroupedGemmOperands : public CaseOperands {
+class GroupedGemmOperands : public CaseTensors {
  public:
   GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
                       Guards guards = Guards::none);

@@ -22,48 +22,45 @@ std::string MxQuantizeCase::describe() const {
   return text;
 }
 
-std::size_t MxQuantizeOperands::out_rows() const {
-  return case_.index.empty() ? static_cast<std::size_t>(case_.sources()) : case_.index.size();
-}
-
-MxQuantizeOperands::MxQuantizeOperands(StreamView stream, MxQuantizeCase of, Guards guards)
-    : CaseOperands(stream, guards), args(of.rules), case_(std::move(of)) {
-  const std::int64_t length = case_.length, inner = case_.inner, count = static_cast<std::int64_t>(out_rows());
+MxQuantizeCase::Args MxQuantizeCase::bring(CaseTensors& tensors) const {
+  Args args = rules;
+  const std::int64_t count = out_rows();
   const bool packed = args.format.bits() == 4;
-  args.x = input(case_.dtype, {case_.sources(), length, inner}, case_.x);
-  args.index = optional_input(DType::i32, {count}, doubles(case_.index));
-  args.row_ends = optional_input(DType::i32, {std::ssize(case_.rows.row_ends)}, doubles(case_.rows.row_ends));
-  args.rows_per_expert = case_.rows.rows_per_expert;
-  args.y =
-      output(DType::u8, {count, packed && inner == 1 ? length / 2 : length, packed && inner > 1 ? inner / 2 : inner});
-  args.scale = output(DType::u8, {count, (length + 63) / 64, inner, 2});
+  args.x = tensors.input(dtype, {sources(), length, inner}, x);
+  args.index = tensors.optional_input(DType::i32, {count}, doubles(index));
+  args.row_ends = tensors.optional_input(DType::i32, {std::ssize(rows.row_ends)}, doubles(rows.row_ends));
+  args.rows_per_expert = rows.rows_per_expert;
+  args.y = tensors.output(DType::u8,
+                          {count, packed && inner == 1 ? length / 2 : length, packed && inner > 1 ? inner / 2 : inner});
+  args.scale = tensors.output(DType::u8, {count, (length + 63) / 64, inner, 2});
+  return args;
 }
 
-MxQuantizeOperands::Bytes MxQuantizeOperands::expected() const {
-  const std::int64_t count = case_.sources();
-  const oracle::MxTensor all =
-      oracle::mx_quantize(rounded(case_.dtype, case_.x), case_.length, case_.inner, case_.rules);
-  Bytes bytes;
+MxQuantizeCase::Expected MxQuantizeCase::expected() const {
+  const oracle::MxTensor all = oracle::mx_quantize(rounded(dtype, x), length, inner, rules);
+  Expected out;
   const auto take = [&](const std::vector<std::uint8_t>& of_all, std::int64_t row, std::vector<double>& to) {
-    const std::int64_t width = std::ssize(of_all) / count;
+    const std::int64_t width = std::ssize(of_all) / sources();
     if (row < 0)
       to.insert(to.end(), static_cast<std::size_t>(width), untouched);
     else
       to.insert(to.end(), of_all.begin() + row * width, of_all.begin() + (row + 1) * width);
   };
-  for (std::size_t r = 0; r < out_rows(); ++r) {
-    const std::int64_t from = source_row(r, count, case_.index, case_.rules.divisor, case_.rows);
-    take(all.y, from, bytes.y);
-    take(all.scale, from, bytes.scale);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(out_rows()); ++r) {
+    const std::int64_t from = source_row(r, sources(), index, rules.divisor, rows);
+    take(all.y, from, out.y);
+    take(all.scale, from, out.scale);
   }
-  return bytes;
+  return out;
 }
 
-std::vector<Compared> MxQuantizeOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = expected();
-  renew();
-  mx_quantize::enqueue(stream(), args, {lanes});
-  return {compare("y", args.y, expected_->y), compare("scale", args.scale, expected_->scale)};
+void MxQuantizeCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  mx_quantize::enqueue(stream, args, {lanes});
+}
+
+std::vector<Compared> MxQuantizeCase::compare(const CaseTensors& tensors, const Args& args,
+                                              const Expected& expected) const {
+  return {tensors.compare("y", args.y, expected.y), tensors.compare("scale", args.scale, expected.scale)};
 }
 
 std::vector<SelfTestResult> self_test_mx_quantize(StreamView stream) {
@@ -71,7 +68,7 @@ std::vector<SelfTestResult> self_test_mx_quantize(StreamView stream) {
   for (const auto& [name, format] : {std::pair("e4m3", fp8_e4m3fn), std::pair("e2m1", fp4_e2m1)}) {
     MxQuantizeCase of{{}, DType::bf16, 90, 1, normal(3 * 90, 1)};
     of.rules.format = format;
-    append(results, self_test<MxQuantizeOperands>(stream, "mx_quantize", name, of));
+    append(results, self_test(stream, "mx_quantize", name, of));
   }
   return results;
 }

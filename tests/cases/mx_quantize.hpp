@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/mx_quantize.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 
 namespace moecl::test {
@@ -16,26 +14,17 @@ struct MxQuantizeCase {
   ValidRows rows = {};                   ///< of R; without any all are valid
 
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / (length * inner); }
+  std::int64_t out_rows() const { return index.empty() ? sources() : static_cast<std::int64_t>(index.size()); }
   std::string describe() const;
-};
 
-class MxQuantizeOperands : public CaseOperands {
- public:
-  using Case = MxQuantizeCase;
-  MxQuantizeOperands(StreamView stream, MxQuantizeCase of, Guards guards = Guards::none);
-
-  mx_quantize::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  MxQuantizeCase case_;
-  struct Bytes {
-    std::vector<double> y, scale;
+  using Args = mx_quantize::Args;
+  struct Expected {
+    std::vector<double> y, scale;  ///< bytes; `untouched` where nothing is written
   };
-  std::optional<Bytes> expected_;
-
-  std::size_t out_rows() const;
-  Bytes expected() const;
+  Args bring(CaseTensors& tensors) const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -44,33 +44,37 @@ std::size_t expert_of(std::size_t row, const ValidRows& rows) {
 
 double storage_error(DType dtype) { return dtype == DType::bf16 ? 4e-3 : dtype == DType::f16 ? 5e-4 : 0; }
 
-std::vector<double> CaseOperands::values(const TensorView& view) const { return tensor_of(view).values(stream_); }
+std::vector<double> CaseTensors::values(const TensorView& view) const { return tensor_of(view).values(stream_); }
 
-std::vector<unsigned char> CaseOperands::bytes(const TensorView& view) const {
+std::vector<unsigned char> CaseTensors::bytes(const TensorView& view) const {
   DeviceTensor::Content content = tensor_of(view).content(stream_);
   require(content.damage.empty(), "{}", content.damage);
   return std::move(content.bytes);
 }
 
-TensorView CaseOperands::input(DType dtype, std::initializer_list<std::int64_t> shape,
-                               const std::vector<double>& values) {
+TensorView CaseTensors::input(DType dtype, std::initializer_list<std::int64_t> shape,
+                              const std::vector<double>& values) {
   return inputs_.emplace_back(stream_, dtype, shape, values, guards_);
 }
 
-TensorView CaseOperands::optional_input(DType dtype, std::initializer_list<std::int64_t> shape,
-                                        const std::vector<double>& values) {
+TensorView CaseTensors::optional_input(DType dtype, std::initializer_list<std::int64_t> shape,
+                                       const std::vector<double>& values) {
   return values.empty() ? TensorView() : input(dtype, shape, values);
 }
 
-TensorView CaseOperands::output(DType dtype, std::initializer_list<std::int64_t> shape,
-                                const std::vector<double>& values) {
+TensorView CaseTensors::output(DType dtype, std::initializer_list<std::int64_t> shape,
+                               const std::vector<double>& values) {
   const std::vector<unsigned char> before = encode(dtype, values);
   const Output& output = outputs_.emplace_back(Output{DeviceTensor(stream_, dtype, shape, guards_), before});
   if (!before.empty()) write_blocking(stream_, output.tensor.view.buffer, before.data(), before.size());
   return output.tensor;
 }
 
-void CaseOperands::renew() const {
+BufferView CaseTensors::scratch(std::uint64_t size_bytes) {
+  return scratch_.emplace_back(*stream_.context, std::max<std::uint64_t>(size_bytes, 1)).view();
+}
+
+void CaseTensors::renew() const {
   for (const Output& output : outputs_) {
     output.tensor.poison(stream_);
     if (output.before.empty()) continue;
@@ -78,7 +82,7 @@ void CaseOperands::renew() const {
   }
 }
 
-CaseOperands::Held CaseOperands::held(const TensorView& output, std::optional<DType> as) const {
+CaseTensors::Held CaseTensors::held(const TensorView& output, std::optional<DType> as) const {
   const DeviceTensor& tensor = tensor_of(output);
   DeviceTensor::Content content = tensor.content(stream_);
   Held held{output.describe(), decode(as.value_or(output.dtype), content.bytes), {}, std::move(content.damage)};
@@ -86,8 +90,8 @@ CaseOperands::Held CaseOperands::held(const TensorView& output, std::optional<DT
   return held;
 }
 
-Compared CaseOperands::within(std::string name, const Held& got, const std::vector<double>& expected,
-                              const std::function<double(std::size_t)>& allowed) {
+Compared CaseTensors::within(std::string name, const Held& got, const std::vector<double>& expected,
+                             const std::function<double(std::size_t)>& allowed) {
   Compared compared{std::move(name), 0, 1, got.damage};
   if (!got.damage.empty()) {
     compared.error = infinity;
@@ -110,8 +114,8 @@ Compared CaseOperands::within(std::string name, const Held& got, const std::vect
   return compared;
 }
 
-Compared CaseOperands::compare(std::string name, const Held& got, const std::vector<double>& expected, double tolerance,
-                               std::int64_t columns) {
+Compared CaseTensors::compare(std::string name, const Held& got, const std::vector<double>& expected, double tolerance,
+                              std::int64_t columns) {
   const std::size_t row = columns == 0 ? std::max<std::size_t>(expected.size(), 1) : static_cast<std::size_t>(columns);
   std::vector<double> largest(expected.size() / row + 1, std::numeric_limits<double>::min());
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -121,17 +125,17 @@ Compared CaseOperands::compare(std::string name, const Held& got, const std::vec
   return compared;
 }
 
-Compared CaseOperands::compare(std::string name, const TensorView& output, const std::vector<double>& expected,
-                               double tolerance, std::int64_t columns) const {
+Compared CaseTensors::compare(std::string name, const TensorView& output, const std::vector<double>& expected,
+                              double tolerance, std::int64_t columns) const {
   return compare(std::move(name), held(output), expected, tolerance, columns);
 }
 
-Compared CaseOperands::compare(std::string name, const TensorView& output,
-                               const std::vector<std::int32_t>& expected) const {
+Compared CaseTensors::compare(std::string name, const TensorView& output,
+                              const std::vector<std::int32_t>& expected) const {
   return compare(std::move(name), output, doubles(expected));
 }
 
-const DeviceTensor& CaseOperands::tensor_of(const TensorView& view) const {
+const DeviceTensor& CaseTensors::tensor_of(const TensorView& view) const {
   const auto is_it = [&](const DeviceTensor& tensor) { return tensor.view.buffer.handle == view.buffer.handle; };
   for (const Output& output : outputs_)
     if (is_it(output.tensor)) return output.tensor;

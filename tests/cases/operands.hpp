@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cases/device_memory.hpp"
@@ -30,30 +31,25 @@ struct Compared {
 /// Several outputs as one: a wrong one if there is any, or else the one that is farthest off.
 Compared worst_of(std::string output, const std::vector<Compared>& all);
 
-/// Tensors of a case, which live as long as it. A case's own class has
-///   Case                     what it is made from: sizes, types, values
-///   (stream, case, guards)   brings the operands to the device
-///   args                     the operator's arguments, for a benchmark
-///   run(lanes)               runs the operator once and compares each output with the oracle; stops the host
-class CaseOperands {
+/// Tensors that live as long as it, and what stands in them beside what should.
+class CaseTensors {
  public:
+  CaseTensors(StreamView stream, Guards guards) : stream_(stream), guards_(guards) {}
+  CaseTensors(const CaseTensors&) = delete;
+  CaseTensors& operator=(const CaseTensors&) = delete;
+
+  const StreamView& stream() const { return stream_; }
   /// Of one of its tensors. Stops the host.
   std::vector<double> values(const TensorView& view) const;
   /// Errors: invalid_argument  what stands around the tensor was written
   std::vector<unsigned char> bytes(const TensorView& view) const;
 
- protected:
-  CaseOperands(StreamView stream, Guards guards) : stream_(stream), guards_(guards) {}
-  CaseOperands(const CaseOperands&) = delete;
-  CaseOperands& operator=(const CaseOperands&) = delete;
-  ~CaseOperands() = default;
-
-  const StreamView& stream() const { return stream_; }
   TensorView input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
   /// Absent where there are no values.
   TensorView optional_input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
   /// With poison before each run, or these values.
   TensorView output(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values = {});
+  BufferView scratch(std::uint64_t size_bytes);
   /// Outputs are again what they are before a run.
   void renew() const;
   /// What an output holds after a run.
@@ -85,8 +81,36 @@ class CaseOperands {
   Guards guards_;
   std::deque<DeviceTensor> inputs_;
   std::deque<Output> outputs_;
+  std::deque<Buffer> scratch_;
 
   const DeviceTensor& tensor_of(const TensorView& view) const;
+};
+
+/// A case's operands on a device. A case is sizes, types and values, and says by
+///   Args, bring(tensors)              which arguments the operator gets
+///   Expected, expected()              what the oracle makes of them
+///   enqueue(stream, args, lanes)      how the operator is run
+///   compare(tensors, args, expected)  how far each output may be off
+///   describe()                        which case it is
+template <class Of>
+class OperandsOf : public CaseTensors {
+  Of case_;
+
+ public:
+  OperandsOf(StreamView stream, Of of, Guards guards = Guards::none)
+      : CaseTensors(stream, guards), case_(std::move(of)), args(case_.bring(*this)) {}
+
+  typename Of::Args args;
+  /// Runs the operator once: each output beside the oracle's. Stops the host.
+  std::vector<Compared> run(std::int32_t lanes = 0) {
+    if (!expected_) expected_ = case_.expected();
+    renew();
+    case_.enqueue(stream(), args, lanes);
+    return case_.compare(*this, args, *expected_);
+  }
+
+ private:
+  std::optional<typename Of::Expected> expected_;
 };
 
 /// The row of x, of so many, that row `row` of a result is made from: that of slot index[row], where `divisor` slots

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/physical_experts.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 
 namespace moecl::test {
@@ -16,19 +14,13 @@ struct PhysicalExpertsCase {
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids.size()) / top_k; }
   std::string describe() const;
-};
 
-class PhysicalExpertsOperands : public CaseOperands {
- public:
-  using Case = PhysicalExpertsCase;
-  PhysicalExpertsOperands(StreamView stream, PhysicalExpertsCase of, Guards guards = Guards::none);
-
-  physical_experts::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  PhysicalExpertsCase case_;
-  std::optional<std::vector<std::int32_t>> expected_;
+  using Args = physical_experts::Args;
+  using Expected = std::vector<std::int32_t>;
+  Args bring(CaseTensors& tensors) const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/quantize_groups.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 
 namespace moecl::test {
@@ -10,8 +8,8 @@ namespace moecl::test {
 /// What is empty is absent.
 struct QuantizeGroupsCase {
   std::int64_t width = 0;
-  std::vector<double> x = {};       ///< [N, width]
-  quantize_groups::Args args = {};  ///< how it is quantized; without tensors
+  std::vector<double> x = {};        ///< [N, width]
+  quantize_groups::Args rules = {};  ///< how it is quantized; without tensors
   DType dtype = DType::f32;
   DType q = DType::f32;
   DType scale = DType::f32;
@@ -21,35 +19,25 @@ struct QuantizeGroupsCase {
 
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / width; }
   std::int64_t out_rows() const { return index.empty() ? sources() : static_cast<std::int64_t>(index.size()); }
-  std::int64_t group_columns() const { return args.group == 0 ? width : args.group; }
+  std::int64_t group_columns() const { return rules.group == 0 ? width : rules.group; }
   std::int64_t groups() const { return (width + group_columns() - 1) / group_columns(); }
   /// All rows have one scale, or those of an expert.
   bool of_tensor() const;
+  float tensor_scale() const;
+  /// Else codes.
+  bool gives_numbers() const { return is_activation_dtype(q); }
   std::string describe() const;
-};
 
-class QuantizeGroupsOperands : public CaseOperands {
- public:
-  using Case = QuantizeGroupsCase;
-  QuantizeGroupsOperands(StreamView stream, QuantizeGroupsCase of, Guards guards = Guards::none);
-
-  quantize_groups::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
+  using Args = quantize_groups::Args;
   struct Expected {
     std::vector<double> q, step;  ///< [R, width]: codes or numbers, and the scale of each
-    std::vector<bool> infinite;   ///< what becomes it
+    std::vector<bool> infinite;   ///< the number that becomes it
     std::vector<double> scale, zero;
   };
-  QuantizeGroupsCase case_;
-  std::optional<Expected> expected_;
-
-  bool gives_numbers() const { return is_activation_dtype(case_.q); }
-  float tensor_scale() const;
+  Args bring(CaseTensors& tensors) const;
   Expected expected() const;
-  Compared compare_codes() const;
-  Compared compare_numbers() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -39,10 +39,10 @@ std::string QuantizeRowsCase::describe() const {
   return text + (int4 ? ", int4" : "");
 }
 
-QuantizeRowsCase::Codes QuantizeRowsCase::expected() const {
+QuantizeRowsCase::Expected QuantizeRowsCase::expected() const {
   const auto width = static_cast<std::size_t>(hidden);
   const std::vector<double> stored = rounded(dtype, x), factors = rounded(smooth_dtype, smooth);
-  Codes out;
+  Expected out;
   for (std::size_t r = 0; r < static_cast<std::size_t>(out_rows()); ++r) {
     const std::int64_t from = source_row(r, sources(), index, divisor, rows);
     if (from < 0) {
@@ -63,53 +63,57 @@ QuantizeRowsCase::Codes QuantizeRowsCase::expected() const {
   return out;
 }
 
-QuantizeRowsOperands::QuantizeRowsOperands(StreamView stream, QuantizeRowsCase of, Guards guards)
-    : CaseOperands(stream, guards), case_(std::move(of)) {
-  const std::int64_t rows = case_.out_rows(), hidden = case_.hidden;
+QuantizeRowsCase::Args QuantizeRowsCase::bring(CaseTensors& tensors) const {
+  Args args;
+  const std::int64_t count = out_rows();
   const auto parameter = [&](float if_static) {
-    return case_.is_static() ? input(DType::f32, {1}, {if_static}) : output(DType::f32, {rows});
+    return is_static() ? tensors.input(DType::f32, {1}, {if_static}) : tensors.output(DType::f32, {count});
   };
-  args.x = input(case_.dtype, {case_.sources(), hidden}, case_.x);
-  args.row_ends = optional_input(DType::i32, {std::ssize(case_.rows.row_ends)}, doubles(case_.rows.row_ends));
-  args.rows_per_expert = case_.rows.rows_per_expert;
-  args.q = case_.int4 ? output(DType::i32, {rows, hidden / 8}) : output(DType::i8, {rows, hidden});
+  args.x = tensors.input(dtype, {sources(), hidden}, x);
+  args.row_ends = tensors.optional_input(DType::i32, {std::ssize(rows.row_ends)}, doubles(rows.row_ends));
+  args.rows_per_expert = rows.rows_per_expert;
+  args.q = int4 ? tensors.output(DType::i32, {count, hidden / 8}) : tensors.output(DType::i8, {count, hidden});
   args.scale = parameter(given.scale);
-  if (case_.scheme != Scheme::symmetric) args.offset = parameter(given.offset);
-  args.rounding = case_.rounding;
-  args.scheme = case_.scheme;
-  args.smooth = optional_input(case_.smooth_dtype, {std::ssize(case_.smooth) / hidden, hidden}, case_.smooth);
-  args.index = optional_input(DType::i32, {rows}, doubles(case_.index));
-  args.divisor = case_.divisor;
+  if (scheme != Scheme::symmetric) args.offset = parameter(given.offset);
+  args.rounding = rounding;
+  args.scheme = scheme;
+  args.smooth = tensors.optional_input(smooth_dtype, {std::ssize(smooth) / hidden, hidden}, smooth);
+  args.index = tensors.optional_input(DType::i32, {count}, doubles(index));
+  args.divisor = divisor;
+  return args;
 }
 
-std::vector<Compared> QuantizeRowsOperands::run(std::int32_t lanes) {
-  if (!expected_) expected_ = case_.expected();
-  renew();
-  quantize_rows::enqueue(stream(), args, {lanes});
-  Held q = held(args.q);
-  if (case_.int4) {
+void QuantizeRowsCase::enqueue(StreamView stream, const Args& args, std::int32_t lanes) const {
+  quantize_rows::enqueue(stream, args, {lanes});
+}
+
+std::vector<Compared> QuantizeRowsCase::compare(const CaseTensors& tensors, const Args& args,
+                                                const Expected& expected) const {
+  CaseTensors::Held q = tensors.held(args.q);
+  if (int4) {
     q.values = by_eight(q.values, int4_of);
     q.is_poison = by_eight(q.is_poison, [](bool word, int) { return word; });
   }
   // Where division is not correctly rounded a value next to a tie may go to the other side: one code.
-  const bool exact = stream().device->caps.correctly_rounded_divide || case_.is_static();
-  std::vector<Compared> results = {exact ? compare("q", q, expected_->q)
-                                         : within("q", q, expected_->q, [](std::size_t) { return 1; })};
-  if (case_.is_static()) return results;
-  results.push_back(exact ? compare("scale", args.scale, expected_->scale)
-                          : within("scale", held(args.scale), expected_->scale,
-                                   [&](std::size_t row) { return 3e-7 * std::abs(expected_->scale[row]); }));
-  if (case_.scheme != Scheme::asymmetric) return results;
-  results.push_back(exact ? compare("offset", args.offset, expected_->offset)
-                          : within("offset", held(args.offset), expected_->offset,
-                                   [&](std::size_t row) { return 3e-5 + 3e-6 * std::abs(expected_->offset[row]); }));
+  const bool exact = tensors.stream().device->caps.correctly_rounded_divide || is_static();
+  std::vector<Compared> results = {exact ? tensors.compare("q", q, expected.q)
+                                         : tensors.within("q", q, expected.q, [](std::size_t) { return 1; })};
+  if (is_static()) return results;
+  results.push_back(exact ? tensors.compare("scale", args.scale, expected.scale)
+                          : tensors.within("scale", tensors.held(args.scale), expected.scale,
+                                           [&](std::size_t row) { return 3e-7 * std::abs(expected.scale[row]); }));
+  if (scheme != Scheme::asymmetric) return results;
+  results.push_back(exact ? tensors.compare("offset", args.offset, expected.offset)
+                          : tensors.within("offset", tensors.held(args.offset), expected.offset, [&](std::size_t row) {
+                              return 3e-5 + 3e-6 * std::abs(expected.offset[row]);
+                            }));
   return results;
 }
 
 std::vector<SelfTestResult> self_test_quantize_rows(StreamView stream) {
   QuantizeRowsCase of{33, normal(4 * 33, 1)};
   of.dtype = DType::bf16;
-  return self_test<QuantizeRowsOperands>(stream, "quantize_rows", "", of);
+  return self_test(stream, "quantize_rows", "", of);
 }
 
 }  // namespace moecl::test

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/quantize_rows.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 
 namespace moecl::test {
@@ -26,23 +24,14 @@ struct QuantizeRowsCase {
   bool is_static() const { return scheme == quantize_rows::Scheme::static_f16; }
   std::string describe() const;
 
-  struct Codes {
+  using Args = quantize_rows::Args;
+  struct Expected {
     std::vector<double> q, scale, offset;  ///< [R, hidden], [R], [R]; `untouched` where nothing is written
   };
-  Codes expected() const;
-};
-
-class QuantizeRowsOperands : public CaseOperands {
- public:
-  using Case = QuantizeRowsCase;
-  QuantizeRowsOperands(StreamView stream, QuantizeRowsCase of, Guards guards = Guards::none);
-
-  quantize_rows::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  QuantizeRowsCase case_;
-  std::optional<QuantizeRowsCase::Codes> expected_;
+  Args bring(CaseTensors& tensors) const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/route_tokens.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 #include "tests/oracle/expert_sort.hpp"
 
@@ -17,28 +15,20 @@ struct RouteTokensCase {
   std::vector<std::uint8_t> finished = {};  ///< [T], or empty
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
+  std::int64_t rows() const { return rows_per_expert == 0 ? tokens() * spec.top_k : experts * rows_per_expert; }
   std::string describe() const;
 
-  struct Routed {
+  using Args = route_tokens::Args;
+  struct Expected {
     std::vector<std::int32_t> ids;
     std::vector<double> weights;
     oracle::SortedSlots sort;
   };
+  Args bring(CaseTensors& tensors) const;
   /// Finished tokens choose no expert.
-  Routed expected() const;
-};
-
-class RouteTokensOperands : public CaseOperands {
- public:
-  using Case = RouteTokensCase;
-  RouteTokensOperands(StreamView stream, RouteTokensCase of, Guards guards = Guards::none);
-
-  route_tokens::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  RouteTokensCase case_;
-  std::optional<RouteTokensCase::Routed> expected_;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

@@ -1,8 +1,6 @@
 #pragma once
 #include <moecl/row_differences.hpp>
 
-#include <optional>
-
 #include "tests/cases/operands.hpp"
 
 namespace moecl::test {
@@ -14,19 +12,13 @@ struct RowDifferencesCase {
 
   std::int64_t rows() const { return static_cast<std::int64_t>(x.size()) / width; }
   std::string describe() const;
-};
 
-class RowDifferencesOperands : public CaseOperands {
- public:
-  using Case = RowDifferencesCase;
-  RowDifferencesOperands(StreamView stream, RowDifferencesCase of, Guards guards = Guards::none);
-
-  row_differences::Args args;
-  std::vector<Compared> run(std::int32_t lanes = 0);
-
- private:
-  RowDifferencesCase case_;
-  std::optional<std::vector<double>> expected_;
+  using Args = row_differences::Args;
+  using Expected = std::vector<double>;
+  Args bring(CaseTensors& tensors) const;
+  Expected expected() const;
+  void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
+  std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;
 };
 
 }  // namespace moecl::test

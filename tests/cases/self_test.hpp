@@ -22,9 +22,9 @@ inline void append(std::vector<SelfTestResult>& to, const std::vector<SelfTestRe
 /// What a run of the case gives, a result an output.
 template <class Of>
 std::vector<SelfTestResult> self_test(StreamView stream, const std::string& op, const std::string& variant,
-                                      const typename Of::Case& of) {
+                                      const Of& of) {
   std::vector<SelfTestResult> results;
-  for (const Compared& output : Of(stream, of).run())
+  for (const Compared& output : OperandsOf(stream, of).run())
     results.push_back({op, variant + (variant.empty() || output.output.empty() ? "" : " ") + output.output,
                        of.describe(), output.error, output.tolerance});
   return results;

@@ -75,7 +75,8 @@ class RawLayer {
     std::vector<const HostMatrix*> gate_bias, up_bias, down_bias;
     for (const ExpertMatrices& expert : weights.experts) {
       gate.push_back(&expert.gate), up.push_back(&expert.up), down.push_back(&expert.down);
-      gate_bias.push_back(&expert.gate_bias), up_bias.push_back(&expert.up_bias), down_bias.push_back(&expert.down_bias);
+      gate_bias.push_back(&expert.gate_bias), up_bias.push_back(&expert.up_bias),
+          down_bias.push_back(&expert.down_bias);
       up_input_scales_.push_back(expert.gate_up_input_scale), down_input_scales_.push_back(expert.down_input_scale);
     }
     if (halves == Halves::apart) {
@@ -91,7 +92,8 @@ class RawLayer {
       desc.gate_up_interleaved = alternate ? 1 : 0;
       std::vector<const HostMatrix*> bias;
       if (gate_bias.front()->present())
-        for (std::size_t e = 0; e < gate.size(); ++e) bias.push_back(joined(*gate_bias[e], *up_bias[e], alternate, true));
+        for (std::size_t e = 0; e < gate.size(); ++e)
+          bias.push_back(joined(*gate_bias[e], *up_bias[e], alternate, true));
       desc.gate_up_bias = plain(bias);
     }
     set(down, desc.down, desc.quantized_down);
@@ -113,7 +115,8 @@ class RawLayer {
     const WeightMatrix& gate = expert.gate;
     if (!gate.quantized()) return true;
     if (gate.codes.packed_along_rows || gate.codes.first_row != 0 || gate.zero.packed_along_rows) return false;
-    return halves == Halves::alternating ? gate.group.rows == 1 : gate.rows() % std::max<std::int64_t>(gate.group.rows, 1) == 0;
+    return halves == Halves::alternating ? gate.group.rows == 1
+                                         : gate.rows() % std::max<std::int64_t>(gate.group.rows, 1) == 0;
   }
 
   moecl_layer_desc desc = sized<moecl_layer_desc>();
@@ -164,8 +167,14 @@ class RawLayer {
                          std::uint64_t& expert_bytes) {
     const CodeMatrix& first = *matrices.front();
     if (!first.present()) return {};
-    layout = {first.unit_bytes,  first.unit_codes,   first.row_stride,                  first.column_stride,
-              first.first_row,   first.first_column, first.packed_along_rows ? 1 : 0, first.interleaved ? 1 : 0};
+    layout = {first.unit_bytes,
+              first.unit_codes,
+              first.row_stride,
+              first.column_stride,
+              first.first_row,
+              first.first_column,
+              first.packed_along_rows ? 1 : 0,
+              first.interleaved ? 1 : 0};
     expert_bytes = static_cast<std::uint64_t>(first.end_unit()) * static_cast<std::uint64_t>(first.unit_bytes);
     Bytes& to = memory_.emplace_back(expert_bytes * matrices.size());
     for (std::size_t e = 0; e < matrices.size(); ++e)
@@ -215,8 +224,8 @@ class RawLayer {
             reinterpret_cast<const unsigned char*>(of.data.memory()) + static_cast<std::size_t>(at) * size;
         to.insert(to.end(), from, from + size);
       }
-    return &matrices_.emplace_back(reinterpret_cast<const std::byte*>(to.data()), gate.dtype, along_columns ? 1 : 2 * rows,
-                                   along_columns ? 2 * rows : columns);
+    return &matrices_.emplace_back(reinterpret_cast<const std::byte*>(to.data()), gate.dtype,
+                                   along_columns ? 1 : 2 * rows, along_columns ? 2 * rows : columns);
   }
 
   CodeMatrix joined(const CodeMatrix& gate, const CodeMatrix& up, bool alternate) {

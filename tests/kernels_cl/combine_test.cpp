@@ -27,7 +27,7 @@ combine::Args combine_args(const TensorView& rows, const TensorView& slot_rows, 
   return args;
 }
 
-class CombineTest : public OperatorTest<CombineOperands> {};
+class CombineTest : public OperatorTest<CombineCase> {};
 MOECL_ON_EVERY_DEVICE(CombineTest);
 
 TEST_P(CombineTest, SumsWeightedRowsInEveryStorageType) {

@@ -30,7 +30,7 @@ expert_sort::Args sort_args(const TensorView& ids, std::int32_t first, std::int3
   return args;
 }
 
-class ExpertSortTest : public OperatorTest<ExpertSortOperands> {
+class ExpertSortTest : public OperatorTest<ExpertSortCase> {
  protected:
   void check(const Ints& ids, ExpertSortCase of) const {
     of.ids = ids;

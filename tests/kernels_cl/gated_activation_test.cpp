@@ -20,7 +20,7 @@ constexpr ActivationFunction functions[] = {
     ActivationFunction::silu,  ActivationFunction::gelu, ActivationFunction::gelu_tanh, ActivationFunction::swigluoai,
     ActivationFunction::relu2, ActivationFunction::relu, ActivationFunction::fast_gelu};
 
-class GatedActivationTest : public OperatorTest<GatedActivationOperands> {};
+class GatedActivationTest : public OperatorTest<GatedActivationCase> {};
 MOECL_ON_EVERY_DEVICE(GatedActivationTest);
 
 /// Beyond swigluoai's limit too.

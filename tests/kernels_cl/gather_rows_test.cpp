@@ -16,7 +16,7 @@
 namespace moecl::test {
 namespace {
 
-class GatherRowsTest : public OperatorTest<GatherRowsOperands> {};
+class GatherRowsTest : public OperatorTest<GatherRowsCase> {};
 MOECL_ON_EVERY_DEVICE(GatherRowsTest);
 
 TEST_P(GatherRowsTest, CopiesRowsByIndexInEveryStorageType) {

@@ -13,7 +13,7 @@
 namespace moecl::test {
 namespace {
 
-class GatingTopKTest : public OperatorTest<GatingTopKOperands> {
+class GatingTopKTest : public OperatorTest<GatingTopKCase> {
  protected:
   void check(const std::vector<double>& logits, std::int64_t experts, const std::vector<double>& bias,
              const RouterSpec& spec, DType dtype = DType::f32) const {

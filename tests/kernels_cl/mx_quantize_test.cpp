@@ -36,7 +36,7 @@ std::vector<double> mixed(std::size_t count, int mantissa_bits, std::mt19937_64&
   return x;
 }
 
-class MxQuantizeTest : public OperatorTest<MxQuantizeOperands> {
+class MxQuantizeTest : public OperatorTest<MxQuantizeCase> {
  protected:
   void check(const mx_quantize::Args& rules, DType dtype, std::int64_t length, std::int64_t inner,
              const std::vector<double>& x) const {

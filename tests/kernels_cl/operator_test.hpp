@@ -14,9 +14,9 @@ template <class Of>
 class OperatorTest : public OnEveryDevice {
  protected:
   /// Runs the case with each number of lanes: every output is the oracle's.
-  void check(const typename Of::Case& of,
+  void check(const Of& of,
              const std::vector<std::int32_t>& lanes = {std::begin(lane_choices), std::end(lane_choices)}) const {
-    Of operands(device().stream, of, Guards::around);
+    OperandsOf operands(device().stream, of, Guards::around);
     for (const std::int32_t count : lanes)
       for (const Compared& output : operands.run(count))
         EXPECT_TRUE(output.ok()) << of.describe() << ", lanes = " << count << ": " << output.describe();

@@ -14,7 +14,7 @@ namespace {
 
 using Ints = std::vector<std::int32_t>;
 
-class PhysicalExpertsTest : public OperatorTest<PhysicalExpertsOperands> {
+class PhysicalExpertsTest : public OperatorTest<PhysicalExpertsCase> {
  protected:
   GuardedTensor ints(const Ints& values, std::int64_t columns) const {
     return {device(), DType::i32, {static_cast<std::int64_t>(values.size()) / columns, columns}, values};

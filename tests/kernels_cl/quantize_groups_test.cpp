@@ -30,14 +30,14 @@ bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= Scale
 
 using Case = QuantizeGroupsCase;
 
-class QuantizeGroupsTest : public OperatorTest<QuantizeGroupsOperands> {
+class QuantizeGroupsTest : public OperatorTest<QuantizeGroupsCase> {
  protected:
   void check(const Case& of,
              const std::vector<std::int32_t>& lanes = {std::begin(lane_choices), std::end(lane_choices)}) const {
-    SCOPED_TRACE(testing::Message() << "format " << name(of.args.format) << " in " << name(of.q) << ", rule "
-                                    << static_cast<int>(of.args.rule) << ", quotient "
-                                    << static_cast<int>(of.args.quotient) << ", rounding "
-                                    << static_cast<int>(of.args.rounding));
+    SCOPED_TRACE(testing::Message() << "format " << name(of.rules.format) << " in " << name(of.q) << ", rule "
+                                    << static_cast<int>(of.rules.rule) << ", quotient "
+                                    << static_cast<int>(of.rules.quotient) << ", rounding "
+                                    << static_cast<int>(of.rules.rounding));
     OperatorTest::check(of, lanes);
   }
 };
@@ -80,24 +80,24 @@ TEST_P(QuantizeGroupsTest, EveryFormatAndRuleOnRandomShapes) {
   for (const Args& args : formats_rules_and_quotients()) {
     SCOPED_TRACE(++i);
     Case c;
-    c.args = args;
-    const bool integer = is_integer(c.args.format), mx = is_mx(c.args.rule);
+    c.rules = args;
+    const bool integer = is_integer(c.rules.format), mx = is_mx(c.rules.rule);
     if (!c.of_tensor())
-      c.args.group = engine() % 8 == 0 ? static_cast<std::int64_t>(engine() % 90) + 1 : group_sizes[engine() % 7];
-    if (c.args.rule == ScaleRule::e4m3) c.args.global_scale = static_cast<float>(engine() % 3000 + 1);
-    if (integer && c.args.rule != ScaleRule::range) c.args.rounding = static_cast<Rounding>(i % 3);
-    if (engine() % 4 == 0) c.args.least_amax = 0.25F;
-    if (engine() % 4 == 0) c.args.least_scale = 1.0F / (448 * 512);
-    if (engine() % 4 == 0) c.args.most_amax = 1.5F;
-    if (c.args.quotient == Quotient::largest_by_amax)
-      c.args.least_amax = c.args.least_scale = 0, c.args.most_amax = INFINITY;
+      c.rules.group = engine() % 8 == 0 ? static_cast<std::int64_t>(engine() % 90) + 1 : group_sizes[engine() % 7];
+    if (c.rules.rule == ScaleRule::e4m3) c.rules.global_scale = static_cast<float>(engine() % 3000 + 1);
+    if (integer && c.rules.rule != ScaleRule::range) c.rules.rounding = static_cast<Rounding>(i % 3);
+    if (engine() % 4 == 0) c.rules.least_amax = 0.25F;
+    if (engine() % 4 == 0) c.rules.least_scale = 1.0F / (448 * 512);
+    if (engine() % 4 == 0) c.rules.most_amax = 1.5F;
+    if (c.rules.quotient == Quotient::largest_by_amax)
+      c.rules.least_amax = c.rules.least_scale = 0, c.rules.most_amax = INFINITY;
     c.width = static_cast<std::int64_t>(engine() % 200) + 1;
     if (engine() % 8 == 0) c.width += 1100;
     const DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
     c.dtype = dtypes[engine() % 3];
-    if (engine() % 2 == 0) c.q = integer ? DType::i8 : storage_dtype(c.args.format).value_or(DType::u8);
-    if ((mx || c.args.rule == ScaleRule::power_of_two) && engine() % 2 == 0) c.scale = DType::u8;
-    if (c.args.rule == ScaleRule::e4m3 && engine() % 2 == 0) c.scale = DType::f8_e4m3;
+    if (engine() % 2 == 0) c.q = integer ? DType::i8 : storage_dtype(c.rules.format).value_or(DType::u8);
+    if ((mx || c.rules.rule == ScaleRule::power_of_two) && engine() % 2 == 0) c.scale = DType::u8;
+    if (c.rules.rule == ScaleRule::e4m3 && engine() % 2 == 0) c.scale = DType::f8_e4m3;
     c.x = mixed(static_cast<std::size_t>(c.width) * (engine() % 5 + 1), engine);
     check(c, {lane_choices[engine() % std::size(lane_choices)]});
   }
@@ -109,7 +109,7 @@ TEST_P(QuantizeGroupsTest, EveryStorageTypeWidthAndRowCount) {
       for (const std::int64_t rows : row_counts) {
         if (dtype != DType::f32 && width != 17) continue;  // f32 walks the shapes
         Case c{width, normal(static_cast<std::size_t>(rows * width), 2), {}, dtype, DType::f8_e4m3};
-        c.args.group = 128;
+        c.rules.group = 128;
         check(c);
       }
 }
@@ -121,7 +121,7 @@ TEST_P(QuantizeGroupsTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
       Case c{33, normal(rows.valid.size() * 33, 3), {}, DType::f32, DType::f8_e4m3};
       for (std::size_t i = 0; i < c.x.size(); ++i)
         if (!rows.valid[i / 33]) c.x[i] = std::nan("");
-      c.args.rule = rule;
+      c.rules.rule = rule;
       c.rows = rows;
       check(c);
     }
@@ -131,9 +131,9 @@ TEST_P(QuantizeGroupsTest, GathersRowsAndLeavesThoseOutOfRange) {
   for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows, ScaleRule::range})
     for (const std::int32_t divisor : {1, 3}) {
       Case c{40, normal(4 * 40, 13), {}, DType::f32, DType::i8};
-      c.args.format = CodeType::i8;
-      c.args.rule = rule;
-      c.args.divisor = divisor;
+      c.rules.format = CodeType::i8;
+      c.rules.rule = rule;
+      c.rules.divisor = divisor;
       c.index = {3, 2, -1, 0, 12, 1, -3, 24, 5, 2147483647, -2147483647 - 1};
       check(c);
     }
@@ -148,8 +148,8 @@ TEST_P(QuantizeGroupsTest, ZerosHugeAndTinyGroups) {
         for (double& value : row) value = std::clamp(value, -1.0, 1.0) * amax;
         row[7] = -amax;
         Case c{40, row};
-        c.args.format = format;
-        c.args.rule = rule;
+        c.rules.format = format;
+        c.rules.rule = rule;
         check(c);
       }
 }
@@ -162,9 +162,9 @@ TEST_P(QuantizeGroupsTest, NaNAndInfinityStayInTheirGroup) {
         if (format == CodeType::i8 ? is_mx(rule) || rule == ScaleRule::e4m3 : rule == ScaleRule::range) continue;
         Case c{96, normal(96, 5)};
         c.x[40] = bad;
-        c.args.format = format;
-        c.args.rule = rule;
-        if (!c.of_tensor()) c.args.group = 32;
+        c.rules.format = format;
+        c.rules.rule = rule;
+        if (!c.of_tensor()) c.rules.group = 32;
         check(c);
         if (format != CodeType::f8_e4m3) continue;
         c.q = DType::f8_e4m3;
@@ -181,10 +181,10 @@ TEST_P(QuantizeGroupsTest, BlocksOfRowsAndColumnsShareAScale) {
       for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::power_of_two}) {
         Case c{of.columns, normal(static_cast<std::size_t>(of.rows * of.columns), 6), {}, DType::bf16};
         c.q = is_integer(format) ? DType::i8 : DType::f8_e4m3;
-        c.args.format = format;
-        c.args.group = of.block_columns;
-        c.args.group_rows = of.block_rows;
-        c.args.rule = rule;
+        c.rules.format = format;
+        c.rules.group = of.block_columns;
+        c.rules.group_rows = of.block_rows;
+        c.rules.rule = rule;
         check(c);
       }
 }
@@ -248,11 +248,11 @@ TEST_P(QuantizeGroupsTest, EveryExpertsRowsHaveTheirOwnGivenScale) {
   for (const ScaleRule rule : {ScaleRule::given, ScaleRule::e4m3})
     for (const ValidRows& rows : all) {
       Case c{40, normal(7 * 40, 8)};
-      c.args.format = rule == ScaleRule::given ? CodeType::f8_e4m3 : CodeType::f4_e2m1;
-      c.args.rule = rule;
-      if (rule == ScaleRule::e4m3) c.args.group = 16;
+      c.rules.format = rule == ScaleRule::given ? CodeType::f8_e4m3 : CodeType::f4_e2m1;
+      c.rules.rule = rule;
+      if (rule == ScaleRule::e4m3) c.rules.group = 16;
       c.rows = rows;
-      c.args.divisor = 2;
+      c.rules.divisor = 2;
       for (std::size_t row = 0; row < rows.valid.size(); ++row)
         c.index.push_back(static_cast<std::int32_t>(row * 5 % 14));
       for (std::size_t expert = 0; expert < rows.row_ends.size(); ++expert)

@@ -28,7 +28,7 @@ constexpr Rounding roundings[] = {Rounding::divide,
 
 using Case = QuantizeRowsCase;
 
-class QuantizeRowsTest : public OperatorTest<QuantizeRowsOperands> {};
+class QuantizeRowsTest : public OperatorTest<QuantizeRowsCase> {};
 MOECL_ON_EVERY_DEVICE(QuantizeRowsTest);
 
 TEST_P(QuantizeRowsTest, EveryRoundingOrderIsExact) {

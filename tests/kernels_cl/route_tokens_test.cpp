@@ -11,14 +11,14 @@
 namespace moecl::test {
 namespace {
 
-class RouteTokensTest : public OperatorTest<RouteTokensOperands> {
+class RouteTokensTest : public OperatorTest<RouteTokensCase> {
  protected:
   /// Against the oracles, and bit for bit against the two operators.
   void check(const RouteTokensCase& of) const {
     SCOPED_TRACE(of.describe());
-    const RouteTokensOperands apart(device().stream, of, Guards::around),
+    const OperandsOf<RouteTokensCase> apart(device().stream, of, Guards::around),
         elsewhere(device().stream, of, Guards::around);
-    RouteTokensOperands routed(device().stream, of, Guards::around);
+    OperandsOf<RouteTokensCase> routed(device().stream, of, Guards::around);
     gating_top_k::enqueue(device().stream, apart.args.gating, of.spec);
     expert_sort::enqueue(device().stream, apart.args.sort);
     const std::uint64_t before = device().context->counters().kernels_launched;
@@ -74,7 +74,8 @@ TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
   constexpr std::int64_t tokens = 5, experts = 12, hidden = 84;
   const GuardedTensor x = upload(device(), DType::bf16, {tokens, hidden}, normal(tokens * hidden, 2));
   for (const auto& [format, group] : {std::pair{CodeType::i8, std::int64_t{0}}, {CodeType::f8_e4m3, 32}}) {
-    RouteTokensOperands routed(device().stream, {experts, normal(tokens * experts, 1), {}, {2}}, Guards::around);
+    OperandsOf<RouteTokensCase> routed(device().stream, {experts, normal(tokens * experts, 1), {}, {2}},
+                                       Guards::around);
     const DType codes = format == CodeType::i8 ? DType::i8 : DType::f8_e4m3;
     const std::int64_t groups = group == 0 ? 1 : (hidden + group - 1) / group;
     const GuardedTensor q(device(), codes, {tokens, hidden}), scale(device(), DType::f32, {tokens, groups}),
@@ -103,7 +104,7 @@ TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
   gpu.caps.type = DeviceType::gpu;
   gpu.caps.max_work_group_size = 1024;
   gpu.caps.local_mem_bytes = 48 << 10;
-  const RouteTokensOperands routed(device().stream, {1024, std::vector<double>(16 * 1024), {}, {2}});
+  const OperandsOf<RouteTokensCase> routed(device().stream, {1024, std::vector<double>(16 * 1024), {}, {2}});
   const route_tokens::Args& args = routed.args;
   EXPECT_THAT(route_tokens::why_apart(args, {2}, gpu), testing::HasSubstr("bytes of local memory are needed"));
   gpu.caps.max_work_group_size = 256;
@@ -112,7 +113,7 @@ TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
 
 TEST_P(RouteTokensTest, RejectsWhatTheOperatorsRejectAndOtherIds) {
   const RouteTokensCase of{8, std::vector<double>(3 * 8), {}, {2}};
-  const RouteTokensOperands routed(device().stream, of), other(device().stream, of);
+  const OperandsOf<RouteTokensCase> routed(device().stream, of), other(device().stream, of);
   route_tokens::Args args = routed.args;
   const auto reason = [&] { return route_tokens::reject(args, {2}, device().record()); };
   EXPECT_EQ(reason(), "");

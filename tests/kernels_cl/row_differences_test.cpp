@@ -11,7 +11,7 @@
 namespace moecl::test {
 namespace {
 
-class RowDifferencesTest : public OperatorTest<RowDifferencesOperands> {};
+class RowDifferencesTest : public OperatorTest<RowDifferencesCase> {};
 MOECL_ON_EVERY_DEVICE(RowDifferencesTest);
 
 TEST_P(RowDifferencesTest, EveryWidthRowCountAndType) {
