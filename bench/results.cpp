@@ -68,6 +68,7 @@ bool Collector::ReportContext(const Context&) {
 void Collector::ReportRuns(const std::vector<Run>& runs) {
   std::vector<Run>& kept = groups_.emplace_back(runs);
   std::vector<const Run*> timed;
+  before_rows_();
   for (Run& run : kept) {
     // How it was run is said beside the name, not in it.
     run.run_name.min_time.clear(), run.run_name.iterations.clear(), run.run_name.repetitions.clear();

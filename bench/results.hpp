@@ -31,8 +31,14 @@ class Collector final : public benchmark::BenchmarkReporter {
  public:
   /// @param rows         where to, after the heading; nullptr: nowhere
   /// @param interrupted  asked after each benchmark, whose runs are kept; no other one begins where it says so
-  explicit Collector(std::FILE* rows, std::string heading = {}, std::function<bool()> interrupted = {})
-      : rows_(rows), heading_(std::move(heading)), interrupted_(std::move(interrupted)) {}
+  /// @param before_rows  called before something goes to `rows`
+  explicit Collector(
+      std::FILE* rows, std::string heading = {}, std::function<bool()> interrupted = {},
+      std::function<void()> before_rows = [] {})
+      : rows_(rows),
+        heading_(std::move(heading)),
+        interrupted_(std::move(interrupted)),
+        before_rows_(std::move(before_rows)) {}
   bool ReportContext(const Context& context) override;
   /// Errors: Interrupted
   void ReportRuns(const std::vector<Run>& runs) override;
@@ -47,6 +53,7 @@ class Collector final : public benchmark::BenchmarkReporter {
   std::FILE* rows_;
   std::string heading_;
   std::function<bool()> interrupted_;
+  std::function<void()> before_rows_;
   std::vector<std::vector<Run>> groups_;
   bool failed_ = false;
 };

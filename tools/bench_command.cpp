@@ -16,6 +16,7 @@
 #include "tools/json_text.hpp"
 #include "tools/measure_options.hpp"
 #include "tools/own_files.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -34,16 +35,23 @@ void run_matching(bench::Collector& collector, const std::string& filter) {
 }
 
 /// Those that match, by the names they have in results.
-void print_names(const BenchOptions& options) {
+std::vector<std::string> matching_names(BenchOptions options) {
+  options.list = true;
+  options.set_flags();
   std::ostringstream names, messages;
   bench::Collector collector(nullptr);
   collector.SetErrorStream(&messages);
   collector.SetOutputStream(&names);
   run_matching(collector, options.filter);
   std::istringstream lines(names.str());
+  std::vector<std::string> list;
+  for (std::string name; std::getline(lines, name);) list.push_back(name.substr(0, name.find("/manual_time")));
+  return list;
+}
+
+void print_names(const BenchOptions& options) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (std::string name; std::getline(lines, name);)
-    list.push_back({{"name", name.substr(0, name.find("/manual_time"))}});
+  for (const std::string& name : matching_names(options)) list.push_back({{"name", name}});
   if (options.json)
     std::cout << json_text({{"benchmarks", list}}, 1) << '\n';
   else
@@ -94,15 +102,22 @@ int run(const BenchOptions& options) {
   if (!options.results.empty()) return report_results(options);
   const nlohmann::ordered_json before = options.baseline.empty() ? nullptr : read_document(options.baseline);
   bench::register_models(options.models());
-  options.set_flags();
   if (options.list) return print_names(options), done;
   bench::use(options.device.open());
   nlohmann::ordered_json facts = bench::context_facts();
   facts["seed"] = options.seed;
   facts["shapes"] = bench::shape_facts(options.models());
   if (!before.is_null()) bench::expect_comparable(before, options.baseline, facts);
-  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts),
-                             [] { return interruption() != 0; });
+  const auto all = static_cast<std::int64_t>(matching_names(options).size());
+  options.set_flags();
+  Progress progress("bench");
+  std::int64_t ended = 0;
+  const auto after_each = [&] {
+    progress(++ended, all);
+    return interruption() != 0;
+  };
+  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts), after_each,
+                             [&progress] { progress.hide(); });
   std::ostringstream messages;
   collector.SetErrorStream(&messages);
   note_interruption();  // what was measured until then is kept
@@ -111,6 +126,7 @@ int run(const BenchOptions& options) {
   } catch (const bench::Interrupted&) {
     fmt::print(stderr, "moecl: bench: interrupted after {} benchmarks\n", collector.finished());
   }
+  progress.hide();
   if (bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   if (!options.trace.empty()) facts["trace"] = options.trace;
@@ -135,6 +151,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Measure the operators, and the layers of model shapes");
   options->add_to(*command);
+  add_progress(*command);
   command->add_flag("--quick", options->quick, "a choice that ends within a minute on two cores");
   command
       ->add_option("--baseline", options->baseline,

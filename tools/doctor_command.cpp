@@ -11,6 +11,7 @@
 #include "tools/device_options.hpp"
 #include "tools/json_text.hpp"
 #include "tools/printable.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 
 namespace moecl::cli {
@@ -57,7 +58,12 @@ int diagnose(const DeviceOptions& options, bool json) {
   std::vector<Row> rows = {{"operator", "variant", "shape", "error", "tolerance", "result"}};
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   int passed = 0, failed = 0;
-  for (const test::SelfTestResult& result : test::run_self_tests(stream)) {
+  std::vector<test::SelfTestResult> results;
+  {
+    Progress progress("self-tests");
+    results = test::run_self_tests(stream, std::ref(progress));
+  }
+  for (const test::SelfTestResult& result : results) {
     ++(result.ok() ? passed : failed);
     rows.push_back({result.op, result.variant, result.shape, fmt::format("{:.1e}", result.error),
                     fmt::format("{:.1e}", result.tolerance), result.ok() ? "ok" : "FAIL"});
@@ -97,6 +103,7 @@ void add_doctor(CLI::App& app, Outcome outcome) {
       app.add_subcommand("doctor", "Run every operator's self-test on the chosen device against the host oracle");
   options->add_to(*command);
   command->add_flag("--json", *json, "as JSON");
+  add_progress(*command);
   command->callback([options, json, &outcome] { outcome = diagnose(*options, *json); });
 }
 

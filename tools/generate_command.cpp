@@ -11,6 +11,7 @@
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
 #include "tools/printable.hpp"
+#include "tools/progress.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -32,13 +33,16 @@ struct Interrupted {};
 
 /// Interrupted, it removes what it wrote before the signal ends it.
 void write(const std::string& dir, RandomCheckpoint checkpoint) {
-  checkpoint.before_tensor = [] {
+  Progress progress("writing tensors");
+  checkpoint.before_tensor = [&progress](std::int64_t done, std::int64_t total) {
     if (interruption() != 0) throw Interrupted();
+    progress(done, total);
   };
   note_interruption();
   try {
     write_random_checkpoint(dir, checkpoint);
   } catch (const Interrupted&) {
+    progress.hide();
     std::raise(interruption());
   }
 }
@@ -78,6 +82,7 @@ void add_generate(CLI::App& app, Outcome) {
   command->add_option("--seed", options->checkpoint.seed, "seed of the weights")
       ->check(whole_number(0, INT64_MAX))
       ->capture_default_str();
+  add_progress(*command);
   command->callback([options, shape, config] {
     if (shape->count() + config->count() != 1)
       throw Error(ErrorCode::invalid_argument, "generate: give --shape or --config");

@@ -95,8 +95,8 @@ bench::ModelBenchmarks MeasureOptions::models() const {
 void MeasureOptions::set_flags() const {
   static char program[] = "moecl";  // kept by the library
   std::vector<std::string> flags = {fmt::format("--benchmark_min_time={}" BENCHMARK_SECONDS, min_time),
-                                    fmt::format("--benchmark_repetitions={}", repetitions)};
-  if (list) flags.emplace_back("--benchmark_list_tests=true");
+                                    fmt::format("--benchmark_repetitions={}", repetitions),
+                                    fmt::format("--benchmark_list_tests={}", list)};
   std::vector<char*> arguments = {program};
   for (std::string& flag : flags) arguments.push_back(flag.data());
   int count = static_cast<int>(arguments.size());

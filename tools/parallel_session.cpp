@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "tools/layer_session.hpp"
+#include "tools/progress.hpp"
 #include "tools/rank_devices.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -105,6 +106,7 @@ void ParallelSession::load(std::int64_t most_tokens) {
   strategy_ = select_strategy(problem);
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
+  Progress progress("loading experts of rank 0");
   group_.run([&](Communicator& world) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
@@ -115,7 +117,8 @@ void ParallelSession::load(std::int64_t most_tokens) {
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
     layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_);
+        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_,
+        world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
   });
   load_ms_ = milliseconds_since(start);
 }
@@ -182,6 +185,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   });
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
+  Progress progress("loading experts of rank 0");
   group_.run([&](Communicator& world) {
     const ExpertRank rank = place_of(world);
     const DeviceTensor x = upload_tokens(rank, world.stream());

@@ -1,38 +1,48 @@
 #pragma once
-// A progress bar on stderr, when that is a terminal.
-#include <fmt/format.h>
+// How far something is that may take seconds.
+#include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
-#include <unistd.h>
+#include <thread>
 
 namespace moecl::cli {
 
+/// Gives a command --quiet, and the others of its options that Progress asks for.
+void add_progress(CLI::App& command);
+
+/// On stderr: a bar where that is a terminal, drawn once a second and as things end, else a line every ten seconds, as
+/// for a log. Nothing with --quiet, nor in a log beside --json. Within another one, of all the cases for example, it
+/// shows nothing. Threads may call it.
 class Progress {
  public:
-  explicit Progress(std::string what) : what_(std::move(what)), shown_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-  }
+  explicit Progress(std::string what);
+  ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Draws at most ten times a second, and not at all what is done within the first.
-  void operator()(std::int64_t done, std::int64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now - last_ < std::chrono::milliseconds(100)) return;
-    last_ = now;
-    drawn_ = true;
-    constexpr int width = 30;
-    const int filled = total > 0 ? static_cast<int>(width * done / total) : width;
-    fmt::print(stderr, "\r{} [{:#<{}}{:{}}] {}/{}", what_, "", filled, "", width - filled, done, total);
-  }
+  void operator()(std::int64_t done, std::int64_t total);
+  /// Before other words go to the terminal; the bar comes back when it is drawn again.
+  void hide();
 
  private:
+  enum class Form { none, bar, lines };
+  using Clock = std::chrono::steady_clock;
+
+  void show();
+  void wipe();
+
   std::string what_;
-  bool shown_, drawn_ = false;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Form form_;
+  std::mutex mutex_;  ///< of all below
+  std::condition_variable changed_;
+  std::int64_t done_ = 0, total_ = 0;
+  bool drawn_ = false, ended_ = false;
+  Clock::time_point begun_ = Clock::now(), last_ = begun_;
+  std::thread ticker_;
 };
 
 }  // namespace moecl::cli

@@ -10,6 +10,7 @@
 #include "tools/json_text.hpp"
 #include "tools/layer_session.hpp"
 #include "tools/own_files.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -210,6 +211,7 @@ void add_run(CLI::App& app, Outcome) {
       ->check(file_name())
       ->type_name("FILE.json");
   command->add_flag("--json", options->json, "summary as JSON");
+  add_progress(*command);
   command->callback([options] { run(*options); });
 }
 

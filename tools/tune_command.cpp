@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "bench/device_time.hpp"
@@ -16,6 +17,7 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/printable.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 #include "tools/tune_measurements.hpp"
 
@@ -84,8 +86,40 @@ void list() {
   for (const std::string& problem : problems) fmt::print("{}\n", printable(problem));
 }
 
-int tune(double time_limit, const std::string& filter) {
-  Deadline deadline(Deadline::Clock::now(), time_limit);
+/// What was measured so far. The alarm's thread tells it too.
+class Tuned {
+ public:
+  explicit Tuned(std::size_t wanted) : wanted_(wanted) {}
+
+  void add(const Measurement& of, const std::string& found, const UserTable& table) {
+    const std::lock_guard lock(mutex_);
+    table.write();  // at once: whoever interrupts the rest keeps it
+    paths_.insert(table.path());
+    progress_.hide();
+    fmt::print("{}: {}\n", of.name, found);
+    std::fflush(stdout);
+    progress_(++done_, static_cast<std::int64_t>(wanted_));
+  }
+  ExitCode conclude() {
+    const std::lock_guard lock(mutex_);
+    progress_.hide();
+    if (done_ < static_cast<std::int64_t>(wanted_))
+      fmt::print("the time was over after {} of {} choices\n", done_, wanted_);
+    if (paths_.empty()) fmt::print("nothing is written\n");
+    for (const std::string& path : paths_) fmt::print("wrote {}\n", printable(path));
+    std::fflush(stdout);
+    return paths_.empty() ? check_failed : cli::done;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t wanted_;
+  std::int64_t done_ = 0;
+  std::set<std::string> paths_;
+  Progress progress_{"tune"};
+};
+
+int tune(Deadline deadline, const std::string& filter) {
   std::map<std::string, UserTable> tables;
   for (const char* name : {"operators", "dense_backend"})
     tables.emplace(name, UserTable(name, bench::stream().device->caps));
@@ -98,23 +132,20 @@ int tune(double time_limit, const std::string& filter) {
   if (wanted.empty())
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--filter: no choice has '{}' in its name{}", filter, did_you_mean(filter, names)));
-  std::set<std::string> changed;
-  std::size_t done_of_them = 0;
-  for (const Measurement& of : wanted) {
-    const std::string found = of.run(deadline, tables.at(of.table).entry);
-    if (found.empty()) break;
-    tables.at(of.table).write();  // at once: whoever interrupts the rest keeps it
-    changed.insert(of.table);
-    ++done_of_them;
-    fmt::print("{}: {}\n", of.name, found);
-    std::fflush(stdout);
+  Tuned tuned(wanted.size());
+  {
+    // A driver that compiles cannot be asked to stop.
+    const Alarm alarm(deadline.end(), [&tuned] { std::_Exit(tuned.conclude()); });
+    for (const Measurement& of : wanted) {
+      UserTable& table = tables.at(of.table);
+      const std::string found = of.run(deadline, table.entry);
+      if (found.empty()) break;
+      tuned.add(of, found, table);
+    }
   }
-  if (done_of_them < wanted.size())
-    fmt::print("the time was over after {} of {} choices\n", done_of_them, wanted.size());
-  if (changed.empty()) return fmt::print("nothing is written\n"), check_failed;
-  for (const std::string& name : changed) fmt::print("wrote {}\n", printable(tables.at(name).path()));
-  list();
-  return done;
+  const ExitCode result = tuned.conclude();
+  if (result == done) list();
+  return result;
 }
 
 }  // namespace
@@ -131,19 +162,21 @@ void add_tune(CLI::App& app, Outcome outcome) {
   options->device.add_to(*command);
   command
       ->add_option("--time-limit", options->time_limit,
-                   "begin no measurement that would not end within so many seconds")
+                   "end within so many seconds, of which opening the device and compiling are a part")
       ->check(seconds(0, 1e6))
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--filter", options->filter, "only choices with this in their names; --list shows them")
       ->type_name("TEXT");
   command->add_flag("--list", options->list, "show what is chosen and where it comes from, and measure nothing");
+  add_progress(*command);
   command->callback([options, &outcome] {
+    const Deadline deadline(Deadline::Clock::now(), options->time_limit);
     bench::use(options->device.open());
     if (options->list)
       list();
     else
-      outcome = tune(options->time_limit, options->filter);
+      outcome = tune(deadline, options->filter);
   });
 }
 

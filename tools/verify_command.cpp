@@ -11,6 +11,7 @@
 #include "tools/commands.hpp"
 #include "tools/layer_session.hpp"
 #include "tools/printable.hpp"
+#include "tools/progress.hpp"
 #include "tools/tensor_values.hpp"
 
 namespace moecl::cli {
@@ -123,15 +124,21 @@ int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs
     std::fflush(stdout);
   };
   int passed = 0, failed = 0;
+  std::optional<Progress> progress;  // of one case its loading
+  if (dirs.size() > 1) progress.emplace("verify");
+  std::int64_t ended = 0;
   for (const std::string& dir : dirs) {
+    if (progress) (*progress)(ended++, static_cast<std::int64_t>(dirs.size()));
     try {
       const Verdict verdict = verify(options, dir);
+      if (progress) progress->hide();
       if (passed + failed == 0) print("case", "error", "tolerance", "result");
       print(case_name(dir), fmt::format("{:.1e}", verdict.error), fmt::format("{:.1e}", verdict.tolerance),
             verdict.ok() ? "ok" : "FAIL");
       ++(verdict.ok() ? passed : failed);
     } catch (const Error& error) {
       if (exit_code(error.code()) != unusable_input) throw;
+      if (progress) progress->hide();
       report(fmt::format("{}: {}", case_name(dir), error.what()));
     }
   }
@@ -151,6 +158,7 @@ void add_verify(CLI::App& app, Outcome outcome) {
       ->type_name("DIR")
       ->required();
   options->add_to(*command);
+  add_progress(*command);
   command->callback([options, dirs, &outcome] { outcome = verify_all(*options, *dirs); });
 }
 

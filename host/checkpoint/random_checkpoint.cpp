@@ -173,8 +173,10 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoint& checkpoint) {
   const std::vector<std::vector<HostTensor>> shards = split_into_shards(tensors.take(), checkpoint.shard_bytes);
   NormalSource source(checkpoint.seed);
+  std::int64_t written = 0, all = 0;
+  for (const std::vector<HostTensor>& shard : shards) all += static_cast<std::int64_t>(shard.size());
   const auto bytes_of = [&](const HostTensor& tensor) {
-    if (checkpoint.before_tensor) checkpoint.before_tensor();
+    if (checkpoint.before_tensor) checkpoint.before_tensor(written++, all);
     return tensors.bytes(source, tensor);
   };
   if (shards.size() == 1) return write_tensors((dir / "model.safetensors").string(), shards[0], bytes_of);

@@ -2,6 +2,8 @@
 // What `moecl doctor` runs: every operator on tiny inputs against the oracle, each kernel variant the device may get.
 #include <moecl/stream.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,9 @@ std::vector<SelfTestResult> self_test(StreamView stream, const std::string& op, 
 }
 
 /// All of them, in the order of a layer's steps.
-std::vector<SelfTestResult> run_self_tests(StreamView stream);
+/// @param progress  called before each with how many have ended, of how many
+std::vector<SelfTestResult> run_self_tests(StreamView stream,
+                                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
 std::vector<SelfTestResult> self_test_gating_top_k(StreamView stream);
 std::vector<SelfTestResult> self_test_expert_sort(StreamView stream);

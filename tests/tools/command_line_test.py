@@ -1,6 +1,7 @@
-"""The command line of `moecl`: wrong words, help, versions, completion, the page of the manual."""
+"""The command line of `moecl`: wrong words, help, versions, completion, the page of the manual, progress."""
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -162,6 +163,42 @@ class Manual(CommandTest):
             section = re.search(rf"(?ms)^   moecl {verb}$(.*?)^(   )?[mE]", shown.stdout).group(1)
             for option in set(re.findall(r"^  (--[a-z-]+)", self.succeed("help", verb), re.MULTILINE)):
                 self.assertRegex(section, rf"(?m)^       {option}\b")
+
+
+class Progress(CommandTest):
+    VERIFY = "verify", *[CASE] * 3, "--platform", "Portable"
+
+    def on_terminal(self, *arguments, **environment):
+        """What a terminal gets that is stdout and stderr."""
+        primary, secondary = pty.openpty()
+        with subprocess.Popen([MOECL, *map(str, arguments)], stdout=secondary, stderr=secondary, env={**os.environ, **environment}) as command:
+            os.close(secondary)
+            shown = b""
+            while True:
+                try:
+                    part = os.read(primary, 4096)
+                except OSError:  # the command has closed the other end
+                    break
+                shown += part
+        os.close(primary)
+        self.assertEqual(command.returncode, 0, shown)
+        return shown.decode()
+
+    def test_bar(self):
+        """It is drawn on a terminal, wiped before other lines and at the end, and --quiet has none."""
+        cold = {"XDG_CACHE_HOME": str(self.folder)}  # so that it compiles, which takes seconds
+        shown = self.on_terminal(*self.VERIFY, **cold)
+        self.assertRegex(shown, r"\rverify \[#* *\] [0-3]/3 [0-9]+ s")
+        lines = re.sub(r"\rverify [^\r\n]*|\r\x1b\[K", "", shown).replace("\r\n", "\n")
+        self.assertEqual(lines, self.succeed(*self.VERIFY))
+        self.assertEqual(shown.count("\x1b[K"), len(re.findall(r"s\r\x1b\[K", shown)))
+        self.assertEqual(self.on_terminal(*self.VERIFY, "--quiet").replace("\r\n", "\n"), lines)
+
+    def test_log(self):
+        """Where stderr is no terminal, what ends within ten seconds has no line."""
+        done = subprocess.run([MOECL, *map(str, self.VERIFY)], capture_output=True, text=True)
+        self.assertNotIn("\r", done.stderr)
+        self.assertRegex(done.stderr, r"\A(moecl: verify: [0-9] of 3 after [0-9]+ s\n)*\Z")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ struct RandomCheckpoint {
   std::uint64_t shard_bytes = std::uint64_t{2} << 30;  ///< a shard ends before it would exceed this
   /// Of the experts' and shared experts' matrices, stored as such checkpoints are released; none: plain.
   std::optional<QuantScheme> scheme = {};
-  std::string router_spec = {};              ///< text of a router spec for `config_json`, as ModelConfig::parse's
-  std::string origin = "config.json";        ///< what messages call `config_json`: its path
-  std::function<void()> before_tensor = {};  ///< called before each one is written; what it throws ends the writing
+  std::string router_spec = {};        ///< text of a router spec for `config_json`, as ModelConfig::parse's
+  std::string origin = "config.json";  ///< what messages call `config_json`: its path
+  /// Called before each tensor is written, with how many are of how many; what it throws ends the writing.
+  std::function<void(std::int64_t written, std::int64_t total)> before_tensor = {};
 };
 
 /// Writes a checkpoint of MoE blocks alone (no attention, no embeddings) with random weights in the family's released
