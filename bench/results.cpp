@@ -7,10 +7,15 @@
 #include "bench/device_time.hpp"
 #include "runtime/check.hpp"
 #include "tools/printable.hpp"
+#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::bench {
 
 namespace {
+
+/// Of a benchmark in a row, which the numbers make one of 80 columns.
+constexpr std::size_t name_width = 44;
 
 double seconds_of(const benchmark::BenchmarkReporter::Run& run) {
   return run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
@@ -46,22 +51,25 @@ nlohmann::ordered_json context_facts() {
 
 std::string heading(const nlohmann::ordered_json& facts) {
   const auto text = [&](const char* name) { return cli::printable(facts[name].get<std::string>()); };
-  std::string lines = fmt::format("{} / {} (driver {}), commit {}\nroof:", text("platform"), text("device"),
-                                  text("driver"), text("moecl_commit"));
-  for (const auto& [name, rate] : facts["roof"].items()) lines += fmt::format(" {} {:.1f}", name, rate.get<double>());
-  return lines + "\n\n";
+  const std::string device = fmt::format("{} / {} (driver {}), commit {}", text("platform"), text("device"),
+                                         text("driver"), text("moecl_commit"));
+  std::string roofs = "roof:", lines;
+  for (const auto& [name, rate] : facts["roof"].items()) roofs += fmt::format(" {} {:.1f}", name, rate.get<double>());
+  for (const std::string& whole : {device, roofs})
+    for (const std::string& line : cli::wrapped(whole, cli::line_width)) lines += line + "\n";
+  return lines + "\n";
 }
 
 std::string slow_note(const nlohmann::ordered_json& facts) {
   if (facts["slow_mode"] != true) return {};
-  return "\nSLOW MODE: all compute units together are far from as many times one, so something shares the cores; these "
-         "times say little\n";
+  return "\nSLOW MODE: all compute units together are far from as many times one, so\n"
+         "something shares the cores; these times say little\n";
 }
 
 bool Collector::ReportContext(const Context&) {
   if (rows_ != nullptr)
-    fmt::print(rows_, "{}{:<58} {:>10} {:>9} {:>8} {:>6}  {}\n", heading_, "benchmark", "time", "GFLOP/s", "GB/s",
-               "% roof", "variant");
+    fmt::print(rows_, "{}{:<{}} {:>9} {:>9} {:>8} {:>6}\n", heading_, "benchmark  variant", name_width, "time",
+               "GFLOP/s", "GB/s", "% roof");
   return true;
 }
 
@@ -75,7 +83,7 @@ void Collector::ReportRuns(const std::vector<Run>& runs) {
     run.run_name.time_type.clear();
     const std::optional<std::string> error = error_of(run);
     failed_ = failed_ || error;
-    if (error && rows_ != nullptr) fmt::print(rows_, "{:<58} {}\n", run.benchmark_name(), *error);
+    if (error && rows_ != nullptr) fmt::print(rows_, "{}  {}\n", run.benchmark_name(), *error);
     if (!error && run.run_type == Run::RT_Iteration) timed.push_back(&run);
   }
   std::sort(timed.begin(), timed.end(), [](const Run* a, const Run* b) { return seconds_of(*a) < seconds_of(*b); });
@@ -88,8 +96,14 @@ void Collector::print_row(const Run& run) const {
     const auto found = run.counters.find(name);
     return found != run.counters.end() ? fmt::format("{:.1f}", found->second.value) : std::string("-");
   };
-  fmt::print(rows_, "{:<58} {:>10} {:>9} {:>8} {:>6}  {}\n", run.benchmark_name(), time_text(seconds_of(run)),
-             counter("GFLOP/s"), counter("GB/s"), counter("% of roof"), run.report_label);
+  std::string name = run.benchmark_name();
+  if (!run.report_label.empty() && name.size() + 2 + run.report_label.size() > name_width) {
+    fmt::print(rows_, "{}\n", name);
+    name.clear();
+  }
+  if (!run.report_label.empty()) name += "  " + run.report_label;
+  fmt::print(rows_, "{:<{}} {:>9} {:>9} {:>8} {:>6}\n", name, name_width, time_text(seconds_of(run)),
+             counter("GFLOP/s"), counter("GB/s"), counter("% of roof"));
   std::fflush(rows_);
 }
 

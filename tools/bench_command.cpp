@@ -18,6 +18,7 @@
 #include "tools/own_files.hpp"
 #include "tools/progress.hpp"
 #include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -68,8 +69,8 @@ std::size_t print_changes(std::FILE* to, const std::vector<bench::Change>& chang
                     fmt::format("{:+.1f} %", 100 * change.longer()), fmt::format("{:.1f} %", 100 * change.noise),
                     change.regressed() ? "SLOWER" : "ok"});
   }
-  fmt::print(to, "\n{}against {}: {} of {} benchmarks became slower by more than the noise\n", table(rows), origin,
-             regressions, changes.size());
+  fmt::print(to, "\n{}against {}: {} of {} benchmarks became slower by more than the noise\n", table(rows, line_width),
+             origin, regressions, changes.size());
   return regressions;
 }
 

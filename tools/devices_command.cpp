@@ -17,6 +17,7 @@
 #include "tools/json_text.hpp"
 #include "tools/printable.hpp"
 #include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -178,7 +179,9 @@ void print(const std::vector<Found>& all) {
           variants.push_back(
               {one.most_rows == grouped_gemm::any_rows ? "  any" : fmt::format("  up to {}", one.most_rows),
                one.variant, one.because});
-        fmt::print("{}\n{}", fmt::join(products.names, ", "), table(variants));
+        for (const std::string& line : wrapped(fmt::format("{}", fmt::join(products.names, ", ")), line_width))
+          fmt::print("{}\n", line);
+        fmt::print("{}", table(variants, line_width));
       }
     }
     for (const DeadProgram& dead : found.dead)

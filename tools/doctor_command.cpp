@@ -13,6 +13,7 @@
 #include "tools/printable.hpp"
 #include "tools/progress.hpp"
 #include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -87,9 +88,10 @@ int diagnose(const DeviceOptions& options, bool json) {
         {"failed", failed}};
     std::cout << json_text(report, 2) << '\n';
   } else {
-    fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {} failed\n", printable(caps.platform_name),
-               printable(caps.name), printable(caps.driver_version), table(rows), printable(cache.folder),
-               cache.ok ? "" : "FAIL: ", printable(cache.result), passed, failed);
+    fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {}\n", printable(caps.platform_name),
+               printable(caps.name), printable(caps.driver_version), table(rows, line_width), printable(cache.folder),
+               cache.ok ? "" : "FAIL: ", printable(cache.result), passed,
+               verdict(failed == 0, fmt::format("{} failed", failed)));
   }
   return failed == 0 && passed > 0 ? done : check_failed;
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/printable.hpp"
@@ -12,8 +14,24 @@ namespace moecl::cli {
 
 using Row = std::vector<std::string>;
 
+/// Parts of at most `width` bytes, cut after a space, '/', ',' or '_' where there is one, and never within a character.
+inline std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+  std::vector<std::string> parts;
+  while (text.size() > width) {
+    const std::size_t found = text.substr(0, width).find_last_of(" /,_");
+    std::size_t cut = found == std::string_view::npos || found < width / 3 ? width : found + 1;
+    while (cut > 1 && (text[cut] & 0xc0) == 0x80) --cut;
+    const std::string_view part = text.substr(0, cut);
+    parts.emplace_back(part.substr(0, part.find_last_not_of(' ') + 1));
+    text.remove_prefix(cut);
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
 /// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`.
-inline std::string table(std::vector<Row> rows) {
+/// @param most  columns of a line; wider cells go on below. 0: any number
+inline std::string table(std::vector<Row> rows, std::size_t most = 0) {
   for (Row& row : rows)
     for (std::string& cell : row) cell = printable(cell);
   std::vector<std::size_t> width(rows.front().size());
@@ -23,12 +41,28 @@ inline std::string table(std::vector<Row> rows) {
       width[c] = std::max(width[c], rows[r][c].size());
       if (r > 0) numeric[c] = numeric[c] && !rows[r][c].empty() && rows[r][c][0] >= '0' && rows[r][c][0] <= '9';
     }
+  constexpr std::size_t least = 4;
+  while (most != 0 && std::accumulate(width.begin(), width.end(), 2 * (width.size() - 1)) > most) {
+    const auto widest = std::max_element(width.begin(), width.end());
+    if (*widest <= least) break;
+    --*widest;
+  }
   std::string text;
   for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < width.size(); ++c)
-      line += numeric[c] ? fmt::format("{:>{}}  ", row[c], width[c]) : fmt::format("{:<{}}  ", row[c], width[c]);
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    std::vector<std::vector<std::string>> cells;
+    std::size_t lines = 1;
+    for (std::size_t c = 0; c < width.size(); ++c) {
+      cells.push_back(wrapped(row[c], std::max(width[c], std::size_t{1})));
+      lines = std::max(lines, cells[c].size());
+    }
+    for (std::size_t l = 0; l < lines; ++l) {
+      std::string line;
+      for (std::size_t c = 0; c < width.size(); ++c) {
+        const std::string cell = l < cells[c].size() ? cells[c][l] : "";
+        line += numeric[c] ? fmt::format("{:>{}}  ", cell, width[c]) : fmt::format("{:<{}}  ", cell, width[c]);
+      }
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
   }
   return text;
 }

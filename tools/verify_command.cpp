@@ -13,6 +13,7 @@
 #include "tools/printable.hpp"
 #include "tools/progress.hpp"
 #include "tools/tensor_values.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -119,7 +120,7 @@ int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs
   std::size_t width = 4;  // of the heading
   for (const std::string& dir : dirs) width = std::max(width, case_name(dir).size());
   const auto print = [width](const std::string& name, const std::string& error, const std::string& tolerance,
-                             const char* result) {
+                             const std::string& result) {
     fmt::print("{:<{}}  {:>7}  {:>9}  {}\n", name, width, error, tolerance, result);
     std::fflush(stdout);
   };
@@ -134,7 +135,7 @@ int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs
       if (progress) progress->hide();
       if (passed + failed == 0) print("case", "error", "tolerance", "result");
       print(case_name(dir), fmt::format("{:.1e}", verdict.error), fmt::format("{:.1e}", verdict.tolerance),
-            verdict.ok() ? "ok" : "FAIL");
+            cli::verdict(verdict.ok(), verdict.ok() ? "ok" : "FAIL"));
       ++(verdict.ok() ? passed : failed);
     } catch (const Error& error) {
       if (exit_code(error.code()) != unusable_input) throw;
@@ -142,7 +143,8 @@ int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs
       report(fmt::format("{}: {}", case_name(dir), error.what()));
     }
   }
-  if (passed + failed > 0) fmt::print("{} passed, {} failed\n", passed, failed);
+  if (passed + failed > 0)
+    fmt::print("{} passed, {}\n", passed, cli::verdict(failed == 0, fmt::format("{} failed", failed)));
   if (passed + failed < static_cast<int>(dirs.size())) return unusable_input;
   return failed == 0 ? done : check_failed;
 }

@@ -165,6 +165,27 @@ class Manual(CommandTest):
                 self.assertRegex(section, rf"(?m)^       {option}\b")
 
 
+class Tables(CommandTest):
+    BENCH = "bench", "--filter", "^(gather_rows|layer)/", "--shapes", "olmoe-1b-7b", "--experts", 8, "--schemes", "bf16", "--tokens", 4, "--min-time", 0.001
+
+    def test_width(self):
+        """80 columns hold them, also in a file; a device's name may be longer."""
+        for command in (("doctor", "--platform", "Portable"), ("verify", CASE, "--platform", "Portable"), (*self.BENCH, "--platform", "Portable")):
+            with self.subTest(command[0]):
+                text = self.start(*command).stdout
+                self.assertGreater(text.count("\n"), 2)
+                self.assertEqual([line for line in text.splitlines() if len(line) > 80 and not line.startswith(("program cache", "Portable"))], [])
+
+    def test_colours(self):
+        """On a terminal alone, and not where NO_COLOR or TERM forbids it."""
+        verify = "verify", CASE, "--platform", "Portable", "--quiet"
+        on_terminal = Progress.on_terminal
+        self.assertIn("\x1b[32mok\x1b[0m", on_terminal(self, *verify, TERM="xterm", NO_COLOR=""))
+        for environment in ({"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
+            self.assertNotIn("\x1b", on_terminal(self, *verify, **environment))
+        self.assertNotIn("\x1b", self.succeed(*verify, TERM="xterm"))
+
+
 class Progress(CommandTest):
     VERIFY = "verify", *[CASE] * 3, "--platform", "Portable"
 
@@ -186,13 +207,13 @@ class Progress(CommandTest):
 
     def test_bar(self):
         """It is drawn on a terminal, wiped before other lines and at the end, and --quiet has none."""
-        cold = {"XDG_CACHE_HOME": str(self.folder)}  # so that it compiles, which takes seconds
+        cold = {"XDG_CACHE_HOME": str(self.folder), "NO_COLOR": "1"}  # so that it compiles, which takes seconds
         shown = self.on_terminal(*self.VERIFY, **cold)
         self.assertRegex(shown, r"\rverify \[#* *\] [0-3]/3 [0-9]+ s")
         lines = re.sub(r"\rverify [^\r\n]*|\r\x1b\[K", "", shown).replace("\r\n", "\n")
         self.assertEqual(lines, self.succeed(*self.VERIFY))
         self.assertEqual(shown.count("\x1b[K"), len(re.findall(r"s\r\x1b\[K", shown)))
-        self.assertEqual(self.on_terminal(*self.VERIFY, "--quiet").replace("\r\n", "\n"), lines)
+        self.assertEqual(self.on_terminal(*self.VERIFY, "--quiet", NO_COLOR="1").replace("\r\n", "\n"), lines)
 
     def test_log(self):
         """Where stderr is no terminal, what ends within ten seconds has no line."""

@@ -1,0 +1,27 @@
+#pragma once
+// What stdout may show.
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+namespace moecl::cli {
+
+/// Columns that a table fits, on a terminal and in a file.
+inline constexpr std::size_t line_width = 80;
+
+/// Source: no-color.org
+inline bool has_colours() {
+  const char* const none = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && (none == nullptr || *none == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
+}
+
+inline std::string coloured(const std::string& text, int colour) {
+  return has_colours() ? "\033[" + std::to_string(colour) + "m" + text + "\033[0m" : text;
+}
+/// Green what is right, red what is not.
+inline std::string verdict(bool right, const std::string& text) { return coloured(text, right ? 32 : 31); }
+
+}  // namespace moecl::cli
