@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/device_time.hpp"
+#include "bench/device.hpp"
 
 namespace moecl::bench {
 namespace {

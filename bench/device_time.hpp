@@ -1,25 +1,15 @@
 #pragma once
 // Timing of operators for Google Benchmark: the median device sees, host clock around a chain that ends in one finish.
-#include <moecl/context.hpp>
 #include <moecl/operator_cost.hpp>
-#include <moecl/stream.hpp>
 
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <memory>
 
+#include "bench/device.hpp"
 #include "bench/roof.hpp"
 
 namespace moecl::bench {
-
-/// The device that benchmarks run on, from here to the end of the process. The context can trace.
-void use(std::unique_ptr<Context> context);
-/// From here on that device chooses so, whatever its tables say.
-void use(Tuning tuning);
-/// A queue of that device without profiling; where nothing was said, of the first usable device, or of MOECL_PLATFORM /
-/// MOECL_DEVICE by part of the name.
-StreamView stream();
 
 /// Runs `enqueue` in chains and reports time a call, GFLOP/s, GB/s and the share of the roof that this is.
 template <class Enqueue>

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "bench/device_time.hpp"
+#include "bench/model_operands.hpp"
 #include "bench/product_check.hpp"
 #include "bench/traced_kernels.hpp"
 

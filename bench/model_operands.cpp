@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "bench/device_time.hpp"
-#include "bench/product_check.hpp"
+#include "bench/device.hpp"
 #include "host/layer/weight_upload.hpp"
 
 namespace moecl::bench {
@@ -13,23 +12,6 @@ namespace {
 std::vector<double> as_doubles(const std::vector<std::int32_t>& ids) { return {ids.begin(), ids.end()}; }
 
 }  // namespace
-
-Activations::Activations(const Scheme& scheme, std::int64_t k) : dtype(scheme.plain), columns(k) {
-  const OperandQuant& quant = scheme.quant.activations;
-  if (!quant.quantized()) return;
-  scaled = true;
-  const bool f4 = quant.type == CodeType::f4_e2m1;
-  dtype = f4 ? DType::u8 : *storage_dtype(*quant.type);
-  if (f4) columns = (k + 1) / 2;
-  if (quant.group.columns == ScaleGroup::whole) return;
-  group = quant.group.columns;
-  if (quant.scale != ScaleFormat::real) scale_dtype = quant.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f8_e4m3;
-}
-
-ProductShape::ProductShape(const ModelCase& model, Which which, const Routing& routing)
-    : a_rows(which == Which::gate_up ? routing.tokens : routing.tokens * routing.top_k),
-      k(which == Which::gate_up ? model.shape.hidden : model.shape.intermediate),
-      n(which == Which::gate_up ? 2 * model.shape.intermediate : model.shape.hidden) {}
 
 ExpertProduct::ExpertProduct(const ModelCase& model, Which which, DType out, const Routing& routing,
                              const Layers& layers)

@@ -6,22 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/model_case.hpp"
-#include "bench/routing.hpp"
+#include "bench/product_case.hpp"
 #include "host/layer/expert_weights.hpp"
 #include "tests/cases/device_memory.hpp"
 
 namespace moecl::bench {
-
-/// One product of a layer's experts: of gate and up with the routed tokens, or of down with a row for each choice of
-/// one.
-enum class Which { gate_up, down };
-
-struct ProductShape {
-  std::int64_t a_rows, k, n;  ///< a_rows: those that are stored; gate_up gathers its own from them
-
-  ProductShape(const ModelCase& model, Which which, const Routing& routing);
-};
 
 /// Layers take turns, so that what a call reads is not in a cache at the next.
 class ExpertProduct {
@@ -51,17 +40,6 @@ class ExpertProduct {
 
 /// Weights of the experts of `count` layers, from the host's.
 ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count);
-
-/// The activations of a product: numbers in the scheme's type, with their scales.
-struct Activations {
-  DType dtype = DType::bf16;
-  std::int64_t columns = 0;  ///< of storage
-  std::int64_t group = 0;    ///< columns of a scale; 0: the scale, if any, is a row's
-  DType scale_dtype = DType::f32;
-  bool scaled = false;
-
-  Activations(const Scheme& scheme, std::int64_t k);
-};
 
 /// Whole layers of a case, in turn.
 class LayerForward {

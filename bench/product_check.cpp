@@ -4,20 +4,12 @@
 #include <cmath>
 #include <random>
 
-#include "bench/device_time.hpp"
+#include "bench/device.hpp"
 #include "runtime/check.hpp"
+#include "tests/cases/device_memory.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 
 namespace moecl::bench {
-
-std::vector<std::byte> product_activations(const ModelCase& model, const ProductShape& shape) {
-  const Activations activations(model.scheme, shape.k);
-  const std::int64_t count = shape.a_rows * activations.columns;
-  if (activations.dtype != DType::u8) return repeated_values(activations.dtype, count, 1);
-  return std::vector<std::byte>(static_cast<std::size_t>(count), std::byte{0x2a});  // pairs of f4 codes: 1 and -1
-}
-
-double activation_scale(const ModelCase& model) { return Activations(model.scheme, 1).scaled ? 0x1p-5 : 1; }
 
 void check_product(const ModelCase& model, Which which, const ModelWeights& weights, const Routing& routing, DType out,
                    const std::vector<std::byte>& raw) {

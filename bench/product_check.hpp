@@ -1,14 +1,10 @@
 #pragma once
+#include <cstddef>
 #include <vector>
 
-#include "bench/model_operands.hpp"
+#include "bench/product_case.hpp"
 
 namespace moecl::bench {
-
-/// Rows that are multiplied, as raw values of their type: the same for everybody who computes the product.
-std::vector<std::byte> product_activations(const ModelCase& model, const ProductShape& shape);
-/// What each of those numbers is multiplied by: quantized ones have a scale, one for all tokens.
-double activation_scale(const ModelCase& model);
 
 /// Compares some elements of out [T * K, N], rows by expert, with double precision.
 /// @param out  `raw` holds elements of it

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "bench/device_time.hpp"
+#include "bench/device.hpp"
 #include "runtime/kernel.hpp"
 
 namespace moecl::bench {

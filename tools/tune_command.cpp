@@ -12,7 +12,7 @@
 #include <mutex>
 #include <set>
 
-#include "bench/device_time.hpp"
+#include "bench/device.hpp"
 #include "runtime/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"

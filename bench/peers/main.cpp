@@ -17,6 +17,7 @@
 #include "bench/product_check.hpp"
 #include "bench/report_page.hpp"
 #include "bench/results.hpp"
+#include "tests/cases/device_memory.hpp"
 #include "tests/oracle/weight_matrix.hpp"
 #include "tools/measure_options.hpp"
 #include "tools/table.hpp"

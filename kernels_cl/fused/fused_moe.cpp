@@ -9,9 +9,9 @@
 #include "kernels_cl/common/stamps.hpp"
 #include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
-#include "kernels_cl/routing/gating_args.hpp"
-#include "kernels_cl/routing/sort_args.hpp"
+#include "kernels_cl/quantize/quantize_groups.hpp"
+#include "kernels_cl/routing/expert_sort.hpp"
+#include "kernels_cl/routing/gating_top_k.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {

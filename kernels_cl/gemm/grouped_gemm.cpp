@@ -9,7 +9,7 @@
 #include "kernels_cl/common/stamps.hpp"
 #include "kernels_cl/gemm/grouped_gemm_args.h"
 #include "kernels_cl/gemm/tiles.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
+#include "kernels_cl/quantize/quantize_groups.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::grouped_gemm {

@@ -1,6 +1,6 @@
 #pragma once
 // What the operands of a grouped product are, whatever multiplies them.
-#include <moecl/grouped_gemm.hpp>
+#include <moecl/grouped_product.hpp>
 
 #include <algorithm>
 #include <initializer_list>

@@ -1,3 +1,4 @@
+#include <moecl/grouped_gemm.hpp>
 #include <moecl/tuned_choices.hpp>
 
 #include <algorithm>

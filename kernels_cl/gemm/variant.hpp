@@ -1,6 +1,7 @@
 #pragma once
 // The variants of the grouped GEMM: a list for each class of device, beside its kernels.
-#include <moecl/grouped_gemm.hpp>
+#include <moecl/device.hpp>
+#include <moecl/grouped_product.hpp>
 
 #include <span>
 #include <string_view>

@@ -1,3 +1,5 @@
+#include "kernels_cl/quantize/quantize_groups.hpp"
+
 #include <moecl/quantize_groups.hpp>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
 #include "kernels_cl/quantize/quantize_groups_args.h"
 #include "runtime/check.hpp"
 

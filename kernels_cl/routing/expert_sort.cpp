@@ -1,3 +1,5 @@
+#include "kernels_cl/routing/expert_sort.hpp"
+
 #include <moecl/expert_sort.hpp>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
-#include "kernels_cl/routing/sort_args.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {

@@ -1,8 +1,9 @@
+#include "kernels_cl/routing/gating_top_k.hpp"
+
 #include <moecl/gating_top_k.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
-#include "kernels_cl/routing/gating_args.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {

@@ -5,10 +5,10 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
-#include "kernels_cl/quantize/quantize_args.hpp"
-#include "kernels_cl/routing/gating_args.hpp"
+#include "kernels_cl/quantize/quantize_groups.hpp"
+#include "kernels_cl/routing/gating_top_k.hpp"
 #include "kernels_cl/routing/route_tokens_args.h"
-#include "kernels_cl/routing/sort_args.hpp"
+#include "kernels_cl/routing/expert_sort.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {

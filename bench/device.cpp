@@ -1,4 +1,4 @@
-#include "bench/device_time.hpp"
+#include "bench/device.hpp"
 
 #include <moecl/device.hpp>
 #include <moecl/tuned_choices.hpp>
