@@ -32,9 +32,7 @@ std::string PutWindow::reject(const Communicator& ranks) {
   return {};
 }
 
-std::uint64_t PutWindow::most_bytes(const Communicator& ranks) {
-  return ranks.group_->options.peer_memory->most_bytes();
-}
+std::uint64_t PutWindow::max_bytes(const Communicator& ranks) { return ranks.group_->options.peer_memory->max_bytes(); }
 
 bool PutWindow::kernels_wait() const { return ranks_.group_->options.peer_memory->kernels_may_wait(); }
 
@@ -90,7 +88,7 @@ void PutWindow::next() {
 
 window_put::Windows PutWindow::windows() const {
   window_put::Windows to;
-  to.addresses = addresses_[turn()];
+  to.addresses = addresses_[half()];
   to.rank = ranks_.rank();
   to.step = (step_ + 1) / 2;  // of this half
   to.late = late_;
@@ -101,7 +99,7 @@ window_put::Windows PutWindow::windows() const {
 }
 
 BufferView PutWindow::memory() const {
-  return halves_[turn()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
+  return halves_[half()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
 }
 
 void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {

@@ -20,12 +20,12 @@ class PutWindow {
   /// Why the ranks cannot have one; empty when they can.
   static std::string reject(const Communicator& ranks);
   /// Of a half.
-  static std::uint64_t most_bytes(const Communicator& ranks);
+  static std::uint64_t max_bytes(const Communicator& ranks);
   /// Where the caller's part of a half begins: after the signals.
   static std::uint64_t begin(std::int32_t ranks) { return (static_cast<std::uint64_t>(ranks) * 4 + 255) / 256 * 256; }
 
   /// By all ranks, with the same size. Zeroed. Stops the host.
-  /// Errors: invalid_argument  the sizes disagree, or more than most_bytes; out_of_memory
+  /// Errors: invalid_argument  the sizes disagree, or more than max_bytes; out_of_memory
   PutWindow(const Communicator& ranks, std::uint64_t half_bytes);
 
   std::uint64_t half_bytes() const noexcept { return half_bytes_; }
@@ -44,7 +44,8 @@ class PutWindow {
   /// On the device, for the signals of other ranks; else events order the kernels.
   bool kernels_wait() const;
   Half agree(const Communicator::Exchange& exchange) const;
-  std::size_t turn() const noexcept { return static_cast<std::size_t>(step_) % 2; }
+  /// The half that this step uses.
+  std::size_t half() const noexcept { return static_cast<std::size_t>(step_) % 2; }
 
   Communicator ranks_;
   std::uint64_t half_bytes_;

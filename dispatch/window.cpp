@@ -22,7 +22,7 @@ struct Window::State {
   /// Whether `from` copies into the window of `to` itself.
   bool direct(const Communicator::Exchange& exchange, std::int32_t from, std::int32_t to) const {
     const Transport& way = exchange.transport(from, to);
-    return way.shares_events() || (way.peer_memory() != nullptr && bytes <= way.peer_memory()->most_bytes());
+    return way.shares_events() || (way.peer_memory() != nullptr && bytes <= way.peer_memory()->max_bytes());
   }
   std::vector<std::shared_ptr<const Buffer>> allocate(const Communicator::Exchange& exchange) const;
 };
@@ -40,7 +40,7 @@ std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communi
           LogLevel::warning,
           fmt::format("window: {} bytes are more than the {} of one piece of peers' memory: puts from "
                       "rank {} go through chunks",
-                      bytes, peer_memory.most_bytes(), peer));
+                      bytes, peer_memory.max_bytes(), peer));
     if (!direct(exchange, peer, mine)) continue;
     users.push_back(peer);
     streams.push_back(exchange.stream_of(peer));

@@ -176,8 +176,8 @@ std::string ExternalMemory::reject(const Device& owner, const Device& user) cons
 
 std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector<StreamView>& users,
                                              std::uint64_t size_bytes) const {
-  require(size_bytes >= 1 && size_bytes <= most_bytes, "peer memory: {} bytes are not in [1, {}]", size_bytes,
-          most_bytes);
+  require(size_bytes >= 1 && size_bytes <= max_bytes, "peer memory: {} bytes are not in [1, {}]", size_bytes,
+          max_bytes);
   const CreateBuffer create_buffer = create_buffer_with_properties();
   if (create_buffer == nullptr)
     fail(ErrorCode::unsupported, "peer memory: the OpenCL loader has no clCreateBufferWithProperties");

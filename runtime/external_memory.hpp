@@ -23,11 +23,11 @@ class ExternalMemory {
   /// Why the drivers say that kernels of `user` cannot use memory of `owner`; empty otherwise.
   std::string reject(const Device& owner, const Device& user) const;
   /// One allocation, as the owner and then each of `users` sees it. The memory goes with the last of the buffers.
-  /// Errors: invalid_argument  more than most_bytes; unsupported  the driver does not import it; out_of_memory
+  /// Errors: invalid_argument  more than max_bytes; unsupported  the driver does not import it; out_of_memory
   std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users, std::uint64_t size_bytes) const;
 
   /// The largest that is asked for: driver 580 crashes while it imports 512 MiB, 510 work.
-  static constexpr std::uint64_t most_bytes = std::uint64_t{480} << 20;
+  static constexpr std::uint64_t max_bytes = std::uint64_t{480} << 20;
 
  private:
   struct Cuda;

@@ -50,7 +50,7 @@ class NvPeerMemory final : public PeerMemory {
     return views;
   }
 
-  std::uint64_t most_bytes() const noexcept override { return ExternalMemory::most_bytes; }
+  std::uint64_t max_bytes() const noexcept override { return ExternalMemory::max_bytes; }
   bool kernels_may_wait() const noexcept override { return true; }
 
  private:

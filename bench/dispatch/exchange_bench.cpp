@@ -104,7 +104,7 @@ struct PutRows {
   static std::int64_t fitting(const Communicator& ranks) {
     if (const std::string why = PutWindow::reject(ranks); !why.empty()) throw std::runtime_error(why);
     const auto row = static_cast<std::uint64_t>(ranks.size()) * (hidden * 2 + 4);
-    return static_cast<std::int64_t>(std::bit_floor((PutWindow::most_bytes(ranks) - 4096) / row));
+    return static_cast<std::int64_t>(std::bit_floor((PutWindow::max_bytes(ranks) - 4096) / row));
   }
   static std::vector<std::int32_t> dealt_out(std::int64_t rows, std::int32_t ranks) {
     std::vector<std::int32_t> to;

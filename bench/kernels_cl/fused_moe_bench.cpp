@@ -10,7 +10,7 @@ void fused_moe(benchmark::State& state) {
   for (const grouped_gemm::Variant& variant : moecl::fused_moe::variants()) {
     const moecl::fused_moe::Config config{variant.name};
     const test::FusedMoeOperands layer(stream(), shape, config);
-    if (!moecl::fused_moe::why_apart(layer.args, layer.router, config, *stream().device).empty()) continue;
+    if (!moecl::fused_moe::reject(layer.args, layer.router, config, *stream().device).empty()) continue;
     state.SetLabel(variant.name);
     return measure(state, moecl::fused_moe::cost(layer.args),
                    [&] { moecl::fused_moe::enqueue(stream(), layer.args, layer.router, config); });

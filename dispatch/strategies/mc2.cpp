@@ -136,7 +136,7 @@ class Mc2 final : public Strategy {
           LogLevel::warning,
           fmt::format("mc2: slabs of {} tokens of each of {} ranks do not fit the {} bytes of a peer window: they are "
                       "pulled",
-                      mine_.capacity, rank_.ep.size(), PutWindow::most_bytes(rank_.ep)));
+                      mine_.capacity, rank_.ep.size(), PutWindow::max_bytes(rank_.ep)));
     }
   }
 

@@ -153,7 +153,7 @@ class PutWindows final : public Mc2Windows {
 }  // namespace
 
 bool put_windows_fit(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
-  const std::uint64_t most = PutWindow::most_bytes(rank.ep);
+  const std::uint64_t most = PutWindow::max_bytes(rank.ep);
   return half_there(rank, problem, tokens).layout.total_bytes() <= most &&
          half_home(rank, problem, tokens).layout.total_bytes() <= most;
 }

@@ -37,7 +37,7 @@ void LayerPass::plan() {
     LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}};
     take(plan.layout);
     if (const std::string reason = why_several_launches(); !reason.empty())
-      plan.apart = "layer in several launches: " + reason;
+      plan.why_several_launches = "layer in several launches: " + reason;
     return plan;
   });
   take(plan_->layout);
@@ -45,7 +45,7 @@ void LayerPass::plan() {
 
 void LayerPass::run(Submit submit) {
   if (run_at_once(submit)) return;
-  const Trace::Span span(stream_.trace, plan_->apart);
+  const Trace::Span span(stream_.trace, plan_->why_several_launches);
   begin();
   run_shared();
   run_experts();
@@ -56,7 +56,7 @@ void LayerPass::run(Submit submit) {
 bool LayerPass::run_at_once(Submit submit) {
   return with_next_variant(stream_, [&] {
     plan();
-    if (!plan_->apart.empty()) return false;
+    if (!plan_->why_several_launches.empty()) return false;
     fused_moe::Args steps = *one_launch();
     const SharedExperts::Output shared = over_.parts.shared.run(stream_, args_.x, layout_->shared, memory_,
                                                                 scratch(layout_->slices).buffer, this->steps().shared);
@@ -88,7 +88,7 @@ std::string LayerPass::why_several_launches() {
   if (is_in_place(args_)) return "the output is the input";
   const std::optional<fused_moe::Args> steps = one_launch();
   if (!steps) return "rows become no codes of 8 bits, or weights are in segments";
-  return fused_moe::why_apart(*steps, parts.shape.router, {}, *parts.device);
+  return fused_moe::reject(*steps, parts.shape.router, {}, *parts.device);
 }
 
 /// The steps as those of one launch. A strategy that is local enqueues nothing.

@@ -106,8 +106,7 @@ struct StepPlans {
 /// The choices of a pass.
 struct LayerPlan {
   PassLayout layout;
-  /// Why the pass takes several launches, as its trace says it; empty: one is enough.
-  std::string apart = {};
+  std::string why_several_launches = {};  ///< as the trace of a pass says it; empty: one is enough
   std::unique_ptr<StepPlans> steps = std::make_unique<StepPlans>();
 };
 

@@ -271,7 +271,7 @@ std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64
   return Scratch(tokens, hidden, experts, Shape::most_groups(config, caps)).total();
 }
 
-std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
   const DeviceCaps& caps = device.caps;
   if (!config.variant.empty() && config.variant != nv_sm80 && config.variant != t0)
     return fmt::format("there is no variant '{}'", config.variant);
@@ -342,7 +342,7 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
 }  // namespace
 
 Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
-  for (const std::string& reason : {why_apart(args, spec, config, device), unconnected(args)})
+  for (const std::string& reason : {reject(args, spec, config, device), unconnected(args)})
     require(reason.empty(), "fused_moe: {}", reason);
   const TensorView& x = args.router.a;
   const PackedWeights& weights = args.gate_up.weights;

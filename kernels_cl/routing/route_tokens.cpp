@@ -6,9 +6,9 @@
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_groups.hpp"
+#include "kernels_cl/routing/expert_sort.hpp"
 #include "kernels_cl/routing/gating_top_k.hpp"
 #include "kernels_cl/routing/route_tokens_args.h"
-#include "kernels_cl/routing/expert_sort.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl::source {
@@ -27,7 +27,7 @@ expert_sort::Lanes lanes_for(const gating_top_k::Args& gating, const RouterSpec&
   return {gating_top_k::token_lanes(gating.logits.shape[1], spec, {}, device) * teams, teams};
 }
 
-std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
+std::string reject_codes(const quantize_groups::Args& rows, std::int64_t tokens) {
   if (!rows.x.present()) return {};
   if (rows.x.shape[0] != tokens || rows.index.present() || rows.row_ends.present())
     return "some of the tokens are quantized";
@@ -37,7 +37,7 @@ std::string why_apart(const quantize_groups::Args& rows, std::int64_t tokens) {
 
 }  // namespace
 
-std::string why_apart(const Args& args, const RouterSpec& spec, const Device& device) {
+std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device) {
   const std::int64_t tokens = args.gating.logits.shape[0], all_experts = args.gating.logits.shape[1];
   if (device.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
   if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
@@ -50,7 +50,7 @@ std::string why_apart(const Args& args, const RouterSpec& spec, const Device& de
   if (needed > device.caps.local_mem_bytes)
     return fmt::format("{} bytes of local memory are needed, the device has {}", needed, device.caps.local_mem_bytes);
   if (expert_sort::scratch_bytes(args.sort.ids.elements(), experts, device.caps) != 0) return "there are many slots";
-  return why_apart(args.tokens, tokens);
+  return reject_codes(args.tokens, tokens);
 }
 
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device) {
@@ -83,7 +83,7 @@ route_tokens_args kernel_args(const Args& args, const RouterSpec& spec) {
 }
 
 /// Of one launch.
-void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const Device& device) {
+void plan_one_launch(Plan& plan, const Args& args, const RouterSpec& spec, const Device& device) {
   const expert_sort::Lanes lanes = lanes_for(args.gating, spec, device);
   const auto local = static_cast<std::size_t>(lanes.count);
   const std::int64_t tokens = args.gating.logits.shape[0];
@@ -98,12 +98,12 @@ void plan_together(Plan& plan, const Args& args, const RouterSpec& spec, const D
     groups += static_cast<std::size_t>((tokens * quantize_groups::groups_of(rows) - 1) / lanes.teams + 1);
     shape += fmt::format(", codes of {}", rows.x.describe());
   }
-  plan.together = {lanes.count == 1 ? "one_item" : "token_per_team",
-                   options + gating_top_k::options(args.gating),
-                   {groups * local, 1, 1},
-                   {local, 1, 1},
-                   shape,
-                   cost(args)};
+  plan.one_launch = {lanes.count == 1 ? "one_item" : "token_per_team",
+                     options + gating_top_k::options(args.gating),
+                     {groups * local, 1, 1},
+                     {local, 1, 1},
+                     shape,
+                     cost(args)};
   plan.teams = lanes.teams;
   plan.counter_bytes = lanes.counter_bytes(expert_sort::local_experts(args.sort));
 }
@@ -114,13 +114,13 @@ Plan plan(const Args& args, const RouterSpec& spec, const Device& device) {
   const std::string reason = reject(args, spec, device);
   require(reason.empty(), "route_tokens: {}", reason);
   Plan plan;
-  if (const std::string apart = why_apart(args, spec, device); !apart.empty()) {
-    plan.apart = "route_tokens in several launches: " + apart;
+  if (const std::string why = reject_one_launch(args, spec, device); !why.empty()) {
+    plan.why_several_launches = "route_tokens in several launches: " + why;
     plan.gating = gating_top_k::plan(args.gating, spec, {}, device);
     plan.sort = expert_sort::plan(args.sort, {}, device);
     if (args.tokens.x.present()) plan.tokens = quantize_groups::plan(args.tokens, {}, device);
   } else {
-    plan_together(plan, args, spec, device);
+    plan_one_launch(plan, args, spec, device);
   }
   return plan;
 }
@@ -129,8 +129,8 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
   const gating_top_k::Args& gating = args.gating;
   const expert_sort::Args& sort = args.sort;
   const quantize_groups::Args& rows = args.tokens;
-  if (!plan.apart.empty()) {
-    const Trace::Span span(stream.trace, plan.apart);
+  if (!plan.why_several_launches.empty()) {
+    const Trace::Span span(stream.trace, plan.why_several_launches);
     gating_top_k::enqueue(stream, plan.gating, gating, spec, {submit.wait, nullptr});
     if (rows.x.present()) quantize_groups::enqueue(stream, plan.tokens, rows);
     return expert_sort::enqueue(stream, plan.sort, sort, {{}, submit.done});
@@ -140,12 +140,12 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
                     counters{plan.counter_bytes};
   note_failure(stream, source::route_tokens.name, [&] {
     if (rows.x.present())
-      launch_planned(stream, source::route_tokens, "route_tokens", plan.together, submit, gating.logits,
+      launch_planned(stream, source::route_tokens, "route_tokens", plan.one_launch, submit, gating.logits,
                      gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores, sort.order,
                      sort.row_ends, sort.counts, sort.sorted_slots, sort.slot_rows, sort.fault, rows.x, rows.q,
                      rows.scale, words, counters, given);
     else
-      launch_planned(stream, source::route_tokens, "route_tokens", plan.together, submit, gating.logits,
+      launch_planned(stream, source::route_tokens, "route_tokens", plan.one_launch, submit, gating.logits,
                      gating.selection_bias, gating.finished, gating.ids, gating.weights, gating.scores, sort.order,
                      sort.row_ends, sort.counts, sort.sorted_slots, sort.slot_rows, sort.fault, words, counters, given);
   });

@@ -283,7 +283,7 @@ std::vector<SelfTestResult> self_test_fused_moe(StreamView stream) {
     for (const grouped_gemm::Variant& variant : fused_moe::variants()) {
       const fused_moe::Config config{variant.name};
       const FusedMoeOperands layer(stream, shape, config);
-      if (!fused_moe::why_apart(layer.args, layer.router, config, *stream.device).empty()) continue;
+      if (!fused_moe::reject(layer.args, layer.router, config, *stream.device).empty()) continue;
       fused_moe::enqueue(stream, layer.args, layer.router, config);
       results.push_back({"fused_moe", variant.name, fmt::format("{}, {}", name, shape.describe()),
                          relative_error(layer.values(layer.out), fused_moe_truth(shape).out), shape.tolerance()});

@@ -21,7 +21,7 @@ class FakePeerMemory final : public PeerMemory {
     for (std::size_t i = 0; i < users.size(); ++i) views.push_back(Buffer::borrow(views.front().handle()));
     return views;
   }
-  std::uint64_t most_bytes() const noexcept override { return most_; }
+  std::uint64_t max_bytes() const noexcept override { return most_; }
   /// A CPU's workers may all be busy with waiting.
   bool kernels_may_wait() const noexcept override { return false; }
 

@@ -42,7 +42,7 @@ class WaitingPeerMemory final : public PeerMemory {
     }
     return views;
   }
-  std::uint64_t most_bytes() const noexcept override { return std::uint64_t{64} << 20; }
+  std::uint64_t max_bytes() const noexcept override { return std::uint64_t{64} << 20; }
   bool kernels_may_wait() const noexcept override { return true; }
 
  private:
@@ -212,7 +212,7 @@ TEST(PutWindow, IsRefusedWhereAPairHasNoPeersMemory) {
   EXPECT_EQ(PutWindow::reject(alone.group.communicator(0)), "one rank");
   Ranks possible(2, Ranks::first_device, options(std::make_shared<FakePeerMemory>(1 << 20)));
   EXPECT_EQ(PutWindow::reject(possible.group.communicator(1)), "");
-  EXPECT_EQ(PutWindow::most_bytes(possible.group.communicator(0)), 1U << 20);
+  EXPECT_EQ(PutWindow::max_bytes(possible.group.communicator(0)), 1U << 20);
   EXPECT_THROW(
       possible.group.run([](Communicator& comm) { PutWindow(comm, 4096 + static_cast<std::uint64_t>(comm.rank())); }),
       Error);

@@ -15,8 +15,8 @@ namespace {
 
 class FusedMoeTest : public OnEveryDevice {
  protected:
-  std::string why_apart(const FusedMoeOperands& layer, const fused_moe::Config& config) const {
-    return fused_moe::why_apart(layer.args, layer.router, config, device().record());
+  std::string reason(const FusedMoeOperands& layer, const fused_moe::Config& config) const {
+    return fused_moe::reject(layer.args, layer.router, config, device().record());
   }
   bool has_variant(const FusedMoeCase& shape = {}) const {
     const std::int32_t capability = device().caps().nv_compute_capability;
@@ -35,7 +35,7 @@ class FusedMoeTest : public OnEveryDevice {
       SCOPED_TRACE(variant.name);
       const fused_moe::Config config{variant.name};
       const FusedMoeOperands layer(device().stream, shape, config);
-      if (!why_apart(layer, config).empty()) continue;
+      if (!reason(layer, config).empty()) continue;
       const std::uint64_t before = device().context->counters().kernels_launched;
       fused_moe::enqueue(device().stream, layer.args, layer.router, config);
       EXPECT_EQ(device().context->counters().kernels_launched - before, shape.tokens == 0 ? 0U : 1U);
@@ -162,8 +162,8 @@ class FusedMoeChoiceTest : public FusedMoeTest {
     changed.caps.static_local_mem_bytes = 227 << 10;
     return changed;
   }
-  std::string why_apart(const FusedMoeOperands& layer) const {
-    return fused_moe::why_apart(layer.args, layer.router, {}, h200());
+  std::string reason(const FusedMoeOperands& layer) const {
+    return fused_moe::reject(layer.args, layer.router, {}, h200());
   }
 };
 MOECL_ON_EVERY_DEVICE(FusedMoeChoiceTest);
@@ -171,26 +171,25 @@ MOECL_ON_EVERY_DEVICE(FusedMoeChoiceTest);
 TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
   const FusedMoeCase shape{5, 64, 64, 8, 2};
   const FusedMoeOperands layer(device().stream, shape, {});
-  EXPECT_EQ(why_apart(layer), "");
+  EXPECT_EQ(reason(layer), "");
   const auto refused = [&](const auto& change) {
     FusedMoeOperands changed(device().stream, shape, {});
     change(changed.args);
-    return why_apart(changed);
+    return reason(changed);
   };
   using Args = fused_moe::Args;
-  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {65, 64, 64, 8, 2}, {})),
+  EXPECT_THAT(reason(FusedMoeOperands(device().stream, {65, 64, 64, 8, 2}, {})),
               testing::HasSubstr("65 tokens are more than 64"));
-  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {5, 64, 64, 8, 2, DType::f32}, {})),
+  EXPECT_THAT(reason(FusedMoeOperands(device().stream, {5, 64, 64, 8, 2, DType::f32}, {})),
               testing::HasSubstr("rows are f32"));
-  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, {5, 64, 20, 8, 2}, {})),
+  EXPECT_THAT(reason(FusedMoeOperands(device().stream, {5, 64, 20, 8, 2}, {})),
               testing::HasSubstr("gate_up: activation: expected gate and up of whole panels"));
   FusedMoeCase codes = shape;
   codes.codes = codes_as(CodeType::f6_e2m3);
-  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, codes, {})),
+  EXPECT_THAT(reason(FusedMoeOperands(device().stream, codes, {})),
               testing::HasSubstr("tensor cores do not multiply bf16 by such f6_e2m3 weights"));
   codes.tokens = 33;
-  EXPECT_THAT(why_apart(FusedMoeOperands(device().stream, codes, {})),
-              testing::HasSubstr("33 tokens are more than 32"));
+  EXPECT_THAT(reason(FusedMoeOperands(device().stream, codes, {})), testing::HasSubstr("33 tokens are more than 32"));
   EXPECT_THAT(refused([](Args& args) { args.down.weights.type = CodeType::i8; }),
               testing::HasSubstr("weights are bf16 and i8"));
   EXPECT_THAT(refused([](Args& args) { args.down.weights.group_index = args.gating.ids; }),
@@ -203,11 +202,11 @@ TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
   quantized.codes = codes_as(CodeType::i8);
   quantized.rows.emplace();
   quantized.rows->format = CodeType::i8;
-  EXPECT_EQ(why_apart(FusedMoeOperands(device().stream, quantized, {})), "");
+  EXPECT_EQ(reason(FusedMoeOperands(device().stream, quantized, {})), "");
   const auto refused_rows = [&](const auto& change) {
     FusedMoeOperands changed(device().stream, quantized, {});
     change(changed.args);
-    return why_apart(changed);
+    return reason(changed);
   };
   EXPECT_THAT(refused_rows([](Args& args) { args.activated.least_scale = 1; }), testing::HasSubstr("other codes"));
   EXPECT_THAT(refused_rows([](Args& args) { args.tokens.x.stride[0] += 1; }), testing::HasSubstr("no fours"));
@@ -222,7 +221,7 @@ TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
               testing::HasSubstr("the sum has more"));
   EXPECT_THAT(refused([](Args& args) { args.combine.out.shape[1] = 63; }), testing::HasSubstr("combine: "));
   const auto on = [&](const Device& device, const fused_moe::Config& config) {
-    return fused_moe::why_apart(layer.args, layer.router, config, device);
+    return fused_moe::reject(layer.args, layer.router, config, device);
   };
   Device other = h200();
   EXPECT_THAT(on(other, {"other"}), testing::HasSubstr("there is no variant 'other'"));

@@ -23,14 +23,14 @@ class RouteTokensTest : public OperatorTest<RouteTokensCase> {
     expert_sort::enqueue(device().stream, apart.args.sort);
     const std::uint64_t before = device().context->counters().kernels_launched;
     for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
-    const bool one = route_tokens::why_apart(routed.args, of.spec, device().record()).empty();
+    const bool one = route_tokens::reject_one_launch(routed.args, of.spec, device().record()).empty();
     EXPECT_EQ(device().context->counters().kernels_launched - before, one ? 1U : 2U);
     EXPECT_EQ(one, of.tokens() <= 16);
     const std::vector<unsigned char> weights = routed.bytes(routed.args.gating.weights);
     EXPECT_EQ(weights, apart.bytes(apart.args.gating.weights));
 
     const route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
-    EXPECT_THAT((one ? plan.together : plan.gating).describe(), testing::HasSubstr("-DLANES="));
+    EXPECT_THAT((one ? plan.one_launch : plan.gating).describe(), testing::HasSubstr("-DLANES="));
     route_tokens::enqueue(device().stream, plan, elsewhere.args, of.spec);
     EXPECT_EQ(elsewhere.bytes(elsewhere.args.gating.weights), weights);
     EXPECT_EQ(elsewhere.bytes(elsewhere.args.sort.sorted_slots), routed.bytes(routed.args.sort.sorted_slots));
@@ -86,7 +86,7 @@ TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
     args.tokens.group = group;
     args.tokens.q = q;
     args.tokens.scale = scale;
-    EXPECT_EQ(route_tokens::why_apart(args, {2}, device().record()), "");
+    EXPECT_EQ(route_tokens::reject_one_launch(args, {2}, device().record()), "");
     for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
     quantize_groups::Args apart = args.tokens;
     apart.q = q_apart;
@@ -106,9 +106,9 @@ TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
   gpu.caps.local_mem_bytes = 48 << 10;
   const OperandsOf<RouteTokensCase> routed(device().stream, {1024, std::vector<double>(16 * 1024), {}, {2}});
   const route_tokens::Args& args = routed.args;
-  EXPECT_THAT(route_tokens::why_apart(args, {2}, gpu), testing::HasSubstr("bytes of local memory are needed"));
+  EXPECT_THAT(route_tokens::reject_one_launch(args, {2}, gpu), testing::HasSubstr("bytes of local memory are needed"));
   gpu.caps.max_work_group_size = 256;
-  EXPECT_THAT(route_tokens::why_apart(args, {2}, gpu), testing::HasSubstr("512 lanes are more"));
+  EXPECT_THAT(route_tokens::reject_one_launch(args, {2}, gpu), testing::HasSubstr("512 lanes are more"));
 }
 
 TEST_P(RouteTokensTest, RejectsWhatTheOperatorsRejectAndOtherIds) {

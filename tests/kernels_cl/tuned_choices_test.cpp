@@ -234,7 +234,7 @@ TEST_P(TunedDeviceTest, TheRouterGivesTheSameBitsInOneLaunch) {
   args.sort.row_ends = row_ends;
   args.sort.sorted_slots = slots;
   args.sort.slot_rows = rows;
-  ASSERT_EQ(route_tokens::why_apart(args, spec, context->devices().front()), "");
+  ASSERT_EQ(route_tokens::reject_one_launch(args, spec, context->devices().front()), "");
   route_tokens::enqueue(stream, args, spec);
   EXPECT_EQ(weights.values(stream), apart.values(stream));
 }

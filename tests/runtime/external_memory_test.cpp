@@ -41,7 +41,7 @@ TEST(ExternalMemory, SaysWhatTheDriverRefuses) {
   const ExternalMemory driver(library.c_str());
   const TestDevice& on = *devices().front();
   EXPECT_EQ(driver.reject(on.context->devices().front(), on.context->devices().front()), "one device");
-  for (const std::uint64_t bytes : {std::uint64_t{0}, ExternalMemory::most_bytes + 1}) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, ExternalMemory::max_bytes + 1}) {
     const Error error = error_of([&] { driver.allocate(on.stream, {}, bytes); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.what(), HasSubstr("bytes are not in [1, 503316480]"));
@@ -61,7 +61,7 @@ TEST_P(PeerMemoryTest, OfTheDriverIsNvidias) {
   const Stream other(*second);
   const auto memory = driver_peer_memory({device().stream, other});
   EXPECT_EQ(memory->reject(device().stream, other), "'" + device().caps().name + "' is no NVIDIA device");
-  EXPECT_EQ(memory->most_bytes(), ExternalMemory::most_bytes);
+  EXPECT_EQ(memory->max_bytes(), ExternalMemory::max_bytes);
 }
 
 TEST_P(PeerMemoryTest, StoresAreCheckedByArgumentAndByAddress) {

@@ -26,7 +26,7 @@ enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
 #define MULTIPLY(eights)                                                                                            \
   case eights:                                                                                                      \
     for (int step = 0; step < steps; ++step) {                                                                      \
-      barrier_wait(full + ring.stage * 8, ring.turn);                                                               \
+      barrier_wait(full + ring.stage * 8, ring.parity);                                                             \
       if (!A_IN_ORDER) proxy_fence();                                                                                 \
       const uint rows_at = shared_address(stages) + ring.stage * STAGE_BYTES, columns_at = rows_at + panels_at;     \
       wgmma_fence();                                                                                                  \
@@ -44,12 +44,12 @@ enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
     break;
 
 #define GROUP_BARRIER asm volatile("bar.sync %0, 128;" ::"r"(1 + half_group) : "memory")
-// Pieces are in two places in turn: who writes one has met those who read it at the other one's barrier.
+// There are two pieces in turn: who writes one has met those who read it at the other one's barrier.
 #define STORE_PIECE(sums, at)                                                                \
-  put_rows(sums[0], sums[1], pieces + turn * PIECE_BYTES, strip);                            \
+  put_rows(sums[0], sums[1], pieces + piece * PIECE_BYTES, strip);                           \
   GROUP_BARRIER;                                                                             \
-  store_rows(pieces + turn * PIECE_BYTES, strip, there, at, out_width(args.n), to, args.out_stride); \
-  turn ^= 1;
+  store_rows(pieces + piece * PIECE_BYTES, strip, there, at, out_width(args.n), to, args.out_stride); \
+  piece ^= 1;
 // Row `row` of sixteen, of values that lanes hold by row.
 #define SCALE_OF_ROW(sixteen, row) as_float(lane_at(row_scale[(sixteen) / 2], (sixteen) % 2 * 16 + (row)))
 #define STORE_SIXTEEN(sixteen)                                                                                 \
@@ -100,7 +100,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   __local uchar* const pieces = all_pieces + half_group * 2 * PIECE_BYTES;
   const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
-  int turn = 0;  // of the pieces
+  int piece = 0;
   int number = get_group_id(0);
   TileSearch search = start_search(&gemm);
   Tile tile = find_tile(&search, &gemm, number);

@@ -75,7 +75,7 @@ typedef struct {
 INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
 // Until the ring's stage is there.
 INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
-  barrier_wait(place->full + ring->stage * 8, ring->turn);
+  barrier_wait(place->full + ring->stage * 8, ring->parity);
   if (!A_IN_ORDER) proxy_fence();
 }
 INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {

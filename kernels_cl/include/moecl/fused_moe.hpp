@@ -52,7 +52,7 @@ inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
 /// Why the steps take launches of their own; empty when one is enough: at most 64 tokens, f16 or bf16, weights of that
 /// type or codes that tensor cores multiply, both products' alike (32 tokens; 16 where rows become codes too), all
 /// experts in one buffer, on NVIDIA's tensor cores.
-std::string why_apart(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
+std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// The launch of a layer, decided once for all arguments of one form.
 struct Plan {
   LaunchPlan launch;
@@ -61,12 +61,12 @@ struct Plan {
   std::uint64_t parts_bytes = 0;  ///< of the scratch; stamps follow
   std::int32_t patience = 0;
 };
-/// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
+/// Errors: invalid_argument  `reject` says why; operands are not connected as Args says
 Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
-/// Errors: build_failed  the plan's variant does not build, which `why_apart` says from then on
+/// Errors: build_failed  the plan's variant does not build, which `reject` says from then on
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
-/// Errors: invalid_argument  `why_apart` says why, or a step's `reject`
+/// Errors: invalid_argument  `reject` says why; operands are not connected as Args says
 /// Async:  one kernel. Where a work-group does not come in time (other kernels keep it from the device), `out` becomes
 ///         NaN and the fault word says group_late. Empty: T == 0 enqueues nothing
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const Config& config = {},

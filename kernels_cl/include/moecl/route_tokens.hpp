@@ -18,13 +18,13 @@ struct Args {
 
 /// Why the steps take launches of their own; empty when one is enough: at most 16 tokens, whose scores fit the local
 /// memory together on a GPU.
-std::string why_apart(const Args& args, const RouterSpec& spec, const Device& device);
+std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device);
 /// The launches of choice and sort, decided once for all arguments of one form.
 struct Plan {
-  std::string apart;    ///< why the operators run, as the trace says it; empty: one launch is enough
-  LaunchPlan together;  ///< of one launch
+  std::string why_several_launches;  ///< as the trace says it; empty: one is enough
+  LaunchPlan one_launch;
   std::int32_t teams = 1;
   std::uint64_t counter_bytes = 0;
   // Of the operators.

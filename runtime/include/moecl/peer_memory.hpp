@@ -18,11 +18,11 @@ class PeerMemory {
   /// Why kernels of `user` cannot store into memory of `owner`; empty where they can. May stop the host for a probe.
   virtual std::string reject(StreamView owner, StreamView user) = 0;
   /// One allocation on the owner's device: as the owner sees it, then as each of `users` does, in their contexts.
-  /// Errors: invalid_argument  more than `most_bytes`; unsupported, out_of_memory, device_error
+  /// Errors: invalid_argument  more than `max_bytes`; unsupported, out_of_memory, device_error
   virtual std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users,
                                        std::uint64_t size_bytes) = 0;
   /// Of one allocation.
-  virtual std::uint64_t most_bytes() const noexcept = 0;
+  virtual std::uint64_t max_bytes() const noexcept = 0;
   /// Whether a kernel may wait for one of another rank: only where those surely run at the same time.
   virtual bool kernels_may_wait() const noexcept = 0;
 };
