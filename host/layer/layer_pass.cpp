@@ -179,7 +179,7 @@ void LayerPass::begin() {
   }
   if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
     index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});
-  input_.enqueue(stream_);
+  input_.enqueue(stream_, steps().input);
   over_.strategy.begin_dispatch();
 }
 

@@ -85,6 +85,7 @@ struct StepPlans {
   Planned<expert_sort::Plan> sort;
   Planned<quantize_groups::Plan> codes;
   PlannedProduct router;
+  WeightedInput::Plans input;
   SharedPlans shared;
 
   /// Those of so many rows. Threads: safe

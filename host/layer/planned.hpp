@@ -3,6 +3,7 @@
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gated_activation.hpp>
+#include <moecl/gather_rows.hpp>
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/quantize_groups.hpp>
 
@@ -66,6 +67,9 @@ inline void enqueue_planned(StreamView stream, const quantize_groups::Args& args
 }
 inline void enqueue_planned(StreamView stream, const gated_activation::Args& args, Planned<LaunchPlan>& plan) {
   gated_activation::enqueue(stream, plan.find([&] { return gated_activation::plan(args, {}, *stream.device); }), args);
+}
+inline void enqueue_planned(StreamView stream, const gather_rows::Args& args, Planned<LaunchPlan>& plan) {
+  gather_rows::enqueue(stream, plan.find([&] { return gather_rows::plan(args, {}, *stream.device); }), args);
 }
 inline void enqueue_planned(StreamView stream, const combine::Args& args, Planned<LaunchPlan>& plan,
                             Submit submit = {}) {

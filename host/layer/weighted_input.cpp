@@ -1,7 +1,5 @@
 #include "host/layer/weighted_input.hpp"
 
-#include <moecl/combine.hpp>
-#include <moecl/gather_rows.hpp>
 #include <moecl/index_vectors.hpp>
 
 namespace moecl {
@@ -26,18 +24,19 @@ WeightedInput::WeightedInput(const RouterSpec& router, const Layout& layout, Buf
   weights = {};
 }
 
-void WeightedInput::enqueue(StreamView stream) const {
+void WeightedInput::enqueue(StreamView stream, Plans& plans) const {
   if (!input_.present()) return;
   const TensorView identity(column_.buffer, DType::i32, {input_.shape[0]});
   index_vectors::enqueue(stream, index_vectors::ColumnOrder{column_});
-  if (rounded_.present()) gather_rows::enqueue(stream, {router_weights_, identity, 1, {}, 0, rounded_});
+  if (rounded_.present())
+    enqueue_planned(stream, gather_rows::Args{router_weights_, identity, 1, {}, 0, rounded_}, plans.weights);
   // A combine of one row a token is that product, rounded once.
   combine::Args product;
   product.rows = input_;
   product.slot_rows = identity;
   product.weights = rounded_.present() ? rounded_ : router_weights_;
   product.out = x;
-  combine::enqueue(stream, product);
+  enqueue_planned(stream, product, plans.product);
 }
 
 }  // namespace moecl

@@ -5,6 +5,8 @@
 #include <moecl/tensor_view.hpp>
 #include <moecl/workspace.hpp>
 
+#include "host/layer/planned.hpp"
+
 namespace moecl {
 
 /// What a strategy dispatches. With RouterSpec::weight_on_input x is multiplied by the weight and nothing is left for
@@ -15,6 +17,10 @@ struct WeightedInput {
     TensorView index, weights, x;  ///< absent where nothing is multiplied
   };
 
+  struct Plans {
+    Planned<LaunchPlan> weights, product;
+  };
+
   WeightedInput() = default;
   /// Where x and weights will be.
   /// @param x  Shape: [T, H]. @param weights  Shape: [T, K] f32
@@ -22,7 +28,7 @@ struct WeightedInput {
   /// Multiplies, once the weights are known. The weight is rounded to the type of x first, the product after.
   ///
   /// Async:  no kernel, or up to three. Source: the modular path of vLLM; its older path does not round the weight
-  void enqueue(StreamView stream) const;
+  void enqueue(StreamView stream, Plans& plans) const;
 
   TensorView x;        ///< Shape: [T, H] of the same type
   TensorView weights;  ///< Shape: [T, K] f32; absent: 1

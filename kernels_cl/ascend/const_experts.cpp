@@ -3,8 +3,8 @@
 #include "kernels_cl/ascend/const_experts_args.h"
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource const_experts;
@@ -49,18 +49,26 @@ std::string reject(const Args& args, const Device& /*device*/) {
   return reject_width("x", hidden);
 }
 
-void enqueue(StreamView stream, const Args& args, Submit submit) {
-  const std::string reason = reject(args, *stream.device);
+LaunchPlan plan(const Args& args, const Device& device) {
+  const std::string reason = reject(args, device);
   require(reason.empty(), "const_experts: {}", reason);
-  const std::int32_t lanes = row_lanes(0, stream.device->caps);
+  const std::int32_t lanes = row_lanes(0, device.caps);
   const auto local = static_cast<std::size_t>(lanes);
-  launch(stream,
-         {&source::const_experts, fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)), "const_experts"},
-         {{static_cast<std::size_t>(args.rows.shape[0]) * local, row_groups(lanes, args.x.shape[1]), 1}, {local, 1, 1}},
-         submit,
-         {"const_experts", lanes == 1 ? "row_per_item" : "row_per_group", args.rows.describe(), args.rows.size_bytes(),
-          2 * static_cast<std::uint64_t>(args.rows.elements())},
-         args.x, args.alpha_1, args.alpha_2, args.v, args.rows, kernel_args(args));
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
+          fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)),
+          {static_cast<std::size_t>(args.rows.shape[0]) * local, row_groups(lanes, args.x.shape[1]), 1},
+          {local, 1, 1},
+          args.rows.describe(),
+          {args.rows.size_bytes(), 2 * static_cast<std::uint64_t>(args.rows.elements())}};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::const_experts, "const_experts", plan, submit, args.x, args.alpha_1, args.alpha_2,
+                 args.v, args.rows, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, Submit submit) {
+  enqueue(stream, plan(args, *stream.device), args, submit);
 }
 
 }  // namespace moecl::const_experts

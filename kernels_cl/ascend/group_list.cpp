@@ -5,8 +5,8 @@
 #include "kernels_cl/ascend/group_list_args.h"
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource group_list;
@@ -32,12 +32,13 @@ std::string reject_list(const TensorView& list, Kind kind, std::int64_t experts,
 
 std::int64_t experts_of(const TensorView& view) { return view.rank == 1 ? view.shape[0] : 0; }
 
-void run(StreamView stream, const Config& config, const char* kernel, const Submit& submit, const TensorView& list,
-         const OperatorCost& work, const auto&... operands) {
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+/// Of the one work-group.
+LaunchPlan plan_launch(const char* variant, const std::string& refused, const Config& config, const DeviceCaps& caps,
+                       const TensorView& list, const OperatorCost& work) {
+  require(refused.empty(), "group_list: {}", refused);
+  const std::int32_t lanes = row_lanes(config.lanes, caps);
   const auto local = static_cast<std::size_t>(lanes);
-  launch(stream, {&source::group_list, fmt::format("-DLANES={}", lanes), kernel}, {{local, 1, 1}, {local, 1, 1}},
-         submit, {"group_list", kernel + sizeof("group_list"), list.describe(), work.bytes, work.flops}, operands...);
+  return {variant, fmt::format("-DLANES={}", lanes), {local, 1, 1}, {local, 1, 1}, list.describe(), work};
 }
 
 static_assert(GROUP_LIST_CUMSUM == static_cast<int>(Kind::cumsum));
@@ -99,18 +100,27 @@ std::string reject(const Write& args, const Config& config, const Device& device
   return reject_lanes(config.lanes, device.caps);
 }
 
-void enqueue(StreamView stream, const Read& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
-  require(reason.empty(), "group_list: {}", reason);
-  run(stream, config, "group_list_read", submit, args.list, cost(args), args.list, args.row_ends, args.fault,
-      kernel_args(args));
+LaunchPlan plan(const Read& args, const Config& config, const Device& device) {
+  return plan_launch("read", reject(args, config, device), config, device.caps, args.list, cost(args));
+}
+LaunchPlan plan(const Write& args, const Config& config, const Device& device) {
+  return plan_launch("write", reject(args, config, device), config, device.caps, args.list, cost(args));
 }
 
-void enqueue(StreamView stream, const Write& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
-  require(reason.empty(), "group_list: {}", reason);
+void enqueue(StreamView stream, const LaunchPlan& plan, const Read& args, Submit submit) {
+  launch_planned(stream, source::group_list, "group_list_read", plan, submit, args.list, args.row_ends, args.fault,
+                 kernel_args(args));
+}
+void enqueue(StreamView stream, const LaunchPlan& plan, const Write& args, Submit submit) {
   const TensorView& source = source_of(args);
-  run(stream, config, "group_list_write", submit, args.list, cost(args), source, args.list, kernel_args(args));
+  launch_planned(stream, source::group_list, "group_list_write", plan, submit, source, args.list, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Read& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
+}
+void enqueue(StreamView stream, const Write& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Read& args) { return {args.list.size_bytes() + args.row_ends.size_bytes(), 0}; }

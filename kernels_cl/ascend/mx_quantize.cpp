@@ -5,8 +5,8 @@
 #include "kernels_cl/ascend/mx_quantize_args.h"
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource mx_quantize;
@@ -92,22 +92,29 @@ std::string reject(const Args& args, const Config& config, const Device& device)
   return reject_lanes(config.lanes, device.caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "mx_quantize: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const std::int32_t lanes = row_lanes(config.lanes, device.caps);
   const auto local = static_cast<std::size_t>(lanes);
-  const Minifloat& format = args.format;
   const std::int64_t length = args.x.shape[1], inner = args.x.shape[2];
   const std::int64_t units = (length + block - 1) / block * (packed(args) && inner > 1 ? inner / 2 : inner);
   const auto groups = static_cast<std::size_t>(rows_of(args) * ((units + group_blocks - 1) / group_blocks));
-  const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::mx_quantize, fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)), "mx_quantize"},
-         {{groups * local, 1, 1}, {local, 1, 1}}, submit,
-         {"mx_quantize", lanes == 1 ? "blocks_per_item" : "block_per_item",
-          fmt::format("{} to {} bits", args.x.describe(), format.bits()), work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.y, args.scale, kernel_args(args));
+  return {lanes == 1 ? "blocks_per_item" : "block_per_item",
+          fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)),
+          {groups * local, 1, 1},
+          {local, 1, 1},
+          fmt::format("{} to {} bits", args.x.describe(), args.format.bits()),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::mx_quantize, "mx_quantize", plan, submit, args.x, args.index, args.row_ends, args.y,
+                 args.scale, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -2,10 +2,10 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_rows_args.h"
 #include "kernels_cl/quantize/row_rounding.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource quantize_rows;
@@ -112,26 +112,30 @@ std::string reject(const Args& args, const Config& config, const Device& device)
   return reject_lanes(config.lanes, device.caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "quantize_rows: {}", reason);
-  const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, *stream.device);
+  const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes);
-  const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::quantize_rows,
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
           fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DGROUPED={}{}{}{}{}{}", lanes, name_of(args.scheme),
                       args.scheme == Scheme::static_f16 ? 1 : 0, args.group == 0 ? 0 : 1,
                       dtype_option("X_DTYPE", args.x), dtype_option("SMOOTH_DTYPE", args.smooth),
                       dtype_option("SCALE_DTYPE", args.scale), packed(args) ? " -DQ_DTYPE=i4x8" : " -DQ_DTYPE=i8",
                       packed(args) || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
-          "quantize_rows"},
-         {{static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1}, {local, 1, 1}}, submit,
-         {"quantize_rows", lanes == 1 ? "row_per_item" : "row_per_group",
+          {static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1},
+          {local, 1, 1},
           fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed(args) ? "int4" : "int8"),
-          work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.smooth, args.smooth_rows, args.q, args.scale, args.offset,
-         kernel_args(args));
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::quantize_rows, "quantize_rows", plan, submit, args.x, args.index, args.row_ends,
+                 args.smooth, args.smooth_rows, args.q, args.scale, args.offset, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,9 +1,9 @@
 #include <moecl/row_differences.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/row_differences_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource row_differences;
@@ -37,19 +37,26 @@ std::string reject(const Args& args, const Config& config, const Device& device)
   return reject_lanes(config.lanes, device.caps);
 }
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "row_differences: {}", reason);
-  const std::int32_t lanes = row_lanes(config.lanes, stream.device->caps);
+  const std::int32_t lanes = row_lanes(config.lanes, device.caps);
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(args.x.shape[0]);
-  const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::row_differences,
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
           fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("Y_DTYPE", args.y)),
-          "row_differences"},
-         {{rows * local, 1, 1}, {local, 1, 1}}, submit,
-         {"row_differences", lanes == 1 ? "row_per_item" : "row_per_group", args.x.describe(), work.bytes, work.flops},
-         args.x, args.y, args.out, kernel_args(args));
+          {rows * local, 1, 1},
+          {local, 1, 1},
+          args.x.describe(),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::row_differences, "row_differences", plan, submit, args.x, args.y, args.out,
+                 kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

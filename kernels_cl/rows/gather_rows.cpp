@@ -1,9 +1,9 @@
 #include <moecl/gather_rows.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/rows/gather_rows_args.h"
 #include "runtime/check.hpp"
-#include "runtime/kernel.hpp"
 
 namespace moecl::source {
 extern const ProgramSource gather_rows;
@@ -46,20 +46,26 @@ gather_rows_args kernel_args(const Args& args) {
 
 }  // namespace
 
-void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  const std::string reason = reject(args, config, *stream.device);
+LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
+  const std::string reason = reject(args, config, device);
   require(reason.empty(), "gather_rows: {}", reason);
-  const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, *stream.device);
-  const auto local = static_cast<std::size_t>(lanes);
-  const auto rows = static_cast<std::size_t>(args.index.shape[0]);
-  const OperatorCost work = cost(args);
-  launch(stream,
-         {&source::gather_rows,
+  const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, device);
+  const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(args.index.shape[0]);
+  return {lanes == 1 ? "row_per_item" : "row_per_group",
           fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out)),
-          "gather_rows"},
-         {{rows * local, row_groups(lanes, args.x.shape[1]), 1}, {local, 1, 1}}, submit,
-         {"gather_rows", lanes == 1 ? "row_per_item" : "row_per_group", args.out.describe(), work.bytes, work.flops},
-         args.x, args.index, args.row_ends, args.out, kernel_args(args));
+          {rows * local, row_groups(lanes, args.x.shape[1]), 1},
+          {local, 1, 1},
+          args.out.describe(),
+          cost(args)};
+}
+
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit) {
+  launch_planned(stream, source::gather_rows, "gather_rows", plan, submit, args.x, args.index, args.row_ends, args.out,
+                 kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
+  enqueue(stream, plan(args, config, *stream.device), args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/launch_plan.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
@@ -46,6 +47,12 @@ struct Config {
 /// Why this cannot run there; empty when it can.
 std::string reject(const Read& args, const Config& config, const Device& device);
 std::string reject(const Write& args, const Config& config, const Device& device);
+/// Errors: invalid_argument  `reject` says why
+LaunchPlan plan(const Read& args, const Config& config, const Device& device);
+LaunchPlan plan(const Write& args, const Config& config, const Device& device);
+/// By the plan of arguments of that form.
+void enqueue(StreamView stream, const LaunchPlan& plan, const Read& args, Submit submit = {});
+void enqueue(StreamView stream, const LaunchPlan& plan, const Write& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel
 void enqueue(StreamView stream, const Read& args, const Config& config = {}, Submit submit = {});

@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/device.hpp>
+#include <moecl/launch_plan.hpp>
 #include <moecl/operator_cost.hpp>
 #include <moecl/tensor_view.hpp>
 
@@ -64,6 +65,10 @@ struct Config {
 
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const Config& config, const Device& device);
+/// Errors: invalid_argument  `reject` says why
+LaunchPlan plan(const Args& args, const Config& config, const Device& device);
+/// By the plan of arguments of that form.
+void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: R == 0 enqueues nothing
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
