@@ -132,6 +132,15 @@ TEST_P(StreamTest, GivesBackAContextThatItCouldNotSetUp) {
   clReleaseContext(cl);
 }
 
+/// Of copies of one device, too.
+TEST_P(StreamTest, AContextBeginsWithoutFailedVariants) {
+  const auto first = Context::create({context().devices()[0]});
+  first->devices()[0].failed_variants->add("variant", "why");
+  const auto second = Context::create(first->devices());
+  EXPECT_TRUE(first->devices()[0].failed_variants->contains("variant"));
+  EXPECT_EQ(second->devices()[0].failed_variants->size(), 0);
+}
+
 TEST_P(StreamTest, RefusesQueuesItCannotUse) {
   cl_int status = CL_SUCCESS;
   const auto refused = [&](cl_command_queue queue) { return error_of([&] { Stream::borrow(context(), queue); }); };

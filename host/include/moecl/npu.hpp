@@ -11,7 +11,7 @@
 /// Every operator X has an XArgs with the operator's parameters by name, at the operator's defaults, and three
 /// functions:
 ///   infer(args)                  sets dtype and shape of every output; one that stays absent is not written
-///   workspace_bytes(args, caps)  device memory that the call needs as scratch, after `infer`
+///   workspace_bytes(args, device)  device memory that the call needs as scratch, after `infer`
 ///   x(stream, args, call)        checks everything, then enqueues; never waits for the device
 /// Tensors are contiguous unless a field says otherwise; an absent optional tensor is the operator's None.
 /// Rows outside the part that an operator defines are neither read nor written. What is written (outputs, fault,
