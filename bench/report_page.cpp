@@ -361,8 +361,10 @@ std::string by_kernel(const ReportRows& rows) {
   const std::vector<std::string> columns = {axis("0", "50", "100 %"), column("sum")};
   const std::string html = by_operator(rows, [&](const RowGroup& group) {
     const std::string bars = table(rows, group, columns, [&](const ReportRow& row, std::size_t s) -> std::string {
-      const std::vector<KernelShare> kernels = kernels_of(*row.of_series[s]);
+      std::vector<KernelShare> kernels = kernels_of(*row.of_series[s]);
       if (kernels.empty()) return "";
+      std::stable_sort(kernels.begin(), kernels.end(),
+                       [&](const auto& a, const auto& b) { return colour(a.name) < colour(b.name); });
       Track track;
       const double total = total_us(kernels);
       double at = 0;
@@ -490,6 +492,42 @@ nlohmann::ordered_json parsed_context(const nlohmann::ordered_json& document) {
   return context;
 }
 
+struct Section {
+  const char *id, *title, *about;
+  std::string content;  ///< empty: the page has no such section
+};
+
+std::vector<Section> sections_of(const ReportRows& rows, const std::string& path) {
+  std::string cards;
+  for (const Run& run : rows.runs()) cards += card(run, path, rows.runs().size() > 1);
+  const std::string keys = series_legend(rows);
+  const auto with_keys = [&](const std::string& content) { return content.empty() ? "" : keys + content; };
+  std::vector<Section> sections = {
+      {"summary", "Summary",
+       "What was measured on, what it does at best (its roof, measured in the same process), and which cases come near "
+       "that.",
+       verdicts(rows) + "<div class=\"groups\">" + cards + "</div>"},
+      {"comparison", "Comparison",
+       "Speed as a multiple of the first run's. The line is what the repetitions of both leave possible. &#9650; "
+       "faster, &#9660; slower, = within the noise: 5 %, or the spread of the repetitions if that is more.",
+       with_keys(comparison(rows))},
+      {"roof", "Share of the roof",
+       "The least time that the machine's rates allow, as a share of the time that was taken. The thin line is the "
+       "spread of the repetitions. Above 100 % the device has faster units than those that were measured.",
+       with_keys(against_roof(rows))},
+      {"kernels", "Kernels of a layer", "Each kernel's share of one traced pass, and their sum.", by_kernel(rows)},
+      {"roofline", "Roofline", "Dashed: what the machine can do. Each dot is a benchmark.", rooflines(rows)},
+      {"scaling", "Scaling with the tokens", "Tokens of a call through the layer, and how many a second that makes.",
+       scaling(rows)},
+      {"repetitions", "Repetitions", "Each dot is one repetition, as its distance from the median.",
+       with_keys(repetitions(rows))},
+      {"numbers", "Numbers", "Medians of the repetitions.", with_keys(numbers(rows))}};
+  sections.erase(
+      std::remove_if(sections.begin(), sections.end(), [](const Section& one) { return one.content.empty(); }),
+      sections.end());
+  return sections;
+}
+
 }  // namespace
 
 void write_report(const std::string& path, const std::vector<NamedResults>& results) {
@@ -498,40 +536,18 @@ void write_report(const std::string& path, const std::vector<NamedResults>& resu
     runs.push_back({std::string(1, static_cast<char>('A' + runs.size() % 26)),
                     std::filesystem::path(one.name).stem().string(), parsed_context(one.document),
                     measured(one.document, one.name)});
-  const ReportRows rows(runs);
-  std::string cards;
-  for (const Run& run : runs) cards += card(run, path, runs.size() > 1);
-
+  const std::vector<Section> sections = sections_of(ReportRows(runs), path);
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\"/><title>moecl bench: {}</title><style>{}</style></head>\n"
-      "<body><header><h1>moecl bench</h1><nav><a download=\"moecl-bench.csv\" href=\"{}\">All numbers as "
-      "CSV</a></nav></header>\n<main>",
-      escaped(runs.empty() ? "" : runs.front().fact("device")), report_style, data_url("text/csv", csv(runs)));
-  page += section("summary", "Summary",
-                  "What was measured on, what it does at best (its roof, measured in the same process), and which "
-                  "cases come near that.",
-                  verdicts(rows) + "<div class=\"groups\">" + cards + "</div>");
-  const std::string keys = series_legend(rows);
-  const auto with_keys = [&](const std::string& content) { return content.empty() ? "" : keys + content; };
-  page += section(
-      "comparison", "Comparison",
-      "Speed as a multiple of the first run's. The line is what the repetitions of both leave possible. "
-      "&#9650; faster, &#9660; slower, = within the noise: 5 %, or the spread of the repetitions if that is more.",
-      with_keys(comparison(rows)));
-  page +=
-      section("roof", "Share of the roof",
-              "The least time that the machine's rates allow, as a share of the time that was taken. The thin line is "
-              "the spread of the repetitions. Above 100 % the device has faster units than those that were measured.",
-              with_keys(against_roof(rows)));
-  page += section("kernels", "Kernels of a layer", "Each kernel's share of one traced pass, and their sum.",
-                  by_kernel(rows));
-  page += section("roofline", "Roofline", "Dashed: what the machine can do. Each dot is a benchmark.", rooflines(rows));
-  page += section("scaling", "Scaling with the tokens",
-                  "Tokens of a call through the layer, and how many a second that makes.", scaling(rows));
-  page += section("repetitions", "Repetitions", "Each dot is one repetition, as its distance from the median.",
-                  with_keys(repetitions(rows)));
-  page += section("numbers", "Numbers", "Medians of the repetitions.", with_keys(numbers(rows)));
+      "<body><header><h1>moecl bench</h1><nav>",
+      escaped(runs.empty() ? "" : runs.front().fact("device")), report_style);
+  for (const Section& one : sections) page += fmt::format("<a href=\"#{}\">{}</a> ", one.id, one.title);
+  page += fmt::format("<a download=\"moecl-bench.csv\" href=\"{}\">CSV</a></nav></header>\n<main>",
+                      data_url("text/csv", csv(runs)));
+  for (const Section& one : sections)
+    page +=
+        fmt::format("<section id=\"{}\"><h2>{}</h2><p>{}</p>{}</section>\n", one.id, one.title, one.about, one.content);
   page += "</main></body></html>\n";
   AtomicFile file(path);
   file.write(page.data(), page.size());

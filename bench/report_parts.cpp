@@ -24,11 +24,6 @@ std::string series_head(const ReportRows& rows, std::size_t s) {
 
 }  // namespace
 
-std::string section(const char* id, const char* title, const std::string& about, const std::string& content) {
-  if (content.empty()) return "";
-  return fmt::format("<section id=\"{}\"><h2>{}</h2><p>{}</p>{}</section>\n", id, title, about, content);
-}
-
 std::string cell(const std::string& html) { return "<td>" + html + "</td>"; }
 
 std::string number_text(double value) {

@@ -9,8 +9,6 @@
 
 namespace moecl::bench {
 
-/// Empty without content.
-std::string section(const char* id, const char* title, const std::string& about, const std::string& content);
 std::string cell(const std::string& html);
 
 /// Three digits, more before the point; empty: 0

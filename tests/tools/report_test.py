@@ -123,7 +123,10 @@ class Report(CommandTest):
 
     def links(self, path):
         """The numbers as CSV, and the trace where it was written, from the page's own folder."""
-        table, *traces = self.browser.run("[...document.links].map(link => link.getAttribute('href'))")
+        links = self.browser.run("[...document.links].map(link => link.getAttribute('href'))")
+        sections = [link[1:] for link in links if link.startswith("#")]
+        self.assertEqual(sections, self.browser.run("[...document.querySelectorAll('section')].map(section => section.id)"))
+        table, *traces = (link for link in links if not link.startswith("#"))
         self.assertEqual(len(traces), 3)
         self.assertEqual((pathlib.Path(path.parent) / urllib.parse.unquote(traces[0])).resolve(), pathlib.Path("a folder/trace #1.json").resolve())
         kind, text = table.split(",", 1)
@@ -168,10 +171,11 @@ class Report(CommandTest):
         del run["benchmarks"][5:]
         for benchmark in run["benchmarks"]:
             del benchmark["% of roof"], benchmark["label"]
-        for context in ({"roof": json.dumps({"f32_gflops": 5}), "slow_mode": "false"}, {"roof": "no JSON", "slow_mode": 3}, 5):
-            run["context"] = context
-            self.assertEqual(self.looked_at(self.page([run])), [])
-            self.assertNotIn("slow mode", self.browser.run("document.body.textContent"))
+        run["context"] = {"roof": json.dumps({"f32_gflops": 5}), "slow_mode": "false"}
+        self.assertEqual(self.looked_at(self.page([run])), [])
+        self.assertNotIn("slow mode", self.browser.run("document.body.textContent"))
+        for run["context"] in ({"roof": "no JSON", "slow_mode": 3}, 5):
+            self.assertIn("unknown device", self.page([run]).read_text())
 
     def test_refusals(self):
         results_file = self.folder / "results.json"
