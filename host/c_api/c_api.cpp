@@ -37,9 +37,9 @@ struct Numbered {
   std::int32_t number;
   DType dtype;
 };
-constexpr Numbered dtypes[] = {{MOECL_F32, DType::f32}, {MOECL_F16, DType::f16}, {MOECL_BF16, DType::bf16},
-                               {MOECL_I8, DType::i8},   {MOECL_U8, DType::u8},   {MOECL_BOOL, DType::boolean},
-                               {MOECL_I32, DType::i32}, {MOECL_I64, DType::i64}, {MOECL_F8_E4M3, DType::f8_e4m3},
+constexpr Numbered dtypes[] = {{MOECL_F32, DType::f32},        {MOECL_F16, DType::f16}, {MOECL_BF16, DType::bf16},
+                               {MOECL_I8, DType::i8},          {MOECL_U8, DType::u8},   {MOECL_BOOL, DType::boolean},
+                               {MOECL_I32, DType::i32},        {MOECL_I64, DType::i64}, {MOECL_F8_E4M3, DType::f8_e4m3},
                                {MOECL_F8_E5M2, DType::f8_e5m2}};
 
 ContextOptions context_options(const moecl_context_options* given) {

@@ -111,17 +111,17 @@ WeightMatrix quantized_matrix(const moecl_quantized_array& array, const char* wh
   require(!part || shared || (range.step == 1 ? range.first % matrix.group.rows == 0 : matrix.group.rows == 1),
           "{}: groups of {} rows hold rows of gate and of up: give both apart", what, matrix.group.rows);
 
-  const RowRange groups = shared             ? RowRange{0, 1}
-                          : range.step == 1 ? RowRange{range.first / matrix.group.rows,
-                                                       groups_of(range.count, matrix.group.rows)}
-                                            : range;
+  const RowRange groups = shared ? RowRange{0, 1}
+                          : range.step == 1
+                              ? RowRange{range.first / matrix.group.rows, groups_of(range.count, matrix.group.rows)}
+                              : range;
   matrix.codes = codes_of(array.codes, array.layout, array.expert_bytes, what, expert, rows, columns);
   take_rows(matrix.codes, range, what);
   const DType scale = scale_type_of(array.scales.dtype, what);
   const std::int64_t first_scale = (expert * groups_n + groups.first) * groups_k;
-  matrix.scale = {static_cast<const std::byte*>(array.scales.data) +
-                      static_cast<std::size_t>(first_scale) * size_bytes(scale),
-                  scale, groups.count, groups_k};
+  matrix.scale = {
+      static_cast<const std::byte*>(array.scales.data) + static_cast<std::size_t>(first_scale) * size_bytes(scale),
+      scale, groups.count, groups_k};
   matrix.scale.row_stride *= groups.step;
   if (array.zero_points.data != nullptr) {
     matrix.zero =

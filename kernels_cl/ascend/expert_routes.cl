@@ -59,7 +59,7 @@ __kernel void expert_routes_t0(const __global int* expert_ids, const __global uc
     if (row_weights) row_weights[k] = taken ? weights[k] : 0.0f;
     if (special_rows)
       special_rows[k] = !taken || sent || special < 0 ? -1
-                        : special < args.copy_experts      ? token
+                        : special < args.copy_experts ? token
                                                       : args.count * (1 + special - args.copy_experts) + token;
   }
   for (int shared = 0; shared < args.shared_experts; ++shared) {

@@ -46,8 +46,10 @@ inline bool id_is_wrong(List of, int i, int experts) {
   return id < 0 || id >= experts || (i > 0 && id <= load_entry(of, 2 * (long)i - 2));
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_read(
-    __global void* list, __global int* row_ends, __global int* fault, const group_list_read_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_read(__global void* list,
+                                                                                 __global int* row_ends,
+                                                                                 __global int* fault,
+                                                                                 const group_list_read_args given) {
   const group_list_read_args args = given;
   __local int scratch[LANES];
   __local long lane_sums[LANES];
@@ -113,8 +115,9 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_read
   }
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_write(
-    const __global int* source, __global void* list, const group_list_write_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_write(const __global int* source,
+                                                                                  __global void* list,
+                                                                                  const group_list_write_args given) {
   const group_list_write_args args = given;
   __local long lane_sums[LANES];
   const int lane = get_local_id(0);

@@ -48,12 +48,17 @@ inline int quantize_block(Quantizer q, Block block, uchar* codes) {
   return byte;
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(
-    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends, __global uchar* y,
-    __global uchar* scale, const mx_quantize_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(const __global STORAGE(X_DTYPE)* x,
+                                                                             const __global int* index,
+                                                                             const __global int* row_ends,
+                                                                             __global uchar* y, __global uchar* scale,
+                                                                             const mx_quantize_args given) {
   const mx_quantize_args args = given;
-  const Quantizer q = {{args.bits, args.mantissa_bits, args.min_exponent, args.largest}, args.scale_rule, args.rounding,
-                       args.least_scale, as_int(args.least_amax)};
+  const Quantizer q = {{args.bits, args.mantissa_bits, args.min_exponent, args.largest},
+                       args.scale_rule,
+                       args.rounding,
+                       args.least_scale,
+                       as_int(args.least_amax)};
   const int length = args.length, packed = args.bits == 4, blocks = (length - 1) / MX_BLOCK + 1;
   const long inner = args.inner;
   // Two codes to a byte: neighbours of the last axis, which along the blocks are in one block and else in two.

@@ -6,9 +6,7 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
-inline __global uchar* window_of(const __global long* addresses, int rank) {
-  return (__global uchar*)addresses[rank];
-}
+inline __global uchar* window_of(const __global long* addresses, int rank) { return (__global uchar*)addresses[rank]; }
 
 // Takes the lowest rank out of a set of them.
 inline int take_rank(ulong* set) {
@@ -151,23 +149,22 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
   for (int i = group; i < ranks * slots * parts; i += groups) {
     const int to = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
     const int row = slot_rows[to * slots + slot];
-    if (row >= 0)
-      copy_row(addresses, (ulong)1 << to, (ulong)rank * slots + slot, row, part, codes, scale, &args.put);
+    if (row >= 0) copy_row(addresses, (ulong)1 << to, (ulong)rank * slots + slot, row, part, codes, scale, &args.put);
   }
   end_step(addresses, late, fault, &args.put);
 }
 
 // target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors `first` to `end` of `width`;
 // absent weights are 1.
-#define PUT_SUM_OF(type)                                                                                          \
-  inline void put_sum_##type(const __global int* slot_rows, const __global float* weights, int top_k,             \
-                             const __global type* rows, int width, int first, int end, __global type* target) {   \
-    for (int i = first + (int)get_local_id(0); i < end; i += LANES) {                                             \
-      type sum = 0.0f;                                                                                            \
-      for (int k = 0; k < top_k; ++k)                                                                             \
-        if (slot_rows[k] >= 0) sum += (weights ? weights[k] : 1.0f) * rows[(long)slot_rows[k] * width + i];       \
-      target[i] = sum;                                                                                            \
-    }                                                                                                             \
+#define PUT_SUM_OF(type)                                                                                        \
+  inline void put_sum_##type(const __global int* slot_rows, const __global float* weights, int top_k,           \
+                             const __global type* rows, int width, int first, int end, __global type* target) { \
+    for (int i = first + (int)get_local_id(0); i < end; i += LANES) {                                           \
+      type sum = 0.0f;                                                                                          \
+      for (int k = 0; k < top_k; ++k)                                                                           \
+        if (slot_rows[k] >= 0) sum += (weights ? weights[k] : 1.0f) * rows[(long)slot_rows[k] * width + i];     \
+      target[i] = sum;                                                                                          \
+    }                                                                                                           \
   }
 PUT_SUM_OF(float)
 PUT_SUM_OF(float4)

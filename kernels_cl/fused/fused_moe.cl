@@ -1,14 +1,13 @@
-// The layer of few tokens in one launch. The work-groups are resident together and take each step together, a part of it
-// each; between two steps they meet (grid_barrier.clh):
-//   logits of slices of k -> experts of a token, a work-group each -> activation of the first product -> second product ->
-//   weighted sum of a token's rows
-// With -DQUANTIZES=1 the products' rows become codes first: the tokens while experts are chosen, the activation in a step of
-// its own.
-// Which rows the experts have every work-group finds out for itself.
+// The layer of few tokens in one launch. The work-groups are resident together and take each step together, a part of
+// it each; between two steps they meet (grid_barrier.clh):
+//   logits of slices of k -> experts of a token, a work-group each -> activation of the first product -> second product
+//   -> weighted sum of a token's rows
+// With -DQUANTIZES=1 the products' rows become codes first: the tokens while experts are chosen, the activation in a
+// step of its own. Which rows the experts have every work-group finds out for itself.
 //
 // Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule, so that the
-// code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop
-// with a barrier once more for the loop of no steps.
+// code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what
+// follows a loop with a barrier once more for the loop of no steps.
 #include "kernels_cl/routing/choose_experts.clh"
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
@@ -28,13 +27,13 @@ enum {
 };
 
 typedef struct {
-  const __global STORAGE(X_DTYPE) * weights;
+  const __global STORAGE(X_DTYPE)* weights;
   Vectors bias;
   int n, k;
 } Router;
 
 typedef struct {
-  const __global STORAGE(X_DTYPE) * rows;
+  const __global STORAGE(X_DTYPE)* rows;
   long stride;
   int count;
 } Tokens;
@@ -42,7 +41,8 @@ typedef struct {
 // Sums of slices of `slice_k` k, in steps of SLICE_LANES that the lanes share. @param parts  Shape: [slices, T, E]
 INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float* parts, __local float* scratch) {
   const int lane = get_local_id(0) / QUAD_LANES;
-  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / DIVISOR(slice_k) + 1, blocks = (x.count - 1) / TOKEN_BLOCK + 1;
+  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / DIVISOR(slice_k) + 1,
+            blocks = (x.count - 1) / TOKEN_BLOCK + 1;
   __local float4* const sums = (__local float4*)scratch;  // [SLICE_LANES][TOKEN_BLOCK][QUADS]
   for (int unit = get_group_id(0); unit < panels * slices * blocks; unit += get_num_groups(0)) {
     const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
@@ -66,7 +66,7 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
       for (int t = 0; t < TOKEN_BLOCK; ++t) sums[(lane * TOKEN_BLOCK + t) * QUADS + quad] = sum[t];
     }
     group_barrier();
-    FOR_EACH_BY_LANES(item, TOKEN_BLOCK * PANEL) {
+    FOR_EACH_BY_LANES (item, TOKEN_BLOCK * PANEL) {
       const int token = first + item / PANEL, expert = panel * PANEL + item % PANEL;
       float total = 0;
       for (int l = 0; l < SLICE_LANES; ++l) total += scratch[l * TOKEN_BLOCK * PANEL + item];
@@ -76,11 +76,12 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 }
 
 // A token's logits, from its parts. By the work-group.
-INLINE void add_parts(const __global float* parts, Router router, int slice_k, int token, int tokens, __global float* logits) {
+INLINE void add_parts(const __global float* parts, Router router, int slice_k, int token, int tokens,
+                      __global float* logits) {
   const int slices = (router.k - 1) / DIVISOR(slice_k) + 1;
   const Vectors no_scale = {0};
   const Epilogue epilogue = epilogue_of(no_scale, router.bias, 0);
-  FOR_EACH_BY_LANES(expert, router.n) {
+  FOR_EACH_BY_LANES (expert, router.n) {
     float sum = 0;
 #if LANES > 1
 #pragma unroll 32
@@ -102,20 +103,23 @@ typedef struct {
   int is_f32, count, width;
 } Numbers;
 // Their codes, by teams of all work-groups; those that chose experts come last.
-INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, __global STORAGE(A_SCALE_DTYPE) * scale,
+INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __global STORAGE(A_SCALE_DTYPE)* scale,
                              fused_product to, Rules rules, __local int* scratch) {
-  const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1, units = of.count * of_row;
-  for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units; first += (int)get_num_groups(0) * TEAMS) {
+  const int group = A_GROUP ? A_GROUP : DIVISOR(of.width), of_row = (of.width - 1) / group + 1,
+            units = of.count * of_row;
+  for (int first = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * TEAMS; first < units;
+       first += (int)get_num_groups(0) * TEAMS) {
     const int unit = first + team_number();
     const bool exists = unit < units;
     const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
     const long at = row * of.stride + begin;
-    const Group columns = {of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
-                                     : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
-                           (__global STORAGE(Q_DTYPE)*)codes + to.a_first + row * to.a_stride + begin,
-                           exists ? min(of.width - begin, group) : 0,
-                           {(__global STORAGE(SCALE_DTYPE)*)scale + to.a_scale_first + row * to.a_scale_stride + begin / group, 0},
-                           of.is_f32};
+    const Group columns = {
+        of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
+                  : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
+        (__global STORAGE(Q_DTYPE)*)codes + to.a_first + row * to.a_stride + begin,
+        exists ? min(of.width - begin, group) : 0,
+        {(__global STORAGE(SCALE_DTYPE)*)scale + to.a_scale_first + row * to.a_scale_stride + begin / group, 0},
+        of.is_f32};
     quantize_group(columns, rules, scratch);
   }
 }
@@ -123,18 +127,18 @@ INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE) * codes, __gl
 #endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
-    const __global STORAGE(X_DTYPE) * x, const __global STORAGE(X_DTYPE) * router_weights,
+    const __global STORAGE(X_DTYPE)* x, const __global STORAGE(X_DTYPE)* router_weights,
     const __global void* router_bias, __global float* parts, __global float* logits,
-    const __global STORAGE(BIAS_DTYPE) * selection_bias, const __global uchar* finished, __global int* ids,
-    __global STORAGE(WEIGHT_DTYPE) * weights, __global float* scores, __global STORAGE(A_DTYPE) * gate_up_a,
-    __global STORAGE(A_SCALE_DTYPE) * gate_up_a_scale, const __global STORAGE(W_DTYPE) * gate_up_weights,
-    const __global STORAGE(W_SCALE_DTYPE) * gate_up_group_scale, const __global short* gate_up_group_zero,
-    const __global void* gate_up_scale, const __global void* gate_up_bias, __global STORAGE(OUT_DTYPE) * activated,
-    __global STORAGE(A_DTYPE) * down_a, __global STORAGE(A_SCALE_DTYPE) * down_a_scale,
-    const __global STORAGE(W_DTYPE) * down_weights, const __global STORAGE(W_SCALE_DTYPE) * down_group_scale,
+    const __global STORAGE(BIAS_DTYPE)* selection_bias, const __global uchar* finished, __global int* ids,
+    __global STORAGE(WEIGHT_DTYPE)* weights, __global float* scores, __global STORAGE(A_DTYPE)* gate_up_a,
+    __global STORAGE(A_SCALE_DTYPE)* gate_up_a_scale, const __global STORAGE(W_DTYPE)* gate_up_weights,
+    const __global STORAGE(W_SCALE_DTYPE)* gate_up_group_scale, const __global short* gate_up_group_zero,
+    const __global void* gate_up_scale, const __global void* gate_up_bias, __global STORAGE(OUT_DTYPE)* activated,
+    __global STORAGE(A_DTYPE)* down_a, __global STORAGE(A_SCALE_DTYPE)* down_a_scale,
+    const __global STORAGE(W_DTYPE)* down_weights, const __global STORAGE(W_SCALE_DTYPE)* down_group_scale,
     const __global short* down_group_zero, const __global void* down_scale, const __global void* down_bias,
-    __global float* rows, const __global STORAGE(SHARED_DTYPE) * shared, const __global float* shared_gate,
-    __global STORAGE(SUM_DTYPE) * out, __global ulong* words, __global int* fault, const fused_moe_args given) {
+    __global float* rows, const __global STORAGE(SHARED_DTYPE)* shared, const __global float* shared_gate,
+    __global STORAGE(SUM_DTYPE)* out, __global ulong* words, __global int* fault, const fused_moe_args given) {
   // Each phase has a copy of its own: what it reads takes no registers before.
   const fused_moe_args args = given;
   __local uchar memory[MEMORY_BYTES] __attribute__((aligned(128)));
@@ -158,8 +162,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 
   const fused_moe_args of_choice = given;
   __local ulong* const words_of_teams = (__local ulong*)memory + LANES;
-  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * of_choice.gating.team_words), (__local ulong*)memory,
-                            words_of_teams};
+  const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * of_choice.gating.team_words),
+                            (__local ulong*)memory, words_of_teams};
   gating_top_k_args rule = of_choice.gating;
   rule.score = SCORE_FUNCTION, rule.order = SCORE_ORDER;
   const TeamMemory choice_memory = team_memory(of_group, rule);
@@ -170,7 +174,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   }
 #if QUANTIZES
   const Rules rules = known_rules(of_choice.rules);
-  const Numbers tokens_as_numbers = {all_tokens.rows, of_choice.x_stride, 0, complete ? tokens : 0, of_choice.gate_up.k};
+  const Numbers tokens_as_numbers = {all_tokens.rows, of_choice.x_stride, 0, complete ? tokens : 0,
+                                     of_choice.gate_up.k};
   quantize_numbers(tokens_as_numbers, gate_up_a, gate_up_a_scale, of_choice.gate_up, rules, (__local int*)memory);
 #endif
   complete = meet(&grid) && complete;
@@ -182,10 +187,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       rows_of(of_products.down, down_a, down_a_scale, 0, 1, slots),
       matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias), 0, rows,
       of_products.rows_stride};
-  Product product = {
-      rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
-      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero, gate_up_scale, gate_up_bias), 1,
-      activated, of_products.activated_stride};
+  Product product = {rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
+                     matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero,
+                                 gate_up_scale, gate_up_bias),
+                     1, activated, of_products.activated_stride};
   // One code for both products: the second one finds it in the instruction cache.
 #pragma unroll 1
   for (;;) {
@@ -195,7 +200,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     if (!product.activates) break;
 #if QUANTIZES
     complete = meet(&grid) && complete;
-    const Numbers inner_rows = {activated, of_products.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0, of_products.down.k};
+    const Numbers inner_rows = {activated, of_products.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0,
+                                of_products.down.k};
     quantize_numbers(inner_rows, down_a, down_a_scale, of_products.down, rules, (__local int*)memory);
 #endif
     product = second;
@@ -213,15 +219,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 #endif
     for (int k = 0; k < (complete ? top_k : 0); ++k) {
       const int row = row_order.rows[token * top_k + k];
-      const float weight = OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
+      const float weight =
+          OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
       // Of a slot without an expert another row, which leaves no branch between the loads.
       const float4 value = load_upto4_f32(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
       sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {
       const float gate =
-          shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride])) : 1.0f;
-      sum += gate * OF(load_upto4, SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
+          shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride]))
+                      : 1.0f;
+      sum += gate * OF(load_upto4, SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column,
+                                                 hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;

@@ -71,9 +71,10 @@ typedef uchar Scale;
 #endif
 
 // Scales of groups of K become [panel][group][column].
-__kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(
-    const __global Scale* scale, const __global int* source_group, __global Scale* packed_scale,
-    const pack_scales_args given) {
+__kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(const __global Scale* scale,
+                                                                             const __global int* source_group,
+                                                                             __global Scale* packed_scale,
+                                                                             const pack_scales_args given) {
   const pack_scales_args args = given;
   const pack_columns columns = args.columns;
   const long panel = columns.first_column / PANEL + get_group_id(0);
@@ -91,9 +92,10 @@ __kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(
 }
 
 // Zero points likewise.
-__kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_zeros(
-    const __global uchar* zero, const __global int* source_group, __global short* packed_zero,
-    const pack_zeros_args given) {
+__kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_zeros(const __global uchar* zero,
+                                                                            const __global int* source_group,
+                                                                            __global short* packed_zero,
+                                                                            const pack_zeros_args given) {
   const pack_zeros_args args = given;
   const pack_columns columns = args.columns;
   const long panel = columns.first_column / PANEL + get_group_id(0);

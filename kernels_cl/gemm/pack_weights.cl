@@ -16,7 +16,7 @@ inline float16 load16_i4x8(const __global int* p, ulong i) {
 // One expert's matrix: element (row, k) at `first` + row * row_stride + k * k_stride. What it means is
 // (element + offset) * scale, both [K / group_size, rows], null where there is none.
 typedef struct {
-  const __global STORAGE(SOURCE_DTYPE) * elements;
+  const __global STORAGE(SOURCE_DTYPE)* elements;
   const __global void *scale, *offset;
   ulong first, scale_first, offset_first;
   long row_stride, k_stride;
@@ -42,22 +42,22 @@ inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) {
 }
 
 // Columns [begin, end) of `to`, a panel whose column 0 is `row`; k in [k_begin, k_end).
-inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int begin, int end,
+inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int begin, int end,
                          int k_begin, int k_end) {
   for (int column = begin; column < end; ++column)
     for (int i = k_begin; i < k_end; ++i)
-      OF(store, PACKED_DTYPE)(dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
-                                      row + column, i),
-                          to, (ulong)i * PANEL + column);
+      OF(store, PACKED_DTYPE)
+      (dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i), to,
+       (ulong)i * PANEL + column);
 }
 
 // The same for SIDE columns, where the rows of one k are neighbours.
-inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int column, int k_begin,
+inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int column, int k_begin,
                        int k_end) {
   for (int i = k_begin; i < k_end; ++i)
-    OF(store16, PACKED_DTYPE)(dequantized16(OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from,
-                                        row + column, i),
-                          to, (ulong)i * PANEL + column);
+    OF(store16, PACKED_DTYPE)
+    (dequantized16(OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i),
+     to, (ulong)i * PANEL + column);
 }
 
 // The elements of two low or high halves in turn.
@@ -76,9 +76,10 @@ inline void interleave_halves(const float16* from, float16* to) {
 
 // The same for SIDE columns and SIDE values of k, where a row's k are neighbours: interleaving the halves of the rows
 // four times transposes them.
-inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) * to, long row, int column, int k) {
+inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int column, int k) {
   float16 even[SIDE], odd[SIDE];
-  for (int i = 0; i < SIDE; ++i) even[i] = OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column + i, k));
+  for (int i = 0; i < SIDE; ++i)
+    even[i] = OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column + i, k));
   interleave_halves(even, odd);
   interleave_halves(odd, even);
   interleave_halves(even, odd);
@@ -88,8 +89,8 @@ inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE) *
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
-    const __global STORAGE(SOURCE_DTYPE) * source, const __global void* scale, const __global void* offset,
-    __global STORAGE(PACKED_DTYPE) * packed, const pack_weights_args given) {
+    const __global STORAGE(SOURCE_DTYPE)* source, const __global void* scale, const __global void* offset,
+    __global STORAGE(PACKED_DTYPE)* packed, const pack_weights_args given) {
   const pack_weights_args args = given;
   const int k_begin = get_group_id(0) * K_BLOCK, k_end = min(k_begin + K_BLOCK, args.k);
   const long panel = args.first_column / PANEL + get_group_id(1), expert = get_group_id(2);

@@ -20,10 +20,12 @@ INLINE Place place_of_team(int groups, long rows) {
   return place;
 }
 
-INLINE Group group_at(const __global STORAGE(X_DTYPE) * x, __global STORAGE(Q_DTYPE) * q, int width, int group, int groups,
-                      GroupScale of_row, int at) {
+INLINE Group group_at(const __global STORAGE(X_DTYPE)* x, __global STORAGE(Q_DTYPE)* q, int width, int group,
+                      int groups, GroupScale of_row, int at) {
   const int begin = min(at, groups) * group;
-  const Group of = {x + begin, q + begin, clamp(width - begin, 0, group),
+  const Group of = {x + begin,
+                    q + begin,
+                    clamp(width - begin, 0, group),
                     {of_row.scale + (of_row.scale ? min(at, groups - 1) : 0), of_row.zero + (of_row.zero ? at : 0)}};
   return of;
 }
@@ -35,8 +37,8 @@ INLINE long source_of(long row, const __global int* index, const __global int* r
 INLINE int groups_of(quantize_groups_args args) { return (args.width - 1) / DIVISOR(args.group) + 1; }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups(
-    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends,
-    __global STORAGE(Q_DTYPE) * q, __global STORAGE(SCALE_DTYPE) * scale, __global int* zero,
+    const __global STORAGE(X_DTYPE)* x, const __global int* index, const __global int* row_ends,
+    __global STORAGE(Q_DTYPE)* q, __global STORAGE(SCALE_DTYPE)* scale, __global int* zero,
     const __global float* global_scales, const quantize_groups_args given) {
   const quantize_groups_args args = given;
   __local int scratch[LANES];
@@ -53,8 +55,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
   Rules rules = known_rules(args.rules);
 #if BY_EXPERT
   const long expert = row_ends ? expert_of_row(row, row_ends, args.experts, args.rows_per_expert) : 0;
-  if (global_scales) rules.global_scale = global_scales[args.global_scales_first + expert];
-  else of_scale = expert;
+  if (global_scales)
+    rules.global_scale = global_scales[args.global_scales_first + expert];
+  else
+    of_scale = expert;
 #endif
   x += args.x_first + max(source, 0L) * args.x_stride;
   q += args.q_first + row * args.q_stride;
@@ -79,9 +83,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
 
 // Dynamic scales of groups in several rows: the bits of the largest magnitude, which order as the numbers do, then the
 // scale itself.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(
-    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends, __global int* scale,
-    const quantize_groups_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(const __global STORAGE(X_DTYPE)* x,
+                                                                                 const __global int* index,
+                                                                                 const __global int* row_ends,
+                                                                                 __global int* scale,
+                                                                                 const quantize_groups_args given) {
   const quantize_groups_args args = given;
   __local int scratch[LANES];
   const Rules rules = {{0, 0, 0, 0}, RULE_RATIO_OVER_ROWS};

@@ -23,7 +23,7 @@ inline float16 values(Row row, int first) {
 // What -DSCHEME names: how a row finds its quantizer, and the codes that this gives.
 inline Quantizer quantizer_of_symmetric(Row row, float levels, int rounding, __local int* scratch) {
   int16 largest = 0;
-  FOR_EACH_STEP(first, row.width) largest = max(largest, magnitude_bits(values(row, first)));
+  FOR_EACH_STEP (first, row.width) largest = max(largest, magnitude_bits(values(row, first)));
   return symmetric_quantizer(as_float(max_int_over_lanes(max_int_of_16(largest), scratch)), levels, rounding);
 }
 inline float16 codes_symmetric(Quantizer q, float16 x) { return symmetric_codes(q, x); }
@@ -34,7 +34,7 @@ inline float value_of(int bits) { return as_float(bits ^ (bits >> 31 & 0x7ffffff
 
 inline Quantizer quantizer_of_asymmetric(Row row, float levels, int rounding, __local int* scratch) {
   int16 largest = INT_MIN, smallest = INT_MAX;
-  FOR_EACH_STEP(first, row.width) {
+  FOR_EACH_STEP (first, row.width) {
     const int16 bits = ordered_bits(values(row, first)),
                 inside = step_column(first, 0) + INDEX_16 * (NEIGHBOURS ? 1 : TEAM) < row.width;
     largest = max(largest, select((int16)(INT_MIN), bits, inside));
@@ -55,9 +55,9 @@ inline float16 codes_static_f16(Quantizer q, float16 x) {
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
-    const __global STORAGE(X_DTYPE) * x, const __global int* index, const __global int* row_ends,
-    const __global STORAGE(SMOOTH_DTYPE) * smooth, const __global int* smooth_rows, __global STORAGE(Q_DTYPE) * q,
-    __global STORAGE(SCALE_DTYPE) * scale, __global float* offset, const quantize_rows_args given) {
+    const __global STORAGE(X_DTYPE)* x, const __global int* index, const __global int* row_ends,
+    const __global STORAGE(SMOOTH_DTYPE)* smooth, const __global int* smooth_rows, __global STORAGE(Q_DTYPE)* q,
+    __global STORAGE(SCALE_DTYPE)* scale, __global float* offset, const quantize_rows_args given) {
   const quantize_rows_args args = given;
   __local int scratch[LANES];
   const int experts = args.experts;
@@ -69,8 +69,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   const bool valid =
       slot >= 0 && source < args.rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
   const long expert = !valid || args.smooth_stride == 0 ? 0
-                      : smooth_rows ? smooth_rows[args.smooth_rows_first + slot]
-                                    : expert_of_row(row, row_ends, experts, rows_per_expert);
+                      : smooth_rows                     ? smooth_rows[args.smooth_rows_first + slot]
+                                                        : expert_of_row(row, row_ends, experts, rows_per_expert);
   const Row from = {x + args.x_first + (valid ? source : 0) * args.x_stride,
                     smooth ? smooth + args.smooth_first + expert * args.smooth_stride : 0, valid ? args.width : 0};
   q += args.q_first + row * args.q_stride;
@@ -79,7 +79,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
 
 #if GROUPED
   scale += row * (args.width / 8);
-  FOR_EACH_STEP(first, from.width) {
+  FOR_EACH_STEP (first, from.width) {
     const float16 x = values(from, first);
     const int16 bits = magnitude_bits(x);
     const int column = step_column(first, 0);
@@ -102,7 +102,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
     if (offset) offset[row] = quantizer.offset;
   }
 #endif
-  FOR_EACH_STEP(first, from.width)
+  FOR_EACH_STEP (first, from.width)
     OF(store_step, Q_DTYPE)(OF(codes, SCHEME)(quantizer, values(from, first)), q, first, from.width);
 #endif
 }

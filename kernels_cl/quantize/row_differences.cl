@@ -6,9 +6,10 @@
 #include "kernels_cl/quantize/quantize_row.clh"
 #include "kernels_cl/quantize/row_differences_args.h"
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void row_differences(
-    const __global STORAGE(X_DTYPE) * x, const __global STORAGE(Y_DTYPE) * y, __global float* out,
-    const row_differences_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void row_differences(const __global STORAGE(X_DTYPE)* x,
+                                                                                 const __global STORAGE(Y_DTYPE)* y,
+                                                                                 __global float* out,
+                                                                                 const row_differences_args given) {
   const row_differences_args args = given;
   __local float scratch[LANES];
   __local int bits[LANES];

@@ -1,5 +1,5 @@
-// Stable counting sort of slots by expert. Few slots are one chunk and one kernel; of many each work-group has a chunk, and two
-// kernels share a table: how many slots of each expert a chunk has, then where the slots go.
+// Stable counting sort of slots by expert. Few slots are one chunk and one kernel; of many each work-group has a chunk,
+// and two kernels share a table: how many slots of each expert a chunk has, then where the slots go.
 //
 // A pass of a sort by wide keys takes a digit of the key for the expert, and the slots in the order of the pass before.
 #include "kernels_cl/routing/sort_slots.clh"
@@ -15,9 +15,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one
 }
 
 // table: [chunks][experts] slots, then [chunks] whether one has a wrong id.
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(
-    const __global int* ids, const __global int* order, __global int* table, __local int* counters,
-    const expert_sort_args given) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(const __global int* ids,
+                                                                                       const __global int* order,
+                                                                                       __global int* table,
+                                                                                       __local int* counters,
+                                                                                       const expert_sort_args given) {
   const expert_sort_args args = given;
   __local int scratch[SORT_SCRATCH];
   const SortMemory memory = sort_memory(counters, scratch, args.experts);
@@ -27,15 +29,16 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_his
   const bool wrong = count_slots(args, tensors, begin, count, memory);
   const int all_right = min_over_group(wrong ? 0 : 1, memory.least);
   table += args.table_first;
-  FOR_EACH_BY_LANES(e, experts) table[(long)chunk * experts + e] = memory.rows[e];
+  FOR_EACH_BY_LANES (e, experts) table[(long)chunk * experts + e] = memory.rows[e];
   if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = !all_right;
 }
 
-// The first chunk with a slot in fault, INT_MAX if there is none: a wrong id, or more rows of an expert than it can take.
+// The first chunk with a slot in fault, INT_MAX if there is none: a wrong id, or more rows of an expert than it can
+// take.
 inline int first_chunk_in_fault(expert_sort_args p, const __global int* table, int chunks, __local int* least) {
   int found = INT_MAX;
-  FOR_EACH_BY_LANES(c, chunks) found = min(found, table[(long)chunks * p.experts + c] ? c : INT_MAX);
-  FOR_EACH_BY_LANES(e, p.capacity > 0 && !p.may_drop ? p.experts : 0) {
+  FOR_EACH_BY_LANES (c, chunks) found = min(found, table[(long)chunks * p.experts + c] ? c : INT_MAX);
+  FOR_EACH_BY_LANES (e, p.capacity > 0 && !p.may_drop ? p.experts : 0) {
     int sum = 0;
     for (int c = 0; c < chunks; ++c) {
       const int count = table[(long)c * p.experts + e];
@@ -66,10 +69,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_sca
 #if TEAMS > 1
   count_slots(args, tensors, begin, count, memory);
 #endif
-  FOR_EACH_BY_LANES(e, experts) memory.rows[e] = slots_of_chunks(table, experts, e, chunks);
+  FOR_EACH_BY_LANES (e, experts) memory.rows[e] = slots_of_chunks(table, experts, e, chunks);
   group_barrier();
   counts_to_first_rows(args, tensors, memory);
-  FOR_EACH_BY_LANES(e, experts) memory.rows[e] += slots_of_chunks(table, experts, e, chunk);
+  FOR_EACH_BY_LANES (e, experts) memory.rows[e] += slots_of_chunks(table, experts, e, chunk);
   group_barrier();
   const int fault_chunk = first_chunk_in_fault(args, table, chunks, memory.least);
   const int slot = min_over_group(place_slots(args, tensors, begin, count, memory), memory.least);

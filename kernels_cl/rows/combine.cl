@@ -17,8 +17,8 @@ inline float16 rounded_to_bf16(float16 x) { return as_float16(convert_uint16(bf1
 #endif
 
 // A step of a row, which has a scale for each 8 columns where rows are scaled.
-inline float16 load_row(const __global STORAGE(ROWS_DTYPE) * row, const __global STORAGE(SCALE_DTYPE) * scale,
-                        int first, int hidden) {
+inline float16 load_row(const __global STORAGE(ROWS_DTYPE)* row, const __global STORAGE(SCALE_DTYPE)* scale, int first,
+                        int hidden) {
   const float16 x = OF(load_step, ROWS_DTYPE)(row, first, hidden);
 #if ROWS_SCALED
   float each[16];
@@ -33,11 +33,11 @@ inline float16 load_row(const __global STORAGE(ROWS_DTYPE) * row, const __global
 inline bool row_exists(int row, int rows) { return row >= 0 && row < rows; }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
-    const __global STORAGE(ROWS_DTYPE) * rows, const __global STORAGE(SCALE_DTYPE) * rows_scale,
-    const __global int* slot_rows, const __global int* slot_ends, const __global STORAGE(WEIGHTS_DTYPE) * weights,
-    const __global STORAGE(BIAS_DTYPE) * bias, const __global int* bias_ids,
-    const __global STORAGE(SHARED_DTYPE) * shared, const __global float* shared_gate,
-    const __global STORAGE(SHARED_DTYPE) * residual, const __global int* active, __global STORAGE(OUT_DTYPE) * out,
+    const __global STORAGE(ROWS_DTYPE)* rows, const __global STORAGE(SCALE_DTYPE)* rows_scale,
+    const __global int* slot_rows, const __global int* slot_ends, const __global STORAGE(WEIGHTS_DTYPE)* weights,
+    const __global STORAGE(BIAS_DTYPE)* bias, const __global int* bias_ids,
+    const __global STORAGE(SHARED_DTYPE)* shared, const __global float* shared_gate,
+    const __global STORAGE(SHARED_DTYPE)* residual, const __global int* active, __global STORAGE(OUT_DTYPE)* out,
     const combine_args given) {
   const combine_args args = given;
   const int hidden = args.hidden;
@@ -69,7 +69,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
   if (residual) residual += args.residual_first + token * args.residual_stride;
   out += args.out_first + token * args.out_stride;
 
-  FOR_EACH_STEP(first, hidden) {
+  FOR_EACH_STEP (first, hidden) {
     float16 sum = 0.0f;
     for (int some = begin; some < end; some += AHEAD) {
       int row[AHEAD];

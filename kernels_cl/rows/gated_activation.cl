@@ -11,31 +11,30 @@
 
 // A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
 #if !INTERLEAVED
-#define HALF_OF(dtype, type)                                                                                     \
-  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
-    return load_step_##dtype(x + right * width, first, width);                                                   \
+#define HALF_OF(dtype, type)                                                                         \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) { \
+    return load_step_##dtype(x + right * width, first, width);                                       \
   }
 #elif LANES == 1
-#define HALF_OF(dtype, type)                                                                                     \
-  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
-    const type##16 low = load_upto16_##dtype(x, 2 * first, 2 * (width - first));                                 \
-    const type##16 high = load_upto16_##dtype(x, 2 * first + 16, 2 * (width - first) - 16);                      \
-    return right ? (type##16)(low.odd, high.odd) : (type##16)(low.even, high.even);                              \
+#define HALF_OF(dtype, type)                                                                         \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) { \
+    const type##16 low = load_upto16_##dtype(x, 2 * first, 2 * (width - first));                     \
+    const type##16 high = load_upto16_##dtype(x, 2 * first + 16, 2 * (width - first) - 16);          \
+    return right ? (type##16)(low.odd, high.odd) : (type##16)(low.even, high.even);                  \
   }
 #else
-#define HALF_OF(dtype, type)                                                                                     \
-  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {             \
-    type part[16];                                                                                               \
-    for (int j = 0; j < 16; ++j)                                                                                 \
-      part[j] = step_column(first, j) < width ? load_##dtype(x, 2 * step_column(first, j) + right) : 0;          \
-    return vload16(0, part);                                                                                     \
+#define HALF_OF(dtype, type)                                                                            \
+  inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) {    \
+    type part[16];                                                                                      \
+    for (int j = 0; j < 16; ++j)                                                                        \
+      part[j] = step_column(first, j) < width ? load_##dtype(x, 2 * step_column(first, j) + right) : 0; \
+    return vload16(0, part);                                                                            \
   }
 #endif
 HALF_OF(f32, float)
 HALF_OF(f16, float)
 HALF_OF(bf16, float)
 HALF_OF(i32, int)
-
 
 // A row, and what dequantizes its columns; NULL where absent.
 typedef struct {
@@ -52,7 +51,8 @@ inline float16 dequantized(Row row, int right, int first) {
 #else
   // An i32 bias has i32 rows: their sum is exact.
 #if BIAS_IS_I32
-  const int16 sum = OF(half, X_DTYPE)(row.x, right, first, row.width) + OF(half, BIAS_DTYPE)(row.bias, right, first, row.width);
+  const int16 sum =
+      OF(half, X_DTYPE)(row.x, right, first, row.width) + OF(half, BIAS_DTYPE)(row.bias, right, first, row.width);
   float16 y = convert_float16(sum);
 #else
   float16 y = convert_float16(OF(half, X_DTYPE)(row.x, right, first, row.width));
@@ -82,9 +82,9 @@ inline float16 quant_values(const __global float* values, int scalar, int first,
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activation(
-    const __global STORAGE(X_DTYPE) * x, const __global int* row_ends, const __global float* column_scale,
-    const __global float* row_scale, const __global STORAGE(BIAS_DTYPE) * bias, const __global float* quant_scale,
-    const __global float* quant_offset, __global STORAGE(OUT_DTYPE) * out, __global float* scale,
+    const __global STORAGE(X_DTYPE)* x, const __global int* row_ends, const __global float* column_scale,
+    const __global float* row_scale, const __global STORAGE(BIAS_DTYPE)* bias, const __global float* quant_scale,
+    const __global float* quant_offset, __global STORAGE(OUT_DTYPE)* out, __global float* scale,
     const gated_activation_args given) {
   const gated_activation_args args = given;
   __local int scratch[LANES];
@@ -108,7 +108,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
   Quantizer quantizer;
   if (QUANTIZE == DYNAMIC_CODES) {
     int16 largest = 0;
-    FOR_EACH_STEP(first, width) {
+    FOR_EACH_STEP (first, width) {
       float16 y = activated(a, halves, from, first);
       if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);
       largest = max(largest, magnitude_bits(y));
@@ -117,7 +117,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
     quantizer = symmetric_quantizer(amax, 127.0f, args.rounding);
     if (get_local_id(0) == 0 && valid) scale[args.scale_first + row] = quantizer.scale;
   }
-  FOR_EACH_STEP(first, width) {
+  FOR_EACH_STEP (first, width) {
     float16 y = activated(a, halves, from, first);
     if (QUANTIZE == DYNAMIC_CODES) {
       if (quant_scale) y *= quant_values(quant_scale, scalar_quant, first, width);

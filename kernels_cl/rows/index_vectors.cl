@@ -12,8 +12,8 @@ __kernel void index_vectors_narrow(const __global void* from, const __global int
     to[i] = args.otherwise;
     return;
   }
-  const long value = args.wide ? ((const __global long*)from)[args.from_first + i]
-                               : ((const __global int*)from)[args.from_first + i];
+  const long value =
+      args.wide ? ((const __global long*)from)[args.from_first + i] : ((const __global int*)from)[args.from_first + i];
   const int cut = convert_int_sat(value);
   const bool inside = cut >= args.low && cut < args.high;
   to[i] = inside ? cut : args.otherwise;  // only now: `to` may be `from`

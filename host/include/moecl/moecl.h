@@ -196,9 +196,9 @@ typedef enum moecl_dtype {
   MOECL_I64 = 8,
   MOECL_F8_E4M3 = 9,
   MOECL_F8_E5M2 = 10,
-  MOECL_E8M0 = 11,    ///< of scales: powers of two, a byte each. Source: OCP Microscaling Formats 1.0
-  MOECL_I4 = 12,      ///< two's complement
-  MOECL_U4 = 13,      ///< counts from its zero point, 8 if none is given (MOECL_U8: 128)
+  MOECL_E8M0 = 11,  ///< of scales: powers of two, a byte each. Source: OCP Microscaling Formats 1.0
+  MOECL_I4 = 12,    ///< two's complement
+  MOECL_U4 = 13,    ///< counts from its zero point, 8 if none is given (MOECL_U8: 128)
   MOECL_F4_E2M1 = 14,
   MOECL_F6_E2M3 = 15,
   MOECL_F6_E3M2 = 16
@@ -293,9 +293,10 @@ typedef struct moecl_host_array {
 /// position i % unit_codes of unit i / unit_codes, from the lowest bits on, where i is k (n: packed_along_rows).
 /// Zero: row after row, codes of 4 bits two to a byte, of 6 bits four to three bytes.
 typedef struct moecl_code_layout {
-  int32_t unit_bytes;         ///< 0: as said above
-  int32_t unit_codes;         ///< 8 in 4 bytes: GPTQ's and AWQ's words of int4; 0: as said above
-  int64_t row_stride;         ///< from a unit to the one of the next row (packed_along_rows: of the next unit's), in units; 0: no gap
+  int32_t unit_bytes;  ///< 0: as said above
+  int32_t unit_codes;  ///< 8 in 4 bytes: GPTQ's and AWQ's words of int4; 0: as said above
+  int64_t row_stride;  ///< from a unit to the one of the next row (packed_along_rows: of the next unit's), in units; 0:
+                       ///< no gap
   int64_t column_stride;      ///< from a unit to the next one in a row, in units; 0: 1
   int64_t first_row;          ///< elements that stand before the matrix in what is stored
   int64_t first_column;       ///< the same
@@ -305,8 +306,9 @@ typedef struct moecl_code_layout {
 
 /// A matrix [rows, columns] of every expert, quantized: (code - zero point) * scale * global_scale.
 typedef struct moecl_quantized_array {
-  moecl_host_array codes;   ///< NULL: the matrix is plain, or absent. Shape: [E, rows, columns]
-  moecl_host_array scales;  ///< f32, f16, bf16, MOECL_E8M0 or MOECL_F8_E4M3. Shape: [E, groups of rows, groups of columns]
+  moecl_host_array codes;  ///< NULL: the matrix is plain, or absent. Shape: [E, rows, columns]
+  moecl_host_array
+      scales;  ///< f32, f16, bf16, MOECL_E8M0 or MOECL_F8_E4M3. Shape: [E, groups of rows, groups of columns]
   moecl_host_array zero_points;  ///< optional, of integer codes. Shape: as scales
   int64_t group_rows;            ///< rows (output channels) that share a scale; 0: one; -1: all
   int64_t group_columns;         ///< columns (of what is summed over) that share a scale; 0: all

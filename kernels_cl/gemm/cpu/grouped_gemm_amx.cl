@@ -1,10 +1,10 @@
 // Grouped GEMM for a CPU with the tile registers of AMX: 16 x 16 sums of 16 rows and 16 columns in one instruction, of
 // pairs of bf16 (tdpbf16ps) or of fours of i8 (tdpbssd) in each of 16 steps of k.
 //
-// A work-item multiplies the rows of a tile with up to PANEL_RUN panels. It copies A_STEPS of its rows by tiles to local
-// memory, so that they need not stand side by side, and a block of a panel as the steps of dot_steps.clh; totals go
-// through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k in
-// tiles, in the same order for any number of rows; sums of i8 are exact.
+// A work-item multiplies the rows of a tile with up to PANEL_RUN panels. It copies A_STEPS of its rows by tiles to
+// local memory, so that they need not stand side by side, and a block of a panel as the steps of dot_steps.clh; totals
+// go through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k
+// in tiles, in the same order for any number of rows; sums of i8 are exact.
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
 // Steps in a tile: they end with the runs.
@@ -16,9 +16,15 @@ typedef uint8 TileRow;
 typedef uint4 TileRow;
 #endif
 enum { TILE_STEPS = sizeof(TileRow) / sizeof(uint) };
-enum { SIDE = 16, A_TILES = A_STEPS / TILE_STEPS, SUMS_BYTES = PARTS * (int)sizeof(Sum) };  // SIDE: rows or columns of a tile
+enum {
+  SIDE = 16,
+  A_TILES = A_STEPS / TILE_STEPS,
+  SUMS_BYTES = PARTS * (int)sizeof(Sum)
+};  // SIDE: rows or columns of a tile
 
-typedef struct __attribute__((packed)) { TileRow v; } PackedTileRow;
+typedef struct __attribute__((packed)) {
+  TileRow v;
+} PackedTileRow;
 typedef struct {
   TileRow row[SIDE];
 } RowsTile;
@@ -123,11 +129,12 @@ inline void multiply_one(const __local RowsTile* rows, const __local Step* steps
 }
 
 // Steps [begin, end) of a row, by tiles; steps past the last are zero.
-inline void copy_row(const __global STORAGE(A_DTYPE) * row, int begin, int end, int at, __local RowsTile* tiles) {
+inline void copy_row(const __global STORAGE(A_DTYPE)* row, int begin, int end, int at, __local RowsTile* tiles) {
   const __global PackedUint* from = (const __global PackedUint*)row + begin;
   const int steps = end - begin;
   int i = 0;
-  for (; i + TILE_STEPS <= steps; i += TILE_STEPS, ++tiles) tiles->row[at] = ((const __global PackedTileRow*)(from + i))->v;
+  for (; i + TILE_STEPS <= steps; i += TILE_STEPS, ++tiles)
+    tiles->row[at] = ((const __global PackedTileRow*)(from + i))->v;
   if (i == steps) return;
   tiles->row[at] = 0;
   for (int step = 0; i < steps; ++i, ++step) ((__local uint*)&tiles->row[at])[step] = from[i].v;
@@ -174,7 +181,8 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
         const Groups groups = groups_of_panel(&expert_weights, of_side);
         for (int block = a_begin; block < a_end; block += block_steps) {
           const int block_end = min(block + block_steps, a_end);
-          Fetch ahead = {(const __global char*)panel + (ulong)block_end * STEP_BYTES, passes > 1 ? 0 : STEP_BYTES / 128};
+          Fetch ahead = {(const __global char*)panel + (ulong)block_end * STEP_BYTES,
+                         passes > 1 ? 0 : STEP_BYTES / 128};
           for (int i = block; i < block_end; ++i) {
             w_block[i - block] = load_step(&codec, panel, i);
             fetch(&ahead);
@@ -198,8 +206,10 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
               __local Sum* const sums = totals;
 #endif
               const __local RowsTile* rows_of = a_tiles + row / SIDE * A_TILES + (begin - a_begin) / TILE_STEPS;
-              if (tile.count - row > SIDE) multiply_two(rows_of, w_block + (begin - block), tiles, sums, &ahead);
-              else multiply_one(rows_of, w_block + (begin - block), tiles, sums, &ahead);
+              if (tile.count - row > SIDE)
+                multiply_two(rows_of, w_block + (begin - block), tiles, sums, &ahead);
+              else
+                multiply_one(rows_of, w_block + (begin - block), tiles, sums, &ahead);
 #if W_GROUPED
               for (int i = 0; i < min(2 * SIDE, tile.count - row); ++i) {
                 const Number elements = elements_of_run(a + row_starts[row + i], begin, end);
@@ -224,15 +234,15 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
       const Groups groups = groups_of_panel(&expert_weights, of_side);
       load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
       for (int row = 0; row < tile.count; ++row)
-        complete_row(sums_of(all_sums, own - first_own, side) + row * PARTS, a + row_starts[row], panel_of(&expert_weights, of_side),
-                     &groups, &of_columns[side], k);
+        complete_row(sums_of(all_sums, own - first_own, side) + row * PARTS, a + row_starts[row],
+                     panel_of(&expert_weights, of_side), &groups, &of_columns[side], k);
     }
     store_rows(&gemm, &tile, sums_of(all_sums, own - first_own, 0), of_columns, own, columns);
   }
 }
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(GROUPED_GEMM_BUFFERS,
+                                                                              const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local Total all_sums[PANEL_RUN * PANELS_EACH * TILE_ROWS * PARTS];
   __local Step w_block[BLOCK_STEPS];
@@ -241,6 +251,6 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_amx(
   __local Sum run_sums[W_GROUPED ? 2 * SIDE * PARTS : 1];
   __local Run run;
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  multiply_panels(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), all_sums, w_block, a_tiles, row_starts,
-                  run_sums, &run);
+  multiply_panels(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), all_sums, w_block, a_tiles,
+                  row_starts, run_sums, &run);
 }

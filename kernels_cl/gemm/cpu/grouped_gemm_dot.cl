@@ -10,7 +10,7 @@
 // Groups are at least 16 long.
 enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
 
-typedef const __global STORAGE(A_DTYPE) * Row;
+typedef const __global STORAGE(A_DTYPE)* Row;
 // What a block's rows are multiplied with.
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;
@@ -22,11 +22,9 @@ typedef struct {
 } Block;
 enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
 
-inline uint16 step_of_row(Row row, int step) {
-  return (uint16)(((const __global PackedUint*)row)[step].v);
-}
+inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
 // A processor by itself asks for too little ahead to keep memory busy.
-INLINE void fetch_ahead(const __global STORAGE(W_DTYPE) * panel, int step) {
+INLINE void fetch_ahead(const __global STORAGE(W_DTYPE)* panel, int step) {
 #pragma unroll
   for (int line = 0; line < STEP_BYTES; line += 64)
     __builtin_prefetch((const __global char*)panel + (ulong)step * STEP_BYTES + 4096 + line);
@@ -119,17 +117,20 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
       for (int begin = first, i = 0; begin < block_end; begin = run_end(begin, steps), ++i)
         load_run(&groups, begin / RUN_STEPS, &runs[i]);
 #endif
-      Block block = {panel, &codec, kept, runs, first, block_end,
-                     (const __global char*)panel + (ulong)block_end * STEP_BYTES};
+      Block block = {
+          panel, &codec, kept, runs, first, block_end, (const __global char*)panel + (ulong)block_end * STEP_BYTES};
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
         __local Total* totals = side_sums + row * PARTS;
         Row a[REGISTER_ROWS];
 #pragma unroll
         for (int r = 0; r < REGISTER_ROWS; ++r) a[r] = gemm.a + row_starts[row + min(r, count - 1)];
-        if (streams) multiply_block(&block, a, count, STREAMED, totals);
-        else if (row == 0) multiply_block(&block, a, REGISTER_ROWS, KEPT, totals);
-        else multiply_block(&block, a, count, FROM_KEPT, totals);
+        if (streams)
+          multiply_block(&block, a, count, STREAMED, totals);
+        else if (row == 0)
+          multiply_block(&block, a, REGISTER_ROWS, KEPT, totals);
+        else
+          multiply_block(&block, a, count, FROM_KEPT, totals);
       }
     }
     for (int row = 0; row < tile.count; ++row)
@@ -138,8 +139,8 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
   store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_BUFFERS,
+                                                                              const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
   __local Step kept[BLOCK_STEPS];

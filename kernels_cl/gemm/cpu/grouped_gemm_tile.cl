@@ -1,11 +1,11 @@
-// Grouped GEMM for a CPU. A work-group is one work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows of
-// one expert and computes them 6 rows at a time. REGISTER_PARTS = 4: all 64 columns at once, in 24 sums of 16 lanes that
-// fill the registers of AVX-512; 1: 16 columns at once, in sums that fill those of AVX2.
+// Grouped GEMM for a CPU. A work-group is one work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows
+// of one expert and computes them 6 rows at a time. REGISTER_PARTS = 4: all 64 columns at once, in 24 sums of 16 lanes
+// that fill the registers of AVX-512; 1: 16 columns at once, in sums that fill those of AVX2.
 //
-// K goes in blocks, so that a block of the panel stays in a near cache for all rows and parts; at most 6 rows stream the
-// panel once. Weights that are codes or have scales for groups of K become numbers in registers where there are at most 6
-// rows, else a block at a time in local memory, once for all rows: the same numbers. Rows of such become numbers a block
-// at a time. Every sum runs over k in ascending order, whatever the blocks.
+// K goes in blocks, so that a block of the panel stays in a near cache for all rows and parts; at most 6 rows stream
+// the panel once. Weights that are codes or have scales for groups of K become numbers in registers where there are at
+// most 6 rows, else a block at a time in local memory, once for all rows: the same numbers. Rows of such become numbers
+// a block at a time. Every sum runs over k in ascending order, whatever the blocks.
 #include "kernels_cl/gemm/cpu/register_tile.clh"
 
 #define DECODED_W (W_GROUPED || OF(CODE_BITS, W_DTYPE))
@@ -31,7 +31,7 @@ inline Total kept(Total total, float16 sum) { return sum; }
 
 #if DECODED_W
 // [k_end - k_begin, PANEL] numbers of the panel.
-inline void decode_weights(const __global STORAGE(W_DTYPE) * panel, const Groups* of, int k_begin, int k_end,
+inline void decode_weights(const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k_begin, int k_end,
                            __local float* block) {
   float16 zero[PARTS], scale[PARTS];
   int loaded = -1;
@@ -53,7 +53,7 @@ inline void decode_weights(const __global STORAGE(W_DTYPE) * panel, const Groups
 typedef const __local float* Row;
 inline float element(Row row, int i) { return row[i]; }
 // Numbers of a row of `a`; up to 15 past the last are 0.
-inline void decode_row(const __global STORAGE(A_DTYPE) * row, const __global STORAGE(A_SCALE_DTYPE) * scale, int k_begin,
+inline void decode_row(const __global STORAGE(A_DTYPE)* row, const __global STORAGE(A_SCALE_DTYPE)* scale, int k_begin,
                        int k_end, __local float* block) {
   for (int i = k_begin; i < k_end; i += 16) {
     float16 x = OF(load_upto16, A_DTYPE)(row, i, k_end - i) - (float)A_ZERO_POINT;
@@ -64,7 +64,7 @@ inline void decode_row(const __global STORAGE(A_DTYPE) * row, const __global STO
   }
 }
 #else
-typedef const __global STORAGE(A_DTYPE) * Row;
+typedef const __global STORAGE(A_DTYPE)* Row;
 inline float element(Row row, int i) { return OF(load, A_DTYPE)(row, i) - (float)A_ZERO_POINT; }
 #endif
 
@@ -96,8 +96,7 @@ INLINE float16 part_weights(const Run* run, bool decoded, const PartGroups* grou
   return weights16(run->streamed + (ulong)i * OF(panel_units, W_DTYPE), column, groups->zero[p], groups->scale[p]);
 }
 // Adds the products of the run to the totals of its rows and parts.
-INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, bool decoded,
-                         __local Total* totals) {
+INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, bool decoded, __local Total* totals) {
   float16 sums[REGISTER_ROWS][REGISTER_PARTS];
 #pragma unroll
   for (int r = 0; r < REGISTER_ROWS; ++r)
@@ -137,12 +136,14 @@ INLINE void multiply_streamed(const Run* run, const Row a[REGISTER_ROWS], int ro
 }
 // In fewer loops to compile, for tiles with rows to spare: those past the last are computed, but not stored.
 INLINE void multiply_decoded(const Run* run, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
-  if (rows > 3) multiply_run(run, a, REGISTER_ROWS, true, totals);
-  else multiply_run(run, a, 3, true, totals);
+  if (rows > 3)
+    multiply_run(run, a, REGISTER_ROWS, true, totals);
+  else
+    multiply_run(run, a, 3, true, totals);
 }
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(GROUPED_GEMM_BUFFERS,
+                                                                               const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   // Local only because private memory this large is slow or refused on some devices.
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
@@ -183,8 +184,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
       const int k_end = min(k_begin + block, k);
 #if DECODED_A
       for (int row = 0; row < tile.count; ++row)
-        decode_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride, k_begin, k_end,
-                   a_block + row * DECODED_K);
+        decode_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride,
+                   k_begin, k_end, a_block + row * DECODED_K);
 #endif
 #if DECODED_W
       if (!streams) decode_weights(panel, &groups, k_begin, k_end, w_block);
@@ -197,8 +198,10 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(
                   others = max((tile.count - 1) / REGISTER_ROWS, 1),
                   line_step = row > 0 ? min(64, (block_bytes / K_BLOCK + others - 1) / others) : 0,
                   first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
-        Run run = {.streamed = streamed, .groups = &groups,
-                   .fetched = (const __global char*)streamed + block_bytes + first_line, .line_step = line_step};
+        Run run = {.streamed = streamed,
+                   .groups = &groups,
+                   .fetched = (const __global char*)streamed + block_bytes + first_line,
+                   .line_step = line_step};
         Row a[REGISTER_ROWS];
 #pragma unroll
         for (int r = 0; r < REGISTER_ROWS; ++r) {

@@ -1,6 +1,7 @@
-// Grouped GEMM of few rows for a GPU: bound by reading the weights, which it does once. A work-group owns the 64 columns
-// of one panel for up to TILE_ROWS rows of one expert; 16 work-items read a panel's row of 64 columns, 4 each, and
-// SLICES of them share K. The slices' sums are added in a fixed order, so a row's result does not depend on the others.
+// Grouped GEMM of few rows for a GPU: bound by reading the weights, which it does once. A work-group owns the 64
+// columns of one panel for up to TILE_ROWS rows of one expert; 16 work-items read a panel's row of 64 columns, 4 each,
+// and SLICES of them share K. The slices' sums are added in a fixed order, so a row's result does not depend on the
+// others.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
 enum { QUADS = PANEL / 4 };
@@ -20,7 +21,8 @@ INLINE void find_rows(const Gemm* gemm, const RowTile* tile, Rows* rows) {
   }
 }
 // Adds so many products, at most 4, at k = i, i + SLICES, ..
-INLINE void add_products(Element4 sums[TILE_ROWS], const Rows* rows, int count, int i, const Element4* w, int products) {
+INLINE void add_products(Element4 sums[TILE_ROWS], const Rows* rows, int count, int i, const Element4* w,
+                         int products) {
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; ++r) {
     if (r >= count) continue;

@@ -1,6 +1,6 @@
-// Grouped GEMM of many rows for a GPU. A work-group of 16 x 16 work-items computes 64 rows of one expert by the 64 columns
-// of one panel, 4 x 4 sums each, from tiles of K_STEP k in local memory; the next tiles are read while these multiply.
-// Every sum runs over k in ascending order.
+// Grouped GEMM of many rows for a GPU. A work-group of 16 x 16 work-items computes 64 rows of one expert by the 64
+// columns of one panel, 4 x 4 sums each, from tiles of K_STEP k in local memory; the next tiles are read while these
+// multiply. Every sum runs over k in ascending order.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
 #if TILE_ROWS != 64
@@ -44,9 +44,16 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
   const long load_source = load_row < tile.count ? source_row(&gemm, tile.first + load_row) : -1;
   const Bringer brings = {gemm.a + max(0L, load_source) * gemm.args.a_stride,
                           gemm.a_scale + max(0L, load_source) * gemm.args.a_scale_stride,
-                          panel, &groups, load_k, load_source >= 0, item / SIDE, item % SIDE * 4, k};
+                          panel,
+                          &groups,
+                          load_k,
+                          load_source >= 0,
+                          item / SIDE,
+                          item % SIDE * 4,
+                          k};
   __local Element* a_at = (__local Element*)a_tile + load_k * A_PITCH + load_row;
-  Element a0 = next_a(&brings, 0, 0), a1 = next_a(&brings, 0, 1), a2 = next_a(&brings, 0, 2), a3 = next_a(&brings, 0, 3);
+  Element a0 = next_a(&brings, 0, 0), a1 = next_a(&brings, 0, 1), a2 = next_a(&brings, 0, 2),
+          a3 = next_a(&brings, 0, 3);
   Element4 w_next = next_w(&brings, 0);
 
   const int x = item % SIDE, y = item / SIDE;
@@ -57,7 +64,8 @@ __kernel __attribute__((reqd_work_group_size(SIDE * SIDE, 1, 1))) void grouped_g
     w_tile[item] = w_next;
     barrier(CLK_LOCAL_MEM_FENCE);
     const int next = begin + K_STEP;
-    a0 = next_a(&brings, next, 0), a1 = next_a(&brings, next, 1), a2 = next_a(&brings, next, 2), a3 = next_a(&brings, next, 3);
+    a0 = next_a(&brings, next, 0), a1 = next_a(&brings, next, 1), a2 = next_a(&brings, next, 2),
+    a3 = next_a(&brings, next, 3);
     w_next = next_w(&brings, next);
     for (int i = 0; i < K_STEP; ++i) {
       const Element4 rows4 = a_tile[i * (A_PITCH / 4) + y], w = w_tile[i * (PANEL / 4) + x];

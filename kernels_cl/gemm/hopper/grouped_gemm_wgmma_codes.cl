@@ -1,7 +1,7 @@
-// Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS
-// rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and TILE_ROWS
-// rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are registers that the
-// PTX declares, see hopper.clh.
+// Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of
+// TILE_ROWS rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and
+// TILE_ROWS rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are
+// registers that the PTX declares, see hopper.clh.
 enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 rows
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
@@ -17,13 +17,15 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
 #define SUMS_1 FOUR_REGISTERS("e", "f", "g", "h")
 #define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4) DO("c", 8) DO("d", 12)
 #define FOR_SUMS_1(DO) DO("e", 0) DO("f", 4) DO("g", 8) DO("h", 12)
-#define FOR_BOTH_SUMS(DO) { DO("a", "e", 0) DO("b", "f", 4) DO("c", "g", 8) DO("d", "h", 12) }
+#define FOR_BOTH_SUMS(DO) \
+  { DO("a", "e", 0) DO("b", "f", 4) DO("c", "g", 8) DO("d", "h", 12) }
 #else
 #define SUMS_0 TWO_REGISTERS("a", "b")
 #define SUMS_1 TWO_REGISTERS("c", "d")
 #define FOR_SUMS_0(DO) DO("a", 0) DO("b", 4)
 #define FOR_SUMS_1(DO) DO("c", 0) DO("d", 4)
-#define FOR_BOTH_SUMS(DO) { DO("a", "c", 0) DO("b", "d", 4) }
+#define FOR_BOTH_SUMS(DO) \
+  { DO("a", "c", 0) DO("b", "d", 4) }
 #endif
 
 // The instruction's k and types, and what follows its operands.
@@ -50,16 +52,16 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
 #endif
 
 // sums = codes rows, plus sums if `adds`.
-#define WGMMA(sums, codes, rows, adds)                                                                             \
+#define WGMMA(sums, codes, rows, adds)                                                                               \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
-               OF(TYPES, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
-               "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]), "l"(rows), "r"(adds)                              \
+                   OF(TYPES, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
+               "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]), "l"(rows), "r"(adds)                               \
                : "memory")
 
-#define READ4(x, t0, t1, t2, t3, sum)                                                                            \
-  asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 "; mov." \
-               SUM_TYPE " %3, " x t3 ";"                                                                         \
-               : "=" IN_REGISTER((sum)[0]), "=" IN_REGISTER((sum)[1]), "=" IN_REGISTER((sum)[2]),                 \
+#define READ4(x, t0, t1, t2, t3, sum)                                                                     \
+  asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 \
+               "; mov." SUM_TYPE " %3, " x t3 ";"                                                         \
+               : "=" IN_REGISTER((sum)[0]), "=" IN_REGISTER((sum)[1]), "=" IN_REGISTER((sum)[2]),         \
                  "=" IN_REGISTER((sum)[3]))
 
 // Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
@@ -67,7 +69,8 @@ INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
   return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
 }
 
-// Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of each.
+// Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of
+// each.
 typedef struct {
   uint stages, full, empty;
   int panel, strip;
@@ -98,22 +101,31 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
 #define LEAVE(t, total_0, total_1, row_scale, there) \
   store_two_rows(&gemm, total_0, total_1, &columns, row_scale, there, tile.rows.first + (t)*8 + lane % 4 * 2, column);
 #endif
-#define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                                                       \
-  {                                                                                                                 \
-    const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2);                                      \
-    const bool there[2] = {there_from & 1, there_from >> 1 & 1};                                                    \
-    const float scale_of[2] = {HAS_SCALES ? scale_of_row(row_scale, t, 0) : 1,                                      \
-                               HAS_SCALES ? scale_of_row(row_scale, t, 1) : 1};                                     \
-    TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                                                     \
-    TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                                                     \
-    LEAVE(t, total_0, total_1, scale_of, there)                                                                     \
+#define STORE_TILE(x0, x1, t, n0, n1, n2, n3)                                   \
+  {                                                                             \
+    const uint there_from = there_are[(t) / 4] >> ((t) % 4 * 8 + lane % 4 * 2); \
+    const bool there[2] = {there_from & 1, there_from >> 1 & 1};                \
+    const float scale_of[2] = {HAS_SCALES ? scale_of_row(row_scale, t, 0) : 1,  \
+                               HAS_SCALES ? scale_of_row(row_scale, t, 1) : 1}; \
+    TOTAL_OF(total_0, x0, n0, n1, n2, n3, 0, t)                                 \
+    TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                 \
+    LEAVE(t, total_0, total_1, scale_of, there)                                 \
   }
-#define STORE_TILES(x0, x1, t)                                                              \
-  STORE_TILE(x0, x1, t, "0", "1", "2", "3") STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7")   \
-  STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
+<<<<<<< HEAD
+#define STORE_TILES(x0, x1, t)                                                                  \
+  STORE_TILE(x0, x1, t, "0", "1", "2", "3")                                                     \
+  STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7") STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") \
+      STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
+    =======
+#define STORE_TILES(x0, x1, t)                     \
+  STORE_TILE(x0, x1, t, "0", "1", "2", "3");       \
+  STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7");   \
+  STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11"); \
+  STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15");
+    >>>>>>> afa765c (tools/format formats kernels too)
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+    __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
+    grouped_gemm_wgmma_codes(GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
@@ -142,8 +154,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   TileSearch search = start_search(&gemm);
   Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
-    const int column =
-        (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + lane_column(lane);
+    const int column = (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + lane_column(lane);
 #if HAS_GROUPS
     float totals[2][TILES_N][4];
 #pragma unroll
@@ -163,7 +174,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
     for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0, there_are[i] = lanes_where(source[i] >= 0);
+      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0,
+      there_are[i] = lanes_where(source[i] >= 0);
 #if !HAS_GROUPS
     WGMMA_WAIT(0);
     leave_stage(&place, &last);

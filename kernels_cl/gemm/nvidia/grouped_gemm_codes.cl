@@ -4,8 +4,8 @@ enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(GROUPED_GEMM_BUFFERS,
+                                                                                    const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));
   __local int sources[TILE_ROWS];  // rows of `a`; -1: there is none
@@ -15,16 +15,15 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
   const Tile tile = find_tile(&search, &gemm, number);
   if (tile.rows.count == 0) return;
   const int item = get_local_id(0), lane = item % 32, warp = item / 32;
-  if (item < TILE_ROWS)
-    sources[item] = item < tile.rows.count ? (int)source_row(&gemm, tile.rows.first + item) : -1;
+  if (item < TILE_ROWS) sources[item] = item < tile.rows.count ? (int)source_row(&gemm, tile.rows.first + item) : -1;
   barrier(CLK_LOCAL_MEM_FENCE);
   const Copies copies = copies_of(&tile, &gemm);
   const int column = tile.first_panel * PANEL + warp * 16 + lane_column(lane), row = lane % 4 * 2;
 
   CodeSums sums;
   clear_code_sums(&sums);
-  const GroupScales group_scales = group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale,
-                                                   args.a_scale_stride, sources);
+  const GroupScales group_scales =
+      group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride, sources);
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
   for (int step = 0; step < steps; ++step) {
@@ -42,6 +41,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
     const bool there[2] = {sources[first] >= 0, sources[first + 1] >= 0};
     const float row_scale[2] = {there[0] ? row_scale_of(&gemm, sources[first]) : 0,
                                 there[1] ? row_scale_of(&gemm, sources[first + 1]) : 0};
-    store_two_rows(&gemm, TOTALS(sums)[0][t], TOTALS(sums)[1][t], &columns, row_scale, there, tile.rows.first + first, column);
+    store_two_rows(&gemm, TOTALS(sums)[0][t], TOTALS(sums)[1][t], &columns, row_scale, there, tile.rows.first + first,
+                   column);
   }
 }

@@ -10,8 +10,8 @@ enum { TILE_PANELS = 2, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 
 enum { PIECES = OUT_PANELS * PANEL / PIECE };  // of 16 rows
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mma(
-    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mma(GROUPED_GEMM_BUFFERS,
+                                                                                  const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // later pieces of `out`, which need less
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
@@ -26,7 +26,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
 
   int steps = (args.k + K_STEP - 1) / K_STEP;
 #if SLICED
-  const int slice = get_group_id(2), last_slice = get_num_groups(2) - 1, of_slice = (steps + last_slice) / (last_slice + 1);
+  const int slice = get_group_id(2), last_slice = get_num_groups(2) - 1,
+            of_slice = (steps + last_slice) / (last_slice + 1);
   copies.first_step = min(slice * of_slice, steps);
   steps = min(of_slice, steps - copies.first_step);
 #endif
