@@ -16,7 +16,7 @@ import re
 import sys
 
 MOST_BYTES = 1024  # CL_DEVICE_MAX_PARAMETER_SIZE of PoCL
-MOST_DEFINES = 25  # a thousand lines of .cl and .clh
+MOST_DEFINES = 23  # a thousand lines of .cl and .clh
 POINTER_BYTES = 8
 SIZES = {"long": 8, "int": 4, "float": 4}
 

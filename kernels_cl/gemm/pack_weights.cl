@@ -45,19 +45,17 @@ inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) {
 inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int begin, int end,
                          int k_begin, int k_end) {
   for (int column = begin; column < end; ++column)
-    for (int i = k_begin; i < k_end; ++i)
-      OF(store, PACKED_DTYPE)
-      (dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i), to,
-       (ulong)i * PANEL + column);
+    for (int i = k_begin; i < k_end; ++i) OF(store, PACKED_DTYPE)
+  (dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i), to,
+   (ulong)i * PANEL + column);
 }
 
 // The same for SIDE columns, where the rows of one k are neighbours.
 inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int column, int k_begin,
                        int k_end) {
-  for (int i = k_begin; i < k_end; ++i)
-    OF(store16, PACKED_DTYPE)
-    (dequantized16(OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i),
-     to, (ulong)i * PANEL + column);
+  for (int i = k_begin; i < k_end; ++i) OF(store16, PACKED_DTYPE)
+  (dequantized16(OF(load16, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i), to,
+   (ulong)i * PANEL + column);
 }
 
 // The elements of two low or high halves in turn.

@@ -22,59 +22,176 @@ enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
                    W_DTYPE) "." TEXT(W_DTYPE) " {" SUMS_##eights(sums) "}, %0, %1, adds, 1, 1, 1, 0;\n}" ::"l"(w),   \
                "l"(a), "r"(adds), "n"(8 * eights)                                                                    \
                : "memory")
-// All steps of a tile of so many eights of rows.
-#define MULTIPLY(eights)                                                                                        \
-  case eights:                                                                                                  \
-    for (int step = 0; step < steps; ++step) {                                                                  \
-      barrier_wait(full + ring.stage * 8, ring.parity);                                                         \
-      if (!A_IN_ORDER) proxy_fence();                                                                           \
-      const uint rows_at = shared_address(stages) + ring.stage * STAGE_BYTES, columns_at = rows_at + panels_at; \
-      wgmma_fence();                                                                                            \
-      _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                        \
-        WGMMA(eights, "s", operand(columns_at + part * 16 * LINE), operand(rows_at + part * 32), step + part);  \
-        WGMMA(eights, "u", operand(columns_at + BLOCK_BYTES + part * 16 * LINE), operand(rows_at + part * 32),  \
-              step + part);                                                                                     \
-      }                                                                                                         \
-      wgmma_commit();                                                                                           \
-      WGMMA_WAIT(1);                                                                                            \
-      if (step > 0 && lane == 0) barrier_arrive(empty + before * 8);                                            \
-      before = ring.stage;                                                                                      \
-      advance(&ring);                                                                                           \
-    }                                                                                                           \
-    break;
-
-#define GROUP_BARRIER asm volatile("bar.sync %0, 128;" ::"r"(1 + half_group) : "memory")
-// There are two pieces in turn: who writes one has met those who read it at the other one's barrier.
-#define STORE_PIECE(sums, at)                                                                         \
-  put_rows(sums[0], sums[1], pieces + piece * PIECE_BYTES, strip);                                    \
-  GROUP_BARRIER;                                                                                      \
-  store_rows(pieces + piece * PIECE_BYTES, strip, there, at, out_width(args.n), to, args.out_stride); \
-  piece ^= 1;
-// Row `row` of sixteen, of values that lanes hold by row.
-#define SCALE_OF_ROW(sixteen, row) as_float(lane_at(row_scale[(sixteen) / 2], (sixteen) % 2 * 16 + (row)))
-#define STORE_SIXTEEN(sixteen)                                                                             \
-  if (sixteen * 16 < tile.rows.count) {                                                                    \
-    float4 x[2], y[2];                                                                                     \
-    READ_SUMS("s", sixteen * 2, x[0]);                                                                     \
-    READ_SUMS("s", sixteen * 2 + 1, x[1]);                                                                 \
-    READ_SUMS("u", sixteen * 2, y[0]);                                                                     \
-    READ_SUMS("u", sixteen * 2 + 1, y[1]);                                                                 \
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) {                                                        \
-      const int row = i * 8 + lane % 4 * 2;                                                                \
-      float2 scale_of = 1;                                                                                 \
-      if (HAS_SCALES) scale_of = (float2)(SCALE_OF_ROW(sixteen, row), SCALE_OF_ROW(sixteen, row + 1));     \
-      x[i] = finish_sums(x[i], &columns, 0, scale_of, args.a_scale_bias);                                  \
-      y[i] = finish_sums(y[i], &columns, 1, scale_of, args.a_scale_bias);                                  \
-      x[i] = activated(x[i], y[i], activation);                                                            \
-      if (!GATED) y[i] = activated(y[i], y[i], activation);                                                \
-    }                                                                                                      \
-    const uint there = there_are[sixteen / 2] >> (sixteen % 2 * 16) & 0xffff;                              \
-    __global STORAGE(OUT_DTYPE)* const to = gemm.out + (tile.rows.first + sixteen * 16) * args.out_stride; \
-    STORE_PIECE(x, column)                                                                                 \
-    if (!GATED) {                                                                                          \
-      STORE_PIECE(y, column + PANEL)                                                                       \
-    }                                                                                                      \
+// All steps of a tile of so many eights of rows. Returns the last step's stage, which is read until its products are
+// done.
+#define MULTIPLY_OF(eights)                                                                                    \
+  INLINE Ring multiply_##eights(const WarpPlace* place, Ring* ring, int steps) {                               \
+    Ring before = *ring;                                                                                       \
+    for (int step = 0; step < steps; ++step) {                                                                 \
+      enter_stage(place, ring);                                                                                \
+      const uint rows_at = stage_at(place, ring), columns_at = rows_at + A_BYTES + place->panel * BLOCK_BYTES; \
+      wgmma_fence();                                                                                           \
+      _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                       \
+        const uint rows = rows_at + part * 32, columns = columns_at + part * 16 * LINE;                        \
+        WGMMA(eights, "s", operand(columns), operand(rows), step + part);                                      \
+        WGMMA(eights, "u", operand(columns + BLOCK_BYTES), operand(rows), step + part);                        \
+      }                                                                                                        \
+      wgmma_commit();                                                                                          \
+      WGMMA_WAIT(1);                                                                                           \
+      if (step > 0) leave_stage(place, &before);                                                               \
+      before = *ring;                                                                                          \
+      advance(ring);                                                                                           \
+    }                                                                                                          \
+    return before;                                                                                             \
   }
+MULTIPLY_OF(1)
+MULTIPLY_OF(2)
+MULTIPLY_OF(3)
+MULTIPLY_OF(4)
+MULTIPLY_OF(5)
+MULTIPLY_OF(6)
+MULTIPLY_OF(7)
+MULTIPLY_OF(8)
+MULTIPLY_OF(9)
+MULTIPLY_OF(10)
+MULTIPLY_OF(11)
+MULTIPLY_OF(12)
+MULTIPLY_OF(13)
+MULTIPLY_OF(14)
+MULTIPLY_OF(15)
+MULTIPLY_OF(16)
+MULTIPLY_OF(17)
+MULTIPLY_OF(18)
+#if TILE_ROWS == 160
+MULTIPLY_OF(19)
+MULTIPLY_OF(20)
+#endif
+INLINE Ring multiply_tile(const WarpPlace* place, Ring* ring, int steps, int rows) {
+  switch ((rows + 7) / 8) {
+    case 1: return multiply_1(place, ring, steps);
+    case 2: return multiply_2(place, ring, steps);
+    case 3: return multiply_3(place, ring, steps);
+    case 4: return multiply_4(place, ring, steps);
+    case 5: return multiply_5(place, ring, steps);
+    case 6: return multiply_6(place, ring, steps);
+    case 7: return multiply_7(place, ring, steps);
+    case 8: return multiply_8(place, ring, steps);
+    case 9: return multiply_9(place, ring, steps);
+    case 10: return multiply_10(place, ring, steps);
+    case 11: return multiply_11(place, ring, steps);
+    case 12: return multiply_12(place, ring, steps);
+    case 13: return multiply_13(place, ring, steps);
+    case 14: return multiply_14(place, ring, steps);
+    case 15: return multiply_15(place, ring, steps);
+    case 16: return multiply_16(place, ring, steps);
+    case 17: return multiply_17(place, ring, steps);
+    case 18: return multiply_18(place, ring, steps);
+#if TILE_ROWS == 160
+    case 19: return multiply_19(place, ring, steps);
+    case 20: return multiply_20(place, ring, steps);
+#endif
+  }
+  return *ring;
+}
+
+// Sums of sixteen rows: of the first panel for the first and the last eight, then of the second.
+#define READ_SIXTEEN(sixteen, sums)           \
+  READ_SUMS("s", (sixteen)*2, (sums)[0]);     \
+  READ_SUMS("s", (sixteen)*2 + 1, (sums)[1]); \
+  READ_SUMS("u", (sixteen)*2, (sums)[2]);     \
+  READ_SUMS("u", (sixteen)*2 + 1, (sums)[3])
+
+// How the rows of a tile leave. Pieces are in two places in turn: who writes one has met those who read it at the other
+// one's barrier.
+typedef struct {
+  __global STORAGE(OUT_DTYPE)* out;  // the tile's first row
+  long out_stride;
+  int count, width, column, a_scale_bias;
+  LaneColumns columns;
+  Activation activation;
+  int row_scale[LANE_ROWS];   // of rows lane, lane + 32, ..
+  uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
+} Leaving;
+typedef struct {
+  __local uchar* room;
+  int at, half_group, strip;
+} Pieces;
+INLINE void group_barrier_of(int half_group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + half_group) : "memory"); }
+INLINE void store_piece(Pieces* pieces, const float4 sums[2], uint there, int column, int width,
+                        __global STORAGE(OUT_DTYPE)* to, long out_stride) {
+  __local uchar* const piece = pieces->room + pieces->at * PIECE_BYTES;
+  put_rows(sums[0], sums[1], piece, pieces->strip);
+  group_barrier_of(pieces->half_group);
+  store_rows(piece, pieces->strip, there, column, width, to, out_stride);
+  pieces->at ^= 1;
+}
+// Row `row` of sixteen, of values that lanes hold by row.
+INLINE float scale_of_row(const int row_scale[LANE_ROWS], int sixteen, int row) {
+  return as_float(lane_at(row_scale[sixteen / 2], sixteen % 2 * 16 + row));
+}
+INLINE void store_sixteen(const Leaving* of, Pieces* pieces, int sixteen, const float4 sums[4]) {
+  float4 x[2], y[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = i * 8 + get_local_id(0) % 4 * 2;
+    float2 scale_of = 1;
+    if (HAS_SCALES)
+      scale_of = (float2)(scale_of_row(of->row_scale, sixteen, row), scale_of_row(of->row_scale, sixteen, row + 1));
+    x[i] = finish_sums(sums[i], &of->columns, 0, scale_of, of->a_scale_bias);
+    y[i] = finish_sums(sums[2 + i], &of->columns, 1, scale_of, of->a_scale_bias);
+    x[i] = activated(x[i], y[i], of->activation);
+    if (!GATED) y[i] = activated(y[i], y[i], of->activation);
+  }
+  const uint there = of->there_are[sixteen / 2] >> (sixteen % 2 * 16) & 0xffff;
+  __global STORAGE(OUT_DTYPE)* const to = of->out + sixteen * 16 * of->out_stride;
+  store_piece(pieces, x, there, of->column, of->width, to, of->out_stride);
+  if (!GATED) store_piece(pieces, y, there, of->column + PANEL, of->width, to, of->out_stride);
+}
+INLINE void store_tile(const Leaving* of, Pieces* pieces) {
+  float4 sums[4];
+  if (0 * 16 < of->count) {
+    READ_SIXTEEN(0, sums);
+    store_sixteen(of, pieces, 0, sums);
+  }
+  if (1 * 16 < of->count) {
+    READ_SIXTEEN(1, sums);
+    store_sixteen(of, pieces, 1, sums);
+  }
+  if (2 * 16 < of->count) {
+    READ_SIXTEEN(2, sums);
+    store_sixteen(of, pieces, 2, sums);
+  }
+  if (3 * 16 < of->count) {
+    READ_SIXTEEN(3, sums);
+    store_sixteen(of, pieces, 3, sums);
+  }
+  if (4 * 16 < of->count) {
+    READ_SIXTEEN(4, sums);
+    store_sixteen(of, pieces, 4, sums);
+  }
+  if (5 * 16 < of->count) {
+    READ_SIXTEEN(5, sums);
+    store_sixteen(of, pieces, 5, sums);
+  }
+  if (6 * 16 < of->count) {
+    READ_SIXTEEN(6, sums);
+    store_sixteen(of, pieces, 6, sums);
+  }
+  if (7 * 16 < of->count) {
+    READ_SIXTEEN(7, sums);
+    store_sixteen(of, pieces, 7, sums);
+  }
+  if (8 * 16 < of->count) {
+    READ_SIXTEEN(8, sums);
+    store_sixteen(of, pieces, 8, sums);
+  }
+#if TILE_ROWS == 160
+  if (9 * 16 < of->count) {
+    READ_SIXTEEN(9, sums);
+    store_sixteen(of, pieces, 9, sums);
+  }
+#endif
+}
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma(GROUPED_GEMM_BUFFERS,
                                                                                     const grouped_gemm_args given) {
@@ -96,46 +213,34 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
   const int warp = (item - COPY_ITEMS) / 32, half_group = warp / 4, strip = warp % 4;
-  const uint panels_at = A_BYTES + half_group * 2 * BLOCK_BYTES;
-  __local uchar* const pieces = all_pieces + half_group * 2 * PIECE_BYTES;
-  const Activation activation = activation_of(&gemm);
+  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, strip};
+  Pieces pieces = {all_pieces + half_group * 2 * PIECE_BYTES, 0, half_group, strip};
+  Leaving leaving;
+  leaving.out_stride = args.out_stride, leaving.width = out_width(args.n), leaving.a_scale_bias = args.a_scale_bias;
+  leaving.activation = activation_of(&gemm);
   Ring ring = {0, 0};
-  int piece = 0;
   int number = get_group_id(0);
   TileSearch search = start_search(&gemm);
   Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
-    uint before = 0;  // the stage of the last step
-    switch ((tile.rows.count + 7) / 8) {
-      MULTIPLY(1)
-      MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) MULTIPLY(7) MULTIPLY(8) MULTIPLY(9) MULTIPLY(10)
-          MULTIPLY(11) MULTIPLY(12) MULTIPLY(13) MULTIPLY(14) MULTIPLY(15) MULTIPLY(16) MULTIPLY(17) MULTIPLY(18)
-#if TILE_ROWS == 160
-              MULTIPLY(19) MULTIPLY(20)
-#endif
-    }
+    const Ring last = multiply_tile(&place, &ring, steps, tile.rows.count);
     // While the last products run.
     number += get_num_groups(0);
     const Tile next = find_tile(&search, &gemm, number);
-    const int column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
+    leaving.out = gemm.out + tile.rows.first * args.out_stride, leaving.count = tile.rows.count;
+    leaving.column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
     const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
-    const LaneColumns columns = lane_columns_of(&epilogue, column + strip * 16 + lane / 4, args.n);
+    leaving.columns = lane_columns_of(&epilogue, leaving.column + strip * 16 + lane / 4, args.n);
     int source[LANE_ROWS];  // of rows lane, lane + 32, ..
     find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
-    int row_scale[LANE_ROWS];
-    uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
 #pragma unroll
-    for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0,
-      there_are[i] = lanes_where(source[i] >= 0);
+    for (int i = 0; i < LANE_ROWS; ++i) {
+      leaving.row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0;
+      leaving.there_are[i] = lanes_where(source[i] >= 0);
+    }
     WGMMA_WAIT(0);
-    if (lane == 0) barrier_arrive(empty + before * 8);
-    STORE_SIXTEEN(0)
-    STORE_SIXTEEN(1) STORE_SIXTEEN(2) STORE_SIXTEEN(3) STORE_SIXTEEN(4) STORE_SIXTEEN(5) STORE_SIXTEEN(6)
-        STORE_SIXTEEN(7) STORE_SIXTEEN(8)
-#if TILE_ROWS == 160
-            STORE_SIXTEEN(9)
-#endif
-                tile = next;
+    leave_stage(&place, &last);
+    store_tile(&leaving, &pieces);
+    tile = next;
   }
 }

@@ -69,22 +69,6 @@ INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
   return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
 }
 
-// Where a multiplying warp finds the stages and their barriers, the first of its two panels, and its 16 columns of
-// each.
-typedef struct {
-  uint stages, full, empty;
-  int panel, strip;
-} WarpPlace;
-INLINE uint stage_at(const WarpPlace* place, const Ring* ring) { return place->stages + ring->stage * STAGE_BYTES; }
-// Until the ring's stage is there.
-INLINE void enter_stage(const WarpPlace* place, const Ring* ring) {
-  barrier_wait(place->full + ring->stage * 8, ring->parity);
-  if (!A_IN_ORDER) proxy_fence();
-}
-INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
-  if (get_local_id(0) % 32 == 0) barrier_arrive(place->empty + ring->stage * 8);
-}
-
 #if HAS_GROUPS
 #include "kernels_cl/gemm/hopper/wgmma_groups.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
@@ -111,21 +95,14 @@ INLINE void leave_stage(const WarpPlace* place, const Ring* ring) {
     TOTAL_OF(total_1, x1, n0, n1, n2, n3, 1, t)                                 \
     LEAVE(t, total_0, total_1, scale_of, there)                                 \
   }
-<<<<<<< HEAD
-#define STORE_TILES(x0, x1, t)                                                                  \
-  STORE_TILE(x0, x1, t, "0", "1", "2", "3")                                                     \
-  STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7") STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11") \
-      STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15")
-    =======
 #define STORE_TILES(x0, x1, t)                     \
   STORE_TILE(x0, x1, t, "0", "1", "2", "3");       \
   STORE_TILE(x0, x1, t + 1, "4", "5", "6", "7");   \
   STORE_TILE(x0, x1, t + 2, "8", "9", "10", "11"); \
   STORE_TILE(x0, x1, t + 3, "12", "13", "14", "15");
-    >>>>>>> afa765c (tools/format formats kernels too)
 
-    __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
-    grouped_gemm_wgmma_codes(GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_codes(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
