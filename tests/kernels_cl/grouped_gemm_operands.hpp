@@ -24,12 +24,12 @@ class Operands : public GroupedGemmOperands {
     if (grouped_gemm::reject(wanted, {variant}, device_.record()).empty()) return wanted;
     return std::nullopt;
   }
-  /// Elements that were not written are NaN.
+  /// Elements that were not written are NaN, but for those of a byte: any byte may be a result.
   std::vector<double> out() const {
     Held held = this->held(args.out);
     if (!held.damage.empty()) ADD_FAILURE() << held.damage;
     for (std::size_t i = 0; i < held.values.size(); ++i)
-      if (held.is_poison[i]) held.values[i] = std::numeric_limits<double>::quiet_NaN();
+      if (held.is_poison[i] && size_bytes(args.out.dtype) > 1) held.values[i] = std::numeric_limits<double>::quiet_NaN();
     return std::move(held.values);
   }
 
