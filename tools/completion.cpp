@@ -78,7 +78,7 @@ std::string bash_completion(const CLI::App& app) {
       for (const std::string& name : option.names)
         if (!option.value.empty())
           values +=
-              fmt::format("    {}) words={}{} ;;\n", quoted(path + " " + name),
+              fmt::format("    {}) words={}{} ;;\n", quoted(fmt::format("{} {}", path, name)),
                           quoted(fmt::format("{}", fmt::join(option.choices, " "))), option.list ? " list=1" : "");
     }
     words += fmt::format("        {}) options={} words={} ;;\n", quoted(path),

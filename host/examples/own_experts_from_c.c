@@ -1,8 +1,7 @@
 // Experts of one's own between dispatch and combine, with each strategy: two ranks, threads of one process.
 #define CL_TARGET_OPENCL_VERSION 120
-#include <moecl/token_dispatcher.h>
-
 #include <CL/cl.h>
+#include <moecl/token_dispatcher.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -39,7 +38,8 @@ static void* run(void* mine) {
         results[i] = rows[index[i / H] / routed.index_divisor * H + i % H] * (float)(routed.first_expert + e + 1);
     CHECK(moecl_token_combine(dispatcher, memory(sizeof(results), results), tokens.x));
     fetch(me, tokens.x, T * H, x);
-    for (int i = 0; i < T * H; ++i) CHECK(x[i] != (float)((100 * me + i) * (ids[i / H * K] + ids[i / H * K + 1] + 2)));
+    for (int i = 0, t = 0; i < T * H; t = ++i / H)
+      CHECK(x[i] != (float)((100 * me + i) * (ids[t * K] + ids[t * K + 1] + 2)));
     CHECK(moecl_token_dispatcher_destroy(dispatcher));
   }
   return NULL;
