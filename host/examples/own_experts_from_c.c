@@ -1,7 +1,8 @@
 // Experts of one's own between dispatch and combine, with each strategy: two ranks, threads of one process.
 #define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
 #include <moecl/token_dispatcher.h>
+
+#include <CL/cl.h>
 
 #include <pthread.h>
 #include <stdio.h>

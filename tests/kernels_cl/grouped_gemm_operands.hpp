@@ -29,7 +29,8 @@ class Operands : public GroupedGemmOperands {
     Held held = this->held(args.out);
     if (!held.damage.empty()) ADD_FAILURE() << held.damage;
     for (std::size_t i = 0; i < held.values.size(); ++i)
-      if (held.is_poison[i] && size_bytes(args.out.dtype) > 1) held.values[i] = std::numeric_limits<double>::quiet_NaN();
+      if (held.is_poison[i] && size_bytes(args.out.dtype) > 1)
+        held.values[i] = std::numeric_limits<double>::quiet_NaN();
     return std::move(held.values);
   }
 
