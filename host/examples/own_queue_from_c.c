@@ -4,6 +4,7 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include <moecl/moecl.h>
 
+#define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 
 #include <math.h>

@@ -49,6 +49,8 @@ std::string reject(const Read& args, const Config& config, const Device& device)
 std::string reject(const Write& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Read& args, const Config& config, const Device& device);
+/// Of a list that is written.
+/// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Write& args, const Config& config, const Device& device);
 /// By the plan of arguments of that form.
 void enqueue(StreamView stream, const LaunchPlan& plan, const Read& args, Submit submit = {});
