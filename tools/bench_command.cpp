@@ -11,6 +11,7 @@
 #include "bench/device_time.hpp"
 #include "bench/report_page.hpp"
 #include "bench/results.hpp"
+#include "tools/bench_compare.hpp"
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
 #include "tools/json_text.hpp"
@@ -25,7 +26,7 @@ namespace {
 
 struct BenchOptions : MeasureOptions {
   std::string baseline, trace;
-  std::vector<std::string> results;
+  std::vector<std::string> results, compare;
   bool quick = false;
 };
 
@@ -98,8 +99,25 @@ int report_results(const BenchOptions& options) {
   return done;
 }
 
-int run(const BenchOptions& options) {
+/// The same on several devices.
+int run_on_each(const BenchOptions& options, const CLI::App& command) {
+  bench::register_models(options.models());
+  matching_names(options);  // what matches none is said once, by this process
+  const Comparison comparison = compare_devices(command, options.compare);
+  if (!options.report.empty()) bench::write_report(options.report, comparison.runs);
+  if (options.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const bench::NamedResults& run : comparison.runs) all.push_back(run.document);
+    std::cout << json_text({{"runs", all}}, 1) << '\n';
+  } else {
+    fmt::print("{}", comparison_table(comparison.runs));
+  }
+  return comparison.failed ? check_failed : done;
+}
+
+int run(const BenchOptions& options, const CLI::App& command) {
   expect_own_report(options);
+  if (!options.compare.empty()) return run_on_each(options, command);
   if (!options.results.empty()) return report_results(options);
   const nlohmann::ordered_json before = options.baseline.empty() ? nullptr : read_document(options.baseline);
   bench::register_models(options.models());
@@ -172,6 +190,16 @@ void add_bench(CLI::App& app, Outcome outcome) {
           ->needs(command->get_option("--report"));
   for (const char* measuring : {"--baseline", "--trace", "--json", "--list"})
     results->excludes(command->get_option(measuring));
+  CLI::Option* const compare =
+      command
+          ->add_option(
+              "--compare", options->compare,
+              "on these devices in turn, by parts of their or their platforms' names; --report shows them beside "
+              "each other")
+          ->type_name("DEVICE...")
+          ->expected(1, 64);
+  for (const char* other : {"--platform", "--device", "--list", "--baseline", "--results", "--trace"})
+    compare->excludes(command->get_option(other));
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };
     if (options->quick) {
@@ -182,7 +210,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
       if (!given("--min-time")) options->min_time = 0.05;
     }
     if (given("--baseline") && !given("--repetitions")) options->repetitions = 5;
-    outcome = run(*options);
+    outcome = run(*options, *command);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "tools/command_line.hpp"
+#include "tools/shell_text.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -14,15 +15,6 @@ void visit_commands(const CLI::App& app, const std::string& path, const Visit& v
   visit(path, app);
   for (const CLI::App* command : commands_of(app)) visit_commands(*command, path + " " + command->get_name(), visit);
 }
-
-std::string replaced(std::string text, char what, const std::string& by) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
-    text.replace(at, 1, by);
-  return text;
-}
-
-/// Between single quotes of bash and zsh.
-std::string quoted(const std::string& text) { return "'" + replaced(text, '\'', "'\\''") + "'"; }
 
 // --- zsh -------------------------------------------------------------------------------------------------------------
 

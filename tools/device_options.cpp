@@ -55,6 +55,15 @@ std::vector<Device> select_near(const std::string& platform, const std::string& 
 
 }  // namespace
 
+Device device_named(const std::string& part) {
+  try {
+    return select_devices("", part).front();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::no_device) throw;
+  }
+  return select_near(part, "").front();
+}
+
 void DeviceOptions::add_to(CLI::App& command) {
   command.add_option("--platform", platform, "OpenCL platform, by part of its name; ranks may span several: A,B")
       ->type_name("TEXT");

@@ -22,4 +22,8 @@ struct DeviceOptions {
   std::unique_ptr<Context> open(std::vector<Device> devices) const;
 };
 
+/// The first usable device with that in its name, else the first of the first platform with that in its name.
+/// Errors: no_device
+Device device_named(const std::string& part);
+
 }  // namespace moecl::cli

@@ -136,6 +136,25 @@ class Bench(CommandTest):
         traced = sum(benchmark.get("calls:grouped_gemm", 0) for benchmark in document["benchmarks"])
         self.assertEqual(sum(event["name"] == "grouped_gemm" and event.get("cat") == "kernel" for event in events), traced)
 
+    def test_compare(self):
+        """Devices named by a part of their names, or their platform's, are measured in turn and stand beside each other."""
+        page = self.folder / "compared.html"
+        device, = (found["name"] for found in json.loads(self.succeed("devices", "--json"))
+                   if found["platform"].startswith("Portable"))
+        few = ("--compare", "Portable", device, "--shapes", "olmoe-1b-7b", "--min-time", 0.001, "--experts", 8, "--filter", NAME,
+               "--tokens", 4, "--schemes", "bf16")
+        runs = json.loads(self.succeed("bench", *few, "--json", "--report", page))["runs"]
+        self.assertEqual([run["context"]["device"] for run in runs], [device, device])
+        for run in runs:
+            self.assertEqual([benchmark["name"] for benchmark in run["benchmarks"]], [NAME])
+        self.assertIn(device, page.read_text())
+        text = self.succeed("bench", *few)
+        self.assertEqual(text.split().count("us"), 2, text)
+        self.assertIn(NAME[:10], text)
+        self.refused(4, "frobnicate", "bench", "--compare", "Portable", "frobnicate")
+        self.refused(2, "--device", "bench", "--compare", "Portable", "--device", "cpu")
+        self.refused(2, "--filter frobnicate", "bench", "--compare", "Portable", "--filter", "frobnicate")
+
     def test_interrupted(self):
         """What was measured before it was stopped is in the report."""
         report = self.folder / "interrupted.html"
