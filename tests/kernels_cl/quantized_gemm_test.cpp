@@ -6,12 +6,14 @@
 #include "kernels_cl/gemm/variant.hpp"
 #include "tests/cases/quantized_matrices.hpp"
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
+#include "tests/sampling.hpp"
 
 namespace moecl::test {
 namespace {
 
 /// T0's kernels turn rows and weights into numbers each by itself: f32 rows meet every kind of scales there, bf16 rows
-/// every format, and others some. Extensions have a loop of their own for each pair.
+/// every format, and others some; each case runs a sample of these kernels. Extensions have a loop of their own for
+/// each pair.
 enum class Variants { all, of_extensions };
 
 class QuantizedGemmTest : public OnEveryDevice {
@@ -20,9 +22,11 @@ class QuantizedGemmTest : public OnEveryDevice {
   void check_variants(const GroupedGemmCase& shape, const GroupedProduct& product, const PackedWeights& weights,
                       const std::string& what, Variants which = Variants::all, const QuantizedRows* rows = nullptr,
                       std::int64_t a_group = 0) const {
-    int ran = 0;
+    int ran = 0, portable = 0;
+    ++cases_;
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
-      if (which == Variants::of_extensions && grouped_gemm::find(variant.name)->extension == nullptr) continue;
+      const bool of_extension = grouped_gemm::find(variant.name)->extension != nullptr;
+      if (!of_extension && (which == Variants::of_extensions || !is_sampled(cases_ + portable++, 2))) continue;
       SCOPED_TRACE(testing::Message() << variant.name << ": " << shape.describe() << ", " << what);
       Operands operands(device(), shape, product);
       operands.args.weights = weights;
@@ -72,6 +76,9 @@ class QuantizedGemmTest : public OnEveryDevice {
     product.weights = weights.values;
     check_variants(shape, product, weights.weights, kind.describe(), which);
   }
+
+ private:
+  mutable std::size_t cases_ = 0;
 };
 MOECL_ON_EVERY_DEVICE(QuantizedGemmTest);
 

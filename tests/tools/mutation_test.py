@@ -98,7 +98,7 @@ class MutationTest(unittest.TestCase):
             mutant.write_bytes(self.mutant(pieces))
             mutant.chmod(0o755)
             return subprocess.run([mutant, f"--gtest_filter=*{tests}", "--gtest_brief=1", "--gtest_fail_fast"],
-                                  env={**os.environ, "MOECL_CACHE": "off", "RUSTICL_ENABLE": "", **environment},
+                                  env={**os.environ, "MOECL_CACHE": "off", "MOECL_COMPILE": "in_process", "RUSTICL_ENABLE": "", **environment},
                                   capture_output=True, encoding="utf-8", errors="replace", timeout=600)
 
     def test_every_mutant_is_noticed(self):
