@@ -153,21 +153,22 @@ nlohmann::ordered_json describe(const Found& found) {
 std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1ULL << 30)); }
 
 void print(const std::vector<Found>& all) {
-  std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
-                            "tier", "why refused"}};
+  std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB"}};
   for (const Found& found : all) {
     const DeviceReport& report = found.report;
     const DeviceCaps& caps = report.device.caps;
-    if (!report.refused.empty()) {
-      rows.push_back(
-          {caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "", report.refused});
-      continue;
-    }
-    rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
-                    std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
-                    std::to_string(caps.local_mem_bytes / 1024), "T0", ""});
+    if (report.refused.empty())
+      rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
+                      std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
+                      std::to_string(caps.local_mem_bytes / 1024)});
   }
-  fmt::print("{}", table(rows));
+  if (rows.size() > 1) fmt::print("{}", table(rows));
+  for (const Found& found : all) {
+    const DeviceCaps& caps = found.report.device.caps;
+    if (!found.report.refused.empty())
+      fmt::print("refused: {} / {}: {}\n", printable(caps.platform_name),
+                 caps.name.empty() ? "-" : printable(caps.name), printable(found.report.refused));
+  }
   for (const Found& found : all) {
     const DeviceCaps& caps = found.report.device.caps;
     const std::string on = printable(caps.name);
@@ -181,7 +182,7 @@ void print(const std::vector<Found>& all) {
                one.variant, one.because});
         for (const std::string& line : wrapped(fmt::format("{}", fmt::join(products.names, ", ")), line_width))
           fmt::print("{}\n", line);
-        fmt::print("{}", table(variants, line_width));
+        fmt::print("{}", table(variants));
       }
     }
     for (const DeadProgram& dead : found.dead)
