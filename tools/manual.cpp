@@ -7,6 +7,7 @@
 
 #include "tools/command_line.hpp"
 #include "tools/commands.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {

@@ -22,17 +22,6 @@ def main():
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])
 
 
-def cells(text):
-    """The rows of a table without its header; a cell that goes on below has no spaces where it was cut."""
-    header, *lines = text.splitlines()
-    starts = [found.start() for found in re.finditer(r"(?<!\S)(?<! \S)\S", header)]
-    rows = []
-    for line in lines:
-        parts = [line[begin:end].strip() for begin, end in zip(starts, [*starts[1:], None])]
-        rows = [*rows, parts] if parts[0] else [*rows[:-1], [a + b for a, b in zip(rows[-1], parts)]]
-    return [[re.sub(r"\s", "", cell) for cell in row] for row in rows]
-
-
 def golden(case):
     return DATA / "goldens" / case
 

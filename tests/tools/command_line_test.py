@@ -170,7 +170,7 @@ class Tables(CommandTest):
 
     def test_width(self):
         """80 columns hold them, also in a file; a device's name may be longer."""
-        for command in (("doctor", "--platform", "Portable"), ("verify", CASE, "--platform", "Portable"), (*self.BENCH, "--platform", "Portable")):
+        for command in (("devices",), ("env",), ("op", "--check", OPERATOR), ("doctor", "--platform", "Portable"), ("verify", CASE, "--platform", "Portable"), (*self.BENCH, "--platform", "Portable")):
             with self.subTest(command[0]):
                 text = self.start(*command).stdout
                 self.assertGreater(text.count("\n"), 2)
