@@ -177,7 +177,8 @@ void print(const Found& found) {
   for (const DeadProgram& dead : found.dead)
     fmt::print("does not build: {}, {}: {}\n", printable(dead.program), printable(dead.target), printable(dead.why));
   for (const auto& notes : {caps.quirks, found.notes})
-    for (const std::string& note : notes) fmt::print("note: {}\n", printable(note));
+    for (const std::string& note : notes)
+      for (const std::string& line : wrapped("note: " + printable(note), line_width)) fmt::print("{}\n", line);
 }
 
 void print(const std::vector<Found>& all) {
