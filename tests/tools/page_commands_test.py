@@ -16,7 +16,7 @@ import check_docs
 
 STANDS_FOR = {
     "MODEL_DIR": "tests/data/goldens/mixtral-e8k2", "NAME": "Portable", "tests/data/goldens/*": "tests/data/goldens/mixtral-e8k2", "/tmp/": "",
-    "--time-limit 60": "--time-limit 2", "--repetitions 5": "--repetitions 2", "--tokens 1,16,128,512": "--tokens 1,16",
+    "--time-limit 60": "--time-limit 2", "--repetitions 5": "--repetitions 2", "--tokens 1,16,128,512": "--tokens 1,16", "--tokens 512": "--tokens 16",
 }
 # Options that make a command small: of released models a small one, with few experts.
 SMALL = {"bench": " --min-time 0.001 --experts 8", "generate": " --experts 8"}
@@ -42,8 +42,9 @@ def small(command):
     command, arrow, file = command.partition(" > ")
     if "--results" not in command:
         command += SMALL.get(re.search(r"moecl (\w+)", command).group(1), "")
-    if "--shapes" in command and "--filter" not in command:
-        command += " --filter ^layer/"
+    for option, instead in (("--filter", "^layer/"), ("--schemes", "bf16"), ("--tokens", "16")):
+        if "--shapes" in command and option not in command:
+            command += f" {option} {instead}"
     return command + arrow + file
 
 
