@@ -77,16 +77,6 @@ std::mutex& one_importer() {
   return mutex;
 }
 
-/// CUmemAllocationProp of the driver interface.
-struct AllocationProperties {
-  int type = 1;           // pinned
-  int handle_types = 1;   // POSIX file descriptor
-  int location_type = 1;  // a device
-  int location_id = 0;
-  void* win32_metadata = nullptr;
-  std::array<unsigned char, 8> flags{};
-};
-
 }  // namespace
 
 std::string device_uuid(const Device& device) { return hex(uuid_of(device)); }
@@ -95,6 +85,16 @@ std::string device_uuid(const Device& device) { return hex(uuid_of(device)); }
 struct ExternalMemory::Cuda {
   using Result = int;
   using Handle = unsigned long long;
+
+  /// CUmemAllocationProp. A member: of a type without a name outside GCC 14 dies where sources are compiled together.
+  struct AllocationProperties {
+    int type = 1;           // pinned
+    int handle_types = 1;   // POSIX file descriptor
+    int location_type = 1;  // a device
+    int location_id = 0;
+    void* win32_metadata = nullptr;
+    std::array<unsigned char, 8> flags{};
+  };
 
   explicit Cuda(const char* library) : name(library), handle(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr) {
@@ -182,7 +182,7 @@ std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector
   if (create_buffer == nullptr)
     fail(ErrorCode::unsupported, "peer memory: the OpenCL loader has no clCreateBufferWithProperties");
   const std::lock_guard lock(one_importer());
-  AllocationProperties properties;
+  Cuda::AllocationProperties properties;
   properties.location_id = cuda_->ordinal(*owner.device);
   std::size_t granule = 0;
   cuda_->check(cuda_->granularity(&granule, &properties, 0), "cuMemGetAllocationGranularity");

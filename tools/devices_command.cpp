@@ -152,43 +152,39 @@ nlohmann::ordered_json describe(const Found& found) {
 
 std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1ULL << 30)); }
 
-void print(const std::vector<Found>& all) {
-  std::vector<Row> rows = {{"platform", "device", "type", "driver", "units", "memory GiB", "largest GiB", "local KiB",
-                            "tier", "why refused"}};
-  for (const Found& found : all) {
-    const DeviceReport& report = found.report;
-    const DeviceCaps& caps = report.device.caps;
-    if (!report.refused.empty()) {
-      rows.push_back(
-          {caps.platform_name, caps.name.empty() ? "-" : caps.name, "", "", "", "", "", "", "", report.refused});
-      continue;
+void print(const Found& found) {
+  const DeviceReport& report = found.report;
+  const DeviceCaps& caps = report.device.caps;
+  fmt::print("{} / {}\n", printable(caps.platform_name), caps.name.empty() ? "-" : printable(caps.name));
+  if (!report.refused.empty()) {
+    fmt::print("refused: {}\n", printable(report.refused));
+  } else {
+    fmt::print("{}, driver {}\n{} compute units, {} GiB, at most {} GiB at once, {} KiB of local memory\n",
+               name(caps.type), printable(caps.driver_version), caps.compute_units, gib(caps.global_mem_bytes),
+               gib(caps.max_alloc_bytes), caps.local_mem_bytes / 1024);
+    fmt::print("grouped product, without scales for groups of K, by rows of an expert:\n");
+    for (const Products& products : products_on(report.device)) {
+      std::vector<Row> variants;
+      for (const Chosen& one : products.variants)
+        variants.push_back(
+            {one.most_rows == grouped_gemm::any_rows ? "  any" : fmt::format("  up to {}", one.most_rows), one.variant,
+             one.because});
+      for (const std::string& line : wrapped(fmt::format("{}", fmt::join(products.names, ", ")), line_width))
+        fmt::print("{}\n", line);
+      fmt::print("{}", table(variants));
     }
-    rows.push_back({caps.platform_name, caps.name, name(caps.type), caps.driver_version,
-                    std::to_string(caps.compute_units), gib(caps.global_mem_bytes), gib(caps.max_alloc_bytes),
-                    std::to_string(caps.local_mem_bytes / 1024), "T0", ""});
   }
-  fmt::print("{}", table(rows));
+  for (const DeadProgram& dead : found.dead)
+    fmt::print("does not build: {}, {}: {}\n", printable(dead.program), printable(dead.target), printable(dead.why));
+  for (const auto& notes : {caps.quirks, found.notes})
+    for (const std::string& note : notes)
+      for (const std::string& line : wrapped("note: " + printable(note), line_width)) fmt::print("{}\n", line);
+}
+
+void print(const std::vector<Found>& all) {
   for (const Found& found : all) {
-    const DeviceCaps& caps = found.report.device.caps;
-    const std::string on = printable(caps.name);
-    if (found.report.refused.empty()) {
-      fmt::print("\nThe grouped product on {}, without scales for groups of K, by rows of an expert:\n", on);
-      for (const Products& products : products_on(found.report.device)) {
-        std::vector<Row> variants;
-        for (const Chosen& one : products.variants)
-          variants.push_back(
-              {one.most_rows == grouped_gemm::any_rows ? "  any" : fmt::format("  up to {}", one.most_rows),
-               one.variant, one.because});
-        for (const std::string& line : wrapped(fmt::format("{}", fmt::join(products.names, ", ")), line_width))
-          fmt::print("{}\n", line);
-        fmt::print("{}", table(variants, line_width));
-      }
-    }
-    for (const DeadProgram& dead : found.dead)
-      fmt::print("does not build on {}: {}, {}: {}\n", on, printable(dead.program), printable(dead.target),
-                 printable(dead.why));
-    for (const auto& notes : {caps.quirks, found.notes})
-      for (const std::string& note : notes) fmt::print("note on {}: {}\n", on, printable(note));
+    if (&found != &all.front()) fmt::print("\n");
+    print(found);
   }
 }
 

@@ -89,8 +89,8 @@ int diagnose(const DeviceOptions& options, bool json) {
     std::cout << json_text(report, 2) << '\n';
   } else {
     fmt::print("{} / {} (driver {})\n{}program cache {}: {}{}\n{} passed, {}\n", printable(caps.platform_name),
-               printable(caps.name), printable(caps.driver_version), table(rows, line_width), printable(cache.folder),
-               cache.ok ? "" : "FAIL: ", printable(cache.result), passed,
+               printable(caps.name), printable(caps.driver_version), table(rows), printable(cache.folder),
+               cache.ok ? "" : verdict("FAIL: "), printable(cache.result), passed,
                verdict(failed == 0, fmt::format("{} failed", failed)));
   }
   return failed == 0 && passed > 0 ? done : check_failed;

@@ -7,6 +7,7 @@
 
 #include "tools/command_line.hpp"
 #include "tools/commands.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -71,9 +72,12 @@ std::string manual(const CLI::App& app) {
   for (const CLI::App* command : commands_of(app))
     commands += command_section("moecl " + command->get_name(), *command);
   for (const auto& [code, meaning] : exit_codes) exits += paragraph(bold(std::to_string(code)), plain(meaning) + ".");
-  for (const EnvironmentVariable& variable : environment_variables)
+  const auto add = [&](const EnvironmentVariable& variable) {
     variables += paragraph(bold(variable.name),
                            fmt::format("{}.\nDefault: {}.", plain(variable.meaning), plain(variable.fallback)));
+  };
+  for (const EnvironmentVariable& variable : environment_variables) add(variable);
+  for (const EnvironmentVariable& variable : command_variables) add(variable);
   std::string options;
   for (const OptionWords& words : options_of(app)) options += option_paragraph(words);
   return fmt::format(R"(.\" Written by `moecl man`.

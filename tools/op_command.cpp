@@ -37,7 +37,7 @@ void print(const nlohmann::ordered_json& summary) {
   fmt::print("{}", table(rows));
   for (const auto& output : summary["outputs"])
     fmt::print("{}{}\n", printable(output["tensor"].get<std::string>()),
-               output.contains("result") ? ": " + printable(output["result"].get<std::string>()) : "");
+               output.contains("result") ? ": " + verdict(printable(output["result"].get<std::string>())) : "");
 }
 
 std::vector<std::string> operator_names() {

@@ -64,7 +64,8 @@ void Progress::show() {
   last_ = Clock::now();
   const double seconds = std::chrono::duration<double>(last_ - begun_).count();
   if (form_ == Form::lines) {
-    std::fputs(fmt::format("moecl: {}: {} of {} after {:.0f} s\n", what_, done_, total_, seconds).c_str(), stderr);
+    const std::string counted = total_ > 0 ? fmt::format("{} of {} ", done_, total_) : "";
+    std::fputs(fmt::format("moecl: {}: {}after {:.0f} s\n", what_, counted, seconds).c_str(), stderr);
     return;
   }
   drawn_ = true;

@@ -76,15 +76,14 @@ std::vector<Stream> RankDevices::traced() const {
 }
 
 void add_transport(CLI::App& command, std::optional<TransportKind>& to) {
-  static constexpr TransportKind kinds[] = {TransportKind::shared_context, TransportKind::staged,
-                                            TransportKind::peer_window};
   std::vector<std::string> names;
-  for (const TransportKind kind : kinds) names.emplace_back(name(kind));
+  for (const TransportKind kind : transport_kinds()) names.emplace_back(name(kind));
   command
       .add_option_function<std::string>(
           "--transport",
           [&to](const std::string& text) {
-            to = *std::find_if(std::begin(kinds), std::end(kinds), [&](TransportKind k) { return text == name(k); });
+            for (const TransportKind kind : transport_kinds())
+              if (text == name(kind)) to = kind;
           },
           "how ranks exchange; unset: probed")
       ->check(one_of(names));

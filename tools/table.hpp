@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/printable.hpp"
+#include "tools/terminal.hpp"
 
 namespace moecl::cli {
 
@@ -29,9 +30,9 @@ inline std::vector<std::string> wrapped(std::string_view text, std::size_t width
   return parts;
 }
 
-/// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`.
-/// @param most  columns of a line; wider cells go on below. 0: any number
-inline std::string table(std::vector<Row> rows, std::size_t most = 0) {
+/// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`,
+/// and go on below where a line would have more than `most` columns (0: any number). The last one may be a verdict.
+inline std::string table(std::vector<Row> rows, std::size_t most = line_width) {
   for (Row& row : rows)
     for (std::string& cell : row) cell = printable(cell);
   std::vector<std::size_t> width(rows.front().size());
@@ -61,7 +62,10 @@ inline std::string table(std::vector<Row> rows, std::size_t most = 0) {
         const std::string cell = l < cells[c].size() ? cells[c][l] : "";
         line += numeric[c] ? fmt::format("{:>{}}  ", cell, width[c]) : fmt::format("{:<{}}  ", cell, width[c]);
       }
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+      line.erase(line.find_last_not_of(' ') + 1);
+      if (const std::string& last = cells.back().front(); l == 0 && line.ends_with(last))
+        line.replace(line.size() - last.size(), last.size(), verdict(last));
+      text += line + "\n";
     }
   }
   return text;

@@ -1,5 +1,7 @@
 #pragma once
 // What stdout may show.
+#include <moecl/environment.hpp>
+
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -9,6 +11,12 @@ namespace moecl::cli {
 
 /// Columns that a table fits, on a terminal and in a file.
 inline constexpr std::size_t line_width = 80;
+
+/// What the command reads beside the variables of the library.
+inline constexpr EnvironmentVariable command_variables[] = {
+    {"NO_COLOR", "anything: no colours", "colours on a terminal"},
+    {"TERM", "the terminal; dumb: no colours", "no colours"},
+};
 
 /// Source: no-color.org
 inline bool has_colours() {
@@ -23,5 +31,10 @@ inline std::string coloured(const std::string& text, int colour) {
 }
 /// Green what is right, red what is not.
 inline std::string verdict(bool right, const std::string& text) { return coloured(text, right ? 32 : 31); }
+/// A text that says so itself: "ok (rel)", "FAIL: 3 of 4 values differ", "SLOWER"; others stay as they are.
+inline std::string verdict(const std::string& text) {
+  const std::string_view word = std::string_view(text).substr(0, text.find_first_of(" :"));
+  return word == "ok" || word == "FAIL" || word == "SLOWER" ? verdict(word == "ok", text) : text;
+}
 
 }  // namespace moecl::cli

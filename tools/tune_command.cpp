@@ -82,7 +82,7 @@ void list() {
     rows.push_back({name, dense_backend::name(choice.backend), choice.reason});
     if (!choice.problem.empty()) problems.insert(choice.problem);
   }
-  fmt::print("{} / {}\n{}", printable(caps.platform_name), printable(caps.name), table(rows));
+  fmt::print("{} / {}\n{}", printable(caps.platform_name), printable(caps.name), table(rows, 0));
   for (const std::string& problem : problems) fmt::print("{}\n", printable(problem));
 }
 

@@ -55,6 +55,10 @@ const char* name(TransportKind kind) noexcept {
   return "peer_window";
 }
 
+std::vector<TransportKind> transport_kinds() {
+  return {TransportKind::shared_context, TransportKind::staged, TransportKind::peer_window};
+}
+
 Transports make_transports(std::shared_ptr<PeerMemory> peer_memory) {
   Transports all;
   all.push_back(make_shared_context());

@@ -7,6 +7,7 @@ static_assert(static_cast<int>(TransportKind::shared_context) + 1 == MOECL_TRANS
               static_cast<int>(TransportKind::staged) + 1 == MOECL_TRANSPORT_STAGED &&
               static_cast<int>(TransportKind::peer_window) + 1 == MOECL_TRANSPORT_PEER_WINDOW);
 
+constexpr std::int32_t last_transport = MOECL_TRANSPORT_PEER_WINDOW;
 /// More ranks than any process has: an unset count.
 constexpr std::int32_t most_ranks = 1 << 16;
 /// Rows and columns whose products stay in range.
@@ -16,8 +17,8 @@ GroupOptions group_options(const moecl_rank_group_options* given) {
   const auto from = read_options(given, "options");
   GroupOptions options;
   if (from.deadline_ms != 0) options.deadline = std::chrono::milliseconds(from.deadline_ms);
-  require(from.transport >= MOECL_TRANSPORT_PROBED && from.transport <= MOECL_TRANSPORT_PEER_WINDOW,
-          "options.transport: {} is not in [0, {}]", from.transport, static_cast<int>(MOECL_TRANSPORT_PEER_WINDOW));
+  require(from.transport >= MOECL_TRANSPORT_PROBED && from.transport <= last_transport,
+          "options.transport: {} is not in [0, {}]", from.transport, last_transport);
   if (from.transport != MOECL_TRANSPORT_PROBED) options.transport = static_cast<TransportKind>(from.transport - 1);
   return options;
 }

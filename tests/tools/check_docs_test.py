@@ -5,7 +5,25 @@ import sys
 import tempfile
 import unittest
 
-CHECK = pathlib.Path(__file__).parents[2] / "tools" / "check_docs.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHECK = ROOT / "tools" / "check_docs.py"
+sys.path.insert(0, str(CHECK.parent))
+import check_docs
+# What a stranger looks for, the file that has it, and words of it.
+THINGS = {
+    "run it in two commands": ("README.md", "./tools/quickstart"),
+    "the shortest program": ("README.md", "layer.forward(stream, forward)"),
+    "whether my checkpoint loads": ("host/FAMILIES.md", "## Which family runs with which scheme"),
+    "use my own context, queue and memory": ("host/examples/own_queue.cpp", "cl_command_queue"),
+    "put my own products between dispatch and combine": ("host/examples/own_gemm.cpp", "strategy"),
+    "use several devices": ("dispatch/RANKS.md", "## Transports"),
+    "test MoE code in CI without an accelerator": ("host/examples/github_actions.yml", "PoCL"),
+    "what an error means": ("host/ERRORS.md", "| "),
+    "how fast it is, against whom, and how to repeat that": ("bench/README.md", "moecl_bench_peers --shapes"),
+    "install a package": ("tools/PACKAGES.md", "cpack"),
+    "add an operator": ("kernels_cl/ADDING.md", "## An operator"),
+    "why it is built so": ("kernels_cl/DECISIONS.md", "Rejected"),
+}
 TREE = {
     "runtime/include/moecl/buffer.hpp": "namespace moecl { struct Buffer { void* handle(); }; }",
     "tools/main.cpp": 'app.add_subcommand("run", "");\n  run.add_option("--trace");\n',
@@ -83,6 +101,22 @@ class CheckDocs(unittest.TestCase):
         page = {"runtime/PAGES.md": PAGES["runtime/PAGES.md"] + "```c\nint x;\n```\n"}
         self.assertEqual(self.run_check(SOUND, "--extract", "out", **page)[2],
                          {"readme_1.cpp": "int main() {}\n", "runtime_pages_1.c": "int x;\n"})
+
+
+class OwnPages(unittest.TestCase):
+    def test_what_a_stranger_looks_for_is_two_clicks_away(self):
+        near = {"README.md"}
+        for _ in range(2):
+            near |= {target for name in near if name.endswith(".md") for _, target, _ in check_docs.links(name, (ROOT / name).read_text())}
+        for thing, (name, words) in THINGS.items():
+            with self.subTest(thing):
+                self.assertIn(name, near)
+                self.assertIn(words, (ROOT / name).read_text())
+
+    def test_first_pages_are_short(self):
+        readme = (ROOT / "README.md").read_text().splitlines()
+        self.assertLessEqual(next(i for i, line in enumerate(readme, 1) if line.startswith("## ")), 60)
+        self.assertLessEqual(len((ROOT / "DESIGN.md").read_text().splitlines()), 150)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import unittest
 from command import DATA, MOECL, CommandTest, golden, main
 
 CASE = golden("mixtral-e8k2")
+OPERATOR = DATA / "operators/npu_swiglu/last_bf16.json"
 
 
 class Words(CommandTest):
@@ -170,7 +171,7 @@ class Tables(CommandTest):
 
     def test_width(self):
         """80 columns hold them, also in a file; a device's name may be longer."""
-        for command in (("doctor", "--platform", "Portable"), ("verify", CASE, "--platform", "Portable"), (*self.BENCH, "--platform", "Portable")):
+        for command in (("devices",), ("env",), ("op", "--check", OPERATOR), ("doctor", "--platform", "Portable"), ("verify", CASE, "--platform", "Portable"), (*self.BENCH, "--platform", "Portable")):
             with self.subTest(command[0]):
                 text = self.start(*command).stdout
                 self.assertGreater(text.count("\n"), 2)
@@ -180,7 +181,8 @@ class Tables(CommandTest):
         """On a terminal alone, and not where NO_COLOR or TERM forbids it."""
         verify = "verify", CASE, "--platform", "Portable", "--quiet"
         on_terminal = Progress.on_terminal
-        self.assertIn("\x1b[32mok\x1b[0m", on_terminal(self, *verify, TERM="xterm", NO_COLOR=""))
+        for command in (verify, ("op", "--check", OPERATOR, "--platform", "Portable"), ("doctor", "--platform", "Portable", "--quiet")):
+            self.assertRegex(on_terminal(self, *command, TERM="xterm", NO_COLOR=""), r"\x1b\[32mok[^\x1b]*\x1b\[0m")
         for environment in ({"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
             self.assertNotIn("\x1b", on_terminal(self, *verify, **environment))
         self.assertNotIn("\x1b", self.succeed(*verify, TERM="xterm"))

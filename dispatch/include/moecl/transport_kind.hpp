@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace moecl {
 
@@ -12,6 +13,8 @@ enum class TransportKind : std::uint8_t {
 };
 /// "shared_context", "staged", "peer_window"
 const char* name(TransportKind kind) noexcept;
+/// All of them.
+std::vector<TransportKind> transport_kinds();
 
 /// How one rank receives from another, and why so.
 struct TransportChoice {
