@@ -83,6 +83,9 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--strategy", strategy, "how tokens travel")
       ->check(one_of({"auto", "mc2", "allgather", "all2allv", "multicast"}))
       ->capture_default_str();
+  command.add_option("--rules", rules, "what --strategy auto follows: vllm-ascend's rules for a machine, or moecl's own")
+      ->check(one_of({"a2", "a3", "a5", "310p", "moecl"}))
+      ->capture_default_str();
   command.add_option("--placement", placement, "which experts stand on which rank")
       ->check(one_of({"linear", "round_robin"}))
       ->capture_default_str();

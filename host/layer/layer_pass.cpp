@@ -130,7 +130,8 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
   input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
   tokens.reduce_results = over_.step.reduce_results;
-  if (!layout_->needs.local) tokens.agreed = {{"max_tokens_across_dp", over_.step.max_tokens_across_dp.value_or(-1)}};
+  tokens.tokens_of_ranks = part_.tokens_of_ranks;
+  tokens.capacity = part_.capacity;
   codes_.reset();
   if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
     codes_ = parts.experts.token_codes(expert_input(), *layout_->experts, memory_);

@@ -29,6 +29,9 @@ class LayerPass {
   struct Part {
     std::int64_t first_token = 0;  ///< the number of the first one among those of all ranks
     bool first = true;             ///< no other part of the call came before
+    /// What ranks have agreed about, as in TokensIn: of this part.
+    const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
+    std::int64_t capacity = 0;
   };
   /// @param args  Checked, [T, H]
   LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);

@@ -273,8 +273,8 @@ TEST_P(ParallelLayerTest, RanksThatDisagreeAllFail) {
        [](Mine& mine) { mine.plan.strategy = StrategyKind::all2all_v; }},
       {"shared_sharding: rank 1 has tokens, rank 0 has replicated",
        [](Mine& mine) { mine.plan.shared_sharding = SharedSharding::tokens; }},
-      {"micro_batch_from_tokens: rank 1 has 7, rank 0 has -1",
-       [](Mine& mine) { mine.plan.micro_batch_from_tokens = 7; }},
+      {"dbo_prefill_token_threshold: rank 1 has 7, rank 0 has none",
+       [](Mine& mine) { mine.plan.dbo_prefill_token_threshold = 7; }},
       {"dtype: rank 1 has f16, rank 0 has f32", [](Mine& mine) { mine.options.dtype = DType::f16; }},
       {"router: rank 1 has digest ", [](Mine& mine) { mine.shape.router.scaling_factor *= 2; }}};
   for (const auto& [difference, change] : cases) {

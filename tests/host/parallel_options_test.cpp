@@ -40,8 +40,8 @@ TEST_P(ParallelOptionsTest, TwoMicroBatchesAreOneBatch) {
     for (const StrategyKind kind : kinds) {
       SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks");
       ParallelPlan two{kind}, too_few{kind};
-      two.micro_batch_from_tokens = *std::max_element(c.tokens.begin(), c.tokens.end());
-      too_few.micro_batch_from_tokens = *two.micro_batch_from_tokens + 1;
+      two.dbo_prefill_token_threshold = *std::max_element(c.tokens.begin(), c.tokens.end());
+      too_few.dbo_prefill_token_threshold = *two.dbo_prefill_token_threshold + 1;
       const Outputs one = of_ranks(on, model, {kind}, c.tp, c.tokens, one_platform()),
                     split = of_ranks(on, model, two, c.tp, c.tokens, one_platform());
       EXPECT_EQ(split.ids, one.ids);
@@ -66,7 +66,7 @@ TEST_P(ParallelOptionsTest, TokensKeepTheirReplicasInMicroBatches) {
   Ranks on = make(4);
   const std::vector<std::int64_t> tokens = {3, 8, 1, model.tokens() - 12};
   const Outputs one = of_ranks(on, model, plan, 1, tokens, one_platform());
-  plan.micro_batch_from_tokens = 0;
+  plan.dbo_prefill_token_threshold = 0;
   const Outputs two = of_ranks(on, model, plan, 1, tokens, one_platform());
   EXPECT_EQ(two.ids, one.ids);
   if (same_bits(StrategyKind::mc2)) {
@@ -87,10 +87,10 @@ TEST_P(ParallelOptionsTest, LongInputsRunInChunksOfAsManyOnEveryRank) {
     for (const bool halves : {false, true}) {
       SCOPED_TRACE(testing::Message() << name(kind) << (halves ? ", micro-batches" : ""));
       plan.strategy = kind;
-      plan.micro_batch_from_tokens.reset();
+      plan.dbo_prefill_token_threshold.reset();
       model.options.chunk_tokens = 0;
       const Outputs whole = of_ranks(on, model, plan, 1, tokens, one_platform());
-      if (halves) plan.micro_batch_from_tokens = 0;
+      if (halves) plan.dbo_prefill_token_threshold = 0;
       model.options.chunk_tokens = 5;
       const Outputs chunked = of_ranks(on, model, plan, 1, tokens, one_platform());
       EXPECT_EQ(chunked.ids, whole.ids);
@@ -353,7 +353,7 @@ TEST_P(ParallelOptionsTest, FinishedTokensTakeNoExpert) {
     SCOPED_TRACE(name(kind));
     ParallelPlan plan{kind};
     expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
-    plan.micro_batch_from_tokens = 0;
+    plan.dbo_prefill_token_threshold = 0;
     expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
   }
 }
