@@ -163,8 +163,7 @@ void Communicator::Exchange::gather(const std::vector<Gathered>& pieces, Shown s
                 self.members_[p], notes[p].memory[i].size_bytes, bytes[p]);
         const auto peer = static_cast<std::int32_t>(p);
         const BufferView to = recv.slice(sum_before(bytes, peer), bytes[p]);
-        const bool in_place =
-            peer == self.rank_ && to.handle == send.handle && to.offset_bytes == send.offset_bytes;
+        const bool in_place = peer == self.rank_ && to.handle == send.handle && to.offset_bytes == send.offset_bytes;
         if (!in_place) pulls.push_back({peer, 0, to, i});
       }
     return pulls;
@@ -205,8 +204,8 @@ void Communicator::Exchange::all_to_all(const std::vector<Scattered>& pieces, Sh
     std::vector<Pull> pulls;
     for (std::size_t i = 0; i < pieces.size(); ++i)
       for (std::size_t peer = 0; peer < ranks; ++peer) {
-        const std::uint64_t *const theirs = notes[peer].numbers.data() + 2 * ranks * i,
-                                   offset = theirs[mine], bytes = theirs[ranks + mine];
+        const std::uint64_t *const theirs = notes[peer].numbers.data() + 2 * ranks * i, offset = theirs[mine],
+                                   bytes = theirs[ranks + mine];
         const Blocks& receives = pieces[i].receives;
         require(bytes == receives.bytes[peer], "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}",
                 self.members_[peer], bytes, self.members_[mine], receives.bytes[peer]);

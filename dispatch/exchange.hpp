@@ -46,13 +46,8 @@ struct Communicator::Exchange {
   void run(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
            std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
     group.fate.expect_whole();
-    MeetingNote note{what,
-                     std::move(agreed),
-                     std::move(numbers),
-                     {shown.begin(), shown.end()},
-                     recorded(lane.stream),
-                     {},
-                     {}};
+    MeetingNote note{
+        what, std::move(agreed), std::move(numbers), {shown.begin(), shown.end()}, recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
     // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
     // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.

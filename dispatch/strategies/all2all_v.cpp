@@ -42,7 +42,8 @@ class All2AllV final : public Strategy {
     const ReceiveLayout receive(*this, row, received);
     return {SendLayout(*this, row, own).workspace.total_bytes() + receive.workspace.total_bytes() +
                 HomeLayout(*this, own).workspace.total_bytes(),
-            BackLayout(*this, own, received).workspace.total_bytes(), problem_.batched ? receive.by_expert.rows() : received, receive.by_expert.rows()};
+            BackLayout(*this, own, received).workspace.total_bytes(),
+            problem_.batched ? receive.by_expert.rows() : received, receive.by_expert.rows()};
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
@@ -89,9 +90,9 @@ class All2AllV final : public Strategy {
                    WireRows::each(rows_, window_, [&](const TensorView& from, const TensorView& to) {
                      for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
                        const auto i = static_cast<std::size_t>(r);
-                       pulls.push_back({r, bytes_of(from, first_for_me_[i]),
-                                        to.buffer.slice(bytes_of(to, receives_.first[i]), bytes_of(to, receives_.rows[i])),
-                                        piece});
+                       pulls.push_back(
+                           {r, bytes_of(from, first_for_me_[i]),
+                            to.buffer.slice(bytes_of(to, receives_.first[i]), bytes_of(to, receives_.rows[i])), piece});
                      }
                      ++piece;
                    });

@@ -131,13 +131,14 @@ class AllGather final : public Strategy {
   };
   struct CombineLayout {
     WorkspaceLayout workspace;
-    TensorView partial, share;  ///< sums: of this rank's experts; of all, for the tokens that this rank adds up for others
+    TensorView partial,
+        share;  ///< sums: of this rank's experts; of all, for the tokens that this rank adds up for others
 
     CombineLayout(const AllGather& of, std::int64_t total, std::int64_t own, bool reduce)
         : partial(workspace.add(DType::f32, {total, of.problem_.hidden})) {
       const Communicator& ranks = of.by_broadcast_ ? of.summing(reduce) : of.rank_.tp;
-      share = workspace.add(DType::f32, {share_of(of.by_broadcast_ ? total : own, ranks.size(), ranks.rank()).count,
-                                         of.problem_.hidden});
+      share = workspace.add(
+          DType::f32, {share_of(of.by_broadcast_ ? total : own, ranks.size(), ranks.rank()).count, of.problem_.hidden});
     }
   };
 

@@ -118,9 +118,8 @@ class Mc2OverNodes final : public Strategy {
     const WireRows sums = packed(stream, {in_node.out, {}}, layout.codes, memory);
     rank_.ep.fork();
     std::vector<Communicator::Exchange::Scattered> pieces;
-    WireRows::each(sums, came_home_, [&](const TensorView& from, const TensorView& to) {
-      pieces.push_back(bring_home(from, to));
-    });
+    WireRows::each(sums, came_home_,
+                   [&](const TensorView& from, const TensorView& to) { pieces.push_back(bring_home(from, to)); });
     Communicator::Exchange(rank_.peers).all_to_all(pieces, Shown::until_next);
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});

@@ -15,8 +15,8 @@ constexpr StrategyRules all_rules[] = {StrategyRules::a2, StrategyRules::a3, Str
 struct Rule {
   StrategyRules of;
   StrategyKind then;
-  bool fits_windows = false;        ///< the tokens are known to fit those of MC2
-  double most_experts_a_rank = 0;   ///< 0: any
+  bool fits_windows = false;       ///< the tokens are known to fit those of MC2
+  double most_experts_a_rank = 0;  ///< 0: any
   std::int32_t least_ranks = 0;
   bool ranks_up_to_top_k = false;
   bool put_windows = false;
@@ -44,7 +44,7 @@ std::int64_t capacity_of(const SelectStrategy& problem) { return problem.tokens_
 
 bool fits(const SelectStrategy& problem) { return problem.max_tokens && *problem.max_tokens <= capacity_of(problem); }
 
-/// What the rule asks for, and whether it is so: "; 32 experts a rank, at most 24". Empty: it asks for nothing.
+/// What the rule asks for, and whether it is so: "; 32 experts a rank, more than 24". Empty: it asks for nothing.
 struct Judged {
   bool holds = true;
   std::string facts;
@@ -59,8 +59,8 @@ Judged judge(const Rule& rule, const SelectStrategy& problem) {
   const std::int32_t ranks = problem.ep_size;
   Judged judged;
   if (rule.put_windows)
-    judged.ask(problem.put_windows, problem.put_windows ? "kernels store into the memory of all peers"
-                                                        : "kernels do not reach all peers");
+    judged.ask(problem.put_windows,
+               problem.put_windows ? "kernels store into the memory of all peers" : "kernels do not reach all peers");
   if (rule.fits_windows) {
     const std::int64_t capacity = capacity_of(problem);
     if (!problem.max_tokens)
@@ -68,17 +68,21 @@ Judged judge(const Rule& rule, const SelectStrategy& problem) {
     else if (fits(problem))
       judged.ask(true, fmt::format("at most {} tokens a dp rank fit windows of {}", *problem.max_tokens, capacity));
     else
-      judged.ask(false, fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", *problem.max_tokens, capacity));
+      judged.ask(false,
+                 fmt::format("{} tokens on a dp rank exceed MC2's windows of {}", *problem.max_tokens, capacity));
   }
   if (rule.most_experts_a_rank != 0)
     judged.ask(problem.experts <= rule.most_experts_a_rank * ranks,
-               fmt::format("{:.4g} experts a rank, at most {}", static_cast<double>(problem.experts) / ranks,
+               fmt::format("{:.4g} experts a rank, {} {}", static_cast<double>(problem.experts) / ranks,
+                           problem.experts <= rule.most_experts_a_rank * ranks ? "at most" : "more than",
                            rule.most_experts_a_rank));
   if (rule.least_ranks != 0)
-    judged.ask(ranks >= rule.least_ranks, fmt::format("{} ranks, at least {}", ranks, rule.least_ranks));
+    judged.ask(
+        ranks >= rule.least_ranks,
+        fmt::format("{} ranks, {} {}", ranks, ranks >= rule.least_ranks ? "at least" : "fewer than", rule.least_ranks));
   if (rule.ranks_up_to_top_k)
-    judged.ask(ranks <= problem.top_k,
-               fmt::format("{} ranks, {} experts a token", ranks, problem.top_k));
+    judged.ask(ranks <= problem.top_k, fmt::format("{} ranks, {} than the {} experts of a token", ranks,
+                                                   ranks <= problem.top_k ? "no more" : "more", problem.top_k));
   return judged;
 }
 

@@ -42,7 +42,10 @@ std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank,
   return counts;
 }
 
-std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+namespace {
+
+/// Asked for, or known.
+std::vector<std::int64_t> tokens_of_ranks(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                           const TokensIn& tokens) {
   const std::int64_t mine = tokens.x.shape[0];
   if (tokens.tokens_of_ranks == nullptr) {
@@ -59,9 +62,22 @@ std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& r
   const std::vector<std::int64_t>& known = *tokens.tokens_of_ranks;
   require(known.size() == static_cast<std::size_t>(rank.ep.size()), "dispatch: tokens of {} ranks, there are {}",
           known.size(), rank.ep.size());
-  require(known[static_cast<std::size_t>(rank.ep.rank())] == mine, "dispatch: {} tokens of this rank are agreed, it has {}",
-          known[static_cast<std::size_t>(rank.ep.rank())], mine);
+  require(known[static_cast<std::size_t>(rank.ep.rank())] == mine,
+          "dispatch: {} tokens of this rank are agreed, it has {}", known[static_cast<std::size_t>(rank.ep.rank())],
+          mine);
   return known;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+                                          const TokensIn& tokens) {
+  std::vector<std::int64_t> all = tokens_of_ranks(kind, rank, problem, tokens);
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < all.size(); r += static_cast<std::size_t>(rank.tp.size())) total += all[r];
+  require(!problem.batched || problem.room == 0 || total <= problem.room,
+          "dispatch: an expert has room for {} rows, and {} tokens may choose it", problem.room, total);
+  return all;
 }
 
 Communicator::Exchange::Gathered gathered(const TensorView& mine, const TensorView& all,

@@ -116,8 +116,7 @@ Step step_of(const moecl_parallel_layer& of, const moecl_step* given) {
   step.uniform_decode = from.uniform_decode != 0;
   if (from.micro_batches != 0) step.micro_batches = from.micro_batches;
   require(from.tokens >= 0, "step.tokens: {} is negative", from.tokens);
-  step.finished =
-      vector_of(*of.rank.ep.rank_stream().context, from.finished, "step.finished", DType::u8, from.tokens);
+  step.finished = vector_of(*of.rank.ep.rank_stream().context, from.finished, "step.finished", DType::u8, from.tokens);
   return step;
 }
 

@@ -61,6 +61,9 @@ class LayerPass {
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();
   std::string why_several_launches();
+  /// Routed and shared parts are parts of sums of the tp group, and only their sum is asked for.
+  bool reduces_once() const;
+  void reduce_once(const combine::Args& sum, Submit submit);
   StepPlans& steps() { return *plan_->steps; }
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);

@@ -45,9 +45,6 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   if (options.layout == ExpertLayout::batched && plan.wire != WireFormat::none)
     fail(ErrorCode::unsupported, "parallel layer: the batched layout is of rows as they are, not of {} codes",
          name(plan.wire));
-  if (options.rows_per_expert != 0 && rank.ep.size() > 1)
-    fail(ErrorCode::unsupported, "parallel layer: rows_per_expert {}: experts have room for all rows that may come",
-         options.rows_per_expert);
   for (const OperandQuant& activations : {options.activations, options.shared_activations})
     if (activations.quantized() && activations.group == ScaleGroup::per_tensor() && !activations.static_scale)
       fail(ErrorCode::unsupported,
@@ -58,9 +55,6 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   for (const std::optional<std::int64_t>& threshold :
        {plan.dbo_decode_token_threshold, plan.dbo_prefill_token_threshold})
     require(threshold.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens", threshold.value_or(0));
-  if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
-    fail(ErrorCode::unsupported,
-         "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
   // Rules choose for each pass, what any rank can.
   Strategy::expect_possible(plan.rules ? StrategyKind::all_gather : plan.strategy, rank,
                             problem_of(shape, options, plan.wire));
@@ -87,6 +81,7 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"chunk_tokens", options.chunk_tokens},
           {"dtype", options.dtype},
           {"batched layout", options.layout == ExpertLayout::batched},
+          {"rows_per_expert", options.rows_per_expert},
           {"activations", describe(options.activations)},
           {"shared_activations", describe(options.shared_activations)},
           {"quantize", describe(options.quantize)},
@@ -119,7 +114,7 @@ struct ParallelLayer::State {
   LayerPlans plans;
   SharedGroup group;
   std::shared_ptr<StepPool> pool;
-  StrategyChoice last;  ///< of passes
+  StrategyChoice last;                                                    ///< of passes
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
 
@@ -132,7 +127,7 @@ struct ParallelLayer::State {
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
         places(of.ep.rank_stream(), how.placement),
-        group(exchanging.tp, how.shared_sharding),
+        group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
     last = {plan.strategy, "asked for"};
@@ -154,8 +149,12 @@ struct ParallelLayer::State {
   std::uint64_t workspace_bytes(const Step& step);
 
   /// What else ranks have alike that make a pass of this layer.
-  std::vector<Agreed> agreed_about_layer() const {
-    return {{"hidden", shape.hidden}, {"top_k", shape.router.top_k}, {"experts", rank.experts}, {"wire", plan.wire}};
+  std::vector<Agreed> agreed_about_layer(const MoeForward& args) const {
+    std::vector<Agreed> agreed = {
+        {"hidden", shape.hidden}, {"top_k", shape.router.top_k}, {"experts", rank.experts}, {"wire", plan.wire}};
+    if (group.adds_parts())
+      agreed.emplace_back("routed or shared part apart", args.routed_out.present() || args.shared_out.present());
+    return agreed;
   }
   /// With the step's mask, and as much of the workspace as is needed.
   MoeForward checked(const MoeForward& given, const Step& step);
@@ -218,7 +217,7 @@ void ParallelLayer::forward(const Forward& args, const Step& step) {
     const MoeForward checked = of.checked(args, step);
     Step all = step;
     if (!all.strategy && !of.plan.rules) all.strategy = of.plan.strategy;
-    of.forward(checked, AgreedStep(of.exchanging, all, checked.x.shape[0], of.agreed_about_layer()));
+    of.forward(checked, AgreedStep(of.exchanging, all, checked.x.shape[0], of.agreed_about_layer(checked)));
   });
 }
 
@@ -269,8 +268,9 @@ ParallelLayer::State::Cut ParallelLayer::State::cut(const Step& step, std::int64
 
 std::uint64_t ParallelLayer::State::batch_bytes(std::int64_t tokens, StrategyKind kind) {
   const Strategy& of = strategy(0, kind);
-  const PassLayout layout(parts, of, tokens, places.present(), &group);
-  const StepBytes step = of.bytes(std::vector<std::int64_t>(static_cast<std::size_t>(rank.ep.size()), tokens));
+  const std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(rank.ep.size()), tokens);
+  const PassLayout layout(parts, of, tokens, places.present(), &group, group.tokens(of_ranks, tokens));
+  const StepBytes step = of.bytes(of_ranks);
   WorkspaceLayout experts;
   if (!layout.experts) Experts::Layout(experts, parts.experts, step.source_rows, step.rows);
   return layout.bytes() + step.workspace + experts.total_bytes();

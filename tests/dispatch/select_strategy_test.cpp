@@ -78,11 +78,12 @@ TEST(SelectStrategyTest, ReasonsHaveTheNumbers) {
     return select_strategy(problem).reason;
   };
   EXPECT_EQ(reason(StrategyRules::a2),
-            "rules a2; 600 tokens on a dp rank exceed MC2's windows of 512; 32 experts a rank, at most 24; 8 ranks, at "
-            "least 16");
-  EXPECT_EQ(reason(StrategyRules::a5),
-            "rules a5; 600 tokens on a dp rank exceed MC2's windows of 512; 8 ranks, at least 2; 8 ranks, 4 experts a "
-            "token");
+            "rules a2; 600 tokens on a dp rank exceed MC2's windows of 512; 32 experts a rank, more than 24; 8 ranks, "
+            "fewer than 16");
+  EXPECT_EQ(
+      reason(StrategyRules::a5),
+      "rules a5; 600 tokens on a dp rank exceed MC2's windows of 512; 8 ranks, at least 2; 8 ranks, more than the "
+      "4 experts of a token");
   EXPECT_EQ(reason(StrategyRules::p310), "rules 310p");
   problem.put_windows = true;
   EXPECT_EQ(reason(StrategyRules::moecl), "rules moecl; kernels store into the memory of all peers");
@@ -90,7 +91,7 @@ TEST(SelectStrategyTest, ReasonsHaveTheNumbers) {
   problem.put_windows = false;
   EXPECT_EQ(select_strategy(problem).kind, StrategyKind::all2all_v);
   problem.top_k = 8;
-  EXPECT_EQ(reason(StrategyRules::moecl), "rules moecl; 8 ranks, 8 experts a token");
+  EXPECT_EQ(reason(StrategyRules::moecl), "rules moecl; 8 ranks, no more than the 8 experts of a token");
   EXPECT_EQ(select_strategy(problem).kind, StrategyKind::all_gather);
 }
 

@@ -41,6 +41,13 @@ class WaitingPeerMemory final : public PeerMemory {
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
 };
 
+/// Whether kernels of two contexts surely run at the same time on the first device: on a CPU, and on the GPU that one
+/// simulates.
+inline bool kernels_run_at_once() {
+  const DeviceCaps& caps = devices()[0]->caps();
+  return caps.type == DeviceType::cpu || caps.name.find("simulated") != std::string::npos;
+}
+
 /// Two ranks of the first device, each with a context of its own.
 struct TwoContexts {
   std::unique_ptr<Context> contexts[2];

@@ -15,11 +15,12 @@ struct LayersOfRank {
   std::vector<std::unique_ptr<ParallelLayer>> layers;
   DeviceTensor x, out;
 
-  LayersOfRank(Communicator& world, const Model& model, const ParallelPlan& plan, std::int32_t tp, int count)
+  LayersOfRank(Communicator& world, const Model& model, const ParallelPlan& plan, std::int32_t tp, int count,
+               std::int32_t ranks_per_node = 0)
       : x(world.stream(), model.options.dtype, {warm_tokens, model.hidden()},
           {model.input.begin(), model.input.begin() + warm_tokens * model.hidden()}),
         out(world.stream(), model.options.dtype, {warm_tokens, model.hidden()}) {
-    const ExpertRank rank(world, tp, model.config.shape.experts);
+    const ExpertRank rank(world, tp, model.config.shape.experts, ExpertSharding::experts, ranks_per_node);
     for (int i = 0; i < count; ++i)
       layers.push_back(std::make_unique<ParallelLayer>(
           rank, plan, model.config.shape, model.weights(rank.first_expert, rank.local_experts), model.options));
@@ -110,8 +111,20 @@ TEST_P(HostMeetingsTest, OfAWarmPassAreCounted) {
   }
 }
 
+TEST_P(HostMeetingsTest, OverNodesAreThoseOfTwoLevels) {
+  const Model model("mixtral-skew");
+  Ranks on(4, Ranks::first_device, {std::chrono::milliseconds(60000), GetParam().transport});
+  on.group.run([&](Communicator& world) {
+    LayersOfRank of(world, model, {StrategyKind::mc2}, 1, 2, 2);
+    const AgreedStep step = of.layers[0]->agree({}, warm_tokens);
+    of.pass(step);
+    EXPECT_EQ(cost_of(world, [&] { of.pass(step); }).meetings, 2U * 4);
+  });
+}
+
 // The bits of ranks that copy out of each other's memory.
 TEST(KernelsThatWaitTest, NeedNoMeetingOfHosts) {
+  if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Model model("mixtral-skew", dtype);
     TwoContexts on;

@@ -199,11 +199,7 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
       batched.layout = ExpertLayout::batched;
       const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
       EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
-      batched.rows_per_expert = 3;
-      EXPECT_THAT(refused(rank, 8, batched),
-                  testing::HasSubstr("rows_per_expert 3: experts have room for all rows that may come"));
       const ParallelPlan coded{StrategyKind::mc2, {}, WireFormat::int8};
-      batched.rows_per_expert = 0;
       EXPECT_THAT(error_of([&] { ParallelLayer(rank, coded, shape, model.weights(0, 8), batched); }).what(),
                   testing::HasSubstr("the batched layout is of rows as they are, not of int8 codes"));
       ParallelPlan by_hand{StrategyKind::mc2, place_experts({16, 2})};

@@ -104,7 +104,7 @@ TEST_P(StepTest, RanksThatDisagreeAboutAStepAllFail) {
 
 TEST_P(StepTest, RanksAgreeAboutAStepBeforeAnyPass) {
   const Model model("qwen2-moe-e16k4");
-  const auto texts = [&](const std::function<void(std::int32_t rank, Step& step, std::int64_t& tokens)>& spoil) {
+  const auto texts = [&](const std::function<void(std::int32_t rank, Step & step, std::int64_t & tokens)>& spoil) {
     Ranks on = make(2);
     return failures(on, [&](Communicator& world) {
       Step step;
@@ -133,7 +133,9 @@ TEST_P(StepTest, RanksAgreeAboutAStepBeforeAnyPass) {
               all_say("step: dp rank 1 has 5 tokens, 4 are given"));
   EXPECT_THAT(texts([](std::int32_t, Step& step, auto&) { step.num_tokens_across_dp.push_back(1); }),
               all_say("step: tokens of 3 dp ranks are given, there are 2"));
-  EXPECT_THAT(texts([](std::int32_t, Step& step, auto&) { step.cu_tokens_across_dp = {3, 7}; }),
+  EXPECT_THAT(texts([](std::int32_t, Step& step, auto&) {
+                step.cu_tokens_across_dp = {3, 7};
+              }),
               all_say("num_tokens_across_dp or cu_tokens_across_dp, not both"));
   EXPECT_THAT(texts([](std::int32_t, Step& step, auto&) {
                 step.num_tokens_across_dp.clear();
@@ -189,9 +191,9 @@ TEST_P(StepTest, PaddedAndUnevenSharesGiveTheLayer) {
         const auto layer = layer_of(ExpertRank(world, 1, model.config.shape.experts), model);
         const StreamView stream = world.stream();
         const std::int64_t rows = padded ? 20 : tokens[r];
-        std::vector<double> x(model.input.begin() + static_cast<std::int64_t>(r) * tokens[0] * model.hidden(),
-                              model.input.begin() +
-                                  (static_cast<std::int64_t>(r) * tokens[0] + tokens[r]) * model.hidden());
+        std::vector<double> x(
+            model.input.begin() + static_cast<std::int64_t>(r) * tokens[0] * model.hidden(),
+            model.input.begin() + (static_cast<std::int64_t>(r) * tokens[0] + tokens[r]) * model.hidden());
         x.resize(static_cast<std::size_t>(rows * model.hidden()), 1e30);
         std::vector<double> mask(static_cast<std::size_t>(rows), 0);
         std::fill(mask.begin() + tokens[r], mask.end(), 1);

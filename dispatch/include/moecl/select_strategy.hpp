@@ -40,10 +40,9 @@ struct StrategyChoice {
   std::string reason;
 };
 
-/// What is wanted; else all_gather for one rank or where experts are not whole; else what the rules say. The reason also
-/// says what becomes of nodes.
-/// Errors: invalid_argument  a count is out of range
-/// Source: vllm-ascend's select_moe_comm_method, without its fused operators
+/// What is wanted; else all_gather for one rank or where experts are not whole; else what the rules say. The reason
+/// also says what becomes of nodes. Errors: invalid_argument  a count is out of range Source: vllm-ascend's
+/// select_moe_comm_method, without its fused operators
 StrategyChoice select_strategy(const SelectStrategy& problem);
 /// Tokens of a dp rank that fit windows of MC2, of a batch of so many at most: its share of a tp rank, up to 512, for
 /// each of them. Source: vllm-ascend's mc2_tokens_capacity

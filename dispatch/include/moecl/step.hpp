@@ -9,8 +9,8 @@ namespace moecl {
 
 /// How a pass over ranks goes. All of them say alike what stands here, but for the mask.
 struct Step {
-  /// Unset: the plan's, or what its rules choose. Another one runs over the same weights: decoding by mc2 and prefill by
-  /// all2all_v, for instance.
+  /// Unset: the plan's, or what its rules choose. Another one runs over the same weights: decoding by mc2 and prefill
+  /// by all2all_v, for instance.
   std::optional<StrategyKind> strategy = {};
   /// False: what the ranks of a tp group get are parts of `out`, `routed_out` and `shared_out`: added up they are what
   /// each would get. Nothing travels within the group for them. Source: reduce_results of vLLM
@@ -32,8 +32,8 @@ struct Step {
   TensorView finished = {};
 };
 
-/// A step that all ranks have agreed about, for passes of any number of layers of theirs. Such a pass asks no rank about
-/// it again: where kernels of all ranks wait for each other, host threads do not meet at all.
+/// A step that all ranks have agreed about, for passes of any number of layers of theirs. Such a pass asks no rank
+/// about it again: where kernels of all ranks wait for each other, host threads do not meet at all.
 ///
 /// The ranks then make the same passes in the same order. Nobody sees before it is enqueued that one of them does not.
 class AgreedStep {

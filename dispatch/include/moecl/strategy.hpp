@@ -94,8 +94,8 @@ struct TokensIn {
   /// False: the ranks of a tp group get parts whose sum is what each would get; nothing travels within the group for
   /// it. Source: reduce_results of vLLM
   bool reduce_results = true;
-  /// Tokens of each rank of `ep`, where all ranks have agreed about them and about everything else that they bring: then
-  /// `prepare` meets nobody. Null: it asks
+  /// Tokens of each rank of `ep`, where all ranks have agreed about them and about everything else that they bring:
+  /// then `prepare` meets nobody. Null: it asks
   const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
   /// Tokens of a rank's slab in windows of mc2, on every rank alike; 0: as many as the rank that has most brings
   std::int64_t capacity = 0;

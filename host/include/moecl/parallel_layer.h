@@ -75,8 +75,8 @@ typedef struct moecl_parallel_options {
   int32_t reserved;           ///< 0
   int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring; 0: unknown,
                               ///< then all-to-all, but all-gather where experts are not whole
-  /// Dual batch overlap: passes of so many tokens or more, on the dp rank that has most, run as two micro-batches: while
-  /// rows of one travel, the other's kernels run. Twice the workspace. 0: never. vLLM's default is 512
+  /// Dual batch overlap: passes of so many tokens or more, on the dp rank that has most, run as two micro-batches:
+  /// while rows of one travel, the other's kernels run. Twice the workspace. 0: never. vLLM's default is 512
   int64_t dbo_prefill_token_threshold;
   int64_t dbo_decode_token_threshold;  ///< the same for steps of uniform_decode. vLLM's default is 32
   int32_t rules;                       ///< moecl_strategy_rules
@@ -115,8 +115,7 @@ typedef struct moecl_parallel_layer_info {
 /// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
 /// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other, or layers, options
 ///         and places of experts that are not the same on all ranks;
-///         unsupported  MC2 and all-to-all where experts are not whole, the batched layout with a wire or with room for
-///         fewer rows than may come
+///         unsupported  MC2 and all-to-all where experts are not whole, the batched layout with a wire
 moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
                                        const moecl_parallel_options* parallel, const moecl_layer_options* options,
                                        moecl_parallel_layer** out_layer);
@@ -177,9 +176,9 @@ moecl_status moecl_parallel_layer_agree(moecl_parallel_layer* layer, const moecl
                                         moecl_agreed_step** out_step);
 /// NULL is no error. Lifetime: passes need it no longer than their call.
 moecl_status moecl_agreed_step_destroy(moecl_agreed_step* step);
-/// As moecl_parallel_layer_forward_step, but asks no rank about the step again: where kernels of all ranks wait for each
-/// other (mc2 over peer windows) host threads do not meet at all. The ranks make the same passes in the same order.
-/// Errors: also invalid_argument  another number of tokens, or a step of other ranks
+/// As moecl_parallel_layer_forward_step, but asks no rank about the step again: where kernels of all ranks wait for
+/// each other (mc2 over peer windows) host threads do not meet at all. The ranks make the same passes in the same
+/// order. Errors: also invalid_argument  another number of tokens, or a step of other ranks
 moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                  const moecl_agreed_step* step);
 /// Bytes of workspace that a pass of such a step takes at most, whose max_tokens_across_dp is said.

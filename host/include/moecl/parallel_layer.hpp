@@ -15,7 +15,8 @@ struct ParallelPlan {
   PlacementPlan placement = {};  ///< its places are what ExpertRank counts; empty: every expert at its own number
   WireFormat wire = WireFormat::none;
   SharedSharding shared_sharding = SharedSharding::replicated;
-  /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only.
+  /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only. Shared
+  /// experts of which each has a part of the intermediate size get the tokens of all, and their sums are scattered.
   /// Source: replace_allreduce of vllm-ascend
   bool replace_allreduce = false;
   /// Dual batch overlap: batches of so many tokens or more, on the dp rank that has most, run as two micro-batches:
@@ -39,10 +40,10 @@ class ParallelLayer {
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
   /// @param options  chunk_tokens: longer inputs, of the rank that has most, run in as many chunks on every rank;
-  ///                 0: none. Batched layout: experts have room for all rows that may come.
+  ///                 0: none. Batched layout: rows_per_expert is at least the tokens of all ranks in a chunk; 0: as
+  ///                 many as may come.
   /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it, a plan made by hand contradicts
-  ///         itself, or ranks disagree; unsupported  the batched layout of rows that travel as codes or with
-  ///         rows_per_expert on several ranks, or shared experts that are not whole on ranks with own tokens;
+  ///         itself, or ranks disagree; unsupported  the batched layout of rows that travel as codes;
   ///         deadline_exceeded  a peer failed or did not come. Each ends the group
   ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
@@ -82,7 +83,8 @@ class ParallelLayer {
   /// The same, of a step that the ranks agreed about before, and that other layers of these ranks may have too. Asks no
   /// rank about it again: with put windows of mc2 host threads do not meet at all.
   /// Errors: also invalid_argument  x has another number of tokens; what one rank alone is refused ends the group, but
-  ///         others may have enqueued their part
+  ///         others may have enqueued their part. Ranks of a tp group that divide the intermediate size of shared
+  ///         experts all ask for routed_out or shared_out, or none
   void forward(const Forward& args, const AgreedStep& step);
   /// A step for this layer and all others of the same ranks: one meeting. By all ranks.
   /// @param tokens  T of this rank. Errors: as AgreedStep
