@@ -130,7 +130,7 @@ struct ParallelLayer::State {
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
-    last = {plan.strategy, "asked for"};
+    if (!plan.rules) last = choose({}, 0);
     // Rows of a rank alone may be rounded as those of many are.
     if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
       for (auto& strategy : alone)
@@ -238,14 +238,17 @@ AgreedStep ParallelLayer::agree(const Step& step, std::int64_t tokens) const {
 const StrategyChoice& ParallelLayer::last_strategy() const noexcept { return state_->last; }
 
 StrategyChoice ParallelLayer::State::choose(const Step& step, std::int64_t most_tokens) const {
-  if (step.strategy || !plan.rules) return {step.strategy.value_or(plan.strategy), "asked for"};
   SelectStrategy problem{rank.ep.size(), exchanging.tp.size(), most_tokens};
-  problem.sharding = rank.sharding;
   problem.ranks_per_node = rank.node.size();
-  problem.rules = *plan.rules;
-  problem.experts = shape.experts;
-  problem.top_k = shape.router.top_k;
-  problem.put_windows = PutWindow::reject(rank.ep).empty();
+  problem.wanted = step.strategy;
+  if (!plan.rules) problem.wanted = step.strategy.value_or(plan.strategy);
+  if (!problem.wanted) {
+    problem.sharding = rank.sharding;
+    problem.rules = *plan.rules;
+    problem.experts = shape.experts;
+    problem.top_k = shape.router.top_k;
+    problem.put_windows = PutWindow::reject(rank.ep).empty();
+  }
   return select_strategy(problem);
 }
 

@@ -111,6 +111,30 @@ TEST_P(HostMeetingsTest, OfAWarmPassAreCounted) {
   }
 }
 
+TEST_P(HostMeetingsTest, OfDividedSharedExpertsAreSaid) {
+  struct Case {
+    SharedSharding sharding;
+    bool own_tokens;
+    std::uint64_t meetings;  ///< of mc2, which has two, and one more for the sums of a tp group
+  };
+  const Model model("qwen2-moe-e16k4");
+  for (const Case& c : {Case{SharedSharding::replicated, false, 3}, Case{SharedSharding::tokens, false, 3 + 2},
+                        Case{SharedSharding::intermediate, false, 2 + 2}, Case{SharedSharding::tokens, true, 2},
+                        Case{SharedSharding::intermediate, true, 2 + 3}}) {
+    SCOPED_TRACE(testing::Message() << name(c.sharding) << (c.own_tokens ? ", own tokens" : ""));
+    Ranks on(4, Ranks::first_device, {std::chrono::milliseconds(60000), GetParam().transport});
+    ParallelPlan plan;
+    plan.shared_sharding = c.sharding;
+    plan.replace_allreduce = c.own_tokens;
+    on.group.run([&](Communicator& world) {
+      LayersOfRank of(world, model, plan, 2, 2);
+      const AgreedStep step = of.layers[0]->agree({}, warm_tokens);
+      of.pass(step);
+      EXPECT_EQ(cost_of(world, [&] { of.pass(step); }).meetings, 2 * c.meetings);
+    });
+  }
+}
+
 TEST_P(HostMeetingsTest, OverNodesAreThoseOfTwoLevels) {
   const Model model("mixtral-skew");
   Ranks on(4, Ranks::first_device, {std::chrono::milliseconds(60000), GetParam().transport});

@@ -89,7 +89,7 @@ class ParallelLayer {
   /// A step for this layer and all others of the same ranks: one meeting. By all ranks.
   /// @param tokens  T of this rank. Errors: as AgreedStep
   AgreedStep agree(const Step& step, std::int64_t tokens) const;
-  /// What the last pass took, and why; before the first the plan's.
+  /// What the last pass took, and why; before the first the plan's, without a reason where rules choose.
   const StrategyChoice& last_strategy() const noexcept;
 
  private:
