@@ -29,7 +29,9 @@ class AllGather final : public Strategy {
     const std::int64_t total = total_of(of_dp_ranks(tokens)), rows = rows_of_experts(total);
     const std::int64_t own = tokens[static_cast<std::size_t>(rank_.ep.rank())];
     return {DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes(),
-            CombineLayout(*this, total, own, true).workspace.total_bytes(), problem_.batched ? rows : total, rows};
+            PartialLayout(*this, total).workspace.total_bytes() +
+                ShareLayout(*this, total, own, true).workspace.total_bytes(),
+            problem_.batched ? rows : total, rows};
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
@@ -83,16 +85,17 @@ class AllGather final : public Strategy {
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     sums_ = sums;
     const StreamView stream = rank_.ep.rank_stream();
-    const CombineLayout layout(*this, total_, sums.shape[0], brought_.reduce_results);
-    const BufferView memory = outbox_[brought_.reduce_results ? 1 : 0].take(rank_, layout.workspace);
+    const PartialLayout layout(*this, total_);
+    const ShareLayout shown(*this, total_, sums.shape[0], brought_.reduce_results);
+    const TensorView share =
+        tensor_in(shares_[brought_.reduce_results ? 1 : 0].take(rank_, shown.workspace), shown.sums);
     combine::Args args;
     args.rows = expert_rows;
     args.slot_rows = sort_.slot_rows;
     args.weights = all_weights_;
-    args.out = tensor_in(memory, layout.partial);
+    args.out = tensor_in(partials_.take(rank_, layout.workspace), layout.sums);
     combine::enqueue(stream, args);
     rank_.ep.fork();
-    const TensorView share = tensor_in(memory, layout.share);
     if (!by_broadcast_) {
       Communicator::Exchange(rank_.dp).reduce_scatter(args.out, sums, tokens_, Shown::until_next);
       if (rank_.tp.size() > 1 && brought_.reduce_results)
@@ -110,7 +113,9 @@ class AllGather final : public Strategy {
     return sums_alone(sums_);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override { return outbox_[0].bytes() + outbox_[1].bytes(); }
+  std::uint64_t workspace_bytes() const noexcept override {
+    return partials_.bytes() + shares_[0].bytes() + shares_[1].bytes();
+  }
 
  private:
   struct DispatchLayout {
@@ -129,16 +134,23 @@ class AllGather final : public Strategy {
                     of.problem_.rows_per_expert(total)),
           batched(workspace, row, by_expert, of.problem_.hidden) {}
   };
-  struct CombineLayout {
+  /// Sums of this rank's experts.
+  struct PartialLayout {
     WorkspaceLayout workspace;
-    TensorView partial,
-        share;  ///< sums: of this rank's experts; of all, for the tokens that this rank adds up for others
+    TensorView sums;
 
-    CombineLayout(const AllGather& of, std::int64_t total, std::int64_t own, bool reduce)
-        : partial(workspace.add(DType::f32, {total, of.problem_.hidden})) {
+    PartialLayout(const AllGather& of, std::int64_t total)
+        : sums(workspace.add(DType::f32, {total, of.problem_.hidden})) {}
+  };
+  /// Sums of all experts, for the tokens that this rank adds up for others.
+  struct ShareLayout {
+    WorkspaceLayout workspace;
+    TensorView sums;
+
+    ShareLayout(const AllGather& of, std::int64_t total, std::int64_t own, bool reduce) {
       const Communicator& ranks = of.by_broadcast_ ? of.summing(reduce) : of.rank_.tp;
-      share = workspace.add(
-          DType::f32, {share_of(of.by_broadcast_ ? total : own, ranks.size(), ranks.rank()).count, of.problem_.hidden});
+      const std::int64_t rows = share_of(of.by_broadcast_ ? total : own, ranks.size(), ranks.rank()).count;
+      sums = workspace.add(DType::f32, {rows, of.problem_.hidden});
     }
   };
 
@@ -168,7 +180,8 @@ class AllGather final : public Strategy {
   StepMemory& step_memory_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   std::int64_t total_ = 0;
-  Outbox outbox_[2];  ///< by whether results are reduced, since other ranks read them then
+  // Apart, since other ranks read them: who has read a share comes to the next exchange of shares, not of tokens.
+  Outbox partials_, shares_[2];  ///< shares by whether results are reduced
   // Between the steps.
   BufferView memory_;
   TokensIn brought_;
