@@ -1,5 +1,6 @@
 // Strategies around the caller's own experts behind the C interface.
 #include <moecl/expert_sort.hpp>
+#include <moecl/strategy.hpp>
 #include <moecl/token_dispatcher.h>
 
 #include "host/c_api/forward.hpp"
