@@ -78,6 +78,10 @@ std::uint64_t Communicator::bytes_received() const {
   return std::accumulate(from.begin(), from.end(), std::uint64_t{0});
 }
 
+std::uint64_t Communicator::meetings() const {
+  return group_->rank(members_[static_cast<std::size_t>(rank_)]).meetings;
+}
+
 std::uint64_t Communicator::bytes_received(std::int32_t peer) const {
   require(peer >= 0 && peer < size(), "communicator: rank {} is not in [0, {})", peer, size());
   return group_->rank(members_[static_cast<std::size_t>(rank_)])
@@ -128,7 +132,8 @@ std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, con
 
 void Communicator::barrier() {
   together([&] {
-    Exchange(*this).run("barrier", {}, {}, {}, [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
+    Exchange(*this).run("barrier", {}, Shown::until_read, {}, {},
+                        [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
   });
 }
 
@@ -137,25 +142,38 @@ void Communicator::all_gather(BufferView send, BufferView recv) {
 }
 
 void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) {
-  together([&] {
-    require(bytes.size() == members_.size(), "all_gather: sizes of {} ranks in a group of {}", bytes.size(), size());
-    Exchange(*this).run("all_gather", send, {{"sizes", bytes}}, {}, [&](const Exchange::Notes& notes) {
-      std::vector<Exchange::Pull> pulls;
+  together([&] { Exchange(*this).gather({{send, recv, bytes}}, Shown::until_read); });
+}
+
+void Communicator::Exchange::gather(const std::vector<Gathered>& pieces, Shown stays) {
+  std::vector<BufferView> shown;
+  std::vector<std::uint64_t> sizes;
+  for (const Gathered& piece : pieces) {
+    require(piece.bytes.size() == self.members_.size(), "all_gather: sizes of {} ranks in a group of {}",
+            piece.bytes.size(), self.size());
+    shown.push_back(piece.send);
+    sizes.insert(sizes.end(), piece.bytes.begin(), piece.bytes.end());
+  }
+  run("all_gather", shown, stays, {{"sizes", sizes}}, {}, [&](const Notes& notes) {
+    std::vector<Pull> pulls;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
       for (std::size_t p = 0; p < notes.size(); ++p) {
-        require(notes[p].memory.size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
-                members_[p], notes[p].memory.size_bytes, bytes[p]);
+        const auto& [send, recv, bytes] = pieces[i];
+        require(notes[p].memory[i].size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
+                self.members_[p], notes[p].memory[i].size_bytes, bytes[p]);
         const auto peer = static_cast<std::int32_t>(p);
-        pulls.push_back({peer, 0, recv.slice(sum_before(bytes, peer), bytes[p])});
+        const BufferView to = recv.slice(sum_before(bytes, peer), bytes[p]);
+        const bool in_place = peer == self.rank_ && to.handle == send.handle && to.offset_bytes == send.offset_bytes;
+        if (!in_place) pulls.push_back({peer, 0, to, i});
       }
-      return pulls;
-    });
+    return pulls;
   });
 }
 
 void Communicator::broadcast(BufferView data, std::int32_t root) {
   together([&] {
     require(root >= 0 && root < size(), "broadcast: root {} is not in [0, {})", root, size());
-    Exchange(*this).run("broadcast", data, {{"root", root}, {"bytes", data.size_bytes}}, {},
+    Exchange(*this).run("broadcast", {data}, Shown::until_read, {{"root", root}, {"bytes", data.size_bytes}}, {},
                         [&](const Exchange::Notes&) {
                           std::vector<Exchange::Pull> pulls;
                           if (root != rank_) pulls.push_back({root, 0, data});
@@ -165,94 +183,99 @@ void Communicator::broadcast(BufferView data, std::int32_t root) {
 }
 
 void Communicator::all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives) {
-  together([&] {
-    const std::size_t ranks = members_.size();
-    for (const Blocks* blocks : {&sends, &receives})
+  together([&] { Exchange(*this).all_to_all({{send, sends, recv, receives}}, Shown::until_read); });
+}
+
+void Communicator::Exchange::all_to_all(const std::vector<Scattered>& pieces, Shown stays) {
+  const std::size_t ranks = self.members_.size();
+  std::vector<BufferView> shown;
+  std::vector<std::uint64_t> numbers;
+  for (const Scattered& piece : pieces) {
+    for (const Blocks* blocks : {&piece.sends, &piece.receives})
       require(blocks->offsets.size() == ranks && blocks->bytes.size() == ranks,
               "all_to_all_v: {} offsets and {} sizes in a group of {}", blocks->offsets.size(), blocks->bytes.size(),
               ranks);
-    std::vector<std::uint64_t> numbers = sends.offsets;
-    numbers.insert(numbers.end(), sends.bytes.begin(), sends.bytes.end());
-    Exchange(*this).run("all_to_all_v", send, {}, std::move(numbers), [&](const Exchange::Notes& notes) {
-      std::vector<Exchange::Pull> pulls;
+    shown.push_back(piece.send);
+    numbers.insert(numbers.end(), piece.sends.offsets.begin(), piece.sends.offsets.end());
+    numbers.insert(numbers.end(), piece.sends.bytes.begin(), piece.sends.bytes.end());
+  }
+  run("all_to_all_v", shown, stays, {{"pieces", pieces.size()}}, std::move(numbers), [&](const Notes& notes) {
+    const auto mine = static_cast<std::size_t>(self.rank_);
+    std::vector<Pull> pulls;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
       for (std::size_t peer = 0; peer < ranks; ++peer) {
-        const auto mine = static_cast<std::size_t>(rank_);
-        const std::uint64_t offset = notes[peer].numbers[mine], bytes = notes[peer].numbers[ranks + mine];
+        const std::uint64_t *const theirs = notes[peer].numbers.data() + 2 * ranks * i, offset = theirs[mine],
+                                   bytes = theirs[ranks + mine];
+        const Blocks& receives = pieces[i].receives;
         require(bytes == receives.bytes[peer], "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}",
-                members_[peer], bytes, members_[mine], receives.bytes[peer]);
-        pulls.push_back({static_cast<std::int32_t>(peer), offset, recv.slice(receives.offsets[peer], bytes)});
+                self.members_[peer], bytes, self.members_[mine], receives.bytes[peer]);
+        pulls.push_back(
+            {static_cast<std::int32_t>(peer), offset, pieces[i].recv.slice(receives.offsets[peer], bytes), i});
       }
-      return pulls;
-    });
+    return pulls;
   });
 }
 
 void Communicator::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows) {
-  together([&] {
-    const std::int64_t ranks = size();
-    require(rows.size() == members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
-    const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    require(data.rank == 2 && data.shape[0] == total && data.contiguous() && is_activation_dtype(data.dtype),
-            "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data);
-    const std::int64_t mine = rows[static_cast<std::size_t>(rank_)];
-    require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
-            "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out);
-    Exchange exchange(*this);
-    const StreamView stream = exchange.lane.stream;
-    WorkspaceLayout layout;
-    const std::uint64_t part_bytes = static_cast<std::uint64_t>(mine) * row_bytes(data);
-    const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
-    const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
-    const BufferView scratch =
-        exchange.lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
-    const std::vector<Agreed> agreed = {{"rows", rows}, {"width", data.shape[1]}, {"dtype", data.dtype}};
-    exchange.run("reduce_scatter", data.buffer.slice(0, data.size_bytes()), agreed, {}, [&](const Exchange::Notes&) {
-      const std::uint64_t first =
-          static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + rank_, std::int64_t{0})) *
-          row_bytes(data);
-      std::vector<Exchange::Pull> pulls;
-      for (std::int32_t peer = 0; peer < size(); ++peer)
-        pulls.push_back(
-            {peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
-      return pulls;
-    });
-    if (mine == 0) return;
-    // The sum over ranks is a combine of `ranks` rows a token with weight 1.
-    const TensorView slots(scratch.slice(index, static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t)),
-                           DType::i32, {mine, ranks});
-    index_vectors::enqueue(stream, index_vectors::ColumnOrder{slots});
-    combine::Args sum;
-    sum.rows = TensorView(scratch.slice(parts, part_bytes * static_cast<std::uint64_t>(ranks)), data.dtype,
-                          {mine * ranks, data.shape[1]});
-    sum.slot_rows = TensorView(slots.buffer, DType::i32, {mine * ranks});
-    sum.out = out;
-    combine::enqueue(stream, sum);
+  together([&] { Exchange(*this).reduce_scatter(data, out, rows, Shown::until_read); });
+}
+
+void Communicator::Exchange::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows,
+                                            Shown stays) {
+  const std::int64_t ranks = self.size();
+  require(rows.size() == self.members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
+  const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  require(data.rank == 2 && data.shape[0] == total && data.contiguous() && is_activation_dtype(data.dtype),
+          "reduce_scatter: data: expected contiguous f32, f16 or bf16 [{}, H], got {}", total, data);
+  const std::int64_t mine = rows[static_cast<std::size_t>(self.rank_)];
+  require(out.rank == 2 && out.shape[0] == mine && out.shape[1] == data.shape[1] && is_activation_dtype(out.dtype),
+          "reduce_scatter: out: expected f32, f16 or bf16 [{}, {}], got {}", mine, data.shape[1], out);
+  const StreamView stream = lane.stream;
+  WorkspaceLayout layout;
+  const std::uint64_t part_bytes = static_cast<std::uint64_t>(mine) * row_bytes(data);
+  const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
+  const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
+  const BufferView scratch = lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
+  const std::vector<Agreed> agreed = {{"rows", rows}, {"width", data.shape[1]}, {"dtype", data.dtype}};
+  run("reduce_scatter", {data.buffer.slice(0, data.size_bytes())}, stays, agreed, {}, [&](const Notes&) {
+    const std::uint64_t first =
+        static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + self.rank_, std::int64_t{0})) *
+        row_bytes(data);
+    std::vector<Pull> pulls;
+    for (std::int32_t peer = 0; peer < self.size(); ++peer)
+      pulls.push_back({peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
+    return pulls;
   });
+  if (mine == 0) return;
+  // The sum over ranks is a combine of `ranks` rows a token with weight 1.
+  const TensorView slots(scratch.slice(index, static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t)),
+                         DType::i32, {mine, ranks});
+  index_vectors::enqueue(stream, index_vectors::ColumnOrder{slots});
+  combine::Args sum;
+  sum.rows = TensorView(scratch.slice(parts, part_bytes * static_cast<std::uint64_t>(ranks)), data.dtype,
+                        {mine * ranks, data.shape[1]});
+  sum.slot_rows = TensorView(slots.buffer, DType::i32, {mine * ranks});
+  sum.out = out;
+  combine::enqueue(stream, sum);
 }
 
 void Communicator::all_reduce(TensorView data) {
   together([&] {
     require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data);
-    std::vector<std::int64_t> rows;
-    std::vector<std::uint64_t> bytes;
-    std::int64_t first = 0;
-    for (std::int64_t r = 0; r < size(); ++r) {
-      rows.push_back(data.shape[0] / size() + (r < data.shape[0] % size() ? 1 : 0));
-      bytes.push_back(static_cast<std::uint64_t>(rows.back()) * row_bytes(data));
-      if (r < rank_) first += rows.back();
-    }
-    const TensorView mine = data.rows(first, rows[static_cast<std::size_t>(rank_)]);
-    reduce_scatter(data, mine, rows);
-    const BufferView own = mine.buffer.slice(0, mine.size_bytes());
-    // Its own rows are in place already; all_gather_v would copy them onto themselves.
-    Exchange(*this).run("all_gather", own, {{"sizes", bytes}}, {}, [&](const Exchange::Notes&) {
-      std::vector<Exchange::Pull> pulls;
-      for (std::int32_t peer = 0; peer < size(); ++peer)
-        if (peer != rank_)
-          pulls.push_back({peer, 0, data.buffer.slice(sum_before(bytes, peer), bytes[static_cast<std::size_t>(peer)])});
-      return pulls;
-    });
+    const Share mine = Exchange::summed_by(data, size(), rank_);
+    Exchange(*this).all_reduce(data, data.rows(mine.begin, mine.count), Shown::until_read);
   });
+}
+
+void Communicator::Exchange::all_reduce(TensorView data, TensorView share, Shown stays) {
+  std::vector<std::int64_t> rows;
+  Gathered sums{share.buffer.slice(0, share.size_bytes()), data.buffer.slice(0, data.size_bytes()), {}};
+  for (std::int32_t r = 0; r < self.size(); ++r) {
+    rows.push_back(summed_by(data, self.size(), r).count);
+    sums.bytes.push_back(static_cast<std::uint64_t>(rows.back()) * row_bytes(data));
+  }
+  reduce_scatter(data, share, rows, stays);
+  gather({sums}, stays);
 }
 
 }  // namespace moecl

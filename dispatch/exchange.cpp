@@ -7,6 +7,7 @@
 namespace moecl {
 
 std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet(MeetingNote note) const {
+  ++me.meetings;
   auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note));
   const MeetingNote& first = notes->front();
   for (std::size_t r = 1; r < notes->size(); ++r) {
@@ -41,6 +42,14 @@ void Communicator::Exchange::await(std::int32_t peer, std::shared_ptr<const Even
   lane.copier->enqueue(std::move(job));
 }
 
+void Communicator::Exchange::await_members(const Notes& notes) const {
+  std::vector<_cl_event*> events;
+  for (std::int32_t peer = 0; peer < self.size(); ++peer)
+    if (peer != self.rank_ && shares_events(self.rank_, peer))
+      events.push_back(notes[static_cast<std::size_t>(peer)].ready->handle());
+  wait_on_stream(lane.stream, events);
+}
+
 void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& pulls,
                                   const std::shared_ptr<const Event>& free) {
   std::vector<StagedJob> jobs;
@@ -48,7 +57,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
   for (const Pull& pull : pulls) {
     if (pull.to.size_bytes == 0) continue;
     const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
-    const BufferView from = note.memory.slice(pull.from_offset, pull.to.size_bytes);
+    const BufferView from = note.memory[pull.piece].slice(pull.from_offset, pull.to.size_bytes);
     if (pull.peer != self.rank_) count_received(pull.peer, pull.to.size_bytes);
     if (!shares_events(pull.peer, self.rank_)) {
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));

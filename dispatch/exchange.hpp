@@ -3,17 +3,25 @@
 #include <moecl/communicator.hpp>
 
 #include "dispatch/rank_group.hpp"
+#include "dispatch/share.hpp"
 #include "dispatch/stream_events.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 
-/// One collective: everybody shows a piece of memory, everybody copies what it needs out of the others'.
+/// How long what a rank shows to its peers stays as it is.
+enum class Shown : std::uint8_t {
+  until_read,  ///< what its queue is given next comes after the peers' copies, of which they tell in a second meeting
+  until_next   ///< until this queue is past the next exchange with those peers: who comes there has read. One meeting
+};
+
+/// One collective: everybody shows some memory, everybody copies what it needs out of the others'.
 struct Communicator::Exchange {
   struct Pull {
     std::int32_t peer;
     std::uint64_t from_offset;
     BufferView to;
+    std::size_t piece = 0;  ///< of what the peer shows
   };
   using Notes = std::vector<MeetingNote>;
 
@@ -35,10 +43,11 @@ struct Communicator::Exchange {
 
   /// @param pulls_of  From the notes of all, what this rank copies
   template <class PullsOf>
-  void run(const char* what, BufferView shown, std::vector<Agreed> agreed, std::vector<std::uint64_t> numbers,
-           PullsOf pulls_of) {
+  void run(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
+           std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
     group.fate.expect_whole();
-    MeetingNote note{what, std::move(agreed), std::move(numbers), shown, recorded(lane.stream), {}, {}};
+    MeetingNote note{
+        what, std::move(agreed), std::move(numbers), {shown.begin(), shown.end()}, recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
     // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
     // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
@@ -49,15 +58,35 @@ struct Communicator::Exchange {
     }
     wait_on_stream(lane.stream, leaving);
     const auto notes = meet(std::move(note));
+    if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
     copy(*notes, pulls_of(*notes), free);
+    if (stays == Shown::until_next) return;
     MeetingNote done{what, {}, {}, {}, recorded(lane.stream), {}, {}};
-    const auto finished = meet(std::move(done));
-    // The same for peers of this context.
-    std::vector<_cl_event*> readers;
-    for (std::int32_t peer = 0; peer < self.size(); ++peer)
-      if (peer != self.rank_ && shares_events(self.rank_, peer))
-        readers.push_back((*finished)[static_cast<std::size_t>(peer)].ready->handle());
-    wait_on_stream(lane.stream, readers);
+    await_members(*meet(std::move(done)));
+  }
+
+  /// Sends of all members, of so many bytes each, one after the other.
+  struct Gathered {
+    BufferView send, recv;
+    std::vector<std::uint64_t> bytes;
+  };
+  void gather(const std::vector<Gathered>& pieces, Shown stays);
+  /// Block r of `send` for rank r.
+  struct Scattered {
+    BufferView send;
+    Blocks sends;
+    BufferView recv;
+    Blocks receives;
+  };
+  void all_to_all(const std::vector<Scattered>& pieces, Shown stays);
+  /// As Communicator::reduce_scatter.
+  void reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows, Shown stays);
+  /// data = the sum over ranks. @param share  [this rank's rows of it, H], which are shown in the end: those of `data`;
+  ///                                                  where what is shown stays until_next, memory apart from it
+  void all_reduce(TensorView data, TensorView share, Shown stays);
+  /// The rows of all_reduce that rank r sums.
+  static Share summed_by(const TensorView& data, std::int32_t ranks, std::int32_t rank) {
+    return share_of(data.shape[0], ranks, rank);
   }
 
   /// @param free  When nobody needs what this rank's memory holds.
@@ -66,6 +95,9 @@ struct Communicator::Exchange {
   void count_received(std::int32_t from, std::uint64_t bytes) const {
     me.bytes_received[static_cast<std::size_t>(self.members_[static_cast<std::size_t>(from)])] += bytes;
   }
+
+  /// This rank's queue waits for what its peers of this context had on theirs when they came.
+  void await_members(const Notes& notes) const;
 
   /// What this rank's exchanges are given next waits for an event of a peer's context.
   void await(std::int32_t peer, std::shared_ptr<const Event> ready) const;

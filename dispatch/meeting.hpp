@@ -31,7 +31,7 @@ struct MeetingNote {
   std::string what;                              ///< the call; the same for all
   std::vector<Agreed> agreed;                    ///< the same for all
   std::vector<std::uint64_t> numbers;            ///< sizes that others need
-  HeldView memory;                               ///< what others may read
+  std::vector<HeldView> memory;                  ///< what others may read, in pieces
   std::shared_ptr<const Event> ready;            ///< when they may
   std::vector<std::shared_ptr<UserEvent>> left;  ///< [members] completed by a peer of another context once it has read
   std::vector<std::shared_ptr<const Buffer>> window;  ///< [members] memory that they may put into, as each sees it

@@ -24,6 +24,7 @@ struct RankGroup::State {
   struct Rank {
     Communicator::Lane main;
     std::vector<std::atomic<std::uint64_t>> bytes_received;  ///< from each rank
+    std::atomic<std::uint64_t> meetings{0};
     /// By members; of layers, who keep them: a strategy has communicators, which have the group.
     std::map<std::vector<std::int32_t>, std::weak_ptr<StepPool>> pools;
   };

@@ -21,7 +21,7 @@ BufferView StepMemory::take(Context& context, std::uint64_t size_bytes) {
 }
 
 std::uint64_t StepMemory::capacity_bytes() const noexcept {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = lasting_.capacity_bytes();
   for (const Workspace& range : kept_) bytes += range.capacity_bytes();
   return bytes;
 }

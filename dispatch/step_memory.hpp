@@ -16,11 +16,14 @@ class StepMemory {
   void begin(BufferView given = {});
   /// The next range. Errors: invalid_argument  the caller's memory ends before it does; out_of_memory
   BufferView take(Context& context, std::uint64_t size_bytes);
+  /// Memory apart from the ranges, for what a rank shows to its peers last in a step: see Shown::until_next.
+  BufferView lasting(Context& context, std::uint64_t size_bytes) { return lasting_.reserve(context, size_bytes); }
   /// What is kept.
   std::uint64_t capacity_bytes() const noexcept;
 
  private:
   std::deque<Workspace> kept_;  ///< [ranges of the step that took most]
+  Workspace lasting_;
   std::size_t next_ = 0;
   BufferView given_;
   std::uint64_t used_bytes_ = 0;  ///< of `given_`

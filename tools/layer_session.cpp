@@ -83,6 +83,10 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--strategy", strategy, "how tokens travel")
       ->check(one_of({"auto", "mc2", "allgather", "all2allv", "multicast"}))
       ->capture_default_str();
+  command
+      .add_option("--rules", rules, "what --strategy auto follows: vllm-ascend's rules for a machine, or moecl's own")
+      ->check(one_of({"a2", "a3", "a5", "310p", "moecl"}))
+      ->capture_default_str();
   command.add_option("--placement", placement, "which experts stand on which rank")
       ->check(one_of({"linear", "round_robin"}))
       ->capture_default_str();
@@ -122,9 +126,6 @@ void LayerOptions::check() const {
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
                 "--shared-experts and --replace-allreduce: need --tp above 1");
-  refuse_unless(!replace_allreduce || shared_sharding == "replicated",
-                "--shared-experts " + shared_sharding +
-                    ": where tp ranks have other tokens (--replace-allreduce), each needs the shared experts whole");
   for (const int node : topology)
     refuse_unless(node >= 1 && node == topology.front(),
                   fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));

@@ -23,7 +23,7 @@ struct LayerOptions {
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", quantize, placement = "linear", wire = "none",
+  std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
               shared_sharding = "replicated";
   int ranks = 1, tp = 1, redundant_experts = 0;
   std::optional<int> dp;  ///< default: ranks / tp

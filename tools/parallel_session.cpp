@@ -51,7 +51,7 @@ class ParallelSession final : public LayerSession {
   std::size_t holder_of(const ExpertRank& rank) const {
     return static_cast<std::size_t>(options_.replace_allreduce ? rank.ep.rank() : rank.dp.rank());
   }
-  void load(std::int64_t most_tokens);
+  void load();
   std::uint64_t host_syncs() const {
     std::uint64_t sum = 0;
     for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
@@ -70,7 +70,6 @@ class ParallelSession final : public LayerSession {
   LayerOptions options_;
   RankDevices devices_;
   RankGroup group_;
-  StrategyChoice strategy_;
   std::vector<std::unique_ptr<ParallelLayer>> layers_;
 };
 
@@ -95,15 +94,7 @@ std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
   return shares;
 }
 
-void ParallelSession::load(std::int64_t most_tokens) {
-  SelectStrategy problem;
-  problem.ep_size = options_.ranks;
-  problem.tp_size = options_.replace_allreduce ? 1 : options_.tp;
-  problem.max_tokens = most_tokens;
-  problem.sharding = options_.sharding();
-  problem.ranks_per_node = options_.ranks_per_node();
-  if (options_.strategy != "auto") problem.wanted = strategy_from_name(options_.strategy);
-  strategy_ = select_strategy(problem);
+void ParallelSession::load() {
   const auto start = std::chrono::steady_clock::now();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
   Progress progress("loading experts of rank 0");
@@ -111,11 +102,16 @@ void ParallelSession::load(std::int64_t most_tokens) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
-    ParallelPlan plan{strategy_.kind, placement_};
+    ParallelPlan plan;
+    plan.placement = placement_;
+    if (options_.strategy == "auto")
+      plan.rules = strategy_rules_from_name(options_.rules);
+    else
+      plan.strategy = strategy_from_name(options_.strategy);
     plan.wire = wire_format_from_name(options_.wire);
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
     plan.replace_allreduce = options_.replace_allreduce;
-    if (options_.micro_batches == 2) plan.micro_batch_from_tokens = 0;
+    if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
     layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
         rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_,
         world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
@@ -128,7 +124,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   LayerOutputs outputs;
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
-  load(*std::max_element(counts.begin(), counts.end()));
+  load();
   std::vector<LayerOutputs> of_holder(counts.size());
   std::vector<double> us(static_cast<std::size_t>(repeat));
   std::mutex mutex;
@@ -151,6 +147,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
     const std::size_t holder = holder_of(rank);
     const DeviceTensor x = upload_tokens(rank, stream);
+    const AgreedStep step = layer.agree({}, counts[holder]);
     const ObservedTensors observed(*stream.context, shape, counts[holder]);
     ParallelLayer::Forward forward;
     forward.x = x;
@@ -160,14 +157,14 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
-    layer.forward(telling);
+    layer.forward(telling, step);
     world.wait(stream.record());
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
       const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
       world.share("go", {});
       const auto start = std::chrono::steady_clock::now();
-      layer.forward(forward);
+      layer.forward(forward, step);
       world.share("enqueued", {});
       if (world.rank() == 0) {
         times.host_syncs = (host_syncs() - syncs) / static_cast<std::uint64_t>(world.size());
@@ -216,9 +213,10 @@ SessionReport ParallelSession::report() {
   SessionReport report;
   for (const StreamView& stream : devices_.views()) report.devices.push_back(stream.device->caps);
   report.rank_places = devices_.places;
-  report.strategy = name(strategy_.kind);
-  report.strategy_reason = strategy_.reason;
-  report.combine_form = name(combine_form(strategy_.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
+  const StrategyChoice& strategy = layers_.front()->last_strategy();
+  report.strategy = name(strategy.kind);
+  report.strategy_reason = strategy.reason;
+  report.combine_form = name(combine_form(strategy.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
   for (std::int32_t to = 0; to < group_.size(); ++to)
     for (std::int32_t from = 0; from < group_.size(); ++from)
       if (from != to) {

@@ -83,7 +83,7 @@ void add(const char* shape, std::int32_t experts) {
   for (const StrategyKind kind : {StrategyKind::mc2, StrategyKind::all_gather})
     for (const bool halves : {false, true}) {
       ParallelPlan plan{kind};
-      if (halves) plan.micro_batch_from_tokens = 0;
+      if (halves) plan.dbo_prefill_token_threshold = 0;
       const std::string title = fmt::format("ep_layer/{}/bf16/{}{}", shape, name(kind), halves ? "/2_batches" : "");
       auto* const of = benchmark::RegisterBenchmark(
           title.c_str(), [=](benchmark::State& state) { layer_over_ranks(state, shape, experts, plan); });

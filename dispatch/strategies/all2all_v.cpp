@@ -41,8 +41,9 @@ class All2AllV final : public Strategy {
     const WireRow row = WireRow::to_experts(problem_, {});
     const ReceiveLayout receive(*this, row, received);
     return {SendLayout(*this, row, own).workspace.total_bytes() + receive.workspace.total_bytes() +
-                CombineLayout(*this, own, received).workspace.total_bytes(),
-            0, problem_.batched ? receive.by_expert.rows() : received, receive.by_expert.rows()};
+                HomeLayout(*this, own).workspace.total_bytes(),
+            BackLayout(*this, own, received).workspace.total_bytes(),
+            problem_.batched ? receive.by_expert.rows() : received, receive.by_expert.rows()};
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
@@ -54,7 +55,6 @@ class All2AllV final : public Strategy {
     const SendLayout layout(*this, row_, share_.count);
     const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
     rows_ = layout.permuted.in(memory);
-    rank_ends_ = tensor_in(memory, layout.ends);
     sort_ = layout.own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
     return sort_;
   }
@@ -64,23 +64,42 @@ class All2AllV final : public Strategy {
     pack_rows(rank_.ep.rank_stream(), rows_of(tokens_, share_), sort_.sorted_slots, problem_.top_k, sort_.row_ends,
               rows_);
     rank_.ep.fork();
-    rank_.ep.all_gather(sort_.row_ends.buffer, rank_ends_.buffer);
-    all_ends_.resize(static_cast<std::size_t>(rank_.ep.size()) * static_cast<std::size_t>(rank_.experts));
+    own_ends_.resize(static_cast<std::size_t>(rank_.experts));
     const StreamView beside = rank_.ep.stream();
-    enqueue_read(beside, rank_ends_.buffer, all_ends_.data(), rank_ends_.size_bytes(), {{}, &ends_read_});
+    enqueue_read(beside, sort_.row_ends.buffer, own_ends_.data(), sort_.row_ends.size_bytes(), {{}, &ends_read_});
     beside.flush();
   }
 
-  /// The one host read: how many rows each rank has for each. Then they can travel.
+  /// The one host read: how many rows this rank has for each expert. Ranks tell each other, and rows can travel.
   void hook() override {
     const StreamView stream = rank_.ep.stream();
     ++stream.context->counters().host_syncs;
     rank_.ep.wait(ends_read_);
-    plan_exchange();
-    received_layout_.emplace(*this, row_, received_);
-    into_ = step_memory_.take(*stream.context, received_layout_->workspace.total_bytes());
-    window_ = received_layout_->window.in(into_);
-    exchange(rows_, sends_, window_, receives_);
+    using Exchange = Communicator::Exchange;
+    Exchange exchange(rank_.ep);
+    std::vector<BufferView> shown;
+    WireRows::each(rows_, rows_, [&](const TensorView& rows, const TensorView&) { shown.push_back(whole(rows)); });
+    exchange.run("all_to_all_v", shown, Shown::until_next, {}, {own_ends_.begin(), own_ends_.end()},
+                 [&](const Exchange::Notes& notes) {
+                   plan_exchange(notes);
+                   received_layout_.emplace(*this, row_, received_);
+                   into_ = step_memory_.take(*stream.context, received_layout_->workspace.total_bytes());
+                   window_ = received_layout_->window.in(into_);
+                   std::vector<Exchange::Pull> pulls;
+                   std::size_t piece = 0;
+                   WireRows::each(rows_, window_, [&](const TensorView& from, const TensorView& to) {
+                     for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
+                       const auto i = static_cast<std::size_t>(r);
+                       pulls.push_back(
+                           {r, bytes_of(from, first_for_me_[i]),
+                            to.buffer.slice(bytes_of(to, receives_.first[i]), bytes_of(to, receives_.rows[i])), piece});
+                     }
+                     ++piece;
+                   });
+                   return pulls;
+                 });
+    for (std::int32_t r = 0; r < rank_.ep.size(); ++r)
+      if (r != rank_.ep.rank()) exchange.count_received(r, own_ends_.size() * sizeof(std::int32_t));
   }
 
   RoutedRows receive() override {
@@ -104,15 +123,18 @@ class All2AllV final : public Strategy {
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const CombineLayout layout(*this, share_.count, received_);
-    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
-    const TensorView send = tensor_in(memory, layout.back);
-    came_home_ = {tensor_in(memory, layout.home), {}};
-    share_out_ = tensor_in(memory, layout.share);
+    const HomeLayout layout(*this, share_.count);
+    came_home_ = {tensor_in(step_memory_.take(*stream.context, layout.workspace.total_bytes()), layout.home), {}};
+    const BackLayout shown(*this, share_.count, received_);
+    const BufferView memory = outbox_.take(rank_, shown.workspace);
+    const TensorView send = tensor_in(memory, shown.back);
+    share_out_ = tensor_in(memory, shown.share);
     sums_ = sums;
     gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
-    exchange({send, {}}, receives_, came_home_, sends_);
+    const TensorView& home = came_home_.codes;
+    Communicator::Exchange(rank_.ep).all_to_all(
+        {{whole(send), blocks_of(receives_, send), whole(home), blocks_of(sends_, home)}}, Shown::until_next);
   }
 
   combine::Args finish_combine() override {
@@ -121,18 +143,16 @@ class All2AllV final : public Strategy {
                         tokens_.reduce_results);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override { return 0; }
+  std::uint64_t workspace_bytes() const noexcept override { return outbox_.bytes(); }
 
  private:
   struct SendLayout {
     WorkspaceLayout workspace;
     SortLayout own;
-    TensorView ends;
     WireRows::Layout permuted;
 
     SendLayout(const All2AllV& of, const WireRow& row, std::int64_t share)
         : own(workspace, share * of.problem_.top_k, of.rank_.experts, of.rank_.ep.rank_stream().device->caps),
-          ends(workspace.add(DType::i32, {of.rank_.ep.size(), of.rank_.experts})),
           permuted(workspace, row, share * of.problem_.top_k, of.problem_.hidden) {}
   };
   struct ReceiveLayout {
@@ -151,14 +171,20 @@ class All2AllV final : public Strategy {
                     of.problem_.rows_per_expert(received)),
           batched(workspace, row, by_expert, of.problem_.hidden) {}
   };
-  struct CombineLayout {
+  struct BackLayout {
     WorkspaceLayout workspace;
-    TensorView back, home, share;
+    TensorView back, share;
 
-    CombineLayout(const All2AllV& of, std::int64_t own, std::int64_t received)
+    BackLayout(const All2AllV& of, std::int64_t own, std::int64_t received)
         : back(workspace.add(DType::f32, {received, of.problem_.hidden})),
-          home(workspace.add(DType::f32, {own * of.problem_.top_k, of.problem_.hidden})),
-          share(workspace.add(DType::f32, {own, of.problem_.hidden})) {}
+          share(workspace.add(DType::f32, {of.rank_.tp.size() > 1 ? own : 0, of.problem_.hidden})) {}
+  };
+  struct HomeLayout {
+    WorkspaceLayout workspace;
+    TensorView home;
+
+    HomeLayout(const All2AllV& of, std::int64_t own)
+        : home(workspace.add(DType::f32, {own * of.problem_.top_k, of.problem_.hidden})) {}
   };
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
 
@@ -167,12 +193,15 @@ class All2AllV final : public Strategy {
     std::vector<std::int64_t> first, rows;
   };
 
-  void plan_exchange() {
+  /// @param notes  whose numbers are every rank's row ends
+  void plan_exchange(const Communicator::Exchange::Notes& notes) {
     const std::int32_t ranks = rank_.ep.size();
-    const auto rows_before = [&](std::int32_t source, std::int32_t expert) -> std::int64_t {
-      return expert == 0 ? 0 : all_ends_[static_cast<std::size_t>(source * rank_.experts + expert - 1)];
+    const auto rows_before = [&](std::int32_t source, std::int32_t expert) {
+      const std::vector<std::uint64_t>& ends = notes[static_cast<std::size_t>(source)].numbers;
+      return expert == 0 ? std::int64_t{0} : static_cast<std::int64_t>(ends[static_cast<std::size_t>(expert - 1)]);
     };
     sends_ = receives_ = {};
+    first_for_me_.clear();
     block_ends_.clear();
     received_ = 0;
     for (std::int32_t r = 0; r < ranks; ++r) {
@@ -184,6 +213,7 @@ class All2AllV final : public Strategy {
       sends_.first.push_back(mine);
       receives_.first.push_back(received_);
       const std::int32_t begin = rank_.first_expert;
+      first_for_me_.push_back(rows_before(r, begin));
       for (std::int32_t e = 0; e < rank_.local_experts; ++e)
         block_ends_.push_back(
             static_cast<std::int32_t>(received_ + rows_before(r, begin + e + 1) - rows_before(r, begin)));
@@ -201,20 +231,16 @@ class All2AllV final : public Strategy {
     }
     return blocks;
   }
-  void exchange(const WireRows& from, const Runs& sends, const WireRows& to, const Runs& receives) {
-    WireRows::each(from, to, [&](const TensorView& send, const TensorView& recv) {
-      rank_.ep.all_to_all_v(send.buffer.slice(0, send.size_bytes()), blocks_of(sends, send),
-                            recv.buffer.slice(0, recv.size_bytes()), blocks_of(receives, recv));
-    });
-  }
 
   ExpertRank rank_;
   ExpertProblem problem_;
   StepMemory& step_memory_;
+  Outbox outbox_;
   Share share_{};
   Runs sends_, receives_;
-  std::vector<std::int32_t> all_ends_;    ///< [ranks, experts]
-  std::vector<std::int32_t> block_ends_;  ///< lives until the device has read it: the next dispatch waits for more
+  std::vector<std::int64_t> first_for_me_;  ///< row of each rank's
+  std::vector<std::int32_t> own_ends_;      ///< [experts]
+  std::vector<std::int32_t> block_ends_;    ///< lives until the device has read it: the next dispatch waits for more
   std::int64_t received_ = 0;
   // Between the steps.
   Event ends_read_, block_ends_written_;
@@ -224,7 +250,7 @@ class All2AllV final : public Strategy {
   expert_sort::Args sort_;
   WireRow row_;
   WireRows rows_, window_, came_home_;
-  TensorView rank_ends_, received_rows_, share_out_, sums_;
+  TensorView received_rows_, share_out_, sums_;
 };
 
 }  // namespace

@@ -28,9 +28,10 @@ class AllGather final : public Strategy {
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
     const std::int64_t total = total_of(of_dp_ranks(tokens)), rows = rows_of_experts(total);
     const std::int64_t own = tokens[static_cast<std::size_t>(rank_.ep.rank())];
-    return {DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes() +
-                CombineLayout(total, problem_.hidden).workspace.total_bytes(),
-            0, problem_.batched ? rows : total, rows};
+    return {DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes(),
+            PartialLayout(*this, total).workspace.total_bytes() +
+                ShareLayout(*this, total, own, true).workspace.total_bytes(),
+            problem_.batched ? rows : total, rows};
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
@@ -63,9 +64,13 @@ class AllGather final : public Strategy {
       return;
     }
     rank_.ep.fork();
-    WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
-    collect(brought_.ids, all_ids_);
-    if (all_weights_.present()) collect(brought_.weights, all_weights_);
+    std::vector<Communicator::Exchange::Gathered> pieces;
+    WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) {
+      pieces.push_back(gathered(from, to, tokens_));
+    });
+    pieces.push_back(gathered(brought_.ids, all_ids_, tokens_));
+    if (all_weights_.present()) pieces.push_back(gathered(brought_.weights, all_weights_, tokens_));
+    Communicator::Exchange(rank_.dp).gather(pieces, Shown::until_next);
   }
 
   RoutedRows receive() override {
@@ -80,24 +85,27 @@ class AllGather final : public Strategy {
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     sums_ = sums;
     const StreamView stream = rank_.ep.rank_stream();
-    const CombineLayout layout(total_, problem_.hidden);
-    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
+    const PartialLayout layout(*this, total_);
+    const ShareLayout shown(*this, total_, sums.shape[0], brought_.reduce_results);
+    const TensorView share =
+        tensor_in(shares_[brought_.reduce_results ? 1 : 0].take(rank_, shown.workspace), shown.sums);
     combine::Args args;
     args.rows = expert_rows;
     args.slot_rows = sort_.slot_rows;
     args.weights = all_weights_;
-    args.out = tensor_in(memory, layout.partial);
+    args.out = tensor_in(partials_.take(rank_, layout.workspace), layout.sums);
     combine::enqueue(stream, args);
     rank_.ep.fork();
     if (!by_broadcast_) {
-      rank_.dp.reduce_scatter(args.out, sums, tokens_);
-      if (rank_.tp.size() > 1 && brought_.reduce_results) rank_.tp.all_reduce(sums);
+      Communicator::Exchange(rank_.dp).reduce_scatter(args.out, sums, tokens_, Shown::until_next);
+      if (rank_.tp.size() > 1 && brought_.reduce_results)
+        Communicator::Exchange(rank_.tp).all_reduce(sums, share, Shown::until_next);
       return;
     }
-    (brought_.reduce_results ? rank_.ep : rank_.dp).all_reduce(args.out);
+    Communicator::Exchange(summing(brought_.reduce_results)).all_reduce(args.out, share, Shown::until_next);
     const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
     const TensorView own = args.out.rows(first, sums.shape[0]);
-    enqueue_copy(rank_.ep.stream(), own.buffer.slice(0, own.size_bytes()), sums.buffer.slice(0, sums.size_bytes()));
+    enqueue_copy(rank_.ep.stream(), whole(own), whole(sums));
   }
 
   combine::Args finish_combine() override {
@@ -105,7 +113,9 @@ class AllGather final : public Strategy {
     return sums_alone(sums_);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override { return 0; }
+  std::uint64_t workspace_bytes() const noexcept override {
+    return partials_.bytes() + shares_[0].bytes() + shares_[1].bytes();
+  }
 
  private:
   struct DispatchLayout {
@@ -124,13 +134,29 @@ class AllGather final : public Strategy {
                     of.problem_.rows_per_expert(total)),
           batched(workspace, row, by_expert, of.problem_.hidden) {}
   };
-  struct CombineLayout {
+  /// Sums of this rank's experts.
+  struct PartialLayout {
     WorkspaceLayout workspace;
-    TensorView partial;
+    TensorView sums;
 
-    CombineLayout(std::int64_t total, std::int64_t hidden) : partial(workspace.add(DType::f32, {total, hidden})) {}
+    PartialLayout(const AllGather& of, std::int64_t total)
+        : sums(workspace.add(DType::f32, {total, of.problem_.hidden})) {}
+  };
+  /// Sums of all experts, for the tokens that this rank adds up for others.
+  struct ShareLayout {
+    WorkspaceLayout workspace;
+    TensorView sums;
+
+    ShareLayout(const AllGather& of, std::int64_t total, std::int64_t own, bool reduce) {
+      const Communicator& ranks = of.by_broadcast_ ? of.summing(reduce) : of.rank_.tp;
+      const std::int64_t rows = share_of(of.by_broadcast_ ? total : own, ranks.size(), ranks.rank()).count;
+      sums = workspace.add(DType::f32, {rows, of.problem_.hidden});
+    }
   };
 
+  /// Of multicast: whose sums are added up.
+  const Communicator& summing(bool reduce) const { return reduce ? rank_.ep : rank_.dp; }
+  Communicator& summing(bool reduce) { return reduce ? rank_.ep : rank_.dp; }
   std::vector<std::int64_t> of_dp_ranks(const std::vector<std::int64_t>& of_each) const {
     std::vector<std::int64_t> tokens;
     for (std::size_t first = 0; first < of_each.size(); first += static_cast<std::size_t>(rank_.tp.size()))
@@ -148,26 +174,14 @@ class AllGather final : public Strategy {
   bool all_are_here() const { return rank_.dp.size() == 1; }
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
 
-  /// Every dp rank's rows, one after the other.
-  void collect(const TensorView& mine, const TensorView& all) {
-    std::vector<std::uint64_t> bytes;
-    for (const std::int64_t count : tokens_) bytes.push_back(bytes_of(all, count));
-    const BufferView own = mine.buffer.slice(0, mine.size_bytes());
-    if (!by_broadcast_) return rank_.dp.all_gather_v(own, all.buffer.slice(0, all.size_bytes()), bytes);
-    std::uint64_t offset = 0;
-    for (std::int32_t d = 0; d < rank_.dp.size(); offset += bytes[static_cast<std::size_t>(d++)]) {
-      const BufferView slice = all.buffer.slice(offset, bytes[static_cast<std::size_t>(d)]);
-      if (d == rank_.dp.rank()) enqueue_copy(rank_.ep.stream(), own, slice);
-      rank_.dp.broadcast(slice, d);
-    }
-  }
-
   ExpertRank rank_;
   ExpertProblem problem_;
   bool by_broadcast_;
   StepMemory& step_memory_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   std::int64_t total_ = 0;
+  // Apart, since other ranks read them: who has read a share comes to the next exchange of shares, not of tokens.
+  Outbox partials_, shares_[2];  ///< shares by whether results are reduced
   // Between the steps.
   BufferView memory_;
   TokensIn brought_;

@@ -33,7 +33,8 @@ class Mc2 final : public Strategy {
     const Mc2Windows& windows =
         put_ != nullptr && mine.capacity > 0 && put_windows_fit(rank_, problem_, mine) ? *put_ : *pulled_;
     StepBytes bytes = windows.bytes(mine, layout.received_order.rows());
-    bytes.workspace += layout.workspace.total_bytes() + ShareLayout(*this, mine).workspace.total_bytes();
+    bytes.workspace += layout.workspace.total_bytes();
+    bytes.windows += ShareLayout(*this, mine).workspace.total_bytes();
     bytes.rows = layout.received_order.rows();
     bytes.source_rows = problem_.batched ? bytes.rows : rank_.ep.size() * mine.capacity;
     return bytes;
@@ -43,7 +44,7 @@ class Mc2 final : public Strategy {
     const StreamView stream = rank_.ep.rank_stream();
     reduce_ = tokens.reduce_results;
     mine_ = tokens_of(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens),
-                      WireRow::to_experts(problem_, tokens), tokens.weights.present());
+                      WireRow::to_experts(problem_, tokens), tokens.weights.present(), tokens.capacity);
     layout_.emplace(*this, mine_);
     memory_ = step_memory_.take(*stream.context, layout_->workspace.total_bytes());
 
@@ -75,8 +76,7 @@ class Mc2 final : public Strategy {
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     const ShareLayout layout(*this, mine_);
-    share_out_ =
-        tensor_in(step_memory_.take(*rank_.ep.rank_stream().context, layout.workspace.total_bytes()), layout.share);
+    share_out_ = tensor_in(outbox_.take(rank_, layout.workspace), layout.share);
     sums_ = sums;
     came_home_ = windows_->combine(mine_, received_, expert_rows, in_order_);
   }
@@ -86,7 +86,9 @@ class Mc2 final : public Strategy {
     return combine_home(rank_, came_home_, mine_.return_rows, home_weights_, share_out_, sums_, reduce_);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override { return put_ != nullptr ? put_->workspace_bytes() : 0; }
+  std::uint64_t workspace_bytes() const noexcept override {
+    return outbox_.bytes() + pulled_->workspace_bytes() + (put_ != nullptr ? put_->workspace_bytes() : 0);
+  }
 
  private:
   struct Layout {
@@ -111,12 +113,17 @@ class Mc2 final : public Strategy {
   };
 
   /// The sizes of this rank's share, of everybody's tokens divided within each tp group.
-  Mc2Tokens tokens_of(const std::vector<std::int64_t>& counts, const WireRow& row, bool weights) const {
+  /// @param capacity  of a slab; 0: what is needed
+  Mc2Tokens tokens_of(const std::vector<std::int64_t>& counts, const WireRow& row, bool weights,
+                      std::int64_t capacity = 0) const {
     const std::int32_t tp = rank_.tp.size();
     Mc2Tokens mine;
     for (std::int32_t r = 0; r < rank_.ep.size(); ++r)
       mine.each.push_back(share_of(counts[static_cast<std::size_t>(r)], tp, r % tp).count);
-    mine.capacity = *std::max_element(mine.each.begin(), mine.each.end());
+    const std::int64_t most = *std::max_element(mine.each.begin(), mine.each.end());
+    require(capacity == 0 || most <= capacity, "dispatch: {} tokens of a rank are more than the capacity, {}", most,
+            capacity);
+    mine.capacity = std::max(most, capacity);
     mine.row = row;
     mine.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
     mine.weighted = mine.sums && weights;
@@ -144,6 +151,7 @@ class Mc2 final : public Strategy {
   ExpertProblem problem_;
   StepMemory& step_memory_;
   std::unique_ptr<Mc2Windows> pulled_, put_;
+  Outbox outbox_;
   Mc2Windows* windows_ = nullptr;  ///< of this step
   bool told_ = false;
   // Between the steps.

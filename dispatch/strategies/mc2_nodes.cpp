@@ -34,15 +34,12 @@ class Mc2OverNodes final : public Strategy {
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
     const std::int64_t own =
         share_of(tokens[static_cast<std::size_t>(rank_.ep.rank())], rank_.tp.size(), rank_.tp.rank()).count;
-    std::vector<std::int64_t> in_node;
-    for (std::int32_t index = 0; index < rank_.node.size(); ++index) {
-      const std::vector<std::int64_t> theirs = relayed_by(index, tokens);
-      in_node.push_back(std::accumulate(theirs.begin(), theirs.end(), std::int64_t{0}));
-    }
+    const std::vector<std::int64_t> in_node = relayed_in_node(tokens);
     const std::int64_t total = in_node[static_cast<std::size_t>(rank_.node.rank())];
     StepBytes bytes = in_node_->bytes(in_node);
     bytes.workspace += DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes() +
-                       CombineLayout(*this, own, total).workspace.total_bytes();
+                       CombineLayout(*this, own).workspace.total_bytes();
+    bytes.windows += LeavingLayout(*this, total).workspace.total_bytes();
     return bytes;
   }
 
@@ -50,8 +47,8 @@ class Mc2OverNodes final : public Strategy {
     const std::vector<std::int64_t> counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens);
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     relayed_ = relayed_by(rank_.node.rank(), counts);
-    total_ = std::accumulate(relayed_.begin(), relayed_.end(), std::int64_t{0});
-
+    in_node_tokens_ = relayed_in_node(counts);
+    total_ = in_node_tokens_[static_cast<std::size_t>(rank_.node.rank())];
     tokens_ = tokens;
     return std::nullopt;
   }
@@ -74,13 +71,19 @@ class Mc2OverNodes final : public Strategy {
     here_.x_scale = x.scale;
     here_.x_group = x.group;
     here_.ids = tensor_in(memory, layout.ids);
+    here_.tokens_of_ranks = &in_node_tokens_;
     rank_.ep.fork();
-    WireRows::each(mine, x, [&](const TensorView& from, const TensorView& to) { collect(from, to); });
+    std::vector<Communicator::Exchange::Gathered> pieces;
+    const auto collect = [&](const TensorView& from, const TensorView& to) {
+      pieces.push_back(gathered(from, to, relayed_));
+    };
+    WireRows::each(mine, x, collect);
     collect(checked_ids, here_.ids);
     if (tokens.weights.present()) {
       here_.weights = tensor_in(memory, layout.weights);
       collect(weights_of(tokens, share_), here_.weights);
     }
+    Communicator::Exchange(rank_.peers).gather(pieces, Shown::until_next);
   }
 
   /// Within the node.
@@ -95,12 +98,11 @@ class Mc2OverNodes final : public Strategy {
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
     const StreamView stream = rank_.ep.rank_stream();
-    combine_layout_.emplace(*this, share_.count, total_);
-    memory_ = step_memory_.take(*stream.context, combine_layout_->workspace.total_bytes());
-    node_sums_ = tensor_in(memory_, combine_layout_->sums);
-    by_node_ = tensor_in(memory_, combine_layout_->order);
-    share_out_ = tensor_in(memory_, combine_layout_->share);
-    came_home_ = combine_layout_->home.in(memory_);
+    const CombineLayout layout(*this, share_.count);
+    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
+    by_node_ = tensor_in(memory, layout.order);
+    share_out_ = tensor_in(memory, layout.share);
+    came_home_ = layout.home.in(memory);
     sums_ = sums;
     in_node_->begin_combine(expert_rows, {});
   }
@@ -109,18 +111,24 @@ class Mc2OverNodes final : public Strategy {
   combine::Args finish_combine() override {
     const StreamView stream = rank_.ep.rank_stream();
     combine::Args in_node = in_node_->finish_combine();
-    in_node.out = node_sums_;
+    const LeavingLayout layout(*this, total_);
+    const BufferView memory = outbox_.take(rank_, layout.workspace);
+    in_node.out = tensor_in(memory, layout.sums);
     combine::enqueue(stream, in_node);
-    const WireRows sums = packed(stream, {node_sums_, {}}, combine_layout_->codes, memory_);
+    const WireRows sums = packed(stream, {in_node.out, {}}, layout.codes, memory);
     rank_.ep.fork();
-    WireRows::each(sums, came_home_, [&](const TensorView& from, const TensorView& to) { bring_home(from, to); });
+    std::vector<Communicator::Exchange::Scattered> pieces;
+    WireRows::each(sums, came_home_,
+                   [&](const TensorView& from, const TensorView& to) { pieces.push_back(bring_home(from, to)); });
+    Communicator::Exchange(rank_.peers).all_to_all(pieces, Shown::until_next);
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});
     const TensorView slot_rows(by_node_.buffer, DType::i32, {by_node_.shape[0] * by_node_.shape[1]});
-    return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_, tokens_.reduce_results);
+    // The ranks of a tp group need not be on one node, so no exchange of the next step is among them first.
+    return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_, tokens_.reduce_results, Shown::until_read);
   }
 
-  std::uint64_t workspace_bytes() const noexcept override { return in_node_->workspace_bytes(); }
+  std::uint64_t workspace_bytes() const noexcept override { return outbox_.bytes() + in_node_->workspace_bytes(); }
 
  private:
   struct DispatchLayout {
@@ -135,19 +143,26 @@ class Mc2OverNodes final : public Strategy {
           ids(workspace.add(DType::i32, {total, of.problem_.top_k})),
           weights(workspace.add(DType::f32, {total, of.problem_.top_k})) {}
   };
+  /// A row on its way home from a node.
+  WireRow home_row() const { return WireRow::to_home(problem_, problem_.dtype); }
+  struct LeavingLayout {
+    WorkspaceLayout workspace;
+    TensorView sums;
+    WireRows::Layout codes;
+
+    LeavingLayout(const Mc2OverNodes& of, std::int64_t total)
+        : sums(workspace.add(of.home_row().scale ? DType::f32 : of.problem_.dtype, {total, of.problem_.hidden})),
+          codes(workspace, of.home_row(), of.home_row().scale ? total : 0, of.problem_.hidden) {}
+  };
   struct CombineLayout {
     WorkspaceLayout workspace;
-    TensorView sums, order, share;
-    WireRows::Layout codes, home;
+    TensorView order, share;
+    WireRows::Layout home;
 
-    CombineLayout(const Mc2OverNodes& of, std::int64_t own, std::int64_t total)
-        : CombineLayout(of, WireRow::to_home(of.problem_, of.problem_.dtype), own, total) {}
-    CombineLayout(const Mc2OverNodes& of, const WireRow& row, std::int64_t own, std::int64_t total)
-        : sums(workspace.add(row.scale ? DType::f32 : of.problem_.dtype, {total, of.problem_.hidden})),
-          order(workspace.add(DType::i32, {own, of.rank_.peers.size()})),
+    CombineLayout(const Mc2OverNodes& of, std::int64_t own)
+        : order(workspace.add(DType::i32, {own, of.rank_.peers.size()})),
           share(workspace.add(DType::f32, {own, of.problem_.hidden})),
-          codes(workspace, row, row.scale ? total : 0, of.problem_.hidden),
-          home(workspace, row, of.rank_.peers.size() * own, of.problem_.hidden) {}
+          home(workspace, of.home_row(), of.rank_.peers.size() * own, of.problem_.hidden) {}
   };
 
   /// Tokens of each node's rank with that index.
@@ -160,14 +175,17 @@ class Mc2OverNodes final : public Strategy {
     }
     return relayed;
   }
-  /// The rows of the ranks with this index on all nodes, one after the other.
-  void collect(const TensorView& mine, const TensorView& all) {
-    std::vector<std::uint64_t> bytes;
-    for (const std::int64_t count : relayed_) bytes.push_back(bytes_of(all, count));
-    rank_.peers.all_gather_v(mine.buffer.slice(0, mine.size_bytes()), all.buffer.slice(0, all.size_bytes()), bytes);
+  /// Tokens that each rank of the node relays.
+  std::vector<std::int64_t> relayed_in_node(const std::vector<std::int64_t>& tokens) const {
+    std::vector<std::int64_t> relayed;
+    for (std::int32_t index = 0; index < rank_.node.size(); ++index) {
+      const std::vector<std::int64_t> theirs = relayed_by(index, tokens);
+      relayed.push_back(std::accumulate(theirs.begin(), theirs.end(), std::int64_t{0}));
+    }
+    return relayed;
   }
   /// The sums of every rank with this index to that rank; this rank's own come from every node.
-  void bring_home(const TensorView& sums, const TensorView& home) {
+  Communicator::Exchange::Scattered bring_home(const TensorView& sums, const TensorView& home) const {
     Communicator::Blocks sends, receives;
     std::uint64_t at = 0;
     for (std::size_t n = 0; n < relayed_.size(); ++n) {
@@ -177,8 +195,7 @@ class Mc2OverNodes final : public Strategy {
       receives.bytes.push_back(bytes_of(home, share_.count));
       receives.offsets.push_back(n * receives.bytes.back());
     }
-    rank_.peers.all_to_all_v(sums.buffer.slice(0, sums.size_bytes()), sends, home.buffer.slice(0, home.size_bytes()),
-                             receives);
+    return {whole(sums), sends, whole(home), receives};
   }
 
   ExpertRank rank_;
@@ -186,15 +203,15 @@ class Mc2OverNodes final : public Strategy {
   StepMemory& step_memory_;
   std::unique_ptr<Strategy> in_node_;
   Share share_{};
-  std::vector<std::int64_t> relayed_;  ///< tokens of each node's rank with this index
+  std::vector<std::int64_t> relayed_;         ///< tokens of each node's rank with this index
+  std::vector<std::int64_t> in_node_tokens_;  ///< that each rank of the node relays
   std::int64_t total_ = 0;
+  Outbox outbox_;
   // Between the steps.
-  BufferView memory_;
   TokensIn tokens_;
   TokensIn here_;  ///< those of `relayed_`
-  std::optional<CombineLayout> combine_layout_;
   WireRows came_home_;
-  TensorView node_sums_, by_node_, share_out_, sums_;
+  TensorView by_node_, share_out_, sums_;
 };
 
 }  // namespace

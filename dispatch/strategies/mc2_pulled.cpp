@@ -26,21 +26,26 @@ class PulledWindows final : public Mc2Windows {
     Mc2Received received{layout.window.in(memory), tensor_in(memory, layout.ids), {}};
     if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
     rank_.ep.fork();
-    WireRows::each(mine, received.rows, [&](const auto& from, const auto& to) { to_everybody(tokens, from, to); });
-    to_everybody(tokens, tokens.ids, received.ids);
+    Pieces pieces;
+    const auto to_everybody = [&](const TensorView& from, const TensorView& to) {
+      pieces.push_back({whole(from), own(tokens, to, 1, false), whole(to), slabs(tokens, to, 1)});
+    };
+    WireRows::each(mine, received.rows, to_everybody);
+    to_everybody(tokens.ids, received.ids);
     if (tokens.weighted) {
       received.weights = tensor_in(memory, layout.weights);
-      to_everybody(tokens, tokens.weights, received.weights);
+      to_everybody(tokens.weights, received.weights);
     }
+    Communicator::Exchange(rank_.ep).all_to_all(pieces, Shown::until_next);
     return received;
   }
 
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                    const expert_sort::Args& in_order) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const CombineLayout layout(*this, tokens);
+    const Results layout(*this, tokens);
     const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
-    const WireRows leaving = layout.own.in(memory), home = layout.window.in(memory);
+    const WireRows leaving = layout.rows.in(outbox_.take(rank_, layout.workspace)), home = layout.rows.in(memory);
     if (tokens.sums) {
       combine::Args sum;
       sum.rows = rows;
@@ -52,19 +57,26 @@ class PulledWindows final : public Mc2Windows {
       pack_rows(stream, {rows, {}}, in_order.slot_rows, 1, {}, leaving);
     }
     rank_.ep.fork();
-    WireRows::each(leaving, home, [&](const auto& from, const auto& to) { bring_home(tokens, from, to); });
+    const std::int64_t each = tokens.return_rows_each();
+    Pieces pieces;
+    WireRows::each(leaving, home, [&](const TensorView& from, const TensorView& to) {
+      pieces.push_back({whole(from), slabs(tokens, from, each), whole(to), own(tokens, to, each, true)});
+    });
+    Communicator::Exchange(rank_.ep).all_to_all(pieces, Shown::until_next);
     return home;
   }
 
   StepBytes bytes(const Mc2Tokens& tokens, std::int64_t /*rows*/) const override {
     StepBytes bytes;
-    bytes.workspace =
-        DispatchLayout(*this, tokens).workspace.total_bytes() + CombineLayout(*this, tokens).workspace.total_bytes();
+    bytes.windows = Results(*this, tokens).workspace.total_bytes();
+    bytes.workspace = DispatchLayout(*this, tokens).workspace.total_bytes() + bytes.windows;
     return bytes;
   }
-  std::uint64_t workspace_bytes() const noexcept override { return 0; }
+  std::uint64_t workspace_bytes() const noexcept override { return outbox_.bytes(); }
 
  private:
+  using Pieces = std::vector<Communicator::Exchange::Scattered>;
+
   struct DispatchLayout {
     WorkspaceLayout workspace;
     TensorView ids, weights;
@@ -78,15 +90,14 @@ class PulledWindows final : public Mc2Windows {
           own(workspace, tokens.row, tokens.row.scale ? tokens.ids.shape[0] : 0, of.problem_.hidden),
           window(workspace, tokens.row, places, of.problem_.hidden) {}
   };
-  struct CombineLayout {
+  /// Results for everybody, or those of everybody for this rank's own tokens.
+  struct Results {
     WorkspaceLayout workspace;
-    WireRows::Layout own, window;
+    WireRows::Layout rows;
 
-    CombineLayout(const PulledWindows& of, const Mc2Tokens& tokens)
-        : CombineLayout(of, WireRow::to_home(of.problem_, DType::f32),
-                        of.rank_.ep.size() * tokens.capacity * tokens.return_rows_each()) {}
-    CombineLayout(const PulledWindows& of, const WireRow& row, std::int64_t places)
-        : own(workspace, row, places, of.problem_.hidden), window(workspace, row, places, of.problem_.hidden) {}
+    Results(const PulledWindows& of, const Mc2Tokens& tokens)
+        : rows(workspace, WireRow::to_home(of.problem_, DType::f32),
+               of.rank_.ep.size() * tokens.capacity * tokens.return_rows_each(), of.problem_.hidden) {}
   };
 
   /// Rows of every rank's tokens, `each` a token, in slabs of `all`.
@@ -106,19 +117,11 @@ class PulledWindows final : public Mc2Windows {
     for (std::size_t r = 0; apart && r < ranks; ++r) blocks.offsets[r] = r * bytes_of(all, tokens.capacity * each);
     return blocks;
   }
-  static BufferView whole(const TensorView& view) { return view.buffer.slice(0, view.size_bytes()); }
-
-  void to_everybody(const Mc2Tokens& tokens, const TensorView& mine, const TensorView& all) {
-    rank_.ep.all_to_all_v(whole(mine), own(tokens, all, 1, false), whole(all), slabs(tokens, all, 1));
-  }
-  void bring_home(const Mc2Tokens& tokens, const TensorView& results, const TensorView& home) {
-    const std::int64_t each = tokens.return_rows_each();
-    rank_.ep.all_to_all_v(whole(results), slabs(tokens, results, each), whole(home), own(tokens, home, each, true));
-  }
 
   ExpertRank rank_;
   ExpertProblem problem_;
   StepMemory& step_memory_;
+  Outbox outbox_;
 };
 
 }  // namespace

@@ -13,35 +13,78 @@ std::vector<double> scales_of(const OperandQuant& codes) {
 
 }  // namespace
 
-std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
-                                          const TokensIn& tokens) {
+std::vector<Agreed> agreed_about(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem) {
+  return {{"strategy", kind},
+          {"hidden", problem.hidden},
+          {"top_k", problem.top_k},
+          {"dtype", problem.dtype},
+          {"wire", problem.wire},
+          {"scales of codes", scales_of(problem.codes)},
+          {"batched", problem.batched},
+          {"rows_per_expert", problem.room},
+          {"experts", rank.experts},
+          {"sharding", rank.sharding},
+          {"ranks of a tp group", rank.tp.size()},
+          {"ranks of a node", rank.node.size()}};
+}
+
+std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank, std::int64_t tokens,
+                                       std::vector<Agreed> agreed) {
   Communicator ep = rank.ep;
-  std::vector<Agreed> agreed = {{"strategy", kind},
-                                {"hidden", problem.hidden},
-                                {"top_k", problem.top_k},
-                                {"dtype", problem.dtype},
-                                {"wire", problem.wire},
-                                {"scales of codes", scales_of(problem.codes)},
-                                {"experts", rank.experts},
-                                {"sharding", rank.sharding},
-                                {"ranks of a tp group", rank.tp.size()},
-                                {"ranks of a node", rank.node.size()},
-                                {"weights", tokens.weights.present()},
-                                {"x", tokens.x.dtype},
-                                {"x_scale", tokens.x_scale.present()},
-                                {"type of x_scale", tokens.x_scale.dtype},
-                                {"x_group", tokens.x_group},
-                                {"reduce_results", tokens.reduce_results}};
-  agreed.insert(agreed.end(), tokens.agreed.begin(), tokens.agreed.end());
-  const auto all = ep.share("dispatch", {tokens.x.shape[0]}, std::move(agreed));
+  const auto all = ep.share(what, {tokens}, std::move(agreed));
   std::vector<std::int64_t> counts;
   for (std::size_t r = 0; r < all.size(); ++r) {
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
-    require(all[r][0] == all[first][0], "dispatch: ranks {} and {} are one tp group but have {} and {} tokens", first,
+    require(all[r][0] == all[first][0], "{}: ranks {} and {} are one tp group but have {} and {} tokens", what, first,
             r, all[first][0], all[r][0]);
     counts.push_back(all[r][0]);
   }
   return counts;
+}
+
+namespace {
+
+/// Asked for, or known.
+std::vector<std::int64_t> tokens_of_ranks(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+                                          const TokensIn& tokens) {
+  const std::int64_t mine = tokens.x.shape[0];
+  if (tokens.tokens_of_ranks == nullptr) {
+    std::vector<Agreed> agreed = agreed_about(kind, rank, problem);
+    agreed.insert(agreed.end(), {{"weights", tokens.weights.present()},
+                                 {"x", tokens.x.dtype},
+                                 {"x_scale", tokens.x_scale.present()},
+                                 {"type of x_scale", tokens.x_scale.dtype},
+                                 {"x_group", tokens.x_group},
+                                 {"reduce_results", tokens.reduce_results},
+                                 {"capacity", tokens.capacity}});
+    return share_tokens("dispatch", rank, mine, std::move(agreed));
+  }
+  const std::vector<std::int64_t>& known = *tokens.tokens_of_ranks;
+  require(known.size() == static_cast<std::size_t>(rank.ep.size()), "dispatch: tokens of {} ranks, there are {}",
+          known.size(), rank.ep.size());
+  require(known[static_cast<std::size_t>(rank.ep.rank())] == mine,
+          "dispatch: {} tokens of this rank are agreed, it has {}", known[static_cast<std::size_t>(rank.ep.rank())],
+          mine);
+  return known;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
+                                          const TokensIn& tokens) {
+  std::vector<std::int64_t> all = tokens_of_ranks(kind, rank, problem, tokens);
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < all.size(); r += static_cast<std::size_t>(rank.tp.size())) total += all[r];
+  require(!problem.batched || problem.room == 0 || total <= problem.room,
+          "dispatch: an expert has room for {} rows, and {} tokens may choose it", problem.room, total);
+  return all;
+}
+
+Communicator::Exchange::Gathered gathered(const TensorView& mine, const TensorView& all,
+                                          const std::vector<std::int64_t>& rows) {
+  Communicator::Exchange::Gathered piece{whole(mine), whole(all), {}};
+  for (const std::int64_t count : rows) piece.bytes.push_back(bytes_of(all, count));
+  return piece;
 }
 
 SortLayout::SortLayout(WorkspaceLayout& workspace, std::int64_t slot_count, std::int32_t expert_count,
@@ -94,7 +137,7 @@ RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_s
 }
 
 combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                           TensorView share, TensorView sums, bool reduce) {
+                           TensorView share, TensorView sums, bool reduce, Shown stays) {
   combine::Args sum;
   sum.rows = rows.codes;
   sum.rows_scale = rows.scale;
@@ -113,11 +156,10 @@ combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorV
   combine::enqueue(stream, sum);
   // Every tp rank's share of the tokens, back to all of them.
   Communicator tp = rank.tp;
-  std::vector<std::uint64_t> bytes;
-  for (std::int32_t r = 0; r < tp.size(); ++r)
-    bytes.push_back(bytes_of(sums.dtype, share_of(sums.shape[0], tp.size(), r).count, sums.shape[1]));
   tp.fork();
-  tp.all_gather_v(share.buffer.slice(0, share.size_bytes()), sums.buffer.slice(0, sums.size_bytes()), bytes);
+  std::vector<std::int64_t> shares;
+  for (std::int32_t r = 0; r < tp.size(); ++r) shares.push_back(share_of(sums.shape[0], tp.size(), r).count);
+  Communicator::Exchange(tp).gather({gathered(share, sums, shares)}, stays);
   tp.join();
   return sums_alone(sums);
 }

@@ -4,16 +4,22 @@
 #include <moecl/strategy.hpp>
 #include <moecl/workspace.hpp>
 
-#include "dispatch/share.hpp"
+#include "dispatch/exchange.hpp"
 #include "dispatch/step_memory.hpp"
 #include "dispatch/strategies/wire.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 
+/// What ranks have alike wherever tokens travel so.
+std::vector<Agreed> agreed_about(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem);
+/// Tokens of every ep rank, where all agree about the rest, and a tp group about its tokens. One meeting.
+/// Errors: invalid_argument  on every rank
+std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank, std::int64_t tokens,
+                                       std::vector<Agreed> agreed);
 /// Tokens of every ep rank's tp group. Everyone must agree about the problem and what tokens consist of, and a tp group
 /// about its tokens.
-/// Errors: invalid_argument  on every rank
+/// Where that was done before, no meeting. Errors: invalid_argument  on every rank
 std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                           const TokensIn& tokens);
 
@@ -34,6 +40,25 @@ inline std::uint64_t bytes_of(DType dtype, std::int64_t rows, std::int64_t colum
 inline std::uint64_t bytes_of(const TensorView& view, std::int64_t rows) {
   return bytes_of(view.dtype, rows, view.rank == 1 ? 1 : view.shape[1]);
 }
+
+inline BufferView whole(const TensorView& view) { return view.buffer.slice(0, view.size_bytes()); }
+
+/// A piece of a gather: `all` has so many rows of each rank, one after the other.
+Communicator::Exchange::Gathered gathered(const TensorView& mine, const TensorView& all,
+                                          const std::vector<std::int64_t>& rows);
+
+/// What a strategy shows to its peers last in a step. It has to stay when the step is over, until the next step's first
+/// exchange, so it is not of the memory that steps take turns in. Grows with the steps seen.
+class Outbox {
+ public:
+  BufferView take(const ExpertRank& rank, const WorkspaceLayout& layout) {
+    return memory_.reserve(*rank.ep.rank_stream().context, layout.total_bytes());
+  }
+  std::uint64_t bytes() const noexcept { return memory_.capacity_bytes(); }
+
+ private:
+  Workspace memory_;
+};
 
 /// Row ends, order and its inverse of slots sorted by expert, in memory of a workspace.
 struct SortLayout {
@@ -77,8 +102,9 @@ inline combine::Args sums_alone(TensorView sums) {
 /// made here and brought to `sums`.
 /// @param rows  Expert rows that came home. @param share  Scratch, [share, H] f32. @param sums  Shape: [T, H] f32
 /// @param reduce  false: `sums` are 0 but for this rank's share, and nothing is brought
+/// @param stays   how long `share` stays as it is
 combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,
-                           TensorView share, TensorView sums, bool reduce);
+                           TensorView share, TensorView sums, bool reduce, Shown stays = Shown::until_next);
 
 /// A strategy whose failures end the group. @param memory  of its steps, which their caller begins; null: its own
 std::unique_ptr<Strategy> make_strategy(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,

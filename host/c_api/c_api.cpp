@@ -275,3 +275,14 @@ moecl_status moecl_stream_native(const moecl_stream* stream, _cl_command_queue**
 moecl_status moecl_stream_finish(moecl_stream* stream) {
   return guarded([&] { required(stream, "stream").stream.finish(); });
 }
+
+moecl_status moecl_stream_mark(moecl_stream* stream, uint32_t num_wait_events, _cl_event* const* wait_events,
+                               _cl_event** out_event) {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    Event done;
+    enqueue_marker(on, {wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr});
+    on.flush();
+    if (out_event != nullptr) *out_event = done.release();
+  });
+}

@@ -14,13 +14,13 @@ DType ids_dtype(std::int32_t number) {
   return type.value_or(DType::i32);
 }
 
+}  // namespace
+
 TensorView vector_of(const Context& context, moecl_device_array array, const char* what, DType dtype,
                      std::int64_t count) {
   if (array.memory == nullptr) return {};
   return {tensor_of(context, array, what, dtype, count, 1).buffer, dtype, {count}};
 }
-
-}  // namespace
 
 BufferView workspace_of(const Context& context, const moecl_forward_args& args) {
   if (args.workspace.memory == nullptr) {

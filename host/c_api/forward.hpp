@@ -7,6 +7,10 @@ namespace moecl::c_api {
 /// Errors: invalid_argument  no four numbers in a cl_mem of the context
 TensorView fault_word(const Context& context, moecl_device_array array);
 
+/// Absent where there is no memory. Shape: [count]. Errors: invalid_argument
+TensorView vector_of(const Context& context, moecl_device_array array, const char* what, DType dtype,
+                     std::int64_t count);
+
 /// The caller's memory for a pass; absent: none.
 BufferView workspace_of(const Context& context, const moecl_forward_args& args);
 /// @param local_experts  those of this rank. Errors: invalid_argument

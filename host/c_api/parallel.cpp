@@ -14,12 +14,22 @@ struct moecl_parallel_layer {
   moecl::PlacementPlan placement;
   moecl::ParallelLayer layer;
   std::string router_spec = {};                               ///< path; of a layer that was loaded by one
+  bool own_tokens = false, has_rules = false;                 ///< of each rank: replace_allreduce; AUTO for each pass
   std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< in the last pass
+};
+
+struct moecl_agreed_step {
+  moecl::AgreedStep step;
 };
 
 namespace moecl::c_api {
 namespace {
 
+static_assert(static_cast<int>(StrategyRules::a2) + 1 == MOECL_RULES_A2 &&
+              static_cast<int>(StrategyRules::a3) + 1 == MOECL_RULES_A3 &&
+              static_cast<int>(StrategyRules::a5) + 1 == MOECL_RULES_A5 &&
+              static_cast<int>(StrategyRules::p310) + 1 == MOECL_RULES_310P &&
+              static_cast<int>(StrategyRules::moecl) + 1 == MOECL_RULES_MOECL);
 static_assert(static_cast<int>(StrategyKind::mc2) + 1 == MOECL_STRATEGY_MC2 &&
               static_cast<int>(StrategyKind::all_gather) + 1 == MOECL_STRATEGY_ALL_GATHER &&
               static_cast<int>(StrategyKind::all2all_v) + 1 == MOECL_STRATEGY_ALL2ALL_V &&
@@ -54,27 +64,41 @@ struct Decided {
             "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
             from.redundant_experts);
     require(tp >= 1 && ranks % tp == 0, "parallel.tp: {} does not divide {} ranks", tp, ranks);
-    require(from.micro_batch_from_tokens >= 0, "parallel.micro_batch_from_tokens: {} is negative",
-            from.micro_batch_from_tokens);
+    require(from.reserved_2 == 0, "parallel.reserved_2: {} is not 0", from.reserved_2);
+    plan.dbo_prefill_token_threshold = threshold(from.dbo_prefill_token_threshold, "dbo_prefill_token_threshold");
+    plan.dbo_decode_token_threshold = threshold(from.dbo_decode_token_threshold, "dbo_decode_token_threshold");
     plan.placement = place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts,
                                     enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement")});
     plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
     plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");
     plan.replace_allreduce = from.replace_allreduce != 0;
-    if (from.micro_batch_from_tokens != 0) plan.micro_batch_from_tokens = from.micro_batch_from_tokens;
     require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
             "parallel.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
     SelectStrategy problem{ranks, plan.replace_allreduce ? 1 : tp};
     if (from.max_tokens != 0) problem.max_tokens = from.max_tokens;
     problem.sharding = sharding;
     problem.ranks_per_node = ranks_per_node;
-    if (from.strategy != MOECL_STRATEGY_AUTO) problem.wanted = static_cast<StrategyKind>(from.strategy - 1);
+    problem.experts = shape.experts;
+    problem.top_k = shape.router.top_k;
+    require(from.rules >= MOECL_RULES_ONCE && from.rules <= MOECL_RULES_MOECL, "parallel.rules: {} is not in [0, {}]",
+            from.rules, static_cast<int>(MOECL_RULES_MOECL));
+    if (from.rules != MOECL_RULES_ONCE) problem.rules = static_cast<StrategyRules>(from.rules - 1);
+    if (from.strategy != MOECL_STRATEGY_AUTO)
+      problem.wanted = static_cast<StrategyKind>(from.strategy - 1);
+    else if (from.rules != MOECL_RULES_ONCE)
+      plan.rules = problem.rules;
     strategy = select_strategy(problem);
     plan.strategy = strategy.kind;
   }
+
+  static std::optional<std::int64_t> threshold(std::int64_t tokens, const char* field) {
+    require(tokens >= 0, "parallel.{}: {} is negative", field, tokens);
+    if (tokens == 0) return std::nullopt;
+    return tokens;
+  }
 };
 
-Step step_of(const moecl_step* given) {
+Step step_of(const moecl_parallel_layer& of, const moecl_step* given) {
   const auto from = read_options(given, "step");
   require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
           "step.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
@@ -83,6 +107,16 @@ Step step_of(const moecl_step* given) {
   if (from.strategy != MOECL_STRATEGY_AUTO) step.strategy = static_cast<StrategyKind>(from.strategy - 1);
   step.reduce_results = from.partial_sums == 0;
   if (from.max_tokens_across_dp != 0) step.max_tokens_across_dp = from.max_tokens_across_dp;
+  const std::int32_t groups = of.own_tokens ? of.rank.ep.size() : of.rank.dp.size();
+  const auto counts = [&](const std::int64_t* array) {
+    return array == nullptr ? std::vector<std::int64_t>() : std::vector<std::int64_t>(array, array + groups);
+  };
+  step.num_tokens_across_dp = counts(from.num_tokens_across_dp);
+  step.cu_tokens_across_dp = counts(from.cu_tokens_across_dp);
+  step.uniform_decode = from.uniform_decode != 0;
+  if (from.micro_batches != 0) step.micro_batches = from.micro_batches;
+  require(from.tokens >= 0, "step.tokens: {} is negative", from.tokens);
+  step.finished = vector_of(*of.rank.ep.rank_stream().context, from.finished, "step.finished", DType::u8, from.tokens);
   return step;
 }
 
@@ -106,8 +140,38 @@ moecl_parallel_layer* make_layer(const moecl_communicator& on, const Decided& de
   const PlacementPlan& placement = decided.plan.placement;
   const ExpertRank rank(on.communicator, decided.tp, placement.physical(), decided.sharding, decided.ranks_per_node);
   return new moecl_parallel_layer{
-      on.ranks, rank, decided.strategy, placement,
-      ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options)};
+      on.ranks,
+      rank,
+      decided.strategy,
+      placement,
+      ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options),
+      {},
+      decided.plan.replace_allreduce,
+      decided.plan.rules.has_value()};
+}
+
+/// A pass, and what it moved. @param run  Called with the layer and its operands
+template <class Run>
+moecl_status pass(moecl_parallel_layer* layer, const moecl_forward_args* args, Run run) {
+  if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
+  Communicator& ranks = layer->rank.ep;
+  return guarded([&] {
+    ranks.together([&] {
+      const ParallelLayer& of = layer->layer;
+      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options().dtype,
+                                              layer->rank.local_experts, read_struct(args, "args"));
+      const auto received = [&](const Communicator& from) {
+        std::uint64_t bytes = 0;
+        for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
+        return bytes;
+      };
+      const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
+      run(*layer, forward);
+      if (layer->has_rules) layer->strategy = of.last_strategy();
+      layer->bytes_received = received(ranks) - before;
+      layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
+    });
+  });
 }
 
 }  // namespace
@@ -198,31 +262,39 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step) {
+  return pass(layer, args, [&](moecl_parallel_layer& of, const MoeForward& forward) {
+    const Step how = step_of(of, step);
+    of.layer.forward(forward, how);
+  });
+}
+
+moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                                 const moecl_agreed_step* step) {
+  return pass(layer, args, [&](moecl_parallel_layer& of, const MoeForward& forward) {
+    of.layer.forward(forward, required(step, "step").step);
+  });
+}
+
+moecl_status moecl_parallel_layer_agree(moecl_parallel_layer* layer, const moecl_step* step, int64_t tokens,
+                                        moecl_agreed_step** out_step) {
   if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
-  Communicator& ranks = layer->rank.ep;
   return guarded([&] {
-    ranks.together([&] {
-      const ParallelLayer& of = layer->layer;
-      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options().dtype,
-                                              layer->rank.local_experts, read_struct(args, "args"));
-      const Step how = step_of(step);
-      const auto received = [&](const Communicator& from) {
-        std::uint64_t bytes = 0;
-        for (std::int32_t peer = 0; peer < from.size(); ++peer) bytes += from.bytes_received(peer);
-        return bytes;
-      };
-      const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
-      layer->layer.forward(forward, how);
-      layer->bytes_received = received(ranks) - before;
-      layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
+    layer->rank.ep.together([&] {
+      moecl_agreed_step*& out = required(out_step, "out_step");
+      require(tokens >= 0, "tokens: {} is negative", tokens);
+      out = new moecl_agreed_step{layer->layer.agree(step_of(*layer, step), tokens)};
     });
   });
+}
+
+moecl_status moecl_agreed_step_destroy(moecl_agreed_step* step) {
+  return guarded([&] { delete step; });
 }
 
 moecl_status moecl_parallel_layer_workspace_bytes(const moecl_parallel_layer* layer, const moecl_step* step,
                                                   uint64_t* out_workspace_bytes) {
   return guarded([&] {
-    const ParallelLayer& of = required(layer, "layer").layer;
-    required(out_workspace_bytes, "out_workspace_bytes") = of.workspace_bytes(step_of(step));
+    const moecl_parallel_layer& of = required(layer, "layer");
+    required(out_workspace_bytes, "out_workspace_bytes") = of.layer.workspace_bytes(step_of(of, step));
   });
 }

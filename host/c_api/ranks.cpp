@@ -133,6 +133,7 @@ moecl_status moecl_communicator_describe(const moecl_communicator* communicator,
     info.rank = of.rank();
     info.size = of.size();
     info.bytes_received = of.bytes_received();
+    info.meetings = of.meetings();
     write_struct(info, out_info, "out_info");
   });
 }

@@ -18,7 +18,8 @@ struct moecl_token_dispatcher {
   bool reduce_results;
   std::unique_ptr<moecl::Strategy> strategy;
   State state = State::idle;
-  std::int64_t tokens = 0, rows = 0;  ///< of the step
+  std::int64_t tokens = 0, rows = 0;               ///< of the step
+  std::vector<std::int64_t> tokens_of_ranks = {};  ///< the same, where they are given
   moecl::TensorView out = {};
 };
 
@@ -84,6 +85,13 @@ moecl_status moecl_token_dispatcher_create(moecl_communicator* communicator,
     problem.top_k = from.top_k;
     problem.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? DType::f32 : dtype_of(from.dtype, "options.dtype");
     problem.wire = enumerator(from.wire, WireFormat::mxfp8, "options.wire");
+    require(from.reserved == 0, "options.reserved: {} is not 0", from.reserved);
+    problem.batched = from.batched != 0;
+    problem.room = from.rows_per_expert;
+    require(from.rows_per_expert >= 0, "options.rows_per_expert: {} is negative", from.rows_per_expert);
+    if (problem.batched && problem.wire != WireFormat::none)
+      fail(ErrorCode::unsupported, "options.batched: the layout is of rows as they are, not of {} codes",
+           name(problem.wire));
     auto strategy =
         Strategy::make(static_cast<StrategyKind>(from.strategy - 1), from.beside != 0 ? rank.beside() : rank, problem);
     out = new moecl_token_dispatcher{communicator->ranks, rank, problem, from.partial_sums == 0, std::move(strategy)};
@@ -105,6 +113,12 @@ moecl_status moecl_begin_dispatch(moecl_token_dispatcher* dispatcher, const moec
     tokens.weights = optional_tensor(context, given.weights, "weights", DType::f32, given.tokens, of.problem.top_k);
     if (given.fault.memory != nullptr) tokens.fault = fault_word(context, given.fault);
     tokens.reduce_results = of.reduce_results;
+    if (given.tokens_of_ranks != nullptr) {
+      of.tokens_of_ranks.assign(given.tokens_of_ranks, given.tokens_of_ranks + of.rank.ep.size());
+      tokens.tokens_of_ranks = &of.tokens_of_ranks;
+    }
+    tokens.capacity = given.capacity;
+    require(given.capacity >= 0, "capacity: {} is negative", given.capacity);
     of.tokens = given.tokens;
     if (const auto sort = of.strategy->prepare(tokens, {})) expert_sort::enqueue(stream, *sort);
     of.strategy->begin_dispatch();
@@ -130,6 +144,7 @@ moecl_status moecl_receive_dispatch(moecl_token_dispatcher* dispatcher, moecl_ro
     told.index_divisor = rows.index_divisor;
     told.first_expert = of.rank.first_expert;
     told.local_experts = of.rank.local_experts;
+    told.rows_per_expert = rows.rows_per_expert;
     write_struct(told, out_rows, "out_rows");
   });
 }

@@ -23,10 +23,11 @@ static void* run(void* mine) {
   float x[T * H], rows[MOST * H], results[MOST * H] = {0};
   int ids[T * K], ends[EXPERTS], index[MOST];
   for (int i = 0; i < T * K; ++i) ids[i] = (me + i) % EXPERTS;
-  for (int strategy = MOECL_STRATEGY_MC2; strategy <= MOECL_STRATEGY_MULTICAST; ++strategy) {
+  moecl_token_dispatcher_options how = {.size_bytes = sizeof(how), .hidden = H, .experts = EXPERTS, .top_k = K};
+  for (how.strategy = MOECL_STRATEGY_MC2; how.strategy <= MOECL_STRATEGY_MULTICAST; ++how.strategy) {
     for (int i = 0; i < T * H; ++i) x[i] = (float)(100 * me + i);
-    moecl_token_dispatcher_options how = {sizeof(how), H, EXPERTS, K, MOECL_F32, strategy, 0, 0, 0, 0, 0, 0};
-    moecl_dispatch_args tokens = {sizeof(tokens), T, memory(sizeof(x), x), memory(sizeof(ids), ids), {0}, {0}};
+    moecl_dispatch_args tokens = {.size_bytes = sizeof(tokens), .tokens = T, .ids = memory(sizeof(ids), ids)};
+    tokens.x = memory(sizeof(x), x);
     moecl_routed_rows routed = {.size_bytes = sizeof(routed)};
     moecl_token_dispatcher* dispatcher = NULL;
     CHECK(moecl_token_dispatcher_create(communicators[me], &how, &dispatcher));

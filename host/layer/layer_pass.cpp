@@ -33,8 +33,11 @@ void LayerPass::plan() {
       memory_ = over_.memory->take(*stream_.context, layout.bytes());
     }
   };
-  plan_ = over_.plans.find(PassForm(*stream_.device, args_, over_.step), [&] {
-    LayerPlan plan{{over_.parts, over_.strategy, args_.x.shape[0], over_.places != nullptr, over_.group}};
+  const std::int64_t tokens = args_.x.shape[0], of_group = over_.group != nullptr && over_.group->brings_tokens()
+                                                               ? over_.group->tokens(*part_.tokens_of_ranks, tokens)
+                                                               : tokens;
+  plan_ = over_.plans.find(PassForm(*stream_.device, args_, over_.step, of_group), [&] {
+    LayerPlan plan{{over_.parts, over_.strategy, tokens, over_.places != nullptr, over_.group, of_group}};
     take(plan.layout);
     if (const std::string reason = why_several_launches(); !reason.empty())
       plan.why_several_launches = "layer in several launches: " + reason;
@@ -129,8 +132,9 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
   placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
   input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
-  tokens.reduce_results = over_.step.reduce_results;
-  if (!layout_->needs.local) tokens.agreed = {{"max_tokens_across_dp", over_.step.max_tokens_across_dp.value_or(-1)}};
+  tokens.reduce_results = over_.step.reduce_results && !reduces_once();
+  tokens.tokens_of_ranks = part_.tokens_of_ranks;
+  tokens.capacity = part_.capacity;
   codes_.reset();
   if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
     codes_ = parts.experts.token_codes(expert_input(), *layout_->experts, memory_);
@@ -199,8 +203,11 @@ void LayerPass::run_shared() {
   const std::int64_t tokens = args_.x.shape[0];
   shared_share_ = {0, tokens};
   if (over_.group != nullptr) shared_share_ = over_.group->share(tokens, over_.step.reduce_results);
-  shared_ = over_.parts.shared.run(stream_, args_.x.rows(shared_share_.begin, shared_share_.count), layout_->shared,
-                                   memory_, scratch(layout_->slices).buffer, steps().shared);
+  const TensorView x = over_.group != nullptr && over_.group->brings_tokens()
+                           ? over_.group->bring(args_.x, *part_.tokens_of_ranks, layout_->of_group, memory_)
+                           : args_.x.rows(shared_share_.begin, shared_share_.count);
+  shared_ =
+      over_.parts.shared.run(stream_, x, layout_->shared, memory_, scratch(layout_->slices).buffer, steps().shared);
 }
 
 void LayerPass::run_experts() {
@@ -253,13 +260,14 @@ combine::Args of_tokens(const combine::Args& all, Share share) {
 void LayerPass::finish(Submit submit) {
   combine::Args sum = over_.strategy.finish_combine();
   if (sums_alone().present()) return enqueue_marker(stream_, submit);
-  if (over_.group != nullptr && over_.step.reduce_results)
-    shared_ = over_.group->gather(shared_, layout_->of_group, memory_);
+  if (over_.group != nullptr && !reduces_once() && (over_.step.reduce_results || over_.group->brings_tokens()))
+    shared_ = over_.group->gather(shared_, *part_.tokens_of_ranks, layout_->of_group, memory_, *over_.memory);
   if (!sum.slot_rows.present()) {  // one row a token: its sum
     const TensorView order = scratch(layout_->order);
     index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
     sum.slot_rows = flat(order);
   }
+  if (reduces_once()) return reduce_once(sum, submit);
   if (args_.routed_out.present()) {
     sum.out = args_.routed_out;
     enqueue_planned(stream_, sum, received_->routed_sum);
@@ -272,6 +280,25 @@ void LayerPass::finish(Submit submit) {
   }
   if (!args_.out.present()) return enqueue_marker(stream_, submit);
   add_shared(sum, args_.out, received_->sum, submit);
+}
+
+bool LayerPass::reduces_once() const {
+  return over_.group != nullptr && over_.group->adds_parts() && over_.step.reduce_results &&
+         over_.parts.shape.shared_intermediate > 0 && args_.out.present() && !args_.routed_out.present() &&
+         !args_.shared_out.present();
+}
+
+void LayerPass::reduce_once(const combine::Args& sum, Submit submit) {
+  const bool in_place = args_.out.dtype == DType::f32 && args_.out.contiguous();
+  const TensorView total = in_place ? args_.out : scratch(layout_->of_group.total);
+  add_shared(sum, total, received_->sum);
+  over_.group->add_up(total, *over_.memory);
+  if (in_place) return enqueue_marker(stream_, submit);
+  combine::Args stored;
+  stored.rows = total;
+  stored.slot_rows = sum.slot_rows;
+  stored.out = args_.out;
+  enqueue_planned(stream_, stored, received_->stored, submit);
 }
 
 void LayerPass::add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit) {

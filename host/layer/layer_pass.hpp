@@ -29,6 +29,9 @@ class LayerPass {
   struct Part {
     std::int64_t first_token = 0;  ///< the number of the first one among those of all ranks
     bool first = true;             ///< no other part of the call came before
+    /// What ranks have agreed about, as in TokensIn: of this part.
+    const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
+    std::int64_t capacity = 0;
   };
   /// @param args  Checked, [T, H]
   LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);
@@ -58,6 +61,9 @@ class LayerPass {
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();
   std::string why_several_launches();
+  /// Routed and shared parts are parts of sums of the tp group, and only their sum is asked for.
+  bool reduces_once() const;
+  void reduce_once(const combine::Args& sum, Submit submit);
   StepPlans& steps() { return *plan_->steps; }
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);

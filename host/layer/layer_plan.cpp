@@ -29,19 +29,20 @@ std::int64_t one_launch_tokens(const LayerParts& parts) {
 }
 
 PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
-                       const SharedGroup* group)
+                       const SharedGroup* group, std::int64_t group_tokens)
     : needs(strategy.needs(tokens)),
       logits(workspace.add(DType::f32, {tokens, parts.shape.experts})),
       ids(workspace.add(DType::i32, {tokens, parts.shape.router.top_k})),
       weights(workspace.add(DType::f32, {tokens, parts.shape.router.top_k})),
       input(workspace, parts.shape.router, parts.options.dtype, tokens, parts.shape.hidden),
       strategy_at(workspace.total_bytes()),
-      shared((workspace.add(needs.workspace_bytes), workspace), parts.shared, tokens),
+      shared((workspace.add(needs.workspace_bytes), workspace), parts.shared, group_tokens),
       slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})) {
   const MoeShape& shape = parts.shape;
   if (placed) places = workspace.add(DType::i32, {tokens, shape.router.top_k});
   if (needs.rows >= 0) experts.emplace(workspace, parts.experts, needs.source_rows, needs.rows);
-  if (group != nullptr) of_group = SharedGroup::Layout(workspace, *group, tokens, shape.hidden);
+  if (group != nullptr)
+    of_group = SharedGroup::Layout(workspace, *group, tokens, group_tokens, shape.hidden, parts.options.dtype);
   if (needs.fills_sums) {
     sums = workspace.add(DType::f32, {tokens, shape.hidden});
     order = workspace.add(DType::i32, {tokens, 1});
@@ -51,8 +52,9 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }
 
-PassForm::PassForm(const Device& device, const MoeForward& args, const Step& step)
+PassForm::PassForm(const Device& device, const MoeForward& args, const Step& step, std::int64_t of_group)
     : tokens(args.x.shape[0]),
+      group_tokens(of_group < 0 ? tokens : of_group),
       strategy(step.strategy.value_or(StrategyKind::mc2)),
       reduce_results(step.reduce_results),
       failed_variants(device.failed_variants->size()),

@@ -27,8 +27,11 @@ std::int64_t one_launch_tokens(const LayerParts& parts);
 /// Scratch of a pass.
 struct PassLayout {
   /// @param placed  some expert stands elsewhere than at the place of its number. @param group  optional
-  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed = false,
-             const SharedGroup* group = nullptr);
+  /// @param group_tokens  as SharedGroup::tokens
+  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
+             const SharedGroup* group, std::int64_t group_tokens);
+  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens)
+      : PassLayout(parts, strategy, tokens, false, nullptr, tokens) {}
   std::uint64_t bytes() const noexcept { return workspace.total_bytes(); }
 
   StepNeeds needs;
@@ -47,7 +50,8 @@ struct PassLayout {
 
 /// What decisions about a pass depend on: what its arguments are, not where.
 struct PassForm {
-  PassForm(const Device& device, const MoeForward& args, const Step& step);
+  /// @param group_tokens  as SharedGroup::tokens; -1: those of x
+  PassForm(const Device& device, const MoeForward& args, const Step& step, std::int64_t group_tokens = -1);
 
   struct Operand {
     bool present = false;
@@ -56,7 +60,7 @@ struct PassForm {
     std::uint64_t misaligned_bytes = 0;
     auto operator<=>(const Operand&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
-  std::int64_t tokens;
+  std::int64_t tokens, group_tokens;
   StrategyKind strategy;
   bool reduce_results;
   std::size_t failed_variants;  ///< which another choice may be due to
@@ -73,7 +77,7 @@ struct SumPlans {
 /// Choices about the rows that a rank's experts get, of ranks that bring as many.
 struct ReceivedPlans {
   ExpertPlans routed;
-  Planned<LaunchPlan> routed_sum;
+  Planned<LaunchPlan> routed_sum, stored;
   SumPlans shared_sum, sum;
 };
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "dispatch/share.hpp"
+#include "dispatch/put_window.hpp"
 #include "dispatch/step_pool.hpp"
 #include "host/layer/forward_args.hpp"
 #include "host/layer/layer_pass.hpp"
@@ -28,7 +28,8 @@ namespace {
 
 /// Exchanges run beside the rank's stream where something can run meanwhile.
 bool exchanges_beside(const ExpertRank& rank, const MoeShape& shape, const ParallelPlan& plan) {
-  return rank.ep.size() > 1 && (shape.shared_intermediate > 0 || plan.micro_batch_from_tokens);
+  return rank.ep.size() > 1 &&
+         (shape.shared_intermediate > 0 || plan.dbo_decode_token_threshold || plan.dbo_prefill_token_threshold);
 }
 
 void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
@@ -44,9 +45,6 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
   if (options.layout == ExpertLayout::batched && plan.wire != WireFormat::none)
     fail(ErrorCode::unsupported, "parallel layer: the batched layout is of rows as they are, not of {} codes",
          name(plan.wire));
-  if (options.rows_per_expert != 0 && rank.ep.size() > 1)
-    fail(ErrorCode::unsupported, "parallel layer: rows_per_expert {}: experts have room for all rows that may come",
-         options.rows_per_expert);
   for (const OperandQuant& activations : {options.activations, options.shared_activations})
     if (activations.quantized() && activations.group == ScaleGroup::per_tensor() && !activations.static_scale)
       fail(ErrorCode::unsupported,
@@ -54,12 +52,12 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
            "each "
            "token, do not",
            describe(activations));
-  require(plan.micro_batch_from_tokens.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens",
-          plan.micro_batch_from_tokens.value_or(0));
-  if (plan.replace_allreduce && rank.tp.size() > 1 && plan.shared_sharding != SharedSharding::replicated)
-    fail(ErrorCode::unsupported,
-         "parallel layer: where tp ranks have other tokens, each needs the shared experts whole");
-  Strategy::expect_possible(plan.strategy, rank, problem_of(shape, options, plan.wire));
+  for (const std::optional<std::int64_t>& threshold :
+       {plan.dbo_decode_token_threshold, plan.dbo_prefill_token_threshold})
+    require(threshold.value_or(0) >= 0, "parallel layer: micro-batches from {} tokens", threshold.value_or(0));
+  // Rules choose for each pass, what any rank can.
+  Strategy::expect_possible(plan.rules ? StrategyKind::all_gather : plan.strategy, rank,
+                            problem_of(shape, options, plan.wire));
 }
 
 /// Whatever ranks must have alike, so that tokens find their experts and sums mean one layer.
@@ -77,10 +75,13 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"ranks of a node", rank.node.size()},
           {"shared_sharding", plan.shared_sharding},
           {"replace_allreduce", plan.replace_allreduce},
-          {"micro_batch_from_tokens", plan.micro_batch_from_tokens.value_or(-1)},
+          {"dbo_decode_token_threshold", plan.dbo_decode_token_threshold},
+          {"dbo_prefill_token_threshold", plan.dbo_prefill_token_threshold},
+          {"rules", plan.rules},
           {"chunk_tokens", options.chunk_tokens},
           {"dtype", options.dtype},
           {"batched layout", options.layout == ExpertLayout::batched},
+          {"rows_per_expert", options.rows_per_expert},
           {"activations", describe(options.activations)},
           {"shared_activations", describe(options.shared_activations)},
           {"quantize", describe(options.quantize)},
@@ -113,6 +114,7 @@ struct ParallelLayer::State {
   LayerPlans plans;
   SharedGroup group;
   std::shared_ptr<StepPool> pool;
+  StrategyChoice last;                                                    ///< of passes
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
 
@@ -125,9 +127,10 @@ struct ParallelLayer::State {
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
         places(of.ep.rank_stream(), how.placement),
-        group(exchanging.tp, how.shared_sharding),
+        group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
+    if (!plan.rules) last = choose({}, 0);
     // Rows of a rank alone may be rounded as those of many are.
     if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
       for (auto& strategy : alone)
@@ -138,36 +141,46 @@ struct ParallelLayer::State {
   struct Cut {
     std::int32_t chunks, batches;  ///< batches of each chunk
   };
-  Cut cut(std::int64_t most_tokens) const;
+  Cut cut(const Step& step, std::int64_t most_tokens) const;
+  StrategyChoice choose(const Step& step, std::int64_t most_tokens) const;
   Strategy& strategy(std::size_t lane, StrategyKind kind);
   /// Of a batch of at most so many tokens on each rank.
   std::uint64_t batch_bytes(std::int64_t tokens, StrategyKind kind);
   std::uint64_t workspace_bytes(const Step& step);
 
-  void forward(const MoeForward& given, const Step& step);
-  void run(const MoeForward& args, const Step& step, LayerPass::Part part, std::int32_t batches);
-  LayerPass pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part);
-  /// Of the rank that has most, where that decides about anything.
-  std::int64_t most_tokens(std::int64_t tokens, const Step& step) {
-    if (step.max_tokens_across_dp) {
-      require(tokens <= *step.max_tokens_across_dp, "forward: {} tokens are more than max_tokens_across_dp, {}", tokens,
-              *step.max_tokens_across_dp);
-      return *step.max_tokens_across_dp;
-    }
-    if (!plan.micro_batch_from_tokens && parts.options.chunk_tokens == 0) return tokens;
-    std::int64_t most = 0;
-    for (const std::vector<std::int64_t>& theirs : rank.ep.share("most tokens", {tokens}))
-      most = std::max(most, theirs.front());
-    return most;
+  /// What else ranks have alike that make a pass of this layer.
+  std::vector<Agreed> agreed_about_layer(const MoeForward& args) const {
+    std::vector<Agreed> agreed = {
+        {"hidden", shape.hidden}, {"top_k", shape.router.top_k}, {"experts", rank.experts}, {"wire", plan.wire}};
+    if (group.adds_parts())
+      agreed.emplace_back("routed or shared part apart", args.routed_out.present() || args.shared_out.present());
+    return agreed;
   }
+  /// With the step's mask, and as much of the workspace as is needed.
+  MoeForward checked(const MoeForward& given, const Step& step);
+  /// @param args  checked
+  void forward(const MoeForward& args, const AgreedStep& step);
+  struct Batch;
+  void run(const MoeForward& args, const Batch& batch, std::int32_t batches);
+  LayerPass pass(std::size_t lane, const MoeForward& args, const Batch& batch);
+};
 
-  /// How many tokens the dp ranks before this one have. Every rank calls it.
-  std::int64_t tokens_before(std::int64_t tokens) const {
-    Communicator dp = exchanging.dp;
-    const auto all = dp.share("tokens before", {tokens});
-    std::int64_t before = 0;
-    for (std::int32_t d = 0; d < dp.rank(); ++d) before += all[static_cast<std::size_t>(d)][0];
-    return before;
+/// A chunk of a pass, or a micro-batch of a chunk.
+struct ParallelLayer::State::Batch {
+  Step step;                                  ///< with the strategy that was chosen
+  std::int64_t first_token = 0;               ///< as in LayerPass::Part
+  bool first = true;                          ///< the same
+  std::vector<std::int64_t> tokens_of_ranks;  ///< of this batch
+  std::int64_t max_tokens = 0;                ///< on any rank; also where the step bounds them
+
+  /// One of `parts`, of the tokens of rank r.
+  Batch part(std::int32_t parts, std::int32_t index, std::int32_t r) const {
+    Batch part = *this;
+    part.first_token += share_of(tokens_of_ranks[static_cast<std::size_t>(r)], parts, index).begin;
+    part.first = first && index == 0;
+    for (std::int64_t& tokens : part.tokens_of_ranks) tokens = share_of(tokens, parts, index).count;
+    part.max_tokens = share_of(max_tokens, parts, 0).count;
+    return part;
   }
 };
 
@@ -197,8 +210,46 @@ std::uint64_t ParallelLayer::workspace_bytes(const Step& step) const { return st
 
 void ParallelLayer::forward(const Forward& args, const Step& step) {
   expect_driver_process();
-  const Trace::Span span(state_->rank.ep.rank_stream().trace, "forward");
-  state_->rank.ep.together([&] { state_->forward(args, step); });
+  State& of = *state_;
+  const Trace::Span span(of.rank.ep.rank_stream().trace, "forward");
+  of.rank.ep.together([&] {
+    // What this rank alone is refused is so before the others hear of the step.
+    const MoeForward checked = of.checked(args, step);
+    Step all = step;
+    if (!all.strategy && !of.plan.rules) all.strategy = of.plan.strategy;
+    of.forward(checked, AgreedStep(of.exchanging, all, checked.x.shape[0], of.agreed_about_layer(checked)));
+  });
+}
+
+void ParallelLayer::forward(const Forward& args, const AgreedStep& step) {
+  expect_driver_process();
+  State& of = *state_;
+  const Trace::Span span(of.rank.ep.rank_stream().trace, "forward");
+  of.rank.ep.together([&] {
+    step.expect_of(of.exchanging);
+    of.forward(of.checked(args, step.step()), step);
+  });
+}
+
+AgreedStep ParallelLayer::agree(const Step& step, std::int64_t tokens) const {
+  return AgreedStep(state_->exchanging, step, tokens);
+}
+
+const StrategyChoice& ParallelLayer::last_strategy() const noexcept { return state_->last; }
+
+StrategyChoice ParallelLayer::State::choose(const Step& step, std::int64_t most_tokens) const {
+  SelectStrategy problem{rank.ep.size(), exchanging.tp.size(), most_tokens};
+  problem.ranks_per_node = rank.node.size();
+  problem.wanted = step.strategy;
+  if (!plan.rules) problem.wanted = step.strategy.value_or(plan.strategy);
+  if (!problem.wanted) {
+    problem.sharding = rank.sharding;
+    problem.rules = *plan.rules;
+    problem.experts = shape.experts;
+    problem.top_k = shape.router.top_k;
+    problem.put_windows = PutWindow::reject(rank.ep).empty();
+  }
+  return select_strategy(problem);
 }
 
 Strategy& ParallelLayer::State::strategy(std::size_t lane, StrategyKind kind) {
@@ -210,17 +261,19 @@ Strategy& ParallelLayer::State::strategy(std::size_t lane, StrategyKind kind) {
   return *known;
 }
 
-ParallelLayer::State::Cut ParallelLayer::State::cut(std::int64_t most) const {
+ParallelLayer::State::Cut ParallelLayer::State::cut(const Step& step, std::int64_t most) const {
   const std::int64_t chunk = parts.options.chunk_tokens;
   const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
-  const bool two = plan.micro_batch_from_tokens && share_of(most, chunks, 0).count >= *plan.micro_batch_from_tokens;
-  return {chunks, two ? 2 : 1};
+  const auto& threshold = step.uniform_decode ? plan.dbo_decode_token_threshold : plan.dbo_prefill_token_threshold;
+  const bool two = threshold && share_of(most, chunks, 0).count >= *threshold;
+  return {chunks, step.micro_batches.value_or(two ? 2 : 1)};
 }
 
 std::uint64_t ParallelLayer::State::batch_bytes(std::int64_t tokens, StrategyKind kind) {
   const Strategy& of = strategy(0, kind);
-  const PassLayout layout(parts, of, tokens, places.present(), &group);
-  const StepBytes step = of.bytes(std::vector<std::int64_t>(static_cast<std::size_t>(rank.ep.size()), tokens));
+  const std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(rank.ep.size()), tokens);
+  const PassLayout layout(parts, of, tokens, places.present(), &group, group.tokens(of_ranks, tokens));
+  const StepBytes step = of.bytes(of_ranks);
   WorkspaceLayout experts;
   if (!layout.experts) Experts::Layout(experts, parts.experts, step.source_rows, step.rows);
   return layout.bytes() + step.workspace + experts.total_bytes();
@@ -229,61 +282,70 @@ std::uint64_t ParallelLayer::State::batch_bytes(std::int64_t tokens, StrategyKin
 std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
   require(step.max_tokens_across_dp && *step.max_tokens_across_dp >= 0,
           "workspace: its size depends on max_tokens_across_dp, which the step does not say");
-  const StrategyKind kind = step.strategy.value_or(plan.strategy);
-  const Cut cuts = cut(*step.max_tokens_across_dp);
+  const StrategyKind kind = choose(step, *step.max_tokens_across_dp).kind;
+  const Cut cuts = cut(step, *step.max_tokens_across_dp);
   const std::int64_t most = share_of(share_of(*step.max_tokens_across_dp, cuts.chunks, 0).count, cuts.batches, 0).count;
   // A rest of a few tokens in one launch may need more than a whole batch.
   const std::int64_t rest = alone[0] != nullptr ? std::min(most, one_launch_tokens(parts)) : most;
   return static_cast<std::uint64_t>(cuts.batches) * std::max(batch_bytes(most, kind), batch_bytes(rest, kind));
 }
 
-void ParallelLayer::State::forward(const MoeForward& given, const Step& asked) {
+MoeForward ParallelLayer::State::checked(const MoeForward& given, const Step& step) {
   parts.expect_whole();
-  const MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
-  Step step = asked;
-  step.strategy = asked.strategy.value_or(plan.strategy);
-  std::uint64_t needed = 0;
+  MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
+  if (!args.finished.present() && !args.ids.present()) args.finished = step.finished;
   if (args.workspace.handle != nullptr) {
-    needed = workspace_bytes(step);
+    const std::uint64_t needed = workspace_bytes(step);
     require(args.workspace.size_bytes >= needed, "workspace: a step of at most {} tokens needs {} bytes, got {}",
             *step.max_tokens_across_dp, needed, args.workspace.size_bytes);
     require(args.workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
             args.workspace.offset_bytes, sizeof(float));
+    args.workspace = args.workspace.slice(0, needed);
   }
   MoeForward apart = args;
   if (is_in_place(args)) apart.x = {};
-  expect_operands_apart(apart, needed == 0 ? BufferView() : args.workspace.slice(0, needed));
-  const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens, step);
-  const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
+  expect_operands_apart(apart, args.workspace);
+  return args;
+}
+
+void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agreed) {
+  const std::int64_t tokens = args.x.shape[0];
+  require(tokens == agreed.tokens(), "forward: x has {} tokens, the step {}", tokens, agreed.tokens());
+  Batch all{agreed.step(), agreed.tokens_before(), true, agreed.tokens_of_ranks(), agreed.max_tokens()};
+  last = choose(all.step, all.max_tokens);
+  all.step.strategy = last.kind;
   // As many chunks on every rank, and micro-batches of each.
-  const Cut cuts = cut(most);
+  const Cut cuts = cut(all.step, all.max_tokens);
   for (std::int32_t i = 0; i < cuts.chunks; ++i) {
     const Share rows = share_of(tokens, cuts.chunks, i);
     MoeForward chunk = part_of(args, rows.begin, rows.count);
-    if (needed != 0) chunk.workspace = args.workspace.slice(0, needed);
-    run(chunk, step, {before + rows.begin, i == 0}, cuts.batches);
+    chunk.workspace = args.workspace;
+    run(chunk, all.part(cuts.chunks, i, rank.ep.rank()), cuts.batches);
   }
 }
 
-LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part) {
+LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Batch& batch) {
+  const bool bounded = batch.step.max_tokens_across_dp.has_value();
   return {rank.ep.rank_stream(),
-          {parts, plans, strategy(lane, *step.strategy), &pool->memory(lane), places.present() ? &places : nullptr,
-           &group, step},
+          {parts, plans, strategy(lane, *batch.step.strategy), &pool->memory(lane),
+           places.present() ? &places : nullptr, &group, batch.step},
           args,
-          part};
+          {batch.first_token, batch.first, &batch.tokens_of_ranks,
+           bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0}};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const MoeForward& args, const Step& step, LayerPass::Part part, std::int32_t batches) {
-  if (batches == 1) return pass(0, args, step, part).run();
+void ParallelLayer::State::run(const MoeForward& args, const Batch& batch, std::int32_t batches) {
+  if (batches == 1) return pass(0, args, batch).run();
   const std::int64_t tokens = args.x.shape[0];
+  const Batch parts_of[] = {batch.part(2, 0, rank.ep.rank()), batch.part(2, 1, rank.ep.rank())};
   const auto half = [&](std::int32_t i) {
     const Share rows = share_of(tokens, batches, i);
-    MoeForward batch = part_of(args, rows.begin, rows.count);
+    MoeForward some = part_of(args, rows.begin, rows.count);
     const std::uint64_t bytes = args.workspace.size_bytes / static_cast<std::uint64_t>(batches);
     if (args.workspace.handle != nullptr)
-      batch.workspace = args.workspace.slice(static_cast<std::uint64_t>(i) * bytes, bytes);
-    return pass(static_cast<std::size_t>(i), batch, step, {part.first_token + rows.begin, part.first && i == 0});
+      some.workspace = args.workspace.slice(static_cast<std::uint64_t>(i) * bytes, bytes);
+    return pass(static_cast<std::size_t>(i), some, parts_of[i]);
   };
   LayerPass halves[] = {half(0), half(1)};
   for (LayerPass& each : halves) each.route();

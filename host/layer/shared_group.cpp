@@ -1,48 +1,79 @@
 #include "host/layer/shared_group.hpp"
 
+#include <numeric>
+
+#include "dispatch/step_memory.hpp"
+#include "dispatch/strategies/strategy_parts.hpp"
+
 namespace moecl {
-namespace {
-
-/// `rows` of every rank of the group, one after the other. @param mine  of this rank's share of them
-void gather_shares(Communicator& ranks, const TensorView& mine, const TensorView& rows) {
-  std::vector<std::uint64_t> bytes;
-  for (std::int32_t r = 0; r < ranks.size(); ++r)
-    bytes.push_back(rows.rows(0, share_of(rows.shape[0], ranks.size(), r).count).size_bytes());
-  ranks.all_gather_v(mine.buffer.slice(0, mine.size_bytes()), rows.buffer.slice(0, rows.size_bytes()), bytes);
-}
-
-}  // namespace
 
 SharedGroup::Layout::Layout(WorkspaceLayout& workspace, const SharedGroup& group, std::int64_t tokens,
-                            std::int64_t hidden) {
-  if (!group.divides_tokens()) return;
-  rows = workspace.add(DType::f32, {tokens, hidden});
-  gate_logits = workspace.add(DType::f32, {tokens, 1});
+                            std::int64_t group_tokens, std::int64_t hidden, DType dtype) {
+  if (group.brings_tokens()) x = workspace.add(dtype, {group_tokens, hidden});
+  if (group.brings_tokens() || group.divides_tokens()) rows = workspace.add(DType::f32, {tokens, hidden});
+  if (group.divides_tokens()) gate_logits = workspace.add(DType::f32, {tokens, 1});
+  if (group.adds_parts()) total = workspace.add(DType::f32, {tokens, hidden});
+}
+
+std::vector<std::int64_t> SharedGroup::counts(const std::vector<std::int64_t>& of_ranks) const {
+  const auto first = of_ranks.begin() + first_rank_;
+  return {first, first + tp_.size()};
+}
+
+std::int64_t SharedGroup::tokens(const std::vector<std::int64_t>& of_ranks, std::int64_t own) const {
+  if (!brings_tokens()) return own;
+  const std::vector<std::int64_t> each = counts(of_ranks);
+  return std::accumulate(each.begin(), each.end(), std::int64_t{0});
 }
 
 Share SharedGroup::share(std::int64_t tokens, bool reduce_results) const {
-  const bool whole = reduce_results ? !divides_tokens() : sharding_ == SharedSharding::intermediate;
+  const bool whole = own_tokens_ || (reduce_results ? !divides_tokens() : sharding_ == SharedSharding::intermediate);
   return whole ? Share{0, tokens} : share_of(tokens, tp_.size(), tp_.rank());
 }
 
-SharedExperts::Output SharedGroup::gather(const SharedExperts::Output& mine, const Layout& layout,
-                                          BufferView workspace) const {
+TensorView SharedGroup::bring(const TensorView& x, const std::vector<std::int64_t>& of_ranks, const Layout& layout,
+                              BufferView workspace) const {
+  const TensorView all = tensor_in(workspace, layout.x);
+  Communicator tp = tp_;
+  Communicator::Exchange(tp).gather({gathered(x, all, counts(of_ranks))}, Shown::until_next);  // that of `gather`
+  return all;
+}
+
+SharedExperts::Output SharedGroup::gather(const SharedExperts::Output& mine, const std::vector<std::int64_t>& of_ranks,
+                                          const Layout& layout, BufferView workspace, StepMemory& memory) const {
   if (!mine.rows.present() || !meets()) return mine;
   SharedExperts::Output all = mine;
   Communicator tp = tp_;
-  tp.fork();
-  if (sharding_ == SharedSharding::intermediate) {
-    tp.all_reduce(all.rows);
+  Communicator::Exchange exchange(tp);
+  if (adds_parts()) {
+    add_up(all.rows, memory);
+  } else if (brings_tokens()) {
+    all.rows = tensor_in(workspace, layout.rows);
+    const std::vector<std::int64_t> each = counts(of_ranks);
+    exchange.reduce_scatter(mine.rows, all.rows, each, Shown::until_read);
+    const std::int64_t first = std::accumulate(each.begin(), each.begin() + tp.rank(), std::int64_t{0});
+    if (mine.gate_logits.present()) all.gate_logits = mine.gate_logits.rows(first, all.rows.shape[0]);
   } else {
     all.rows = tensor_in(workspace, layout.rows);
-    gather_shares(tp, mine.rows, all.rows);
+    std::vector<std::int64_t> shares;
+    for (std::int32_t r = 0; r < tp.size(); ++r) shares.push_back(share_of(all.rows.shape[0], tp.size(), r).count);
+    std::vector<Communicator::Exchange::Gathered> pieces = {gathered(mine.rows, all.rows, shares)};
     if (mine.gate_logits.present()) {
       all.gate_logits = tensor_in(workspace, layout.gate_logits);
-      gather_shares(tp, mine.gate_logits, all.gate_logits);
+      pieces.push_back(gathered(mine.gate_logits, all.gate_logits, shares));
     }
+    exchange.gather(pieces, Shown::until_read);
   }
-  tp.join();
   return all;
+}
+
+void SharedGroup::add_up(const TensorView& total, StepMemory& memory) const {
+  Communicator tp = tp_;
+  const Share mine = Communicator::Exchange::summed_by(total, tp.size(), tp.rank());
+  WorkspaceLayout layout;
+  const TensorView share = layout.add(DType::f32, {mine.count, total.shape[1]});
+  const BufferView shown = memory.lasting(*tp.stream().context, layout.total_bytes());
+  Communicator::Exchange(tp).all_reduce(total, tensor_in(shown, share), Shown::until_next);
 }
 
 }  // namespace moecl

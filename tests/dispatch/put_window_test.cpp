@@ -5,12 +5,9 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
-#include <mutex>
 #include <numeric>
-#include <optional>
 
-#include "tests/dispatch/ranks.hpp"
+#include "tests/dispatch/waiting_ranks.hpp"
 #include "tests/host/files.hpp"
 
 namespace moecl::test {
@@ -18,37 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Ints = std::vector<std::int32_t>;
-
-/// Host memory that a CPU's kernels reach from several contexts. They may wait for each other as long as fewer do than
-/// the device has workers; on PoCL not within one context, where launches of a kernel take turns.
-class WaitingPeerMemory final : public PeerMemory {
- public:
-  std::string reject(StreamView owner, StreamView user) override {
-    return owner.device->handle == user.device->handle ? "" : "other devices";
-  }
-  std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users, std::uint64_t bytes) override {
-    constexpr std::size_t page = 4096;
-    const std::lock_guard lock(mutex_);
-    void* const memory =
-        memory_.emplace_back(std::aligned_alloc(page, (bytes + page - 1) / page * page), std::free).get();
-    std::vector<Buffer> views;
-    for (std::size_t i = 0; i <= users.size(); ++i) {
-      cl_int status = CL_SUCCESS;
-      cl_mem view = clCreateBuffer((i == 0 ? owner : users[i - 1]).context->handle(),
-                                   CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, memory, &status);
-      if (status != CL_SUCCESS) throw Error(ErrorCode::out_of_memory, "no view of host memory");
-      views.push_back(Buffer::borrow(view));
-      clReleaseMemObject(view);
-    }
-    return views;
-  }
-  std::uint64_t max_bytes() const noexcept override { return std::uint64_t{64} << 20; }
-  bool kernels_may_wait() const noexcept override { return true; }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
-};
 
 GroupOptions options(std::shared_ptr<PeerMemory> memory, milliseconds deadline = milliseconds(60000)) {
   return {deadline, TransportKind::peer_window, std::move(memory)};
@@ -129,33 +95,15 @@ TEST(PutWindow, StepsFollowEachOtherWithoutTheHost) {
   }
 }
 
-/// Two ranks of the first device, each with a context of its own.
-struct TwoContexts {
-  std::unique_ptr<Context> contexts[2];
-  std::vector<Stream> streams;
-  std::optional<RankGroup> group;
-
-  explicit TwoContexts(milliseconds deadline = milliseconds(60000)) {
-    ContextOptions traced;
-    traced.trace = true;
-    for (std::unique_ptr<Context>& context : contexts) {
-      context = Context::create({*devices()[0]->stream.view().device}, traced);
-      streams.emplace_back(*context, 0, false);
-    }
-    group.emplace(std::vector<StreamView>(streams.begin(), streams.end()),
-                  options(std::make_shared<WaitingPeerMemory>(), deadline));
-  }
-};
-
 TEST(PutWindow, KernelsWaitForThoseOfTheOtherRank) {
-  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
   TwoContexts on;
   on.group->run([](Communicator& comm) { put_steps(comm, 20); });
 }
 
 // A lane takes another queue when tracing begins.
 TEST(PutWindow, OutlivesTheQueueThatItWasMadeOn) {
-  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
   TwoContexts on;
   std::vector<std::unique_ptr<Communicator>> lanes(2);
   std::vector<std::unique_ptr<OneToken>> tokens(2);
@@ -190,7 +138,7 @@ TEST(PutWindow, DevicesStoreIntoEachOthersMemory) {
 }
 
 TEST(PutWindow, ARankThatDoesNotSignalIsNamed) {
-  if (devices()[0]->caps().type != DeviceType::cpu) GTEST_SKIP() << "host memory is a CPU's";
+  if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
   TwoContexts on(milliseconds(500));
   EXPECT_THROW(on.group->run([](Communicator& comm) {
     const StreamView stream = comm.stream();

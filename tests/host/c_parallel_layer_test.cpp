@@ -150,8 +150,8 @@ TEST_P(CParallelLayerTest, GoldensWithEveryOption) {
                         {"qwen2-moe-e16k4",
                          2,
                          {5, 28},
-                         [](Options& o) { o.micro_batch_from_tokens = 1; },
-                         [](ParallelPlan& p, RankedOptions&) { p.micro_batch_from_tokens = 1; }},
+                         [](Options& o) { o.dbo_prefill_token_threshold = 1; },
+                         [](ParallelPlan& p, RankedOptions&) { p.dbo_prefill_token_threshold = 1; }},
                         {"qwen2-moe-e16k4",
                          4,
                          {9, 8, 16, 0},
@@ -487,6 +487,57 @@ TEST(CParallelLayer, PartialSumsAndAWorkspaceOfTheCallers) {
   }
 }
 
+TEST(CParallelLayer, AStepIsAgreedOnceForAllLayers) {
+  const std::string name = "qwen2-moe-e16k4";
+  const CGolden golden(name);
+  const std::int64_t counts[] = {5, 28}, ends[] = {5, 33};
+  CGroup on(2);
+  CLayers first(on), second(on);
+  auto options = sized<moecl_parallel_options>();
+  options.rules = MOECL_RULES_A3;
+  first.load(name, options);
+  second.load(name, options);
+  std::vector<std::vector<float>> rows(2);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    const auto meetings = [&] {
+      auto info = sized<moecl_communicator_info>();
+      EXPECT_OK(moecl_communicator_describe(communicator, &info));
+      return info.meetings;
+    };
+    const std::int64_t tokens = counts[rank];
+    auto step = sized<moecl_step>();
+    step.num_tokens_across_dp = counts;
+    moecl_agreed_step* agreed = nullptr;
+    const std::uint64_t before = meetings();
+    ASSERT_OK(moecl_parallel_layer_agree(first.of_rank[rank], &step, tokens, &agreed));
+    EXPECT_EQ(meetings() - before, 1U);
+    auto args = sized<moecl_forward_args>();
+    args.tokens = tokens;
+    args.x = on.allocate(rank, rows_of<float>(golden.x, 64, rank == 0 ? 0 : 5, tokens));
+    args.out = on.allocate(rank, std::vector<float>(static_cast<std::size_t>(tokens) * 64));
+    for (const CLayers* layers : {&first, &second}) {
+      const std::uint64_t of_layer = meetings();
+      ASSERT_OK(moecl_parallel_layer_forward_agreed(layers->of_rank[rank], &args, agreed));
+      EXPECT_EQ(meetings() - of_layer, 2U);
+    }
+    EXPECT_EQ(second.info(rank).strategy, MOECL_STRATEGY_MC2);
+    EXPECT_THAT(second.info(rank).strategy_reason, testing::HasSubstr("rules a3; at most 28 tokens"));
+    EXPECT_OK(moecl_agreed_step_destroy(agreed));
+    rows[rank] = on.read(rank, args.out, static_cast<std::size_t>(tokens) * 64);
+    step.num_tokens_across_dp = nullptr;
+    step.cu_tokens_across_dp = ends;
+    ASSERT_OK(moecl_parallel_layer_agree(first.of_rank[rank], &step, tokens, &agreed));
+    EXPECT_OK(moecl_agreed_step_destroy(agreed));
+  });
+  ASSERT_EQ(on.failure(), "");
+  std::vector<double> out(rows[0].begin(), rows[0].end());
+  out.insert(out.end(), rows[1].begin(), rows[1].end());
+  EXPECT_LE(relative_error(out, golden.out), 1e-5);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer is null",
+               moecl_parallel_layer_agree(nullptr, nullptr, 1, nullptr));
+  EXPECT_OK(moecl_agreed_step_destroy(nullptr));
+}
+
 TEST(CParallelLayer, RefusesStepsThatCannotBe) {
   CGroup on(2);
   CLayers layers(on);
@@ -542,15 +593,16 @@ TEST(CParallelLayer, RefusesWhatCannotBe) {
   refuses(invalid, "parallel.tp: 3 does not divide 2 ranks", [](Options& o) { o.tp = 3; });
   refuses(invalid, "parallel.reserved: 1 is not 0", [](Options& o) { o.reserved = 1; });
   refuses(invalid, "redundant", [](Options& o) { o.redundant_experts = 1; });
-  refuses(invalid, "micro_batch_from_tokens: -1 is negative", [](Options& o) { o.micro_batch_from_tokens = -1; });
+  refuses(invalid, "dbo_prefill_token_threshold: -1 is negative",
+          [](Options& o) { o.dbo_prefill_token_threshold = -1; });
+  refuses(invalid, "dbo_decode_token_threshold: -2 is negative", [](Options& o) { o.dbo_decode_token_threshold = -2; });
+  refuses(invalid, "parallel.rules: 6 is not in [0, 5]", [](Options& o) { o.rules = 6; });
   refuses(invalid, "-4 tokens", [](Options& o) { o.max_tokens = -4; });
   refuses(invalid, "nodes of 3 do not divide 2 ranks", [](Options& o) { o.ranks_per_node = 3; });
   refuses(invalid, "ranks that divide every expert have all of them",
           [](Options& o) { o.expert_sharding = MOECL_SHARD_INTERMEDIATE, o.redundant_experts = 2; });
   refuses(MOECL_UNSUPPORTED, "strategy mc2: sends tokens to whole experts",
           [](Options& o) { o.expert_sharding = MOECL_SHARD_INTERMEDIATE, o.strategy = MOECL_STRATEGY_MC2; });
-  refuses(MOECL_UNSUPPORTED, "each needs the shared experts whole",
-          [](Options& o) { o.tp = 2, o.replace_allreduce = 1, o.shared_sharding = MOECL_SHARED_TOKENS; });
 
   moecl_parallel_layer* made = nullptr;
   EXPECT_FAILS(invalid, "communicator: the pointer is null",

@@ -41,6 +41,36 @@ TEST(CRanks, DispatchAndCombineInACProgram) {
       }
 }
 
+// A gate of the caller's holds a collective back, and events tell when it is done.
+TEST(CRanks, CollectivesWaitForEventsAndGiveThem) {
+  CGroup on(2);
+  cl_event gate = clCreateUserEvent(on.callers.front().context, nullptr), done[2] = {};
+  std::vector<moecl_device_array> gathered(2);
+  const std::uint64_t sizes[] = {4, 4};
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    const moecl_device_array mine = on.allocate<float>(rank, {static_cast<float>(rank + 1)});
+    gathered[rank] = on.allocate(rank, std::vector<float>(2, -1));
+    if (rank == 0) {
+      EXPECT_OK(moecl_stream_mark(on.streams[rank], 1, &gate, nullptr));
+    }
+    EXPECT_OK(moecl_all_gather(communicator, mine, gathered[rank], sizes));
+    EXPECT_OK(moecl_stream_mark(on.streams[rank], 0, nullptr, &done[rank]));
+  });
+  for (cl_event event : done) {
+    cl_int status = CL_COMPLETE;
+    EXPECT_EQ(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr), CL_SUCCESS);
+    EXPECT_NE(status, CL_COMPLETE);
+  }
+  EXPECT_EQ(clSetUserEventStatus(gate, CL_COMPLETE), CL_SUCCESS);
+  EXPECT_EQ(clWaitForEvents(2, done), CL_SUCCESS);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(on.read(rank, gathered[rank], 2), (std::vector<float>{1, 2}));
+    clReleaseEvent(done[rank]);
+  }
+  clReleaseEvent(gate);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "stream", moecl_stream_mark(nullptr, 0, nullptr, nullptr));
+}
+
 TEST(CRanks, Collectives) {
   CGroup on(3);
   on.run([&](std::size_t rank, moecl_communicator* communicator) {

@@ -199,11 +199,7 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
       batched.layout = ExpertLayout::batched;
       const ExpertRank parts(world, 1, shape.experts, ExpertSharding::intermediate);
       EXPECT_THAT(refused(parts, shape.experts), testing::HasSubstr("strategy mc2: sends tokens to whole experts"));
-      batched.rows_per_expert = 3;
-      EXPECT_THAT(refused(rank, 8, batched),
-                  testing::HasSubstr("rows_per_expert 3: experts have room for all rows that may come"));
       const ParallelPlan coded{StrategyKind::mc2, {}, WireFormat::int8};
-      batched.rows_per_expert = 0;
       EXPECT_THAT(error_of([&] { ParallelLayer(rank, coded, shape, model.weights(0, 8), batched); }).what(),
                   testing::HasSubstr("the batched layout is of rows as they are, not of int8 codes"));
       ParallelPlan by_hand{StrategyKind::mc2, place_experts({16, 2})};
@@ -273,8 +269,8 @@ TEST_P(ParallelLayerTest, RanksThatDisagreeAllFail) {
        [](Mine& mine) { mine.plan.strategy = StrategyKind::all2all_v; }},
       {"shared_sharding: rank 1 has tokens, rank 0 has replicated",
        [](Mine& mine) { mine.plan.shared_sharding = SharedSharding::tokens; }},
-      {"micro_batch_from_tokens: rank 1 has 7, rank 0 has -1",
-       [](Mine& mine) { mine.plan.micro_batch_from_tokens = 7; }},
+      {"dbo_prefill_token_threshold: rank 1 has 7, rank 0 has none",
+       [](Mine& mine) { mine.plan.dbo_prefill_token_threshold = 7; }},
       {"dtype: rank 1 has f16, rank 0 has f32", [](Mine& mine) { mine.options.dtype = DType::f16; }},
       {"router: rank 1 has digest ", [](Mine& mine) { mine.shape.router.scaling_factor *= 2; }}};
   for (const auto& [difference, change] : cases) {

@@ -40,8 +40,8 @@ TEST_P(ParallelOptionsTest, TwoMicroBatchesAreOneBatch) {
     for (const StrategyKind kind : kinds) {
       SCOPED_TRACE(testing::Message() << c.model << ", " << name(kind) << ", " << c.ranks << " ranks");
       ParallelPlan two{kind}, too_few{kind};
-      two.micro_batch_from_tokens = *std::max_element(c.tokens.begin(), c.tokens.end());
-      too_few.micro_batch_from_tokens = *two.micro_batch_from_tokens + 1;
+      two.dbo_prefill_token_threshold = *std::max_element(c.tokens.begin(), c.tokens.end());
+      too_few.dbo_prefill_token_threshold = *two.dbo_prefill_token_threshold + 1;
       const Outputs one = of_ranks(on, model, {kind}, c.tp, c.tokens, one_platform()),
                     split = of_ranks(on, model, two, c.tp, c.tokens, one_platform());
       EXPECT_EQ(split.ids, one.ids);
@@ -66,7 +66,7 @@ TEST_P(ParallelOptionsTest, TokensKeepTheirReplicasInMicroBatches) {
   Ranks on = make(4);
   const std::vector<std::int64_t> tokens = {3, 8, 1, model.tokens() - 12};
   const Outputs one = of_ranks(on, model, plan, 1, tokens, one_platform());
-  plan.micro_batch_from_tokens = 0;
+  plan.dbo_prefill_token_threshold = 0;
   const Outputs two = of_ranks(on, model, plan, 1, tokens, one_platform());
   EXPECT_EQ(two.ids, one.ids);
   if (same_bits(StrategyKind::mc2)) {
@@ -87,10 +87,10 @@ TEST_P(ParallelOptionsTest, LongInputsRunInChunksOfAsManyOnEveryRank) {
     for (const bool halves : {false, true}) {
       SCOPED_TRACE(testing::Message() << name(kind) << (halves ? ", micro-batches" : ""));
       plan.strategy = kind;
-      plan.micro_batch_from_tokens.reset();
+      plan.dbo_prefill_token_threshold.reset();
       model.options.chunk_tokens = 0;
       const Outputs whole = of_ranks(on, model, plan, 1, tokens, one_platform());
-      if (halves) plan.micro_batch_from_tokens = 0;
+      if (halves) plan.dbo_prefill_token_threshold = 0;
       model.options.chunk_tokens = 5;
       const Outputs chunked = of_ranks(on, model, plan, 1, tokens, one_platform());
       EXPECT_EQ(chunked.ids, whole.ids);
@@ -259,11 +259,144 @@ TEST_P(ParallelOptionsTest, TpRanksMayBringTokensOfTheirOwn) {
       EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
     }
   }
-  plan.shared_sharding = SharedSharding::tokens;
-  EXPECT_THAT(error_of([&] {
-                of_ranks(on, model, plan, 2, {9, 8, 16, 0}, true);
-              }).what(),
-              testing::HasSubstr("where tp ranks have other tokens, each needs the shared experts whole"));
+}
+
+// Tokens are brought together before the shared experts' parts, and the sums scattered after.
+TEST_P(ParallelOptionsTest, TpRanksOfOwnTokensMayDivideSharedExperts) {
+  const Model model("qwen2-moe-e16k4");  // gated
+  const Outputs expected = of_one_rank(first(), model);
+  Ranks on = make(4);
+  ParallelPlan plan;
+  plan.replace_allreduce = true;
+  for (const StrategyKind kind : kinds)
+    for (const SharedSharding sharding : {SharedSharding::tokens, SharedSharding::intermediate}) {
+      SCOPED_TRACE(testing::Message() << name(kind) << ", " << name(sharding));
+      plan.strategy = kind;
+      plan.shared_sharding = sharding;
+      const Outputs got = of_ranks(on, model, plan, 2, {9, 8, 16, 0}, one_platform());
+      EXPECT_EQ(got.ids, expected.ids);
+      EXPECT_LE(relative_error(got.out, expected.out), 1e-6);
+    }
+}
+
+/// Bytes that each rank receives in a pass that gives `out` alone, or parts of it apart.
+std::vector<std::uint64_t> bytes_of_pass(Ranks& on, const Model& model, const ParallelPlan& plan, std::int32_t tp,
+                                         const std::vector<std::int64_t>& tokens, bool apart,
+                                         std::vector<double>& out) {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(on.group.size()));
+  std::vector<std::vector<double>> parts(bytes.size());
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, tp, model.config.shape.experts);
+    const auto r = static_cast<std::size_t>(world.rank());
+    const auto of = static_cast<std::size_t>(plan.replace_allreduce ? rank.ep.rank() : rank.dp.rank());
+    const std::int64_t first =
+        std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(of), std::int64_t{0});
+    ParallelLayer layer(rank, plan, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+                        model.options);
+    const DeviceTensor x(
+        world.stream(), DType::f32, {tokens[of], model.hidden()},
+        {model.input.begin() + first * model.hidden(), model.input.begin() + (first + tokens[of]) * model.hidden()}),
+        all(world.stream(), DType::f32, {tokens[of], model.hidden()}),
+        routed(world.stream(), DType::f32, {tokens[of], model.hidden()});
+    MoeForward args;
+    args.x = x;
+    args.out = all;
+    if (apart) args.routed_out = routed;
+    const AgreedStep step = layer.agree({}, tokens[of]);
+    const std::uint64_t before = world.bytes_received();
+    layer.forward(args, step);
+    bytes[r] = world.bytes_received() - before;
+    parts[r] = all.values(world.stream());
+    world.stream().finish();
+  });
+  out.clear();
+  for (std::size_t r = 0; r < parts.size(); r += static_cast<std::size_t>(plan.replace_allreduce ? 1 : tp))
+    out.insert(out.end(), parts[r].begin(), parts[r].end());
+  return bytes;
+}
+
+// dispatch/STRATEGIES.md has the formulas.
+TEST_P(ParallelOptionsTest, SharedExpertsOfATpGroupMoveWhatIsSaid) {
+  const Model model("qwen2-moe-e16k4");
+  const Outputs expected = of_one_rank(first(), model);
+  const std::uint64_t row = static_cast<std::uint64_t>(model.hidden()) * 4, top_k = 4, R = 4, N = 2, D = 2;
+  const std::vector<std::int64_t> of_dp = {14, 19}, of_ranks = {9, 8, 16, 0};
+  Ranks on = make(4);
+  const auto moved = [&](StrategyKind kind, SharedSharding sharding, bool own_tokens, bool apart) {
+    ParallelPlan plan{kind};
+    plan.shared_sharding = sharding;
+    plan.replace_allreduce = own_tokens;
+    std::vector<double> out;
+    const auto bytes = bytes_of_pass(on, model, plan, 2, own_tokens ? of_ranks : of_dp, apart, out);
+    EXPECT_LE(relative_error(out, expected.out), 1e-6);
+    return bytes;
+  };
+  for (std::size_t r = 0; r < R; ++r) {
+    SCOPED_TRACE(r);
+    const auto T = static_cast<std::uint64_t>(model.tokens()), T_d = static_cast<std::uint64_t>(of_dp[r / N]),
+               t = T_d / N + (r % N < T_d % N ? 1 : 0), G = (T_d - t) * row;
+    const std::uint64_t mc2 = (T - t) * (row + 4 * top_k) + (R - 1) * t * top_k * row,
+                        allgather = (T - T_d) * (row + 8 * top_k) + (D - 1) * T_d * row,
+                        all_reduce = (N - 1) * t * row + G;
+    EXPECT_EQ(moved(StrategyKind::mc2, SharedSharding::replicated, false, false)[r], mc2 + G);
+    EXPECT_EQ(moved(StrategyKind::mc2, SharedSharding::tokens, false, false)[r], mc2 + G + (T_d - t) * (row + 4));
+    EXPECT_EQ(moved(StrategyKind::mc2, SharedSharding::intermediate, false, true)[r], mc2 + G + all_reduce);
+    EXPECT_EQ(moved(StrategyKind::mc2, SharedSharding::intermediate, false, false)[r], mc2 + all_reduce);
+    EXPECT_EQ(moved(StrategyKind::all_gather, SharedSharding::intermediate, false, true)[r],
+              allgather + all_reduce + all_reduce);
+    EXPECT_EQ(moved(StrategyKind::all_gather, SharedSharding::intermediate, false, false)[r], allgather + all_reduce);
+    const auto own = static_cast<std::uint64_t>(of_ranks[r]),
+               T_g = static_cast<std::uint64_t>(of_ranks[r / N * N] + of_ranks[r / N * N + 1]);
+    EXPECT_EQ(moved(StrategyKind::mc2, SharedSharding::intermediate, true, false)[r],
+              (T - own) * (row + 4 * top_k) + (R - 1) * own * top_k * row + (T_g - own) * row + (N - 1) * own * row);
+  }
+}
+
+TEST_P(ParallelOptionsTest, RoomForTheRowsOfEachExpert) {
+  Model model("qwen2-moe-e16k4");
+  const Outputs expected = of_one_rank(first(), model);
+  model.options.layout = ExpertLayout::batched;
+  const std::vector<std::int64_t> tokens = {20, 0, 13};
+  std::vector<double> counts(static_cast<std::size_t>(model.config.shape.experts));
+  for (const double id : expected.ids) ++counts[static_cast<std::size_t>(id)];
+  for (const StrategyKind kind : kinds) {
+    SCOPED_TRACE(name(kind));
+    model.options.rows_per_expert = 40;
+    Ranks on = make(3);
+    std::vector<double> counted;
+    std::vector<std::vector<double>> of_rank(3), out(3);
+    on.group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 1, model.config.shape.experts);
+      const auto r = static_cast<std::size_t>(world.rank());
+      const std::int64_t first_token = r == 2 ? 20 : 0;
+      ParallelLayer layer(rank, {kind}, model.config.shape, model.weights(rank.first_expert, rank.local_experts),
+                          model.options);
+      const DeviceTensor x(world.stream(), DType::f32, {tokens[r], model.hidden()},
+                           {model.input.begin() + first_token * model.hidden(),
+                            model.input.begin() + (first_token + tokens[r]) * model.hidden()}),
+          all(world.stream(), DType::f32, {tokens[r], model.hidden()}),
+          num(world.stream(), DType::i32, {rank.local_experts});
+      MoeForward args;
+      args.x = x;
+      args.out = all;
+      args.expert_num_tokens = num;
+      layer.forward(args);
+      out[r] = all.values(world.stream());
+      of_rank[r] = num.values(world.stream());
+      world.stream().finish();
+    });
+    std::vector<double> whole;
+    for (std::size_t r = 0; r < 3; ++r) {
+      whole.insert(whole.end(), out[r].begin(), out[r].end());
+      counted.insert(counted.end(), of_rank[r].begin(), of_rank[r].end());
+    }
+    EXPECT_LE(relative_error(whole, expected.out), 1e-6);
+    EXPECT_EQ(counted, counts);
+    model.options.rows_per_expert = 32;
+    Ranks narrow = make(3);
+    EXPECT_THAT(error_of([&] { of_ranks(narrow, model, {kind}, 1, tokens, false); }).what(),
+                testing::HasSubstr("dispatch: an expert has room for 32 rows, and 33 tokens may choose it"));
+  }
 }
 
 TEST_P(ParallelOptionsTest, HiddenStatesMayHaveThreeDimensions) {
@@ -353,7 +486,7 @@ TEST_P(ParallelOptionsTest, FinishedTokensTakeNoExpert) {
     SCOPED_TRACE(name(kind));
     ParallelPlan plan{kind};
     expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
-    plan.micro_batch_from_tokens = 0;
+    plan.dbo_prefill_token_threshold = 0;
     expect_it(of_ranks(on, model, plan, 1, tokens, false, options));
   }
 }

@@ -115,6 +115,57 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
     }
 }
 
+// Rows in room of equal size, of a step that the ranks agreed about by themselves.
+TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
+  constexpr std::int64_t room = 12;
+  const std::int64_t known[] = {tokens, tokens};
+  CGroup on(2);
+  for (const moecl_strategy strategy :
+       {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
+    SCOPED_TRACE(strategy);
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      moecl_token_dispatcher_options options = options_of(strategy);
+      options.batched = 1;
+      options.rows_per_expert = room;
+      DispatcherHandle dispatcher;
+      ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+      moecl_dispatch_args args = tokens_of(on, rank, rank);
+      args.tokens_of_ranks = known;
+      args.capacity = tokens + 1;
+      auto rows = sized<moecl_routed_rows>();
+      ASSERT_OK(moecl_token_dispatch(dispatcher, &args, &rows));
+      ASSERT_EQ(rows.rows_per_expert, room);
+      ASSERT_EQ(rows.rows, room * rows.local_experts);
+      const auto x = on.read(rank, rows.x, static_cast<std::size_t>(rows.rows * hidden));
+      const auto ends = on.read<std::int32_t>(rank, rows.row_ends, static_cast<std::size_t>(rows.local_experts));
+      std::vector<float> results(x.size(), -1);
+      for (std::int32_t e = 0; e < rows.local_experts; ++e) {
+        const std::int32_t count =
+            ends[static_cast<std::size_t>(e)] - (e == 0 ? 0 : ends[static_cast<std::size_t>(e - 1)]);
+        for (std::int64_t i = e * room * hidden; i < (e * room + count) * hidden; ++i)
+          results[static_cast<std::size_t>(i)] =
+              x[static_cast<std::size_t>(i)] * static_cast<float>(rows.first_expert + e + 1);
+      }
+      const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
+      ASSERT_OK(moecl_token_combine(dispatcher, on.allocate(rank, results), out));
+      EXPECT_EQ(on.read(rank, out, tokens * hidden), expected_of(rank)) << "rank " << rank;
+    });
+    ASSERT_EQ(on.failure(), "");
+  }
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    DispatcherHandle dispatcher;
+    moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_MC2);
+    options.batched = 1;
+    options.rows_per_expert = 9;
+    ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+    moecl_dispatch_args args = tokens_of(on, rank, rank);
+    args.tokens_of_ranks = known;
+    auto rows = sized<moecl_routed_rows>();
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "an expert has room for 9 rows, and 10 tokens may choose it",
+                 moecl_token_dispatch(dispatcher, &args, &rows));
+  });
+}
+
 TEST(CTokenDispatcher, RefusesWhatCannotBe) {
   const auto refuses = [](const char* text, const std::function<void(moecl_token_dispatcher_options&)>& spoil) {
     SCOPED_TRACE(text);
@@ -131,6 +182,7 @@ TEST(CTokenDispatcher, RefusesWhatCannotBe) {
   refuses("options.experts: 0 is not positive", [](Options& o) { o.experts = 0; });
   refuses("options.dtype", [](Options& o) { o.dtype = MOECL_I8; });
   refuses("options.wire: 4 is not in [0, 3]", [](Options& o) { o.wire = 4; });
+  refuses("options.rows_per_expert: -1 is negative", [](Options& o) { o.rows_per_expert = -1; });
   refuses("top_k 6 of 5 experts", [](Options& o) { o.top_k = 6; });
   refuses("tp 2 does not divide 1 ranks", [](Options& o) { o.tp = 2; });
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -25,6 +27,16 @@ struct Agreed {
       : what(of),
         value(static_cast<std::int64_t>(choice)),
         said([](std::int64_t chosen) { return std::string(name(static_cast<E>(chosen))); }) {}
+  /// Of what may be left open.
+  template <class T>
+  Agreed(const char* of, const std::optional<T>& choice) : Agreed(of, choice.value_or(T{})) {
+    if (!choice) value = open;
+    said = [](std::int64_t chosen) {
+      return chosen == open ? std::string("none") : Agreed("", static_cast<T>(chosen)).text();
+    };
+  }
+  /// This rank's value, as it is said.
+  std::string text() const { return said(value); }
   /// Of what is longer than a number, a digest.
   template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   Agreed(const char* of, const std::vector<T>& list)
@@ -33,6 +45,7 @@ struct Agreed {
       : what(of), value(digest_of(text.data(), text.size())), said(said_as_digest) {}
 
  private:
+  static constexpr std::int64_t open = std::numeric_limits<std::int64_t>::min();
   static std::string said_as_number(std::int64_t value);
   static std::string said_as_digest(std::int64_t value);
 };

@@ -93,6 +93,8 @@ class Communicator {
   std::uint64_t bytes_received() const;
   /// Of those, what came from one member.
   std::uint64_t bytes_received(std::int32_t peer) const;
+  /// How often this rank's host thread has waited for its peers' so far, over all its communicators.
+  std::uint64_t meetings() const;
 
   /// The communicator of those members (by their rank here), of which this rank is one; they all call it with the same
   /// list. Ranks count in the order of the list.
@@ -149,12 +151,14 @@ class Communicator {
   /// data = sum over ranks of data, the same bits everywhere: reduce_scatter, then all_gather_v.
   void all_reduce(TensorView data);
 
+  /// What those are made of; private to this library.
+  struct Exchange;
+
  private:
   friend class RankGroup;
   friend class PutWindow;
   friend class StepPool;
   friend class Window;
-  struct Exchange;
   struct Lane;
   Lane& lane() const;
   std::shared_ptr<StepPool> pool() const;

@@ -94,13 +94,17 @@ struct TokensIn {
   /// False: the ranks of a tp group get parts whose sum is what each would get; nothing travels within the group for
   /// it. Source: reduce_results of vLLM
   bool reduce_results = true;
-  std::vector<Agreed> agreed = {};  ///< what else the ranks are to bring alike
+  /// Tokens of each rank of `ep`, where all ranks have agreed about them and about everything else that they bring:
+  /// then `prepare` meets nobody. Null: it asks
+  const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
+  /// Tokens of a rank's slab in windows of mc2, on every rank alike; 0: as many as the rank that has most brings
+  std::int64_t capacity = 0;
 };
 
 /// What a step takes at most where the ranks bring so many tokens.
 struct StepBytes {
   std::uint64_t workspace = 0;             ///< of its caller's, or kept from step to step
-  std::uint64_t windows = 0;               ///< of the strategy's own, which peers reach
+  std::uint64_t windows = 0;               ///< of the strategy's own, which peers reach or read
   std::int64_t source_rows = 0, rows = 0;  ///< as in StepNeeds; the most, where they depend on the routing
 };
 
@@ -146,8 +150,8 @@ class Strategy {
   /// @param workspace  At least needs(T).workspace_bytes, the strategy's until the sum
   /// @return  The sort of the tokens' ids that `begin_dispatch` expects to have been enqueued; none where that has none
   virtual std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) = 0;
-  /// Launches what can be before this rank learns anything from others. Until `receive` the tensors must stay as they
-  /// are, where they are read in place until the combine has begun.
+  /// Launches what can be before this rank learns anything from others. Until `finish_combine` the tensors must stay as
+  /// they are.
   virtual void begin_dispatch() = 0;
   /// Launches the rest, as late as the caller likes.
   virtual void hook() {}

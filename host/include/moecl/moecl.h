@@ -176,6 +176,13 @@ moecl_status moecl_stream_native(const moecl_stream* stream, struct _cl_command_
 /// Stops the host until everything enqueued so far has completed.
 /// Errors: device_error  a command failed
 moecl_status moecl_stream_finish(moecl_stream* stream);
+/// A marker: what the stream is given next waits for those events, and the event tells that all before has completed.
+/// So everything that works on a stream, collectives and passes over ranks too, takes a wait list and gives an event.
+/// Async: enqueues at most one command, which needs no flush by the caller.
+/// @param num_wait_events  0 exactly when wait_events is NULL
+/// @param out_event        NULL, or receives an event which the caller releases
+moecl_status moecl_stream_mark(moecl_stream* stream, uint32_t num_wait_events, struct _cl_event* const* wait_events,
+                               struct _cl_event** out_event);
 
 // ----------------------------------------------------------------------------------------------------------- layers
 

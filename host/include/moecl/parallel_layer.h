@@ -23,6 +23,16 @@ typedef enum moecl_strategy {
   MOECL_STRATEGY_MULTICAST = 4    ///< as all-gather, by broadcasts and one all-reduce
 } moecl_strategy;
 
+/// By which rules MOECL_STRATEGY_AUTO chooses: those of vllm-ascend for a kind of machine, or what was measured here.
+typedef enum moecl_strategy_rules {
+  MOECL_RULES_ONCE = 0,  ///< as A3, but once for the layer, by max_tokens
+  MOECL_RULES_A2 = 1,    ///< 910B. These and the following choose for each pass, by its tokens
+  MOECL_RULES_A3 = 2,    ///< 910C
+  MOECL_RULES_A5 = 3,    ///< 950
+  MOECL_RULES_310P = 4,
+  MOECL_RULES_MOECL = 5  ///< measured with this library: dispatch/STRATEGIES.md
+} moecl_strategy_rules;
+
 /// What the ranks divide: the experts, or the intermediate size of each.
 typedef enum moecl_expert_sharding {
   MOECL_SHARD_EXPERTS = 0,      ///< expert-parallel
@@ -65,9 +75,12 @@ typedef struct moecl_parallel_options {
   int32_t reserved;           ///< 0
   int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring; 0: unknown,
                               ///< then all-to-all, but all-gather where experts are not whole
-  /// Passes of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
-  /// travel, the other's kernels run. Twice the workspace. 0: never
-  int64_t micro_batch_from_tokens;
+  /// Dual batch overlap: passes of so many tokens or more, on the dp rank that has most, run as two micro-batches:
+  /// while rows of one travel, the other's kernels run. Twice the workspace. 0: never. vLLM's default is 512
+  int64_t dbo_prefill_token_threshold;
+  int64_t dbo_decode_token_threshold;  ///< the same for steps of uniform_decode. vLLM's default is 32
+  int32_t rules;                       ///< moecl_strategy_rules
+  int32_t reserved_2;                  ///< 0
 } moecl_parallel_options;
 
 /// What a layer over ranks became.
@@ -81,7 +94,7 @@ typedef struct moecl_parallel_layer_info {
   int32_t top_k;
   int32_t dtype;  ///< moecl_dtype that `x` must have
   // What was chosen.
-  int32_t strategy;   ///< moecl_strategy, never AUTO
+  int32_t strategy;   ///< moecl_strategy, never AUTO; with rules the last pass's
   int32_t placement;  ///< moecl_expert_placement
   // Of this rank.
   int32_t places;         ///< of experts, copies included
@@ -102,8 +115,7 @@ typedef struct moecl_parallel_layer_info {
 /// @param parallel  NULL for the defaults. @param options  NULL for the defaults.
 /// Errors: as moecl_layer_load; invalid_argument  options that do not fit the ranks or each other, or layers, options
 ///         and places of experts that are not the same on all ranks;
-///         unsupported  MC2 and all-to-all where experts are not whole, the batched layout with a wire or with room for
-///         fewer rows than may come
+///         unsupported  MC2 and all-to-all where experts are not whole, the batched layout with a wire
 moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const char* model_dir, int32_t layer,
                                        const moecl_parallel_options* parallel, const moecl_layer_options* options,
                                        moecl_parallel_layer** out_layer);
@@ -129,9 +141,19 @@ typedef struct moecl_step {
   /// Not 0: what the ranks of a tp group get are parts of out, routed_out and shared_out, which added up are what each
   /// would get; nothing travels within the group for them (reduce_results off)
   int32_t partial_sums;
-  /// Tokens of the dp rank that has most. 0: unknown, so ranks tell each other where chunks or micro-batches depend on
-  /// it
+  /// The most tokens that a dp rank brings, at least as many as one does: what memory, windows and rules go by. 0: what
+  /// the rank that has most brings
   int64_t max_tokens_across_dp;
+  /// Optional: tokens of each of the R / tp dp ranks, rows of padding included; they must be what ranks bring. With
+  /// replace_allreduce of each of the R ranks
+  const int64_t* num_tokens_across_dp;
+  const int64_t* cu_tokens_across_dp;  ///< optional: the same as cumulative ends
+  /// optional: the mask of this rank, where a pass has none. Shape: [T] u8: tokens with another value than 0 take no
+  /// expert
+  moecl_device_array finished;
+  int64_t tokens;          ///< T of this rank, which the mask is of; 0 without a mask
+  int32_t uniform_decode;  ///< not 0: every request brings as many tokens, so thresholds are those of decoding
+  int32_t micro_batches;   ///< 1 or 2; 0: as the layer's thresholds say
 } moecl_step;
 
 /// out = MoE(x), on the rank's stream, by all ranks. Without a workspace in `args` the pass takes memory that all
@@ -145,6 +167,20 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 /// @param step  NULL for the defaults. Errors: as above, also where ranks disagree about the step
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step);
+/// A step that all ranks agreed about once, for passes of any number of layers of theirs.
+typedef struct moecl_agreed_step moecl_agreed_step;
+/// By all ranks: one meeting of their host threads, no device work.
+/// @param layer   One of the layers. @param step  NULL for the defaults. @param tokens  T of this rank
+/// Errors: invalid_argument  on every rank: the first thing that differs, counts that are not what ranks bring
+moecl_status moecl_parallel_layer_agree(moecl_parallel_layer* layer, const moecl_step* step, int64_t tokens,
+                                        moecl_agreed_step** out_step);
+/// NULL is no error. Lifetime: passes need it no longer than their call.
+moecl_status moecl_agreed_step_destroy(moecl_agreed_step* step);
+/// As moecl_parallel_layer_forward_step, but asks no rank about the step again: where kernels of all ranks wait for
+/// each other (mc2 over peer windows) host threads do not meet at all. The ranks make the same passes in the same
+/// order. Errors: also invalid_argument  another number of tokens, or a step of other ranks
+moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                                 const moecl_agreed_step* step);
 /// Bytes of workspace that a pass of such a step takes at most, whose max_tokens_across_dp is said.
 /// Errors: invalid_argument; unsupported  a strategy that the layer cannot take
 moecl_status moecl_parallel_layer_workspace_bytes(const moecl_parallel_layer* layer, const moecl_step* step,

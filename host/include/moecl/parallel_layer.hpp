@@ -1,8 +1,8 @@
 #pragma once
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
+#include <moecl/select_strategy.hpp>
 #include <moecl/step.hpp>
-#include <moecl/strategy.hpp>
 
 #include <memory>
 #include <optional>
@@ -11,17 +11,20 @@ namespace moecl {
 
 /// How the ranks of a layer work together; the same for all of them.
 struct ParallelPlan {
-  StrategyKind strategy = StrategyKind::mc2;
+  StrategyKind strategy = StrategyKind::mc2;  ///< of passes whose step says none; with `rules`, of none
   PlacementPlan placement = {};  ///< its places are what ExpertRank counts; empty: every expert at its own number
   WireFormat wire = WireFormat::none;
   SharedSharding shared_sharding = SharedSharding::replicated;
-  /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only.
+  /// Ranks of a tp group bring different tokens, already shared out among them, and get sums of those only. Shared
+  /// experts of which each has a part of the intermediate size get the tokens of all, and their sums are scattered.
   /// Source: replace_allreduce of vllm-ascend
   bool replace_allreduce = false;
-  /// Batches of so many tokens or more, on the dp rank that has most, run as two micro-batches: while rows of one
-  /// travel, the other's kernels run. Twice the workspace. Unset: never. Source: vLLM's dual batch overlap, which
-  /// starts at 32 tokens when decoding and at 512 in prefill
-  std::optional<std::int64_t> micro_batch_from_tokens = {};
+  /// Dual batch overlap: batches of so many tokens or more, on the dp rank that has most, run as two micro-batches:
+  /// while rows of one travel, the other's kernels run. Twice the workspace. The first is for steps of uniform_decode,
+  /// the second for others. Unset: never. Source: vLLM, whose defaults are 32 and 512
+  std::optional<std::int64_t> dbo_decode_token_threshold = {}, dbo_prefill_token_threshold = {};
+  /// Passes whose step says no strategy take what these choose for its tokens, each over the same weights.
+  std::optional<StrategyRules> rules = {};
 };
 
 /// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
@@ -37,10 +40,10 @@ class ParallelLayer {
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
   /// @param options  chunk_tokens: longer inputs, of the rank that has most, run in as many chunks on every rank;
-  ///                 0: none. Batched layout: experts have room for all rows that may come.
+  ///                 0: none. Batched layout: rows_per_expert is at least the tokens of all ranks in a chunk; 0: as
+  ///                 many as may come.
   /// Errors: as MoeLayer; invalid_argument  I is smaller than the ranks that share it, a plan made by hand contradicts
-  ///         itself, or ranks disagree; unsupported  the batched layout of rows that travel as codes or with
-  ///         rows_per_expert on several ranks, or shared experts that are not whole on ranks with own tokens;
+  ///         itself, or ranks disagree; unsupported  the batched layout of rows that travel as codes;
   ///         deadline_exceeded  a peer failed or did not come. Each ends the group
   ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape, const MoeWeights& weights,
                 const MoeLayerOptions& options = {}, const LoadProgress& progress = {});
@@ -77,6 +80,17 @@ class ParallelLayer {
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
   /// Empty:  T == 0 takes part in the exchange
   void forward(const Forward& args, const Step& step = {});
+  /// The same, of a step that the ranks agreed about before, and that other layers of these ranks may have too. Asks no
+  /// rank about it again: with put windows of mc2 host threads do not meet at all.
+  /// Errors: also invalid_argument  x has another number of tokens; what one rank alone is refused ends the group, but
+  ///         others may have enqueued their part. Ranks of a tp group that divide the intermediate size of shared
+  ///         experts all ask for routed_out or shared_out, or none
+  void forward(const Forward& args, const AgreedStep& step);
+  /// A step for this layer and all others of the same ranks: one meeting. By all ranks.
+  /// @param tokens  T of this rank. Errors: as AgreedStep
+  AgreedStep agree(const Step& step, std::int64_t tokens) const;
+  /// What the last pass took, and why; before the first the plan's, without a reason where rules choose.
+  const StrategyChoice& last_strategy() const noexcept;
 
  private:
   struct State;

@@ -80,6 +80,7 @@ typedef struct moecl_communicator_info {
   int32_t rank;
   int32_t size;             ///< R
   uint64_t bytes_received;  ///< from other ranks so far, over all communicators of this rank
+  uint64_t meetings;        ///< how often this rank's host thread has waited for its peers' so far, over all of them
 } moecl_communicator_info;
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_communicator_describe(const moecl_communicator* communicator, moecl_communicator_info* out_info);

@@ -28,6 +28,9 @@ typedef struct moecl_token_dispatcher_options {
   int32_t ranks_per_node;   ///< neighbours that reach each other faster than others; divides R. 0: all
   int32_t beside;           ///< not 0: exchanges run on a queue beside the rank's stream
   int32_t partial_sums;     ///< not 0: ranks of a tp group get parts of their sums, which added up are the sums
+  int32_t batched;          ///< not 0: rows of each expert stand in room of equal size; not with a wire
+  int32_t reserved;         ///< 0
+  int64_t rows_per_expert;  ///< batched: that room, at least the tokens of all ranks; 0: as many as may come
 } moecl_token_dispatcher_options;
 
 /// The tokens of a step.
@@ -38,6 +41,11 @@ typedef struct moecl_dispatch_args {
   moecl_device_array ids;      ///< Shape: [T, K] int32; -1: no expert
   moecl_device_array weights;  ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
   moecl_device_array fault;    ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
+  /// optional, on every rank or on none: tokens of each of the R ranks, about which all agree, as about whether weights
+  /// come. Then nobody asks, and where kernels of all ranks wait for each other host threads do not meet
+  const int64_t* tokens_of_ranks;
+  /// tokens of a rank's share that MC2 has windows for, the same on every rank; 0: as many as the rank with most has
+  int64_t capacity;
 } moecl_dispatch_args;
 
 /// The rows that this rank's experts got, in the order expert, source rank, token, k. Row j is row index[j] /
@@ -55,6 +63,9 @@ typedef struct moecl_routed_rows {
   int32_t first_expert;   ///< of this rank, which has a linear run of the E
   int32_t local_experts;  ///< how many it has
   int32_t reserved;       ///< 0
+  /// 0: rows stand one expert after the other. Else batched: those of local expert e begin at row e * rows_per_expert,
+  /// and there are row_ends[e] - row_ends[e - 1]
+  int64_t rows_per_expert;
 } moecl_routed_rows;
 
 /// By all ranks, with the same options.
