@@ -40,7 +40,8 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     const moecl_stream& on = required(stream, "stream");
     const auto given = read_struct(desc, "desc");
     const MoeWeights weights = weights_of(given);
-    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights), nullptr);
+    out = make_layer(on, shape_of(given), weights,
+                     layer_options(read_options(options, "options"), stored_dtype(weights)), nullptr);
   });
 }
 
@@ -74,6 +75,12 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
     info.expert_layout = static_cast<std::int32_t>(of.options().layout);
     info.chunk_tokens = of.report().chunk_tokens;
     info.weight_bytes = of.report().weight_bytes;
+    info.expert_hidden = shape.expert_width();
+    info.vocabulary = shape.vocabulary;
+    info.zero_experts = shape.zero_experts;
+    info.copy_experts = shape.copy_experts;
+    info.const_experts = shape.const_experts;
+    info.router_dtype = of.has_router() ? number_of(of.report().router_dtype) : MOECL_DEFAULT_DTYPE;
     copy_text(of.report().expert_format, info.expert_format);
     copy_text(of.report().shared_format, info.shared_format);
     copy_text(of.report().activations, info.activations);

@@ -49,6 +49,7 @@ struct Decided {
         sharding(enumerator(from.expert_sharding, ExpertSharding::intermediate, "parallel.expert_sharding")),
         ranks_per_node(from.ranks_per_node) {
     require(from.reserved == 0, "parallel.reserved: {} is not 0", from.reserved);
+    require(from.reserved_2 == 0, "parallel.reserved_2: {} is not 0", from.reserved_2);
     const bool whole = sharding == ExpertSharding::experts;
     require(whole || from.redundant_experts == 0,
             "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
@@ -56,8 +57,17 @@ struct Decided {
     require(tp >= 1 && ranks % tp == 0, "parallel.tp: {} does not divide {} ranks", tp, ranks);
     require(from.micro_batch_from_tokens >= 0, "parallel.micro_batch_from_tokens: {} is negative",
             from.micro_batch_from_tokens);
-    plan.placement = place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts,
-                                    enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement")});
+    const auto wanted = enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement");
+    if (from.expert_of_place == nullptr) {
+      require(from.places == 0, "parallel.places: {} of no expert_of_place", from.places);
+      plan.placement =
+          place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts, wanted});
+    } else {
+      require(whole && from.redundant_experts == 0 && wanted == ExpertPlacement::linear,
+              "parallel.expert_of_place: goes with neither redundant_experts, placement nor parts of experts");
+      require(from.places >= shape.experts, "parallel.places: {} of {} experts", from.places, shape.experts);
+      plan.placement = place_as_given({from.expert_of_place, from.expert_of_place + from.places}, shape.experts);
+    }
     plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
     plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");
     plan.replace_allreduce = from.replace_allreduce != 0;
@@ -140,7 +150,7 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
     const MoeWeights all = weights_of(given);
     const MoeShape shape = shape_of(given);
     const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
-    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), all),
+    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), stored_dtype(all)),
                      [&](const std::vector<std::int64_t>& experts) { return of_experts(all, experts); });
   });
 }
@@ -186,9 +196,33 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
     info.workspace_bytes = of.layer.workspace_bytes();
     info.bytes_received = of.bytes_received;
     info.bytes_between_nodes = of.bytes_between_nodes;
+    info.expert_hidden = shape.expert_width();
+    info.vocabulary = shape.vocabulary;
+    info.router_dtype = of.layer.has_router() ? number_of(of.layer.report().router_dtype) : MOECL_DEFAULT_DTYPE;
+    info.all_places = of.placement.physical();
     copy_text(of.strategy.reason, info.strategy_reason);
     copy_text(of.placement.reason, info.placement_reason);
     write_struct(info, out_info, "out_info");
+  });
+}
+
+moecl_status moecl_parallel_layer_places(const moecl_parallel_layer* layer, int32_t* out_expert_of_place,
+                                         int32_t count) {
+  return guarded([&] {
+    const std::vector<std::int32_t>& experts = required(layer, "layer").placement.logical_of;
+    required(out_expert_of_place, "out_expert_of_place");
+    require(static_cast<std::size_t>(count) == experts.size(), "count: expected {} places, got {}", experts.size(),
+            count);
+    std::copy(experts.begin(), experts.end(), out_expert_of_place);
+  });
+}
+
+moecl_status moecl_parallel_layer_expert_map(const moecl_parallel_layer* layer, char* out_text, uint64_t text_bytes) {
+  return guarded([&] {
+    const moecl_parallel_layer& of = required(layer, "layer");
+    require(text_bytes >= 1, "text_bytes: 0 leave no room for the NUL");
+    const std::vector<std::int64_t> experts = experts_of(of.rank, of.placement);
+    copy_text(compressed_text({experts.begin(), experts.end()}), &required(out_text, "out_text"), text_bytes);
   });
 }
 
@@ -198,12 +232,18 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step) {
+  return moecl_parallel_layer_forward_events(layer, args, step, 0, nullptr, nullptr);
+}
+
+moecl_status moecl_parallel_layer_forward_events(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                                 const moecl_step* step, uint32_t num_wait_events,
+                                                 _cl_event* const* wait_events, _cl_event** out_event) {
   if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
   Communicator& ranks = layer->rank.ep;
   return guarded([&] {
     ranks.together([&] {
       const ParallelLayer& of = layer->layer;
-      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options().dtype,
+      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options(),
                                               layer->rank.local_experts, read_struct(args, "args"));
       const Step how = step_of(step);
       const auto received = [&](const Communicator& from) {
@@ -212,7 +252,10 @@ moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, cons
         return bytes;
       };
       const std::uint64_t before = received(ranks), within_before = received(layer->rank.node);
-      layer->layer.forward(forward, how);
+      Event done;
+      const WaitList wait = wait_list(*ranks.rank_stream().context, num_wait_events, wait_events);
+      layer->layer.forward(forward, how, {wait, out_event != nullptr ? &done : nullptr});
+      if (out_event != nullptr) *out_event = done.release();
       layer->bytes_received = received(ranks) - before;
       layer->bytes_between_nodes = layer->bytes_received - (received(layer->rank.node) - within_before);
     });

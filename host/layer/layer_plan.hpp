@@ -38,7 +38,8 @@ struct PassLayout {
   std::uint64_t strategy_at;
   SharedExperts::Layout shared;
   TensorView slices;
-  TensorView places;                       ///< absent unless `placed`
+  TensorView places;  ///< absent unless `placed`
+  SpecialExperts::Layout special;
   std::optional<Experts::Layout> experts;  ///< unset: rows are known when they have come
   SharedGroup::Layout of_group;
   TensorView sums, order;  ///< absent unless the strategy fills sums
@@ -61,7 +62,7 @@ struct PassForm {
   bool reduce_results;
   std::size_t failed_variants;  ///< which another choice may be due to
   bool in_place;                ///< out is x
-  std::array<Operand, 14> operands;
+  std::array<Operand, 17> operands;
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
@@ -73,7 +74,7 @@ struct SumPlans {
 /// Choices about the rows that a rank's experts get, of ranks that bring as many.
 struct ReceivedPlans {
   ExpertPlans routed;
-  Planned<LaunchPlan> routed_sum;
+  Planned<LaunchPlan> routed_sum, rows_home;
   SumPlans shared_sum, sum;
 };
 
@@ -87,6 +88,7 @@ struct StepPlans {
   PlannedProduct router;
   WeightedInput::Plans input;
   SharedPlans shared;
+  SpecialExperts::Plans special;
 
   /// Those of so many rows. Threads: safe
   std::shared_ptr<ReceivedPlans> received(std::int64_t source_rows, std::int64_t rows) {

@@ -84,7 +84,12 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"activations", describe(options.activations)},
           {"shared_activations", describe(options.shared_activations)},
           {"quantize", describe(options.quantize)},
+          {"router_dtype", options.router_dtype.value_or(DType::u8)},
           {"hidden", shape.hidden},
+          {"expert_hidden", shape.expert_hidden},
+          {"zero, copy and constant experts",
+           std::vector<int>{shape.zero_experts, shape.copy_experts, shape.const_experts}},
+          {"vocabulary", shape.vocabulary},
           {"intermediate", shape.intermediate},
           {"experts", shape.experts},
           {"shared_intermediate", shape.shared_intermediate},
@@ -124,7 +129,7 @@ struct ParallelLayer::State {
         plan(how),
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
-        places(of.ep.rank_stream(), how.placement),
+        places(of.ep.rank_stream(), how.placement, whole.experts, whole.special_experts()),
         group(exchanging.tp, how.shared_sharding),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
@@ -144,7 +149,9 @@ struct ParallelLayer::State {
   std::uint64_t batch_bytes(std::int64_t tokens, StrategyKind kind);
   std::uint64_t workspace_bytes(const Step& step);
 
-  void forward(const MoeForward& given, const Step& step);
+  void forward(const MoeForward& given, const Step& step, WaitList wait);
+  /// Errors: unsupported; invalid_argument
+  void expect_possible(const MoeForward& given, const Step& step) const;
   void run(const MoeForward& args, const Step& step, LayerPass::Part part, std::int32_t batches);
   LayerPass pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part);
   /// Of the rank that has most, where that decides about anything.
@@ -176,8 +183,12 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
   Communicator ranks = rank.ep;
   ranks.together([&] {
     expect_possible(rank, plan, shape, options);
-    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, shape, options));
-    state_ = std::make_unique<State>(rank, plan, shape, weights, options, progress);
+    // A rank without experts does not know what the router stands beside.
+    MoeLayerOptions agreed = options;
+    const std::int64_t in_f32 = router_dtype(weights, options) == DType::f32 ? 1 : 0;
+    for (const auto& theirs : ranks.share("parallel layer", {in_f32}, agreed_by_ranks(rank, plan, shape, options)))
+      if (theirs.front() == 1) agreed.router_dtype = DType::f32;
+    state_ = std::make_unique<State>(rank, plan, shape, weights, agreed, progress);
   });
 }
 ParallelLayer::~ParallelLayer() = default;
@@ -191,14 +202,19 @@ void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgres
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+bool ParallelLayer::has_router() const noexcept { return state_->parts.has_router; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept { return state_->pool->capacity_bytes(); }
 
 std::uint64_t ParallelLayer::workspace_bytes(const Step& step) const { return state_->workspace_bytes(step); }
 
-void ParallelLayer::forward(const Forward& args, const Step& step) {
+void ParallelLayer::forward(const Forward& args, const Step& step, Submit submit) {
   expect_driver_process();
-  const Trace::Span span(state_->rank.ep.rank_stream().trace, "forward");
-  state_->rank.ep.together([&] { state_->forward(args, step); });
+  const StreamView stream = state_->rank.ep.rank_stream();
+  const Trace::Span span(stream.trace, "forward");
+  state_->rank.ep.together([&] {
+    state_->forward(args, step, submit.wait);
+    enqueue_marker(stream, {{}, submit.done});
+  });
 }
 
 Strategy& ParallelLayer::State::strategy(std::size_t lane, StrategyKind kind) {
@@ -237,11 +253,25 @@ std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
   return static_cast<std::uint64_t>(cuts.batches) * std::max(batch_bytes(most, kind), batch_bytes(rest, kind));
 }
 
-void ParallelLayer::State::forward(const MoeForward& given, const Step& asked) {
+void ParallelLayer::State::expect_possible(const MoeForward& given, const Step& step) const {
+  require(given.x.present() || shape.shared_intermediate == 0 || !group.meets(),
+          "x: absent, but the ranks of a tp group exchange what the shared experts make of it");
+  if (!given.expert_rows.present() || alone[0] != nullptr) return;
+  const bool over_nodes = *step.strategy == StrategyKind::mc2 && rank.peers.size() > 1;
+  if (combine_form(*step.strategy, parts.options.dtype, plan.wire) != CombineForm::rows || exchanging.tp.size() > 1 ||
+      over_nodes)
+    fail(ErrorCode::unsupported,
+         "expert_rows: {} of {} brings sums home, not rows; all2all_v without tp groups brings rows, mc2 on one node "
+         "those of f32",
+         name(*step.strategy), name(parts.options.dtype));
+}
+
+void ParallelLayer::State::forward(const MoeForward& given, const Step& asked, WaitList wait) {
   parts.expect_whole();
-  const MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
+  const MoeForward args = checked_forward(given, shape, parts, rank.local_experts);
   Step step = asked;
   step.strategy = asked.strategy.value_or(plan.strategy);
+  expect_possible(given, step);
   std::uint64_t needed = 0;
   if (args.workspace.handle != nullptr) {
     needed = workspace_bytes(step);
@@ -255,6 +285,7 @@ void ParallelLayer::State::forward(const MoeForward& given, const Step& asked) {
   expect_operands_apart(apart, needed == 0 ? BufferView() : args.workspace.slice(0, needed));
   const std::int64_t tokens = args.x.shape[0], most = most_tokens(tokens, step);
   const std::int64_t before = places.depends_on_token() ? tokens_before(tokens) : 0;
+  enqueue_marker(rank.ep.rank_stream(), {wait, nullptr});
   // As many chunks on every rank, and micro-batches of each.
   const Cut cuts = cut(most);
   for (std::int32_t i = 0; i < cuts.chunks; ++i) {
@@ -268,7 +299,7 @@ void ParallelLayer::State::forward(const MoeForward& given, const Step& asked) {
 LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Step& step, LayerPass::Part part) {
   return {rank.ep.rank_stream(),
           {parts, plans, strategy(lane, *step.strategy), &pool->memory(lane), places.present() ? &places : nullptr,
-           &group, step},
+           &group, step, step.reduce_results || exchanging.tp.rank() == 0},
           args,
           part};
 }

@@ -40,6 +40,8 @@ class MoeLayer {
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
+  /// Whether the layer has a router; without one passes bring logits or ids.
+  bool has_router() const noexcept;
   /// Bytes that `forward` of up to `tokens` tokens needs.
   std::uint64_t workspace_bytes(std::int64_t tokens) const;
 

@@ -76,7 +76,10 @@ class ParallelLayer {
   ///         deadline_exceeded  a peer failed or did not come. Either ends the group
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
   /// Empty:  T == 0 takes part in the exchange
-  void forward(const Forward& args, const Step& step = {});
+  /// @param submit  Of this rank's stream
+  void forward(const Forward& args, const Step& step = {}, Submit submit = {});
+  /// Whether this rank has a router; without one passes bring logits or ids.
+  bool has_router() const noexcept;
 
  private:
   struct State;
