@@ -49,8 +49,15 @@ typedef enum moecl_status {
   MOECL_INTERNAL_ERROR = 10     ///< a failure moecl did not foresee: a bug of moecl
 } moecl_status;
 
+/// Of these headers; moecl_version says that of the library.
+#define MOECL_VERSION_MAJOR 0
+#define MOECL_VERSION_MINOR 1  ///< see MOECL_VERSION_MAJOR
+#define MOECL_VERSION_PATCH 0  ///< see MOECL_VERSION_MAJOR
+
 /// "0.1.0": the version of the library that runs.
 const char* moecl_version(void);
+/// The commit that it was built of, 12 digits, with "+" where files differed from it; "unknown" outside git.
+const char* moecl_commit(void);
 /// "invalid_argument"; "unknown" for a number that is no status.
 const char* moecl_status_name(moecl_status status);
 /// What went wrong in this thread's last call that failed, cut at 4095 bytes; "" when none has.
