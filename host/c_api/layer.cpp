@@ -3,11 +3,17 @@
 namespace moecl::c_api {
 namespace {
 
-void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+/// The stream, on which the layer's weights may be replaced.
+StreamView stream_of(const moecl_layer* layer, const moecl_stream* stream) {
   const moecl_stream& on = required(stream, "stream");
-  moecl_layer& of = required(layer, "layer");
-  require(on.context->handle() == of.context->handle(), "the stream and the layer are of different cl_contexts");
-  of.layer.replace_weights(on.stream, weights);
+  require(on.context->handle() == required(layer, "layer").context->handle(),
+          "the stream and the layer are of different cl_contexts");
+  return on.stream;
+}
+
+void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+  const StreamView on = stream_of(layer, stream);
+  layer->layer.replace_weights(on, weights);
 }
 
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
@@ -55,6 +61,14 @@ moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const 
 
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
   return guarded([&] { replace_weights(layer, stream, weights_of(read_struct(desc, "desc"))); });
+}
+
+moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream, int32_t expert,
+                                        const moecl_layer_desc* desc) {
+  return guarded([&] {
+    const StreamView on = stream_of(layer, stream);
+    layer->layer.replace_expert(on, expert, expert_of(read_struct(desc, "desc")));
+  });
 }
 
 moecl_status moecl_layer_destroy(moecl_layer* layer) {

@@ -22,6 +22,9 @@ MoeShape shape_of(const moecl_layer_desc& desc);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
 MoeWeights weights_of(const moecl_layer_desc& desc);
 
+/// The one expert of a description. Errors: invalid_argument  it has more
+ExpertMatrices expert_of(const moecl_layer_desc& desc);
+
 /// A layer of a checkpoint; -1: the first that has experts.
 struct StoredLayer {
   Checkpoint checkpoint;

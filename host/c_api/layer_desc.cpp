@@ -202,6 +202,11 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   return weights;
 }
 
+ExpertMatrices expert_of(const moecl_layer_desc& desc) {
+  require(desc.experts == 1, "desc.experts: expected 1, got {}", desc.experts);
+  return weights_of(desc).experts.front();
+}
+
 StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec)
     : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"), text_or_empty(router_spec))),
       config(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer)) {}

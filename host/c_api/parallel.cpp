@@ -173,6 +173,11 @@ moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moe
   });
 }
 
+moecl_status moecl_parallel_layer_replace_expert(moecl_parallel_layer* layer, int32_t place,
+                                                 const moecl_layer_desc* desc) {
+  return guarded([&] { required(layer, "layer").layer.replace_expert(place, expert_of(read_struct(desc, "desc"))); });
+}
+
 moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer) {
   return guarded([&] { delete layer; });
 }

@@ -255,4 +255,23 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   write(stream, weights, progress);
 }
 
+void LayerParts::replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert) {
+  expect_whole();
+  require(number >= 0 && number < local_experts_, "replace_expert: {} is not in [0, {})", number, local_experts_);
+  const std::string what = fmt::format("expert {}", number);
+  expect_expert(expert, what, shape.expert_width(), shape.intermediate, shape.activation.gated, shape.expert_bias);
+  experts.expect({expert});
+  if (expert.down_bias.present())
+    expect_bias(expert.down_bias, what + " down bias", shape.expert_bias, shape.expert_width());
+  {
+    WeightUpload check(stream, WeightUpload::Purpose::check);
+    experts.load(check, number, expert);
+  }
+  whole_ = false;
+  WeightUpload upload(stream);
+  experts.load(upload, number, expert);
+  upload.finish();
+  whole_ = true;
+}
+
 }  // namespace moecl

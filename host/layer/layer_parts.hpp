@@ -38,6 +38,8 @@ struct LayerParts {
   /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
   /// host. Errors: as MoeLayer::replace_weights
   void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+  /// The same of one expert, the `number`-th here. Errors: as MoeLayer::replace_expert
+  void replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert);
 
   /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, C] f32
   gating_top_k::Args gating(TensorView logits, const MoeForward& args, TensorView ids, TensorView weights) const {

@@ -79,6 +79,10 @@ void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, con
   expect_stream_on(*state_->device, stream, "replace_weights");
   state_->replace(stream, weights, progress);
 }
+void MoeLayer::replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights) {
+  expect_stream_on(*state_->device, stream, "replace_expert");
+  state_->replace_expert(stream, expert, weights);
+}
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }
 const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report; }

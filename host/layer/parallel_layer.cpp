@@ -199,6 +199,10 @@ void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgres
   const SharedSharding shared = of.plan.shared_sharding;
   state_->parts.replace(of.rank.ep.rank_stream(), weights_of_rank(of.rank, shared, of.shape, weights), progress);
 }
+void ParallelLayer::replace_expert(std::int64_t place, const ExpertMatrices& weights) {
+  const State& of = *state_;
+  state_->parts.replace_expert(of.rank.ep.rank_stream(), place, expert_of_rank(of.rank, of.shape, weights));
+}
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }

@@ -44,12 +44,13 @@ void RowQuant::expect(const std::vector<float>& static_scales) const {
             describe(how_), expert);
 }
 
-void RowQuant::load(WeightUpload& upload, std::vector<float> static_scales) {
+void RowQuant::load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales) {
   expect(static_scales);
   if (upload.only_checks() || !how_.static_scale) return;
   if (how_.scale == ScaleFormat::e4m3)
     for (float& scale : static_scales) scale = 1 / scale;
-  upload.write(static_scales.data(), TensorView(static_scales_.view(), DType::f32, {experts_}));
+  const TensorView all(static_scales_.view(), DType::f32, {experts_});
+  upload.write(static_scales.data(), all.rows(first, static_cast<std::int64_t>(static_scales.size())));
 }
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,

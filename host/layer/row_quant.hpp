@@ -48,7 +48,9 @@ class RowQuant {
   /// Errors: invalid_argument  static scales are needed, and one of these is none
   void expect(const std::vector<float>& static_scales) const;
   /// The scales of the rows to come, before the first ones. Errors: as `expect`
-  void load(WeightUpload& upload, std::vector<float> static_scales);
+  void load(WeightUpload& upload, std::vector<float> static_scales) { load(upload, 0, std::move(static_scales)); }
+  /// The same of experts from `first` on.
+  void load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales);
 
   struct Layout {
     /// @param rows       Of `run`'s result.

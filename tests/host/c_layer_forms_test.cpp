@@ -185,5 +185,57 @@ TEST(CLayerFormsTest, RefusesWhatDoesNotFit) {
                moecl_layer_create(on.streams[0], &desc, nullptr, layer.out()));
 }
 
+TEST(CLayerFormsTest, OneExpertIsReplaced) {
+  const LayerForm form = forms_in_c()[8];  // latent experts
+  const MoeShape& shape = form.layer.shape;
+  const auto matrix_bytes = static_cast<std::size_t>(shape.intermediate * shape.expert_hidden) * sizeof(float);
+  moecl_layer_desc whole = form.layer.desc();
+  // A layer whose expert 4 is expert 1, until it gets its own.
+  std::vector<unsigned char> gate = form.layer.gate, up = form.layer.up, down = form.layer.down;
+  for (std::vector<unsigned char>* all : {&gate, &up, &down})
+    std::copy_n(all->begin() + static_cast<std::ptrdiff_t>(matrix_bytes), matrix_bytes,
+                all->begin() + static_cast<std::ptrdiff_t>(4 * matrix_bytes));
+  whole.gate.data = gate.data(), whole.up.data = up.data(), whole.down.data = down.data();
+  moecl_layer_desc one = form.layer.desc();
+  one.experts = 1;
+  one.router = {};
+  one.gate.data = form.layer.gate.data() + 4 * matrix_bytes;
+  one.up.data = form.layer.up.data() + 4 * matrix_bytes;
+  one.down.data = form.layer.down.data() + 4 * matrix_bytes;
+
+  CGroup on(2);
+  LayerHandle layer;
+  ASSERT_OK(moecl_layer_create(on.streams[0], &whole, nullptr, layer.out()));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "desc.experts: expected 1, got 6",
+               moecl_layer_replace_expert(layer, on.streams[0], 4, &whole));
+  ASSERT_OK(moecl_layer_replace_expert(layer, on.streams[0], 4, &one));
+  std::uint64_t bytes = 0;
+  ASSERT_OK(moecl_layer_workspace_bytes(layer, form.tokens(), &bytes));
+  expect_given_in_c(form, pass_in_c(on, 0, form, 0, form.tokens(), false, [&](moecl_forward_args& args) {
+                      args.workspace = on.allocate(0, std::vector<float>(bytes / sizeof(float) + 1));
+                      EXPECT_OK(moecl_layer_forward(layer, on.streams[0], &args, 0, nullptr, nullptr));
+                    }));
+
+  for (const std::int32_t sharding : {MOECL_SHARD_EXPERTS, MOECL_SHARD_INTERMEDIATE}) {
+    std::vector<CGiven> of_rank(2);
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      auto parallel = sized<moecl_parallel_options>();
+      parallel.expert_sharding = sharding;
+      ParallelHandle ranked;
+      EXPECT_OK(moecl_parallel_layer_create(communicator, &whole, &parallel, nullptr, ranked.out()));
+      const bool whole_experts = sharding == MOECL_SHARD_EXPERTS;
+      if (!whole_experts || rank == 1) {  // who has expert 4, or a part of it
+        EXPECT_OK(moecl_parallel_layer_replace_expert(ranked, whole_experts ? 1 : 4, &one));
+      }
+      of_rank[rank] =
+          pass_in_c(on, rank, form, rank == 0 ? 0 : 4, rank == 0 ? 4 : form.tokens() - 4, false,
+                    [&](moecl_forward_args& args) { EXPECT_OK(moecl_parallel_layer_forward(ranked, &args)); });
+      EXPECT_OK(moecl_stream_finish(on.streams[rank]));
+    });
+    of_rank[0].append(of_rank[1]);
+    expect_given_in_c(form, of_rank[0]);
+  }
+}
+
 }  // namespace
 }  // namespace moecl::test

@@ -37,6 +37,9 @@ class MoeLayer {
   ///         out_of_memory), `forward` is refused until other weights have come
   void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
+  /// The same of one expert; the report stays what it was. @param expert  Range: [0, E)
+  void replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;

@@ -457,6 +457,10 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
 /// From raw weights, as moecl_layer_reload from a checkpoint.
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
+/// The same of one expert. @param desc  Of that expert alone, `experts` is 1; only its sizes and matrices are read.
+/// Errors: invalid_argument  another shape or format, or `expert` is not in [0, E)
+moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream, int32_t expert,
+                                        const moecl_layer_desc* desc);
 /// NULL is no error. The layer's commands must have completed.
 moecl_status moecl_layer_destroy(moecl_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.

@@ -126,6 +126,10 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
 moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer);
 /// From raw weights, as moecl_parallel_layer_reload from a checkpoint.
 moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc);
+/// The same of the expert at one place of this rank, given whole. @param place  Range: [0, places). @param desc  As in
+/// moecl_layer_replace_expert
+moecl_status moecl_parallel_layer_replace_expert(moecl_parallel_layer* layer, int32_t place,
+                                                 const moecl_layer_desc* desc);
 /// NULL is no error. The rank's commands must have completed. The communicator may go before.
 moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.

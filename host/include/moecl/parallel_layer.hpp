@@ -53,6 +53,9 @@ class ParallelLayer {
   /// Stops the host. Errors: as MoeLayer::replace_weights
   void replace_weights(const MoeWeights& weights, const LoadProgress& progress = {});
 
+  /// The same of the expert at one place of this rank, given whole. @param place  Range: [0, rank.local_experts)
+  void replace_expert(std::int64_t place, const ExpertMatrices& weights);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
