@@ -14,7 +14,7 @@ ExpertPlaces::ExpertPlaces(StreamView stream, const PlacementPlan& plan, std::in
   std::vector<std::int32_t> places(static_cast<std::size_t>(experts)), replicas(static_cast<std::size_t>(experts), 1);
   std::iota(places.begin(), places.end(), 0);
   if (moved) choices = plan.most_replicas, places = plan.physical_of, replicas = plan.replicas;
-  replicas.resize(static_cast<std::size_t>(experts + special), 0);
+  replicas.resize(replicas.size() + static_cast<std::size_t>(special), 0);
   places.resize(replicas.size() * static_cast<std::size_t>(choices), -1);
   const std::uint64_t of_places = places.size() * sizeof(std::int32_t),
                       of_counts = replicas.size() * sizeof(std::int32_t);

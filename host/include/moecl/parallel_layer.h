@@ -165,7 +165,7 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step);
 /// The same with events. They are of this rank's stream alone: the peers' ranks have their own.
-/// @param num_wait_events, wait_events, out_event  As in moecl_layer_forward
+/// @param num_wait_events,wait_events,out_event  As in moecl_layer_forward
 moecl_status moecl_parallel_layer_forward_events(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                  const moecl_step* step, uint32_t num_wait_events,
                                                  struct _cl_event* const* wait_events, struct _cl_event** out_event);
