@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <deque>
+#include <utility>
 
 #include "tests/host/ranked_model.hpp"
 
@@ -248,6 +249,31 @@ TEST(LayerFormsOfRanksTest, PartialSumsAddUpToTheWhole) {
     expect_form(form, sum.out, form.out, name(kind));
     expect_form(form, sum.routed, form.routed, name(kind));
   }
+}
+
+/// Places with a choice, beside experts that stand nowhere.
+TEST(LayerFormsOfRanksTest, ExpertsWithoutProductsBesideCopies) {
+  const LayerForm form = layer_forms(true)[12];
+  ParallelPlan plan;
+  plan.placement = place_experts({form.layer.shape.experts, 2, 1, 2});
+  Ranks on(2, Ranks::first_device);
+  std::vector<Given> of_rank(2);
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, 1, plan.placement.physical());
+    MoeWeights weights = form.layer.weights();
+    const std::vector<ExpertMatrices> all = std::exchange(weights.experts, {});
+    for (std::int32_t place = rank.first_expert; place < rank.first_expert + rank.local_experts; ++place)
+      weights.experts.push_back(
+          all[static_cast<std::size_t>(plan.placement.logical_of[static_cast<std::size_t>(place)])]);
+    ParallelLayer layer(rank, plan, form.layer.shape, weights, form.options);
+    const bool first = world.rank() == 0;
+    of_rank[static_cast<std::size_t>(world.rank())] =
+        pass(world.stream(), form, first ? 0 : 4, first ? 4 : form.tokens() - 4, true,
+             [&](MoeForward& args) { layer.forward(args); });
+    world.stream().finish();
+  });
+  of_rank[0].append(of_rank[1]);
+  expect_given(form, of_rank[0]);
 }
 
 TEST(LayerFormsOfRanksTest, SumsAreNotRows) {
