@@ -1,5 +1,7 @@
 #include "bench/results.hpp"
 
+#include <moecl/moecl.h>
+
 #include <algorithm>
 #include <optional>
 #include <sstream>
@@ -44,8 +46,9 @@ nlohmann::ordered_json context_facts() {
   add("int8_gops", best.int8);
   add("read_gb_per_s", best.read);
   add("copy_gb_per_s", best.copy);
-  return {{"platform", caps.platform_name},      {"device", caps.name},    {"driver", caps.driver_version},
-          {"compute_units", caps.compute_units}, {"moecl_commit", commit}, {"roof", rates},
+  return {{"platform", caps.platform_name}, {"device", caps.name},
+          {"driver", caps.driver_version},  {"compute_units", caps.compute_units},
+          {"moecl_commit", moecl_commit()}, {"roof", rates},
           {"slow_mode", best.slow_mode}};
 }
 

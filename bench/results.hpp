@@ -12,9 +12,6 @@
 
 namespace moecl::bench {
 
-/// Of the tree that was built, with "+" where files differed from it; made by the build.
-extern const char* const commit;
-
 /// Platform, device, driver, commit, and the roof with whether the machine is in a slow mode.
 nlohmann::ordered_json context_facts();
 

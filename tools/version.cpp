@@ -1,6 +1,7 @@
 #include "tools/version.hpp"
 
 #include <moecl/device.hpp>
+#include <moecl/moecl.h>
 #include <moecl/opencl.hpp>
 
 #include <fmt/format.h>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "bench/results.hpp"
 #include "tools/printable.hpp"
 
 namespace moecl::cli {
@@ -35,7 +35,7 @@ std::string loader() {
 }  // namespace
 
 std::string version() {
-  std::string text = fmt::format("moecl {} (commit {})\nOpenCL loader: {}", MOECL_VERSION, bench::commit, loader());
+  std::string text = fmt::format("moecl {} (commit {})\nOpenCL loader: {}", MOECL_VERSION, moecl_commit(), loader());
   std::vector<std::string> drivers;
   for (const DeviceReport& report : enumerate_devices()) {
     const DeviceCaps& caps = report.device.caps;

@@ -32,4 +32,11 @@ ExpertMap ExpertMap::make(std::int32_t experts, std::int32_t ranks, std::int32_t
   return map;
 }
 
+std::string compressed_text(const std::vector<std::int32_t>& global_of) {
+  std::string text;
+  for (std::size_t local = 0; local < global_of.size(); ++local)
+    text += fmt::format("{}{}->{}", local == 0 ? "" : ", ", local, global_of[local]);
+  return text;
+}
+
 }  // namespace moecl

@@ -88,6 +88,19 @@ PlacementPlan place_experts(const PlaceExperts& problem) {
   return plan;
 }
 
+PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t experts) {
+  require(experts >= 1, "placement: {} experts", experts);
+  PlacementPlan plan;
+  plan.reason = "as the caller placed them";
+  plan.logical_of = std::move(logical_of);
+  for (std::size_t place = 0; place < plan.logical_of.size(); ++place)
+    require(plan.logical_of[place] >= 0 && plan.logical_of[place] < experts,
+            "placement: place {} holds expert {} of {}", place, plan.logical_of[place], experts);
+  invert(plan, experts);
+  plan.check();
+  return plan;
+}
+
 ExpertPlacement placement_from_name(std::string_view text) {
   for (const ExpertPlacement placement : {ExpertPlacement::linear, ExpertPlacement::round_robin})
     if (text == name(placement)) return placement;

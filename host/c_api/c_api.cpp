@@ -152,6 +152,11 @@ void expect_zero_tail(const void* from, std::size_t known_bytes, std::size_t siz
 using namespace moecl;
 using namespace moecl::c_api;
 
+#define MOECL_TEXT(value) #value
+#define MOECL_JOINED(major, minor, patch) MOECL_TEXT(major) "." MOECL_TEXT(minor) "." MOECL_TEXT(patch)
+static_assert(std::string_view(MOECL_VERSION) ==
+              MOECL_JOINED(MOECL_VERSION_MAJOR, MOECL_VERSION_MINOR, MOECL_VERSION_PATCH));
+
 const char* moecl_version(void) { return MOECL_VERSION; }
 
 const char* moecl_last_error_message(void) { return last_message; }

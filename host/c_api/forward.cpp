@@ -7,11 +7,22 @@
 namespace moecl::c_api {
 namespace {
 
-DType ids_dtype(std::int32_t number) {
-  const std::optional<DType> type = to_dtype(number, "ids_dtype");
-  require(!type || *type == DType::i32 || *type == DType::i64, "ids_dtype: expected i32 or i64, got {}",
+DType ids_dtype(std::int32_t number, const char* what) {
+  const std::optional<DType> type = to_dtype(number, what);
+  require(!type || *type == DType::i32 || *type == DType::i64, "{}: expected i32 or i64, got {}", what,
           name(type.value_or(DType::i32)));
   return type.value_or(DType::i32);
+}
+
+/// The scales of codes, in the form that the layer takes.
+TensorView code_scales(const Context& context, const OperandQuant& activations, std::int64_t width,
+                       const moecl_forward_args& args) {
+  const std::int64_t group = std::max<std::int64_t>(activations.group.columns, 0);
+  require(args.expert_input_group == group, "expert_input_group: expected {}, as {}, got {}", group,
+          describe(activations), args.expert_input_group);
+  const DType scale = activations.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f32;
+  return tensor_of(context, args.expert_input_scale, "expert_input_scale", scale, args.tokens,
+                   group == 0 ? 1 : (width + group - 1) / group);
 }
 
 }  // namespace
@@ -34,33 +45,45 @@ BufferView workspace_of(const Context& context, const moecl_forward_args& args) 
   return memory.slice(0, or_default(args.workspace_bytes, memory.size_bytes));
 }
 
-MoeForward forward_args(const Context& context, const MoeShape& shape, DType stored, std::int64_t local_experts,
-                        const moecl_forward_args& args) {
-  const std::int64_t tokens = args.tokens, top_k = shape.router.top_k;
+MoeForward forward_args(const Context& context, const MoeShape& shape, const MoeLayerOptions& options,
+                        std::int64_t local_experts, const moecl_forward_args& args) {
+  const std::int64_t tokens = args.tokens, top_k = shape.router.top_k, width = shape.expert_width();
   require(tokens >= 0, "tokens: {} is negative", tokens);
-  const DType out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype"),
+  const DType stored = options.dtype,
+              out = args.out_dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(args.out_dtype, "out_dtype"),
               logits =
                   args.logits_dtype == MOECL_DEFAULT_DTYPE ? DType::f32 : dtype_of(args.logits_dtype, "logits_dtype"),
-              ids = ids_dtype(args.ids_dtype);
+              ids = ids_dtype(args.ids_dtype, "ids_dtype"),
+              input = to_dtype(args.expert_input_dtype, "expert_input_dtype").value_or(stored);
   const auto optional = [&](moecl_device_array array, const char* what, DType dtype, std::int64_t columns) {
     return optional_tensor(context, array, what, dtype, tokens, columns);
   };
   MoeForward forward;
-  forward.x = tensor_of(context, args.x, "x", stored, tokens, shape.hidden);
-  forward.expert_input = optional(args.expert_input, "expert_input", stored, shape.hidden);
-  forward.given_logits = optional(args.given_logits, "given_logits", logits, shape.experts);
+  if (tokens == 0 || args.x.memory != nullptr || args.expert_input.memory == nullptr)
+    forward.x = tensor_of(context, args.x, "x", stored, tokens, shape.hidden);
+  // Without tokens there is no memory, but what the ranks bring is of one form.
+  const bool codes = args.expert_input_scale.memory != nullptr || (tokens == 0 && !is_activation_dtype(input));
+  if (tokens > 0 || !codes)
+    forward.expert_input = optional(args.expert_input, "expert_input", input, width);
+  else
+    forward.expert_input = tensor_of(context, args.expert_input, "expert_input", input, 0, width);
+  if (codes) forward.expert_input_scale = code_scales(context, options.activations, width, args);
+  forward.given_logits = optional(args.given_logits, "given_logits", logits, shape.choices());
+  forward.token_ids =
+      vector_of(context, args.token_ids, "token_ids", ids_dtype(args.token_ids_dtype, "token_ids_dtype"), tokens);
   forward.ids = optional(args.ids, "ids", ids, top_k);
   forward.weights = optional(args.weights, "weights", DType::f32, top_k);
   forward.finished = vector_of(context, args.finished, "finished", DType::u8, tokens);
+  forward.out = optional(args.out, "out", out, width);
   if (tokens == 0)
-    forward.out = tensor_of(context, args.out, "out", out, tokens, shape.hidden);
+    forward.routed_out = tensor_of(context, args.routed_out, "routed_out", out, tokens, width);
   else
-    forward.out = optional(args.out, "out", out, shape.hidden);
-  forward.routed_out = optional(args.routed_out, "routed_out", out, shape.hidden);
+    forward.routed_out = optional(args.routed_out, "routed_out", out, width);
   forward.shared_out = optional(args.shared_out, "shared_out", out, shape.hidden);
-  forward.router_logits = optional(args.router_logits, "router_logits", DType::f32, shape.experts);
+  forward.router_logits = optional(args.router_logits, "router_logits", DType::f32, shape.choices());
   forward.topk_ids = optional(args.topk_ids, "topk_ids", ids, top_k);
   forward.topk_weights = optional(args.topk_weights, "topk_weights", DType::f32, top_k);
+  forward.expert_rows = optional_tensor(context, args.expert_rows, "expert_rows", out, tokens * top_k, width);
   forward.expert_num_tokens = vector_of(context, args.expert_num_tokens, "expert_num_tokens", ids, local_experts);
   forward.workspace = workspace_of(context, args);
   if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
@@ -89,7 +112,7 @@ moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream,
             "forward: the stream and the layer are of different cl_contexts");
     const MoeShape& shape = of.layer.shape();
     const MoeForward forward =
-        forward_args(*on.context, shape, of.layer.options().dtype, shape.experts, read_struct(args, "args"));
+        forward_args(*on.context, shape, of.layer.options(), shape.experts, read_struct(args, "args"));
     Event done;
     Submit submit{wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
     of.layer.forward(on, forward, submit);

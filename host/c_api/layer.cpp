@@ -3,11 +3,17 @@
 namespace moecl::c_api {
 namespace {
 
-void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+/// The stream, on which the layer's weights may be replaced.
+StreamView stream_of(const moecl_layer* layer, const moecl_stream* stream) {
   const moecl_stream& on = required(stream, "stream");
-  moecl_layer& of = required(layer, "layer");
-  require(on.context->handle() == of.context->handle(), "the stream and the layer are of different cl_contexts");
-  of.layer.replace_weights(on.stream, weights);
+  require(on.context->handle() == required(layer, "layer").context->handle(),
+          "the stream and the layer are of different cl_contexts");
+  return on.stream;
+}
+
+void replace_weights(moecl_layer* layer, const moecl_stream* stream, const MoeWeights& weights) {
+  const StreamView on = stream_of(layer, stream);
+  layer->layer.replace_weights(on, weights);
 }
 
 moecl_layer* make_layer(const moecl_stream& stream, const MoeShape& shape, const MoeWeights& weights,
@@ -40,7 +46,8 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     const moecl_stream& on = required(stream, "stream");
     const auto given = read_struct(desc, "desc");
     const MoeWeights weights = weights_of(given);
-    out = make_layer(on, shape_of(given), weights, layer_options(read_options(options, "options"), weights), nullptr);
+    out = make_layer(on, shape_of(given), weights,
+                     layer_options(read_options(options, "options"), stored_dtype(weights)), nullptr);
   });
 }
 
@@ -54,6 +61,14 @@ moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const 
 
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
   return guarded([&] { replace_weights(layer, stream, weights_of(read_struct(desc, "desc"))); });
+}
+
+moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream, int32_t expert,
+                                        const moecl_layer_desc* desc) {
+  return guarded([&] {
+    const StreamView on = stream_of(layer, stream);
+    layer->layer.replace_expert(on, expert, expert_of(read_struct(desc, "desc")));
+  });
 }
 
 moecl_status moecl_layer_destroy(moecl_layer* layer) {
@@ -74,6 +89,12 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
     info.expert_layout = static_cast<std::int32_t>(of.options().layout);
     info.chunk_tokens = of.report().chunk_tokens;
     info.weight_bytes = of.report().weight_bytes;
+    info.expert_hidden = shape.expert_width();
+    info.vocabulary = shape.vocabulary;
+    info.zero_experts = shape.zero_experts;
+    info.copy_experts = shape.copy_experts;
+    info.const_experts = shape.const_experts;
+    info.router_dtype = of.has_router() ? number_of(of.report().router_dtype) : MOECL_DEFAULT_DTYPE;
     copy_text(of.report().expert_format, info.expert_format);
     copy_text(of.report().shared_format, info.shared_format);
     copy_text(of.report().activations, info.activations);

@@ -1,6 +1,7 @@
 #pragma once
 // Layers as the C interface describes them.
 #include <moecl/checkpoint.hpp>
+#include <moecl/layer_weights.hpp>
 #include <moecl/model_config.hpp>
 
 #include "host/c_api/c_api.hpp"
@@ -15,11 +16,14 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
   return static_cast<Enum>(value);
 }
 
-/// @param weights  of one expert at least, whose type is the default
-MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights);
+/// @param weights  of one expert at least. @param stored  The type where the caller says none
+MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored);
 MoeShape shape_of(const moecl_layer_desc& desc);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
 MoeWeights weights_of(const moecl_layer_desc& desc);
+
+/// The one expert of a description. Errors: invalid_argument  it has more
+ExpertMatrices expert_of(const moecl_layer_desc& desc);
 
 /// A layer of a checkpoint; -1: the first that has experts.
 struct StoredLayer {

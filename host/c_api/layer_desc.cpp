@@ -1,6 +1,5 @@
-#include <moecl/layer_weights.hpp>
-
 #include <algorithm>
+#include <limits>
 
 #include "host/c_api/layer.hpp"
 #include "host/c_api/quantized_array.hpp"
@@ -62,9 +61,12 @@ WeightMatrix weight_matrix(const NamedArray& array, std::int64_t expert, std::in
 
 }  // namespace
 
-MoeLayerOptions layer_options(const moecl_layer_options& from, const MoeWeights& weights) {
+MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   MoeLayerOptions options;
-  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored_dtype(weights) : dtype_of(from.dtype, "options.dtype");
+  options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
+  if (from.router_dtype != MOECL_DEFAULT_DTYPE)
+    options.router_dtype = dtype_of(from.router_dtype, "options.router_dtype");
+  require(from.reserved == 0, "options.reserved: {} is not 0", from.reserved);
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
@@ -103,6 +105,11 @@ MoeShape shape_of(const moecl_layer_desc& desc) {
   shape.activation.alpha = or_default(desc.activation_alpha, shape.activation.alpha);
   shape.activation.limit = or_default(desc.activation_limit, shape.activation.limit);
   shape.shared_intermediate = desc.shared_intermediate;
+  shape.expert_hidden = desc.expert_hidden;
+  shape.zero_experts = desc.zero_experts;
+  shape.copy_experts = desc.copy_experts;
+  shape.const_experts = desc.const_experts;
+  shape.vocabulary = desc.vocabulary;
   shape.shared_gate = desc.shared_expert_gate.data != nullptr;
   shape.selection_bias = desc.selection_bias.data != nullptr;
   shape.router_bias = desc.router_bias.data != nullptr;
@@ -115,15 +122,22 @@ MoeShape shape_of(const moecl_layer_desc& desc) {
 
 MoeWeights weights_of(const moecl_layer_desc& desc) {
   const std::int64_t hidden = desc.hidden, inter = desc.intermediate, shared = desc.shared_intermediate;
-  const std::int64_t experts = desc.experts;
+  const std::int64_t experts = desc.experts, width = or_default(desc.expert_hidden, hidden);
   require(hidden >= 1 && inter >= 1 && experts >= 1 && shared >= 0,
           "layer: hidden {}, intermediate {} and experts {} must be positive, shared_intermediate {} not negative",
           hidden, inter, experts, shared);
-  const double bytes =
-      8.0 * static_cast<double>(hidden) * static_cast<double>(std::max(inter, shared)) * static_cast<double>(experts);
+  const double bytes = 8.0 * static_cast<double>(std::max(hidden, desc.expert_hidden)) *
+                       static_cast<double>(std::max(inter, shared)) * static_cast<double>(experts);
   require(bytes < 9e18, "layer: hidden {}, intermediate {}, shared_intermediate {} and experts {} overflow 64 bits",
           hidden, inter, shared, experts);
+  for (const std::int64_t more : {width, desc.vocabulary, std::int64_t{desc.zero_experts},
+                                  std::int64_t{desc.copy_experts}, std::int64_t{desc.const_experts}})
+    require(more >= 0 && more <= std::numeric_limits<std::int32_t>::max() / 4,
+            "layer: expert_hidden {}, vocabulary {}, or {} zero, {} copy or {} constant experts", width,
+            desc.vocabulary, desc.zero_experts, desc.copy_experts, desc.const_experts);
   require(desc.reserved == 0, "layer: reserved: {} is not 0", desc.reserved);
+  require(desc.reserved_2 == 0, "layer: reserved_2: {} is not 0", desc.reserved_2);
+  const std::int64_t choices = experts + desc.zero_experts + desc.copy_experts + desc.const_experts;
   const NamedArray gate_up{desc.gate_up, desc.quantized_gate_up, "gate_up"},
       gate{desc.gate, desc.quantized_gate, "gate"}, up{desc.up, desc.quantized_up, "up"},
       down{desc.down, desc.quantized_down, "down"};
@@ -145,25 +159,32 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   };
 
   MoeWeights weights;
-  weights.router = matrix(desc.router, "router", 0, experts, hidden);
-  weights.router_bias = matrix(desc.router_bias, "router_bias", 0, 1, experts);
-  weights.selection_bias = matrix(desc.selection_bias, "selection_bias", 0, 1, experts);
+  weights.router = matrix(desc.router, "router", 0, choices, hidden);
+  weights.router_bias = matrix(desc.router_bias, "router_bias", 0, 1, choices);
+  weights.selection_bias = matrix(desc.selection_bias, "selection_bias", 0, 1, choices);
+  weights.const_alpha_1 = matrix(desc.const_alpha_1, "const_alpha_1", 0, desc.const_experts, width);
+  weights.const_alpha_2 = matrix(desc.const_alpha_2, "const_alpha_2", 0, desc.const_experts, width);
+  weights.const_v = matrix(desc.const_v, "const_v", 0, desc.const_experts, width);
+  if (desc.expert_table.data != nullptr)
+    weights.expert_table = {static_cast<const std::byte*>(desc.expert_table.data),
+                            to_dtype(desc.expert_table.dtype, "expert_table").value_or(DType::u8), desc.vocabulary,
+                            desc.top_k};
   for (std::int64_t e = 0; e < experts; ++e) {
     ExpertMatrices& expert = weights.experts.emplace_back();
     if (gate_up.present()) {
-      expert.gate = weight_matrix(gate_up, e, 2 * inter, hidden, gate_rows);
-      expert.up = weight_matrix(gate_up, e, 2 * inter, hidden, up_rows);
+      expert.gate = weight_matrix(gate_up, e, 2 * inter, width, gate_rows);
+      expert.up = weight_matrix(gate_up, e, 2 * inter, width, up_rows);
       expert.gate_up_input_scale = input_scale(gate_up.quantized, e);
     } else {
-      expert.gate = weight_matrix(gate, e, inter, hidden);
-      expert.up = weight_matrix(up, e, inter, hidden);
+      expert.gate = weight_matrix(gate, e, inter, width);
+      expert.up = weight_matrix(up, e, inter, width);
       expert.gate_up_input_scale = input_scale(up.quantized, e);
     }
-    expert.down = weight_matrix(down, e, hidden, inter);
+    expert.down = weight_matrix(down, e, width, inter);
     expert.down_input_scale = input_scale(down.quantized, e);
     expert.gate_bias = fused_bias ? half_of_bias(e, gate_rows) : matrix(desc.gate_bias, "gate_bias", e, 1, inter);
     expert.up_bias = fused_bias ? half_of_bias(e, up_rows) : matrix(desc.up_bias, "up_bias", e, 1, inter);
-    expert.down_bias = matrix(desc.down_bias, "down_bias", e, 1, hidden);
+    expert.down_bias = matrix(desc.down_bias, "down_bias", e, 1, width);
   }
   require(shared > 0 || !(shared_gate.present() || shared_up.present() || shared_down.present()),
           "weights: shared experts are given, shared_intermediate is 0");
@@ -181,6 +202,11 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   return weights;
 }
 
+ExpertMatrices expert_of(const moecl_layer_desc& desc) {
+  require(desc.experts == 1, "desc.experts: expected 1, got {}", desc.experts);
+  return weights_of(desc).experts.front();
+}
+
 StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec)
     : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"), text_or_empty(router_spec))),
       config(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer)) {}
@@ -192,8 +218,8 @@ MoeWeights StoredLayer::weights(const std::vector<std::int64_t>& expert_ids) con
 }
 
 MoeLayerOptions StoredLayer::options(const moecl_layer_options& given, const MoeWeights& weights) const {
-  MoeLayerOptions options = layer_options(given, weights);
   const MoeLayerOptions stored = stored_options(config, weights);
+  MoeLayerOptions options = layer_options(given, stored.dtype);
   options.warnings = stored.warnings;
   if (given.plain_activations == 0) {
     if (!options.activations.quantized()) options.activations = stored.activations;

@@ -64,11 +64,19 @@ struct Decided {
             "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
             from.redundant_experts);
     require(tp >= 1 && ranks % tp == 0, "parallel.tp: {} does not divide {} ranks", tp, ranks);
-    require(from.reserved_2 == 0, "parallel.reserved_2: {} is not 0", from.reserved_2);
     plan.dbo_prefill_token_threshold = threshold(from.dbo_prefill_token_threshold, "dbo_prefill_token_threshold");
     plan.dbo_decode_token_threshold = threshold(from.dbo_decode_token_threshold, "dbo_decode_token_threshold");
-    plan.placement = place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts,
-                                    enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement")});
+    const auto wanted = enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement");
+    if (from.expert_of_place == nullptr) {
+      require(from.places == 0, "parallel.places: {} of no expert_of_place", from.places);
+      plan.placement =
+          place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts, wanted});
+    } else {
+      require(whole && from.redundant_experts == 0 && wanted == ExpertPlacement::linear,
+              "parallel.expert_of_place: goes with neither redundant_experts, placement nor parts of experts");
+      require(from.places >= shape.experts, "parallel.places: {} of {} experts", from.places, shape.experts);
+      plan.placement = place_as_given({from.expert_of_place, from.expert_of_place + from.places}, shape.experts);
+    }
     plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
     plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");
     plan.replace_allreduce = from.replace_allreduce != 0;
@@ -158,7 +166,7 @@ moecl_status pass(moecl_parallel_layer* layer, const moecl_forward_args* args, R
   return guarded([&] {
     ranks.together([&] {
       const ParallelLayer& of = layer->layer;
-      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options().dtype,
+      const MoeForward forward = forward_args(*ranks.rank_stream().context, of.shape(), of.options(),
                                               layer->rank.local_experts, read_struct(args, "args"));
       const auto received = [&](const Communicator& from) {
         std::uint64_t bytes = 0;
@@ -204,7 +212,7 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
     const MoeWeights all = weights_of(given);
     const MoeShape shape = shape_of(given);
     const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
-    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), all),
+    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), stored_dtype(all)),
                      [&](const std::vector<std::int64_t>& experts) { return of_experts(all, experts); });
   });
 }
@@ -225,6 +233,11 @@ moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moe
             "weights: {} experts, the layer has {}", all.experts.size(), of.layer.shape().experts);
     of.layer.replace_weights(of_experts(all, experts_of(of.rank, of.placement)));
   });
+}
+
+moecl_status moecl_parallel_layer_replace_expert(moecl_parallel_layer* layer, int32_t place,
+                                                 const moecl_layer_desc* desc) {
+  return guarded([&] { required(layer, "layer").layer.replace_expert(place, expert_of(read_struct(desc, "desc"))); });
 }
 
 moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer) {
@@ -250,9 +263,33 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
     info.workspace_bytes = of.layer.workspace_bytes();
     info.bytes_received = of.bytes_received;
     info.bytes_between_nodes = of.bytes_between_nodes;
+    info.expert_hidden = shape.expert_width();
+    info.vocabulary = shape.vocabulary;
+    info.router_dtype = of.layer.has_router() ? number_of(of.layer.report().router_dtype) : MOECL_DEFAULT_DTYPE;
+    info.all_places = of.placement.physical();
     copy_text(of.strategy.reason, info.strategy_reason);
     copy_text(of.placement.reason, info.placement_reason);
     write_struct(info, out_info, "out_info");
+  });
+}
+
+moecl_status moecl_parallel_layer_places(const moecl_parallel_layer* layer, int32_t* out_expert_of_place,
+                                         int32_t count) {
+  return guarded([&] {
+    const std::vector<std::int32_t>& experts = required(layer, "layer").placement.logical_of;
+    required(out_expert_of_place, "out_expert_of_place");
+    require(static_cast<std::size_t>(count) == experts.size(), "count: expected {} places, got {}", experts.size(),
+            count);
+    std::copy(experts.begin(), experts.end(), out_expert_of_place);
+  });
+}
+
+moecl_status moecl_parallel_layer_expert_map(const moecl_parallel_layer* layer, char* out_text, uint64_t text_bytes) {
+  return guarded([&] {
+    const moecl_parallel_layer& of = required(layer, "layer");
+    require(text_bytes >= 1, "text_bytes: 0 leave no room for the NUL");
+    const std::vector<std::int64_t> experts = experts_of(of.rank, of.placement);
+    copy_text(compressed_text({experts.begin(), experts.end()}), &required(out_text, "out_text"), text_bytes);
   });
 }
 
@@ -262,9 +299,18 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step) {
+  return moecl_parallel_layer_forward_events(layer, args, step, 0, nullptr, nullptr);
+}
+
+moecl_status moecl_parallel_layer_forward_events(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                                 const moecl_step* step, uint32_t num_wait_events,
+                                                 _cl_event* const* wait_events, _cl_event** out_event) {
   return pass(layer, args, [&](moecl_parallel_layer& of, const MoeForward& forward) {
+    Event done;
+    const WaitList wait = wait_list(*of.rank.ep.rank_stream().context, num_wait_events, wait_events);
     const Step how = step_of(of, step);
-    of.layer.forward(forward, how);
+    of.layer.forward(forward, how, {wait, out_event != nullptr ? &done : nullptr});
+    if (out_event != nullptr) *out_event = done.release();
   });
 }
 

@@ -84,14 +84,17 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
                       [&](std::int64_t i) { return expert_ids[static_cast<std::size_t>(i)]; });
 }
 
-DType stored_dtype(const MoeWeights& weights) {
-  if (weights.experts.empty() || weights.experts.front().up.quantized()) return weights.router.dtype;
-  return weights.experts.front().up.plain.dtype;
+DType stored_dtype(const MoeWeights& weights, std::optional<DType> model) {
+  const WeightMatrix up = weights.experts.empty() ? WeightMatrix() : weights.experts.front().up;
+  if (up.plain.present()) return up.plain.dtype;
+  if (weights.router.dtype != DType::f32 || !up.quantized()) return weights.router.dtype;
+  if (model) return *model;
+  return up.scale.present() && size_bytes(up.scale.dtype) == 2 ? up.scale.dtype : DType::f32;
 }
 
 MoeLayerOptions stored_options(const MoeLayerConfig& config, const MoeWeights& weights) {
   MoeLayerOptions options;
-  options.dtype = stored_dtype(weights);
+  options.dtype = stored_dtype(weights, config.dtype);
   options.warnings = config.quantization.warnings;
   options.activations = config.expert_scheme().activations;
   if (weights.shared.up.quantized()) options.shared_activations = config.shared_scheme().activations;

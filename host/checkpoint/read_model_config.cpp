@@ -75,6 +75,7 @@ MoeLayerConfig ModelConfig::layer(int layer) const {
   const auto other = varied.find(layer);
   MoeLayerConfig result = other == varied.end() ? moe : other->second;
   result.layer = layer;
+  result.dtype = dtype;
   for_each_name(result.names, [&](std::string& name) { name = substitute(name, "layer", std::to_string(layer)); });
   return result;
 }

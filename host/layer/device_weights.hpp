@@ -28,6 +28,7 @@ class DeviceWeights {
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 
   bool present() const noexcept { return weights_.present(); }
+  bool biased() const noexcept { return bias_.present(); }
   CodeType type() const noexcept { return weights_.type; }
   std::string format() const { return format_.describe(); }
   /// Sets the operands of a product that these weights are.

@@ -8,8 +8,9 @@ namespace moecl {
 
 class ExpertPlaces {
  public:
-  /// Stops the host. An empty plan, and one that moves no expert, costs nothing then and later.
-  ExpertPlaces(StreamView stream, const PlacementPlan& plan);
+  /// Stops the host. An empty plan, and one that moves no expert, costs nothing then and later, unless there are
+  /// `special` experts after the `experts` of the plan: those stand nowhere.
+  ExpertPlaces(StreamView stream, const PlacementPlan& plan, std::int32_t experts, std::int32_t special);
 
   /// Some expert does not stand at the place of its number.
   bool present() const noexcept { return places_.present(); }

@@ -74,22 +74,29 @@ void expect_experts(const std::vector<ExpertSegment>& segments, const std::vecto
   segments.front().down.expect(stacks.down, dtype, "experts' down");
 }
 
+void load_expert(WeightUpload& upload, std::vector<ExpertSegment>& segments, std::int64_t number,
+                 const ExpertMatrices& expert, DeviceQuantizer* quantizer) {
+  const auto holder = std::find_if(segments.begin(), segments.end(), [&](const ExpertSegment& segment) {
+    return number < segment.first_expert + segment.experts;
+  });
+  const std::int64_t at = number - holder->first_expert;
+  const auto pack = [&](DeviceWeights& to, const MatrixStack& stack) {
+    quantizer == nullptr ? to.pack(upload, at, stack) : to.pack(upload, *quantizer, at, stack);
+  };
+  pack(holder->gate_up, first_matrices(expert));
+  pack(holder->down, {expert.down});
+  if (expert.up_bias.present()) holder->gate_up.pack_bias(upload, at, first_biases(expert));
+  if (expert.down_bias.present()) holder->down.pack_bias(upload, at, {expert.down_bias});
+}
+
 void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
                   const std::vector<ExpertMatrices>& experts, DeviceQuantizer* quantizer,
                   const LoadProgress& progress) {
-  const auto pack = [&](DeviceWeights& to, std::int64_t expert, const MatrixStack& stack) {
-    quantizer == nullptr ? to.pack(upload, expert, stack) : to.pack(upload, *quantizer, expert, stack);
-  };
-  for (ExpertSegment& segment : segments)
-    for (std::int64_t i = 0; i < segment.experts; ++i) {
-      const std::int64_t number = segment.first_expert + i;
-      const ExpertMatrices& expert = experts[static_cast<std::size_t>(number)];
-      pack(segment.gate_up, i, first_matrices(expert));
-      pack(segment.down, i, {expert.down});
-      if (expert.up_bias.present()) segment.gate_up.pack_bias(upload, i, first_biases(expert));
-      if (expert.down_bias.present()) segment.down.pack_bias(upload, i, {expert.down_bias});
-      if (progress) progress(number + 1, static_cast<std::int64_t>(experts.size()));
-    }
+  const auto total = static_cast<std::int64_t>(experts.size());
+  for (std::int64_t number = 0; number < total; ++number) {
+    load_expert(upload, segments, number, experts[static_cast<std::size_t>(number)], quantizer);
+    if (progress) progress(number + 1, total);
+  }
 }
 
 BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape& shape) {
@@ -104,18 +111,23 @@ BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape&
   return weights;
 }
 
-void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
-                  const LoadProgress& progress) {
+void load_expert(WeightUpload& upload, const BatchedExpertWeights& weights, std::int64_t number,
+                 const ExpertMatrices& expert) {
   const auto [count, hidden, inter] = std::tuple(weights.down.shape[0], weights.down.shape[1], weights.down.shape[2]);
   const std::int64_t width = weights.gate_up.shape[1];
   const TensorView gate_up_rows(weights.gate_up_memory.view(), DType::f32, {count * width, hidden});
   const TensorView down_rows(weights.down_memory.view(), DType::f32, {count * hidden, inter});
-  for (std::int64_t i = 0; i < count; ++i) {
-    const ExpertMatrices& expert = experts[static_cast<std::size_t>(i)];
-    if (expert.gate.present()) upload.copy(expert.gate.plain, gate_up_rows.rows(i * width, inter));
-    upload.copy(expert.up.plain, gate_up_rows.rows((i + 1) * width - inter, inter));
-    upload.copy(expert.down.plain, down_rows.rows(i * hidden, hidden));
-    if (progress) progress(i + 1, count);
+  if (expert.gate.present()) upload.copy(expert.gate.plain, gate_up_rows.rows(number * width, inter));
+  upload.copy(expert.up.plain, gate_up_rows.rows((number + 1) * width - inter, inter));
+  upload.copy(expert.down.plain, down_rows.rows(number * hidden, hidden));
+}
+
+void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
+                  const LoadProgress& progress) {
+  const auto total = static_cast<std::int64_t>(experts.size());
+  for (std::int64_t number = 0; number < total; ++number) {
+    load_expert(upload, weights, number, experts[static_cast<std::size_t>(number)]);
+    if (progress) progress(number + 1, total);
   }
 }
 

@@ -30,6 +30,10 @@ void expect_experts(const std::vector<ExpertSegment>& segments, const std::vecto
 void load_experts(WeightUpload& upload, std::vector<ExpertSegment>& segments,
                   const std::vector<ExpertMatrices>& experts, DeviceQuantizer* quantizer, const LoadProgress& progress);
 
+/// One of them.
+void load_expert(WeightUpload& upload, std::vector<ExpertSegment>& segments, std::int64_t number,
+                 const ExpertMatrices& expert, DeviceQuantizer* quantizer);
+
 /// The experts' weights as CLBlast's batched product reads them, row-major f32.
 struct BatchedExpertWeights {
   Buffer gate_up_memory, down_memory;
@@ -42,5 +46,7 @@ BatchedExpertWeights allocate_batched_experts(StreamView stream, const MoeShape&
 /// Plain matrices whose rows are contiguous.
 void load_experts(WeightUpload& upload, const BatchedExpertWeights& weights, const std::vector<ExpertMatrices>& experts,
                   const LoadProgress& progress);
+void load_expert(WeightUpload& upload, const BatchedExpertWeights& weights, std::int64_t number,
+                 const ExpertMatrices& expert);
 
 }  // namespace moecl

@@ -75,6 +75,17 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
   return quantizer ? quantizer->error() : QuantizationError();
 }
 
+void Experts::load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert) {
+  input_quant_.load(upload, number, {expert.gate_up_input_scale});
+  activated_quant_.load(upload, number, {expert.down_input_scale});
+  if (batched_.gate_up.present()) return load_expert(upload, batched_, number, expert);
+  const bool biased = segments_.front().down.biased();
+  require(expert.down_bias.present() == biased, "expert down bias: there is {} to replace", biased ? "one" : "none");
+  std::optional<DeviceQuantizer> quantizer;
+  if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
+  load_expert(upload, segments_, number, expert, quantizer ? &*quantizer : nullptr);
+}
+
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
     : product_rows(workspace.add(DType::f32, {rows, std::max(experts.product_width(), experts.shape_.hidden)})),
       activated_rows(workspace.add(experts.activated_dtype_, {rows, experts.shape_.intermediate})),

@@ -30,6 +30,9 @@ class Experts {
   /// @return  How far MoeLayerOptions::quantize leads from them
   QuantizationError load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
                          const LoadProgress& progress);
+  /// The same of one, the `number`-th here. Errors: invalid_argument  it has a bias that there is no memory for, or
+  /// none
+  void load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert);
 
   /// Scratch of one call: places in a workspace. The two products' rows share one range: they never live
   /// together.

@@ -1,6 +1,8 @@
 #include "host/layer/layer_parts.hpp"
 
+#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "host/layer/weight_upload.hpp"
 #include "runtime/check.hpp"
@@ -12,9 +14,15 @@ void expect_shape(const MoeShape& shape) {
   require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.experts >= 1,
           "layer: hidden {}, intermediate {}, experts {} must be positive", shape.hidden, shape.intermediate,
           shape.experts);
-  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.experts, "layer: top_k {} is not in [1, {} experts]",
-          shape.router.top_k, shape.experts);
-  const std::string unroutable = gating_top_k::reject(shape.router, shape.experts);
+  for (const std::int32_t count : {shape.zero_experts, shape.copy_experts, shape.const_experts})
+    require(count >= 0 && count <= std::numeric_limits<std::int32_t>::max() / 4, "layer: {} experts without products",
+            count);
+  require(shape.expert_hidden >= 0 && shape.vocabulary >= 0, "layer: expert_hidden {} or vocabulary {} is negative",
+          shape.expert_hidden, shape.vocabulary);
+  require(shape.vocabulary == 0 || !shape.selection_bias, "layer: a selection bias, but a table says the experts");
+  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.choices(), "layer: top_k {} is not in [1, {} experts]",
+          shape.router.top_k, shape.choices());
+  const std::string unroutable = gating_top_k::reject(shape.router, shape.choices());
   require(unroutable.empty(), "layer: {}", unroutable);
   require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
   require(shape.shared_intermediate > 0 || !shape.shared_gate, "layer: a shared gate without shared experts");
@@ -38,19 +46,58 @@ void expect_expert(const ExpertMatrices& expert, const std::string& what, std::i
   expect_bias(expert.up_bias, what + " up bias", biased, inter);
 }
 
+/// The ids of a table, checked.
+std::vector<std::int32_t> ids_of(const HostMatrix& given, const MoeShape& shape) {
+  require((given.dtype == DType::i32 || given.dtype == DType::i64) && given.rows == shape.vocabulary &&
+              given.columns == shape.router.top_k,
+          "expert table: expected i32 or i64 [{}, {}], got {} [{}, {}]", shape.vocabulary, shape.router.top_k,
+          name(given.dtype), given.rows, given.columns);
+  const HostMatrix table = given.in_memory();
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i < table.rows * table.columns; ++i) {
+    const std::int64_t row = i / table.columns, column = i % table.columns;
+    const std::byte* at =
+        table.data.memory() +
+        static_cast<std::size_t>(row * table.row_stride + column * table.column_stride) * size_bytes(table.dtype);
+    std::int64_t id = 0;
+    std::memcpy(&id, at, size_bytes(table.dtype));  // little-endian
+    if (table.dtype == DType::i32) id = static_cast<std::int32_t>(id);
+    if (id < 0 || id >= shape.choices())
+      fail(ErrorCode::invalid_data, "expert table: {} of token id {} is not in [0, {})", id, row, shape.choices());
+    ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+void expect_special(const MoeShape& shape, const MoeWeights& weights) {
+  for (const auto& [matrix, what] : {std::pair{&weights.const_alpha_1, "constant experts' alpha_1"},
+                                     {&weights.const_alpha_2, "constant experts' alpha_2"},
+                                     {&weights.const_v, "constant experts' v"}}) {
+    if (shape.const_experts > 0)
+      expect_matrix(*matrix, what, shape.const_experts, shape.expert_width());
+    else
+      require(!matrix->present(), "{}: given, but the shape has none", what);
+  }
+  require(weights.expert_table.present() == (shape.vocabulary > 0),
+          "expert table: the shape says {} token ids, the weights have {}", shape.vocabulary,
+          weights.expert_table.present() ? "one" : "none");
+}
+
 void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
-  expect_matrix(weights.router, "router", shape.experts, shape.hidden);
-  expect_bias(weights.router_bias, "router bias", shape.router_bias, shape.experts);
-  expect_bias(weights.selection_bias, "selection bias", shape.selection_bias, shape.experts);
+  if (weights.router.present()) expect_matrix(weights.router, "router", shape.choices(), shape.hidden);
+  require(weights.router.present() || !shape.router_bias, "router: absent, but it has a bias");
+  expect_bias(weights.router_bias, "router bias", shape.router_bias, shape.choices());
+  expect_bias(weights.selection_bias, "selection bias", shape.selection_bias, shape.choices());
+  expect_special(shape, weights);
   require(weights.experts.size() == static_cast<std::size_t>(local_experts),
           "experts: the shape says {}, the weights have {}", local_experts, weights.experts.size());
   for (std::size_t i = 0; i < weights.experts.size(); ++i) {
     const ExpertMatrices& expert = weights.experts[i];
-    expect_expert(expert, fmt::format("expert {}", i), shape.hidden, shape.intermediate, shape.activation.gated,
+    expect_expert(expert, fmt::format("expert {}", i), shape.expert_width(), shape.intermediate, shape.activation.gated,
                   shape.expert_bias);
     // Of experts in parts the first part has the bias, so all experts here have one or none.
     const bool down_bias = shape.expert_bias && weights.experts.front().down_bias.present();
-    expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.hidden);
+    expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.expert_width());
   }
   if (shape.shared_intermediate > 0) {
     expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
@@ -100,7 +147,8 @@ const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::i
                         const MoeLayerOptions& options) {
   expect_shape(shape);
   expect_weights(shape, weights, local_experts);
-  require(is_activation_dtype(options.dtype), "layer: dtype {} is not f32, f16 or bf16", name(options.dtype));
+  for (const DType dtype : {options.dtype, options.router_dtype.value_or(options.dtype)})
+    require(is_activation_dtype(dtype), "layer: dtype {} is not f32, f16 or bf16", name(dtype));
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // kernels count rows in 32 bits
   for (const std::int64_t rows : {options.rows_per_expert, options.chunk_tokens})
     require(rows >= 0 && rows <= most, "layer: rows_per_expert {} or chunk_tokens {} is not in [0, {}]",
@@ -108,24 +156,50 @@ const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::i
   return shape;
 }
 
+/// As the routed experts see it.
+MoeShape expert_shape(const MoeShape& shape) {
+  MoeShape of = shape;
+  of.hidden = shape.expert_width();
+  return of;
+}
+
 }  // namespace
+
+DType router_dtype(const MoeWeights& weights, const MoeLayerOptions& options) {
+  const bool beside_others = !weights.experts.empty() && (weights.experts.front().up.quantized() ||
+                                                          weights.experts.front().up.plain.dtype != DType::f32);
+  const bool in_f32 = weights.router.present() && weights.router.dtype == DType::f32 && beside_others;
+  return options.router_dtype.value_or(in_f32 ? DType::f32 : options.dtype);
+}
 
 LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights,
                        std::int64_t local_experts, const MoeLayerOptions& layer_options, const LoadProgress& progress)
     : device(stream.device),
       shape(checked(layer_shape, weights, local_experts, layer_options)),
       options(layer_options),
+      has_router(weights.router.present()),
       local_experts_(local_experts) {
   const Backends backends(stream.device->caps, shape, weights, options);
   for (const std::string& warning : options.warnings) stream.context->log(LogLevel::warning, warning);
   if (!backends.dense.problem.empty()) stream.context->log(LogLevel::warning, backends.dense.problem);
-  router = DenseProduct(stream, {weights.router}, shape.router_bias, options.dtype, backends.dense.backend);
-  experts = Experts(stream, shape, weights.experts, options, backends.batched.backend);
+  if (has_router) {
+    report.router_dtype = router_dtype(weights, options);
+    router = DenseProduct(
+        stream, {weights.router}, shape.router_bias, report.router_dtype,
+        report.router_dtype == options.dtype ? backends.dense.backend : dense_backend::Backend::grouped_gemm);
+  }
+  experts = Experts(stream, expert_shape(shape), weights.experts, options, backends.batched.backend);
   shared = SharedExperts(stream, shape, weights, options, backends.dense.backend);
   if (shape.selection_bias) {
-    selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.experts) * 4);
-    selection_bias = TensorView(selection_bias_memory.view(), DType::f32, {shape.experts});
+    selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.choices()) * 4);
+    selection_bias = TensorView(selection_bias_memory.view(), DType::f32, {shape.choices()});
   }
+  if (shape.vocabulary > 0) {
+    const auto entries = static_cast<std::uint64_t>(shape.vocabulary * shape.router.top_k);
+    expert_table_memory = Buffer(*stream.context, entries * sizeof(std::int32_t));
+    expert_table = TensorView(expert_table_memory.view(), DType::i32, {shape.vocabulary, shape.router.top_k});
+  }
+  special = SpecialExperts(stream, shape, options.dtype);
   write(stream, weights, progress);
   report.dense_backend = dense_backend::name(backends.dense.backend);
   report.dense_reason = backends.dense.reason;
@@ -139,16 +213,19 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
   if (shared.present() && shared.activations() != report.activations)
     report.activations += "; of shared experts " + shared.activations();
   report.weight_segments = experts.segments();
-  report.weight_bytes =
-      experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() + selection_bias_memory.size_bytes();
+  report.weight_bytes = experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() +
+                        special.weight_bytes() + selection_bias_memory.size_bytes() + expert_table_memory.size_bytes();
 }
 
 QuantizationError LayerParts::load(WeightUpload& upload, const MoeWeights& weights, const LoadProgress& progress) {
-  router.load(upload, {weights.router},
-              shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
+  if (has_router)
+    router.load(upload, {weights.router},
+                shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
   const QuantizationError error = experts.load(upload, weights.experts, progress);
   shared.load(upload, weights);
+  special.load(upload, weights);
   if (shape.selection_bias) upload.write(numbers_of({weights.selection_bias}).data(), selection_bias);
+  if (shape.vocabulary > 0) upload.write(ids_of(weights.expert_table, shape).data(), expert_table);
   return error;
 }
 
@@ -167,7 +244,8 @@ void LayerParts::expect_whole() const {
 
 void LayerParts::replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
   checked(shape, weights, local_experts_, options);
-  router.expect({weights.router}, "router");
+  require(weights.router.present() == has_router, "router: there is {} to replace", has_router ? "one" : "none");
+  if (has_router) router.expect({weights.router}, "router");
   experts.expect(weights.experts);
   shared.expect(weights);
   {
@@ -175,6 +253,25 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
     load(check, weights, {});
   }  // its memory goes before that of the writing comes
   write(stream, weights, progress);
+}
+
+void LayerParts::replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert) {
+  expect_whole();
+  require(number >= 0 && number < local_experts_, "replace_expert: {} is not in [0, {})", number, local_experts_);
+  const std::string what = fmt::format("expert {}", number);
+  expect_expert(expert, what, shape.expert_width(), shape.intermediate, shape.activation.gated, shape.expert_bias);
+  experts.expect({expert});
+  if (expert.down_bias.present())
+    expect_bias(expert.down_bias, what + " down bias", shape.expert_bias, shape.expert_width());
+  {
+    WeightUpload check(stream, WeightUpload::Purpose::check);
+    experts.load(check, number, expert);
+  }
+  whole_ = false;
+  WeightUpload upload(stream);
+  experts.load(upload, number, expert);
+  upload.finish();
+  whole_ = true;
 }
 
 }  // namespace moecl

@@ -2,23 +2,31 @@
 // What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
 #include <moecl/gating_top_k.hpp>
 #include <moecl/layer_options.hpp>
+#include <moecl/moe_forward.hpp>
 #include <moecl/moe_weights.hpp>
 
 #include "host/layer/experts.hpp"
 #include "host/layer/shared_experts.hpp"
+#include "host/layer/special_experts.hpp"
 
 namespace moecl {
+
+/// In which the router's weights are stored, as MoeLayerOptions says; of a rank without experts dtype where it is
+/// unset.
+DType router_dtype(const MoeWeights& weights, const MoeLayerOptions& options);
 
 struct LayerParts {
   const Device* device;
   MoeShape shape;
   MoeLayerOptions options;
   MoeLayerReport report;
+  bool has_router;
   DenseProduct router;
-  Buffer selection_bias_memory;
-  TensorView selection_bias;
+  Buffer selection_bias_memory, expert_table_memory;
+  TensorView selection_bias, expert_table;
   Experts experts;
   SharedExperts shared;
+  SpecialExperts special;
 
   /// Checks, uploads and repacks `weights`, of which `local_experts` are the routed experts here. Stops the host.
   /// Errors: as MoeLayer
@@ -30,11 +38,12 @@ struct LayerParts {
   /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
   /// host. Errors: as MoeLayer::replace_weights
   void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
+  /// The same of one expert, the `number`-th here. Errors: as MoeLayer::replace_expert
+  void replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert);
 
-  /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, E] f32.
-  /// @param finished  optional. Shape: [T]
-  gating_top_k::Args gating(TensorView logits, TensorView finished, TensorView ids, TensorView weights) const {
-    return {logits, selection_bias, ids, weights, {}, finished, -1};
+  /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, C] f32
+  gating_top_k::Args gating(TensorView logits, const MoeForward& args, TensorView ids, TensorView weights) const {
+    return {logits, selection_bias, ids, weights, {}, args.finished, -1, {expert_table, args.token_ids}, args.fault};
   }
 
  private:

@@ -81,10 +81,11 @@ std::string LayerPass::why_several_launches() {
   if (parts.options.layout == ExpertLayout::batched) return "the layout is batched";
   if (!layout_->needs.local) return "ranks exchange rows or sums";
   if (args_.ids.present() || args_.given_logits.present()) return "the routing is the caller's";
+  if (args_.token_ids.present()) return "a table says the experts";
   if (args_.expert_input.present()) return "the experts have an input of their own";
   if (args_.topk_ids.dtype == DType::i64) return "ids are wanted in 64 bits";
-  if (args_.expert_num_tokens.present()) return "the rows of each expert are asked for";
-  if (over_.places != nullptr) return "experts stand at other places";
+  if (args_.expert_num_tokens.present() || args_.expert_rows.present()) return "the rows of each expert are asked for";
+  if (over_.places != nullptr) return "experts stand at other places, or compute nothing";
   if (!parts.router.takes_codes()) return "CLBlast multiplies with the router";
   if (parts.shape.router.weight_on_input) return "weights multiply the input";
   if (args_.routed_out.present() || args_.shared_out.present()) return "parts of the output are asked for alone";
@@ -122,7 +123,7 @@ std::optional<fused_moe::Args> LayerPass::one_launch() {
 gating_top_k::Args LayerPass::choice() const {
   const bool chosen = args_.ids.present();
   const TensorView& logits = args_.given_logits.present() ? args_.given_logits : args_.router_logits;
-  return over_.parts.gating(given_or(logits, layout_->logits), args_.finished,
+  return over_.parts.gating(given_or(logits, layout_->logits), args_,
                             given_or(chosen ? args_.ids : args_.topk_ids, layout_->ids),
                             given_or(chosen ? args_.weights : args_.topk_weights, layout_->weights));
 }
@@ -136,7 +137,10 @@ std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& ch
   tokens.tokens_of_ranks = part_.tokens_of_ranks;
   tokens.capacity = part_.capacity;
   codes_.reset();
-  if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
+  if (args_.expert_input_scale.present()) {
+    tokens.x_scale = args_.expert_input_scale;
+    tokens.x_group = code_rows(parts.options.activations)->group;
+  } else if (layout_->needs.in_place && !parts.shape.router.weight_on_input)
     codes_ = parts.experts.token_codes(expert_input(), *layout_->experts, memory_);
   if (codes_) {
     tokens.x = codes_->rows.rows;
@@ -161,7 +165,7 @@ void LayerPass::begin() {
   run_router(choice);
   const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
   // One launch chooses and sorts, where what it chooses is what is sorted.
-  if (!chosen && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
+  if (!chosen && !args_.token_ids.present() && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
     const route_tokens::Args routing{choice, *sort, codes};
     with_next_variant(stream_, [&] {
       plan();
@@ -174,6 +178,7 @@ void LayerPass::begin() {
       const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
       gating_top_k::enqueue(stream_, launch, choice, router);
     }
+    run_special(choice);
     if (over_.places != nullptr) over_.places->find(stream_, choice.ids, part_.first_token, placed_, args_.fault);
     if (sort) {
       const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
@@ -190,11 +195,22 @@ void LayerPass::begin() {
 void LayerPass::run_router(const gating_top_k::Args& choice) {
   const LayerParts& parts = over_.parts;
   const bool chosen = args_.ids.present(), routes = !chosen && !args_.given_logits.present();
-  if (routes || args_.router_logits.present())
+  if (parts.has_router && (routes || args_.router_logits.present()))
     parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer, steps().router);
+  else if (routes && !stream_.compiles_only)  // a table chooses, and nothing tells its experts apart
+    enqueue_fill(stream_, choice.logits.buffer.slice(0, choice.logits.size_bytes()), 0);
   if (chosen && args_.ids.dtype == DType::i64)
     index_vectors::enqueue(
-        stream_, index_vectors::Narrow{args_.ids, -1, parts.shape.experts, -1, {}, flat(choice.ids), args_.fault});
+        stream_, index_vectors::Narrow{args_.ids, -1, parts.shape.choices(), -1, {}, flat(choice.ids), args_.fault});
+}
+
+void LayerPass::run_special(const gating_top_k::Args& choice) {
+  special_ = {};
+  const bool partial = !over_.step.reduce_results || reduces_once();
+  if (partial && !over_.first_of_tokens) return;  // another rank's sum has what these experts give
+  const TensorView& x = args_.expert_input_scale.present() ? args_.x : expert_input();
+  special_ =
+      over_.parts.special.run(stream_, x, choice.ids, choice.weights, layout_->special, memory_, steps().special);
 }
 
 void LayerPass::run_shared() {
@@ -235,7 +251,8 @@ void LayerPass::send_home(TensorView expert_rows) {
 }
 
 TensorView LayerPass::sums_alone() const {
-  if (!layout_->needs.fills_sums || args_.shared_out.present()) return {};
+  if (!layout_->needs.fills_sums || args_.shared_out.present() || args_.expert_rows.present()) return {};
+  if (over_.parts.special.give_rows()) return {};
   const bool shared = over_.parts.shape.shared_intermediate > 0;
   const TensorView& only = !args_.out.present()                   ? args_.routed_out
                            : shared || args_.routed_out.present() ? TensorView()
@@ -252,6 +269,7 @@ combine::Args of_tokens(const combine::Args& all, Share share) {
   some.slot_rows = all.slot_rows.rows(share.begin * each, share.count * each);
   if (all.weights.present()) some.weights = all.weights.rows(share.begin, share.count);
   some.out = all.out.rows(share.begin, share.count);
+  if (all.shared.present()) some.shared = all.shared.rows(share.begin, share.count);
   return some;
 }
 
@@ -267,16 +285,23 @@ void LayerPass::finish(Submit submit) {
     index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
     sum.slot_rows = flat(order);
   }
+  if (args_.expert_rows.present()) {  // each slot a token of one row
+    combine::Args rows = sum;
+    rows.weights = {};
+    rows.out = args_.expert_rows;
+    enqueue_planned(stream_, rows, received_->rows_home);
+  }
+  if (args_.shared_out.present()) {
+    combine::Args no_rows;
+    no_rows.rows = shared_.rows;
+    no_rows.slot_rows = TensorView(sum.slot_rows.buffer, DType::i32, {0});
+    add_shared(no_rows, args_.shared_out, received_->shared_sum);
+  }
+  sum.shared = special_;
   if (reduces_once()) return reduce_once(sum, submit);
   if (args_.routed_out.present()) {
     sum.out = args_.routed_out;
     enqueue_planned(stream_, sum, received_->routed_sum);
-  }
-  if (args_.shared_out.present()) {
-    combine::Args no_rows = sum;
-    no_rows.slot_rows = TensorView(sum.slot_rows.buffer, DType::i32, {0});
-    no_rows.weights = {};
-    add_shared(no_rows, args_.shared_out, received_->shared_sum);
   }
   if (!args_.out.present()) return enqueue_marker(stream_, submit);
   add_shared(sum, args_.out, received_->sum, submit);
@@ -301,12 +326,15 @@ void LayerPass::reduce_once(const combine::Args& sum, Submit submit) {
   enqueue_planned(stream_, stored, received_->stored, submit);
 }
 
+/// @param sum  whose `shared` is what experts without products give, if anything
 void LayerPass::add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit) {
   sum.out = out;
-  if (shared_.rows.present() && shared_.rows.shape[0] != out.shape[0]) {  // the part of some tokens
+  if (!shared_.rows.present()) return enqueue_planned(stream_, sum, plans.with_shared, submit);
+  if (shared_.rows.shape[0] != out.shape[0]) {  // the part of some tokens
     enqueue_planned(stream_, sum, plans.without_shared);
     sum = of_tokens(sum, shared_share_);
   }
+  sum.residual = sum.shared;
   sum.shared = shared_.rows;
   sum.shared_gate = shared_.gate_logits;
   enqueue_planned(stream_, sum, plans.with_shared, submit);

@@ -17,6 +17,7 @@ struct PassParts {
   const ExpertPlaces* places = nullptr;  ///< null: every expert stands at the place of its number
   const SharedGroup* group = nullptr;    ///< null: this rank computes the shared experts of all its tokens
   Step step = {};                        ///< `strategy` is of its kind
+  bool first_of_tokens = true;           ///< of the ranks that have the same tokens
 };
 
 /// The steps of a forward pass, each of which only enqueues: `run` is all of them. Between `route`, `run_shared`,
@@ -69,7 +70,9 @@ class LayerPass {
   bool run_at_once(Submit submit);
   /// Routes by the plan.
   void begin();
+  /// Logits, and the caller's ids as operators take them.
   void run_router(const gating_top_k::Args& choice);
+  void run_special(const gating_top_k::Args& choice);
   void count(const RoutedRows& rows);
   void send_home(TensorView expert_rows);
   /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.
@@ -91,6 +94,7 @@ class LayerPass {
   std::optional<RowQuant::Step> codes_;  ///< of the tokens, made beside the choice
   Share shared_share_{};                 ///< tokens that `shared_` is of
   SharedExperts::Output shared_;
+  TensorView special_;  ///< what experts without products give; absent: nothing
 };
 
 }  // namespace moecl

@@ -17,7 +17,7 @@ PassForm::Operand operand(const TensorView& view) {
 }  // namespace
 
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire) {
-  return {shape.hidden,           shape.router.top_k,
+  return {shape.expert_width(),   shape.router.top_k,
           options.dtype,          wire,
           options.activations,    options.layout == ExpertLayout::batched,
           options.rows_per_expert};
@@ -31,20 +31,21 @@ std::int64_t one_launch_tokens(const LayerParts& parts) {
 PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
                        const SharedGroup* group, std::int64_t group_tokens)
     : needs(strategy.needs(tokens)),
-      logits(workspace.add(DType::f32, {tokens, parts.shape.experts})),
+      logits(workspace.add(DType::f32, {tokens, parts.shape.choices()})),
       ids(workspace.add(DType::i32, {tokens, parts.shape.router.top_k})),
       weights(workspace.add(DType::f32, {tokens, parts.shape.router.top_k})),
-      input(workspace, parts.shape.router, parts.options.dtype, tokens, parts.shape.hidden),
+      input(workspace, parts.shape.router, parts.options.dtype, tokens, parts.shape.expert_width()),
       strategy_at(workspace.total_bytes()),
       shared((workspace.add(needs.workspace_bytes), workspace), parts.shared, group_tokens),
-      slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})) {
+      slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})),
+      special(workspace, parts.special, tokens, parts.shape.router.top_k) {
   const MoeShape& shape = parts.shape;
   if (placed) places = workspace.add(DType::i32, {tokens, shape.router.top_k});
   if (needs.rows >= 0) experts.emplace(workspace, parts.experts, needs.source_rows, needs.rows);
   if (group != nullptr)
     of_group = SharedGroup::Layout(workspace, *group, tokens, group_tokens, shape.hidden, parts.options.dtype);
   if (needs.fills_sums) {
-    sums = workspace.add(DType::f32, {tokens, shape.hidden});
+    sums = workspace.add(DType::f32, {tokens, shape.expert_width()});
     order = workspace.add(DType::i32, {tokens, 1});
   }
   if (!needs.local || tokens > one_launch_tokens(parts)) return;
@@ -61,7 +62,9 @@ PassForm::PassForm(const Device& device, const MoeForward& args, const Step& ste
       in_place(is_in_place(args)),
       operands{operand(args.x),
                operand(args.expert_input),
+               operand(args.expert_input_scale),
                operand(args.given_logits),
+               operand(args.token_ids),
                operand(args.ids),
                operand(args.weights),
                operand(args.finished),
@@ -71,6 +74,7 @@ PassForm::PassForm(const Device& device, const MoeForward& args, const Step& ste
                operand(args.router_logits),
                operand(args.topk_ids),
                operand(args.topk_weights),
+               operand(args.expert_rows),
                operand(args.expert_num_tokens),
                {false, DType::u8, 0, args.workspace.offset_bytes % alignment_bytes}} {}
 

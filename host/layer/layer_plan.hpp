@@ -30,8 +30,8 @@ struct PassLayout {
   /// @param group_tokens  as SharedGroup::tokens
   PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
              const SharedGroup* group, std::int64_t group_tokens);
-  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens)
-      : PassLayout(parts, strategy, tokens, false, nullptr, tokens) {}
+  PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed)
+      : PassLayout(parts, strategy, tokens, placed, nullptr, tokens) {}
   std::uint64_t bytes() const noexcept { return workspace.total_bytes(); }
 
   StepNeeds needs;
@@ -41,7 +41,8 @@ struct PassLayout {
   std::uint64_t strategy_at;
   SharedExperts::Layout shared;
   TensorView slices;
-  TensorView places;                       ///< absent unless `placed`
+  TensorView places;  ///< absent unless `placed`
+  SpecialExperts::Layout special;
   std::optional<Experts::Layout> experts;  ///< unset: rows are known when they have come
   SharedGroup::Layout of_group;
   TensorView sums, order;  ///< absent unless the strategy fills sums
@@ -65,7 +66,7 @@ struct PassForm {
   bool reduce_results;
   std::size_t failed_variants;  ///< which another choice may be due to
   bool in_place;                ///< out is x
-  std::array<Operand, 14> operands;
+  std::array<Operand, 17> operands;
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
@@ -77,7 +78,7 @@ struct SumPlans {
 /// Choices about the rows that a rank's experts get, of ranks that bring as many.
 struct ReceivedPlans {
   ExpertPlans routed;
-  Planned<LaunchPlan> routed_sum, stored;
+  Planned<LaunchPlan> routed_sum, rows_home, stored;
   SumPlans shared_sum, sum;
 };
 
@@ -91,6 +92,7 @@ struct StepPlans {
   PlannedProduct router;
   WeightedInput::Plans input;
   SharedPlans shared;
+  SpecialExperts::Plans special;
 
   /// Those of so many rows. Threads: safe
   std::shared_ptr<ReceivedPlans> received(std::int64_t source_rows, std::int64_t rows) {

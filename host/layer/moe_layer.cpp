@@ -20,16 +20,20 @@ std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
 }  // namespace
 
 struct MoeLayer::State : LayerParts {
-  using LayerParts::LayerParts;
+  State(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, const MoeLayerOptions& layer_options,
+        const LoadProgress& progress)
+      : LayerParts(stream, layer_shape, weights, layer_shape.experts, layer_options, progress),
+        places(stream, {}, layer_shape.experts, layer_shape.special_experts()) {}
 
   LocalStrategy strategy(StreamView stream) const { return {stream, shape.experts, problem_of(shape, options)}; }
   std::uint64_t pass_bytes(std::int64_t tokens) const {
     StreamView on_device;
     on_device.device = device;
-    return PassLayout(*this, strategy(on_device), tokens).bytes();
+    return PassLayout(*this, strategy(on_device), tokens, places.present()).bytes();
   }
   void choose_chunk();
 
+  ExpertPlaces places;
   mutable LayerPlans plans;
 };
 
@@ -64,7 +68,7 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
                    const LoadProgress& progress) {
   expect_stream(stream, "layer");
   const Trace::Span span(stream.trace, "load layer");
-  state_ = std::make_unique<State>(stream, shape, weights, shape.experts, options, progress);
+  state_ = std::make_unique<State>(stream, shape, weights, options, progress);
   state_->choose_chunk();
 }
 
@@ -75,9 +79,14 @@ void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, con
   expect_stream_on(*state_->device, stream, "replace_weights");
   state_->replace(stream, weights, progress);
 }
+void MoeLayer::replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights) {
+  expect_stream_on(*state_->device, stream, "replace_expert");
+  state_->replace_expert(stream, expert, weights);
+}
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }
 const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report; }
+bool MoeLayer::has_router() const noexcept { return state_->has_router; }
 
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
@@ -94,15 +103,30 @@ void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
   stream.compiles_only = true;
   const MoeShape& shape = state_->shape;
   // Launches that are not enqueued need memory by name alone, tensors that differ by different names.
-  const Buffer x(*stream.context, named_bytes), out(*stream.context, named_bytes),
-      scratch(*stream.context, named_bytes);
+  const Buffer x(*stream.context, named_bytes), input(*stream.context, named_bytes), out(*stream.context, named_bytes),
+      shared(*stream.context, named_bytes), scratch(*stream.context, named_bytes);
   const auto named = [](const Buffer& memory, std::uint64_t bytes) { return BufferView{memory.handle(), 0, bytes}; };
+  const auto matrix = [&](const Buffer& memory, DType dtype, std::int64_t rows, std::int64_t columns) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * size_bytes(dtype);
+    return TensorView(named(memory, bytes), dtype, {rows, columns});
+  };
+  const DType dtype = state_->options.dtype;
+  const std::int64_t width = shape.expert_width();
   for (std::int64_t next = 1; max_tokens > 0; next = next < each_up_to ? next + 1 : 2 * next) {
     const std::int64_t tokens = std::min(next, max_tokens);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(tokens * shape.hidden) * size_bytes(state_->options.dtype);
     Forward args;
-    args.x = TensorView(named(x, bytes), state_->options.dtype, {tokens, shape.hidden});
-    args.out = TensorView(named(out, bytes), state_->options.dtype, {tokens, shape.hidden});
+    args.x = matrix(x, dtype, tokens, shape.hidden);
+    if (width != shape.hidden) args.expert_input = matrix(input, dtype, tokens, width);
+    if (width == shape.hidden || shape.shared_intermediate == 0) {
+      args.out = matrix(out, dtype, tokens, width);
+    } else {
+      args.routed_out = matrix(out, dtype, tokens, width);
+      args.shared_out = matrix(shared, dtype, tokens, shape.hidden);
+    }
+    if (shape.vocabulary > 0)
+      args.token_ids = TensorView(named(input, named_bytes * static_cast<std::uint64_t>(tokens)), DType::i32, {tokens});
+    else if (!state_->has_router)
+      args.given_logits = matrix(input, DType::f32, tokens, shape.choices());
     args.workspace = named(scratch, workspace_bytes(tokens));
     forward(stream, args);
     if (next >= max_tokens) return;
@@ -113,7 +137,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   const MoeShape& shape = state_->shape;
   expect_stream_on(*state_->device, stream, "forward");
   state_->expect_whole();
-  const Forward args = checked_forward(given, shape, state_->options.dtype, shape.experts);
+  const Forward args = checked_forward(given, shape, *state_, shape.experts);
   const std::int64_t tokens = args.x.shape[0];
 
   const Trace::Span span(stream.trace, "forward");
@@ -130,7 +154,9 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);
     LocalStrategy strategy = state_->strategy(stream);
-    LayerPass(stream, {*state_, state_->plans, strategy}, part_of(args, first, count), {first, first == 0})
+    const PassParts over{*state_, state_->plans, strategy, nullptr,
+                         state_->places.present() ? &state_->places : nullptr};
+    LayerPass(stream, over, part_of(args, first, count), {first, first == 0})
         .run({{}, first + count == tokens ? submit.done : nullptr});
   }
 }

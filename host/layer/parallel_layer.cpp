@@ -85,7 +85,12 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"activations", describe(options.activations)},
           {"shared_activations", describe(options.shared_activations)},
           {"quantize", describe(options.quantize)},
+          {"router_dtype", options.router_dtype.value_or(DType::u8)},
           {"hidden", shape.hidden},
+          {"expert_hidden", shape.expert_hidden},
+          {"zero, copy and constant experts",
+           std::vector<int>{shape.zero_experts, shape.copy_experts, shape.const_experts}},
+          {"vocabulary", shape.vocabulary},
           {"intermediate", shape.intermediate},
           {"experts", shape.experts},
           {"shared_intermediate", shape.shared_intermediate},
@@ -126,7 +131,7 @@ struct ParallelLayer::State {
         plan(how),
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
-        places(of.ep.rank_stream(), how.placement),
+        places(of.ep.rank_stream(), how.placement, whole.experts, whole.special_experts()),
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
@@ -158,8 +163,10 @@ struct ParallelLayer::State {
   }
   /// With the step's mask, and as much of the workspace as is needed.
   MoeForward checked(const MoeForward& given, const Step& step);
+  /// Errors: unsupported  rows of experts that do not come home
+  void expect_rows_home(const MoeForward& args, StrategyKind kind) const;
   /// @param args  checked
-  void forward(const MoeForward& args, const AgreedStep& step);
+  void forward(const MoeForward& args, const AgreedStep& step, Submit submit);
   struct Batch;
   void run(const MoeForward& args, const Batch& batch, std::int32_t batches);
   LayerPass pass(std::size_t lane, const MoeForward& args, const Batch& batch);
@@ -189,8 +196,12 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
   Communicator ranks = rank.ep;
   ranks.together([&] {
     expect_possible(rank, plan, shape, options);
-    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, shape, options));
-    state_ = std::make_unique<State>(rank, plan, shape, weights, options, progress);
+    // A rank without experts does not know what the router stands beside.
+    MoeLayerOptions agreed = options;
+    const std::int64_t in_f32 = router_dtype(weights, options) == DType::f32 ? 1 : 0;
+    for (const auto& theirs : ranks.share("parallel layer", {in_f32}, agreed_by_ranks(rank, plan, shape, options)))
+      if (theirs.front() == 1) agreed.router_dtype = DType::f32;
+    state_ = std::make_unique<State>(rank, plan, shape, weights, agreed, progress);
   });
 }
 ParallelLayer::~ParallelLayer() = default;
@@ -201,14 +212,19 @@ void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgres
   const SharedSharding shared = of.plan.shared_sharding;
   state_->parts.replace(of.rank.ep.rank_stream(), weights_of_rank(of.rank, shared, of.shape, weights), progress);
 }
+void ParallelLayer::replace_expert(std::int64_t place, const ExpertMatrices& weights) {
+  const State& of = *state_;
+  state_->parts.replace_expert(of.rank.ep.rank_stream(), place, expert_of_rank(of.rank, of.shape, weights));
+}
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+bool ParallelLayer::has_router() const noexcept { return state_->parts.has_router; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept { return state_->pool->capacity_bytes(); }
 
 std::uint64_t ParallelLayer::workspace_bytes(const Step& step) const { return state_->workspace_bytes(step); }
 
-void ParallelLayer::forward(const Forward& args, const Step& step) {
+void ParallelLayer::forward(const Forward& args, const Step& step, Submit submit) {
   expect_driver_process();
   State& of = *state_;
   const Trace::Span span(of.rank.ep.rank_stream().trace, "forward");
@@ -217,17 +233,17 @@ void ParallelLayer::forward(const Forward& args, const Step& step) {
     const MoeForward checked = of.checked(args, step);
     Step all = step;
     if (!all.strategy && !of.plan.rules) all.strategy = of.plan.strategy;
-    of.forward(checked, AgreedStep(of.exchanging, all, checked.x.shape[0], of.agreed_about_layer(checked)));
+    of.forward(checked, AgreedStep(of.exchanging, all, checked.x.shape[0], of.agreed_about_layer(checked)), submit);
   });
 }
 
-void ParallelLayer::forward(const Forward& args, const AgreedStep& step) {
+void ParallelLayer::forward(const Forward& args, const AgreedStep& step, Submit submit) {
   expect_driver_process();
   State& of = *state_;
   const Trace::Span span(of.rank.ep.rank_stream().trace, "forward");
   of.rank.ep.together([&] {
     step.expect_of(of.exchanging);
-    of.forward(of.checked(args, step.step()), step);
+    of.forward(of.checked(args, step.step()), step, submit);
   });
 }
 
@@ -292,7 +308,10 @@ std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
 
 MoeForward ParallelLayer::State::checked(const MoeForward& given, const Step& step) {
   parts.expect_whole();
-  MoeForward args = checked_forward(given, shape, parts.options.dtype, rank.local_experts);
+  MoeForward args = checked_forward(given, shape, parts, rank.local_experts);
+  require(given.x.present() || shape.shared_intermediate == 0 || !group.meets(),
+          "x: absent, but the ranks of a tp group exchange what the shared experts make of it");
+  if (!plan.rules || step.strategy) expect_rows_home(args, step.strategy.value_or(plan.strategy));
   if (!args.finished.present() && !args.ids.present()) args.finished = step.finished;
   if (args.workspace.handle != nullptr) {
     const std::uint64_t needed = workspace_bytes(step);
@@ -308,12 +327,25 @@ MoeForward ParallelLayer::State::checked(const MoeForward& given, const Step& st
   return args;
 }
 
-void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agreed) {
+void ParallelLayer::State::expect_rows_home(const MoeForward& args, StrategyKind kind) const {
+  if (!args.expert_rows.present() || alone[0] != nullptr) return;
+  const bool over_nodes = kind == StrategyKind::mc2 && rank.peers.size() > 1;
+  if (combine_form(kind, parts.options.dtype, plan.wire) != CombineForm::rows || exchanging.tp.size() > 1 || over_nodes)
+    fail(ErrorCode::unsupported,
+         "expert_rows: {} of {} brings sums home, not rows; all2all_v without tp groups brings rows, mc2 on one node "
+         "those of f32",
+         name(kind), name(parts.options.dtype));
+}
+
+void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agreed, Submit submit) {
   const std::int64_t tokens = args.x.shape[0];
   require(tokens == agreed.tokens(), "forward: x has {} tokens, the step {}", tokens, agreed.tokens());
   Batch all{agreed.step(), agreed.tokens_before(), true, agreed.tokens_of_ranks(), agreed.max_tokens()};
   last = choose(all.step, all.max_tokens);
   all.step.strategy = last.kind;
+  expect_rows_home(args, last.kind);
+  const StreamView stream = rank.ep.rank_stream();
+  enqueue_marker(stream, {submit.wait, nullptr});
   // As many chunks on every rank, and micro-batches of each.
   const Cut cuts = cut(all.step, all.max_tokens);
   for (std::int32_t i = 0; i < cuts.chunks; ++i) {
@@ -322,13 +354,14 @@ void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agr
     chunk.workspace = args.workspace;
     run(chunk, all.part(cuts.chunks, i, rank.ep.rank()), cuts.batches);
   }
+  enqueue_marker(stream, {{}, submit.done});
 }
 
 LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Batch& batch) {
   const bool bounded = batch.step.max_tokens_across_dp.has_value();
   return {rank.ep.rank_stream(),
           {parts, plans, strategy(lane, *batch.step.strategy), &pool->memory(lane),
-           places.present() ? &places : nullptr, &group, batch.step},
+           places.present() ? &places : nullptr, &group, batch.step, exchanging.tp.rank() == 0},
           args,
           {batch.first_token, batch.first, &batch.tokens_of_ranks,
            bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0}};

@@ -18,9 +18,13 @@ Share part_of(const char* what, std::int64_t intermediate, const ExpertMatrices&
   return {begin, std::min(mine.count * unit, intermediate - begin)};
 }
 
+Share expert_part(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert) {
+  if (rank.sharding == ExpertSharding::experts) return {0, shape.intermediate};
+  return part_of("experts", shape.intermediate, expert, rank.ep);
+}
+
 Share experts_part(const ExpertRank& rank, const MoeShape& shape, const MoeWeights& weights) {
-  if (rank.sharding == ExpertSharding::experts || weights.experts.empty()) return {0, shape.intermediate};
-  return part_of("experts", shape.intermediate, weights.experts.front(), rank.ep);
+  return weights.experts.empty() ? Share{0, shape.intermediate} : expert_part(rank, shape, weights.experts.front());
 }
 
 Share shared_part(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape, const MoeWeights& weights) {
@@ -47,6 +51,11 @@ MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const 
   if (of_shared.count != shape.shared_intermediate)
     here.shared = intermediate_part(weights.shared, shape.shared_intermediate, of_shared);
   return here;
+}
+
+ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert) {
+  const Share part = expert_part(rank, shape, expert);
+  return part.count == shape.intermediate ? expert : intermediate_part(expert, shape.intermediate, part);
 }
 
 }  // namespace moecl

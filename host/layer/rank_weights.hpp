@@ -12,4 +12,7 @@ MoeShape shape_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeS
 MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape,
                            const MoeWeights& weights);
 
+/// The part of an expert that the rank has.
+ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert);
+
 }  // namespace moecl

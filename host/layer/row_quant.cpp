@@ -19,6 +19,12 @@ DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8
 
 }  // namespace
 
+std::optional<CodeRows> code_rows(const OperandQuant& how) {
+  if (!how.quantized() || bits(*how.type) != 8 || how.zero_points || !is_per_row(how) || group_of(how) % 16 != 0)
+    return std::nullopt;
+  return CodeRows{*storage_dtype(*how.type), scale_dtype(how), group_of(how)};
+}
+
 RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes)
     : how_(how) {
   if (!present()) return;
@@ -26,7 +32,7 @@ RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector
       (*how.type != CodeType::i8 && minifloat_of(*how.type).exponent_bits == 0))
     fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
   expect(static_scales);
-  codes_ = codes && bits(*how.type) == 8 && !how.zero_points && is_per_row(how) && group_of(how) % 16 == 0;
+  codes_ = codes && code_rows(how).has_value();
   if (!how.static_scale) return;
   experts_ = static_cast<std::int64_t>(static_scales.size());
   static_scales_ = Buffer(*stream.context, static_scales.size() * sizeof(float));
@@ -38,12 +44,13 @@ void RowQuant::expect(const std::vector<float>& static_scales) const {
             describe(how_), expert);
 }
 
-void RowQuant::load(WeightUpload& upload, std::vector<float> static_scales) {
+void RowQuant::load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales) {
   expect(static_scales);
   if (upload.only_checks() || !how_.static_scale) return;
   if (how_.scale == ScaleFormat::e4m3)
     for (float& scale : static_scales) scale = 1 / scale;
-  upload.write(static_scales.data(), TensorView(static_scales_.view(), DType::f32, {experts_}));
+  const TensorView all(static_scales_.view(), DType::f32, {experts_});
+  upload.write(static_scales.data(), all.rows(first, static_cast<std::int64_t>(static_scales.size())));
 }
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,

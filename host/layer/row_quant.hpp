@@ -5,6 +5,7 @@
 #include <moecl/quantize_groups.hpp>
 #include <moecl/workspace.hpp>
 
+#include <optional>
 #include <vector>
 
 #include "host/layer/planned.hpp"
@@ -22,6 +23,16 @@ struct ProductRows {
   ProductRows(const TensorView& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor): rows are the left side
 };
 
+/// Rows of codes of 8 bits, as products take them.
+struct CodeRows {
+  DType codes, scale;
+  std::int64_t group;  ///< columns that share a scale; 0: all of a row
+
+  std::int64_t scales(std::int64_t width) const noexcept { return group == 0 ? 1 : (width + group - 1) / group; }
+};
+/// What rows that are quantized so become; none where no product takes such codes.
+std::optional<CodeRows> code_rows(const OperandQuant& how);
+
 /// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
 /// codes, else to the numbers that the codes stand for, in f32. The sums are the same but for their rounding.
 class RowQuant {
@@ -37,7 +48,9 @@ class RowQuant {
   /// Errors: invalid_argument  static scales are needed, and one of these is none
   void expect(const std::vector<float>& static_scales) const;
   /// The scales of the rows to come, before the first ones. Errors: as `expect`
-  void load(WeightUpload& upload, std::vector<float> static_scales);
+  void load(WeightUpload& upload, std::vector<float> static_scales) { load(upload, 0, std::move(static_scales)); }
+  /// The same of experts from `first` on.
+  void load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales);
 
   struct Layout {
     /// @param rows       Of `run`'s result.

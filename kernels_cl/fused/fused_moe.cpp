@@ -125,6 +125,7 @@ std::string unconnected(const Args& args) {
   };
   if (!connects(args.tokens, args.router.a, args.gate_up)) return "router and experts have other tokens";
   if (!is_same(args.router.out, args.gating.logits)) return "logits: not the router's";
+  if (args.gating.table.experts.present()) return "gating: a table says the experts, nothing is chosen";
   if (!connects(args.activated, args.gate_up.out, args.down)) return "the second product is of other rows";
   if (!is_same(args.down.out, args.combine.rows) || !is_same(args.gating.weights, args.combine.weights))
     return "the sum is of other rows or weights";

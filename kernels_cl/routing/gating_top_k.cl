@@ -1,4 +1,5 @@
 // Expert gating. One work-group, of one team, a token.
+#include "kernels_cl/common/fault.clh"
 #include "kernels_cl/routing/choose_experts.clh"
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
@@ -11,4 +12,34 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   const Scratch of_group = {scratch, best_scratch, words};
   const RoutedTokens tokens = {logits, selection_bias, finished, ids, weights, scores};
   choose_experts(args, tokens, get_group_id(0), true, team_memory(of_group, args));
+}
+
+// The same of tokens whose experts stand in a table. A logit of no expert is NaN, whose weight is 0.
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k_by_table(
+    const __global STORAGE(LOGITS_DTYPE)* logits, const __global uchar* finished, const __global int* table,
+    const __global void* token_ids, __global int* ids, __global STORAGE(WEIGHT_DTYPE)* weights, __global int* fault,
+    __local ulong* words, const gating_by_table_args given) {
+  const gating_by_table_args args = given;
+  const gating_top_k_args rule = args.rule;
+  __local float scratch[LANES];
+  __local ulong best_scratch[LANES];
+  const Scratch of_group = {scratch, best_scratch, words};
+  const TeamMemory m = team_memory(of_group, rule);
+  const int token = get_group_id(0);
+  logits += rule.logits_first + token * rule.logits_stride;
+  const long row = args.wide ? ((const __global long*)token_ids)[args.token_ids_first + token]
+                             : ((const __global int*)token_ids)[args.token_ids_first + token];
+  const bool known = row >= 0 && row < args.vocabulary;
+  const bool is_finished = finished && finished[rule.finished_first + token];
+  if (!known && team_lane() == 0)
+    set_fault(fault_word(fault, args.fault_first), INDEX_OUT_OF_RANGE, token, convert_int_sat(row));
+  const Score score = score_of(rule, logits, m.scratch);
+  for (int step = first_of_lane(); step < rule.top_k; step += TEAM_STEP)
+    for (int k = step; k < min(step + STEP, rule.top_k); ++k) {
+      const int expert = known ? table[args.table_first + row * rule.top_k + k] : -1;
+      const bool exists = expert >= 0 && expert < rule.experts;
+      ids[rule.ids_first + token * rule.ids_stride + k] = is_finished ? rule.finished_id : exists ? expert : -1;
+      m.chosen[k] = exists ? OF(load, LOGITS_DTYPE)(logits, expert) : NAN;
+    }
+  store_weights(rule, score, weights + rule.weights_first + token * rule.weights_stride, true, m);
 }

@@ -2,6 +2,7 @@
 
 #include <moecl/gating_top_k.hpp>
 
+#include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
@@ -39,6 +40,34 @@ std::string reject(const RouterSpec& spec, std::int64_t experts) {
   return {};
 }
 
+namespace {
+
+std::string reject_table(const Args& args, const RouterSpec& spec) {
+  const TensorView &experts = args.table.experts, &token_ids = args.table.token_ids;
+  if (!experts.present()) return {};
+  if (args.selection_bias.present() || args.scores.present() || spec.score == ScoreFunction::sparse_mixer)
+    return "table: goes with neither selection_bias nor scores nor a sparse mixer, which are of a choice";
+  if (experts.rank != 2 || experts.dtype != DType::i32 || experts.shape[1] != spec.top_k || !experts.contiguous())
+    return fmt::format("table: expected contiguous i32[V, {}], got {}", spec.top_k, experts.describe());
+  if (token_ids.rank != 1 || (token_ids.dtype != DType::i32 && token_ids.dtype != DType::i64) ||
+      token_ids.shape[0] != args.logits.shape[0])
+    return fmt::format("token_ids: expected i32[{}] or i64[{}], got {}", args.logits.shape[0], args.logits.shape[0],
+                       token_ids.describe());
+  return reject_optional_indices("fault", args.fault, 4);
+}
+
+gating_by_table_args table_args(const Args& args, const RouterSpec& spec) {
+  return {.rule = kernel_args(args, spec),
+          .table_first = first_element(args.table.experts),
+          .token_ids_first = first_element(args.table.token_ids),
+          .fault_first = first_element(args.fault),
+          .vocabulary = args.table.experts.shape[0],
+          .wide = args.table.token_ids.dtype == DType::i64 ? 1 : 0,
+          .pad = 0};
+}
+
+}  // namespace
+
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
   if (args.logits.rank != 2 || !is_activation_dtype(args.logits.dtype))
     return fmt::format("logits: expected float [T, E], got {}", args.logits.describe());
@@ -65,6 +94,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   if (args.finished.present() &&
       (args.finished.rank != 1 || size_bytes(args.finished.dtype) != 1 || args.finished.shape[0] != tokens))
     return fmt::format("finished: expected u8[{}] or bool[{}], got {}", tokens, tokens, args.finished.describe());
+  if (std::string reason = reject_table(args, spec); !reason.empty()) return reason;
   if (std::string reason = reject_lanes(config.lanes, device.caps); !reason.empty()) return reason;
   const std::size_t needed = local_bytes(team_words(experts, spec), token_lanes(experts, spec, config, device), 1);
   if (needed > device.caps.local_mem_bytes)
@@ -78,7 +108,9 @@ LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, 
   require(reason.empty(), "gating_top_k: {}", reason);
   const std::int32_t lanes = token_lanes(args.logits.shape[1], spec, config, device);
   const auto local = static_cast<std::size_t>(lanes);
-  return {lanes == 1 ? "token_per_item" : "token_per_group",
+  return {args.table.experts.present() ? "by_table"
+          : lanes == 1                 ? "token_per_item"
+                                       : "token_per_group",
           fmt::format("-DLANES={}{}{}", lanes, options(args), shuffle_option(lanes, device.caps)),
           {static_cast<std::size_t>(args.logits.shape[0]) * local, 1, 1},
           {local, 1, 1},
@@ -87,6 +119,12 @@ LaunchPlan plan(const Args& args, const RouterSpec& spec, const Config& config, 
 }
 
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  if (args.table.experts.present()) {
+    const gating_by_table_args by_table = table_args(args, spec);
+    return launch_planned(stream, source::gating_top_k, "gating_top_k_by_table", plan, submit, args.logits,
+                          args.finished, args.table.experts, args.table.token_ids, args.ids, args.weights, args.fault,
+                          words_memory(by_table.rule.team_words, 1), by_table);
+  }
   const gating_top_k_args given = kernel_args(args, spec);
   launch_planned(stream, source::gating_top_k, "gating_top_k", plan, submit, args.logits, args.selection_bias,
                  args.finished, args.ids, args.weights, args.scores, words_memory(given.team_words, 1), given);
@@ -98,7 +136,7 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, const 
 
 OperatorCost cost(const Args& args) {
   std::uint64_t bytes = args.logits.size_bytes() + args.ids.size_bytes() + args.weights.size_bytes();
-  for (const TensorView& view : {args.selection_bias, args.finished, args.scores})
+  for (const TensorView& view : {args.selection_bias, args.finished, args.scores, args.table.token_ids})
     if (view.present()) bytes += view.size_bytes();
   // An exponential counts one; the choice compares every expert once for each of the K.
   const auto logits = static_cast<std::uint64_t>(args.logits.elements());

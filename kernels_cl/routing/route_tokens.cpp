@@ -55,6 +55,7 @@ std::string reject_one_launch(const Args& args, const RouterSpec& spec, const De
 
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device) {
   if (std::string reason = gating_top_k::reject(args.gating, spec, {}, device); !reason.empty()) return reason;
+  if (args.gating.table.experts.present()) return "gating: a table says the experts, nothing is chosen";
   if (args.sort.ids.buffer.handle != args.gating.ids.buffer.handle ||
       args.sort.ids.offset_elements() != args.gating.ids.offset_elements())
     return "sort: its ids are not those that are chosen";

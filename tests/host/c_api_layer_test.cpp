@@ -284,7 +284,8 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   refuses(invalid, "activation: 7", [](Desc d) { d.activation = 7; });
   refuses(invalid, "router: dtype 0", [](Desc d) { d.router.dtype = MOECL_DEFAULT_DTYPE; });
   refuses(invalid, "gate: dtype 9", [](Desc d) { d.gate.dtype = 9; });
-  refuses(invalid, "router", [](Desc d) { d.router.data = nullptr; });
+  refuses(invalid, "router: absent, but it has a bias",
+          [](Desc d) { d.router_bias = d.selection_bias, d.router = {}; });
   refuses(invalid, "expert 0 down", [](Desc d) { d.down.data = nullptr; });
   refuses(invalid, "not both", [](Desc d) { d.gate_up = d.gate; });
   refuses(invalid, "shared", [](Desc d) { d.shared_down.data = nullptr; });
@@ -361,7 +362,8 @@ TEST_P(CApiLayerTest, RefusesArgumentsOfForwardThatDoNotFit) {
   refuses("tokens: -1", [](Args a) { a.tokens = -1; });
   refuses("x: ", [](Args a) { a.tokens = INT64_MAX; });
   refuses("x: the cl_mem is null", [](Args a) { a.x.memory = nullptr; });
-  refuses("out: absent, and neither routed_out nor shared_out is asked for", [](Args a) { a.out.memory = nullptr; });
+  refuses("out: absent, and neither routed_out nor shared_out nor expert_rows is asked for",
+          [](Args a) { a.out.memory = nullptr; });
   refuses("x: byte offset 3 ", [](Args a) { a.x.offset_bytes = 3; });
   refuses("x: byte offset 1099511627776 ", [](Args a) { a.x.offset_bytes = std::uint64_t{1} << 40; });
   refuses("out: 5 rows of 384 bytes do not fit the 1919", [&](Args a) { a.out = {small.handle(), 0}; });

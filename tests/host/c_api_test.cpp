@@ -38,7 +38,9 @@ cl_uint references_at_last(Handle handle, cl_uint expected) {
 }
 
 TEST(CApi, NamesItsVersionAndEveryStatus) {
-  EXPECT_THAT(moecl_version(), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_EQ(moecl_version(), std::to_string(MOECL_VERSION_MAJOR) + "." + std::to_string(MOECL_VERSION_MINOR) + "." +
+                                 std::to_string(MOECL_VERSION_PATCH));
+  EXPECT_THAT(moecl_commit(), MatchesRegex("unknown|[0-9a-f]{12,}\\+?"));
   std::set<std::string> names;
   for (int status = MOECL_OK; status <= MOECL_INTERNAL_ERROR; ++status)
     names.insert(moecl_status_name(static_cast<moecl_status>(status)));

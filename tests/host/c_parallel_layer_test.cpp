@@ -647,5 +647,76 @@ TEST(CParallelLayer, ARefusedPassEndsTheGroup) {
   clReleaseMemObject(foreign);
 }
 
+TEST(CParallelLayer, TakesAndTellsPlaces) {
+  CGroup on(2);
+  CLayers layers(on);
+  const std::vector<std::int32_t> places = {5, 4, 3, 2, 1, 0, 6, 7, 5, 5};  // of eight experts, one thrice
+  auto parallel = sized<moecl_parallel_options>();
+  parallel.expert_of_place = places.data();
+  parallel.places = static_cast<std::int32_t>(places.size());
+  layers.load("mixtral-e8k2", parallel);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(layers.info(rank).all_places, 10);
+    EXPECT_EQ(layers.info(rank).places, 5);
+    std::vector<std::int32_t> told(10);
+    EXPECT_OK(moecl_parallel_layer_places(layers.of_rank[rank], told.data(), 10));
+    EXPECT_EQ(told, places);
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "count: expected 10 places, got 9",
+                 moecl_parallel_layer_places(layers.of_rank[rank], told.data(), 9));
+    char text[64] = "unset";
+    EXPECT_OK(moecl_parallel_layer_expert_map(layers.of_rank[rank], text, sizeof(text)));
+    EXPECT_STREQ(text, rank == 0 ? "0->5, 1->4, 2->3, 3->2, 4->1" : "0->0, 1->6, 2->7, 3->5, 4->5");
+  }
+  const std::vector<double> input = golden_values("mixtral-e8k2", "hidden_states"),
+                            output = golden_values("mixtral-e8k2", "output");
+  const std::ptrdiff_t hidden = layers.info(0).hidden, half = 5 * hidden;
+  const auto passes = layers.forward({{input.begin(), input.begin() + half}, {input.begin() + half, input.end()}});
+  std::vector<double> got(passes[0].out.begin(), passes[0].out.end());
+  got.insert(got.end(), passes[1].out.begin(), passes[1].out.end());
+  EXPECT_LE(relative_error(got, output), 1e-5);
+}
+
+TEST(CParallelLayer, WaitsForEventsAndGivesOne) {
+  CGroup on(2);
+  CLayers layers(on);
+  auto parallel = sized<moecl_parallel_options>();
+  parallel.strategy = MOECL_STRATEGY_MC2;  // all-to-all would wait for the event, to read sizes
+  layers.load("mixtral-e8k2", parallel);
+  const std::vector<double> input = golden_values("mixtral-e8k2", "hidden_states"),
+                            output = golden_values("mixtral-e8k2", "output");
+  const std::size_t hidden = static_cast<std::size_t>(layers.info(0).hidden), tokens = input.size() / hidden;
+  std::vector<float> got(input.size());
+  on.run([&](std::size_t rank, moecl_communicator*) {
+    cl_int status = CL_SUCCESS;
+    cl_event written = clCreateUserEvent(std::next(on.callers.begin(), on.place(rank))->context, &status);
+    ASSERT_EQ(status, CL_SUCCESS);
+    auto args = sized<moecl_forward_args>();
+    args.tokens = rank == 0 ? static_cast<std::int64_t>(tokens) : 0;
+    const std::size_t elements = rank == 0 ? input.size() : 0;
+    args.x = on.allocate(rank, std::vector<float>(elements));
+    args.out = on.allocate(rank, std::vector<float>(elements));
+    cl_event done = nullptr;
+    EXPECT_OK(moecl_parallel_layer_forward_events(layers.of_rank[rank], &args, nullptr, 1, &written, &done));
+    ASSERT_NE(done, nullptr);
+    cl_int state = CL_COMPLETE;
+    clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
+    EXPECT_NE(state, CL_COMPLETE);
+    if (rank == 0) {  // x comes only now, on another queue
+      const std::vector<float> x(input.begin(), input.end());
+      EXPECT_EQ(clEnqueueWriteBuffer(on.callers.front().queue, args.x.memory, CL_TRUE, 0, x.size() * sizeof(float),
+                                     x.data(), 0, nullptr, nullptr),
+                CL_SUCCESS);
+    }
+    clSetUserEventStatus(written, CL_COMPLETE);
+    EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
+    clReleaseEvent(written);
+    clReleaseEvent(done);
+    if (rank == 0) got = on.read<float>(0, args.out, elements);
+    EXPECT_NE(moecl_parallel_layer_forward_events(layers.of_rank[rank], &args, nullptr, 1, nullptr, nullptr), MOECL_OK);
+    EXPECT_THAT(moecl_last_error_message(), testing::HasSubstr("wait"));
+  });
+  EXPECT_LE(relative_error({got.begin(), got.end()}, output), 1e-5);
+}
+
 }  // namespace
 }  // namespace moecl::test

@@ -312,5 +312,23 @@ TEST(StoredOptionsTest, OfARankWithoutExpertsHaveTheRoutersType) {
   EXPECT_EQ(stored_dtype(find_layer_weights(checkpoint, checkpoint.config().layer(0), {})), DType::f32);
 }
 
+TEST(StoredOptionsTest, AnF32RouterSaysNothingOfQuantizedExperts) {
+  const std::byte some{};
+  MoeWeights weights;
+  weights.router = {&some, DType::f32, 1, 1};
+  WeightMatrix& up = weights.experts.emplace_back().up;
+  up.codes.data = &some;
+  EXPECT_EQ(stored_dtype(weights), DType::f32);
+  up.scale = {&some, DType::f16, 1, 1};
+  EXPECT_EQ(stored_dtype(weights), DType::f16);
+  EXPECT_EQ(stored_dtype(weights, DType::bf16), DType::bf16);
+  up.scale.dtype = DType::f8_e4m3;
+  EXPECT_EQ(stored_dtype(weights), DType::f32);
+  weights.router.dtype = DType::bf16;
+  EXPECT_EQ(stored_dtype(weights, DType::f16), DType::bf16);
+  up = HostMatrix(&some, DType::f16, 1, 1);
+  EXPECT_EQ(stored_dtype(weights, DType::bf16), DType::f16);
+}
+
 }  // namespace
 }  // namespace moecl::test

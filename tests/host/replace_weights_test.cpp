@@ -69,6 +69,32 @@ TEST_P(ReplaceWeightsTest, IsTheLayerOfTheNewWeightsInTheOldMemory) {
   }
 }
 
+TEST_P(ReplaceWeightsTest, OneExpertByAnother) {
+  for (const char* name : {"qwen2-moe-e16k4", "gpt-oss-mxfp4-e8k4", "mixtral-awq-e4k2", "mixtral-e8k2"}) {
+    SCOPED_TRACE(name);
+    Model model(name);
+    if (std::string(name) == "mixtral-e8k2") model.options.quantize = QuantScheme::int8_w8a16().weights;
+    const MoeWeights old = find_layer_weights(model.checkpoint, model.config);
+    MoeWeights other = old;
+    other.experts[2] = old.experts[0];
+    const MoeLayer expected(device().stream, model.config.shape, other, model.options);
+    MoeLayer layer(device().stream, model.config.shape, old, model.options);
+    const std::vector<double> before = run(model, layer);
+    layer.replace_expert(device().stream, 2, old.experts[0]);
+    EXPECT_EQ(run(model, layer), run(model, expected));
+    layer.replace_expert(device().stream, 2, old.experts[2]);
+    EXPECT_EQ(run(model, layer), before);
+    const auto refusal = [&](std::int64_t number, const ExpertMatrices& expert) {
+      return std::string(error_of([&] { layer.replace_expert(device().stream, number, expert); }).what());
+    };
+    EXPECT_THAT(refusal(model.config.shape.experts, old.experts[0]), HasSubstr("replace_expert: "));
+    ExpertMatrices wrong = old.experts[0];
+    std::swap(wrong.up, wrong.down);
+    EXPECT_THAT(refusal(2, wrong), HasSubstr("expert 2 up: expected"));
+    EXPECT_EQ(run(model, layer), before);
+  }
+}
+
 TEST_P(ReplaceWeightsTest, TakesEveryLayoutAndBackend) {
   Model model("mixtral-e8k2");
   const MoeWeights old = find_layer_weights(model.checkpoint, model.config);

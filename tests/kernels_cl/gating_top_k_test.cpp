@@ -1,6 +1,7 @@
 #include "tests/cases/gating_top_k.hpp"
 
 #include <moecl/error.hpp>
+#include <moecl/fault.hpp>
 
 #include <gmock/gmock.h>
 
@@ -201,6 +202,93 @@ TEST_P(GatingTopKTest, RowsMayBeStrided) {
     expected.insert(expected.end(), chosen.ids.begin(), chosen.ids.end());
   }
   EXPECT_EQ(ids.read<std::int32_t>(), expected);
+}
+
+/// A score in double precision, of logits that are no softmax's.
+double score_of(ScoreFunction function, double logit) {
+  if (function == ScoreFunction::sigmoid) return 1 / (1 + std::exp(-logit));
+  return function == ScoreFunction::sqrtsoftplus ? std::sqrt(std::log1p(std::exp(logit))) : logit;
+}
+
+TEST_P(GatingTopKTest, WeighsTheExpertsOfATable) {
+  struct Case {
+    std::int64_t experts;
+    std::int32_t top_k;
+    ScoreFunction function;
+    ScoreOrder order;
+    DType id_dtype;
+  };
+  constexpr auto before = ScoreOrder::before_top_k, after = ScoreOrder::after_top_k;
+  for (const Case& c : {Case{20, 3, ScoreFunction::softmax, before, DType::i32},
+                        Case{300, 17, ScoreFunction::softmax, after, DType::i64},
+                        Case{20, 3, ScoreFunction::sigmoid, before, DType::i64},
+                        Case{7, 7, ScoreFunction::sqrtsoftplus, after, DType::i32},
+                        Case{130, 5, ScoreFunction::none, before, DType::i32}}) {
+    constexpr std::int64_t tokens = 6, vocabulary = 9;
+    RouterSpec spec{c.top_k, c.function, c.order};
+    spec.renormalise = c.function != ScoreFunction::none;
+    spec.scaling_factor = 1.5F;
+    const std::vector<double> values = rounded(DType::f32, normal(static_cast<std::size_t>(tokens * c.experts), 31));
+    std::vector<double> rows;
+    for (std::int64_t i = 0; i < vocabulary * c.top_k; ++i)
+      rows.push_back(static_cast<double>((i * 5 + i / c.top_k) % c.experts));
+    rows[static_cast<std::size_t>(c.top_k)] = -1;                                  // of token id 1: no expert
+    rows[static_cast<std::size_t>(c.top_k) + 1] = static_cast<double>(c.experts);  // the same
+    const std::vector<double> ids = {0, 1, 8, 4, 4, 7}, finished = {0, 0, 0, 0, 1, 0};
+    const GuardedTensor logits = upload(device(), DType::f32, {tokens, c.experts}, values),
+                        table = upload(device(), DType::i32, {vocabulary, c.top_k}, rows),
+                        token_ids = upload(device(), c.id_dtype, {tokens}, ids),
+                        done = upload(device(), DType::u8, {tokens}, finished);
+    const GuardedTensor chosen(device(), DType::i32, {tokens, c.top_k}),
+        weights(device(), DType::f32, {tokens, c.top_k});
+    gating_top_k::Args args{logits, {}, chosen, weights, {}, done, -1};
+    args.table = {table, token_ids};
+    gating_top_k::enqueue(device().stream, args, spec);
+    std::vector<std::int32_t> expected_ids;
+    std::vector<double> expected;
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      const double* const row = values.data() + t * static_cast<std::size_t>(c.experts);
+      std::vector<double> scores;
+      double all = 0, total = 0;
+      for (std::int64_t e = 0; e < c.experts; ++e) all += std::exp(row[e]);
+      for (std::int32_t k = 0; k < c.top_k; ++k) {
+        const double id =
+            rows[static_cast<std::size_t>(ids[t]) * static_cast<std::size_t>(c.top_k) + static_cast<std::size_t>(k)];
+        const bool exists = id >= 0 && id < static_cast<double>(c.experts);
+        expected_ids.push_back(finished[t] != 0 || !exists ? -1 : static_cast<std::int32_t>(id));
+        const double logit = exists ? row[static_cast<std::size_t>(id)] : 0;
+        const double score = c.function == ScoreFunction::softmax ? std::exp(logit) : score_of(c.function, logit);
+        scores.push_back(exists ? score : 0);
+        total += scores.back();
+      }
+      const double divisor = spec.renormalise ? total : c.function == ScoreFunction::softmax ? all : 1;
+      for (const double score : scores) expected.push_back(1.5 * score / divisor);
+    }
+    EXPECT_EQ(chosen.read<std::int32_t>(), expected_ids) << c.experts;
+    EXPECT_LE(relative_error(weights.values(), expected), 1e-5) << c.experts;
+  }
+}
+
+TEST_P(GatingTopKTest, TokensThatNoTableHasAreAFault) {
+  const GuardedTensor logits = upload(device(), DType::f32, {3, 4}, normal(12, 32)),
+                      table = upload(device(), DType::i32, {2, 2}, std::vector<double>{0, 1, 2, 3}),
+                      fault = upload(device(), DType::i32, {4}, std::vector<double>(4));
+  const GuardedTensor ids(device(), DType::i32, {3, 2}), weights(device(), DType::f32, {3, 2});
+  const GuardedTensor token_ids = upload(device(), DType::i64, {3}, std::vector<double>{1, -5, 0});
+  gating_top_k::Args args{logits, {}, ids, weights};
+  args.table = {table, token_ids};
+  args.fault = fault;
+  gating_top_k::enqueue(device().stream, args, {2});
+  EXPECT_EQ(ids.read<std::int32_t>(), (std::vector<std::int32_t>{2, 3, -1, -1, 0, 1}));
+  EXPECT_EQ(weights.values()[2], 0);
+  EXPECT_EQ(fault.read<std::int32_t>(),
+            (std::vector<std::int32_t>{static_cast<std::int32_t>(FaultCode::index_out_of_range), 1, -5, 0}));
+  args.table.experts.shape[1] = 1;
+  EXPECT_THAT(gating_top_k::reject(args, {2}, {}, device().record()),
+              testing::HasSubstr("table: expected contiguous i32[V, 2]"));
+  args.table = {table, ids};
+  EXPECT_THAT(gating_top_k::reject(args, {2}, {}, device().record()),
+              testing::HasSubstr("token_ids: expected i32[3] or i64[3], got i32[3, 2]"));
 }
 
 TEST_P(GatingTopKTest, RejectsWhatCannotBeRouted) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace moecl {
@@ -23,5 +24,8 @@ struct ExpertMap {
   static ExpertMap make(std::int32_t experts, std::int32_t ranks, std::int32_t rank, ExpertPlacement placement,
                         std::int32_t fused_shared = 0);
 };
+
+/// The map in a line: "0->4, 1->5" of a rank's experts by local index. Source: vLLM's get_compressed_expert_map
+std::string compressed_text(const std::vector<std::int32_t>& global_of);
 
 }  // namespace moecl

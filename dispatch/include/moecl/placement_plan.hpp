@@ -47,6 +47,9 @@ struct PlacementPlan {
 /// Errors: invalid_argument  a count is out of range, or redundant experts do not make equal shares
 /// Source: vLLM's determine_expert_placement_strategy and EPLB's initial placement
 PlacementPlan place_experts(const PlaceExperts& problem);
+/// The plan of places that somebody else chose. @param logical_of  as PlacementPlan has it
+/// Errors: invalid_argument  a place holds no expert of `experts`, or an expert has no place
+PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t experts);
 /// Errors: invalid_argument  no placement of that name
 ExpertPlacement placement_from_name(std::string_view text);
 

@@ -19,6 +19,9 @@ enum class ExpertLayout : std::uint8_t { standard, batched };
 struct MoeLayerOptions {
   /// Storage of activations and weights on the device: f32, f16 or bf16. Sums and rows between kernels are f32.
   DType dtype = DType::f32;
+  /// Storage of the router's weights, by which its product goes: f32, f16 or bf16. Unset: f32 where they are given so
+  /// beside experts that are not, so that rounding chooses no other experts; else dtype.
+  std::optional<DType> router_dtype;
   ExpertLayout layout = ExpertLayout::standard;
   /// Batched layout: rows each expert has room for; 0: as many as a chunk has tokens, so none can overflow.
   std::int64_t rows_per_expert = 0;
@@ -46,7 +49,8 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
-  std::string activations;  ///< "plain", or what they are quantized to and how products take it
+  DType router_dtype = DType::f32;  ///< of the router's weights
+  std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
   std::uint64_t weight_bytes = 0;    ///< device memory held
   QuantizationError quantization;    ///< what MoeLayerOptions::quantize made of the weights

@@ -5,6 +5,7 @@
 #include <moecl/moe_weights.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace moecl {
@@ -28,9 +29,10 @@ MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig
 MoeWeights find_layer_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config,
                               const std::vector<std::int64_t>& expert_ids);
 
-/// How a layer of these weights is best stored where its caller does not say: in the type of the experts' weights, of
-/// quantized ones, or none, in that of the router.
-DType stored_dtype(const MoeWeights& weights);
+/// How a layer of these weights is best stored where its caller does not say: in the type of the experts' weights. Of
+/// quantized ones, or none, in that of the router; but beside a router in f32, which says nothing of the experts, in
+/// `model`, that of config.json, else in that of 16-bit scales.
+DType stored_dtype(const MoeWeights& weights, std::optional<DType> model = {});
 
 /// The layer as its checkpoint means it: stored_dtype, and activations quantized as quantization_config says, those of
 /// shared experts where these are quantized too. `moecl run` and the C interface begin with it.

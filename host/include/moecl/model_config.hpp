@@ -42,6 +42,7 @@ struct MoeLayerConfig {
   int layer = 0;
   MoeShape shape;
   MoeTensorNames names;
+  std::optional<DType> dtype;       ///< ModelConfig::dtype
   QuantizationConfig quantization;  ///< absent when the checkpoint is not quantized
 
   /// Of the routed experts; none() when they are plain.

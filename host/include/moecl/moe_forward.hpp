@@ -3,29 +3,44 @@
 
 namespace moecl {
 
-/// What a pass of a layer takes, of this rank's T tokens. H hidden size, E experts, K experts a token.
+/// What a pass of a layer takes, of this rank's T tokens. H hidden size, L that of the routed experts (H unless the
+/// shape says another), C experts to choose among (those without products too), K experts a token.
 ///
-/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights.
+/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. With a table of
+/// experts by token id, token_ids instead of a choice, beside the router's logits or given ones.
 struct MoeInputs {
-  TensorView x;  ///< Shape: [T, H] or [B, S, H] with T = B * S, of the layer's dtype
-  /// optional: what the routed experts take; the router and the shared experts take x. Shape, dtype: as x
+  /// Shape: [T, H] or [B, S, H] with T = B * S, of the layer's dtype. Absent where only expert_input is needed: the
+  /// routing is given, and shared experts are not asked for
+  TensorView x;
+  /// optional unless L differs from H: what the routed experts take; the router and the shared experts take x.
+  /// Shape: as x, of L columns. Dtype: as x; or codes as the layer's activations have them, i8 or f8_e4m3 [T, L]
   TensorView expert_input;
-  TensorView given_logits;  ///< optional: of a router of the caller's. Shape: [T, E] f32, f16 or bf16
+  /// of codes, which are not quantized again. Shape: [T] f32, a scale a token; or [T, ceil(L / group)] f32 or u8 (e8m0)
+  TensorView expert_input_scale;
+  TensorView given_logits;  ///< optional: of a router of the caller's. Shape: [T, C] f32, f16 or bf16
+  /// of layers with a table, where ids are not given. Shape: [T] i32 or i64. Ids outside [0, V) set the fault word and
+  /// have no experts
+  TensorView token_ids;
   /// optional: the caller's own choice, both or neither. Shapes: [T, K] i32 or i64, -1 for no expert, and [T, K] f32.
-  /// Ids outside [-1, E) set the fault word.
+  /// Ids outside [-1, C) set the fault word.
   TensorView ids, weights;
   /// optional, where ids are not given. Shape: [T] u8 or boolean: tokens with another value than 0 take no expert
   TensorView finished;
 };
 
-/// What it gives: at least one of `out`, `routed_out` and `shared_out`; the others may be absent.
+/// What it gives: at least one of `out`, `routed_out`, `shared_out` and `expert_rows`; the others may be absent.
 struct MoeOutputs {
-  TensorView out;            ///< Shape: as x, f32, f16 or bf16: the routed and the shared part together
+  /// Shape: as x, of L columns, f32, f16 or bf16: the routed and the shared part together, where both have L columns
+  TensorView out;
   TensorView routed_out;     ///< Shape, dtypes: as out. The routed part; 0 for finished tokens
-  TensorView shared_out;     ///< Shape, dtypes: as out. The shared experts' part, of a layer that has any
-  TensorView router_logits;  ///< Shape: [T, E] f32; not with given_logits
+  TensorView shared_out;     ///< Shape: as x; dtypes: as out. The shared experts' part, of a layer that has any
+  TensorView router_logits;  ///< Shape: [T, C] f32; not with given_logits
   TensorView topk_ids;       ///< Shape: [T, K] i32 or i64; -1 for finished tokens; not with ids
   TensorView topk_weights;   ///< Shape: [T, K] f32; not with ids
+  /// For a caller who sums himself: row t * K + k is what expert k of token t gave, without its weight; 0 where that is
+  /// -1 or an expert without products. Shape: [T * K, L] f32, f16 or bf16. Over ranks only where rows come home:
+  /// combine_form, without tp groups
+  TensorView expert_rows;
   /// Rows that each expert here was given, by any rank. Shape: [experts of this rank] i32 or i64
   TensorView expert_num_tokens;
 };

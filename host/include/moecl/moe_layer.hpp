@@ -37,9 +37,14 @@ class MoeLayer {
   ///         out_of_memory), `forward` is refused until other weights have come
   void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
+  /// The same of one expert; the report stays what it was. @param expert  Range: [0, E)
+  void replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
+  /// Whether the layer has a router; without one passes bring logits or ids.
+  bool has_router() const noexcept;
   /// Bytes that `forward` of up to `tokens` tokens needs.
   std::uint64_t workspace_bytes(std::int64_t tokens) const;
 

@@ -26,6 +26,19 @@ struct MoeShape {
   bool router_bias = false;
   bool expert_bias = false;  ///< of the routed experts' three products
   bool shared_bias = false;  ///< of the shared experts'
+  /// L of what the routed experts take and give, where that is another width than the router's ("latent" experts): they
+  /// have an input of their own then. 0: H
+  std::int64_t expert_hidden = 0;
+  /// Experts without products, whose ids follow the routed ones in this order: they give 0, their input x, and
+  /// alpha_1 * x + alpha_2 * v. Source: LongCat-Flash; special experts of npu_moe_distribute_combine_v2
+  std::int32_t zero_experts = 0, copy_experts = 0, const_experts = 0;
+  /// V: a table says the experts of each of V token ids, and the router only weighs them; 0: there is none.
+  /// Source: hash routing of DeepSeek-V4's first layers, in vLLM
+  std::int64_t vocabulary = 0;
+
+  std::int64_t expert_width() const noexcept { return expert_hidden == 0 ? hidden : expert_hidden; }  ///< L
+  std::int32_t special_experts() const noexcept { return zero_experts + copy_experts + const_experts; }
+  std::int32_t choices() const noexcept { return experts + special_experts(); }  ///< what a router chooses among: C
 };
 
 /// A matrix in host memory or in a file. Owns no bytes; they must outlive the call it is passed to.
@@ -94,9 +107,13 @@ struct ExpertMatrices {
 
 /// The weights of one MoE layer on the host. Plain matrices are f32, f16 or bf16, each its own type.
 struct MoeWeights {
-  HostMatrix router;          ///< Shape: [E, H]
-  HostMatrix router_bias;     ///< optional. Shape: [1, E]
-  HostMatrix selection_bias;  ///< optional. Shape: [1, E]
+  HostMatrix
+      router;  ///< optional: without it passes bring logits or ids, or a table's weights are equal. Shape: [C, H]
+  HostMatrix router_bias;     ///< optional. Shape: [1, C]
+  HostMatrix selection_bias;  ///< optional. Shape: [1, C]
+  HostMatrix expert_table;    ///< of a vocabulary. Shape: [V, K] i32 or i64. Range: [0, C)
+  /// Of constant experts. Shapes: [const_experts, L]
+  HostMatrix const_alpha_1, const_alpha_2, const_v;
   std::vector<ExpertMatrices> experts;
   ExpertMatrices shared;   ///< absent matrices when the shape has no shared experts
   HostMatrix shared_gate;  ///< optional. Shape: [1, H]

@@ -49,8 +49,15 @@ typedef enum moecl_status {
   MOECL_INTERNAL_ERROR = 10     ///< a failure moecl did not foresee: a bug of moecl
 } moecl_status;
 
+/// Of these headers; moecl_version says that of the library.
+#define MOECL_VERSION_MAJOR 0
+#define MOECL_VERSION_MINOR 1  ///< see MOECL_VERSION_MAJOR
+#define MOECL_VERSION_PATCH 0  ///< see MOECL_VERSION_MAJOR
+
 /// "0.1.0": the version of the library that runs.
 const char* moecl_version(void);
+/// The commit that it was built of, 12 digits, with "+" where files differed from it; "unknown" outside git.
+const char* moecl_commit(void);
 /// "invalid_argument"; "unknown" for a number that is no status.
 const char* moecl_status_name(moecl_status status);
 /// What went wrong in this thread's last call that failed, cut at 4095 bytes; "" when none has.
@@ -267,8 +274,8 @@ typedef struct moecl_operand_quant {
 /// How a layer is stored and run.
 typedef struct moecl_layer_options {
   uint64_t size_bytes;
-  /// moecl_dtype of activations and plain weights on the device; 0: that of the first expert's weights, of the router's
-  /// where those are quantized
+  /// moecl_dtype of activations and plain weights on the device; 0: that of the first expert's weights; where those are
+  /// quantized that of the router, or if it is f32 of config.json, else of 16-bit scales
   int32_t dtype;
   int32_t expert_layout;    ///< moecl_expert_layout
   int64_t rows_per_expert;  ///< batched layout: rows each expert has room for; 0: enough for any routing
@@ -288,6 +295,10 @@ typedef struct moecl_layer_options {
   /// How the rows of the routed experts' products are quantized; dtype 0: as the scheme or the checkpoint says
   moecl_operand_quant activations;
   moecl_operand_quant shared_activations;  ///< the same of the shared experts
+  /// moecl_dtype of the router's weights, by which its product goes; 0: f32 where they are given so beside experts that
+  /// are not, so that rounding chooses no other experts, else dtype
+  int32_t router_dtype;
+  int32_t reserved;  ///< 0
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -354,8 +365,10 @@ typedef struct moecl_layer_desc {
   float activation_alpha;   ///< swigluoai; 0: 1.702
   float activation_limit;   ///< swigluoai; 0: 7
 
-  moecl_host_array router;          ///< Shape: [E, H]
-  moecl_host_array selection_bias;  ///< optional. Shape: [E]
+  /// optional: without it passes bring logits or ids, or a table's weights are equal. Shape: [C, H]; C is E and the
+  /// experts without products together
+  moecl_host_array router;
+  moecl_host_array selection_bias;  ///< optional. Shape: [C]
   moecl_host_array gate_up;         ///< Shape: [E, 2I, H], an expert's gate rows first; or `gate` and `up` instead
   moecl_host_array gate;            ///< Shape: [E, I, H]
   moecl_host_array up;              ///< Shape: [E, I, H]
@@ -368,7 +381,7 @@ typedef struct moecl_layer_desc {
 
   float renormalise_minimum;     ///< the least that renormalising divides by
   float mixer_jitter;            ///< of MOECL_SCORE_SPARSE_MIXER
-  moecl_host_array router_bias;  ///< optional. Shape: [E]
+  moecl_host_array router_bias;  ///< optional. Shape: [C]
   // Biases of the experts: all three, or gate_up_bias and down_bias, or none.
   moecl_host_array gate_up_bias;  ///< Shape: [E, 2I], as gate_up
   moecl_host_array gate_bias;     ///< Shape: [E, I]
@@ -391,6 +404,19 @@ typedef struct moecl_layer_desc {
   moecl_quantized_array quantized_shared_gate;
   moecl_quantized_array quantized_shared_up;
   moecl_quantized_array quantized_shared_down;
+  /// L of what the routed experts take and give, where that is another width than the router's; 0: H. Then gate_up,
+  /// gate and up have L columns, down has L rows, and passes bring expert_input
+  int64_t expert_hidden;
+  // Experts without products. Their ids follow the E routed ones in this order.
+  int32_t zero_experts;            ///< give 0
+  int32_t copy_experts;            ///< give their input x
+  int32_t const_experts;           ///< give alpha_1 * x + alpha_2 * v
+  int32_t reserved_2;              ///< 0
+  moecl_host_array const_alpha_1;  ///< of constant experts. Shape: [const_experts, L]
+  moecl_host_array const_alpha_2;  ///< the same
+  moecl_host_array const_v;        ///< the same
+  int64_t vocabulary;              ///< V: a table says the experts of each of V token ids; 0: there is none
+  moecl_host_array expert_table;   ///< of a vocabulary. Shape: [V, K] int32 or int64. Range: [0, C)
 } moecl_layer_desc;
 
 /// What a layer became.
@@ -409,6 +435,12 @@ typedef struct moecl_layer_info {
   char expert_format[128];  ///< how their weights are stored: "i4, f16 scales of 128 columns, zero points"
   char shared_format[128];  ///< the same of shared experts; "" where there are none
   char activations[256];    ///< "plain", or what the products' rows are quantized to, and how products take it
+  int64_t expert_hidden;    ///< L
+  int64_t vocabulary;       ///< V; 0: no table
+  int32_t zero_experts;
+  int32_t copy_experts;
+  int32_t const_experts;
+  int32_t router_dtype;  ///< moecl_dtype of the router's weights; 0: there is no router
 } moecl_layer_info;
 
 /// Loads a layer of a Hugging Face model directory: config.json beside safetensors. Stops the host.
@@ -432,6 +464,10 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
 /// From raw weights, as moecl_layer_reload from a checkpoint.
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
+/// The same of one expert. @param desc  Of that expert alone, `experts` is 1; only its sizes and matrices are read.
+/// Errors: invalid_argument  another shape or format, or `expert` is not in [0, E)
+moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream, int32_t expert,
+                                        const moecl_layer_desc* desc);
 /// NULL is no error. The layer's commands must have completed.
 moecl_status moecl_layer_destroy(moecl_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
@@ -453,20 +489,24 @@ typedef struct moecl_device_array {
 /// What is written (outputs, fault, workspace) must not overlap anything else here, by whatever sub-buffers; inputs may
 /// overlap inputs, and of a layer over ranks `out` may be x itself. With no tokens every `memory` may be NULL.
 ///
-/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. At least one of out,
-/// routed_out and shared_out is asked for.
+/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. With a table of
+/// experts by token id, token_ids instead of a choice, beside the router's logits or given ones. At least one of out,
+/// routed_out, shared_out and expert_rows is asked for. L is H and C is E unless the layer has others.
 typedef struct moecl_forward_args {
   uint64_t size_bytes;
-  int64_t tokens;              ///< T
-  moecl_device_array x;        ///< Shape: [T, H] of the layer's dtype
-  moecl_device_array out;      ///< optional out. Shape: [T, H] of out_dtype: the routed and the shared part together
-  int32_t out_dtype;           ///< moecl_dtype of out, routed_out and shared_out; 0: the layer's
-  moecl_device_array ids;      ///< optional. Shape: [T, K] of ids_dtype; -1: no expert. The caller's choice, ...
-  moecl_device_array weights;  ///< ... with ids. Shape: [T, K] f32
-  moecl_device_array router_logits;  ///< optional out. Shape: [T, E] f32; not with given_logits
+  int64_t tokens;  ///< T
+  /// Shape: [T, H] of the layer's dtype. NULL where only expert_input is needed: the routing is given, and shared
+  /// experts are not asked for
+  moecl_device_array x;
+  /// optional out. Shape: [T, L] of out_dtype: the routed and the shared part together, where both have L columns
+  moecl_device_array out;
+  int32_t out_dtype;                 ///< moecl_dtype of out, routed_out and shared_out; 0: the layer's
+  moecl_device_array ids;            ///< optional. Shape: [T, K] of ids_dtype; -1: no expert. The caller's choice, ...
+  moecl_device_array weights;        ///< ... with ids. Shape: [T, K] f32
+  moecl_device_array router_logits;  ///< optional out. Shape: [T, C] f32; not with given_logits
   moecl_device_array topk_ids;       ///< optional out. Shape: [T, K] of ids_dtype; not with the caller's own ids
   moecl_device_array topk_weights;   ///< optional out. Shape: [T, K] f32; not with the caller's own ids
-  moecl_device_array routed_out;     ///< optional out. Shape: [T, H] of out_dtype, `out` without the shared experts
+  moecl_device_array routed_out;     ///< optional out. Shape: [T, L] of out_dtype, `out` without the shared experts
   /// offset a multiple of 256; this pass's alone until the command completes. Over ranks optional: NULL takes memory
   /// that all layers of the ranks share
   moecl_device_array workspace;
@@ -475,12 +515,24 @@ typedef struct moecl_forward_args {
   moecl_device_array finished;      ///< optional. Shape: [T] bytes; tokens with another than 0 take no expert
   int32_t ids_dtype;                ///< MOECL_I32 or MOECL_I64, of ids, topk_ids and expert_num_tokens; 0: int32
   int32_t logits_dtype;             ///< moecl_dtype of given_logits; 0: f32
-  moecl_device_array given_logits;  ///< optional: of a router of the caller's. Shape: [T, E] of logits_dtype
-  /// optional: what the routed experts take; the router and the shared experts take x. Shape: [T, H] of x's dtype
+  moecl_device_array given_logits;  ///< optional: of a router of the caller's. Shape: [T, C] of logits_dtype
+  /// optional unless L differs from H: what the routed experts take; the router and the shared experts take x. Shape:
+  /// [T, L] of expert_input_dtype
   moecl_device_array expert_input;
   moecl_device_array shared_out;  ///< optional out. Shape: [T, H] of out_dtype: the shared experts' part alone
   /// optional out: rows that each expert here was given, by any rank. Shape: [places of this rank] of ids_dtype
   moecl_device_array expert_num_tokens;
+  int32_t expert_input_dtype;  ///< moecl_dtype; 0: that of x. Codes, MOECL_I8 or MOECL_F8_E4M3, need scales
+  int32_t token_ids_dtype;     ///< MOECL_I32 or MOECL_I64; 0: int32
+  /// of codes, as the layer's activations have them, which are not quantized again. Shape: [T] f32, a scale a token; or
+  /// [T, ceil(L / expert_input_group)] f32, of MX bytes (e8m0)
+  moecl_device_array expert_input_scale;
+  int64_t expert_input_group;    ///< columns that share a scale; 0: all of a token
+  moecl_device_array token_ids;  ///< of layers with a table, where ids are not given. Shape: [T] of token_ids_dtype
+  /// optional out, for a caller who sums himself: row t * K + k is what expert k of token t gave, without its weight; 0
+  /// where there is none. Shape: [T * K, L] of out_dtype. Over ranks with all-to-all, and with MC2 of f32, without tp
+  /// groups
+  moecl_device_array expert_rows;
 } moecl_forward_args;
 
 /// out = MoE(x).

@@ -80,7 +80,10 @@ typedef struct moecl_parallel_options {
   int64_t dbo_prefill_token_threshold;
   int64_t dbo_decode_token_threshold;  ///< the same for steps of uniform_decode. vLLM's default is 32
   int32_t rules;                       ///< moecl_strategy_rules
-  int32_t reserved_2;                  ///< 0
+  int32_t places;                      ///< of expert_of_place, of all ranks together
+  /// NULL: by placement and redundant_experts. Else the expert of each place (phys2log); places count linearly over the
+  /// ranks, the remainder to the first ranks, and every expert has one at least
+  const int32_t* expert_of_place;
 } moecl_parallel_options;
 
 /// What a layer over ranks became.
@@ -107,6 +110,10 @@ typedef struct moecl_parallel_layer_info {
   uint64_t bytes_between_nodes;  ///< of those, from ranks of other nodes
   char strategy_reason[256];
   char placement_reason[256];  ///< also why it is not the one that was wanted
+  int64_t expert_hidden;       ///< as in moecl_layer_info
+  int64_t vocabulary;          ///< the same
+  int32_t router_dtype;        ///< the same
+  int32_t all_places;          ///< of experts, of all ranks together
 } moecl_parallel_layer_info;
 
 /// This rank's part of a layer of a Hugging Face model directory; it reads its own experts alone. Stops the host.
@@ -129,10 +136,20 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
 moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer);
 /// From raw weights, as moecl_parallel_layer_reload from a checkpoint.
 moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc);
+/// The same of the expert at one place of this rank, given whole. @param place  Range: [0, places). @param desc  As in
+/// moecl_layer_replace_expert
+moecl_status moecl_parallel_layer_replace_expert(moecl_parallel_layer* layer, int32_t place,
+                                                 const moecl_layer_desc* desc);
 /// NULL is no error. The rank's commands must have completed. The communicator may go before.
 moecl_status moecl_parallel_layer_destroy(moecl_parallel_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, moecl_parallel_layer_info* out_info);
+/// The expert of each place of all ranks, as moecl_parallel_options::expert_of_place takes them.
+/// @param count  all_places. Errors: invalid_argument  another count
+moecl_status moecl_parallel_layer_places(const moecl_parallel_layer* layer, int32_t* out_expert_of_place,
+                                         int32_t count);
+/// The experts of this rank's places in a line, cut to fit with its NUL: "0->4, 1->5", as engines log it.
+moecl_status moecl_parallel_layer_expert_map(const moecl_parallel_layer* layer, char* out_text, uint64_t text_bytes);
 
 /// How a pass goes, as all ranks say alike. All zero: as moecl_parallel_layer_forward.
 typedef struct moecl_step {
@@ -167,6 +184,11 @@ moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moe
 /// @param step  NULL for the defaults. Errors: as above, also where ranks disagree about the step
 moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                const moecl_step* step);
+/// The same with events. They are of this rank's stream alone: the peers' ranks have their own.
+/// @param num_wait_events,wait_events,out_event  As in moecl_layer_forward
+moecl_status moecl_parallel_layer_forward_events(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                                 const moecl_step* step, uint32_t num_wait_events,
+                                                 struct _cl_event* const* wait_events, struct _cl_event** out_event);
 /// A step that all ranks agreed about once, for passes of any number of layers of theirs.
 typedef struct moecl_agreed_step moecl_agreed_step;
 /// By all ranks: one meeting of their host threads, no device work.

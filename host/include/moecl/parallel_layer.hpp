@@ -56,6 +56,9 @@ class ParallelLayer {
   /// Stops the host. Errors: as MoeLayer::replace_weights
   void replace_weights(const MoeWeights& weights, const LoadProgress& progress = {});
 
+  /// The same of the expert at one place of this rank, given whole. @param place  Range: [0, rank.local_experts)
+  void replace_expert(std::int64_t place, const ExpertMatrices& weights);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
@@ -79,18 +82,21 @@ class ParallelLayer {
   ///         deadline_exceeded  a peer failed or did not come. Either ends the group
   /// Async:  waits for the peers' host threads; stops the host for a device only in all2all_v, once
   /// Empty:  T == 0 takes part in the exchange
-  void forward(const Forward& args, const Step& step = {});
+  /// @param submit  Events of this rank's stream alone
+  void forward(const Forward& args, const Step& step = {}, Submit submit = {});
   /// The same, of a step that the ranks agreed about before, and that other layers of these ranks may have too. Asks no
   /// rank about it again: with put windows of mc2 host threads do not meet at all.
   /// Errors: also invalid_argument  x has another number of tokens; what one rank alone is refused ends the group, but
   ///         others may have enqueued their part. Ranks of a tp group that divide the intermediate size of shared
   ///         experts all ask for routed_out or shared_out, or none
-  void forward(const Forward& args, const AgreedStep& step);
+  void forward(const Forward& args, const AgreedStep& step, Submit submit = {});
   /// A step for this layer and all others of the same ranks: one meeting. By all ranks.
   /// @param tokens  T of this rank. Errors: as AgreedStep
   AgreedStep agree(const Step& step, std::int64_t tokens) const;
   /// What the last pass took, and why; before the first the plan's, without a reason where rules choose.
   const StrategyChoice& last_strategy() const noexcept;
+  /// Whether this rank has a router; without one passes bring logits or ids.
+  bool has_router() const noexcept;
 
  private:
   struct State;

@@ -21,6 +21,12 @@
 /// about 5 bytes an expert, 4 a group and 4 for each of the K.
 namespace moecl::gating_top_k {
 
+/// Experts by token id: the router only weighs them. Source: hash routing of DeepSeek-V4's first layers, in vLLM
+struct TokenTable {
+  TensorView experts;    ///< Shape: [V, K] i32 contiguous. Range: [0, E); others are no expert, -1 with weight 0
+  TensorView token_ids;  ///< Shape: [T] i32 or i64. Range: [0, V); others have no experts and set the fault word
+};
+
 struct Args {
   TensorView logits;          ///< Shape: [T, E] f32, f16 or bf16, rows may be strided
   TensorView selection_bias;  ///< optional. Shape: [E] f32, f16 or bf16; added to the score for the choice only
@@ -29,6 +35,8 @@ struct Args {
   TensorView scores = {};  ///< optional out. Shape: [T, E] f32: scores of all experts, without bias; before_top_k only
   TensorView finished = {};  ///< optional. Shape: [T] u8 or boolean: not 0 makes the ids of that token `finished_id`
   std::optional<std::int32_t> finished_id = {};  ///< absent: E, "no expert"
+  TokenTable table = {};  ///< optional, without selection_bias, scores and sparse mixers. Ids are in the table's order
+  TensorView fault = {};  ///< optional in/out, of `table`. Shape: [4] i32, see fault.hpp
 };
 
 struct Config {

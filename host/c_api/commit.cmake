@@ -6,4 +6,4 @@ if(NOT commit)
   set(commit unknown)
 endif()
 file(CONFIGURE OUTPUT ${OUTPUT} CONTENT
-     "namespace moecl::bench {\nextern const char* const commit;\nconst char* const commit = \"${commit}\";\n}  // namespace moecl::bench\n")
+     "#include <moecl/moecl.h>\n\nconst char* moecl_commit(void) { return \"${commit}\"; }\n")
