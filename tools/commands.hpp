@@ -79,6 +79,7 @@ void add_generate(CLI::App& app, Outcome outcome);
 void add_families(CLI::App& app, Outcome outcome);
 void add_devices(CLI::App& app, Outcome outcome);
 void add_doctor(CLI::App& app, Outcome outcome);
+void add_balance(CLI::App& app, Outcome outcome);
 void add_bench(CLI::App& app, Outcome outcome);
 void add_tune(CLI::App& app, Outcome outcome);
 void add_cache(CLI::App& app, Outcome outcome);

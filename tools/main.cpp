@@ -64,6 +64,7 @@ int run_verb(int argc, char** argv) {
   cli::add_families(app, outcome);
   cli::add_devices(app, outcome);
   cli::add_doctor(app, outcome);
+  cli::add_balance(app, outcome);
   cli::add_bench(app, outcome);
   cli::add_tune(app, outcome);
   cli::add_cache(app, outcome);

@@ -1,0 +1,177 @@
+// `moecl balance`: experts placed anew for loads of a file.
+#include <moecl/balance.hpp>
+
+#include <fstream>
+#include <iostream>
+
+#include "host/checkpoint/json_file.hpp"
+#include "tools/commands.hpp"
+#include "tools/json_text.hpp"
+#include "tools/table.hpp"
+#include "tools/terminal.hpp"
+
+namespace moecl::cli {
+namespace {
+
+struct BalanceOptions {
+  std::string path, policy;
+  bool json = false;
+};
+
+/// Numbers of nested lists of those sizes, one after the other.
+template <class Number>
+void append_numbers(std::vector<Number>& to, const nlohmann::json& from, const std::string& what,
+                    std::span<const std::int32_t> sizes) {
+  if (sizes.empty()) {
+    const bool fits = std::is_integral_v<Number> ? from.is_number_integer() : from.is_number();
+    if (!fits) throw Error(ErrorCode::invalid_data, fmt::format("{}: expected numbers, got {}", what, from.type_name()));
+    to.push_back(from.get<Number>());
+    return;
+  }
+  if (!from.is_array() || from.size() != static_cast<std::size_t>(sizes.front()))
+    throw Error(ErrorCode::invalid_data,
+                fmt::format("{}: expected a list of {}, got {}", what, sizes.front(),
+                            from.is_array() ? std::to_string(from.size()) : from.type_name()));
+  for (const nlohmann::json& item : from) append_numbers(to, item, what, sizes.subspan(1));
+}
+
+class CaseFile {
+ public:
+  CaseFile(std::string path, const nlohmann::json& of) : path_(std::move(path)), of_(of) {}
+
+  void read(const char* key, std::int32_t& to) const {
+    const nlohmann::json* const found = find_member(of_, key);
+    if (found == nullptr) return;
+    if (!found->is_number_integer() || found->get<std::int64_t>() != static_cast<std::int32_t>(found->get<std::int64_t>()))
+      throw Error(ErrorCode::invalid_data, fmt::format("{}: {}: expected a whole number, got {}", path_, key, found->dump()));
+    to = found->get<std::int32_t>();
+  }
+  template <class Number>
+  void read(const char* key, std::vector<Number>& to, std::vector<std::int32_t> sizes) const {
+    if (const nlohmann::json* const found = find_member(of_, key))
+      append_numbers<Number>(to, *found, fmt::format("{}: {}", path_, key), sizes);
+  }
+  void read(const char* key, double& to) const {
+    const nlohmann::json* const found = find_member(of_, key);
+    if (found != nullptr) {
+      std::vector<double> number;
+      append_numbers<double>(number, *found, fmt::format("{}: {}", path_, key), {});
+      to = number.front();
+    }
+  }
+  void read(const char* key, bool& to) const {
+    const nlohmann::json* const found = find_member(of_, key);
+    if (found == nullptr) return;
+    if (!found->is_boolean())
+      throw Error(ErrorCode::invalid_data, fmt::format("{}: {}: expected true or false", path_, key));
+    to = found->get<bool>();
+  }
+  /// The loads and the table of one call. Stages are those of the list, for flashlb.
+  void read_loads(BalancePolicy policy, BalanceProblem& problem) const {
+    problem.loads.clear(), problem.current.clear(), problem.place_loads.clear();
+    read("loads", problem.loads, {problem.layers, problem.experts});
+    read("current", problem.current, {problem.layers, problem.places});
+    if (policy == BalancePolicy::flashlb) {
+      const nlohmann::json* const stages = find_member(of_, "slot_loads");
+      problem.stages = stages != nullptr && stages->is_array() ? static_cast<std::int32_t>(stages->size()) : 1;
+      read("slot_loads", problem.place_loads, {problem.stages, problem.layers, problem.places});
+    } else {
+      read("slot_loads", problem.place_loads, {problem.layers, problem.places});
+    }
+  }
+
+ private:
+  std::string path_;
+  const nlohmann::json& of_;
+};
+
+Balanced balance_file(const std::string& path, BalancePolicy policy, BalanceProblem& problem) {
+  const JsonDocument document = read_json_file(path);
+  const CaseFile file(path, document.root);
+  file.read("layers", problem.layers);
+  file.read("experts", problem.experts);
+  file.read("slots", problem.places);
+  file.read("ranks", problem.ranks);
+  file.read("groups", problem.expert_groups);
+  file.read("nodes", problem.nodes);
+  file.read("config.ranks_per_node", problem.ranks_per_node);
+  file.read("config.node_redundant", problem.node_redundant);
+  file.read("config.world_size", problem.world_size);
+  file.read("config.z_score", problem.z_score);
+  file.read("config.depth", problem.depth);
+  file.read("config.width", problem.width);
+  file.read("config.sample_size", problem.sample_size);
+  try {
+    BalanceHistory history;
+    const nlohmann::json* const earlier = find_member(document.root, "history");
+    if (earlier != nullptr && earlier->is_array())
+      for (const nlohmann::json& call : *earlier) {
+        BalanceProblem before = problem;
+        CaseFile(path, call).read_loads(policy, before);
+        balance(policy, before, &history);
+      }
+    file.read_loads(policy, problem);
+    return balance(policy, problem, &history);
+  } catch (const Error& error) {  // what the policy refuses came out of the file
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(ErrorCode::invalid_data, fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+nlohmann::ordered_json document_of(BalancePolicy policy, const BalanceProblem& problem, const Balanced& found) {
+  using nlohmann::ordered_json;
+  const auto experts = static_cast<std::size_t>(problem.experts), places = static_cast<std::size_t>(problem.places);
+  ordered_json tables = ordered_json::array(), lists = ordered_json::array(), replicas = ordered_json::array();
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(problem.layers); ++layer) {
+    const auto row = found.logical_of.begin() + static_cast<std::ptrdiff_t>(layer * places);
+    const auto counts = found.replicas.begin() + static_cast<std::ptrdiff_t>(layer * experts);
+    tables.push_back(std::vector<std::int32_t>(row, row + problem.places));
+    replicas.push_back(std::vector<std::int32_t>(counts, counts + problem.experts));
+    auto at = found.places_of.begin() + static_cast<std::ptrdiff_t>(layer * places);
+    ordered_json& of_layer = lists.emplace_back(ordered_json::array());
+    for (std::int32_t e = 0; e < problem.experts; at += counts[e++])
+      of_layer.push_back(std::vector<std::int32_t>(at, at + counts[e]));
+  }
+  ordered_json document = {{"policy", name(policy)},          {"physical_to_logical", std::move(tables)},
+                           {"logical_to_physical", std::move(lists)}, {"replicas", std::move(replicas)},
+                           {"max_load", found.load},          {"mean_load", found.mean_load},
+                           {"moves", found.moves}};
+  if (!problem.current.empty()) document["max_load_before"] = found.load_before;
+  if (!problem.place_loads.empty()) {
+    document["changed"] = found.changed;
+    document["layer_priority"] = found.layer_priority;
+  }
+  return document;
+}
+
+int run(const BalanceOptions& options) {
+  const BalancePolicy policy = balance_policy_from_name(options.policy);
+  BalanceProblem problem;
+  const Balanced found = balance_file(options.path, policy, problem);
+  if (options.json) {
+    std::cout << json_text(document_of(policy, problem, found), -1) << '\n';
+    return done;
+  }
+  const auto ratio = [&](double load) { return fmt::format("{:.3f}", found.mean_load > 0 ? load / found.mean_load : 1); };
+  std::vector<Row> rows = {{"fullest rank", "load", "of the mean"}};
+  if (!problem.current.empty()) rows.push_back({"before", fmt::format("{:.6g}", found.load_before), ratio(found.load_before)});
+  rows.push_back({"after", fmt::format("{:.6g}", found.load), ratio(found.load)});
+  fmt::print("{}{} experts move, of {} places in {} layers\n", table(rows, line_width), found.moves,
+             problem.places, problem.layers);
+  return done;
+}
+
+}  // namespace
+
+void add_balance(CLI::App& app, Outcome outcome) {
+  auto options = std::make_shared<BalanceOptions>();
+  CLI::App* command = app.add_subcommand("balance", "Place experts anew for loads that were counted");
+  command->add_option("case", options->path, "loads and the table in force, as JSON")->required()->type_name("CASE.json");
+  command->add_option("--policy", options->policy, "who places them")
+      ->required()
+      ->check(one_of({"deepseek", "vllm", "ascend_default", "ascend_swift", "flashlb", "moecl"}));
+  command->add_flag("--json", options->json, "the new tables, as JSON");
+  command->callback([options, &outcome] { outcome = run(*options); });
+}
+
+}  // namespace moecl::cli
