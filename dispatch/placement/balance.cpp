@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "dispatch/placement/balancers.hpp"
+#include "dispatch/placement/balance.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {

@@ -1,5 +1,5 @@
 // The policies of vllm-ascend that go by the loads of one stage.
-#include "dispatch/placement/balancers.hpp"
+#include "dispatch/placement/balance.hpp"
 
 namespace moecl::balancers {
 namespace {

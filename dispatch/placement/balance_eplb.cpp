@@ -1,5 +1,5 @@
 // EPLB: the policies of DeepSeek and of vLLM, which differ in the type of their numbers.
-#include "dispatch/placement/balancers.hpp"
+#include "dispatch/placement/balance.hpp"
 
 namespace moecl::balancers {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "dispatch/placement/balancers.hpp"
+#include "dispatch/placement/balance.hpp"
 
 namespace moecl {
 

@@ -1,7 +1,7 @@
 // moecl's own policy: a search for the table whose fullest rank has least load, with a price for each expert that moves.
 #include <random>
 
-#include "dispatch/placement/balancers.hpp"
+#include "dispatch/placement/balance.hpp"
 
 namespace moecl::balancers {
 namespace {
