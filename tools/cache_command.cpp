@@ -1,6 +1,7 @@
 #include <moecl/error.hpp>
 
 #include <chrono>
+#include <filesystem>
 
 #include "runtime/cache_folder.hpp"
 #include "tools/commands.hpp"
@@ -22,10 +23,10 @@ void show(const CacheFolder& folder) {
     total += entry.size_bytes;
     const bool damaged = entry.program.empty();
     rows.push_back({damaged ? "(damaged)" : entry.program, entry.device, std::to_string(entry.size_bytes),
-                    age(entry.last_use), entry.path.substr(entry.path.rfind('/') + 1)});
+                    age(entry.last_use), std::filesystem::path(entry.path).stem()});
   }
   if (rows.size() > 1) fmt::print("{}", table(rows));
-  fmt::print("{} programs, {} bytes in {}\n", rows.size() - 1, total, folder.dir());
+  fmt::print("{} programs, {} bytes in {}/*.clprogram\n", rows.size() - 1, total, folder.dir());
 }
 
 }  // namespace

@@ -15,11 +15,24 @@ namespace moecl::cli {
 
 using Row = std::vector<std::string>;
 
-/// Parts of at most `width` bytes, cut after a space, '/', ',' or '_' where there is one, and never within a character.
+constexpr std::string_view word_ends = " /,_-";
+
+/// Bytes of the longest word, with what ends it.
+inline std::size_t longest_word(std::string_view text) {
+  std::size_t longest = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(word_ends), text.size() - 1) + 1;
+    longest = std::max(longest, end);
+    text.remove_prefix(end);
+  }
+  return longest;
+}
+
+/// Parts of at most `width` bytes, cut after a word where there is one, and never within a character.
 inline std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> parts;
   while (text.size() > width) {
-    const std::size_t found = text.substr(0, width).find_last_of(" /,_");
+    const std::size_t found = text.substr(0, width).find_last_of(word_ends);
     std::size_t cut = found == std::string_view::npos || found < width / 3 ? width : found + 1;
     while (cut > 1 && (text[cut] & 0xc0) == 0x80) --cut;
     const std::string_view part = text.substr(0, cut);
@@ -31,23 +44,28 @@ inline std::vector<std::string> wrapped(std::string_view text, std::size_t width
 }
 
 /// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`,
-/// and go on below where a line would have more than `most` columns (0: any number). The last one may be a verdict.
+/// and go on below where a line would have more than `most` columns (0: any number); words are cut only where nothing
+/// else helps. The last cell may be a verdict.
 inline std::string table(std::vector<Row> rows, std::size_t most = line_width) {
   for (Row& row : rows)
     for (std::string& cell : row) cell = printable(cell);
-  std::vector<std::size_t> width(rows.front().size());
+  std::vector<std::size_t> width(rows.front().size()), word(rows.front().size(), 4);
   std::vector<bool> numeric(rows.front().size(), rows.size() > 1);
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::size_t c = 0; c < width.size(); ++c) {
       width[c] = std::max(width[c], rows[r][c].size());
+      word[c] = std::max(word[c], longest_word(rows[r][c]));
       if (r > 0) numeric[c] = numeric[c] && !rows[r][c].empty() && rows[r][c][0] >= '0' && rows[r][c][0] <= '9';
     }
-  constexpr std::size_t least = 4;
-  while (most != 0 && std::accumulate(width.begin(), width.end(), 2 * (width.size() - 1)) > most) {
-    const auto widest = std::max_element(width.begin(), width.end());
-    if (*widest <= least) break;
-    --*widest;
-  }
+  const auto too_wide = [&] { return std::accumulate(width.begin(), width.end(), 2 * (width.size() - 1)) > most; };
+  for (const bool keep_words : {true, false})
+    while (most != 0 && too_wide()) {
+      std::size_t widest = width.size();
+      for (std::size_t c = 0; c < width.size(); ++c)
+        if (width[c] > (keep_words ? word[c] : 4) && (widest == width.size() || width[c] > width[widest])) widest = c;
+      if (widest == width.size()) break;
+      --width[widest];
+    }
   std::string text;
   for (const Row& row : rows) {
     std::vector<std::vector<std::string>> cells;

@@ -82,7 +82,8 @@ void balance_layer(const BalanceProblem& problem, const double* loads, std::int3
   for (std::int32_t e = 0; e < problem.experts; ++e) {
     const auto group = static_cast<std::size_t>(e / of_group);
     const std::int32_t slot = of_nodes.bin[group] * (groups / nodes) + of_nodes.place[group];
-    logical[static_cast<std::size_t>(slot * of_group + e % of_group)] = e;
+    const std::int32_t place = slot * of_group + e % of_group;
+    logical[static_cast<std::size_t>(place)] = e;
   }
   std::vector<float> node_loads(static_cast<std::size_t>(experts));
   std::vector<Number> shares(static_cast<std::size_t>(places));
