@@ -7,30 +7,29 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-enum { RANKS = 2, T = 3, K = 2, H = 4, EXPERTS = 5, MOST = RANKS * T * K };
-static moecl_communicator* communicators[RANKS];
-static cl_command_queue queues[RANKS];
+enum { R = 2, T = 3, K = 2, H = 4, EXPERTS = 5, MOST = R * T * K };
+static moecl_communicator* ranks[R];
+static cl_command_queue queue[R];
 static cl_context cl;
 #define CHECK(call) ((call) == 0 ? (void)0 : exit((puts(#call ": "), puts(moecl_last_error_message()), 1)))
 static moecl_device_array memory(size_t bytes, void* data) {  // kept to the end
   return (moecl_device_array){clCreateBuffer(cl, CL_MEM_COPY_HOST_PTR, bytes, data, NULL), 0};
 }
 static void fetch(int rank, moecl_device_array from, int64_t elements, void* to) {
-  CHECK(clEnqueueReadBuffer(queues[rank], from.memory, 1, from.offset_bytes, 4 * (size_t)elements, to, 0, 0, 0));
+  CHECK(clEnqueueReadBuffer(queue[rank], from.memory, 1, from.offset_bytes, 4 * (size_t)elements, to, 0, 0, 0));
 }
 static void* run(void* mine) {
-  const int me = mine == &communicators[1];
+  const int me = mine == &ranks[1];
   float x[T * H], rows[MOST * H], results[MOST * H] = {0};
   int ids[T * K], ends[EXPERTS], index[MOST];
-  for (int i = 0; i < T * K; ++i) ids[i] = (me + i) % EXPERTS;
   moecl_token_dispatcher_options how = {.size_bytes = sizeof(how), .hidden = H, .experts = EXPERTS, .top_k = K};
   for (how.strategy = MOECL_STRATEGY_MC2; how.strategy <= MOECL_STRATEGY_MULTICAST; ++how.strategy) {
-    for (int i = 0; i < T * H; ++i) x[i] = (float)(100 * me + i);
+    for (int i = 0; i < T * H; ++i) x[i] = (float)(100 * me + i), ids[i % (T * K)] = (me + i) % EXPERTS;
     moecl_dispatch_args tokens = {.size_bytes = sizeof(tokens), .tokens = T, .ids = memory(sizeof(ids), ids)};
     tokens.x = memory(sizeof(x), x);
     moecl_routed_rows routed = {.size_bytes = sizeof(routed)};
     moecl_token_dispatcher* dispatcher = NULL;
-    CHECK(moecl_token_dispatcher_create(communicators[me], &how, &dispatcher));
+    CHECK(moecl_token_dispatcher_create(ranks[me], &how, &dispatcher));
     CHECK(moecl_token_dispatch(dispatcher, &tokens, &routed));
     fetch(me, routed.x, routed.source_rows * H, rows);
     fetch(me, routed.index, routed.rows, index);
@@ -48,15 +47,14 @@ static void* run(void* mine) {
 }
 int main(void) {
   moecl_context* context = NULL;
-  moecl_stream* streams[RANKS];
+  moecl_stream* on[R];
   moecl_rank_group* group = NULL;
   pthread_t other;
   CHECK(moecl_context_create_matching(NULL, NULL, NULL, &context) || moecl_context_native(context, &cl));
-  for (int r = 0; r < RANKS; ++r)
-    CHECK(moecl_stream_create(context, 0, &streams[r]) || moecl_stream_native(streams[r], &queues[r]));
-  CHECK(moecl_rank_group_create(streams, RANKS, NULL, &group));
-  for (int r = 0; r < RANKS; ++r) CHECK(moecl_rank_group_communicator(group, r, &communicators[r]));
-  CHECK(pthread_create(&other, NULL, run, &communicators[1]));
-  run(&communicators[0]);
+  for (int r = 0; r < R; ++r) CHECK(moecl_stream_create(context, 0, on + r) || moecl_stream_native(on[r], queue + r));
+  CHECK(moecl_rank_group_create(on, R, NULL, &group));
+  for (int r = 0; r < R; ++r) CHECK(moecl_rank_group_communicator(group, r, &ranks[r]));
+  CHECK(pthread_create(&other, NULL, run, &ranks[1]));
+  run(&ranks[0]);
   return pthread_join(other, NULL);
 }
