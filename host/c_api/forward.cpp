@@ -7,13 +7,6 @@
 namespace moecl::c_api {
 namespace {
 
-DType ids_dtype(std::int32_t number, const char* what) {
-  const std::optional<DType> type = to_dtype(number, what);
-  require(!type || *type == DType::i32 || *type == DType::i64, "{}: expected i32 or i64, got {}", what,
-          name(type.value_or(DType::i32)));
-  return type.value_or(DType::i32);
-}
-
 /// The scales of codes, in the form that the layer takes.
 TensorView code_scales(const Context& context, const OperandQuant& activations, std::int64_t width,
                        const moecl_forward_args& args) {
@@ -26,6 +19,13 @@ TensorView code_scales(const Context& context, const OperandQuant& activations, 
 }
 
 }  // namespace
+
+DType ids_dtype(std::int32_t number, const char* what) {
+  const std::optional<DType> type = to_dtype(number, what);
+  require(!type || *type == DType::i32 || *type == DType::i64, "{}: expected i32 or i64, got {}", what,
+          name(type.value_or(DType::i32)));
+  return type.value_or(DType::i32);
+}
 
 TensorView vector_of(const Context& context, moecl_device_array array, const char* what, DType dtype,
                      std::int64_t count) {

@@ -7,6 +7,8 @@ namespace moecl::c_api {
 /// Errors: invalid_argument  no four numbers in a cl_mem of the context
 TensorView fault_word(const Context& context, moecl_device_array array);
 
+/// Of expert ids: i32, also for MOECL_DEFAULT_DTYPE, or i64. Errors: invalid_argument  another
+DType ids_dtype(std::int32_t number, const char* what);
 /// Absent where there is no memory. Shape: [count]. Errors: invalid_argument
 TensorView vector_of(const Context& context, moecl_device_array array, const char* what, DType dtype,
                      std::int64_t count);

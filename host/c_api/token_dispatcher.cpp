@@ -1,6 +1,7 @@
 // Strategies around the caller's own experts behind the C interface.
 #include <moecl/combine.hpp>
 #include <moecl/expert_sort.hpp>
+#include <moecl/index_vectors.hpp>
 #include <moecl/strategy.hpp>
 #include <moecl/token_dispatcher.h>
 
@@ -60,6 +61,10 @@ moecl_status step(moecl_token_dispatcher* dispatcher, State expected, State next
 
 moecl_device_array array_of(const TensorView& view) {
   return view.present() ? moecl_device_array{view.buffer.handle, view.buffer.offset_bytes} : moecl_device_array{};
+}
+
+TensorView indices_of(const Context& context, moecl_device_array array, const char* what, std::int64_t count) {
+  return {tensor_of(context, array, what, DType::i32, count, 1).buffer, DType::i32, {count}};
 }
 
 }  // namespace
@@ -179,4 +184,28 @@ moecl_status moecl_token_combine(moecl_token_dispatcher* dispatcher, moecl_devic
                                  moecl_device_array out) {
   const moecl_status status = moecl_begin_combine(dispatcher, expert_rows, out);
   return status == MOECL_OK ? moecl_finish_combine(dispatcher) : status;
+}
+
+moecl_status moecl_histogram(moecl_stream* stream, moecl_device_array ids, int32_t ids_dtype, int64_t count,
+                             moecl_device_array counts, int32_t experts) {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    require(count >= 0, "count: {} is negative", count);
+    require(experts >= 1, "experts: {} is not positive", experts);
+    const DType dtype = c_api::ids_dtype(ids_dtype, "ids_dtype");
+    index_vectors::enqueue(on, index_vectors::Histogram{tensor_of(*on.context, ids, "ids", dtype, count, 1),
+                                                        indices_of(*on.context, counts, "counts", experts)});
+  });
+}
+
+moecl_status moecl_repeat_interleave(moecl_stream* stream, moecl_device_array row_ends, int32_t groups, int32_t modulus,
+                                     moecl_device_array out, int64_t rows) {
+  return guarded([&] {
+    const StreamView on = required(stream, "stream").stream;
+    require(groups >= 1, "groups: {} is not positive", groups);
+    require(rows >= 0, "rows: {} is negative", rows);
+    index_vectors::enqueue(
+        on, index_vectors::GroupOfRow{indices_of(*on.context, row_ends, "row_ends", groups), modulus,
+                                      indices_of(*on.context, out, "out", rows)});
+  });
 }

@@ -44,6 +44,16 @@ __kernel void index_vectors_sorted_routing(const __global int* sorted_slots, con
     set_fault(fault_word(fault, args.fault_first), INDEX_OUT_OF_RANGE, slot, place);
 }
 
+__kernel void index_vectors_histogram(const __global void* keys, __global int* counts,
+                                      const index_vectors_histogram_args given) {
+  const index_vectors_histogram_args args = given;
+  const int i = get_global_id(0);
+  if (i >= args.count) return;
+  const long key =
+      args.wide ? ((const __global long*)keys)[args.keys_first + i] : ((const __global int*)keys)[args.keys_first + i];
+  if (key >= 0 && key < args.bins) atomic_inc(counts + args.counts_first + key);
+}
+
 __kernel void index_vectors_group_of_row(const __global int* row_ends, __global int* groups,
                                          const index_vectors_group_of_row_args given) {
   const index_vectors_group_of_row_args args = given;

@@ -1,3 +1,4 @@
+#include <moecl/buffer.hpp>
 #include <moecl/index_vectors.hpp>
 
 #include "kernels_cl/common/index_view.hpp"
@@ -17,6 +18,13 @@ std::int64_t length(const TensorView& view) { return view.rank == 1 ? view.shape
 std::string reject_shaped(const char* what, const TensorView& view, std::int64_t count) {
   if (view.present() && view.dtype == DType::i32 && view.elements() == count && view.contiguous()) return {};
   return fmt::format("{}: expected {} elements of i32, got {}", what, count, view.describe());
+}
+
+/// Why `view` does not hold indices of either width in whatever shape; empty when it does.
+std::string reject_numbers(const char* what, const TensorView& view) {
+  const bool ints = view.dtype == DType::i32 || view.dtype == DType::i64;
+  if (view.present() && ints && view.contiguous()) return {};
+  return fmt::format("{}: expected contiguous i32 or i64, got {}", what, view.describe());
 }
 
 std::string reject_count(const char* what, std::int64_t count) {
@@ -57,6 +65,15 @@ index_vectors_sorted_routing_args kernel_args(const SortedRouting& args) {
           .fault_first = first_element(args.fault),
           .count = int_of(args.sorted_slots.shape[0]),
           .tokens = int_of(args.tokens)};
+}
+
+index_vectors_histogram_args kernel_args(const Histogram& args) {
+  return {.keys_first = first_element(args.keys),
+          .counts_first = first_element(args.counts),
+          .count = int_of(args.keys.elements()),
+          .wide = args.keys.dtype == DType::i64,
+          .bins = int_of(args.counts.shape[0]),
+          .pad = 0};
 }
 
 index_vectors_group_of_row_args kernel_args(const GroupOfRow& args) {
@@ -103,9 +120,7 @@ index_vectors_expect_args kernel_args(const Expect& args) {
 }  // namespace
 
 std::string reject(const Narrow& args) {
-  const bool ints = args.from.dtype == DType::i32 || args.from.dtype == DType::i64;
-  if (!args.from.present() || !ints || !args.from.contiguous())
-    return fmt::format("from: expected contiguous i32 or i64, got {}", args.from.describe());
+  if (std::string reason = reject_numbers("from", args.from); !reason.empty()) return reason;
   if (args.row_ends.present() && length(args.row_ends) < 1)
     return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
   return first_of({reject_count("from", args.from.elements()), reject_indices("to", args.to, args.from.elements()),
@@ -130,6 +145,12 @@ std::string reject(const SortedRouting& args) {
                    reject_indices("expanded_row_idx", args.expanded_row_idx, slots),
                    reject_indices("expanded_expert_idx", args.expanded_expert_idx, slots),
                    reject_optional_indices("fault", args.fault, 4)});
+}
+
+std::string reject(const Histogram& args) {
+  if (length(args.counts) < 1) return fmt::format("counts: expected i32[E], got {}", args.counts.describe());
+  return first_of({reject_numbers("keys", args.keys), reject_count("keys", args.keys.elements()),
+                   reject_indices("counts", args.counts, length(args.counts))});
 }
 
 std::string reject(const GroupOfRow& args) {
@@ -191,6 +212,13 @@ void enqueue(StreamView stream, const SortedRouting& args, Submit submit) {
   launch_indices(stream, source::index_vectors, "index_vectors_sorted_routing", submit, args.ids,
                  6 * args.sorted_slots.size_bytes(), args.sorted_slots, args.ids, args.row_idx, args.source_row,
                  args.expanded_row_idx, args.expanded_expert_idx, args.fault, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const Histogram& args, Submit submit) {
+  require_no(reject(args));
+  enqueue_fill(stream, args.counts.buffer.slice(0, args.counts.size_bytes()), 0, {submit.wait, nullptr});
+  launch_indices(stream, source::index_vectors, "index_vectors_histogram", {{}, submit.done}, args.keys,
+                 args.keys.size_bytes() + args.counts.size_bytes(), args.keys, args.counts, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit) {

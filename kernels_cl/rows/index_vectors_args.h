@@ -23,6 +23,12 @@ typedef struct {
 KERNEL_ARGS(index_vectors_sorted_routing_args, 64);
 
 typedef struct {
+  long keys_first, counts_first;
+  int count, wide, bins, pad;  // wide: `keys` are i64
+} index_vectors_histogram_args;
+KERNEL_ARGS(index_vectors_histogram_args, 32);
+
+typedef struct {
   long row_ends_first, groups_first;
   int count, group_count, modulus, pad;
 } index_vectors_group_of_row_args;

@@ -166,6 +166,32 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   });
 }
 
+// What TokenDispatcherWithAll2AllV computes with torch.histc and torch.repeat_interleave, of two ranks with 3 experts.
+TEST(CTokenDispatcher, CountsOfExpertsAndExpertsOfRows) {
+  CGroup on(1);
+  moecl_stream* const stream = on.streams[0];
+  const std::vector<std::int32_t> ids = {3, -1, 0, 5, 3, 6, 3}, expected = {1, 0, 0, 3, 0, 1};
+  const moecl_device_array counts = on.allocate(0, std::vector<std::int32_t>(6, 77));
+  ASSERT_OK(moecl_histogram(stream, on.allocate(0, ids), 0, 7, counts, 6));
+  EXPECT_EQ(on.read<std::int32_t>(0, counts, 6), expected);
+  const moecl_device_array wide = on.allocate(0, std::vector<std::int64_t>(ids.begin(), ids.end()));
+  ASSERT_OK(moecl_histogram(stream, wide, MOECL_I64, 7, counts, 6));
+  EXPECT_EQ(on.read<std::int32_t>(0, counts, 6), expected);
+
+  const moecl_device_array ends = on.allocate<std::int32_t>(0, {2, 2, 3, 3, 4, 6}),
+                           experts = on.allocate(0, std::vector<std::int32_t>(7));
+  ASSERT_OK(moecl_repeat_interleave(stream, ends, 6, 3, experts, 7));
+  EXPECT_EQ(on.read<std::int32_t>(0, experts, 7), (std::vector<std::int32_t>{0, 0, 2, 1, 2, 2, -1}));
+  ASSERT_OK(moecl_repeat_interleave(stream, ends, 6, 3, {}, 0));
+
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "experts: 0 is not positive", moecl_histogram(stream, ends, 0, 6, counts, 0));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "ids_dtype: expected i32 or i64, got f32",
+               moecl_histogram(stream, ends, MOECL_F32, 6, counts, 6));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "counts", moecl_histogram(stream, ends, 0, 6, {}, 6));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "modulus: 0", moecl_repeat_interleave(stream, ends, 6, 0, experts, 6));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "stream", moecl_repeat_interleave(nullptr, ends, 6, 3, experts, 6));
+}
+
 TEST(CTokenDispatcher, RefusesWhatCannotBe) {
   const auto refuses = [](const char* text, const std::function<void(moecl_token_dispatcher_options&)>& spoil) {
     SCOPED_TRACE(text);

@@ -100,6 +100,23 @@ TEST_P(IndexVectorsTest, SortedRoutingLeavesOutPlacesThatDoNotExist) {
   EXPECT_EQ(fault.read<std::int32_t>(), (Ints{out_of_range, 1, 3, 0}));
 }
 
+TEST_P(IndexVectorsTest, HistogramLeavesOutOtherKeys) {
+  std::mt19937_64 random(7);
+  for (const DType dtype : {DType::i32, DType::i64})
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
+      std::vector<double> keys(count), expected(5);
+      for (double& key : keys) key = static_cast<double>(static_cast<int>(random() % 9) - 2);
+      for (const double key : keys)
+        if (key >= 0 && key < 5) ++expected[static_cast<std::size_t>(key)];
+      const GuardedTensor from = upload(device(), dtype, {static_cast<std::int64_t>(count), 1}, keys), counts = out(5);
+      index_vectors::enqueue(device().stream, index_vectors::Histogram{from, counts});
+      EXPECT_EQ(counts.values(), expected);
+    }
+  const GuardedTensor far = upload(device(), DType::i64, {2}, {4294967296.0 + 1, 1}), counts = out(2);
+  index_vectors::enqueue(device().stream, index_vectors::Histogram{far, counts});
+  EXPECT_EQ(counts.read<std::int32_t>(), (Ints{0, 1}));
+}
+
 TEST_P(IndexVectorsTest, GroupOfRow) {
   const GuardedTensor groups = out(9);
   index_vectors::enqueue(device().stream, index_vectors::GroupOfRow{ints({0, 2, 2, 5, 6, 6}), 4, groups});
@@ -152,6 +169,10 @@ TEST_P(IndexVectorsTest, RejectsWrongShapes) {
               testing::HasSubstr("4 slots are not so many for each of 3"));
   EXPECT_THAT(reason(index_vectors::SortedRouting{four, three, four, 2, four, four, four, {}}),
               testing::HasSubstr("ids: expected 4 elements of i32, got i32[3]"));
+  EXPECT_EQ(reason(index_vectors::Histogram{four, three}), "");
+  EXPECT_THAT(reason(index_vectors::Histogram{reals, four}),
+              testing::HasSubstr("keys: expected contiguous i32 or i64, got f32[4]"));
+  EXPECT_THAT(reason(index_vectors::Histogram{four, reals}), testing::HasSubstr("counts: expected i32[4], got f32[4]"));
   EXPECT_THAT(reason(index_vectors::GroupOfRow{four, 0, four}), testing::HasSubstr("modulus: 0 is not positive"));
   EXPECT_THAT(reason(index_vectors::KeyEnds{four, three, four}), testing::HasSubstr("order: expected i32[4]"));
   EXPECT_THAT(reason(index_vectors::Widen{four, four}), testing::HasSubstr("to: expected i64[4], got i32[4]"));

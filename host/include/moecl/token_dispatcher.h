@@ -103,6 +103,23 @@ moecl_status moecl_begin_combine(moecl_token_dispatcher* dispatcher, moecl_devic
 /// The rank's stream waits for what comes home, and sums it.
 moecl_status moecl_finish_combine(moecl_token_dispatcher* dispatcher);
 
+/// For an exchange of one's own, as TokenDispatcherWithAll2AllV asks torch.histc: counts[e] = how many ids are e. Others,
+/// -1 among them, are not counted.
+///
+/// Async: enqueues. Empty: no ids leave counts of 0. Errors: invalid_argument
+/// @param ids        Shape: [count]
+/// @param ids_dtype  MOECL_I32 or MOECL_I64; 0: i32
+/// @param counts     out. Shape: [experts] int32
+moecl_status moecl_histogram(moecl_stream* stream, moecl_device_array ids, int32_t ids_dtype, int64_t count,
+                             moecl_device_array counts, int32_t experts);
+/// The same of torch.repeat_interleave: out[row] = g % modulus for the rows of group g, -1 for rows past the last. With
+/// the experts of each source rank as groups and modulus experts a rank these are the ids of rows that came.
+///
+/// Async: one kernel. Errors: invalid_argument
+/// @param row_ends  Shape: [groups] int32, cumulative. @param modulus  at least 1. @param out  out. Shape: [rows] int32
+moecl_status moecl_repeat_interleave(moecl_stream* stream, moecl_device_array row_ends, int32_t groups, int32_t modulus,
+                                     moecl_device_array out, int64_t rows);
+
 #ifdef __cplusplus
 }
 #endif

@@ -39,8 +39,16 @@ struct SortedRouting {
   TensorView fault;                ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the slots in fault
 };
 
+/// counts[key] = how many keys are so; others than the counts are of are not counted.
+/// Source: torch.histc of expert ids, as TokenDispatcherWithAll2AllV asks it
+struct Histogram {
+  TensorView keys;    ///< Shape: any of n elements, i32 or i64
+  TensorView counts;  ///< out. Shape: [E] i32
+};
+
 /// groups[row] = g % modulus for the rows of group g, -1 for rows past the last. With the [R, E] blocks of R ranks as
 /// groups and modulus E these are ids whose expert_sort is npu_moe_re_routing.
+/// Source: torch.repeat_interleave of expert ids, as TokenDispatcherWithAll2AllV asks it
 struct GroupOfRow {
   TensorView row_ends;       ///< Shape: [G] i32, cumulative
   std::int32_t modulus = 0;  ///< Range: [1, 2^31)
@@ -80,16 +88,18 @@ struct Expect {
 std::string reject(const Narrow& args);
 std::string reject(const ColumnOrder& args);
 std::string reject(const SortedRouting& args);
+std::string reject(const Histogram& args);
 std::string reject(const GroupOfRow& args);
 std::string reject(const KeyEnds& args);
 std::string reject(const Widen& args);
 std::string reject(const RowCounts& args);
 std::string reject(const Expect& args);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. Empty: no elements enqueue nothing
+/// Async:  one kernel, a Histogram fills its counts before. Empty: no elements enqueue no kernel
 void enqueue(StreamView stream, const Narrow& args, Submit submit = {});
 void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});
+void enqueue(StreamView stream, const Histogram& args, Submit submit = {});
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
 void enqueue(StreamView stream, const Widen& args, Submit submit = {});
