@@ -391,7 +391,7 @@ std::vector<T> rows_of(const std::vector<double>& matrix, std::int64_t width, st
 TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
   const std::string name = "qwen2-moe-e16k4";
   const CGolden golden(name);
-  for (const std::int32_t ranks : {1, 2, 3, 4}) {
+  for (const std::int32_t ranks : {1, 2, 3, 4, 8}) {
     CGroup on(ranks);
     CLayers layers(on);
     layers.load(name, sized<moecl_parallel_options>());
@@ -402,8 +402,9 @@ TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
         std::vector<std::vector<double>> parts[4];
         for (auto& of_ranks : parts) of_ranks.resize(static_cast<std::size_t>(ranks));
         on.run([&](std::size_t rank, moecl_communicator*) {
-          const std::int64_t first = static_cast<std::int64_t>(rank) * 11,
-                             tokens = rank + 1 == on.streams.size() ? 33 - first : 11;
+          const std::int64_t each = ranks == 8 ? 5 : 11,
+                             first = std::min(static_cast<std::int64_t>(rank) * each, std::int64_t{33}),
+                             tokens = rank + 1 == on.streams.size() ? 33 - first : std::min(each, 33 - first);
           const auto places = static_cast<std::size_t>(layers.info(rank).places);
           const bool wide = form >= 2;
           auto args = sized<moecl_forward_args>();

@@ -2,8 +2,12 @@
 // golden layer: on one rank and on several, with every strategy.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tests/host/c_golden.hpp"
 #include "tests/host/ranked_model.hpp"
+#include "tests/oracle/moe_block.hpp"
 
 namespace moecl::test {
 namespace {
@@ -264,6 +268,71 @@ TEST_P(RoutingFormsOfRanksTest, EveryStrategyIsTheGoldenLayer) {
       for (const std::vector<Given>& passes : of_rank) all.append(passes[i]);
       expect_golden(all, golden, i % 2 == 1);
     }
+  }
+}
+
+// An expert that a token names twice counts twice; a weight that is not a number spoils its token alone; an id that does
+// not exist is none, and a fault on each rank that sees it.
+TEST_P(RoutingFormsOfRanksTest, DuplicateIdsWeightsThatAreNoNumbersAndIdsThatDoNotExist) {
+  const Golden golden("qwen2-moe-e16k4");
+  const MoeShape& shape = golden.model.config.shape;
+  const std::int64_t top_k = shape.router.top_k, tokens = golden.model.tokens();
+  const auto at = [&](std::int64_t token, std::int64_t k) { return static_cast<std::size_t>(token * top_k + k); };
+  std::vector<double> ids = golden.ids, weights = golden.weights;
+  ids[at(1, 1)] = ids[at(1, 0)];
+  for (std::int64_t k = 0; k < top_k; ++k) ids[at(14, k)] = 3;
+  constexpr std::int64_t no_number = 6, no_expert = 20;
+  weights[at(no_number, 2)] = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> known = ids, known_weights = weights;
+  ids[at(no_expert, 1)] = shape.experts;  // an expert that does not exist gives nothing
+  known_weights[at(no_expert, 1)] = 0;
+  const MoeWeights all = golden.model.weights(0, shape.experts);
+  const std::vector<float> x(golden.model.input.begin(), golden.model.input.end());
+  std::vector<double> expected = oracle::moe_block({shape, all, {}, {}}, x, known, known_weights).out;
+
+  Ranks on(3, GetParam().places, {std::chrono::milliseconds(60000), GetParam().transport});
+  const auto first_of = [&](std::int64_t rank) { return std::min<std::int64_t>(rank * 12, tokens); };
+  std::vector<std::vector<double>> of_rank[4];
+  for (auto& ranks : of_rank) ranks.resize(3);
+  on.group.run([&](Communicator& world) {
+    const auto r = static_cast<std::size_t>(world.rank());
+    const StreamView stream = world.stream();
+    const ExpertRank rank(world, 1, shape.experts);
+    ParallelLayer layer(rank, {}, shape, golden.model.weights(rank.first_expert, rank.local_experts),
+                        golden.model.options);
+    const std::int64_t first = first_of(world.rank()), mine = first_of(world.rank() + 1) - first;
+    const auto given = [&](DType dtype, const std::vector<double>& values, std::int64_t columns) {
+      return DeviceTensor(stream, dtype, {mine, columns},
+                          {values.begin() + first * columns, values.begin() + (first + mine) * columns});
+    };
+    const DeviceTensor rows = given(DType::f32, golden.model.input, shape.hidden),
+                       chosen = given(DType::i32, ids, top_k), weighed = given(DType::f32, weights, top_k);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const DeviceTensor out(stream, DType::f32, {mine, shape.hidden}), fault(stream, DType::i32, {4}, {0, 0, 0, 0});
+      MoeForward args;
+      args.x = rows;
+      args.ids = chosen;
+      args.weights = weighed;
+      args.out = out;
+      args.fault = fault;
+      layer.forward(args, {kinds[i]});
+      of_rank[i][r] = out.values(stream);
+      const bool seen = (first <= no_expert && no_expert < first + mine) || kinds[i] == StrategyKind::all_gather ||
+                        kinds[i] == StrategyKind::multicast;
+      EXPECT_EQ(fault.values(stream)[0] != 0, seen) << moecl::name(kinds[i]);
+    }
+  });
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(moecl::name(kinds[i]));
+    std::vector<double> out;
+    for (const std::vector<double>& rows : of_rank[i]) out.insert(out.end(), rows.begin(), rows.end());
+    ASSERT_EQ(out.size(), expected.size());
+    for (std::int64_t h = 0; h < shape.hidden; ++h) {
+      const auto spoilt = static_cast<std::size_t>(no_number * shape.hidden + h);
+      EXPECT_TRUE(std::isnan(out[spoilt]));
+      out[spoilt] = expected[spoilt] = 0;
+    }
+    EXPECT_LE(relative_error(out, expected), tolerance);
   }
 }
 
