@@ -6,6 +6,7 @@
 #include <chrono>
 #include <limits>
 
+#include "bench/host_time.hpp"
 #include "bench/traced_kernels.hpp"
 
 namespace moecl::bench {
@@ -69,6 +70,17 @@ RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
   return {median_of_least(kernels, false), median_of_least(kernels, true)};
 }
 
+/// The step of each rank, once warm.
+std::vector<RankStep> steps_of(Group& group, const std::function<RankStep(Communicator&)>& make) {
+  std::vector<RankStep> steps(group.timed.size());
+  group.ranks->run([&](Communicator& world) {
+    RankStep& step = steps[static_cast<std::size_t>(world.rank())] = make(world);
+    for (int i = 0; i < 3; ++i) step();
+    world.stream().finish();
+  });
+  return steps;
+}
+
 }  // namespace
 
 std::vector<Device> gpus() {
@@ -79,12 +91,7 @@ std::vector<Device> gpus() {
 std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ranks,
                                        const std::function<RankStep(Communicator&)>& make) try {
   Group group(static_cast<std::size_t>(ranks));
-  std::vector<RankStep> steps(static_cast<std::size_t>(ranks));
-  group.ranks->run([&](Communicator& world) {
-    RankStep& step = steps[static_cast<std::size_t>(world.rank())] = make(world);
-    for (int i = 0; i < 3; ++i) step();
-    world.stream().finish();
-  });
+  const std::vector<RankStep> steps = steps_of(group, make);
   for (auto _ : state)
     group.ranks->run([&](Communicator& world) {
       const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
@@ -105,6 +112,25 @@ std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ran
 } catch (const std::exception& error) {
   state.SkipWithError(error.what());
   return std::nullopt;
+}
+
+void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
+                              const std::function<RankStep(Communicator&)>& make) try {
+  Group group(static_cast<std::size_t>(ranks));
+  const std::vector<RankStep> steps = steps_of(group, make);
+  for (auto _ : state)
+    group.ranks->run([&](Communicator& world) {
+      const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
+      world.share("start", {});
+      const double start = thread_seconds();
+      for (int i = 0; i < chain; ++i) step();
+      const double seconds = thread_seconds() - start;
+      world.stream().finish();
+      if (world.rank() == 0) state.SetIterationTime(seconds / chain);
+    });
+  state.SetLabel(name(group.ranks->transport(1, 0).kind));
+} catch (const std::exception& error) {
+  state.SkipWithError(error.what());
 }
 
 }  // namespace moecl::bench

@@ -27,6 +27,10 @@ using RankStep = std::function<void()>;
 std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ranks,
                                        const std::function<RankStep(Communicator&)>& make);
 
+/// Times the processor time that such a step costs the host thread of rank 0, in chains; the finish is not counted.
+void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
+                              const std::function<RankStep(Communicator&)>& make);
+
 /// The GPUs of the kind that benchmarks run on.
 std::vector<Device> gpus();
 

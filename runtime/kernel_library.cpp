@@ -265,9 +265,8 @@ KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& 
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
   Pool& pool = *entry->second;
   if (pool.turn == nullptr) {
-    std::unique_ptr<Turn>& turn = turns_[{nullptr, key.source, pool.options, pool.kernel}];
-    if (turn == nullptr) turn = std::make_unique<Turn>();
-    pool.turn = turn.get();
+    auto turn = std::make_unique<Turn>();  // before there is a place for it, which must never be empty
+    pool.turn = turns_.try_emplace({nullptr, key.source, pool.options, pool.kernel}, std::move(turn)).first->second.get();
   }
   if (!added) {
     // The newest program has the code of all that was tried.

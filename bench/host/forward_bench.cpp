@@ -1,9 +1,15 @@
 // What a warm forward costs the host thread: the bar is 8 us for a layer in one launch, 18 us for one in several, on
-// the CPU of an H200's machine.
+// the CPU of an H200's machine; for a pass over ranks 25 us beside the driver's launches.
 #include <moecl/moe_layer.hpp>
+#include <moecl/parallel_layer.hpp>
+
+#include <fmt/format.h>
+
+#include <memory>
 
 #include "bench/host_time.hpp"
 #include "bench/model_case.hpp"
+#include "bench/rank_time.hpp"
 #include "tests/cases/device_memory.hpp"
 
 namespace moecl::bench {
@@ -40,10 +46,51 @@ void add(const char* scheme, bool one_launch, const char* title) {
       ->Iterations(50);
 }
 
+/// A pass of one of several ranks, of a step that was agreed before.
+void forward_over_ranks(benchmark::State& state, StrategyKind kind) {
+  const std::int64_t tokens = state.range(1);
+  const ModelCase model = ModelCase::named("qwen3-30b-a3b", 16, Scheme::named("bf16"));
+  const ModelWeights weights(model, true);
+  MoeLayerOptions options;
+  options.dtype = DType::bf16;
+  struct Rank {
+    ParallelLayer layer;
+    AgreedStep step;
+    test::DeviceTensor x, out;
+  };
+  measure_enqueue_of_ranks(state, state.range(0), [&](Communicator& world) -> RankStep {
+    const ExpertRank place(world, 1, model.shape.experts);
+    MoeWeights own = weights.weights;
+    const auto first = own.experts.begin() + place.first_expert;
+    own.experts = {first, first + place.local_experts};
+    ParallelLayer layer(place, {kind}, model.shape, own, options);
+    const AgreedStep step = layer.agree({kind}, tokens);
+    const auto rank = std::make_shared<Rank>(Rank{std::move(layer),
+                                                  step,
+                                                  {world.stream(), DType::bf16, {tokens, model.shape.hidden}},
+                                                  {world.stream(), DType::f32, {tokens, model.shape.hidden}}});
+    return [rank] {
+      ParallelLayer::Forward args;
+      args.x = rank->x;
+      args.out = rank->out;
+      rank->layer.forward(args, rank->step);
+    };
+  });
+}
+
 const bool registered = [] {
   add("bf16", true, "host_time/bf16");
   add("bf16", false, "host_time/bf16/several_launches");
   add("fp8_w8a8_block", true, "host_time/fp8_w8a8_block");
+  for (const StrategyKind kind :
+       {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast})
+    benchmark::RegisterBenchmark(fmt::format("host_time/ranks/{}", name(kind)).c_str(),
+                                 [=](benchmark::State& state) { forward_over_ranks(state, kind); })
+        ->ArgNames({"ranks", "T"})
+        ->Args({2, 1})
+        ->Args({2, 64})
+        ->UseManualTime()
+        ->Iterations(50);
   return true;
 }();
 
