@@ -31,7 +31,8 @@ QuantArgs parse_args(const nlohmann::json& args, const std::string& origin, Quan
   operand.zero_points = !fields.boolean({{"symmetric"}, true});
   // "dynamic": true, false or "local": scales of groups from the numbers, one of the whole from the checkpoint
   const nlohmann::json* dynamic = find_member(args, "dynamic");
-  const bool local = dynamic != nullptr && *dynamic == "local";
+  const auto* word = dynamic != nullptr ? dynamic->get_ptr<const std::string*>() : nullptr;
+  const bool local = word != nullptr && *word == "local";
   operand.static_scale = local || !fields.boolean({{"dynamic"}, false});
   if (result.strategy == "tensor") {
     operand.group = ScaleGroup::per_tensor();

@@ -40,7 +40,8 @@ std::int64_t lanes_from(const RowOperator& op, const json& value, const DeviceCa
 }
 
 std::int64_t most_rows_from(const json& value) {
-  const std::int64_t rows = value == "any" ? any_rows : whole_number(value);
+  const auto* word = value.get_ptr<const std::string*>();  // json == "any" would allocate, and be noexcept
+  const std::int64_t rows = word != nullptr && *word == "any" ? any_rows : whole_number(value);
   if (rows < 0) fail(ErrorCode::invalid_data, "{} rows are negative", rows);
   return rows;
 }
