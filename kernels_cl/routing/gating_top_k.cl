@@ -16,7 +16,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
 
 // The same of tokens whose experts stand in a table. A logit of no expert is NaN, whose weight is 0.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k_by_table(
-    const __global STORAGE(LOGITS_DTYPE)* logits, const __global uchar* finished, const __global int* table,
+    const __global STORAGE(LOGITS_DTYPE)* logits, const __global uchar* finished, const __global int* experts,
     const __global void* token_ids, __global int* ids, __global STORAGE(WEIGHT_DTYPE)* weights, __global int* fault,
     __local ulong* words, const gating_by_table_args given) {
   const gating_by_table_args args = given;
@@ -36,7 +36,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k_by
   const Score score = score_of(rule, logits, m.scratch);
   for (int step = first_of_lane(); step < rule.top_k; step += TEAM_STEP)
     for (int k = step; k < min(step + STEP, rule.top_k); ++k) {
-      const int expert = known ? table[args.table_first + row * rule.top_k + k] : -1;
+      const int expert = known ? experts[args.experts_first + row * rule.top_k + k] : -1;
       const bool exists = expert >= 0 && expert < rule.experts;
       ids[rule.ids_first + token * rule.ids_stride + k] = is_finished ? rule.finished_id : exists ? expert : -1;
       m.chosen[k] = exists ? OF(load, LOGITS_DTYPE)(logits, expert) : NAN;

@@ -58,7 +58,7 @@ std::string reject_table(const Args& args, const RouterSpec& spec) {
 
 gating_by_table_args table_args(const Args& args, const RouterSpec& spec) {
   return {.rule = kernel_args(args, spec),
-          .table_first = first_element(args.table.experts),
+          .experts_first = first_element(args.table.experts),
           .token_ids_first = first_element(args.table.token_ids),
           .fault_first = first_element(args.fault),
           .vocabulary = args.table.experts.shape[0],

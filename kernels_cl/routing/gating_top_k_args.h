@@ -18,7 +18,7 @@ KERNEL_ARGS(gating_top_k_args, 136);
 // wide: token ids have 64 bits.
 typedef struct {
   gating_top_k_args rule;
-  long table_first, token_ids_first, fault_first, vocabulary;
+  long experts_first, token_ids_first, fault_first, vocabulary;
   int wide, pad;
 } gating_by_table_args;
 KERNEL_ARGS(gating_by_table_args, 176);
