@@ -93,7 +93,7 @@ void expect_given_in_c(const LayerForm& form, const CGiven& got) {
   if (!got.rows.empty()) expect_form(form, got.rows, form.rows, "expert_rows");
 }
 
-std::vector<LayerForm> forms_in_c() { return layer_forms(devices()[0]->caps().correctly_rounded_divide); }
+std::vector<LayerForm> forms_in_c() { return layer_forms(devices()[0]->caps()); }
 
 TEST(CLayerFormsTest, OneLayer) {
   CGroup on(1);

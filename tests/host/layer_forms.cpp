@@ -337,16 +337,17 @@ moecl_layer_desc RandomLayer::desc() const {
   return desc;
 }
 
-std::vector<LayerForm> layer_forms(bool correctly_rounded_divide) {
-  const double tolerance = correctly_rounded_divide ? 1e-5 : 5e-3;
+std::vector<LayerForm> layer_forms(const DeviceCaps& caps) {
+  const double tolerance = caps.correctly_rounded_divide ? 1e-5 : 5e-3;
+  const double of_f8 = caps.nv_sm90a ? std::max(tolerance, 0x1p-11) : tolerance;  // wgmma adds fp8 to 13 bits
   return {router_in_f32(),
           by_token_id("experts by token id", true, false),
           by_token_id("experts by token id, given logits", true, true),
           by_token_id("experts by token id, no router", false, false),
           codes("int8_w8a8", DType::i8, DType::f32, 0, 127, tolerance),
-          codes("fp8_w8a8", DType::f8_e4m3, DType::f32, 0, 448, tolerance),
-          codes("fp8_w8a8_block", DType::f8_e4m3, DType::f32, 128, 448, tolerance),
-          codes("mxfp8_w8a8", DType::f8_e4m3, DType::u8, 32, 448, tolerance),
+          codes("fp8_w8a8", DType::f8_e4m3, DType::f32, 0, 448, of_f8),
+          codes("fp8_w8a8_block", DType::f8_e4m3, DType::f32, 128, 448, of_f8),
+          codes("mxfp8_w8a8", DType::f8_e4m3, DType::u8, 32, 448, of_f8),
           latent("latent experts", 0),
           latent("latent experts, shared ones", 40),
           special("zero and copy experts", 0, 0, false),

@@ -44,8 +44,8 @@ struct LayerForm {
 };
 
 /// A router in f32 beside experts in bf16; experts by token id; codes in each form; latent experts; experts without
-/// products. @param correctly_rounded_divide  of the devices
-std::vector<LayerForm> layer_forms(bool correctly_rounded_divide);
+/// products. @param caps  of the devices, for what they may differ by
+std::vector<LayerForm> layer_forms(const DeviceCaps& caps);
 
 /// The output of compared tokens is what it must be.
 void expect_form(const LayerForm& form, const std::vector<double>& got, const std::vector<double>& expected,

@@ -91,7 +91,7 @@ class LayerFormsTest : public OnEveryDevice {
         : layer(stream, form.layer.shape, form.layer.weights(), form.options),
           workspace(*stream.context, layer.workspace_bytes(form.tokens())) {}
   };
-  std::vector<LayerForm> forms() const { return layer_forms(device().caps().correctly_rounded_divide); }
+  std::vector<LayerForm> forms() const { return layer_forms(device().caps()); }
 };
 MOECL_ON_EVERY_DEVICE(LayerFormsTest);
 
@@ -196,7 +196,7 @@ TEST_P(LayerFormsTest, RefusesWhatDoesNotFit) {
 
 TEST(LayerFormsOfRanksTest, EveryStrategy) {
   const std::vector<std::int64_t> shares[] = {{1}, {4, 5}, {4, 0, 5}};
-  for (const LayerForm& form : layer_forms(devices()[0]->caps().correctly_rounded_divide))
+  for (const LayerForm& form : layer_forms(devices()[0]->caps()))
     for (const std::vector<std::int64_t>& share : shares) {
       std::vector<std::int64_t> tokens = share;
       tokens.back() = form.tokens() - std::accumulate(tokens.begin(), tokens.end() - 1, std::int64_t{0});
@@ -227,7 +227,7 @@ TEST(LayerFormsOfRanksTest, EveryStrategy) {
 }
 
 TEST(LayerFormsOfRanksTest, PartialSumsAddUpToTheWhole) {
-  const std::vector<LayerForm> forms = layer_forms(true);
+  const std::vector<LayerForm> forms = layer_forms(devices()[0]->caps());
   const LayerForm& form = forms[11];  // experts without products and shared ones
   for (const StrategyKind kind :
        {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
@@ -253,7 +253,7 @@ TEST(LayerFormsOfRanksTest, PartialSumsAddUpToTheWhole) {
 
 /// Places with a choice, beside experts that stand nowhere.
 TEST(LayerFormsOfRanksTest, ExpertsWithoutProductsBesideCopies) {
-  const LayerForm form = layer_forms(true)[12];
+  const LayerForm form = layer_forms(devices()[0]->caps())[12];
   ParallelPlan plan;
   plan.placement = place_experts({form.layer.shape.experts, 2, 1, 2});
   Ranks on(2, Ranks::first_device);
@@ -277,7 +277,7 @@ TEST(LayerFormsOfRanksTest, ExpertsWithoutProductsBesideCopies) {
 }
 
 TEST(LayerFormsOfRanksTest, SumsAreNotRows) {
-  const LayerForm form = layer_forms(true)[8];
+  const LayerForm form = layer_forms(devices()[0]->caps())[8];
   Ranks on(2, Ranks::first_device);
   const std::vector<std::string> texts = failures(on, [&](Communicator& world) {
     const ExpertRank rank(world, 1, form.layer.shape.experts);
