@@ -266,7 +266,8 @@ KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& 
   Pool& pool = *entry->second;
   if (pool.turn == nullptr) {
     auto turn = std::make_unique<Turn>();  // before there is a place for it, which must never be empty
-    pool.turn = turns_.try_emplace({nullptr, key.source, pool.options, pool.kernel}, std::move(turn)).first->second.get();
+    pool.turn =
+        turns_.try_emplace({nullptr, key.source, pool.options, pool.kernel}, std::move(turn)).first->second.get();
   }
   if (!added) {
     // The newest program has the code of all that was tried.

@@ -24,14 +24,14 @@ void append_numbers(std::vector<Number>& to, const nlohmann::json& from, const s
                     std::span<const std::int32_t> sizes) {
   if (sizes.empty()) {
     const bool fits = std::is_integral_v<Number> ? from.is_number_integer() : from.is_number();
-    if (!fits) throw Error(ErrorCode::invalid_data, fmt::format("{}: expected numbers, got {}", what, from.type_name()));
+    if (!fits)
+      throw Error(ErrorCode::invalid_data, fmt::format("{}: expected numbers, got {}", what, from.type_name()));
     to.push_back(from.get<Number>());
     return;
   }
   if (!from.is_array() || from.size() != static_cast<std::size_t>(sizes.front()))
-    throw Error(ErrorCode::invalid_data,
-                fmt::format("{}: expected a list of {}, got {}", what, sizes.front(),
-                            from.is_array() ? std::to_string(from.size()) : from.type_name()));
+    throw Error(ErrorCode::invalid_data, fmt::format("{}: expected a list of {}, got {}", what, sizes.front(),
+                                                     from.is_array() ? std::to_string(from.size()) : from.type_name()));
   for (const nlohmann::json& item : from) append_numbers(to, item, what, sizes.subspan(1));
 }
 
@@ -42,8 +42,10 @@ class CaseFile {
   void read(const char* key, std::int32_t& to) const {
     const nlohmann::json* const found = find_member(of_, key);
     if (found == nullptr) return;
-    if (!found->is_number_integer() || found->get<std::int64_t>() != static_cast<std::int32_t>(found->get<std::int64_t>()))
-      throw Error(ErrorCode::invalid_data, fmt::format("{}: {}: expected a whole number, got {}", path_, key, found->dump()));
+    if (!found->is_number_integer() ||
+        found->get<std::int64_t>() != static_cast<std::int32_t>(found->get<std::int64_t>()))
+      throw Error(ErrorCode::invalid_data,
+                  fmt::format("{}: {}: expected a whole number, got {}", path_, key, found->dump()));
     to = found->get<std::int32_t>();
   }
   template <class Number>
@@ -132,9 +134,12 @@ nlohmann::ordered_json document_of(BalancePolicy policy, const BalanceProblem& p
     for (std::int32_t e = 0; e < problem.experts; at += counts[e++])
       of_layer.push_back(std::vector<std::int32_t>(at, at + counts[e]));
   }
-  ordered_json document = {{"policy", name(policy)},          {"physical_to_logical", std::move(tables)},
-                           {"logical_to_physical", std::move(lists)}, {"replicas", std::move(replicas)},
-                           {"max_load", found.load},          {"mean_load", found.mean_load},
+  ordered_json document = {{"policy", name(policy)},
+                           {"physical_to_logical", std::move(tables)},
+                           {"logical_to_physical", std::move(lists)},
+                           {"replicas", std::move(replicas)},
+                           {"max_load", found.load},
+                           {"mean_load", found.mean_load},
                            {"moves", found.moves}};
   if (!problem.current.empty()) document["max_load_before"] = found.load_before;
   if (!problem.place_loads.empty()) {
@@ -152,12 +157,15 @@ int run(const BalanceOptions& options) {
     std::cout << json_text(document_of(policy, problem, found), -1) << '\n';
     return done;
   }
-  const auto ratio = [&](double load) { return fmt::format("{:.3f}", found.mean_load > 0 ? load / found.mean_load : 1); };
+  const auto ratio = [&](double load) {
+    return fmt::format("{:.3f}", found.mean_load > 0 ? load / found.mean_load : 1);
+  };
   std::vector<Row> rows = {{"fullest rank", "load", "of the mean"}};
-  if (!problem.current.empty()) rows.push_back({"before", fmt::format("{:.6g}", found.load_before), ratio(found.load_before)});
+  if (!problem.current.empty())
+    rows.push_back({"before", fmt::format("{:.6g}", found.load_before), ratio(found.load_before)});
   rows.push_back({"after", fmt::format("{:.6g}", found.load), ratio(found.load)});
-  fmt::print("{}{} experts move, of {} places in {} layers\n", table(rows, line_width), found.moves,
-             problem.places, problem.layers);
+  fmt::print("{}{} experts move, of {} places in {} layers\n", table(rows, line_width), found.moves, problem.places,
+             problem.layers);
   return done;
 }
 
@@ -166,7 +174,9 @@ int run(const BalanceOptions& options) {
 void add_balance(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<BalanceOptions>();
   CLI::App* command = app.add_subcommand("balance", "Place experts anew for loads that were counted");
-  command->add_option("case", options->path, "loads and the table in force, as JSON")->required()->type_name("CASE.json");
+  command->add_option("case", options->path, "loads and the table in force, as JSON")
+      ->required()
+      ->type_name("CASE.json");
   command->add_option("--policy", options->policy, "who places them")
       ->required()
       ->check(one_of({"deepseek", "vllm", "ascend_default", "ascend_swift", "flashlb", "moecl"}));

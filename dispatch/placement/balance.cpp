@@ -1,17 +1,19 @@
+#include "dispatch/placement/balance.hpp"
+
 #include <moecl/balance.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "dispatch/placement/balance.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
 
-constexpr BalancePolicy policies[] = {BalancePolicy::deepseek,     BalancePolicy::vllm,    BalancePolicy::ascend_default,
-                                      BalancePolicy::ascend_swift, BalancePolicy::flashlb, BalancePolicy::moecl};
+constexpr BalancePolicy policies[] = {BalancePolicy::deepseek,       BalancePolicy::vllm,
+                                      BalancePolicy::ascend_default, BalancePolicy::ascend_swift,
+                                      BalancePolicy::flashlb,        BalancePolicy::moecl};
 
 bool goes_by_places(BalancePolicy policy) {
   return policy == BalancePolicy::ascend_default || policy == BalancePolicy::ascend_swift ||
@@ -25,12 +27,14 @@ void expect_counts(const BalanceProblem& of) {
           "{} stages",
           of.layers, of.experts, of.expert_groups, of.places, of.ranks, of.nodes, of.stages);
   require(of.places % of.ranks == 0, "balance: {} ranks do not divide {} places", of.ranks, of.places);
-  require(of.places >= of.experts, "balance: expected at least {} places, one an expert, got {}", of.experts, of.places);
+  require(of.places >= of.experts, "balance: expected at least {} places, one an expert, got {}", of.experts,
+          of.places);
 }
 
 void expect_loads(const std::vector<double>& loads, std::size_t size, const char* what, const char* shape) {
   require(loads.size() == size, "balance: {}: expected {} numbers, {}, got {}", what, size, shape, loads.size());
-  const auto bad = std::find_if(loads.begin(), loads.end(), [](double load) { return !(load >= 0 && load < HUGE_VAL); });
+  const auto bad =
+      std::find_if(loads.begin(), loads.end(), [](double load) { return !(load >= 0 && load < HUGE_VAL); });
   require(bad == loads.end(), "balance: {}: expected finite numbers that are not negative, got {} at {}", what,
           bad == loads.end() ? 0 : *bad, bad - loads.begin());
 }
@@ -73,8 +77,9 @@ void expect_problem(BalancePolicy policy, const BalanceProblem& of) {
     require(!hierarchical || of.ranks % of.nodes == 0, "balance: {} nodes do not divide {} ranks", of.nodes, of.ranks);
   }
   if (policy == BalancePolicy::ascend_default)
-    require(of.places - of.experts <= of.ranks, "balance: ascend_default: expected at most {} copies, one a rank, got {}",
-            of.ranks, of.places - of.experts);
+    require(of.places - of.experts <= of.ranks,
+            "balance: ascend_default: expected at most {} copies, one a rank, got {}", of.ranks,
+            of.places - of.experts);
   if (policy == BalancePolicy::ascend_swift)
     require(of.ranks_per_node >= 0 && (of.ranks_per_node == 0 || of.ranks % of.ranks_per_node == 0),
             "balance: nodes of {} ranks do not divide {} ranks", of.ranks_per_node, of.ranks);
@@ -103,7 +108,8 @@ std::vector<double> logical_loads(BalancePolicy policy, const BalanceProblem& of
 }
 
 /// Sum over layers of the load of the fullest rank, where an expert's places share it equally.
-double load_of(const BalanceProblem& of, const std::vector<std::int32_t>& logical_of, const std::vector<double>& loads) {
+double load_of(const BalanceProblem& of, const std::vector<std::int32_t>& logical_of,
+               const std::vector<double>& loads) {
   const auto experts = static_cast<std::size_t>(of.experts), places = static_cast<std::size_t>(of.places);
   double sum = 0;
   for (std::size_t layer = 0; layer < static_cast<std::size_t>(of.layers); ++layer) {
@@ -179,15 +185,25 @@ Balanced balance(BalancePolicy policy, const BalanceProblem& problem, BalanceHis
   balancers::Tables tables;
   BalanceHistory first;
   switch (policy) {
-    case BalancePolicy::deepseek: tables = balancers::deepseek(problem); break;
-    case BalancePolicy::vllm: tables = balancers::vllm(problem); break;
-    case BalancePolicy::ascend_default: tables = balancers::ascend_default(problem); break;
-    case BalancePolicy::ascend_swift: tables = balancers::ascend_swift(problem); break;
+    case BalancePolicy::deepseek:
+      tables = balancers::deepseek(problem);
+      break;
+    case BalancePolicy::vllm:
+      tables = balancers::vllm(problem);
+      break;
+    case BalancePolicy::ascend_default:
+      tables = balancers::ascend_default(problem);
+      break;
+    case BalancePolicy::ascend_swift:
+      tables = balancers::ascend_swift(problem);
+      break;
     case BalancePolicy::flashlb:
       tables = balancers::flashlb(problem, (history != nullptr ? *history : first).state(), result.layer_priority);
       result.changed = !result.layer_priority.empty();
       break;
-    case BalancePolicy::moecl: tables = balancers::moecl(problem); break;
+    case BalancePolicy::moecl:
+      tables = balancers::moecl(problem);
+      break;
   }
   if (policy == BalancePolicy::ascend_default || policy == BalancePolicy::ascend_swift) {
     const auto ratio = [&](std::int32_t l) {

@@ -19,7 +19,8 @@ Tables vllm(const BalanceProblem& problem);
 Tables ascend_default(const BalanceProblem& problem);
 Tables ascend_swift(const BalanceProblem& problem);
 /// Also says which layers change.
-Tables flashlb(const BalanceProblem& problem, BalanceHistory::State& history, std::vector<std::int32_t>& layer_priority);
+Tables flashlb(const BalanceProblem& problem, BalanceHistory::State& history,
+               std::vector<std::int32_t>& layer_priority);
 Tables moecl(const BalanceProblem& problem);
 
 /// Items by rising key, equal ones in order of their number.

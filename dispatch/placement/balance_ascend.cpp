@@ -94,8 +94,15 @@ Rows place_by_default(const BalanceProblem& problem, Layer& layer, double& fulle
 class Swift {
  public:
   Swift(Rows experts, const std::vector<double>& load, double mean)
-      : rows_(std::move(experts)), load_(load), mean_(mean), ranks_(rows_.size()), home_(load.size(), -1),
-        free_(ranks_), sums_(ranks_), received_(ranks_), moved_(ranks_, std::vector<bool>(ranks_)) {}
+      : rows_(std::move(experts)),
+        load_(load),
+        mean_(mean),
+        ranks_(rows_.size()),
+        home_(load.size(), -1),
+        free_(ranks_),
+        sums_(ranks_),
+        received_(ranks_),
+        moved_(ranks_, std::vector<bool>(ranks_)) {}
 
   /// The new rows, and the fullest rank's load.
   Rows balance(double& fullest) {
@@ -188,8 +195,8 @@ class Swift {
         std::vector<std::int32_t> order(load.size());
         std::iota(order.begin(), order.end(), 0);
         sort_reversed(order, load);
-        const auto fits = std::find_if(order.begin(), order.end(),
-                                       [&](std::int32_t expert) { return !holds(rows_[rank], expert); });
+        const auto fits =
+            std::find_if(order.begin(), order.end(), [&](std::int32_t expert) { return !holds(rows_[rank], expert); });
         const std::int32_t expert = fits != order.end() ? *fits : order.front();
         const auto e = static_cast<std::size_t>(expert);
         load[e] = load[e] * copies_[e] / (copies_[e] + 1);
@@ -222,7 +229,8 @@ class Swift {
   }
 
   bool swap() {
-    std::vector<std::int32_t> order = rising(ranks_, [&](std::int32_t r) { return sums_[static_cast<std::size_t>(r)]; });
+    std::vector<std::int32_t> order =
+        rising(ranks_, [&](std::int32_t r) { return sums_[static_cast<std::size_t>(r)]; });
     const auto full = static_cast<std::size_t>(order.back());
     order.pop_back();
     for (const std::int32_t rank : order) {
@@ -283,9 +291,8 @@ Tables ascend_swift(const BalanceProblem& problem) {
   constexpr double worth_it = 1.01;
   Tables tables;
   double mean = 0;
-  const auto block = static_cast<std::size_t>(problem.node_redundant && problem.ranks_per_node > 0
-                                                  ? problem.ranks_per_node
-                                                  : problem.ranks);
+  const auto block = static_cast<std::size_t>(
+      problem.node_redundant && problem.ranks_per_node > 0 ? problem.ranks_per_node : problem.ranks);
   for (std::size_t l = 0; l < static_cast<std::size_t>(problem.layers); ++l) {
     const Layer layer(problem, l);
     if (l == 0) mean = layer.total / problem.ranks;  // the reference's new tables are held against the first layer's
@@ -301,7 +308,8 @@ Tables ascend_swift(const BalanceProblem& problem) {
     for (std::size_t rank = 0; rank < layer.experts.size(); rank += block) {
       double fullest = 0;
       const auto first = layer.experts.begin() + static_cast<std::ptrdiff_t>(rank);
-      for (auto& row : Swift(Rows(first, first + static_cast<std::ptrdiff_t>(block)), layer.load, mean).balance(fullest))
+      for (auto& row :
+           Swift(Rows(first, first + static_cast<std::ptrdiff_t>(block)), layer.load, mean).balance(fullest))
         rows.push_back(std::move(row));
       after = std::max(after, fullest);
     }

@@ -67,7 +67,8 @@ Copies replicate(const std::vector<float>& loads, std::size_t places) {
 }
 
 template <class Number>
-void balance_layer(const BalanceProblem& problem, const double* loads, std::int32_t* logical_of, std::int32_t* copy_of) {
+void balance_layer(const BalanceProblem& problem, const double* loads, std::int32_t* logical_of,
+                   std::int32_t* copy_of) {
   const bool hierarchical = problem.expert_groups % problem.nodes == 0;
   const std::int32_t nodes = hierarchical ? problem.nodes : 1, groups = hierarchical ? problem.expert_groups : 1;
   const std::int32_t of_group = problem.experts / groups, experts = problem.experts / nodes;

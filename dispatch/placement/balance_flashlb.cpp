@@ -157,7 +157,8 @@ class Search {
           if (best == nullptr || risk < best_risk) best = &rank, best_risk = risk;
         }
         if (best == nullptr)
-          best = &*std::find_if(ranks.rbegin(), ranks.rend(), [&](const Rank& r) { return r.experts.size() < of_rank; });
+          best =
+              &*std::find_if(ranks.rbegin(), ranks.rend(), [&](const Rank& r) { return r.experts.size() < of_rank; });
         best->variance = variance_with(*best, expert, copies);
         best->mean += share(expert);
         best->experts.push_back(expert);
@@ -264,7 +265,8 @@ Tables flashlb(const BalanceProblem& problem, BalanceHistory::State& history,
     for (std::size_t stage = 0; stage < static_cast<std::size_t>(problem.stages); ++stage) {
       std::vector<double>& load = window.emplace_back(experts, 1.0);
       const double* const counted = problem.place_loads.data() + (stage * layers + layer) * places;
-      for (std::size_t place = 0; place < places; ++place) load[static_cast<std::size_t>(current[place])] += counted[place];
+      for (std::size_t place = 0; place < places; ++place)
+        load[static_cast<std::size_t>(current[place])] += counted[place];
     }
     while (window.size() > static_cast<std::size_t>(problem.stages)) window.pop_front();
     const Stages stages(window.begin(), window.end());

@@ -1,4 +1,5 @@
-// moecl's own policy: a search for the table whose fullest rank has least load, with a price for each expert that moves.
+// moecl's own policy: a search for the table whose fullest rank has least load, with a price for each expert that
+// moves.
 #include <random>
 
 #include "dispatch/placement/balance.hpp"
@@ -10,8 +11,11 @@ namespace {
 class Table {
  public:
   Table(std::vector<double> loads, std::vector<std::int32_t> experts, std::int32_t ranks)
-      : loads_(std::move(loads)), expert_(std::move(experts)), of_rank_(expert_.size() / static_cast<std::size_t>(ranks)),
-        places_(loads_.size()), rank_(static_cast<std::size_t>(ranks)) {
+      : loads_(std::move(loads)),
+        expert_(std::move(experts)),
+        of_rank_(expert_.size() / static_cast<std::size_t>(ranks)),
+        places_(loads_.size()),
+        rank_(static_cast<std::size_t>(ranks)) {
     for (std::size_t place = 0; place < expert_.size(); ++place) places_of(expert_[place]).push_back(place);
     for (std::size_t place = 0; place < expert_.size(); ++place) rank_[place / of_rank_] += share(expert_[place]);
   }
@@ -70,7 +74,8 @@ class Table {
     return places_of(expert_[place]).size() > 1 && !rank_holds(place / of_rank_, e);
   }
   bool can_exchange(std::size_t i, std::size_t j) const {
-    return i / of_rank_ != j / of_rank_ && !rank_holds(j / of_rank_, expert_[i]) && !rank_holds(i / of_rank_, expert_[j]);
+    return i / of_rank_ != j / of_rank_ && !rank_holds(j / of_rank_, expert_[i]) &&
+           !rank_holds(i / of_rank_, expert_[j]);
   }
 
   /// What a rank's load costs: far more, the fuller it is.

@@ -204,8 +204,7 @@ moecl_status moecl_repeat_interleave(moecl_stream* stream, moecl_device_array ro
     const StreamView on = required(stream, "stream").stream;
     require(groups >= 1, "groups: {} is not positive", groups);
     require(rows >= 0, "rows: {} is negative", rows);
-    index_vectors::enqueue(
-        on, index_vectors::GroupOfRow{indices_of(*on.context, row_ends, "row_ends", groups), modulus,
-                                      indices_of(*on.context, out, "out", rows)});
+    index_vectors::enqueue(on, index_vectors::GroupOfRow{indices_of(*on.context, row_ends, "row_ends", groups), modulus,
+                                                         indices_of(*on.context, out, "out", rows)});
   });
 }

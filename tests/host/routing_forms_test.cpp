@@ -271,8 +271,8 @@ TEST_P(RoutingFormsOfRanksTest, EveryStrategyIsTheGoldenLayer) {
   }
 }
 
-// An expert that a token names twice counts twice; a weight that is not a number spoils its token alone; an id that does
-// not exist is none, and a fault on each rank that sees it.
+// An expert that a token names twice counts twice; a weight that is not a number spoils its token alone; an id that
+// does not exist is none, and a fault on each rank that sees it.
 TEST_P(RoutingFormsOfRanksTest, DuplicateIdsWeightsThatAreNoNumbersAndIdsThatDoNotExist) {
   const Golden golden("qwen2-moe-e16k4");
   const MoeShape& shape = golden.model.config.shape;

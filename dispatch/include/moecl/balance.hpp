@@ -34,11 +34,11 @@ struct BalanceProblem {
   /// ascend_default and ascend_swift: T = 1; flashlb. Load counted at each place of `current`. Shape: [T, L, P]
   std::vector<double> place_loads = {};
 
-  std::int32_t expert_groups = 1;  ///< deepseek, vllm: of the router
-  std::int32_t nodes = 1;          ///< deepseek, vllm
-  std::int32_t ranks_per_node = 0;  ///< ascend_swift: of a node's; 0: all
-  bool node_redundant = false;      ///< ascend_swift: copies stay on their node
-  std::int32_t world_size = 0;      ///< flashlb: ranks of the group; 0: R
+  std::int32_t expert_groups = 1;       ///< deepseek, vllm: of the router
+  std::int32_t nodes = 1;               ///< deepseek, vllm
+  std::int32_t ranks_per_node = 0;      ///< ascend_swift: of a node's; 0: all
+  bool node_redundant = false;          ///< ascend_swift: copies stay on their node
+  std::int32_t world_size = 0;          ///< flashlb: ranks of the group; 0: R
   double z_score = 0.6744897501960817;  ///< flashlb: standard deviations that a risk counts
   std::int32_t depth = 4;               ///< flashlb: blocks of experts
   std::int32_t width = 8;               ///< flashlb: counts tried to each side
@@ -55,7 +55,7 @@ class BalanceHistory {
   BalanceHistory(BalanceHistory&&) noexcept;
   BalanceHistory& operator=(BalanceHistory&&) noexcept;
   struct State;
-  State& state() const noexcept { return *state_; }
+  State& state() const noexcept { return *state_; }  ///< of the policy's own
 
  private:
   std::unique_ptr<State> state_;

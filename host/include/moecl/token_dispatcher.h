@@ -103,8 +103,8 @@ moecl_status moecl_begin_combine(moecl_token_dispatcher* dispatcher, moecl_devic
 /// The rank's stream waits for what comes home, and sums it.
 moecl_status moecl_finish_combine(moecl_token_dispatcher* dispatcher);
 
-/// For an exchange of one's own, as TokenDispatcherWithAll2AllV asks torch.histc: counts[e] = how many ids are e. Others,
-/// -1 among them, are not counted.
+/// For an exchange of one's own, as TokenDispatcherWithAll2AllV asks torch.histc: counts[e] = how many ids are e.
+/// Others, -1 among them, are not counted.
 ///
 /// Async: enqueues. Empty: no ids leave counts of 0. Errors: invalid_argument
 /// @param ids        Shape: [count]
