@@ -129,6 +129,16 @@ void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
       if (world.rank() == 0) state.SetIterationTime(seconds / chain);
     });
   state.SetLabel(name(group.ranks->transport(1, 0).kind));
+  const auto launched = [&](std::uint64_t before) {
+    return StreamView(group.timed.front()).context->counters().kernels_launched - before;
+  };
+  const std::uint64_t before = launched(0);
+  group.ranks->run([&](Communicator& world) {
+    steps[static_cast<std::size_t>(world.rank())]();
+    world.stream().finish();
+  });
+  const std::size_t ranks_counted = group.contexts.empty() ? steps.size() : 1;  // of that context
+  state.counters["launches"] = static_cast<double>(launched(before)) / static_cast<double>(ranks_counted);
 } catch (const std::exception& error) {
   state.SkipWithError(error.what());
 }
