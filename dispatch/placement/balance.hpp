@@ -28,7 +28,8 @@ template <class Key>
 std::vector<std::int32_t> rising(std::size_t count, Key key) {
   std::vector<std::int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+  std::sort(order.begin(), order.end(),
+            [&](std::int32_t a, std::int32_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; });
   return order;
 }
 /// Items by falling key, equal ones in order of their number.
@@ -36,7 +37,8 @@ template <class Key>
 std::vector<std::int32_t> falling(std::size_t count, Key key) {
   std::vector<std::int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
+  std::sort(order.begin(), order.end(),
+            [&](std::int32_t a, std::int32_t b) { return key(a) != key(b) ? key(a) > key(b) : a < b; });
   return order;
 }
 

@@ -4,6 +4,35 @@
 namespace moecl::balancers {
 namespace {
 
+/// Items of which the first in order is at hand, and may change.
+template <class Item>
+class Heap {
+ public:
+  explicit Heap(std::vector<Item> items) : items_(std::move(items)) {
+    for (std::size_t at = items_.size() / 2; at-- > 0;) sink(at);
+  }
+  Item& first() { return items_.front(); }
+  void first_changed() { sink(0); }
+  void remove_first() {
+    items_.front() = items_.back();
+    items_.pop_back();
+    if (!items_.empty()) sink(0);
+  }
+
+ private:
+  void sink(std::size_t at) {
+    const Item item = items_[at];
+    for (std::size_t child = 2 * at + 1; child < items_.size(); child = 2 * at + 1) {
+      if (child + 1 < items_.size() && items_[child + 1] < items_[child]) ++child;
+      if (!(items_[child] < item)) break;
+      items_[at] = items_[child];
+      at = child;
+    }
+    items_[at] = item;
+  }
+  std::vector<Item> items_;
+};
+
 /// Where items of one size went: into a bin, at a place of it.
 struct Packed {
   std::vector<std::int32_t> bin, place;
@@ -13,32 +42,42 @@ struct Packed {
 template <class Number>
 Packed pack(const std::vector<Number>& weights, std::int32_t bins) {
   const std::size_t items = weights.size();
-  const std::size_t room = items / static_cast<std::size_t>(bins);
+  const auto room = static_cast<std::int32_t>(items) / bins;
   Packed packed{std::vector<std::int32_t>(items), std::vector<std::int32_t>(items)};
   if (room == 1) {
     std::iota(packed.bin.begin(), packed.bin.end(), 0);
     return packed;
   }
-  // A heap of the bins that have room, the lightest on top.
+  struct Weighed {
+    Number weight;
+    std::size_t item;
+    bool operator<(const Weighed& other) const {
+      return weight != other.weight ? weight > other.weight : item < other.item;
+    }
+  };
+  std::vector<Weighed> order;
+  order.reserve(items);
+  for (std::size_t item = 0; item < items; ++item) order.push_back({weights[item], item});
+  std::sort(order.begin(), order.end());
   struct Bin {
     Number weight;
     std::int32_t number, items;
+    bool operator<(const Bin& other) const {
+      return weight != other.weight ? weight < other.weight : number < other.number;
+    }
   };
-  const auto heavier = [](const Bin& a, const Bin& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.number > b.number;
-  };
-  std::vector<Bin> open;
-  for (std::int32_t bin = 0; bin < bins; ++bin) open.push_back({0, bin, 0});
-  for (const std::int32_t item : falling(items, [&](std::int32_t i) { return weights[static_cast<std::size_t>(i)]; })) {
-    std::pop_heap(open.begin(), open.end(), heavier);
-    Bin& lightest = open.back();
-    packed.bin[static_cast<std::size_t>(item)] = lightest.number;
-    packed.place[static_cast<std::size_t>(item)] = lightest.items;
-    lightest.weight += weights[static_cast<std::size_t>(item)];
-    if (++lightest.items == static_cast<std::int32_t>(room))
-      open.pop_back();
+  std::vector<Bin> empty;
+  for (std::int32_t bin = 0; bin < bins; ++bin) empty.push_back({0, bin, 0});
+  Heap<Bin> open(std::move(empty));
+  for (const auto& [weight, item] : order) {
+    Bin& lightest = open.first();
+    packed.bin[item] = lightest.number;
+    packed.place[item] = lightest.items;
+    lightest.weight += weight;
+    if (++lightest.items == room)
+      open.remove_first();
     else
-      std::push_heap(open.begin(), open.end(), heavier);
+      open.first_changed();
   }
   return packed;
 }
@@ -56,12 +95,23 @@ Copies replicate(const std::vector<float>& loads, std::size_t places) {
   copies.number.assign(places, 0);
   copies.count.assign(loads.size(), 1);
   std::iota(copies.expert.begin(), copies.expert.begin() + static_cast<std::ptrdiff_t>(loads.size()), 0);
-  std::vector<Number> share(loads.begin(), loads.end());
+  if (places == loads.size()) return copies;
+  struct Shared {
+    Number share;
+    std::size_t expert;
+    bool operator<(const Shared& other) const {
+      return share != other.share ? share > other.share : expert < other.expert;
+    }
+  };
+  std::vector<Shared> all;
+  for (std::size_t e = 0; e < loads.size(); ++e) all.push_back({loads[e], e});
+  Heap<Shared> shares(std::move(all));
   for (std::size_t copy = loads.size(); copy < places; ++copy) {
-    const auto most = static_cast<std::size_t>(std::max_element(share.begin(), share.end()) - share.begin());
+    auto& [share, most] = shares.first();
     copies.expert[copy] = static_cast<std::int32_t>(most);
     copies.number[copy] = copies.count[most]++;
-    share[most] = static_cast<Number>(loads[most]) / static_cast<Number>(copies.count[most]);
+    share = static_cast<Number>(loads[most]) / static_cast<Number>(copies.count[most]);
+    shares.first_changed();
   }
   return copies;
 }

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""`moecl balance` gives the tables that the published balancers gave, as recorded in tests/data/eplb.
+
+usage: balance_test.py MOECL DATA_DIR [unittest option...]
+"""
+import json
+
+from command import DATA, CommandTest, main
+
+ANSWERS = ("expected", "also", "expected_exit", "compare", "recorded")
+
+
+def rows_of_ranks(row, ranks):
+    return [row[len(row) // ranks * r:len(row) // ranks * (r + 1)] for r in range(ranks)]
+
+
+class Balance(CommandTest):
+    def balance(self, case, policy, *options):
+        path = self.folder / "case.json"
+        path.write_text(json.dumps({key: value for key, value in case.items() if key not in ANSWERS}))
+        return self.succeed("balance", path, "--policy", policy, *options)
+
+    def tables(self, case, policy):
+        return json.loads(self.balance(case, policy, "--json"))
+
+    def expect_ranks(self, got, expected, current, ranks, any_rank):
+        """The experts of each rank (`any_rank`: dealt to whichever); those that stay keep their place."""
+        for row, wanted, old in zip(got, expected, current, strict=True):
+            of_rank, of_wanted = ([sorted(rank) for rank in rows_of_ranks(table, ranks)] for table in (row, wanted))
+            self.assertEqual(*((sorted(of_rank), sorted(of_wanted)) if any_rank else (of_rank, of_wanted)))
+            for new, was in zip(rows_of_ranks(row, ranks), rows_of_ranks(old, ranks), strict=True):
+                for place, expert in enumerate(new):
+                    if expert in was:
+                        self.assertIn(expert, (was[place],) if was.count(expert) == 1 else was)
+
+    def expect_answer(self, case, got, answer):
+        how = case.get("compare", "exact")
+        if how == "exact":
+            self.assertEqual(got["physical_to_logical"], answer["physical_to_logical"])
+            self.assertEqual(got["logical_to_physical"], answer["logical_to_physical"])
+        else:
+            self.expect_ranks(got["physical_to_logical"], answer["physical_to_logical"], case["current"], case["ranks"],
+                              how == "rank_permutation")
+            for row, places in zip(got["physical_to_logical"], got["logical_to_physical"], strict=True):
+                self.assertEqual([sorted(of) for of in places],
+                                 [[p for p, expert in enumerate(row) if expert == e] for e in range(case["experts"])])
+        self.assertEqual(got["replicas"], answer["replicas"])
+        for key in ("max_load", "mean_load"):
+            self.assertAlmostEqual(got[key], answer[key], delta=1e-6 * answer[key])
+        for key in ("moves", "changed", "layer_priority"):
+            if key in answer:
+                self.assertEqual(got[key], answer[key], key)
+
+    def test_published_policies(self):
+        cases = sorted((DATA / "eplb").glob("*.json"))
+        self.assertGreater(len(cases), 150)
+        for path in cases:
+            case = json.loads(path.read_text())
+            with self.subTest(path.stem):
+                if "expected_exit" in case:
+                    bare = self.folder / "case.json"
+                    bare.write_text(json.dumps({key: value for key, value in case.items() if key not in ANSWERS}))
+                    self.refused(case["expected_exit"], "" if case["expected_exit"] == 2 else "case.json", "balance", bare, "--policy", case["policy"], "--json")
+                    continue
+                got = self.tables(case, case["policy"])
+                answers = [case["expected"], *case.get("also", [])]  # equal loads that torch's sort turned round
+                tables = [answer["physical_to_logical"] for answer in answers]
+                self.expect_answer(case, got, answers[tables.index(got["physical_to_logical"])]
+                                   if got["physical_to_logical"] in tables else answers[0])
+
+    def test_own_policy(self):
+        """The fullest rank has no more than theirs, every expert has a place, and moves have a price."""
+        for path in sorted((DATA / "eplb").glob("deepseek-*.json"))[::6]:
+            case = json.loads(path.read_text())
+            if "expected" not in case:
+                continue
+            with self.subTest(path.stem):
+                got = self.tables(case, "moecl")
+                self.assertLessEqual(got["max_load"], case["expected"]["max_load"] * (1 + 1e-9))
+                self.assertGreaterEqual(got["max_load"], got["mean_load"] * (1 - 1e-9))
+                for row in got["physical_to_logical"]:
+                    self.assertEqual(set(row), set(range(case["experts"])))
+                kept = self.tables({**case, "current": got["physical_to_logical"]}, "moecl")
+                self.assertLessEqual(kept["max_load"], got["max_load"] * (1 + 1e-9))
+
+    def test_for_people(self):
+        case = {"layers": 1, "experts": 4, "slots": 4, "ranks": 2, "loads": [[90, 10, 20, 30]], "current": [[0, 3, 1, 2]]}
+        shown = self.balance(case, "moecl")
+        self.assertRegex(shown, r"fullest rank +load +of the mean\nbefore +120 +1\.600\nafter +100 +1\.333\n")
+        self.assertRegex(shown, r"\n2 experts move, of 4 places in 1 layers\n\Z")
+
+    def test_refusals(self):
+        path = self.folder / "case.json"
+        good = {"layers": 1, "experts": 2, "slots": 2, "ranks": 2, "loads": [[1, 2]]}
+        for expected, change in (("expected a list of 2, got 1", {"loads": [[1]]}), ("expected numbers, got string", {"loads": [[1, "2"]]}),
+                                 ("not negative", {"loads": [[1, -2]]}), ("3 ranks do not divide 2 places", {"ranks": 3}),
+                                 ("place 1 of layer 0 holds expert 7 of 2", {"current": [[0, 7]]}),
+                                 ("expert 1 has no place in layer 0", {"current": [[0, 0]]}), ("expected a whole number", {"slots": 2.5})):
+            with self.subTest(expected):
+                path.write_text(json.dumps({**good, **change}))
+                self.refused(3, expected, "balance", path, "--policy", "deepseek")
+        path.write_text("{")
+        self.refused(3, "case.json", "balance", path, "--policy", "deepseek")
+        self.refused(2, "--policy", "balance", path)
+        self.refused(2, "nobody", "balance", path, "--policy", "nobody")
+
+
+if __name__ == "__main__":
+    main()
