@@ -6,6 +6,7 @@
 
 #include "host/checkpoint/json_file.hpp"
 #include "tools/commands.hpp"
+#include "tools/json_numbers.hpp"
 #include "tools/json_text.hpp"
 #include "tools/table.hpp"
 #include "tools/terminal.hpp"
@@ -17,23 +18,6 @@ struct BalanceOptions {
   std::string path, policy;
   bool json = false;
 };
-
-/// Numbers of nested lists of those sizes, one after the other.
-template <class Number>
-void append_numbers(std::vector<Number>& to, const nlohmann::json& from, const std::string& what,
-                    std::span<const std::int32_t> sizes) {
-  if (sizes.empty()) {
-    const bool fits = std::is_integral_v<Number> ? from.is_number_integer() : from.is_number();
-    if (!fits)
-      throw Error(ErrorCode::invalid_data, fmt::format("{}: expected numbers, got {}", what, from.type_name()));
-    to.push_back(from.get<Number>());
-    return;
-  }
-  if (!from.is_array() || from.size() != static_cast<std::size_t>(sizes.front()))
-    throw Error(ErrorCode::invalid_data, fmt::format("{}: expected a list of {}, got {}", what, sizes.front(),
-                                                     from.is_array() ? std::to_string(from.size()) : from.type_name()));
-  for (const nlohmann::json& item : from) append_numbers(to, item, what, sizes.subspan(1));
-}
 
 class CaseFile {
  public:

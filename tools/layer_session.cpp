@@ -8,7 +8,9 @@
 
 #include <algorithm>
 
+#include "host/checkpoint/json_file.hpp"
 #include "tools/commands.hpp"
+#include "tools/json_numbers.hpp"
 #include "tools/rank_devices.hpp"
 
 namespace moecl::cli {
@@ -22,6 +24,34 @@ void refuse_unless(bool condition, const std::string& message) {
 Checkpoint open_checked(const LayerOptions& options) {
   options.check();
   return Checkpoint::open(options.model_dir, options.router_spec);
+}
+
+/// The table of a file: one list, or one for each layer that has experts, in order.
+PlacementPlan placement_in(const std::string& path, const ModelConfig& model, int layer, std::int32_t experts) {
+  const JsonDocument document = read_json_file(path);
+  const nlohmann::json* table = find_member(document.root, "physical_to_logical");
+  const std::string what = path + ": physical_to_logical";
+  const auto fail_unless = [&](bool right, const std::string& message) {
+    if (!right) throw Error(ErrorCode::invalid_data, what + ": " + message);
+  };
+  fail_unless(table != nullptr && table->is_array() && !table->empty(), "expected a list of experts, or of such lists");
+  if (table->front().is_array()) {
+    std::size_t number = 0;
+    for (int before = 0; before < layer; ++before) number += model.has_experts(before);
+    fail_unless(number < table->size(), fmt::format("{} lists, layer {} is the {}th with experts (counted from 0)",
+                                                    table->size(), layer, number));
+    table = &(*table)[number];
+  }
+  std::vector<std::int32_t> logical_of;
+  const std::int32_t places = static_cast<std::int32_t>(table->size());
+  append_numbers(logical_of, *table, what, {{places}});
+  try {
+    PlacementPlan plan = place_as_given(std::move(logical_of), experts);
+    plan.reason = "as " + path + " says";
+    return plan;
+  } catch (const Error& error) {
+    throw Error(ErrorCode::invalid_data, what + ": " + error.what());
+  }
 }
 
 /// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
@@ -87,8 +117,11 @@ void LayerOptions::add_to(CLI::App& command) {
       .add_option("--rules", rules, "what --strategy auto follows: vllm-ascend's rules for a machine, or moecl's own")
       ->check(one_of({"a2", "a3", "a5", "310p", "moecl"}))
       ->capture_default_str();
-  command.add_option("--placement", placement, "which experts stand on which rank")
-      ->check(one_of({"linear", "round_robin"}))
+  command.add_option("--placement", placement, "which experts stand on which rank; a file: as it says")
+      ->check([](const std::string& text) {
+        return text.ends_with(".json") ? std::string() : one_of({"linear", "round_robin"})(text);
+      })
+      ->type_name("linear|round_robin|FILE.json")
       ->capture_default_str();
   command.add_option("--redundant-experts", redundant_experts, "copies of the first experts, for equal shares")
       ->check(whole_number(0))
@@ -122,6 +155,8 @@ void LayerOptions::check() const {
                 "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
   refuse_unless(redundant_experts == 0 || (ranks > 1 && expert_parallel),
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
+  refuse_unless(!has_own_placement() || (ranks > 1 && expert_parallel && redundant_experts == 0),
+                "--placement " + placement + ": needs --ranks above 1 and --ep, and goes without --redundant-experts");
   refuse_unless(micro_batches == 1 || !alone(),
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
@@ -157,6 +192,11 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
                 fmt::format("--redundant-experts {}: expected at most {}, a copy of each of {} experts for every other "
                             "one of {} ranks",
                             options.redundant_experts, most_redundant, config_.shape.experts, options.ranks));
+  if (options.has_own_placement()) {
+    placement_ =
+        placement_in(options.placement, model, options.layer.value_or(model.first_moe_layer()), config_.shape.experts);
+    return;
+  }
   PlaceExperts problem;
   problem.experts = config_.shape.experts;
   problem.ranks = options.expert_parallel ? options.ranks : 1;

@@ -44,6 +44,7 @@ struct LayerOptions {
   ExpertSharding sharding() const {
     return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
   }
+  bool has_own_placement() const { return placement != "linear" && placement != "round_robin"; }
   int ranks_per_node() const { return topology.empty() ? ranks : topology.front(); }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;

@@ -76,7 +76,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["placement"] = {{"name", name(session.placement().placement)},
                           {"reason", session.placement().reason},
                           {"experts", session.placement().physical()},
-                          {"redundant_experts", options.redundant_experts}};
+                          {"redundant_experts", session.placement().physical() - session.placement().logical()}};
   summary["micro_batches"] = options.micro_batches;
   summary["shared_experts"] = options.shared_sharding;
   summary["replace_allreduce"] = options.replace_allreduce;

@@ -218,6 +218,30 @@ class Run(CommandTest):
         self.assertEqual(summary["strategy"]["name"], "mc2")
         self.assertIn("300 tokens", summary["strategy"]["reason"])
 
+    def test_own_placement(self):
+        """The table of a file, or what `balance` prints: of that layer among those with experts (here all but the first)."""
+        case, experts = golden("deepseek-v3-e32k8-g8"), 32
+        _, alone = self.run_layer(case, "--tokens", 9)
+        loads = {"layers": 2, "experts": experts, "slots": 40, "ranks": 4, "loads": [[1] * experts, list(range(experts))]}
+        (self.folder / "loads.json").write_text(json.dumps(loads))
+        tables = self.succeed("balance", self.folder / "loads.json", "--policy", "moecl", "--json")
+        path = self.folder / "places.json"
+        options = ("--tokens", 9, "--ranks", 4, "--ep", "--placement", path)
+        for text, strategy in ((tables, "mc2"), (json.dumps({"physical_to_logical": list(range(experts))[::-1]}), "all2allv")):
+            path.write_text(text)
+            summary, found = self.run_layer(case, *options, "--strategy", strategy)
+            places = 40 if text == tables else experts
+            self.assertEqual(summary["placement"], {"name": "linear", "reason": f"as {path} says", "experts": places,
+                                                    "redundant_experts": places - experts})
+            numpy.testing.assert_array_equal(found["topk_ids"][1], alone["topk_ids"][1])
+            self.assert_close(found["output"][1], alone["output"][1], 1e-6)
+        for expected, table in (("expert 31 has no place", list(range(31)) + [0]), ("place 1 holds expert 32 of 32", [0, 32]),
+                                ("expected numbers, got string", ["0"]), ("expected a list of experts", []), ("expected a list of experts", 7)):
+            path.write_text(json.dumps({"physical_to_logical": table}))
+            with self.subTest(expected):
+                self.refused(3, expected, "run", case, *options)
+        self.refused(2, "needs --ranks above 1 and --ep", "run", case, "--placement", path)
+
     def test_placement_wire_and_nodes(self):
         """What was chosen shows, and less crosses between nodes than without them."""
         case, tokens, ranks = golden("deepseek-v3-e32k8-g8"), 12, 4
