@@ -234,19 +234,19 @@ bool send_message(int socket, std::string_view message) {
          send_all(socket, message.data(), message.size());
 }
 
-std::string helper_program(const std::string& name) {
+std::string helper_program() {
   Dl_info here{};
   link_map* file = nullptr;
   if (dladdr1(reinterpret_cast<const void*>(&helper_program), &here, reinterpret_cast<void**>(&file),
               RTLD_DL_LINKMAP) == 0)
-    return name;
+    return "helper";
   // A program has no name there.
   std::error_code error;
   const std::filesystem::path self = *file->l_name != '\0' ? file->l_name : "/proc/self/exe";
   const std::filesystem::path folder = std::filesystem::canonical(self, error).parent_path();
   std::filesystem::path helpers = folder / "moecl_helpers";
   if (!std::filesystem::exists(helpers, error)) helpers = folder / ".." / MOECL_LIBDIR / "moecl_helpers";
-  return (helpers / name).string();
+  return (helpers / "helper").string();
 }
 
 }  // namespace moecl

@@ -82,7 +82,7 @@ Compiled Compiler::compile(const Device& device, std::string_view name, std::str
     const bool is_new = helper == nullptr;
     if (is_new) {
       try {
-        helper = std::make_unique<ChildProcess>(helper_program("compiler"), std::vector<std::string>());
+        helper = std::make_unique<ChildProcess>(helper_program(), std::vector<std::string>{"compile"});
       } catch (const Error& error) {
         return {Compiled::Outcome::unusable, {}, error.what(), 0};
       }

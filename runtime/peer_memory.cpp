@@ -69,7 +69,7 @@ class NvPeerMemory final : public PeerMemory {
           if (std::string uuid = device_uuid(*stream.device);
               std::find(uuids.begin(), uuids.end(), uuid) == uuids.end())
             uuids.push_back(std::move(uuid));
-      verdicts_ = peer_probe::of_devices(uuids, helper_program("peer_probe"));
+      verdicts_ = peer_probe::of_devices(uuids, helper_program());
     }
     const auto found = verdicts_->find({owner, user});
     return found != verdicts_->end() ? found->second : "the probe did not try this pair";

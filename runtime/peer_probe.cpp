@@ -91,7 +91,9 @@ Verdicts of_devices(const std::vector<std::string>& uuids, const std::string& pr
   std::string untried = "the probe said nothing about this pair";
   Verdicts verdicts;
   try {
-    std::istringstream lines(output_of(program, uuids, patience));
+    std::vector<std::string> arguments = {"probe"};
+    arguments.insert(arguments.end(), uuids.begin(), uuids.end());
+    std::istringstream lines(output_of(program, arguments, patience));
     std::string owner, user, verdict;
     while (lines >> owner >> user && lines.get() == ' ' && std::getline(lines, verdict))
       verdicts[{owner, user}] = verdict;

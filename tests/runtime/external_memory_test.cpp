@@ -28,7 +28,7 @@ TEST(ExternalMemory, SaysWhatOfLibcudaIsMissing) {
 
 /// Stands beside the library in a build folder; a bundle has none.
 std::string fake_libcuda() {
-  return std::filesystem::path(helper_program("x")).parent_path().parent_path() / "tests" / "libfake_cuda.so";
+  return std::filesystem::path(helper_program()).parent_path().parent_path() / "tests" / "libfake_cuda.so";
 }
 
 TEST(ExternalMemory, SaysWhatTheDriverRefuses) {

@@ -17,6 +17,7 @@ import check_docs
 STANDS_FOR = {
     "MODEL_DIR": "tests/data/goldens/mixtral-e8k2", "NAME": "Portable", "tests/data/goldens/*": "tests/data/goldens/mixtral-e8k2", "/tmp/": "",
     "--time-limit 60": "--time-limit 2", "--repetitions 5": "--repetitions 2", "--tokens 1,16,128,512": "--tokens 1,16", "--tokens 512": "--tokens 16",
+    "--compare Portable rusticl": "--compare Portable rusticl --shapes olmoe-1b-7b --tokens 1",
 }
 # Options that make a command small: of released models a small one, with few experts.
 SMALL = {"bench": " --min-time 0.001 --experts 8", "generate": " --experts 8"}

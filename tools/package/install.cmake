@@ -1,4 +1,4 @@
-# What `cmake --install` writes, in three components. runtime: the shared library and the helpers that it starts. dev:
+# What `cmake --install` writes, in three components. runtime: the shared library and the helper that it starts. dev:
 # headers, what find_package and pkg-config need, examples and pages. tools: the command, its page of the
 # manual and what completes its words. Every path is relative, so the tree
 # can be moved.
@@ -14,7 +14,7 @@ endif()
 install(TARGETS moecl EXPORT moecl LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev FILE_SET HEADERS COMPONENT dev
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(TARGETS moecl_peer_probe moecl_compiler RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers COMPONENT runtime)
+install(TARGETS moecl_helper RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers COMPONENT runtime)
 if(TARGET moecl_command)
   file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(moecl_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
