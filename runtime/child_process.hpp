@@ -68,8 +68,8 @@ std::string output_of(const std::string& program, const std::vector<std::string>
 bool receive_message(int socket, std::string& message);
 bool send_message(int socket, std::string_view message);
 
-/// Path of the program (tools/helpers) that is installed with this library, in a folder beside it; a program that has the
-/// library inside finds it beside itself, or beside the library that it was installed with.
+/// Path of the program (tools/helpers) that is installed with this library, in a folder beside it; a program that has
+/// the library inside finds it beside itself, or beside the library that it was installed with.
 std::string helper_program();
 
 }  // namespace moecl
