@@ -66,9 +66,10 @@ std::string ExpertProduct::variant() const { return grouped_gemm::select(args_, 
 
 ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
   ExpertProduct::Layers layers;
+  const DType rows = Activations(model.scheme, model.shape.hidden).dtype;
   for (int layer = 0; layer < count; ++layer) {
     const std::vector<ExpertMatrices>& experts = weights.weights.experts;
-    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}));
+    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}, rows));
     WeightUpload upload(stream());
     load_experts(upload, layers.back(), experts, nullptr, {});
     upload.finish();

@@ -84,6 +84,7 @@ DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std:
                              std::int64_t k, bool biased)
     : format_(format), codes_(*stream.context, PackedWeights::size_bytes(format.type, experts, n, k)) {
   weights_ = {codes_.view(), format.type, experts, n, k};
+  weights_.layout = format.layout;
   const std::int64_t panels = PackedWeights::panels(n);
   const auto tensor = [&](Buffer& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
     std::uint64_t size = moecl::size_bytes(dtype);

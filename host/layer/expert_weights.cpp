@@ -28,27 +28,30 @@ void expect_plain(const std::vector<MatrixStack>& stacks) {
 }
 
 WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, const OperandQuant& quantize,
-                       std::int64_t k) {
-  if (!quantize.quantized()) return WeightFormat::of(stacks, dtype);
-  expect_plain(stacks);
-  return WeightFormat::of(quantize, k);
+                       std::int64_t k, DType rows, const DeviceCaps& caps) {
+  if (quantize.quantized()) expect_plain(stacks);
+  WeightFormat format = quantize.quantized() ? WeightFormat::of(quantize, k) : WeightFormat::of(stacks, dtype);
+  if (!format.zero && (format.groups == 0 || format.group != 0))
+    format.layout = grouped_gemm::panel_layout(rows, format.type, k, caps);
+  return format;
 }
 
 }  // namespace
 
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize) {
+                                            const OperandQuant& quantize, DType rows) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
   const ExpertStacks stacks(experts);
-  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden),
-                     down = format_of(stacks.down, dtype, quantize, inter);
+  const DeviceCaps& caps = stream.device->caps;
+  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden, rows, caps),
+                     down = format_of(stacks.down, dtype, quantize, inter, rows, caps);
   const std::uint64_t one = std::max(gate_up.size_bytes(width, hidden), down.size_bytes(hidden, inter));
-  const std::uint64_t largest = stream.device->caps.max_alloc_bytes;
+  const std::uint64_t largest = caps.max_alloc_bytes;
   if (one > largest)
-    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one,
-         stream.device->caps.name, largest);
+    fail(ErrorCode::unsupported, "one expert's matrix needs {} bytes, device '{}' allocates at most {}", one, caps.name,
+         largest);
   const auto total = static_cast<std::int64_t>(experts.size());
   const auto per_segment = static_cast<std::int64_t>(largest / one);
   std::vector<ExpertSegment> segments;

@@ -20,9 +20,10 @@ struct ExpertSegment {
 /// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
 /// @param quantize  What plain ones are to be quantized to; plain: not at all
+/// @param rows      What the experts' products multiply with them, which decides on the layout of their panels
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize);
+                                            const OperandQuant& quantize, DType rows);
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
 void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
                     const OperandQuant& quantize);

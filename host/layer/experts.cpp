@@ -40,10 +40,11 @@ TensorView with_columns(const TensorView& rows, std::int64_t columns) {
 Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<ExpertMatrices>& experts,
                  const MoeLayerOptions& options, dense_backend::Backend batched_backend)
     : shape_(shape), dtype_(options.dtype), quantize_(options.quantize) {
+  const std::optional<CodeRows> rows = code_rows(options.activations);
   if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_);
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, rows ? rows->codes : dtype_);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);

@@ -88,6 +88,7 @@ WeightFormat WeightFormat::of(const OperandQuant& quantized, std::int64_t k) {
 
 bool WeightFormat::holds(WeightFormat other) const {
   other.column_scale = other.column_scale || column_scale;
+  other.layout = layout;
   return other == *this;
 }
 
@@ -107,6 +108,7 @@ std::string WeightFormat::describe() const {
                         group > 0 ? fmt::format("of {} columns", group) : fmt::format("of {} groups by index", groups));
   if (zero) text += ", zero points";
   if (column_scale) text += ", scales of output channels";
+  if (layout == PanelLayout::k_major) text += ", K-major";
   return text;
 }
 

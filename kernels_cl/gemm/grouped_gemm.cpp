@@ -87,6 +87,8 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const Device&
   if (const Extension* needs = kernel.extension; needs != nullptr && !(needs->offered(caps) && needs->multiplies(args)))
     return fmt::format("variant {}: multiplies {}, got {} x {}", variant, needs->what, args.a.describe(),
                        name(args.weights.type));
+  if (args.weights.layout == PanelLayout::k_major && !kernel.k_major)
+    return fmt::format("variant {}: reads n_major panels, got k_major ones", variant);
   return {};
 }
 
@@ -157,6 +159,7 @@ struct Form {
   std::int64_t rows, a_rows, n, k, products;
   DType a, out;
   CodeType weights;
+  PanelLayout layout;
   bool gathers, a_is_aligned, out_is_aligned, has_scales, has_biases, activates, quantizes;
   friend bool operator==(const Form&, const Form&) = default;
 };
@@ -169,6 +172,7 @@ Form form_of(const Args& args) {
           args.a.dtype,
           args.out.dtype,
           args.weights.type,
+          args.weights.layout,
           args.a_index.present(),
           is_aligned_to_16_bytes(args.a),
           out_is_aligned(args),

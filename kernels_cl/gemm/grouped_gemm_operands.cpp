@@ -77,9 +77,11 @@ std::string reject_k_windows(const Args& args) {
     return fmt::format(
         "k_ends: expected one matrix and neither row_ends nor a_index, got {}, {} and {} experts from {}",
         args.row_ends.describe(), args.a_index.describe(), args.weights.experts, args.first_expert);
-  if (args.weights.grouped() || args.a_group != 0 || bits(args.weights.type) < 8 || a_is_f4(args))
-    return fmt::format("k_ends: expected elements of 8 bits or more without scales for groups of K, got {} x {}",
-                       args.a.describe(), name(args.weights.type));
+  if (args.weights.grouped() || args.a_group != 0 || bits(args.weights.type) < 8 || a_is_f4(args) ||
+      args.weights.layout != PanelLayout::n_major)
+    return fmt::format(
+        "k_ends: expected elements of 8 bits or more, n_major, without scales for groups of K, got {} x {} {}",
+        args.a.describe(), name(args.weights.type), name(args.weights.layout));
   if (args.out.shape[0] % args.k_ends.shape[0] != 0 || args.out.shape[0] / args.k_ends.shape[0] != args.a.shape[0])
     return fmt::format("out: expected {} x {} rows, one set for each window of k, got {}", args.k_ends.shape[0],
                        args.a.shape[0], args.out.describe());
@@ -129,6 +131,7 @@ std::string operand_options(const Args& args) {
     options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={} -DW_ZERO={}",
                            args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale),
                            args.weights.zero.present() ? 1 : 0);
+  if (args.weights.layout == PanelLayout::k_major) options += " -DW_K_MAJOR=1";
   return options;
 }
 

@@ -71,7 +71,8 @@ inline bool is_code_product(const Args& args) {
   const bool groups = is_step_group(group, bits) && is_step_group(args.a_group, bits) &&
                       (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
                       (!weights.zero.present() || (wide && group % 32 == 0));
-  return types && groups && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
+  return types && groups && !(wide && weights.layout == PanelLayout::k_major) && !args.k_ends.present() &&
+         is_activation_dtype(args.out.dtype);
 }
 inline bool has_groups(const Args& args) { return args.weights.grouped() || args.a_group != 0; }
 /// Experts of the whole layer; the weights may be a segment of them.

@@ -13,6 +13,7 @@ namespace {
 std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
   const auto builds = [&](const Kernel& kernel) {
+    if (args.weights.layout == PanelLayout::k_major && !kernel.k_major) return false;
     return device.failed_variants->size() == 0 || !device.failed_variants->contains(failing(kernel, args));
   };
   std::vector<const Candidate*> found, last;
@@ -90,6 +91,18 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
     return extension != nullptr && extension->offered(caps) && extension->multiplies(args);
   });
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
+}
+
+PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps) {
+  if (bits(weights) != 8 || size_bytes(rows) != 1 || k % PackedWeights::k_major_block != 0) return PanelLayout::n_major;
+  Args args;
+  args.weights.type = weights;
+  args.a.dtype = rows;
+  const bool reads = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+    const Extension* extension = one.kernel->extension;
+    return one.kernel->k_major && extension != nullptr && extension->offered(caps) && extension->multiplies(args);
+  });
+  return reads ? PanelLayout::k_major : PanelLayout::n_major;
 }
 
 std::vector<Range> ranges(DType a, CodeType weights, const Device& device) {

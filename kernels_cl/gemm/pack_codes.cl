@@ -28,7 +28,7 @@ inline int panel_code(const __global uchar* row, int column) {
 }
 
 // A work-item makes the bytes of the columns lane, lane + 16, lane + 32 and lane + 48, and leaves in them what belongs
-// to other matrices.
+// to other matrices. Of K-major panels it makes four k of every PACK_K_LANES-th column.
 __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void pack_codes(
     const __global uchar* source, __global uchar* packed, const pack_codes_args given) {
   const pack_codes_args args = given;
@@ -39,6 +39,17 @@ __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void
   const int row_bytes = PANEL * CODE_BITS / 8;
   __global uchar* to = packed + args.packed_first + (columns.expert_panel + panel) * args.k * row_bytes;
   source += args.source_first;
+#if W_K_MAJOR
+  for (int i = k_begin + lane * 4; i < k_end; i += PACK_LANES * 4)
+    for (int column = get_local_id(1); column < PANEL; column += PACK_K_LANES) {
+      const bool own = row + column >= 0 && row + column < columns.rows;
+      if (!own && panel * PANEL + column < columns.zero_first) continue;
+      uint codes = 0;
+      for (int j = 0; j < 4 && own; ++j)
+        codes |= (uint)(args.flip ^ source_code(source, args.codes, row + column, i + j)) << (j * 8);
+      *(__global uint*)(to + k_major_at(i, column)) = codes;
+    }
+#else
   for (int i = k_begin + (int)get_local_id(1); i < k_end; i += PACK_K_LANES) {
     __global uchar* at = to + (long)i * row_bytes;
     int code[4];
@@ -60,6 +71,7 @@ __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void
 #endif
 #endif
   }
+#endif
 }
 
 #if SCALE_BYTES == 4

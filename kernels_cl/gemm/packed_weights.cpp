@@ -38,6 +38,8 @@ std::string reject_groups(const PackedWeights& weights) {
 
 }  // namespace
 
+const char* name(PanelLayout layout) noexcept { return layout == PanelLayout::k_major ? "k_major" : "n_major"; }
+
 std::int64_t PackedWeights::panels(std::int64_t n) noexcept { return (n + panel_columns - 1) / panel_columns; }
 
 std::uint64_t PackedWeights::size_bytes(CodeType type, std::int64_t experts, std::int64_t n, std::int64_t k) {
@@ -65,6 +67,12 @@ std::string PackedWeights::reject() const {
                        name(type), size_bytes(type, experts, n, k), buffer.size_bytes);
   if (buffer.offset_bytes % alignment_bytes != 0)
     return fmt::format("weights: byte offset {} is no multiple of {}", buffer.offset_bytes, alignment_bytes);
+  if (layout == PanelLayout::k_major &&
+      (bits(type) != 8 || k % k_major_block != 0 || zero.present() || group_index.present()))
+    return fmt::format(
+        "layout of weights: k_major takes 8-bit codes with K a multiple of {}, without zero points and "
+        "group_index, got {} with K = {}, zero {}, group_index {}",
+        k_major_block, name(type), k, zero.describe(), group_index.describe());
   return grouped() ? reject_groups(*this) : std::string();
 }
 

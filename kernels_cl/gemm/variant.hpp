@@ -37,6 +37,7 @@ struct Kernel {
   bool persistent = false;             ///< a work-group a compute unit takes tiles in turn
   bool activates = false;              ///< its sums
   bool quantizes = false;              ///< the activation of its sums
+  bool k_major = false;                ///< it reads such panels too
   bool slices_k = false;               ///< with work-groups of their own, which hand over a tile of sums
 };
 

@@ -106,13 +106,14 @@ double scale_value(DType type, const unsigned char* at) {
 }
 
 std::string QuantizedCase::describe() const {
-  return fmt::format("{}{}{}{}{}{}", name(type),
+  return fmt::format("{}{}{}{}{}{}{}", name(type),
                      scale ? fmt::format(", {} scales", *scale == DType::u8 ? "e8m0" : name(*scale)) : "",
                      !scale      ? ""
                      : group > 0 ? fmt::format(" of {} x {}", group_rows, group)
                                  : " by index",
                      zero ? ", zero points" : "", placing == CodePlacing::words_k ? ", words along K" : "",
-                     placing == CodePlacing::words_n_awq ? ", interleaved words along N" : "");
+                     placing == CodePlacing::words_n_awq ? ", interleaved words along N" : "",
+                     layout == PanelLayout::k_major ? ", K-major" : "");
 }
 
 QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std::int64_t k, std::uint64_t seed) {
@@ -173,6 +174,7 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
   enqueue_fill(stream, codes.view(), 0x7fc17fc1);
   weights = {codes.view(), type, experts, n, k};
   weights.group = kind.group;
+  weights.layout = kind.layout;
   const std::int64_t groups = kind.group > 0 ? (k + kind.group - 1) / kind.group : kind.groups,
                      panels = PackedWeights::panels(n);
   if (kind.scale) {

@@ -28,6 +28,7 @@ struct QuantizedCase {
   std::int64_t group_rows = 1;
   CodePlacing placing = CodePlacing::along_k;
   std::int32_t zero_add = 0;
+  PanelLayout layout = PanelLayout::n_major;  ///< on a device
 
   std::string describe() const;
 };

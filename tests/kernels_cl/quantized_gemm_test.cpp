@@ -205,6 +205,40 @@ TEST_P(QuantizedGemmTest, MultipliesRowsOfCodesWithScalesOfGroups) {
   check_rows({CodeType::i8, {}}, DType::i8, DType::f32, 32, 70);
 }
 
+TEST_P(QuantizedGemmTest, MultipliesKMajorPanels) {
+  const auto check_k_major = [&](QuantizedCase kind, const std::vector<std::int64_t>& rows, std::int64_t n,
+                                 std::int64_t k, DType a_scale, std::int64_t a_group) {
+    kind.layout = PanelLayout::k_major;
+    for (const std::int64_t divisor : {0, 2}) {
+      GroupedGemmCase shape{rows, n, k, DType::f32, DType::f32, DType::f32, 0, 0, divisor};
+      shape.extra_roundings = 3;
+      check_rows(kind, shape, *storage_dtype(kind.type), a_scale, a_group);
+    }
+  };
+  check_k_major({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, {3, 0, 8, 70}, 200, 384, DType::f32, 128);
+  check_k_major({CodeType::f8_e4m3, DType::u8, 32}, {3, 0, 8}, 67, 256, DType::u8, 32);
+  check_k_major({CodeType::f8_e5m2, {}}, {3, 0, 131}, 67, 128, DType::f32, 0);
+  check_k_major({CodeType::i8, {}}, {3, 0, 66}, 200, 384, DType::f32, 0);
+  check_k_major({CodeType::i8, DType::f16, 64}, {9}, 67, 128, DType::f32, 128);
+}
+
+TEST_P(QuantizedGemmTest, KMajorPanelsAreRefusedWhereNobodyReadsThem) {
+  QuantizedCase kind{CodeType::f8_e4m3, {}};
+  kind.layout = PanelLayout::k_major;
+  const GroupedGemmCase shape{{5}, 65, 128};
+  Operands operands(device(), shape, make_product(shape, 3));
+  operands.args.weights = QuantizedOnDevice(device().stream, kind, 1, 65, 128, 5).weights;
+  const auto refusal = [&](const grouped_gemm::Args& args, const std::string& variant = "") {
+    return grouped_gemm::reject(args, {variant}, device().record());
+  };
+  EXPECT_THAT(refusal(operands.args, "t0_tile"), testing::StartsWith("variant t0_tile: "));
+  grouped_gemm::Args args = operands.args;
+  args.weights.k = 127;
+  EXPECT_THAT(refusal(args), testing::HasSubstr("K a multiple of 128"));
+  args = operands.args, args.weights.type = CodeType::i4;
+  EXPECT_THAT(refusal(args), testing::HasSubstr("8-bit codes"));
+}
+
 TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
   const GroupedGemmCase shape{{5}, 65, 32};
   const GroupedProduct product = make_product(shape, 3);

@@ -13,12 +13,14 @@ constexpr Kernel all[] = {
      .options = " -DSLICES=8",
      .tile_rows = 8,
      .work_items = 128,
-     .local_mem_bytes = 8 * 8 * 64 * 4},
+     .local_mem_bytes = 8 * 8 * 64 * 4,
+     .k_major = true},
     {.variant = {"t0_local", "many rows on a GPU: 64 x 64 sums from local memory"},
      .source = &source::grouped_gemm_local,
      .tile_rows = 64,
      .work_items = 256,
-     .local_mem_bytes = 16 * (68 + 64) * 4},
+     .local_mem_bytes = 16 * (68 + 64) * 4,
+     .k_major = true},
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of
-// TILE_ROWS rows by four panels. Codes are the left operand, from registers, so a product has 64 columns of weights and
-// TILE_ROWS rows of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. The sums are
-// registers that the PTX declares, see hopper.clh.
+// TILE_ROWS rows by four panels. Codes are the left operand, so a product has 64 columns of weights and TILE_ROWS rows
+// of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. wgmma reads the codes of K-major
+// panels from local memory; others come from registers. The sums are registers that the PTX declares, see hopper.clh.
 enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 rows
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
@@ -52,11 +52,19 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0 };
 #endif
 
 // sums = codes rows, plus sums if `adds`.
+#if W_K_MAJOR
+#define WGMMA(sums, codes, rows, adds)                                                                               \
+  asm volatile("{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
+                   OF(TYPES, A_DTYPE) " {" sums "}, %0, %1, adds" SIGNS ";\n}" ::"l"(codes),                         \
+               "l"(rows), "r"(adds)                                                                                  \
+               : "memory")
+#else
 #define WGMMA(sums, codes, rows, adds)                                                                               \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %5, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
                    OF(TYPES, A_DTYPE) " {" sums "}, {%0, %1, %2, %3}, %4, adds" SIGNS ";\n}" ::"r"((codes)[0]),      \
                "r"((codes)[1]), "r"((codes)[2]), "r"((codes)[3]), "l"(rows), "r"(adds)                               \
                : "memory")
+#endif
 
 #define READ4(x, t0, t1, t2, t3, sum)                                                                     \
   asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 \
@@ -73,7 +81,11 @@ INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
 #include "kernels_cl/gemm/hopper/wgmma_groups.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
 #else
+#if W_K_MAJOR
+#include "kernels_cl/gemm/hopper/wgmma_lines.clh"
+#else
 #include "kernels_cl/gemm/hopper/wgmma_steps.clh"
+#endif
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) \
   Sum total[4];                                  \
   READ4(x, n0, n1, n2, n3, total);

@@ -60,7 +60,8 @@ constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int6
           .tensor_cores = true,
           .persistent = true,
           .activates = true,
-          .quantizes = &extension == &groups};
+          .quantizes = &extension == &groups,
+          .k_major = true};
 }
 
 constexpr Kernel all[] = {

@@ -57,7 +57,8 @@ constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int6
           .work_items = 128,
           .local_mem_bytes = codes_bytes(static_cast<std::uint64_t>(rows)),
           .tensor_cores = true,
-          .activates = true};
+          .activates = true,
+          .k_major = true};
 }
 
 constexpr Kernel all[] = {

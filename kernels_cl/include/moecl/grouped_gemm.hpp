@@ -30,6 +30,9 @@ std::vector<tuning::Line> describe_choices(const Device& device);
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
+/// The layout that the tensor cores there read fastest in products of such rows [*, k] and weights; where they multiply
+/// no codes of 8 bits on both sides, n_major.
+PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps);
 /// Units: bytes. What Args::scratch is good for there; 0: nothing.
 std::uint64_t scratch_bytes(const DeviceCaps& caps);
 

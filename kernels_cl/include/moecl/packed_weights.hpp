@@ -7,13 +7,23 @@
 
 namespace moecl {
 
-/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns, and in
-/// a panel, for each k, its 64 values side by side: [experts][ceil(N / 64)][K][64]. Columns past N are zero.
+/// How the values of a panel of 64 columns stand.
+enum class PanelLayout : std::uint8_t {
+  n_major,  ///< [K][64]: those of one k side by side
+  k_major,  ///< [K / 128][64][128]: those of one column side by side, for tensor cores that read 8 bits from local
+            ///< memory
+};
+/// "n_major"
+const char* name(PanelLayout layout) noexcept;
+
+/// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns,
+/// [experts][ceil(N / 64)][a panel]. Columns past N are zero.
 ///
 /// Codes take their bits and no more; where those of one k stand is said in panels.clh. An element is its code's
 /// number, or with scales (code - zero) * scale of its column and group of k.
 struct PackedWeights {
   static constexpr std::int64_t panel_columns = 64;
+  static constexpr std::int64_t k_major_block = 128;    ///< k of a column side by side; K is a multiple
   static constexpr std::uint64_t alignment_bytes = 64;  ///< of `buffer`'s offset: a panel's rows are read as vectors
 
   BufferView buffer;
@@ -25,6 +35,7 @@ struct PackedWeights {
   TensorView zero = {};    ///< optional, of scaled integer codes. Shape: as scale, i16
   /// optional. Shape: [experts, K] i32: the group of each k. Range: [0, G)
   TensorView group_index = {};
+  PanelLayout layout = PanelLayout::n_major;  ///< k_major: codes of 8 bits, without zero points and group_index
 
   /// ceil(n / 64)
   static std::int64_t panels(std::int64_t n) noexcept;
@@ -33,7 +44,8 @@ struct PackedWeights {
   bool present() const noexcept { return experts != 0; }
   bool grouped() const noexcept { return scale.present(); }
   std::int64_t groups() const noexcept { return grouped() ? scale.shape[2] : 0; }
-  /// Shape: [experts, ceil(N / 64), K, 64] of its storage type, or of bytes, 48 or 32, where codes are narrower.
+  /// Shape: [experts, ceil(N / 64), K, 64] of its storage type, or of bytes, 48 or 32, where codes are narrower. In
+  /// other layouts it is as large.
   /// Errors: invalid_argument  the buffer is too small for it
   TensorView view() const;
   /// Why a kernel cannot use these weights; empty when it can.
