@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/devices.hpp"
 #include "tests/dispatch/ranks.hpp"
+#include "tests/host/files.hpp"
 
 namespace moecl::test {
 namespace {

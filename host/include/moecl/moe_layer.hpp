@@ -48,8 +48,8 @@ class MoeLayer {
   /// One expert as the device has it, behind 256 bytes that say in words how it is packed; its size; and as plain
   /// numbers. After what was enqueued on `stream` before. Stops the host. Errors: as replace_expert
   std::uint64_t packed_expert_bytes() const;
-  std::vector<std::byte> packed_expert(StreamView stream, std::int64_t expert) const;
-  PlainExpert plain_expert(StreamView stream, std::int64_t expert) const;
+  std::vector<std::byte> packed_expert(StreamView stream, std::int64_t expert) const;  ///< those bytes
+  PlainExpert plain_expert(StreamView stream, std::int64_t expert) const;              ///< those numbers
   /// Takes what packed_expert gave, of any layer that packs its experts so.
   /// Errors: invalid_argument  another packing, and as replace_expert
   void replace_packed_expert(StreamView stream, std::int64_t expert, const std::vector<std::byte>& packed);

@@ -28,6 +28,7 @@ MoeLayerConfig named_layer(const MoeShape& shape, const QuantizedModules& quanti
 
 /// Whose a tensor is.
 struct TensorOwner {
+  /// How many experts have it.
   enum class Kind : std::uint8_t {
     nobody,       ///< of another layer, or of another part of the model
     common,       ///< of the router or the shared experts
@@ -43,11 +44,12 @@ TensorOwner owner_of(const MoeLayerConfig& config, std::string_view tensor);
 /// several names the usual one; of the forms that experts may have the one of which most is there.
 std::vector<std::string> missing_expert_tensors(const TensorSource& source, const MoeLayerConfig& config,
                                                 std::int64_t expert);
+/// See missing_expert_tensors.
 std::vector<std::string> missing_common_tensors(const TensorSource& source, const MoeLayerConfig& config);
 
 /// One routed expert, or all that is none, as find_layer_weights has them.
 /// Errors: as find_layer_weights
 ExpertMatrices find_expert(const TensorSource& source, const MoeLayerConfig& config, std::int64_t expert);
-MoeWeights find_common_weights(const TensorSource& source, const MoeLayerConfig& config);
+MoeWeights find_common_weights(const TensorSource& source, const MoeLayerConfig& config);  ///< see find_expert
 
 }  // namespace moecl

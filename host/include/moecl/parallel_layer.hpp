@@ -61,8 +61,8 @@ class ParallelLayer {
 
   /// The expert at one place of this rank, or its part of it, as MoeLayer has it; after what was enqueued before.
   std::uint64_t packed_expert_bytes() const;
-  std::vector<std::byte> packed_expert(std::int64_t place) const;
-  PlainExpert plain_expert(std::int64_t place) const;
+  std::vector<std::byte> packed_expert(std::int64_t place) const;  ///< those bytes
+  PlainExpert plain_expert(std::int64_t place) const;              ///< those numbers
   /// As MoeLayer::replace_packed_expert
   void replace_packed_expert(std::int64_t place, const std::vector<std::byte>& packed);
 
