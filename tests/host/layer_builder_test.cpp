@@ -260,5 +260,25 @@ TEST(LayerBuilderOfRanksTest, EachRankKeepsWhatItNeeds) {
     }
 }
 
+TEST(LayerBuilderOfRanksTest, ARankMayHaveNoExperts) {
+  const Model model = golden("mixtral-awq-e4k2");
+  const Outputs alone = of_one_rank(*devices().front(), model);
+  const std::int32_t ranks = model.config.shape.experts + 1;
+  Ranks on(ranks, Ranks::first_device, {});
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, ranks, model.config.shape.experts);
+    EXPECT_EQ(rank.local_experts, world.rank() + 1 < ranks ? 1 : 0);
+    ParallelPlan plan;
+    plan.strategy = StrategyKind::all_gather;
+    LayerBuilder builder(rank, plan, model.config, model.options);
+    for (const HostTensor& tensor : tensors_of(model)) builder.set(tensor);
+    ParallelLayer layer = builder.finish_rank();
+    const Outputs out = forward<ParallelLayer::Forward>(
+        world.stream(), model, 0, model.tokens(), [&](const ParallelLayer::Forward& args) { layer.forward(args); });
+    world.stream().finish();
+    EXPECT_LE(relative_error(out.out, alone.out), 1e-6);
+  });
+}
+
 }  // namespace
 }  // namespace moecl::test
