@@ -6,7 +6,8 @@ namespace moecl {
 /// Before the first call of OpenCL. Errors: as expect_driver_process
 void enter_driver_process();
 
-/// Errors: unsupported  this process was forked from the one that used OpenCL first. Cost: getpid, some 50 ns
+/// Errors: unsupported  this process was forked from the one that used OpenCL first. Cost: none;
+/// fork() itself tells, where getpid at each launch would be a system call
 void expect_driver_process();
 
 }  // namespace moecl

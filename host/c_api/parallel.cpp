@@ -1,22 +1,7 @@
 // Layers over ranks behind the C interface.
-#include <moecl/parallel_layer.h>
-#include <moecl/parallel_layer.hpp>
-#include <moecl/select_strategy.hpp>
+#include "host/c_api/parallel.hpp"
 
 #include "host/c_api/forward.hpp"
-#include "host/c_api/layer.hpp"
-#include "host/c_api/ranks.hpp"
-
-struct moecl_parallel_layer {
-  std::shared_ptr<moecl::c_api::GroupOfStreams> ranks;
-  moecl::ExpertRank rank;
-  moecl::StrategyChoice strategy;
-  moecl::PlacementPlan placement;
-  moecl::ParallelLayer layer;
-  std::string router_spec = {};                               ///< path; of a layer that was loaded by one
-  bool own_tokens = false, has_rules = false;                 ///< of each rank: replace_allreduce; AUTO for each pass
-  std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< in the last pass
-};
 
 struct moecl_agreed_step {
   moecl::AgreedStep step;
@@ -24,87 +9,6 @@ struct moecl_agreed_step {
 
 namespace moecl::c_api {
 namespace {
-
-static_assert(static_cast<int>(StrategyRules::a2) + 1 == MOECL_RULES_A2 &&
-              static_cast<int>(StrategyRules::a3) + 1 == MOECL_RULES_A3 &&
-              static_cast<int>(StrategyRules::a5) + 1 == MOECL_RULES_A5 &&
-              static_cast<int>(StrategyRules::p310) + 1 == MOECL_RULES_310P &&
-              static_cast<int>(StrategyRules::moecl) + 1 == MOECL_RULES_MOECL);
-static_assert(static_cast<int>(StrategyKind::mc2) + 1 == MOECL_STRATEGY_MC2 &&
-              static_cast<int>(StrategyKind::all_gather) + 1 == MOECL_STRATEGY_ALL_GATHER &&
-              static_cast<int>(StrategyKind::all2all_v) + 1 == MOECL_STRATEGY_ALL2ALL_V &&
-              static_cast<int>(StrategyKind::multicast) + 1 == MOECL_STRATEGY_MULTICAST);
-static_assert(static_cast<int>(ExpertSharding::experts) == MOECL_SHARD_EXPERTS &&
-              static_cast<int>(ExpertSharding::intermediate) == MOECL_SHARD_INTERMEDIATE);
-static_assert(static_cast<int>(ExpertPlacement::linear) == MOECL_PLACE_LINEAR &&
-              static_cast<int>(ExpertPlacement::round_robin) == MOECL_PLACE_ROUND_ROBIN);
-static_assert(static_cast<int>(WireFormat::none) == MOECL_WIRE_NONE &&
-              static_cast<int>(WireFormat::int8) == MOECL_WIRE_INT8 &&
-              static_cast<int>(WireFormat::fp8) == MOECL_WIRE_FP8 &&
-              static_cast<int>(WireFormat::mxfp8) == MOECL_WIRE_MXFP8);
-static_assert(static_cast<int>(SharedSharding::replicated) == MOECL_SHARED_REPLICATED &&
-              static_cast<int>(SharedSharding::tokens) == MOECL_SHARED_TOKENS &&
-              static_cast<int>(SharedSharding::intermediate) == MOECL_SHARED_INTERMEDIATE);
-
-/// Everything of the caller's options that every rank decides alike.
-struct Decided {
-  std::int32_t tp;
-  ExpertSharding sharding;
-  std::int32_t ranks_per_node;
-  StrategyChoice strategy;
-  ParallelPlan plan;
-
-  Decided(const moecl_parallel_options& from, const MoeShape& shape, std::int32_t ranks)
-      : tp(or_default(from.tp, 1)),
-        sharding(enumerator(from.expert_sharding, ExpertSharding::intermediate, "parallel.expert_sharding")),
-        ranks_per_node(from.ranks_per_node) {
-    require(from.reserved == 0, "parallel.reserved: {} is not 0", from.reserved);
-    const bool whole = sharding == ExpertSharding::experts;
-    require(whole || from.redundant_experts == 0,
-            "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
-            from.redundant_experts);
-    require(tp >= 1 && ranks % tp == 0, "parallel.tp: {} does not divide {} ranks", tp, ranks);
-    plan.dbo_prefill_token_threshold = threshold(from.dbo_prefill_token_threshold, "dbo_prefill_token_threshold");
-    plan.dbo_decode_token_threshold = threshold(from.dbo_decode_token_threshold, "dbo_decode_token_threshold");
-    const auto wanted = enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement");
-    if (from.expert_of_place == nullptr) {
-      require(from.places == 0, "parallel.places: {} of no expert_of_place", from.places);
-      plan.placement =
-          place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts, wanted});
-    } else {
-      require(whole && from.redundant_experts == 0 && wanted == ExpertPlacement::linear,
-              "parallel.expert_of_place: goes with neither redundant_experts, placement nor parts of experts");
-      require(from.places >= shape.experts, "parallel.places: {} of {} experts", from.places, shape.experts);
-      plan.placement = place_as_given({from.expert_of_place, from.expert_of_place + from.places}, shape.experts);
-    }
-    plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
-    plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");
-    plan.replace_allreduce = from.replace_allreduce != 0;
-    require(from.strategy >= MOECL_STRATEGY_AUTO && from.strategy <= MOECL_STRATEGY_MULTICAST,
-            "parallel.strategy: {} is not in [0, {}]", from.strategy, static_cast<int>(MOECL_STRATEGY_MULTICAST));
-    SelectStrategy problem{ranks, plan.replace_allreduce ? 1 : tp};
-    if (from.max_tokens != 0) problem.max_tokens = from.max_tokens;
-    problem.sharding = sharding;
-    problem.ranks_per_node = ranks_per_node;
-    problem.experts = shape.experts;
-    problem.top_k = shape.router.top_k;
-    require(from.rules >= MOECL_RULES_ONCE && from.rules <= MOECL_RULES_MOECL, "parallel.rules: {} is not in [0, {}]",
-            from.rules, static_cast<int>(MOECL_RULES_MOECL));
-    if (from.rules != MOECL_RULES_ONCE) problem.rules = static_cast<StrategyRules>(from.rules - 1);
-    if (from.strategy != MOECL_STRATEGY_AUTO)
-      problem.wanted = static_cast<StrategyKind>(from.strategy - 1);
-    else if (from.rules != MOECL_RULES_ONCE)
-      plan.rules = problem.rules;
-    strategy = select_strategy(problem);
-    plan.strategy = strategy.kind;
-  }
-
-  static std::optional<std::int64_t> threshold(std::int64_t tokens, const char* field) {
-    require(tokens >= 0, "parallel.{}: {} is negative", field, tokens);
-    if (tokens == 0) return std::nullopt;
-    return tokens;
-  }
-};
 
 Step step_of(const moecl_parallel_layer& of, const moecl_step* given) {
   const auto from = read_options(given, "step");
@@ -146,16 +50,9 @@ template <class Weights>
 moecl_parallel_layer* make_layer(const moecl_communicator& on, const Decided& decided, const MoeShape& shape,
                                  const MoeLayerOptions& options, Weights weights_of) {
   const PlacementPlan& placement = decided.plan.placement;
-  const ExpertRank rank(on.communicator, decided.tp, placement.physical(), decided.sharding, decided.ranks_per_node);
-  return new moecl_parallel_layer{
-      on.ranks,
-      rank,
-      decided.strategy,
-      placement,
-      ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options),
-      {},
-      decided.plan.replace_allreduce,
-      decided.plan.rules.has_value()};
+  const ExpertRank rank = decided.rank_of(on.communicator);
+  return make_handle(on.ranks, rank, decided,
+                     ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options));
 }
 
 /// A pass, and what it moved. @param run  Called with the layer and its operands
@@ -267,6 +164,9 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
     info.vocabulary = shape.vocabulary;
     info.router_dtype = of.layer.has_router() ? number_of(of.layer.report().router_dtype) : MOECL_DEFAULT_DTYPE;
     info.all_places = of.placement.physical();
+    info.dp_rank = of.place.dp_rank;
+    info.pcp_rank = of.place.pcp_rank;
+    info.tp_rank = of.rank.tp.rank();
     copy_text(of.strategy.reason, info.strategy_reason);
     copy_text(of.placement.reason, info.placement_reason);
     write_struct(info, out_info, "out_info");

@@ -31,13 +31,22 @@ void HostBytes::read(void* to, std::uint64_t size) const {
     file_->read(offset_, to, size);
 }
 
+HostBytes HostBytes::owned(std::shared_ptr<std::vector<std::byte>> bytes) {
+  HostBytes here;
+  here.memory_ = {bytes, bytes->data()};
+  return here;
+}
+
+HostBytes HostBytes::copy_of(const void* memory, std::uint64_t size) {
+  const auto* first = static_cast<const std::byte*>(memory);
+  return owned(std::make_shared<std::vector<std::byte>>(first, first + size));
+}
+
 HostBytes HostBytes::in_memory(std::uint64_t size) const {
   if (file_ == nullptr) return *this;
-  const auto copy = std::make_shared<std::vector<std::byte>>(size);
+  auto copy = std::make_shared<std::vector<std::byte>>(size);
   read(copy->data(), size);
-  HostBytes here;
-  here.memory_ = {copy, copy->data()};
-  return here;
+  return owned(std::move(copy));
 }
 
 }  // namespace moecl

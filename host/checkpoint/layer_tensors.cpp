@@ -38,30 +38,36 @@ NetworkParts::NetworkParts(const ExpertTensorNames& names, std::int64_t hidden, 
 const QuantizedModules* LayerTensors::quantized(const TensorPart& part) const {
   const std::string module = module_of(part.name);
   const QuantizedModules* modules = quantization_.find(module);
-  const bool plain = modules != nullptr && quantization_.may_ignore(module) &&
-                     !QuantizedTensors(checkpoint_, *modules, part).present();
+  const bool plain =
+      modules != nullptr && quantization_.may_ignore(module) && !QuantizedTensors(source_, *modules, part).present();
   return plain ? nullptr : modules;
 }
 
 bool LayerTensors::has(const TensorPart& part) const {
   const QuantizedModules* modules = quantization_.find(module_of(part.name));
-  return checkpoint_.has(part.name) || (modules != nullptr && QuantizedTensors(checkpoint_, *modules, part).named());
+  return source_.has(part.name) || (modules != nullptr && QuantizedTensors(source_, *modules, part).named());
 }
 
 bool LayerTensors::fits(const TensorPart& part) const {
   if (!has(part)) return false;
   const std::vector<std::int64_t> shape = part.stored_shape();
-  return quantized(part) != nullptr || without_leading_ones(checkpoint_.tensor(part.name).shape, shape.size()) == shape;
+  return quantized(part) != nullptr || without_leading_ones(source_.tensor(part.name).shape, shape.size()) == shape;
+}
+
+std::vector<std::vector<std::string>> LayerTensors::needed(const TensorPart& part) const {
+  const QuantizedModules* modules = quantized(part);
+  if (modules == nullptr) return {{part.name}};
+  return QuantizedTensors(source_, *modules, part).needed();
 }
 
 WeightMatrix LayerTensors::matrix(const TensorPart& part) const {
   const QuantizedModules* modules = quantized(part);
-  return modules == nullptr ? WeightMatrix(plain(part)) : QuantizedTensors(checkpoint_, *modules, part).matrix();
+  return modules == nullptr ? WeightMatrix(plain(part)) : QuantizedTensors(source_, *modules, part).matrix();
 }
 
 std::optional<float> LayerTensors::input_scale(const TensorPart& part) const {
   const QuantizedModules* modules = quantized(part);
-  return modules == nullptr ? std::nullopt : QuantizedTensors(checkpoint_, *modules, part).input_scale();
+  return modules == nullptr ? std::nullopt : QuantizedTensors(source_, *modules, part).input_scale();
 }
 
 HostMatrix LayerTensors::plain(const TensorPart& part) const {
@@ -83,13 +89,13 @@ HostMatrix LayerTensors::vector(const TensorPart& part) const {
 
 /// The part's first element as [rows, columns] of a tensor of that shape.
 HostMatrix LayerTensors::view(const TensorPart& part, const std::vector<std::int64_t>& shape) const {
-  const HostTensor tensor = checkpoint_.tensor(part.name);
+  const HostTensor tensor = source_.tensor(part.name);
   if (without_leading_ones(tensor.shape, shape.size()) != shape)
-    fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", checkpoint_.dir(), tensor.describe(),
+    fail(ErrorCode::invalid_data, "{}: {}, but config.json makes it [{}]", source_.origin(), tensor.describe(),
          fmt::join(shape, ", "));
   if (!is_activation_dtype(tensor.dtype))
     fail(ErrorCode::invalid_data, "{}: {} is not f32, f16 or bf16, and config.json says of no quantization of it",
-         checkpoint_.dir(), tensor.describe());
+         source_.origin(), tensor.describe());
   const std::int64_t first =
       part.expert * part.stored_rows * part.columns + part.first_row * (part.transposed ? 1 : part.columns);
   return {tensor.data + first * static_cast<std::int64_t>(size_bytes(tensor.dtype)), tensor.dtype, part.rows,

@@ -1,7 +1,7 @@
 #pragma once
-#include <moecl/checkpoint.hpp>
 #include <moecl/model_config.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/tensor_source.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -23,13 +23,15 @@ struct NetworkParts {
 /// Finds the tensors of one layer and checks each against the shape that the config gives it.
 class LayerTensors {
  public:
-  LayerTensors(const Checkpoint& checkpoint, const MoeLayerConfig& config)
-      : checkpoint_(checkpoint), quantization_(config.quantization) {}
+  LayerTensors(const TensorSource& source, const MoeLayerConfig& config)
+      : source_(source), quantization_(config.quantization) {}
 
   /// Whether the checkpoint has this matrix, plain or quantized.
   bool has(const TensorPart& part) const;
   /// Whether the checkpoint has it quantized, or plain in the part's shape.
   bool fits(const TensorPart& part) const;
+  /// The tensors of the matrix, each as the names any one of which will do.
+  std::vector<std::vector<std::string>> needed(const TensorPart& part) const;
   /// The one place where a tensor's name becomes a matrix of weights. Errors: also those of QuantizedTensors
   WeightMatrix matrix(const TensorPart& part) const;
   /// Of the matrix's input; nullopt where activations bring their own scales or stay plain.
@@ -44,7 +46,7 @@ class LayerTensors {
 
   const QuantizedModules* quantized(const TensorPart& part) const;
 
-  const Checkpoint& checkpoint_;
+  const TensorSource& source_;
   const QuantizationConfig& quantization_;
 };
 

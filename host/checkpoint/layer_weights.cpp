@@ -1,48 +1,11 @@
 #include <moecl/layer_weights.hpp>
+#include <moecl/named_weights.hpp>
 
-#include <algorithm>
-
-#include "host/checkpoint/layer_tensors.hpp"
+#include "host/checkpoint/network_tensors.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
 namespace {
-
-ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& names, const NetworkParts& parts) {
-  ExpertMatrices network;
-  if (!names.gate.empty()) network.gate = find.matrix(parts.gate);
-  network.up = find.matrix(parts.up);
-  network.down = find.matrix(parts.down);
-  const auto bias = [&](const TensorPart& part, const std::string& name, HostMatrix& to) {
-    if (!name.empty()) to = find.vector(part.bias(name));
-  };
-  bias(parts.gate, names.gate_bias, network.gate_bias);
-  bias(parts.up, names.up_bias, network.up_bias);
-  bias(parts.down, names.down_bias, network.down_bias);
-  // Gate and up have one input, which the larger scale holds. Source: vLLM, w13_input_scale of fp8 and nvfp4
-  network.gate_up_input_scale = find.input_scale(parts.up).value_or(0);
-  if (!names.gate.empty())
-    network.gate_up_input_scale = std::max(network.gate_up_input_scale, find.input_scale(parts.gate).value_or(0));
-  network.down_input_scale = find.input_scale(parts.down).value_or(0);
-  return network;
-}
-
-/// All but the routed experts.
-MoeWeights find_common(const LayerTensors& find, const MoeLayerConfig& config) {
-  const MoeShape& shape = config.shape;
-  const MoeTensorNames& names = config.names;
-  MoeWeights weights;
-  weights.router = find.plain(TensorPart::whole(names.router, shape.experts, shape.hidden));
-  const TensorPart of_experts = TensorPart::whole("", shape.experts, 1);
-  if (shape.router_bias) weights.router_bias = find.vector(of_experts.bias(names.router_bias));
-  if (shape.selection_bias) weights.selection_bias = find.vector(of_experts.bias(names.selection_bias));
-  if (shape.shared_intermediate > 0) {
-    const NetworkParts parts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0);
-    weights.shared = find_network(find, names.shared, parts);
-  }
-  if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
-  return weights;
-}
 
 /// The form of the experts that the checkpoint has: by its names, and where forms share those, by its shapes. For the
 /// message the released one when it has none.
@@ -61,7 +24,7 @@ template <class IdOf>
 MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, std::int64_t count, IdOf id_of) {
   const LayerTensors find(checkpoint, config);
   const MoeShape& shape = config.shape;
-  MoeWeights weights = find_common(find, config);
+  MoeWeights weights = find_common_weights(checkpoint, config);
   const ExpertTensorNames& form = choose_form(find, config);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t id = id_of(i);

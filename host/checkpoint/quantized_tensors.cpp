@@ -1,5 +1,6 @@
 #include "host/checkpoint/quantized_tensors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,6 +9,9 @@
 
 namespace moecl {
 namespace {
+
+constexpr std::initializer_list<const char*> scale_suffixes = {"weight_scale", "weight_scale_inv", "scales", "scale"};
+constexpr std::initializer_list<const char*> zero_suffixes = {"qzeros", "weight_zero_point"};
 
 std::vector<std::int64_t> without_ones(const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> result;
@@ -18,9 +22,9 @@ std::vector<std::int64_t> without_ones(const std::vector<std::int64_t>& shape) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-[[noreturn]] void fail_shape(const Checkpoint& checkpoint, const HostTensor& tensor, const char* dtype,
+[[noreturn]] void fail_shape(const TensorSource& source, const HostTensor& tensor, const char* dtype,
                              const std::vector<std::int64_t>& shape) {
-  fail(ErrorCode::invalid_data, "{}: {}, but the quantization_config makes it {}[{}]", checkpoint.dir(),
+  fail(ErrorCode::invalid_data, "{}: {}, but the quantization_config makes it {}[{}]", source.origin(),
        tensor.describe(), dtype, fmt::join(shape, ", "));
 }
 
@@ -67,47 +71,82 @@ QuantizedTensors::Packing QuantizedTensors::packing() const {
   return bytes;
 }
 
-/// The first name that the checkpoint has; empty when it has none.
-std::string QuantizedTensors::name_of(std::initializer_list<const char*> suffixes) const {
+std::vector<std::string> QuantizedTensors::names_of(std::initializer_list<const char*> suffixes) const {
+  std::vector<std::string> names;
   // Tensors of all experts have no ".weight": their scales are joined with '_'.
+  const bool below = module_ != part_.name;
   for (const char* suffix : suffixes)
-    for (const char* joint : {".", "_"})
-      if (std::string name = module_ + joint + suffix; checkpoint_.has(name)) return name;
+    for (const char* joint : {below ? "." : "_", below ? "_" : "."}) names.push_back(module_ + joint + suffix);
+  return names;
+}
+
+/// The first name that the source has; empty when it has none.
+std::string QuantizedTensors::name_of(std::initializer_list<const char*> suffixes) const {
+  for (std::string& name : names_of(suffixes))
+    if (source_.has(name)) return std::move(name);
   return {};
 }
 
 std::optional<HostTensor> QuantizedTensors::find(std::initializer_list<const char*> suffixes) const {
   const std::string name = name_of(suffixes);
-  return name.empty() ? std::nullopt : std::optional(checkpoint_.tensor(name));
+  return name.empty() ? std::nullopt : std::optional(source_.tensor(name));
 }
 
 HostTensor QuantizedTensors::get(std::initializer_list<const char*> suffixes) const {
   if (auto tensor = find(suffixes)) return *std::move(tensor);
-  fail(ErrorCode::invalid_data, "{} has no tensor \"{}.{}\", which its quantization_config asks for", checkpoint_.dir(),
+  fail(ErrorCode::invalid_data, "{} has no tensor \"{}.{}\", which its quantization_config asks for", source_.origin(),
        module_, fmt::join(suffixes, "\" or \"" + module_ + "."));
 }
 
-std::string QuantizedTensors::codes_name() const {
+std::vector<std::string> QuantizedTensors::codes_names() const {
   switch (modules_.form) {
     case StoredForm::gptq:
     case StoredForm::gptq_v2:
     case StoredForm::awq:
-      return name_of({"qweight"});
+      return names_of({"qweight"});
     case StoredForm::words:
-      return name_of({"weight_packed"});
+      return names_of({"weight_packed"});
     case StoredForm::blocks:
-      return name_of({"blocks"});
+      return names_of({"blocks"});
     case StoredForm::rows:
       break;
   }
-  std::string packed = name_of({"weight_packed"});
-  return packed.empty() && checkpoint_.has(part_.name) ? part_.name : packed;
+  std::vector<std::string> names = names_of({"weight_packed"});
+  names.push_back(part_.name);
+  return names;
+}
+
+std::string QuantizedTensors::codes_name() const {
+  for (std::string& name : codes_names())
+    if (source_.has(name)) return std::move(name);
+  return {};
+}
+
+std::vector<std::vector<std::string>> QuantizedTensors::needed() const {
+  const QuantScheme& scheme = modules_.scheme;
+  const StoredForm form = modules_.form;
+  const bool words = form == StoredForm::gptq || form == StoredForm::gptq_v2 || form == StoredForm::awq;
+  const auto any_of = [&](const char* usual, std::initializer_list<const char*> suffixes) {
+    std::vector<std::string> names = names_of({usual});
+    for (std::string& name : names_of(suffixes)) names.push_back(std::move(name));
+    return names;
+  };
+  std::vector<std::vector<std::string>> all = {codes_names()};
+  if (form == StoredForm::rows) std::swap(all[0].front(), all[0].back());
+  all.push_back(any_of(words || form == StoredForm::blocks ? "scales"
+                       : scheme.weights.group.rows > 1     ? "weight_scale_inv"
+                                                           : "weight_scale",
+                       scale_suffixes));
+  if (scheme.weights.zero_points) all.push_back(any_of(words ? "qzeros" : "weight_zero_point", zero_suffixes));
+  if (scheme.weights.scale == ScaleFormat::e4m3) all.push_back(names_of({"weight_scale_2", "weight_global_scale"}));
+  if (scheme.activations.static_scale) all.push_back(names_of({"input_scale", "input_global_scale", "act_scale"}));
+  return all;
 }
 
 std::optional<HostTensor> QuantizedTensors::find_codes() const {
   const std::string name = codes_name();
   if (name.empty()) return std::nullopt;
-  HostTensor tensor = checkpoint_.tensor(name);
+  HostTensor tensor = source_.tensor(name);
   return is_activation_dtype(tensor.dtype) ? std::nullopt : std::optional(std::move(tensor));
 }
 
@@ -120,10 +159,10 @@ CodeMatrix QuantizedTensors::codes(const HostTensor& tensor, const Packing& pack
   if (packing.blocks) shape = {row_units, ceil_div(part.columns, 32), 16};
   if (packing.transposed) std::swap(shape[0], shape[1]);
   if (part.experts > 0) shape.insert(shape.begin(), part.experts);
-  if (tensor.shape != shape || tensor.dtype != packing.unit) fail_shape(checkpoint_, tensor, name(packing.unit), shape);
+  if (tensor.shape != shape || tensor.dtype != packing.unit) fail_shape(source_, tensor, name(packing.unit), shape);
   if ((packing.along_rows && part.step != 1) || (packing.transposed && packing.unit_bytes == 3))
     fail(ErrorCode::unsupported, "{}: {}: neighbouring codes of a unit are not neighbours in a row or column",
-         checkpoint_.dir(), tensor.describe());
+         source_.origin(), tensor.describe());
 
   CodeMatrix result;
   result.type = packing.type;
@@ -152,7 +191,7 @@ TensorPart QuantizedTensors::in_groups(const ScaleGroup& group) const {
     part.first_row = 0;
   } else if (group.rows > 1) {
     if (part_.step != 1 || part_.first_row % group.rows != 0)
-      fail(ErrorCode::unsupported, "{}: {}: rows from {} in steps of {} do not keep to blocks of {}", checkpoint_.dir(),
+      fail(ErrorCode::unsupported, "{}: {}: rows from {} in steps of {} do not keep to blocks of {}", source_.origin(),
            module_, part_.first_row, part_.step, group.rows);
     part.rows = ceil_div(part_.rows, group.rows);
     part.stored_rows = ceil_div(part_.stored_rows, group.rows);
@@ -180,7 +219,7 @@ HostMatrix QuantizedTensors::scale(const HostTensor& tensor, const TensorPart& p
                                                   : is_activation_dtype(tensor.dtype);
   // One group along an axis: producers keep the axis or drop it.
   if (!fits || without_ones(tensor.shape) != without_ones(shape))
-    fail_shape(checkpoint_, tensor,
+    fail_shape(source_, tensor,
                format == ScaleFormat::e8m0   ? "u8"
                : format == ScaleFormat::e4m3 ? "f8_e4m3"
                                              : "f32, f16 or bf16 ",
@@ -201,7 +240,7 @@ std::vector<std::int32_t> QuantizedTensors::group_index(std::int64_t group_colum
   const auto tensor = find({"g_idx", "weight_g_idx"});
   if (!tensor || group_columns == ScaleGroup::whole) return {};
   if (tensor->dtype != DType::i32 || tensor->shape != std::vector{part_.columns})
-    fail_shape(checkpoint_, *tensor, "i32", {part_.columns});
+    fail_shape(source_, *tensor, "i32", {part_.columns});
   const std::int64_t groups = ceil_div(part_.columns, group_columns);
   std::vector<std::int32_t> index(static_cast<std::size_t>(part_.columns));
   tensor->data.read(index.data(), tensor->size_bytes);
@@ -209,7 +248,7 @@ std::vector<std::int32_t> QuantizedTensors::group_index(std::int64_t group_colum
   for (std::int64_t k = 0; k < part_.columns; ++k) {
     const std::int32_t group = index[static_cast<std::size_t>(k)];
     if (group < 0 || group >= groups)
-      fail(ErrorCode::invalid_data, "{}: {}[{}] is {}, not one of {} groups", checkpoint_.dir(), tensor->name, k, group,
+      fail(ErrorCode::invalid_data, "{}: {}[{}] is {}, not one of {} groups", source_.origin(), tensor->name, k, group,
            groups);
     in_order = in_order && group == k / group_columns;
   }
@@ -219,11 +258,11 @@ std::vector<std::int32_t> QuantizedTensors::group_index(std::int64_t group_colum
 void QuantizedTensors::check_weight_shape() const {
   const auto tensor = find({"weight_shape"});
   if (!tensor) return;
-  if (tensor->dtype != DType::i64 || tensor->elements() != 2) fail_shape(checkpoint_, *tensor, "i64", {2});
+  if (tensor->dtype != DType::i64 || tensor->elements() != 2) fail_shape(source_, *tensor, "i64", {2});
   std::int64_t shape[2];
   tensor->data.read(shape, sizeof(shape));
   if (shape[0] != part_.stored_rows || shape[1] != part_.columns)
-    fail(ErrorCode::invalid_data, "{}: {} is [{}, {}], but config.json makes it [{}, {}]", checkpoint_.dir(),
+    fail(ErrorCode::invalid_data, "{}: {} is [{}, {}], but config.json makes it [{}, {}]", source_.origin(),
          tensor->name, shape[0], shape[1], part_.stored_rows, part_.columns);
 }
 
@@ -233,16 +272,16 @@ float QuantizedTensors::number(std::initializer_list<Scalar> names) const {
     if (!tensor) continue;
     const bool for_each = part_.experts > 1 && tensor->elements() == part_.experts;
     if (!is_activation_dtype(tensor->dtype) || (tensor->elements() != 1 && !for_each))
-      fail_shape(checkpoint_, *tensor, "f32, f16 or bf16 ", {part_.experts > 0 ? part_.experts : 1});
+      fail_shape(source_, *tensor, "f32, f16 or bf16 ", {part_.experts > 0 ? part_.experts : 1});
     const HostTensor stored = tensor->in_memory();
     const HostMatrix values(stored.data, stored.dtype, 1, stored.elements());
     const float value = element(values, 0, for_each ? part_.expert : 0);
     const float multiplier = scalar.divides ? 1 / value : value;
     if (!std::isfinite(multiplier) || multiplier <= 0)
-      fail(ErrorCode::invalid_data, "{}: {} is {}, not above 0 and finite", checkpoint_.dir(), tensor->name, value);
+      fail(ErrorCode::invalid_data, "{}: {} is {}, not above 0 and finite", source_.origin(), tensor->name, value);
     return multiplier;
   }
-  fail(ErrorCode::invalid_data, "{} has no tensor \"{}.{}\", which its quantization_config asks for", checkpoint_.dir(),
+  fail(ErrorCode::invalid_data, "{} has no tensor \"{}.{}\", which its quantization_config asks for", source_.origin(),
        module_, names.begin()->suffix);
 }
 
@@ -250,11 +289,11 @@ WeightMatrix QuantizedTensors::matrix() const {
   const auto stored = find_codes();
   if (!stored)
     fail(ErrorCode::invalid_data, "{} has no quantized tensor of \"{}\", which its quantization_config asks for",
-         checkpoint_.dir(), module_);
+         source_.origin(), module_);
   const OperandQuant& weights = modules_.scheme.weights;
   WeightMatrix matrix;
   matrix.codes = codes(*stored, packing(), part_);
-  const HostTensor scales = get({"weight_scale", "weight_scale_inv", "scales", "scale"});
+  const HostTensor scales = get(scale_suffixes);
   matrix.group = group_of(scales);
   const TensorPart groups = in_groups(matrix.group);
   matrix.scale = scale(scales, groups);
@@ -263,7 +302,7 @@ WeightMatrix QuantizedTensors::matrix() const {
     Packing zeros = packing();
     // Along N, whatever the weights do. Source: each producer's packing of qzeros and weight_zero_point
     zeros.along_rows = modules_.form != StoredForm::rows;
-    matrix.zero = codes(get({"qzeros", "weight_zero_point"}), zeros, groups);
+    matrix.zero = codes(get(zero_suffixes), zeros, groups);
     matrix.zero_add = modules_.form == StoredForm::gptq ? 1 : 0;
   }
   matrix.group_index = group_index(weights.group.columns);

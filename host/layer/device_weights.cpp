@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "host/layer/expert_bytes.hpp"
+#include "host/layer/unpack_weights.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -150,6 +152,40 @@ void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::
 
 void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases) {
   upload.write(numbers_of(biases).data(), bias_.rows(expert, 1));
+}
+
+BufferView DeviceWeights::of_expert(const Buffer& memory, std::int64_t expert) const {
+  const std::uint64_t each = memory.size_bytes() / static_cast<std::uint64_t>(weights_.experts);
+  return memory.view().slice(static_cast<std::uint64_t>(expert) * each, each);
+}
+
+std::vector<BufferView> DeviceWeights::parts(std::int64_t expert) const {
+  std::vector<BufferView> parts;
+  for (const Buffer* memory : {&codes_, &scale_, &zero_, &group_index_, &column_scale_, &bias_memory_})
+    if (memory->size_bytes() > 0) parts.push_back(of_expert(*memory, expert));
+  return parts;
+}
+
+DeviceWeights::Plain DeviceWeights::plain(StreamView stream, std::int64_t expert) const {
+  const auto read = [&](const Buffer& memory) {
+    if (memory.size_bytes() == 0) return std::vector<std::byte>();
+    return read_bytes(stream, {of_expert(memory, expert)});
+  };
+  Plain plain;
+  plain.matrix = unpack_weights(weights_, {read(codes_), read(scale_), read(zero_), read(group_index_)});
+  const auto floats = [&](const Buffer& memory) {
+    const std::vector<std::byte> bytes = read(memory);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  if (column_scales_.present()) {
+    const std::vector<float> scales = floats(column_scale_);
+    for (std::size_t i = 0; i < plain.matrix.size(); ++i)
+      plain.matrix[i] *= scales[i / static_cast<std::size_t>(weights_.k)];
+  }
+  plain.bias = floats(bias_memory_);
+  return plain;
 }
 
 void DeviceWeights::multiply(grouped_gemm::Args& args) const {

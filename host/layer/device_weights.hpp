@@ -27,6 +27,15 @@ class DeviceWeights {
   /// Its biases: one for each matrix of the stack, [1, rows].
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 
+  /// Where one expert's bytes stand: codes, scales, zero points, group index, scales of columns, bias, each if it is
+  /// there.
+  std::vector<BufferView> parts(std::int64_t expert) const;
+  /// An expert's matrix and bias as plain numbers. Shapes: [n, k], and [n] or none. Stops the host
+  struct Plain {
+    std::vector<float> matrix, bias;
+  };
+  Plain plain(StreamView stream, std::int64_t expert) const;
+
   bool present() const noexcept { return weights_.present(); }
   bool biased() const noexcept { return bias_.present(); }
   CodeType type() const noexcept { return weights_.type; }
@@ -36,6 +45,9 @@ class DeviceWeights {
   std::uint64_t size_bytes() const noexcept;
 
  private:
+  /// What belongs to one of as many experts.
+  BufferView of_expert(const Buffer& memory, std::int64_t expert) const;
+
   WeightFormat format_;
   Buffer codes_, scale_, zero_, group_index_, column_scale_, bias_memory_;
   PackedWeights weights_;

@@ -5,8 +5,10 @@
 #include <moecl/grouped_gemm.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
+#include "host/layer/expert_bytes.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -28,6 +30,12 @@ ProductRows as_product_rows(const RoutedRows& rows) {
   product.scale = rows.x_scale;
   product.group = rows.x_group;
   return product;
+}
+
+/// Where one expert's rows stand.
+BufferView bytes_of(const TensorView& all, std::int64_t number) {
+  const TensorView one = all.rows(number, 1);
+  return one.buffer.slice(0, one.size_bytes());
 }
 
 /// As many rows of other columns in the same memory.
@@ -76,15 +84,83 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
   return quantizer ? quantizer->error() : QuantizationError();
 }
 
-void Experts::load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert) {
+QuantizationError Experts::load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert) {
   input_quant_.load(upload, number, {expert.gate_up_input_scale});
   activated_quant_.load(upload, number, {expert.down_input_scale});
-  if (batched_.gate_up.present()) return load_expert(upload, batched_, number, expert);
+  if (batched_.gate_up.present()) {
+    load_expert(upload, batched_, number, expert);
+    return {};
+  }
   const bool biased = segments_.front().down.biased();
   require(expert.down_bias.present() == biased, "expert down bias: there is {} to replace", biased ? "one" : "none");
   std::optional<DeviceQuantizer> quantizer;
   if (quantize_.quantized()) quantizer.emplace(upload.stream(), quantize_);
   load_expert(upload, segments_, number, expert, quantizer ? &*quantizer : nullptr);
+  return quantizer ? quantizer->error() : QuantizationError();
+}
+
+const ExpertSegment& Experts::segment_of(std::int64_t number) const {
+  return *std::find_if(segments_.begin(), segments_.end(),
+                       [&](const ExpertSegment& segment) { return number < segment.first_expert + segment.experts; });
+}
+
+std::string Experts::packing() const {
+  const bool biased = !segments_.empty() && segments_.front().gate_up.biased(),
+             down_biased = !segments_.empty() && segments_.front().down.biased();
+  return fmt::format("{} [{}, {}] and [{}, {}]{}{}{}: {}{}", batched_.gate_up.present() ? "rows" : "panels",
+                     product_width(), shape_.hidden, shape_.hidden, shape_.intermediate,
+                     shape_.activation.gated ? ", gated" : "", biased ? ", biased" : "",
+                     down_biased ? ", down biased" : "", format(),
+                     input_quant_.parts(0).empty() ? "" : ", static scales of inputs");
+}
+
+std::vector<BufferView> Experts::parts(std::int64_t number) const {
+  std::vector<BufferView> parts;
+  const auto add = [&](const std::vector<BufferView>& more) { parts.insert(parts.end(), more.begin(), more.end()); };
+  add(input_quant_.parts(number));
+  add(activated_quant_.parts(number));
+  if (batched_.gate_up.present()) {
+    for (const TensorView* all : {&batched_.gate_up, &batched_.down}) parts.push_back(bytes_of(*all, number));
+    return parts;
+  }
+  const ExpertSegment& segment = segment_of(number);
+  add(segment.gate_up.parts(number - segment.first_expert));
+  add(segment.down.parts(number - segment.first_expert));
+  return parts;
+}
+
+PlainExpert Experts::plain(StreamView stream, std::int64_t number) const {
+  DeviceWeights::Plain gate_up, down;
+  if (batched_.gate_up.present()) {
+    const auto read = [&](const TensorView& all) {
+      const std::vector<std::byte> bytes = read_bytes(stream, {bytes_of(all, number)});
+      std::vector<float> values(bytes.size() / sizeof(float));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    };
+    gate_up.matrix = read(batched_.gate_up);
+    down.matrix = read(batched_.down);
+  } else {
+    const ExpertSegment& segment = segment_of(number);
+    gate_up = segment.gate_up.plain(stream, number - segment.first_expert);
+    down = segment.down.plain(stream, number - segment.first_expert);
+  }
+  // Rows of gate stand before those of up.
+  const auto gate_of = [&](std::vector<float>& both) {
+    if (!shape_.activation.gated || both.empty()) return std::vector<float>();
+    const auto half = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
+    std::vector<float> gate(both.begin(), half);
+    both.erase(both.begin(), half);
+    return gate;
+  };
+  PlainExpert plain;
+  plain.gate = gate_of(gate_up.matrix);
+  plain.gate_bias = gate_of(gate_up.bias);
+  plain.up = std::move(gate_up.matrix);
+  plain.up_bias = std::move(gate_up.bias);
+  plain.down = std::move(down.matrix);
+  plain.down_bias = std::move(down.bias);
+  return plain;
 }
 
 Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)

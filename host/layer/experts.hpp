@@ -1,6 +1,7 @@
 #pragma once
 // The routed experts of one device: gate/up product (of ungated ones: up) -> activation -> down product, over rows that
 // a strategy dispatched.
+#include <moecl/plain_expert.hpp>
 #include <moecl/routed_rows.hpp>
 #include <moecl/workspace.hpp>
 
@@ -32,7 +33,13 @@ class Experts {
                          const LoadProgress& progress);
   /// The same of one, the `number`-th here. Errors: invalid_argument  it has a bias that there is no memory for, or
   /// none
-  void load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert);
+  QuantizationError load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert);
+
+  /// One of them as the device has it: in words, and where its bytes stand.
+  std::string packing() const;
+  std::vector<BufferView> parts(std::int64_t number) const;
+  /// One of them as plain numbers. Stops the host
+  PlainExpert plain(StreamView stream, std::int64_t number) const;
 
   /// Scratch of one call: places in a workspace. The two products' rows share one range: they never live
   /// together.
@@ -76,6 +83,7 @@ class Experts {
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
  private:
+  const ExpertSegment& segment_of(std::int64_t number) const;
   void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
                    const ProductRows& down_in, TensorView down, ExpertPlans& plans) const;
 

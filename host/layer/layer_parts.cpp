@@ -1,9 +1,11 @@
 #include "host/layer/layer_parts.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
 
+#include "host/layer/expert_bytes.hpp"
 #include "host/layer/weight_upload.hpp"
 #include "runtime/check.hpp"
 
@@ -83,12 +85,24 @@ void expect_special(const MoeShape& shape, const MoeWeights& weights) {
           weights.expert_table.present() ? "one" : "none");
 }
 
-void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
+/// All but the routed experts.
+void expect_common(const MoeShape& shape, const MoeWeights& weights) {
   if (weights.router.present()) expect_matrix(weights.router, "router", shape.choices(), shape.hidden);
   require(weights.router.present() || !shape.router_bias, "router: absent, but it has a bias");
   expect_bias(weights.router_bias, "router bias", shape.router_bias, shape.choices());
   expect_bias(weights.selection_bias, "selection bias", shape.selection_bias, shape.choices());
   expect_special(shape, weights);
+  if (shape.shared_intermediate > 0) {
+    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
+                  shape.shared_bias);
+    const bool down_bias = shape.shared_bias && weights.shared.down_bias.present();  // as of experts
+    expect_bias(weights.shared.down_bias, "shared experts down bias", down_bias, shape.hidden);
+  }
+  if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
+}
+
+void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts) {
+  expect_common(shape, weights);
   require(weights.experts.size() == static_cast<std::size_t>(local_experts),
           "experts: the shape says {}, the weights have {}", local_experts, weights.experts.size());
   for (std::size_t i = 0; i < weights.experts.size(); ++i) {
@@ -99,13 +113,6 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64
     const bool down_bias = shape.expert_bias && weights.experts.front().down_bias.present();
     expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.expert_width());
   }
-  if (shape.shared_intermediate > 0) {
-    expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
-                  shape.shared_bias);
-    const bool down_bias = shape.shared_bias && weights.shared.down_bias.present();  // as of experts
-    expect_bias(weights.shared.down_bias, "shared experts down bias", down_bias, shape.hidden);
-  }
-  if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
 }
 
 bool rows_are_contiguous(const ExpertMatrices& network) {
@@ -142,11 +149,8 @@ struct Backends {
   }
 };
 
-/// Before anything is uploaded.
-const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::int64_t local_experts,
-                        const MoeLayerOptions& options) {
+const MoeShape& checked(const MoeShape& shape, const MoeLayerOptions& options) {
   expect_shape(shape);
-  expect_weights(shape, weights, local_experts);
   for (const DType dtype : {options.dtype, options.router_dtype.value_or(options.dtype)})
     require(is_activation_dtype(dtype), "layer: dtype {} is not f32, f16 or bf16", name(dtype));
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // kernels count rows in 32 bits
@@ -154,6 +158,14 @@ const MoeShape& checked(const MoeShape& shape, const MoeWeights& weights, std::i
     require(rows >= 0 && rows <= most, "layer: rows_per_expert {} or chunk_tokens {} is not in [0, {}]",
             options.rows_per_expert, options.chunk_tokens, most);
   return shape;
+}
+
+constexpr std::size_t packing_header_bytes = 256;
+/// What stands before the bytes of a packed expert: how it is packed, in words.
+std::vector<std::byte> packing_header(const std::string& packing) {
+  std::vector<std::byte> header(packing_header_bytes);
+  std::memcpy(header.data(), packing.data(), std::min(packing.size(), packing_header_bytes));
+  return header;
 }
 
 /// As the routed experts see it.
@@ -172,23 +184,52 @@ DType router_dtype(const MoeWeights& weights, const MoeLayerOptions& options) {
   return options.router_dtype.value_or(in_f32 ? DType::f32 : options.dtype);
 }
 
+LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, std::int64_t local_experts,
+                       const MoeLayerOptions& layer_options)
+    : device(stream.device),
+      shape(checked(layer_shape, layer_options)),
+      options(layer_options),
+      local_experts_(local_experts) {
+  for (const std::string& warning : options.warnings) stream.context->log(LogLevel::warning, warning);
+}
+
 LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights,
                        std::int64_t local_experts, const MoeLayerOptions& layer_options, const LoadProgress& progress)
-    : device(stream.device),
-      shape(checked(layer_shape, weights, local_experts, layer_options)),
-      options(layer_options),
-      has_router(weights.router.present()),
-      local_experts_(local_experts) {
+    : LayerParts(stream, layer_shape, local_experts, layer_options) {
+  expect_weights(shape, weights, local_experts);  // before anything is uploaded
+  allocate_experts(stream, weights.experts);
+  allocate_common(stream, weights);
+  write(stream, weights, progress);
+}
+
+void LayerParts::allocate_experts(StreamView stream, const std::vector<ExpertMatrices>& all) {
+  MoeWeights weights;
+  weights.experts = all;
   const Backends backends(stream.device->caps, shape, weights, options);
-  for (const std::string& warning : options.warnings) stream.context->log(LogLevel::warning, warning);
+  experts = Experts(stream, expert_shape(shape), all, options, backends.batched.backend);
+  if (options.layout == ExpertLayout::batched) {
+    report.batched_backend = dense_backend::name(backends.batched.backend);
+    report.batched_reason = backends.batched.reason;
+  }
+  report.expert_format = experts.format();
+  report.weight_segments = experts.segments();
+}
+
+void LayerParts::allocate_experts(StreamView stream, const ExpertMatrices& like) {
+  expect_expert(like, "expert", shape.expert_width(), shape.intermediate, shape.activation.gated, shape.expert_bias);
+  allocate_experts(stream, std::vector<ExpertMatrices>(static_cast<std::size_t>(local_experts_), like));
+}
+
+void LayerParts::allocate_common(StreamView stream, const MoeWeights& weights) {
+  const Backends backends(stream.device->caps, shape, weights, options);
   if (!backends.dense.problem.empty()) stream.context->log(LogLevel::warning, backends.dense.problem);
+  has_router = weights.router.present();
   if (has_router) {
     report.router_dtype = router_dtype(weights, options);
     router = DenseProduct(
         stream, {weights.router}, shape.router_bias, report.router_dtype,
         report.router_dtype == options.dtype ? backends.dense.backend : dense_backend::Backend::grouped_gemm);
   }
-  experts = Experts(stream, expert_shape(shape), weights.experts, options, backends.batched.backend);
   shared = SharedExperts(stream, shape, weights, options, backends.dense.backend);
   if (shape.selection_bias) {
     selection_bias_memory = Buffer(*stream.context, static_cast<std::uint64_t>(shape.choices()) * 4);
@@ -200,33 +241,29 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
     expert_table = TensorView(expert_table_memory.view(), DType::i32, {shape.vocabulary, shape.router.top_k});
   }
   special = SpecialExperts(stream, shape, options.dtype);
-  write(stream, weights, progress);
   report.dense_backend = dense_backend::name(backends.dense.backend);
   report.dense_reason = backends.dense.reason;
-  if (options.layout == ExpertLayout::batched) {
-    report.batched_backend = dense_backend::name(backends.batched.backend);
-    report.batched_reason = backends.batched.reason;
-  }
-  report.expert_format = experts.format();
   report.shared_format = shared.format();
   report.activations = experts.activations();
   if (shared.present() && shared.activations() != report.activations)
     report.activations += "; of shared experts " + shared.activations();
-  report.weight_segments = experts.segments();
   report.weight_bytes = experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() +
                         special.weight_bytes() + selection_bias_memory.size_bytes() + expert_table_memory.size_bytes();
 }
 
 QuantizationError LayerParts::load(WeightUpload& upload, const MoeWeights& weights, const LoadProgress& progress) {
+  load_common(upload, weights);
+  return experts.load(upload, weights.experts, progress);
+}
+
+void LayerParts::load_common(WeightUpload& upload, const MoeWeights& weights) {
   if (has_router)
     router.load(upload, {weights.router},
                 shape.router_bias ? std::vector{weights.router_bias} : std::vector<HostMatrix>{});
-  const QuantizationError error = experts.load(upload, weights.experts, progress);
   shared.load(upload, weights);
   special.load(upload, weights);
   if (shape.selection_bias) upload.write(numbers_of({weights.selection_bias}).data(), selection_bias);
   if (shape.vocabulary > 0) upload.write(ids_of(weights.expert_table, shape).data(), expert_table);
-  return error;
 }
 
 void LayerParts::write(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
@@ -243,7 +280,7 @@ void LayerParts::expect_whole() const {
 }
 
 void LayerParts::replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress) {
-  checked(shape, weights, local_experts_, options);
+  expect_weights(shape, weights, local_experts_);
   require(weights.router.present() == has_router, "router: there is {} to replace", has_router ? "one" : "none");
   if (has_router) router.expect({weights.router}, "router");
   experts.expect(weights.experts);
@@ -255,14 +292,74 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   write(stream, weights, progress);
 }
 
-void LayerParts::replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert) {
-  expect_whole();
-  require(number >= 0 && number < local_experts_, "replace_expert: {} is not in [0, {})", number, local_experts_);
+void LayerParts::write_expert(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert) {
+  expect_expert_here(number, expert);
+  report.quantization.add(experts.load(upload, number, expert));
+  upload.finish();
+}
+
+void LayerParts::write_common(StreamView stream, const MoeWeights& weights) {
+  expect_common(shape, weights);
+  allocate_common(stream, weights);
+  WeightUpload upload(stream);
+  load_common(upload, weights);
+  upload.finish();
+  report.read_bytes += upload.read_bytes();
+  whole_ = true;
+}
+
+void LayerParts::expect_expert_here(std::int64_t number, const ExpertMatrices& expert) const {
   const std::string what = fmt::format("expert {}", number);
   expect_expert(expert, what, shape.expert_width(), shape.intermediate, shape.activation.gated, shape.expert_bias);
   experts.expect({expert});
   if (expert.down_bias.present())
     expect_bias(expert.down_bias, what + " down bias", shape.expert_bias, shape.expert_width());
+}
+
+void LayerParts::expect_number(const char* what, std::int64_t number) const {
+  require(number >= 0 && number < local_experts_, "{}: {} is not in [0, {})", what, number, local_experts_);
+}
+
+std::uint64_t LayerParts::packed_expert_bytes() const {
+  expect_number("packed expert", 0);
+  std::uint64_t bytes = packing_header_bytes;
+  for (const BufferView& part : experts.parts(0)) bytes += part.size_bytes;
+  return bytes;
+}
+
+std::vector<std::byte> LayerParts::packed_expert(StreamView stream, std::int64_t number) const {
+  expect_whole();
+  expect_number("packed expert", number);
+  std::vector<std::byte> packed = packing_header(experts.packing());
+  const std::vector<std::byte> bytes = read_bytes(stream, experts.parts(number));
+  packed.insert(packed.end(), bytes.begin(), bytes.end());
+  return packed;
+}
+
+PlainExpert LayerParts::plain_expert(StreamView stream, std::int64_t number) const {
+  expect_whole();
+  expect_number("plain expert", number);
+  return experts.plain(stream, number);
+}
+
+void LayerParts::replace_packed_expert(StreamView stream, std::int64_t number, const std::vector<std::byte>& packed) {
+  expect_whole();
+  expect_number("replace packed expert", number);
+  const std::vector<std::byte> header = packing_header(experts.packing());
+  const std::uint64_t bytes = packed_expert_bytes();
+  require(packed.size() == bytes, "replace packed expert: expected {} bytes of {}, got {}", bytes, experts.packing(),
+          packed.size());
+  require(std::equal(header.begin(), header.end(), packed.begin()),
+          "replace packed expert: expected {}, got another packing", experts.packing());
+  whole_ = false;
+  write_bytes(stream, experts.parts(number), packed.data() + header.size());
+  whole_ = true;
+}
+
+void LayerParts::replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert) {
+  expect_whole();
+  expect_number("replace_expert", number);
+  expect_expert_here(number, expert);
   {
     WeightUpload check(stream, WeightUpload::Purpose::check);
     experts.load(check, number, expert);

@@ -5,6 +5,7 @@
 
 #include "dispatch/strategies/local_strategy.hpp"
 #include "host/layer/forward_args.hpp"
+#include "host/layer/layer_assembly.hpp"
 #include "host/layer/layer_pass.hpp"
 #include "runtime/check.hpp"
 
@@ -22,8 +23,9 @@ std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
 struct MoeLayer::State : LayerParts {
   State(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, const MoeLayerOptions& layer_options,
         const LoadProgress& progress)
-      : LayerParts(stream, layer_shape, weights, layer_shape.experts, layer_options, progress),
-        places(stream, {}, layer_shape.experts, layer_shape.special_experts()) {}
+      : State(stream, LayerParts(stream, layer_shape, weights, layer_shape.experts, layer_options, progress)) {}
+  State(StreamView stream, LayerParts parts)
+      : LayerParts(std::move(parts)), places(stream, {}, shape.experts, shape.special_experts()) {}
 
   LocalStrategy strategy(StreamView stream) const { return {stream, shape.experts, problem_of(shape, options)}; }
   std::uint64_t pass_bytes(std::int64_t tokens) const {
@@ -72,6 +74,10 @@ MoeLayer::MoeLayer(StreamView stream, const MoeShape& shape, const MoeWeights& w
   state_->choose_chunk();
 }
 
+MoeLayer::MoeLayer(LayerAssembly& weights) : state_(std::make_unique<State>(weights.stream(), weights.finish())) {
+  state_->choose_chunk();
+}
+
 MoeLayer::~MoeLayer() = default;
 MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
 MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
@@ -82,6 +88,19 @@ void MoeLayer::replace_weights(StreamView stream, const MoeWeights& weights, con
 void MoeLayer::replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights) {
   expect_stream_on(*state_->device, stream, "replace_expert");
   state_->replace_expert(stream, expert, weights);
+}
+std::uint64_t MoeLayer::packed_expert_bytes() const { return state_->packed_expert_bytes(); }
+std::vector<std::byte> MoeLayer::packed_expert(StreamView stream, std::int64_t expert) const {
+  expect_stream_on(*state_->device, stream, "packed expert");
+  return state_->packed_expert(stream, expert);
+}
+PlainExpert MoeLayer::plain_expert(StreamView stream, std::int64_t expert) const {
+  expect_stream_on(*state_->device, stream, "plain expert");
+  return state_->plain_expert(stream, expert);
+}
+void MoeLayer::replace_packed_expert(StreamView stream, std::int64_t expert, const std::vector<std::byte>& packed) {
+  expect_stream_on(*state_->device, stream, "replace packed expert");
+  state_->replace_packed_expert(stream, expert, packed);
 }
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }

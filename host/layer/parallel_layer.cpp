@@ -6,6 +6,7 @@
 #include "dispatch/put_window.hpp"
 #include "dispatch/step_pool.hpp"
 #include "host/layer/forward_args.hpp"
+#include "host/layer/layer_assembly.hpp"
 #include "host/layer/layer_pass.hpp"
 #include "host/layer/rank_weights.hpp"
 #include "runtime/driver_process.hpp"
@@ -107,6 +108,18 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
+/// By all ranks, which agree about all else too.
+std::optional<DType> agreed_router_dtype(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
+                                         const MoeLayerOptions& options, DType alone) {
+  expect_possible(rank, plan, shape, options);
+  Communicator ranks = rank.ep;
+  // A rank without experts does not know what the router stands beside.
+  for (const auto& theirs :
+       ranks.share("parallel layer", {alone == DType::f32 ? 1 : 0}, agreed_by_ranks(rank, plan, shape, options)))
+    if (theirs.front() == 1) return DType::f32;
+  return options.router_dtype;
+}
+
 }  // namespace
 
 struct ParallelLayer::State {
@@ -123,23 +136,22 @@ struct ParallelLayer::State {
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
 
-  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, const MoeWeights& weights,
-        const MoeLayerOptions& options, const LoadProgress& progress)
+  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, LayerParts of_rank)
       : rank(of),
         exchanging(how.replace_allreduce ? of.with_own_tokens() : of),
         shape(whole),
         plan(how),
-        parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
-              weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
+        parts(std::move(of_rank)),
         places(of.ep.rank_stream(), how.placement, whole.experts, whole.special_experts()),
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
-    parts.report.chunk_tokens = options.chunk_tokens;
+    parts.report.chunk_tokens = parts.options.chunk_tokens;
     if (!plan.rules) last = choose({}, 0);
     // Rows of a rank alone may be rounded as those of many are.
     if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
       for (auto& strategy : alone)
-        strategy = Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, options, plan.wire));
+        strategy =
+            Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, parts.options, plan.wire));
   }
 
   /// How a call is cut.
@@ -195,13 +207,23 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
                              const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress) {
   Communicator ranks = rank.ep;
   ranks.together([&] {
-    expect_possible(rank, plan, shape, options);
-    // A rank without experts does not know what the router stands beside.
     MoeLayerOptions agreed = options;
-    const std::int64_t in_f32 = router_dtype(weights, options) == DType::f32 ? 1 : 0;
-    for (const auto& theirs : ranks.share("parallel layer", {in_f32}, agreed_by_ranks(rank, plan, shape, options)))
-      if (theirs.front() == 1) agreed.router_dtype = DType::f32;
-    state_ = std::make_unique<State>(rank, plan, shape, weights, agreed, progress);
+    agreed.router_dtype = agreed_router_dtype(rank, plan, shape, options, router_dtype(weights, options));
+    state_ = std::make_unique<State>(
+        rank, plan, shape,
+        LayerParts(rank.ep.rank_stream(), shape_of_rank(rank, plan.shared_sharding, shape, weights),
+                   weights_of_rank(rank, plan.shared_sharding, shape, weights), rank.local_experts, agreed, progress));
+  });
+}
+
+ParallelLayer::ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights) {
+  const ExpertRank& rank = *weights.rank();
+  Communicator ranks = rank.ep;
+  ranks.together([&] {
+    weights.expect_whole();
+    const std::optional<DType> router =
+        agreed_router_dtype(rank, plan, weights.shape(), weights.options(), weights.router_dtype_alone());
+    state_ = std::make_unique<State>(rank, plan, weights.shape(), weights.finish(router));
   });
 }
 ParallelLayer::~ParallelLayer() = default;
@@ -215,6 +237,16 @@ void ParallelLayer::replace_weights(const MoeWeights& weights, const LoadProgres
 void ParallelLayer::replace_expert(std::int64_t place, const ExpertMatrices& weights) {
   const State& of = *state_;
   state_->parts.replace_expert(of.rank.ep.rank_stream(), place, expert_of_rank(of.rank, of.shape, weights));
+}
+std::uint64_t ParallelLayer::packed_expert_bytes() const { return state_->parts.packed_expert_bytes(); }
+std::vector<std::byte> ParallelLayer::packed_expert(std::int64_t place) const {
+  return state_->parts.packed_expert(state_->rank.ep.rank_stream(), place);
+}
+PlainExpert ParallelLayer::plain_expert(std::int64_t place) const {
+  return state_->parts.plain_expert(state_->rank.ep.rank_stream(), place);
+}
+void ParallelLayer::replace_packed_expert(std::int64_t place, const std::vector<std::byte>& packed) {
+  state_->parts.replace_packed_expert(state_->rank.ep.rank_stream(), place, packed);
 }
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }

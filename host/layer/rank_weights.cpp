@@ -53,6 +53,10 @@ MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const 
   return here;
 }
 
+std::int64_t intermediate_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert) {
+  return expert_part(rank, shape, expert).count;
+}
+
 ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert) {
   const Share part = expert_part(rank, shape, expert);
   return part.count == shape.intermediate ? expert : intermediate_part(expert, shape.intermediate, part);

@@ -12,6 +12,8 @@ MoeShape shape_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeS
 MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const MoeShape& shape,
                            const MoeWeights& weights);
 
+/// What the rank has of its intermediate size. Errors: invalid_argument  as above
+std::int64_t intermediate_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert);
 /// The part of an expert that the rank has.
 ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert);
 

@@ -592,6 +592,8 @@ TEST(CParallelLayer, RefusesWhatCannotBe) {
   refuses(invalid, "parallel.wire: 4 is not in [0, 3]", [](Options& o) { o.wire = 4; });
   refuses(invalid, "parallel.shared_sharding: 3 is not in [0, 2]", [](Options& o) { o.shared_sharding = 3; });
   refuses(invalid, "parallel.tp: 3 does not divide 2 ranks", [](Options& o) { o.tp = 3; });
+  refuses(invalid, "parallel.pcp: 4 does not divide 2 groups of tp", [](Options& o) { o.pcp = 4; });
+  refuses(invalid, "parallel.sp: 2 is neither 1 nor tp, 1", [](Options& o) { o.sp = 2; });
   refuses(invalid, "parallel.reserved: 1 is not 0", [](Options& o) { o.reserved = 1; });
   refuses(invalid, "redundant", [](Options& o) { o.redundant_experts = 1; });
   refuses(invalid, "dbo_prefill_token_threshold: -1 is negative",
@@ -675,6 +677,36 @@ TEST(CParallelLayer, TakesAndTellsPlaces) {
   std::vector<double> got(passes[0].out.begin(), passes[0].out.end());
   got.insert(got.end(), passes[1].out.begin(), passes[1].out.end());
   EXPECT_LE(relative_error(got, output), 1e-5);
+}
+
+TEST(CParallelLayer, GridsOfContextAndSequenceParallelismFlatten) {
+  const std::vector<double> input = golden_values("mixtral-e8k2", "hidden_states"),
+                            output = golden_values("mixtral-e8k2", "output");
+  for (const bool sequence : {false, true}) {
+    CGroup on(4);
+    CLayers layers(on);
+    auto parallel = sized<moecl_parallel_options>();
+    parallel.strategy = MOECL_STRATEGY_ALL_GATHER;
+    parallel.tp = parallel.pcp = 2;
+    parallel.sp = sequence ? 2 : 1;
+    layers.load("mixtral-e8k2", parallel);
+    const std::ptrdiff_t hidden = layers.info(0).hidden, tokens = std::ssize(input) / hidden;
+    std::vector<std::vector<double>> of_ranks, expected;
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+      const auto info = layers.info(static_cast<std::size_t>(rank));
+      EXPECT_EQ(info.dp_rank, 0);
+      EXPECT_EQ(info.pcp_rank, rank / 2);
+      EXPECT_EQ(info.tp_rank, rank % 2);
+      // Ranks of pcp have other tokens, those of tp the same unless sequences are parallel.
+      const std::ptrdiff_t shares = sequence ? 4 : 2, share = sequence ? rank : rank / 2;
+      const std::ptrdiff_t begin = tokens * share / shares * hidden, end = tokens * (share + 1) / shares * hidden;
+      of_ranks.emplace_back(input.begin() + begin, input.begin() + end);
+      expected.emplace_back(output.begin() + begin, output.begin() + end);
+    }
+    const auto passes = layers.forward(of_ranks);
+    for (std::size_t rank = 0; rank < 4; ++rank)
+      EXPECT_LE(relative_error({passes[rank].out.begin(), passes[rank].out.end()}, expected[rank]), 1e-5);
+  }
 }
 
 TEST(CParallelLayer, WaitsForEventsAndGivesOne) {

@@ -1,5 +1,6 @@
 #include "host/checkpoint/quantized_tensors.hpp"
 
+#include <moecl/checkpoint.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <gmock/gmock.h>

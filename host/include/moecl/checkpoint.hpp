@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/host_tensor.hpp>
 #include <moecl/model_config.hpp>
+#include <moecl/tensor_source.hpp>
 
 #include <memory>
 #include <string>
@@ -14,7 +15,7 @@ namespace moecl {
 /// a tensor of it is first asked for, and stays open as long as this object or one of its tensors lives.
 ///
 /// Threads:  const members may be called from several threads.
-class Checkpoint {
+class Checkpoint final : public TensorSource {
  public:
   /// @param router_spec_path  As ModelConfig::load's; empty: none.
   /// Errors: io_error      no such directory, or a file of it is missing or unreadable
@@ -23,18 +24,19 @@ class Checkpoint {
   static Checkpoint open(const std::string& dir, const std::string& router_spec_path = {});
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
-  ~Checkpoint();
+  ~Checkpoint() override;
 
   const std::string& dir() const noexcept;
+  const std::string& origin() const noexcept override { return dir(); }
   const ModelConfig& config() const noexcept;
   /// Where it looks: config files, and the weights' file or index and shards. hf_quant_config.json need not be there.
   std::vector<std::string> files() const;
   /// Whether there is such a tensor. Errors: as `tensor`, where there is no index
-  bool has(std::string_view name) const;
+  bool has(std::string_view name) const override;
   /// Errors: invalid_data  no such tensor in the directory, or not in the shard that the index names
   ///         unsupported   its dtype is one that moecl does not know
   ///         io_error      its shard is missing or unreadable
-  HostTensor tensor(std::string_view name) const;
+  HostTensor tensor(std::string_view name) const override;
 
  private:
   struct State;

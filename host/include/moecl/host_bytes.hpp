@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace moecl {
 
@@ -21,6 +22,9 @@ class HostBytes {
   HostBytes(std::shared_ptr<const InputFile> file, std::uint64_t offset) noexcept
       : file_(std::move(file)), offset_(offset) {}
 
+  /// Bytes that stand in a copy of their own. Lifetime: that of the last place in them
+  static HostBytes copy_of(const void* memory, std::uint64_t size);
+
   bool present() const noexcept { return memory_ != nullptr || file_ != nullptr; }
   /// nullptr where they stand in a file.
   const std::byte* memory() const noexcept { return memory_.get(); }
@@ -37,6 +41,8 @@ class HostBytes {
   HostBytes in_memory(std::uint64_t size) const;
 
  private:
+  static HostBytes owned(std::shared_ptr<std::vector<std::byte>> bytes);
+
   std::shared_ptr<const std::byte> memory_;  ///< without an owner where it is the caller's
   std::shared_ptr<const InputFile> file_;
   std::uint64_t offset_ = 0;  ///< in the file

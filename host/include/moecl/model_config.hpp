@@ -26,7 +26,7 @@ struct ExpertTensorNames {
 
 /// Tensor names of one layer's MoE block; empty where the family has no such tensor.
 struct MoeTensorNames {
-  std::string router;          ///< Shape: [E, H]
+  std::string router;          ///< Shape: [E, H]; empty: none is read
   std::string router_bias;     ///< Shape: [E]
   std::string selection_bias;  ///< Shape: [E]
   /// The forms that the experts may have, the released one first; what the checkpoint has is read. "{expert}" stands
@@ -34,6 +34,8 @@ struct MoeTensorNames {
   std::vector<ExpertTensorNames> experts;
   ExpertTensorNames shared;  ///< of width MoeShape::shared_intermediate
   std::string shared_gate;   ///< Shape: [1, H]; the shared expert's output is multiplied by sigmoid(gate x)
+  std::string expert_table;  ///< Shape: [V, K] of integers, of a vocabulary
+  std::string const_alpha_1, const_alpha_2, const_v;  ///< of constant experts. Shapes: [const_experts, L]
 };
 
 /// What one layer's MoE block computes and where its weights are.

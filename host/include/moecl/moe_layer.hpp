@@ -4,12 +4,17 @@
 #include <moecl/layer_options.hpp>
 #include <moecl/moe_forward.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/plain_expert.hpp>
 #include <moecl/workspace.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace moecl {
+
+class LayerAssembly;
 
 /// One MoE layer on one device: router -> dispatch -> experts -> combine (+ shared experts).
 ///
@@ -40,6 +45,15 @@ class MoeLayer {
   /// The same of one expert; the report stays what it was. @param expert  Range: [0, E)
   void replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights);
 
+  /// One expert as the device has it, behind 256 bytes that say in words how it is packed; its size; and as plain
+  /// numbers. After what was enqueued on `stream` before. Stops the host. Errors: as replace_expert
+  std::uint64_t packed_expert_bytes() const;
+  std::vector<std::byte> packed_expert(StreamView stream, std::int64_t expert) const;  ///< those bytes
+  PlainExpert plain_expert(StreamView stream, std::int64_t expert) const;              ///< those numbers
+  /// Takes what packed_expert gave, of any layer that packs its experts so.
+  /// Errors: invalid_argument  another packing, and as replace_expert
+  void replace_packed_expert(StreamView stream, std::int64_t expert, const std::vector<std::byte>& packed);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
@@ -64,6 +78,9 @@ class MoeLayer {
   void forward(StreamView stream, const Forward& args, Submit submit = {}) const;
 
  private:
+  friend class LayerBuilder;
+  explicit MoeLayer(LayerAssembly& weights);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -60,7 +60,7 @@ typedef enum moecl_shared_sharding {
   MOECL_SHARED_INTERMEDIATE = 2  ///< each has a part of the intermediate size; partial sums are reduced
 } moecl_shared_sharding;
 
-/// The same on every rank. Rank = dp_rank * tp + tp_rank; R ranks.
+/// The same on every rank; R ranks.
 typedef struct moecl_parallel_options {
   uint64_t size_bytes;
   int32_t tp;                 ///< ranks that bring the same tokens; divides R. 0: 1
@@ -84,6 +84,10 @@ typedef struct moecl_parallel_options {
   /// NULL: by placement and redundant_experts. Else the expert of each place (phys2log); places count linearly over the
   /// ranks, the remainder to the first ranks, and every expert has one at least
   const int32_t* expert_of_place;
+  /// Of prefill context parallelism: ranks that bring other tokens of the same requests; tp * pcp divides R. Rank =
+  /// (dp_rank * pcp + pcp_rank) * tp + tp_rank, and steps count dp and pcp ranks together. 0: 1
+  int32_t pcp;
+  int32_t sp;  ///< of sequence parallelism: 0 or 1, or tp, which is what replace_allreduce says
 } moecl_parallel_options;
 
 /// What a layer over ranks became.
@@ -114,6 +118,10 @@ typedef struct moecl_parallel_layer_info {
   int64_t vocabulary;          ///< the same
   int32_t router_dtype;        ///< the same
   int32_t all_places;          ///< of experts, of all ranks together
+  int32_t dp_rank;             ///< of this rank, in the grid of dp, pcp and tp
+  int32_t pcp_rank;            ///< the same
+  int32_t tp_rank;             ///< the same
+  int32_t reserved_2;          ///< 0
 } moecl_parallel_layer_info;
 
 /// This rank's part of a layer of a Hugging Face model directory; it reads its own experts alone. Stops the host.

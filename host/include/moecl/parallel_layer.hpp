@@ -59,6 +59,13 @@ class ParallelLayer {
   /// The same of the expert at one place of this rank, given whole. @param place  Range: [0, rank.local_experts)
   void replace_expert(std::int64_t place, const ExpertMatrices& weights);
 
+  /// The expert at one place of this rank, or its part of it, as MoeLayer has it; after what was enqueued before.
+  std::uint64_t packed_expert_bytes() const;
+  std::vector<std::byte> packed_expert(std::int64_t place) const;  ///< those bytes
+  PlainExpert plain_expert(std::int64_t place) const;              ///< those numbers
+  /// As MoeLayer::replace_packed_expert
+  void replace_packed_expert(std::int64_t place, const std::vector<std::byte>& packed);
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
@@ -99,6 +106,9 @@ class ParallelLayer {
   bool has_router() const noexcept;
 
  private:
+  friend class LayerBuilder;
+  ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights);
+
   struct State;
   std::unique_ptr<State> state_;
 };

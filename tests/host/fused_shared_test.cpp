@@ -1,0 +1,117 @@
+// Shared experts as extra routed ones: the golden layer, with ids that have their columns, on one rank and on several.
+#include <moecl/fused_shared.hpp>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/c_golden.hpp"
+#include "tests/host/ranked_model.hpp"
+
+namespace moecl::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// What PyTorch chose, and after it the shared experts with weight 1.
+struct WithShared {
+  Model model;
+  std::int32_t count;
+  FusedShared fused;
+  std::vector<double> ids, weights, out;
+
+  explicit WithShared(const std::string& name)
+      : model(name),
+        count(static_cast<std::int32_t>(model.config.shape.shared_intermediate / model.config.shape.intermediate)),
+        fused(fuse_shared_experts(model.config.shape, find_layer_weights(model.checkpoint, model.config), count)),
+        out(golden_values(name, "output")) {
+    const std::vector<double> routed = golden_values(name, "topk_ids"), share = golden_values(name, "topk_weights");
+    const auto top_k = static_cast<std::size_t>(model.config.shape.router.top_k);
+    for (std::size_t t = 0; t < routed.size() / top_k; ++t) {
+      for (std::size_t k = 0; k < top_k; ++k) {
+        ids.push_back(routed[t * top_k + k]);
+        weights.push_back(share[t * top_k + k]);
+      }
+      for (std::int32_t i = 0; i < count; ++i) {
+        ids.push_back(model.config.shape.experts + i);
+        weights.push_back(1);
+      }
+    }
+  }
+  /// Tokens [first, first + tokens).
+  template <class Run>
+  std::vector<double> pass(StreamView stream, std::int64_t first, std::int64_t tokens, Run run) const {
+    const std::int64_t hidden = fused.shape.hidden, top_k = fused.shape.router.top_k;
+    const auto part = [&](DType dtype, const std::vector<double>& all, std::int64_t columns) {
+      return DeviceTensor(stream, dtype, {tokens, columns},
+                          {all.begin() + first * columns, all.begin() + (first + tokens) * columns});
+    };
+    const DeviceTensor x = part(DType::f32, model.input, hidden), chosen = part(DType::i32, ids, top_k),
+                       share = part(DType::f32, weights, top_k), sums(stream, DType::f32, {tokens, hidden});
+    MoeForward args;
+    args.x = x;
+    args.ids = chosen;
+    args.weights = share;
+    args.out = sums;
+    run(args);
+    return sums.values(stream);
+  }
+};
+
+constexpr const char* goldens[] = {"deepseek-v2-greedy-e64k6", "deepseek-v3-e32k8-g8"};
+
+TEST(FusedSharedTest, IsTheGoldenOnOneRank) {
+  for (const char* name : goldens) {
+    SCOPED_TRACE(name);
+    const WithShared with(name);
+    const StreamView stream = devices().front()->stream;
+    const MoeLayer layer(stream, with.fused.shape, with.fused.weights);
+    const Buffer workspace(*stream.context, layer.workspace_bytes(with.model.tokens()));
+    const std::vector<double> out = with.pass(stream, 0, with.model.tokens(), [&](MoeForward& args) {
+      args.workspace = workspace.view();
+      layer.forward(stream, args);
+    });
+    EXPECT_LE(relative_error(out, with.out), 1e-5);
+  }
+}
+
+TEST(FusedSharedTest, IsTheGoldenOverRanksInEveryStrategy) {
+  const WithShared with(goldens[1]);
+  const std::int64_t tokens = with.model.tokens(), hidden = with.fused.shape.hidden;
+  for (const StrategyKind kind :
+       {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
+    SCOPED_TRACE(moecl::name(kind));
+    Ranks on(2, Ranks::first_device, {});
+    on.group.run([&](Communicator& world) {
+      const ExpertRank rank(world, 1, with.fused.shape.experts);
+      MoeWeights mine = with.fused.weights;
+      mine.experts.assign(with.fused.weights.experts.begin() + rank.first_expert,
+                          with.fused.weights.experts.begin() + rank.first_expert + rank.local_experts);
+      ParallelPlan plan;
+      plan.strategy = kind;
+      ParallelLayer layer(rank, plan, with.fused.shape, mine);
+      const std::int64_t first = world.rank() * (tokens / 2), count = world.rank() == 0 ? tokens / 2 : tokens - first;
+      const std::vector<double> out =
+          with.pass(world.stream(), first, count, [&](MoeForward& args) { layer.forward(args); });
+      const std::vector<double> expected(with.out.begin() + first * hidden,
+                                         with.out.begin() + (first + count) * hidden);
+      EXPECT_LE(relative_error(out, expected), 1e-5);
+    });
+  }
+}
+
+TEST(FusedSharedTest, RefusesWhatIsNoRoutedExpert) {
+  const Model model(goldens[1]), gated("qwen2-moe-e16k4");
+  const auto refusal = [](const Model& of, std::int32_t count) {
+    const MoeWeights weights = find_layer_weights(of.checkpoint, of.config);
+    return std::string(error_of([&] { fuse_shared_experts(of.config.shape, weights, count); }).what());
+  };
+  EXPECT_THAT(refusal(model, 0), HasSubstr("fused shared experts: 0 of"));
+  EXPECT_THAT(refusal(model, 3), HasSubstr("are not 3 of"));
+  const Model plain("mixtral-e8k2");
+  EXPECT_THAT(refusal(plain, 1), HasSubstr("of a shared intermediate size of 0"));
+  const auto width =
+      static_cast<std::int32_t>(gated.config.shape.shared_intermediate / gated.config.shape.intermediate);
+  EXPECT_THAT(refusal(gated, width), HasSubstr("fused shared experts: "));
+}
+
+}  // namespace
+}  // namespace moecl::test
