@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "kernels_cl/gemm/variant.hpp"
 #include "tests/cases/quantized_matrices.hpp"
@@ -101,22 +103,46 @@ TEST_P(Avx2GemmTest, SumsInt8Exactly) {
   }
 }
 
+// One row streams the panel in an order of its own.
 TEST_P(Avx2GemmTest, ARowDoesNotDependOnTheOthers) {
   const GroupedGemmCase many{{103}, 7, 531, DType::bf16, DType::bf16};
   const GroupedProduct product = make_product(many, 13);
-  Operands all(device(), many, product);
-  for (const std::string& name : variants_for(all)) {
-    grouped_gemm::enqueue(device().stream, all.args, {name});
-    const std::vector<double> together = all.out();
+  for (const CodeType type : {CodeType::bf16, CodeType::f4_e2m1, CodeType::f8_e4m3}) {
+    std::optional<QuantizedOnDevice> codes;
+    if (type != CodeType::bf16) codes.emplace(device().stream, QuantizedCase{type, {}}, 1, many.n, many.k, 5);
+    const auto out_of = [&](const GroupedGemmCase& shape, const GroupedProduct& rows) {
+      Operands operands(device(), shape, rows);
+      if (codes) operands.args.weights = codes->weights;
+      if (variants_for(operands).empty()) return std::vector<double>();
+      grouped_gemm::enqueue(device().stream, operands.args, {"avx2"});
+      return operands.out();
+    };
+    const std::vector<double> together = out_of(many, product);
+    if (together.empty()) continue;
     for (const std::ptrdiff_t row : {0, 5, 50, 102}) {
       GroupedProduct single = product;
       single.rows = 1, single.rows_of_expert = {1};
       single.a.assign(product.a.begin() + row * many.k, product.a.begin() + (row + 1) * many.k);
-      Operands one(device(), {{1}, 7, 531, DType::bf16, DType::bf16}, single);
-      grouped_gemm::enqueue(device().stream, one.args, {name});
-      EXPECT_EQ(one.out(), std::vector<double>(together.begin() + row * 7, together.begin() + row * 7 + 7))
-          << name << ", row " << row;
+      EXPECT_EQ(out_of({{1}, 7, 531, DType::bf16, DType::bf16}, single),
+                std::vector<double>(together.begin() + row * 7, together.begin() + row * 7 + 7))
+          << name(type) << ", row " << row;
     }
+  }
+}
+
+TEST_P(Avx2GemmTest, KeepsNaNInItsColumn) {
+  const std::int64_t k = 130, column = 37;
+  for (const std::int64_t rows : {1, 8}) {
+    const GroupedGemmCase shape{{rows}, 64, k, DType::bf16, DType::f32};
+    Operands operands(device(), shape, make_product(shape, 3));
+    const QuantizedOnDevice weights(device().stream, {CodeType::f8_e4m3, {}}, 1, shape.n, k, 5);
+    const unsigned char nan = 0xff;
+    write_blocking(device().stream, weights.codes.view().slice(64 * (k - 40) + column, 1), &nan, 1);
+    operands.args.weights = weights.weights;
+    if (variants_for(operands).empty()) continue;
+    grouped_gemm::enqueue(device().stream, operands.args, {"avx2"});
+    const std::vector<double> out = operands.out();
+    for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 64 == column) << i;
   }
 }
 

@@ -8,7 +8,10 @@
 // ends of blocks.
 #include "kernels_cl/gemm/cpu/ymm_steps.clh"
 
-enum { BLOCK_K = BLOCK_STEPS * STEP_K, STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
+enum { BLOCK_K = BLOCK_STEPS * STEP_K };
+enum { STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
+// How many blocks ahead weights and their scales are asked for: memory takes longer than a block of few bits.
+enum { BLOCK_BYTES = BLOCK_STEPS * STEP_BYTES, BLOCKS_AHEAD = BLOCK_BYTES < 8192 ? 8192 / BLOCK_BYTES : 1 };
 #if W_GROUPED
 typedef float16 Total;
 enum { RUN_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };  // groups are at least 16 long
@@ -85,8 +88,11 @@ typedef struct {
       row_sums;    // of a row's runs, from the first row of those multiplied. Shape: [rows, RUNS_OF_BLOCK]
   int begin, end;  // steps, of all of K
   const __global char* fetched;  // what to fetch meanwhile
+#if HAS_WIDE
+  const Codec* codec;
+#endif
 } Block;
-enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
+enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made, made and kept, were kept, or are made of all columns
 
 INLINE Step next_step(const Block* block, int source, int step, int part) {
   if (source == FROM_KEPT) return block->kept[part * BLOCK_STEPS + step];
@@ -104,13 +110,15 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int r
   return fma(convert_float16(sum), of->scale[part], total);
 #elif HAS_OFFSETS
   return total + sum - block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
+#elif HAS_WIDE
+  return total + sum;
 #else
   return sum;
 #endif
 }
-// Sums that wait for scales or offsets begin anew.
+// Sums that wait for something begin anew.
 INLINE Sum resumed(Total total) {
-#if W_GROUPED || HAS_OFFSETS
+#if W_GROUPED || HAS_OFFSETS || HAS_WIDE
   return 0;
 #else
   return total;
@@ -138,9 +146,14 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
         for (int byte = 0; byte < STEP_BYTES / PARTS * parts; byte += 64)
           __builtin_prefetch(fetched + step * (STEP_BYTES / PARTS * parts) + byte);
         Step w[PARTS];
+#if HAS_WIDE
+        if (source == WIDE)
+          load_wide(block->codec, block->panel + (ulong)step * OF(panel_units, W_DTYPE), w);
+        else
+#endif
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p)
-          if (p < parts) w[p] = next_step(block, source, step, part + p);
+          for (int p = 0; p < PARTS; ++p)
+            if (p < parts) w[p] = next_step(block, source, step, part + p);
 #pragma unroll
         for (int r = 0; r < REGISTER_ROWS; ++r) {
           if (r >= rows) break;
@@ -149,6 +162,9 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
             if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], element(a[r], step));
         }
       }
+#if HAS_WIDE
+      if (source == WIDE) order(sums[0]);
+#endif
 #pragma unroll
       for (int r = 0; r < REGISTER_ROWS; ++r)
 #pragma unroll
@@ -159,6 +175,12 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
   }
 }
 INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
+#if HAS_WIDE
+  if (rows == 1 && is_wide(block->panel, block->end - block->begin)) {
+    multiply_block(block, a, 1, 4, WIDE, totals);
+    return;
+  }
+#endif
   switch (rows) {
     case 1: multiply_block(block, a, 1, 4, STREAMED, totals); break;
     case 2: multiply_block(block, a, 2, 2, STREAMED, totals); break;
@@ -179,6 +201,9 @@ INLINE void multiply_kept(const Block* block, const Row a[REGISTER_ROWS], int ro
 
 #if W_GROUPED
 inline void load_run(const Groups* of, int group, __local Run* run) {
+  const __global STORAGE(W_SCALE_DTYPE)* const next =
+      of->scale + (ulong)(group + BLOCKS_AHEAD * BLOCK_K / W_GROUP) * PANEL;
+  for (int i = 0; i < PANEL; i += 64 / (int)sizeof(*next)) __builtin_prefetch(next + i);
   for (int part = 0; part < PARTS; ++part) {
     run->scale[part] = scales16(of, group, part * 16);
 #if HAS_OFFSETS
@@ -233,6 +258,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
   find_rows(&gemm, &tile, row_starts);
   const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const int k = gemm.args.k, steps = k / STEP_K;
+#if HAS_WIDE
+  const Codec codec = make_codec();
+#endif
 
   for (int side = 0; side < PANELS_EACH; ++side) {
     const int of_side = panel_at(n, own, side);
@@ -253,7 +281,10 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
                      row_sums,
                      first,
                      min(first + BLOCK_STEPS, steps),
-                     (const __global char*)panel + (ulong)(first + BLOCK_STEPS) * STEP_BYTES};
+                     (const __global char*)panel + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
+#if HAS_WIDE
+      block.codec = &codec;
+#endif
 #if W_GROUPED
       for (int begin = first, i = 0; begin < block.end; begin = run_end(begin, steps), ++i)
         load_run(&groups, begin / RUN_STEPS, &runs[i]);
