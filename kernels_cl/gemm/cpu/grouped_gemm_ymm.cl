@@ -201,9 +201,7 @@ INLINE void multiply_kept(const Block* block, const Row a[REGISTER_ROWS], int ro
 
 #if W_GROUPED
 inline void load_run(const Groups* of, int group, __local Run* run) {
-  const __global STORAGE(W_SCALE_DTYPE)* const next =
-      of->scale + (ulong)(group + BLOCKS_AHEAD * BLOCK_K / W_GROUP) * PANEL;
-  for (int i = 0; i < PANEL; i += 64 / (int)sizeof(*next)) __builtin_prefetch(next + i);
+  fetch_scales(of, group + (BLOCKS_AHEAD * BLOCK_K + W_GROUP - 1) / W_GROUP);
   for (int part = 0; part < PARTS; ++part) {
     run->scale[part] = scales16(of, group, part * 16);
 #if HAS_OFFSETS
