@@ -174,29 +174,27 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
     }
   }
 }
+// In few loops to compile: rows past the last are computed, but not stored.
+INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
+  if (rows > 4)
+    multiply_block(block, a, REGISTER_ROWS, 1, source, totals);
+  else if (rows > 2)
+    multiply_block(block, a, 4, 1, source, totals);
+  else
+    multiply_block(block, a, 2, 2, source, totals);
+}
 INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
+  if (rows > 1) {
+    multiply_rows(block, a, rows, STREAMED, totals);
+    return;
+  }
 #if HAS_WIDE
-  if (rows == 1 && is_wide(block->panel, block->end - block->begin)) {
+  if (is_wide(block->panel, block->end - block->begin)) {
     multiply_block(block, a, 1, 4, WIDE, totals);
     return;
   }
 #endif
-  switch (rows) {
-    case 1: multiply_block(block, a, 1, 4, STREAMED, totals); break;
-    case 2: multiply_block(block, a, 2, 2, STREAMED, totals); break;
-    case 3: multiply_block(block, a, 3, 1, STREAMED, totals); break;
-    case 4: multiply_block(block, a, 4, 1, STREAMED, totals); break;
-    default: multiply_block(block, a, REGISTER_ROWS, 1, STREAMED, totals);
-  }
-}
-// In fewer loops to compile, for tiles with rows to spare: those past the last are computed, but not stored.
-INLINE void multiply_kept(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
-  if (rows > 4)
-    multiply_block(block, a, REGISTER_ROWS, 1, FROM_KEPT, totals);
-  else if (rows > 2)
-    multiply_block(block, a, 4, 1, FROM_KEPT, totals);
-  else
-    multiply_block(block, a, 2, 2, FROM_KEPT, totals);
+  multiply_block(block, a, 1, 4, STREAMED, totals);
 }
 
 #if W_GROUPED
@@ -323,7 +321,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
         else if (row == 0)
           multiply_block(&block, a, REGISTER_ROWS, 1, KEPT, totals);
         else
-          multiply_kept(&block, a, count, totals);
+          multiply_rows(&block, a, count, FROM_KEPT, totals);
       }
     }
     for (int row = 0; row < tile.count; ++row)
