@@ -15,15 +15,24 @@ namespace {
 constexpr int steps = 1'000'000, sums = 12;
 
 // The sums stay in registers 0 to 11; what they are does not matter.
-#define EACH_SUM(instruction)                                                                           \
-  asm volatile(".irp i,0,1,2,3,4,5,6,7,8,9,10,11\n" instruction " %%zmm12, %%zmm13, %%zmm\\i\n.endr" :: \
-                   : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11")
+#define EACH_SUM(instructions)                                                                                         \
+  asm volatile(".irp i,0,1,2,3,4,5,6,7,8,9,10,11\n" instructions "\n.endr" ::                                          \
+                   : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", \
+                     "xmm14")
 
 void int8_products() {
-  for (int step = 0; step < steps; ++step) EACH_SUM("vpdpbusd");
+  for (int step = 0; step < steps; ++step) EACH_SUM("vpdpbusd %%zmm12, %%zmm13, %%zmm\\i");
 }
 void bf16_products() {
-  for (int step = 0; step < steps; ++step) EACH_SUM("vdpbf16ps");
+  for (int step = 0; step < steps; ++step) EACH_SUM("vdpbf16ps %%zmm12, %%zmm13, %%zmm\\i");
+}
+void short_int8_products() {
+  for (int step = 0; step < steps; ++step) EACH_SUM("%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm\\i");
+}
+// The shortest that are exact for all codes: pairs of 16-bit integers.
+void int8_pairs() {
+  for (int step = 0; step < steps; ++step)
+    EACH_SUM("vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm\\i, %%ymm\\i");
 }
 
 // Eight tiles of 16 rows of 64 bytes: sums in 0 to 3, operands in 4 to 7.
@@ -59,17 +68,19 @@ double peak(void (*products)(), double operations) {
 
 }  // namespace
 
-double host_int8_peak(bool has_tiles) {
-  if (has_tiles) return peak(int8_tiles, 4 * 2 * 16 * 16 * 64);
-  return __builtin_cpu_supports("avx512vnni") != 0 ? peak(int8_products, sums * 2 * 64) : 0;
+double host_int8_peak(const DeviceCaps& caps) {
+  if (caps.has_amx_int8) return peak(int8_tiles, 4 * 2 * 16 * 16 * 64);
+  if (caps.has_avx512_vnni) return peak(int8_products, sums * 2 * 64);
+  if (caps.has_avx_vnni) return peak(short_int8_products, sums * 2 * 32);
+  return caps.has_avx2 ? peak(int8_pairs, sums * 2 * 16) : 0;
 }
-double host_bf16_peak(bool has_tiles) {
-  if (has_tiles) return peak(bf16_tiles, 4 * 2 * 16 * 16 * 32);
-  return __builtin_cpu_supports("avx512bf16") != 0 ? peak(bf16_products, sums * 2 * 32) : 0;
+double host_bf16_peak(const DeviceCaps& caps) {
+  if (caps.has_amx_bf16) return peak(bf16_tiles, 4 * 2 * 16 * 16 * 32);
+  return caps.has_avx512_bf16 ? peak(bf16_products, sums * 2 * 32) : 0;
 }
 #else
-double host_int8_peak(bool) { return 0; }
-double host_bf16_peak(bool) { return 0; }
+double host_int8_peak(const DeviceCaps&) { return 0; }
+double host_bf16_peak(const DeviceCaps&) { return 0; }
 #endif
 
 }  // namespace moecl::bench

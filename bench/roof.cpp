@@ -145,8 +145,8 @@ Roof measure_roof() {
   measure_memory(roof);
   if (const DeviceCaps& caps = stream().device->caps; caps.type == DeviceType::cpu) {
     // Without such instructions bf16 and int8 products are computed as f32 ones.
-    roof.bf16 = std::max(host_bf16_peak(caps.has_amx_bf16), roof.f32);
-    roof.int8 = std::max(host_int8_peak(caps.has_amx_int8), roof.f32);
+    roof.bf16 = std::max(host_bf16_peak(caps), roof.f32);
+    roof.int8 = std::max(host_int8_peak(caps), roof.f32);
   }
   return roof;
 }

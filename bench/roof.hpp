@@ -1,5 +1,6 @@
 #pragma once
 // What the machine can do at best, measured in this process: the roof that benchmarks are compared with.
+#include <moecl/device.hpp>
 #include <moecl/operator_cost.hpp>
 
 #include <cstdint>
@@ -31,8 +32,9 @@ const Roof& roof();
 /// Measures f32 again: whether the machine is in a slow mode now.
 bool slow_now();
 
-/// Peaks of the host on all its threads, by AMX where the device `has_tiles`, else by AVX-512 VNNI and BF16; 0 without.
-double host_int8_peak(bool has_tiles);
-double host_bf16_peak(bool has_tiles);
+/// Peaks of the host on all its threads, by the best instructions that the device takes there; 0 without any. Exact for
+/// all codes of i8.
+double host_int8_peak(const DeviceCaps& caps);
+double host_bf16_peak(const DeviceCaps& caps);
 
 }  // namespace moecl::bench

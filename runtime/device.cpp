@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 #include "runtime/check.hpp"
+#include "runtime/cpu_features.hpp"
 #include "runtime/driver_process.hpp"
 #include "runtime/platforms.hpp"
-#include "runtime/tile_registers.hpp"
 
 namespace moecl {
 namespace {
@@ -75,23 +75,21 @@ void apply_quirks(DeviceCaps& caps) {
   }
 }
 
-/// Whether the device compiles for the CPU that this process runs on, with 16-lane registers.
-bool is_avx512_of_host(const DeviceCaps& caps) {
+/// Whether the device compiles for the CPU that this process runs on.
+bool is_host_of_pocl(const DeviceCaps& caps) {
   const auto named = [&](const char* driver) { return caps.name.rfind(driver, 0) == 0; };
-  return caps.type == DeviceType::cpu && caps.preferred_float_width >= 16 &&
-         caps.platform_name == "Portable Computing Language" && (named("pthread") || named("basic") || named("cpu"));
+  return caps.type == DeviceType::cpu && caps.platform_name == "Portable Computing Language" &&
+         (named("pthread") || named("basic") || named("cpu"));
 }
 
-void add_host_instructions(DeviceCaps& caps) {
-#ifdef __x86_64__
-  __builtin_cpu_init();
-  if (!is_avx512_of_host(caps) || !__builtin_cpu_supports("avx512bw")) return;
-  caps.has_avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0;
-  caps.has_avx512_bf16 = __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
-  const TileProducts tiles = allow_tile_registers();
-  caps.has_amx_int8 = tiles.int8 && caps.has_avx512_vnni;
-  caps.has_amx_bf16 = tiles.bf16 && caps.has_avx512_bf16;
-#endif
+void add_cpu_features(DeviceCaps& caps) {
+  const CpuFeatures cpu = cpu_features(caps.preferred_float_width);
+  caps.has_avx2 = cpu.avx2, caps.has_avx_vnni = cpu.avx_vnni, caps.has_avx512 = cpu.avx512;
+  caps.has_avx512_vnni = cpu.avx512_vnni, caps.has_avx512_bf16 = cpu.avx512_bf16;
+  caps.has_amx_int8 = cpu.amx_int8, caps.has_amx_bf16 = cpu.amx_bf16;
+  if (cpu.hidden.empty()) return;
+  if (!cpu.avx512) caps.preferred_float_width = std::min(caps.preferred_float_width, 8U);
+  caps.quirks.push_back("MOECL_CPU_FEATURES hides " + cpu.hidden);
 }
 
 /// Why the T0 kernels cannot run there; empty when they can.
@@ -187,7 +185,7 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
     caps.static_local_mem_bytes = std::max(caps.local_mem_bytes, nv_static_local_bytes(caps.nv_compute_capability));
   }
   apply_quirks(caps);
-  add_host_instructions(caps);
+  if (is_host_of_pocl(caps)) add_cpu_features(caps);
   return caps;
 }
 

@@ -121,6 +121,9 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["fp16"] = caps.has_fp16;
   entry["subgroups"] = caps.has_subgroups;
   entry["integer_dot"] = caps.has_integer_dot;
+  entry["avx2"] = caps.has_avx2;
+  entry["avx_vnni"] = caps.has_avx_vnni;
+  entry["avx512"] = caps.has_avx512;
   entry["avx512_vnni"] = caps.has_avx512_vnni;
   entry["avx512_bf16"] = caps.has_avx512_bf16;
   entry["amx_int8"] = caps.has_amx_int8;

@@ -26,6 +26,10 @@ inline bool is_bf16_product(const Args& args) {
   const CodeType type = args.weights.type;
   return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
 }
+/// What the kernel for AVX2 multiplies.
+inline bool is_avx2_product(const Args& args) {
+  return !args.weights.grouped() || (!args.weights.group_index.present() && args.weights.group % 16 == 0);
+}
 
 /// Whether both start at the same element.
 inline bool is_same(const TensorView& x, const TensorView& y) {

@@ -236,6 +236,27 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
 }
 
+TEST(GroupedGemmSelectTest, TakesShorterRegistersWithoutAvx512) {
+  grouped_gemm::Args args;
+  args.out.rank = 2, args.out.shape[0] = 8;
+  DeviceCaps zen3, alder_lake;
+  zen3.type = alder_lake.type = DeviceType::cpu;
+  zen3.preferred_float_width = alder_lake.preferred_float_width = 8;
+  zen3.has_avx2 = alder_lake.has_avx2 = alder_lake.has_avx_vnni = true;
+  const auto selected = [&](const DeviceCaps& caps, DType a, CodeType weights) {
+    args.a.dtype = a, args.weights.type = weights;
+    return select_on(caps, args);
+  };
+  for (const CodeType weights : {CodeType::f32, CodeType::bf16, CodeType::f4_e2m1})
+    EXPECT_EQ(selected(alder_lake, DType::bf16, weights), "avx2");
+  EXPECT_EQ(selected(zen3, DType::i8, CodeType::i8), "avx2");
+  EXPECT_EQ(selected(alder_lake, DType::i8, CodeType::i4), "avx_vnni");
+  args.a_zero_point = 1;
+  EXPECT_EQ(selected(alder_lake, DType::i8, CodeType::i8), "avx2");
+  zen3.has_avx512 = true;
+  EXPECT_EQ(selected(zen3, DType::f32, CodeType::f32), "t0_tile16");
+}
+
 TEST(GroupedGemmSelectTest, TakesTilesBeforeDotProducts) {
   grouped_gemm::Args args;
   args.out.rank = 2, args.out.shape[0] = 8;

@@ -68,8 +68,22 @@ TEST(EnvironmentTest, RefusesValuesItDoesNotKnow) {
     const Setting cache("MOECL_CACHE", "maybe");
     EXPECT_THAT(error_of([] { Context::create(any_device()); }).what(), HasSubstr("expected on or off, got 'maybe'"));
   }
+  {
+    const Setting features("MOECL_CPU_FEATURES", "avx2,mmx");
+    EXPECT_THAT(error_of([] { enumerate_devices(); }).what(), HasSubstr("between commas, got 'avx2,mmx'"));
+  }
   const Setting log("MOECL_LOG", "loud");
   EXPECT_THAT(error_of([] { Context::create(any_device()); }).what(), HasSubstr("got 'loud'"));
+}
+
+TEST(EnvironmentTest, HidesInstructionSets) {
+  const Setting features("MOECL_CPU_FEATURES", "avx2,amx_int8");
+  for (const DeviceReport& report : enumerate_devices()) {
+    const DeviceCaps& caps = report.device.caps;
+    EXPECT_FALSE(caps.has_avx_vnni || caps.has_avx512 || caps.has_avx512_vnni || caps.has_avx512_bf16 ||
+                 caps.has_amx_bf16);
+    EXPECT_FALSE(caps.has_avx2 && caps.preferred_float_width > 8);
+  }
 }
 
 TEST(EnvironmentTest, OptionsGoFirst) {

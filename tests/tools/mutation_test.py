@@ -60,6 +60,15 @@ if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
     MUTANTS["tiles: the second sixteen rows multiply the first ones' elements"] = (
         "GroupedGemmTest.*", ("rows + A_TILES + i", "rows + i"))
 
+# Of the kernel for AVX2, on a newer CPU too.
+AVX2 = {}
+if "avx2" in pathlib.Path("/proc/cpuinfo").read_text():
+    AVX2 = {
+        "pairs: the second k is the first one":
+            ("Avx2GemmTest.SumsInt8Exactly*", ("next = codes16(row + OF(panel_units, W_DTYPE), part);", "next = codes16(row, part);")),
+        "order: columns that bytes of two codes give change places":
+            ("Avx2GemmTest.ARowDoesNotDepend*", ("#define LAST_COLUMNS 4, 12, 5, 13,", "#define LAST_COLUMNS 4, 5, 12, 13,")),
+    }
 
 # Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
 SIMULATED = {
@@ -105,6 +114,13 @@ class MutationTest(unittest.TestCase):
         for what, (tests, *pieces) in MUTANTS.items():
             with self.subTest(mutant=what):
                 done = self.run_mutant(pieces, tests)
+                self.assertEqual(done.returncode, 1, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
+                self.assertIn("[  FAILED  ]", done.stdout)
+
+    def test_every_mutant_for_avx2_is_noticed(self):
+        for what, (tests, *pieces) in AVX2.items():
+            with self.subTest(mutant=what):
+                done = self.run_mutant(pieces, tests, MOECL_CPU_FEATURES="avx2", POCL_KERNELLIB_NAME="avx2")
                 self.assertEqual(done.returncode, 1, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
                 self.assertIn("[  FAILED  ]", done.stdout)
 

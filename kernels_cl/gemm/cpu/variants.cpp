@@ -1,7 +1,7 @@
 #include "kernels_cl/gemm/variant.hpp"
 
 namespace moecl::source {
-extern const ProgramSource grouped_gemm_amx, grouped_gemm_dot, grouped_gemm_tile;
+extern const ProgramSource grouped_gemm_amx, grouped_gemm_dot, grouped_gemm_tile, grouped_gemm_ymm;
 }
 
 namespace moecl::grouped_gemm::cpu {
@@ -16,6 +16,15 @@ constexpr Extension vnni{[](const DeviceCaps&caps) { return caps.has_avx512_vnni
     amx_int8{[](const DeviceCaps&caps) { return caps.has_amx_int8; }, &is_vnni_product, integers},
     amx_bf16{[](const DeviceCaps&caps) { return caps.has_amx_bf16; }, &is_bf16_product, numbers};
 
+constexpr const char* not_in_order = "anything but scales for groups of K in any order or not in sixteens, on AVX2";
+constexpr const char* shorter_integers =
+    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-VNNI without AVX-512";
+/// AVX-512 has more registers and lanes.
+constexpr Extension avx2{[](const DeviceCaps&caps) { return caps.has_avx2 && !caps.has_avx512; }, &is_avx2_product,
+                         not_in_order},
+    avx_vnni{[](const DeviceCaps&caps) { return caps.has_avx_vnni && !caps.has_avx512; }, &is_vnni_product,
+             shorter_integers};
+
 /// Sums of a panel, and where a row starts.
 constexpr std::uint64_t row_bytes = 64 * 4 + 8;
 constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { return panels * rows * 64 * 4; }
@@ -23,6 +32,8 @@ constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { r
 constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
 /// grouped_gemm_dot: its rows, steps of a panel, and scales of runs.
 constexpr std::uint64_t dot_bytes = 96 * row_bytes + 128 * 256 + 33 * 512;
+/// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
+constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
 
 constexpr Kernel all[] = {
     {.variant = {"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
@@ -69,6 +80,29 @@ constexpr Kernel all[] = {
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
+     .activates = true},
+    {.variant = {"avx_vnni",
+                 "a CPU with AVX-VNNI: products of i8 with i8 or i4 in fours of k, 6 x 16 sums in registers"},
+     .source = &source::grouped_gemm_ymm,
+     .extension = &avx_vnni,
+     .options = " -DBLOCK_STEPS=64 -DAVX_VNNI=1",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = ymm_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 8,
+     .activates = true},
+    {.variant =
+         {"avx2",
+          "a CPU with AVX2: products of i8 with i8 or i4 in pairs of k, others in f32, 6 x 16 sums in registers"},
+     .source = &source::grouped_gemm_ymm,
+     .extension = &avx2,
+     .options = " -DBLOCK_STEPS=64",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = ymm_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 8,
      .activates = true},
     {.variant = {"t0_tile",
                  "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},

@@ -64,10 +64,13 @@ struct DeviceCaps {
   /// Programs for sm_90a build as well. False until a context has tried.
   bool nv_sm90a = false;
   bool has_fp16 = false, has_fp64 = false, has_subgroups = false, has_integer_dot = false;
-  /// Dot products of AVX-512 (vpdpbusd, vdpbf16ps) run there: what the host's cpuid says, where the device is the
-  /// host's CPU through PoCL. A kernel that used them elsewhere would end the process.
+  /// Instruction sets of x86 that kernels may take there: what the host's cpuid says, where the device is the host's
+  /// CPU through PoCL, less what MOECL_CPU_FEATURES hides. A kernel that used others would end the process. AVX2 stands
+  /// for FMA and F16C too; AVX-VNNI is vpdpbusd in 8 lanes.
+  bool has_avx2 = false, has_avx_vnni = false, has_avx512 = false;
+  /// Dot products of AVX-512 (vpdpbusd, vdpbf16ps).
   bool has_avx512_vnni = false, has_avx512_bf16 = false;
-  /// Tile registers of AMX run there too, for i8 and bf16 (tdpbssd, tdpbf16ps): reading the capabilities asks Linux for
+  /// Tile registers of AMX, for i8 and bf16 (tdpbssd, tdpbf16ps): reading the capabilities asks Linux for
   /// them, for the whole process (arch_prctl), after which signal stacks must have room for their 8 KiB.
   bool has_amx_int8 = false, has_amx_bf16 = false;
   /// f32 division and square root round as IEEE 754 says (all kernels are then built so); else OpenCL allows 2.5 ulp.

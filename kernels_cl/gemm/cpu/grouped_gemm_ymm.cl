@@ -1,0 +1,331 @@
+// Grouped GEMM for a CPU with AVX2; ymm_steps.clh says in what steps. A work-group is one work-item: it owns the 64
+// columns of one panel for up to TILE_ROWS rows of one expert and computes 6 of them x 16 columns at a time, whose sums
+// are 12 of the 16 registers; fewer rows take more columns.
+//
+// K goes in blocks of BLOCK_STEPS. Rows of `a` become what `multiply` takes of them once a block. At most 6 rows stream
+// the panel; with more the first six keep its steps for the others, which fetch the next block meanwhile. Every sum
+// runs over k in ascending order, in the same runs for any number of rows: a group of K that has a scale, cut at the
+// ends of blocks.
+#include "kernels_cl/gemm/cpu/ymm_steps.clh"
+
+enum { BLOCK_K = BLOCK_STEPS * STEP_K };
+enum { STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
+// How many blocks ahead weights and their scales are asked for: memory takes longer than a block of few bits.
+enum { BLOCK_BYTES = BLOCK_STEPS * STEP_BYTES, BLOCKS_AHEAD = BLOCK_BYTES < 8192 ? 8192 / BLOCK_BYTES : 1 };
+#if W_GROUPED
+typedef float16 Total;
+enum { RUN_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };  // groups are at least 16 long
+inline int run_end(int begin, int steps) {
+  return min(min((begin / RUN_STEPS + 1) * RUN_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS), steps);
+}
+#else
+typedef Sum Total;
+enum { RUNS_OF_BLOCK = 1 };
+inline int run_end(int begin, int steps) { return min((begin / BLOCK_STEPS + 1) * BLOCK_STEPS, steps); }
+#endif
+#include "kernels_cl/gemm/cpu/store_rows.clh"
+
+// What the columns of a panel have in a run.
+typedef struct {
+  float16 scale[PARTS];
+  Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
+} Run;
+#define HAS_OFFSETS (W_ZERO || (INTEGERS && AVX_VNNI))
+
+// Rows of `a` of a block, as steps take them.
+#if INTEGERS && !AVX_VNNI
+#define COPIES_A 1
+typedef short Copied;
+typedef const __local short* Row;
+inline uint element(Row row, int step) { return ((const __local uint*)row)[step]; }
+inline int number(Row row, int i) { return row[i]; }
+// A zero past the last.
+inline void copy_row(const __global char* row, const __global float* scale, int begin, int end, __local short* to) {
+  int i = begin;
+  for (; i + 16 <= end; i += 16)
+    *(__local short16*)(to + i - begin) = __builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT;
+  for (; i < end; ++i) to[i - begin] = row[i] - A_ZERO_POINT;
+}
+#elif INTEGERS
+#define COPIES_A 0
+typedef char Copied;
+typedef struct __attribute__((packed)) {
+  uint v;
+} PackedUint;
+typedef const __global char* Row;
+inline uint element(Row row, int step) { return ((const __global PackedUint*)row)[step].v; }
+inline int number(Row row, int i) { return row[i]; }
+#elif OF(IS_F32, A_DTYPE) && !A_GROUP
+#define COPIES_A 0
+typedef float Copied;
+typedef const __global float* Row;
+inline float element(Row row, int step) { return row[step]; }
+inline float number(Row row, int i) { return row[i]; }
+#else
+#define COPIES_A 1
+typedef float Copied;
+typedef const __local float* Row;
+inline float element(Row row, int step) { return row[step]; }
+inline float number(Row row, int i) { return row[i]; }
+inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAGE(A_SCALE_DTYPE)* scale, int begin,
+                     int end, __local float* to) {
+  for (int i = begin; i < end; i += 16) {
+    float16 x = OF(load_upto16, A_DTYPE)(row, i, end - i) - (float)A_ZERO_POINT;
+#if A_GROUP
+    x *= OF(load, A_SCALE_DTYPE)(scale, i / A_GROUP);
+#endif
+    *(__local float16*)(to + i - begin) = x;
+  }
+}
+#endif
+
+// What a block's rows are multiplied with.
+typedef struct {
+  const __global STORAGE(W_DTYPE)* panel;  // from the block on
+  __local Step* kept;                      // Shape: [PARTS, BLOCK_STEPS]
+  const __local Run* runs;
+  const __local Number*
+      row_sums;    // of a row's runs, from the first row of those multiplied. Shape: [rows, RUNS_OF_BLOCK]
+  int begin, end;  // steps, of all of K
+  const __global char* fetched;  // what to fetch meanwhile
+#if HAS_WIDE
+  const Codec* codec;
+#endif
+} Block;
+enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made, made and kept, were kept, or are made of all columns
+
+INLINE Step next_step(const Block* block, int source, int step, int part) {
+  if (source == FROM_KEPT) return block->kept[part * BLOCK_STEPS + step];
+  const Step made = load_step(block->panel + (ulong)step * (STEP_K * OF(panel_units, W_DTYPE)), part);
+  if (source == KEPT) block->kept[part * BLOCK_STEPS + step] = made;
+  return made;
+}
+
+INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int row, int part) {
+#if W_GROUPED
+  const __local Run* of = block->runs + run;
+#if HAS_OFFSETS
+  sum -= block->row_sums[row * RUNS_OF_BLOCK + run] * of->offset[part];
+#endif
+  return fma(convert_float16(sum), of->scale[part], total);
+#elif HAS_OFFSETS
+  return total + sum - block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
+#elif HAS_WIDE
+  return total + sum;
+#else
+  return sum;
+#endif
+}
+// Sums that wait for something begin anew.
+INLINE Sum resumed(Total total) {
+#if W_GROUPED || HAS_OFFSETS || HAS_WIDE
+  return 0;
+#else
+  return total;
+#endif
+}
+
+// Adds the products of the block to the totals of so many rows, `parts` at a time. All but `block` and `a` are known
+// where this is inlined.
+INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int rows, int parts, int source,
+                           __local Total* all_totals) {
+#pragma unroll 1
+  for (int part = 0; part < PARTS; part += parts) {
+    __local Total* const totals = all_totals + part;
+    const __global char* fetched = block->fetched + part * BLOCK_STEPS * (STEP_BYTES / PARTS);
+    for (int begin = block->begin, end, run = 0; begin < block->end; begin = end, ++run) {
+      end = run_end(begin, block->end);
+      Sum sums[REGISTER_ROWS][PARTS];
+#pragma unroll
+      for (int r = 0; r < REGISTER_ROWS; ++r)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p)
+          if (r < rows && p < parts) sums[r][p] = resumed(totals[r * PARTS + p]);
+      for (int step = begin - block->begin; step < end - block->begin; ++step) {
+#pragma unroll
+        for (int byte = 0; byte < STEP_BYTES / PARTS * parts; byte += 64)
+          __builtin_prefetch(fetched + step * (STEP_BYTES / PARTS * parts) + byte);
+        Step w[PARTS];
+#if HAS_WIDE
+        if (source == WIDE)
+          load_wide(block->codec, block->panel + (ulong)step * OF(panel_units, W_DTYPE), w);
+        else
+#endif
+#pragma unroll
+          for (int p = 0; p < PARTS; ++p)
+            if (p < parts) w[p] = next_step(block, source, step, part + p);
+#pragma unroll
+        for (int r = 0; r < REGISTER_ROWS; ++r) {
+          if (r >= rows) break;
+#pragma unroll
+          for (int p = 0; p < PARTS; ++p)
+            if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], element(a[r], step));
+        }
+      }
+#if HAS_WIDE
+      if (source == WIDE) order(sums[0]);
+#endif
+#pragma unroll
+      for (int r = 0; r < REGISTER_ROWS; ++r)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p)
+          if (r < rows && p < parts)
+            totals[r * PARTS + p] = total_with(totals[r * PARTS + p], sums[r][p], block, run, r, part + p);
+    }
+  }
+}
+// In few loops to compile: rows past the last are computed, but not stored.
+INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
+  if (rows > 4)
+    multiply_block(block, a, REGISTER_ROWS, 1, source, totals);
+  else if (rows > 2)
+    multiply_block(block, a, 4, 1, source, totals);
+  else
+    multiply_block(block, a, 2, 2, source, totals);
+}
+INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
+  if (rows > 1) {
+    multiply_rows(block, a, rows, STREAMED, totals);
+    return;
+  }
+#if HAS_WIDE
+  if (is_wide(block->panel, block->end - block->begin)) {
+    multiply_block(block, a, 1, 4, WIDE, totals);
+    return;
+  }
+#endif
+  multiply_block(block, a, 1, 4, STREAMED, totals);
+}
+
+#if W_GROUPED
+inline void load_run(const Groups* of, int group, __local Run* run) {
+  fetch_scales(of, group + (BLOCKS_AHEAD * BLOCK_K + W_GROUP - 1) / W_GROUP);
+  for (int part = 0; part < PARTS; ++part) {
+    run->scale[part] = scales16(of, group, part * 16);
+#if HAS_OFFSETS
+    run->offset[part] = sum_of_floats(zeros16(of, group, part * 16)) + W_OFFSET;
+#endif
+  }
+}
+#endif
+#if HAS_OFFSETS
+// The sum of elements [begin, end) of a row.
+inline Number sum_of(Row row, int begin, int end) {
+  Number sum = 0;
+  for (int i = begin; i < end; ++i) sum += number(row, i);
+  return sum;
+}
+#endif
+// Adds to the totals of a row the last k, which make no step.
+inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row,
+                     const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k) {
+#if INTEGERS
+  for (int i = k / STEP_K * STEP_K; i < k; ++i) {
+    const __global STORAGE(W_DTYPE)* w = panel + (ulong)i * OF(panel_units, W_DTYPE);
+    const int x = row[i] - A_ZERO_POINT;
+    for (int part = 0; part < PARTS; ++part)
+#if W_GROUPED
+      totals[part] = fma(
+          (float16)((float)x),
+          weights16(w, part * 16, zeros16(of, group_at(of, i), part * 16), scales16(of, group_at(of, i), part * 16)),
+          totals[part]);
+#else
+      totals[part] += x * convert_int16(codes16(w, part));
+#endif
+  }
+#endif
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GROUPED_GEMM_BUFFERS,
+                                                                              const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
+  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Step kept[PARTS * BLOCK_STEPS];
+  __local Run runs[RUNS_OF_BLOCK];
+  __local Number row_sums[HAS_OFFSETS ? TILE_ROWS * RUNS_OF_BLOCK : 1];
+  __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
+  __local ulong row_starts[TILE_ROWS];
+  Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  const RowTile tile = find_row_tile(&gemm, last_row_tile_first(), TILE_ROWS);
+  if (tile.count == 0) return;
+  const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
+  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
+  PanelColumns of_columns[PANELS_EACH];
+  find_rows(&gemm, &tile, row_starts);
+  const Weights expert_weights = enter_expert(&gemm, tile.expert);
+  const int k = gemm.args.k, steps = k / STEP_K;
+#if HAS_WIDE
+  const Codec codec = make_codec();
+#endif
+
+  for (int side = 0; side < PANELS_EACH; ++side) {
+    const int of_side = panel_at(n, own, side);
+    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
+    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
+    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+    for (int i = 0; i < tile.count * PARTS; ++i)
+#if IS_I8 || !INTEGERS
+      side_sums[i] = vload16(i % PARTS, of_columns[side].start);
+#else
+      side_sums[i] = 0;
+#endif
+    for (int first = 0; first < steps; first += BLOCK_STEPS) {
+      Block block = {panel + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
+                     kept,
+                     runs,
+                     row_sums,
+                     first,
+                     min(first + BLOCK_STEPS, steps),
+                     (const __global char*)panel + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
+#if HAS_WIDE
+      block.codec = &codec;
+#endif
+#if W_GROUPED
+      for (int begin = first, i = 0; begin < block.end; begin = run_end(begin, steps), ++i)
+        load_run(&groups, begin / RUN_STEPS, &runs[i]);
+#endif
+      for (int row = 0; row < tile.count; ++row) {
+#if COPIES_A
+        copy_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride,
+                 first * STEP_K, block.end * STEP_K, a_block + row * BLOCK_K);
+#endif
+#if HAS_OFFSETS
+#if COPIES_A
+        Row elements = a_block + row * BLOCK_K;
+#else
+        Row elements = gemm.a + row_starts[row] + first * STEP_K;
+#endif
+        for (int begin = first, i = 0, end; begin < block.end; begin = end, ++i) {
+          end = run_end(begin, steps);
+          row_sums[row * RUNS_OF_BLOCK + i] = sum_of(elements, (begin - first) * STEP_K, (end - first) * STEP_K);
+        }
+#endif
+      }
+      for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
+        const int count = min(REGISTER_ROWS, tile.count - row);
+        __local Total* totals = side_sums + row * PARTS;
+        Row a[REGISTER_ROWS];
+#pragma unroll
+        for (int r = 0; r < REGISTER_ROWS; ++r) {
+          const int at = row + min(r, count - 1);
+#if COPIES_A
+          a[r] = a_block + at * BLOCK_K;
+#else
+          a[r] = gemm.a + row_starts[at] + first * STEP_K;
+#endif
+        }
+        block.row_sums = row_sums + row * RUNS_OF_BLOCK;
+        if (tile.count <= REGISTER_ROWS)
+          multiply_streamed(&block, a, count, totals);
+        else if (row == 0)
+          multiply_block(&block, a, REGISTER_ROWS, 1, KEPT, totals);
+        else
+          multiply_rows(&block, a, count, FROM_KEPT, totals);
+      }
+    }
+    for (int row = 0; row < tile.count; ++row)
+      add_last(side_sums + row * PARTS, gemm.a + row_starts[row], panel, &groups, k);
+  }
+  store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
+}

@@ -1,0 +1,90 @@
+#include "runtime/cpu_features.hpp"
+
+#include <moecl/environment.hpp>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "runtime/check.hpp"
+#include "runtime/tile_registers.hpp"
+
+namespace moecl {
+namespace {
+
+/// Instruction sets by the names of MOECL_CPU_FEATURES.
+struct Feature {
+  std::string_view name;
+  bool CpuFeatures::*offered;
+};
+constexpr std::array<Feature, 7> features{{{"avx2", &CpuFeatures::avx2},
+                                           {"avx_vnni", &CpuFeatures::avx_vnni},
+                                           {"avx512", &CpuFeatures::avx512},
+                                           {"avx512_vnni", &CpuFeatures::avx512_vnni},
+                                           {"avx512_bf16", &CpuFeatures::avx512_bf16},
+                                           {"amx_int8", &CpuFeatures::amx_int8},
+                                           {"amx_bf16", &CpuFeatures::amx_bf16}}};
+
+/// Names between commas.
+std::vector<std::string> names_of(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    names.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+#ifdef __x86_64__
+/// Source: Intel SDM volume 2, CPUID leaf 7, subleaf 1
+bool cpu_has_avx_vnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1U << 4) != 0;
+}
+
+CpuFeatures offered(unsigned float_lanes) {
+  CpuFeatures cpu;
+  __builtin_cpu_init();
+  cpu.avx2 = float_lanes >= 8 && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+             __builtin_cpu_supports("f16c") != 0;
+  cpu.avx_vnni = cpu.avx2 && cpu_has_avx_vnni();
+  cpu.avx512 = cpu.avx2 && float_lanes >= 16 && __builtin_cpu_supports("avx512bw") != 0;
+  cpu.avx512_vnni = cpu.avx512 && __builtin_cpu_supports("avx512vnni") != 0;
+  cpu.avx512_bf16 =
+      cpu.avx512 && __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
+  const TileProducts tiles = cpu.avx512 ? allow_tile_registers() : TileProducts();
+  cpu.amx_int8 = tiles.int8 && cpu.avx512_vnni;
+  cpu.amx_bf16 = tiles.bf16 && cpu.avx512_bf16;
+  return cpu;
+}
+#else
+CpuFeatures offered(unsigned) { return {}; }
+#endif
+
+}  // namespace
+
+CpuFeatures cpu_features(unsigned float_lanes) {
+  CpuFeatures cpu = offered(float_lanes);
+  const std::optional<std::string> named = environment("MOECL_CPU_FEATURES");
+  if (!named) return cpu;
+  const std::vector<std::string> allowed = names_of(*named);
+  for (const std::string& name : allowed)
+    require(std::any_of(features.begin(), features.end(), [&](const Feature& one) { return one.name == name; }),
+            "MOECL_CPU_FEATURES: expected names of avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx_int8 and "
+            "amx_bf16 between commas, got '{}'",
+            *named);
+  for (const Feature& one : features)
+    if (cpu.*one.offered && std::find(allowed.begin(), allowed.end(), one.name) == allowed.end()) {
+      cpu.*one.offered = false;
+      cpu.hidden += fmt::format("{}{}", cpu.hidden.empty() ? "" : ", ", one.name);
+    }
+  return cpu;
+}
+
+}  // namespace moecl
