@@ -7,6 +7,7 @@
 #include "dispatch/exchange.hpp"
 #include "dispatch/processes/group_memory.hpp"
 #include "dispatch/rank_group.hpp"
+#include "dispatch/transports/mpi.hpp"
 #include "dispatch/transports/shared_memory.hpp"
 #include "runtime/check.hpp"
 #include "runtime/driver_process.hpp"
@@ -46,10 +47,10 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(std::unique_ptr<Link>
 }
 
 std::unique_ptr<Link> RankGroup::State::let_go() {
-  fate.end("the ranks form a new group");
   watch.reset();
+  fate.settle = nullptr;  // others may not have come as far
+  fate.end("the ranks form a new group");
   courier.reset();
-  fate.settle = nullptr;
   return std::move(link);
 }
 
@@ -110,6 +111,15 @@ RankGroup RankGroup::join(const std::string& name, std::int32_t rank, std::int32
   return begun(State::linked(std::move(link), stream, options, nullptr));
 }
 
+RankGroup RankGroup::from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options) {
+  expect_driver_process();
+  require(stream.queue != nullptr, "mpi: this rank has no stream");
+  expect_possible(options);
+  require(!options.transport || *options.transport == TransportKind::mpi,
+          "mpi: transport {}: processes of MPI have mpi", moecl::name(options.transport.value_or(TransportKind::mpi)));
+  return begun(State::linked(link_by_mpi(mpi_comm), stream, options, nullptr));
+}
+
 void RankGroup::remove(const std::string& name) noexcept { GroupMemory::remove(name); }
 
 RankGroup RankGroup::begun(std::shared_ptr<State> state) {
@@ -144,10 +154,11 @@ RankGroup RankGroup::regrouped(bool everyone) {
     throw;
   }
   state_->link = std::move(old);  // communicators of the group that ended ask it who they are
-  RankGroup next(State::linked(std::move(link), stream, state_->options, state_.get()));
-  Communicator ranks = next.communicator(next.state_->link->rank());
-  ranks.share("regroup", {}, agreed_about(state_->options));
-  return next;
+  std::shared_ptr<State> next = State::linked(std::move(link), stream, state_->options, state_.get());
+  if (everyone) return begun(std::move(next));  // as those do that join
+  RankGroup group(std::move(next));
+  group.communicator(group.state_->link->rank()).share("shrink", {});
+  return group;
 }
 
 RankGroup RankGroup::shrink() { return regrouped(false); }

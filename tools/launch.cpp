@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
@@ -140,6 +141,16 @@ int run_processes(int ranks, const std::string& group) {
   return code;
 }
 
+/// Of this process, else -1.
+int rank_of_mpi = -1;
+
+/// What Open MPI's or MPICH's launcher says.
+int launched(const char* by_openmpi, const char* by_mpich) {
+  for (const char* name : {by_openmpi, by_mpich})
+    if (const char* const text = std::getenv(name); text != nullptr) return std::atoi(text);
+  throw Error(ErrorCode::invalid_argument, "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
+}
+
 void refuse_launch_unless(bool condition, const std::string& message) {
   if (!condition) throw Error(ErrorCode::invalid_argument, message);
 }
@@ -147,9 +158,22 @@ void refuse_launch_unless(bool condition, const std::string& message) {
 }  // namespace
 
 void Launch::add_to(CLI::App& command, int& ranks) {
-  command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
-      ->check(whole_number(1, most_ranks))
-      ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--ranks",
+          [this, &ranks](const std::string& text) {
+            mpi_ = text == "mpi";
+            if (!mpi_) {
+              ranks = std::stoi(text);
+              return;
+            }
+            ranks = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+            rank_ = rank_of_mpi = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+          },
+          "parallel group of tp * dp ranks; mpi: the processes that mpirun has started")
+      ->check([](const std::string& text) { return text == "mpi" ? std::string() : whole_number(1, most_ranks)(text); })
+      ->type_name("N|mpi")
+      ->default_str("1");
   command.add_option("--launch", kind_, "what a rank is: a thread, or a process that this one starts")
       ->check(one_of({"threads", "processes"}))
       ->capture_default_str();
@@ -163,6 +187,8 @@ void Launch::add_to(CLI::App& command, int& ranks) {
 }
 
 void Launch::check(int ranks) const {
+  refuse_launch_unless(!mpi_ || (group_.empty() && kind_ == "threads"),
+                       "--ranks mpi: mpirun starts the ranks, without --launch and --join");
   refuse_launch_unless(
       group_.empty() || (rank_ >= 0 && rank_ < ranks),
       fmt::format("--join {}: --rank {} is not in [0, {}): --ranks says how many there are", group_, rank_, ranks));
@@ -171,7 +197,7 @@ void Launch::check(int ranks) const {
                        fmt::format("--ranks {}: at most {} processes are a group", ranks, most_processes));
 }
 
-std::string Launch::name() const { return is_one_of_many() ? "processes" : kind_; }
+std::string Launch::name() const { return mpi_ ? "mpi" : is_one_of_many() ? "processes" : kind_; }
 
 std::chrono::milliseconds Launch::deadline() const {
   return std::chrono::milliseconds(static_cast<std::int64_t>(deadline_s_ * 1e3));
@@ -184,11 +210,20 @@ int Launch::run(int ranks, const std::function<int()>& body) const {
 }
 
 RankGroup Launch::join(int ranks, StreamView stream, const GroupOptions& options) const {
+  if (mpi_) return RankGroup::from_mpi(nullptr, stream, options);
   static int groups = 0;  // a command may make several, one after the other
   const std::string name = fmt::format("{}.{}", group_, groups++);
   RankGroup group = RankGroup::join(name, rank_, ranks, stream, options);
   if (rank_ == 0) RankGroup::remove(name);  // everybody is there, and nobody comes again
   return group;
+}
+
+/// What all ranks see alike, rank 0 tells; where that one is lost, the next.
+bool told_elsewhere(ExitCode code, std::string_view what) {
+  if (rank_of_mpi <= 0) return false;
+  if (code != device_failure) return true;
+  return what.find("the group of ranks ended") != std::string_view::npos &&
+         (rank_of_mpi > 1 || what.find("for rank 0 ") == std::string_view::npos);
 }
 
 }  // namespace moecl::cli

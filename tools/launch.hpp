@@ -8,6 +8,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "tools/commands.hpp"
 
 namespace moecl::cli {
 
@@ -22,7 +25,7 @@ class Launch {
   std::string name() const;
   std::chrono::milliseconds deadline() const;
   /// Whether this process is one rank of several.
-  bool is_one_of_many() const { return !group_.empty(); }
+  bool is_one_of_many() const { return mpi_ || !group_.empty(); }
   /// Of this process; unset: all ranks are here.
   std::optional<int> rank() const { return is_one_of_many() ? std::optional(rank_) : std::nullopt; }
   /// Whether this process tells the results.
@@ -34,9 +37,13 @@ class Launch {
   RankGroup join(int ranks, StreamView stream, const GroupOptions& options) const;
 
  private:
+  bool mpi_ = false;
   std::string kind_ = "threads", group_;
   int rank_ = -1;
   double deadline_s_ = 30;
 };
+
+/// Whether another rank of MPI tells of an error, so that it is told once.
+bool told_elsewhere(ExitCode code, std::string_view what);
 
 }  // namespace moecl::cli

@@ -220,7 +220,9 @@ void Courier::carry(const RowsJob& job) {
     const bool gave = std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.gave(); });
     if (gave && !std::exchange(left, gave) && job.left != nullptr && !job.left->complete())
       fail(ErrorCode::device_error, "{}", refused_event);
-    if (gave && std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.got(); })) return;
+    if (gave && std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.got(); }) &&
+        link_.settled(Link::rows))
+      return;
     if (moved) continue;
     std::string absent;
     std::vector<std::int32_t> missed;

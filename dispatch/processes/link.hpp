@@ -40,6 +40,8 @@ class Link {
   /// Errors: invalid_data  the peer says what cannot be
   virtual std::span<const std::byte> arrived(Channel channel, std::int32_t peer) = 0;
   virtual void take(Channel channel, std::int32_t peer, std::size_t bytes) = 0;
+  /// Whether all that was sent has left this rank, or goes without it.
+  virtual bool settled(Channel /*channel*/) { return true; }
   /// Another number whenever a peer has sent or taken something since.
   virtual std::uint32_t bell(Channel channel) noexcept = 0;
   /// Stops this thread until the bell rings, but some milliseconds at most.

@@ -164,7 +164,7 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
         fate_.end(fmt::format("{}: {} has left the group", what, link_.describe(peer)));
       }
     }
-    if (done) return received;
+    if (done && link_.settled(Link::notes)) return received;
     if (moved) continue;
     if (Clock::now() >= end) {
       std::string absent;

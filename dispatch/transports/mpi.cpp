@@ -1,8 +1,256 @@
-// Processes of MPI.
+// Processes of MPI: messages of two tags, through slots of a fixed size. MPI itself is in a plugin.
+#include "dispatch/transports/mpi.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <mutex>
+#include <thread>
+
+#include "dispatch/processes/mpi_plugin.h"
 #include "dispatch/transports/transport.hpp"
+#include "runtime/check.hpp"
+#include "runtime/child_process.hpp"
 
 namespace moecl {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<std::size_t, Link::channels> slot_bytes = {16 << 10, 512 << 10};
+constexpr std::size_t slots = 4;
+/// A tag of its own says why the group ends.
+constexpr int ending_tag = Link::channels;
+constexpr int ending_bytes = 1024;
+
+/// "openmpi", "mpich": the one that is in this process, else the one that its launcher belongs to.
+std::string mpi_of_process() {
+  if (void* const found = dlsym(RTLD_DEFAULT, "MPI_Get_library_version"); found != nullptr) {
+    std::array<char, 8192> text{};
+    int length = 0;
+    reinterpret_cast<int (*)(char*, int*)>(found)(text.data(), &length);
+    if (std::strstr(text.data(), "Open MPI") != nullptr) return "openmpi";
+    if (std::strstr(text.data(), "MPICH") != nullptr) return "mpich";
+    fail(ErrorCode::unsupported, "mpi: the process has neither Open MPI nor MPICH, but {}", text.data());
+  }
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return "openmpi";
+  if (std::getenv("PMI_SIZE") != nullptr) return "mpich";
+  fail(ErrorCode::unsupported, "mpi: this process was started by no mpirun of Open MPI or MPICH");
+}
+
+/// Never unloaded: MPI does not bear it.
+const moecl_mpi& plugin() {
+  static const moecl_mpi* const functions = [] {
+    const std::string mpi = mpi_of_process(), helpers = helper_program(),
+                      path = helpers.substr(0, helpers.rfind('/')) + "/mpi_" + mpi + ".so";
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) fail(ErrorCode::unsupported, "mpi: no plugin for {}: {}", mpi, dlerror());
+    void* const entry = dlsym(library, "moecl_mpi_plugin");
+    const moecl_mpi* const found = entry != nullptr ? reinterpret_cast<const moecl_mpi* (*)()>(entry)() : nullptr;
+    if (found == nullptr || found->version != MOECL_MPI_PLUGIN_VERSION)
+      fail(ErrorCode::unsupported, "mpi: {} is of another version of moecl", path);
+    return found;
+  }();
+  return *functions;
+}
+
+void check_mpi(int error, const char* what) {
+  if (error == 0) return;
+  std::array<char, 256> text{};
+  plugin().describe(error, text.data(), static_cast<int>(text.size()));
+  fail(ErrorCode::device_error, "mpi: {}: {}", what, text.data());
+}
+
+/// A message that is on its way, or free, or has come and is read.
+struct Slot {
+  std::vector<std::byte> bytes;
+  void* request = nullptr;
+  std::size_t count = 0, taken = 0;
+};
+
+/// One direction of a channel of a pair. Slots take turns.
+struct Lane {
+  std::array<Slot, slots> slot;
+  std::size_t next = 0;
+  bool begun = false;
+};
+
+class MpiLink final : public Link {
+ public:
+  explicit MpiLink(const void* comm) {
+    int thread_level = 0;
+    check_mpi(plugin().open(comm, &comm_, &rank_, &size_, &thread_level), "the communicator");
+    constexpr int serialized = 2;
+    if (thread_level < serialized) {
+      plugin().close(comm_, 1);
+      fail(ErrorCode::unsupported,
+           "mpi: {} was initialised for {}: moecl calls it from two threads, one at a time, which is "
+           "MPI_THREAD_SERIALIZED",
+           plugin().name, thread_level == 1 ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+    }
+    const auto peers = static_cast<std::size_t>(size_);
+    for (std::int32_t rank = 0; rank < size_; ++rank) places_.push_back(rank);
+    for (auto& of : lanes_)
+      for (auto& direction : of) direction.resize(peers);
+    endings_.resize(peers);
+  }
+  ~MpiLink() override {
+    const std::lock_guard lock(mutex_);
+    // What was sent has to arrive; what nobody sends is no longer waited for.
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(cause_.empty() ? 2000 : 100);
+    for (auto& of : lanes_) {
+      for (Lane& lane : of[out])
+        for (Slot& slot : lane.slot)
+          while (slot.request != nullptr && Clock::now() < end && !try_test(slot)) std::this_thread::yield();
+      for (Lane& lane : of[in])
+        for (Slot& slot : lane.slot) plugin().cancel(&slot.request);
+    }
+    for (Slot& slot : endings_) plugin().cancel(&slot.request);
+    bool sent = true;
+    for (auto& of : lanes_)
+      for (Lane& lane : of[out])
+        for (Slot& slot : lane.slot) sent = sent && slot.request == nullptr;
+    plugin().close(comm_, sent && cause_.empty() ? 1 : 0);
+  }
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
+
+  TransportKind kind() const noexcept override { return TransportKind::mpi; }
+  std::int32_t rank() const noexcept override { return rank_; }
+  std::int32_t size() const noexcept override { return size_; }
+  const std::vector<std::int32_t>& places() const noexcept override { return places_; }
+
+  std::span<std::byte> room(Channel channel, std::int32_t peer) override {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = current(channel, out, peer);
+    if (slot.request != nullptr && !test(slot)) return {};
+    slot.bytes.resize(slot_bytes[channel]);
+    return slot.bytes;
+  }
+  void send(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = current(channel, out, peer);
+    check_mpi(plugin().send(comm_, slot.bytes.data(), static_cast<int>(bytes), peer, channel, &slot.request), "send");
+    ++lane(channel, out, peer).next;
+  }
+  std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
+    const std::lock_guard lock(mutex_);
+    Lane& of = lane(channel, in, peer);
+    if (!std::exchange(of.begun, true))
+      for (Slot& slot : of.slot) receive(slot, channel, peer);
+    Slot& slot = current(channel, in, peer);
+    if (slot.request != nullptr && !test(slot)) return {};
+    return std::span<const std::byte>(slot.bytes).subspan(slot.taken, slot.count - slot.taken);
+  }
+  void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = current(channel, in, peer);
+    slot.taken += bytes;
+    if (slot.taken < slot.count) return;
+    receive(slot, channel, peer);
+    ++lane(channel, in, peer).next;
+  }
+  bool settled(Channel channel) override {
+    const std::lock_guard lock(mutex_);
+    bool all = true;
+    for (Lane& of : lanes_[channel][out])
+      for (Slot& slot : of.slot) all = (slot.request == nullptr || test(slot)) && all;
+    return all;
+  }
+  std::uint32_t bell(Channel /*channel*/) noexcept override { return 0; }
+  /// MPI tells nobody that something has come: looks again, at first at once.
+  void rest(Channel channel, std::uint32_t /*heard*/) noexcept override {
+    std::uint32_t& looks = looks_[channel];
+    const auto now = Clock::now();
+    if (now - rested_[channel] > std::chrono::milliseconds(1)) looks = 0;
+    if (++looks < 50)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(std::min<std::uint32_t>(looks, 100)));
+    rested_[channel] = Clock::now();
+  }
+
+  void in_phase(std::string_view /*what*/) noexcept override {}
+  std::string describe(std::int32_t peer) const override { return fmt::format("rank {} of MPI", peer); }
+  bool has_left(std::int32_t /*peer*/) const noexcept override { return false; }
+  void give_up(const std::vector<std::int32_t>& /*peers*/) noexcept override {}
+
+  std::string end(std::string_view cause) override {
+    const std::lock_guard lock(mutex_);
+    if (!cause_.empty()) return cause_;
+    cause_ = cause;
+    for (std::int32_t peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      // It lives as long as the process: nobody waits until it has gone.
+      auto* const text = new std::array<char, ending_bytes>{};
+      std::memcpy(text->data(), cause.data(), std::min(cause.size(), text->size() - 1));
+      void* request = nullptr;
+      if (plugin().send(comm_, text->data(), ending_bytes, peer, ending_tag, &request) != 0) delete text;
+    }
+    return cause_;
+  }
+  std::string look() override {
+    const std::lock_guard lock(mutex_);
+    if (!cause_.empty()) return cause_;
+    for (std::int32_t peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      Slot& slot = endings_[static_cast<std::size_t>(peer)];
+      if (slot.bytes.empty()) {
+        slot.bytes.resize(ending_bytes);
+        check_mpi(plugin().receive(comm_, slot.bytes.data(), ending_bytes, peer, ending_tag, &slot.request), "receive");
+      }
+      if (slot.request == nullptr || !test(slot)) continue;
+      const char* const text = reinterpret_cast<const char*>(slot.bytes.data());
+      cause_ = std::string(text, strnlen(text, slot.count));
+      return cause_;
+    }
+    return {};
+  }
+  std::unique_ptr<Link> regroup(bool /*everyone*/, std::chrono::milliseconds /*deadline*/) override {
+    fail(ErrorCode::unsupported, "group: {} ends all ranks with the one that is lost: groups of RankGroup::join go on",
+         plugin().name);
+  }
+
+ private:
+  enum Direction : std::uint8_t { out, in };
+
+  Lane& lane(Channel channel, Direction direction, std::int32_t peer) {
+    return lanes_[channel][direction][static_cast<std::size_t>(peer)];
+  }
+  Slot& current(Channel channel, Direction direction, std::int32_t peer) {
+    Lane& of = lane(channel, direction, peer);
+    return of.slot[of.next % slots];
+  }
+  void receive(Slot& slot, Channel channel, std::int32_t peer) {
+    slot.bytes.resize(slot_bytes[channel]);
+    slot.count = slot.taken = 0;
+    check_mpi(
+        plugin().receive(comm_, slot.bytes.data(), static_cast<int>(slot.bytes.size()), peer, channel, &slot.request),
+        "receive");
+  }
+  bool test(Slot& slot) {
+    int done = 0, count = 0;
+    check_mpi(plugin().test(&slot.request, &done, &count), "test");
+    if (done != 0) slot.count = std::min(static_cast<std::size_t>(std::max(count, 0)), slot.bytes.size());
+    return done != 0;
+  }
+  bool try_test(Slot& slot) noexcept {
+    int done = 0, count = 0;
+    return plugin().test(&slot.request, &done, &count) != 0 || done != 0;
+  }
+
+  void* comm_ = nullptr;
+  int rank_ = 0, size_ = 0;
+  std::vector<std::int32_t> places_;
+  std::mutex mutex_;  ///< MPI is called by one thread at a time; of all below
+  std::array<std::array<std::vector<Lane>, 2>, Link::channels> lanes_;
+  std::vector<Slot> endings_;
+  std::string cause_;
+  std::array<std::uint32_t, Link::channels> looks_{};
+  std::array<Clock::time_point, Link::channels> rested_{};
+};
 
 class Mpi final : public Transport {
  public:
@@ -15,6 +263,8 @@ class Mpi final : public Transport {
 };
 
 }  // namespace
+
+std::unique_ptr<Link> link_by_mpi(const void* mpi_comm) { return std::make_unique<MpiLink>(mpi_comm); }
 
 std::unique_ptr<const Transport> make_mpi() { return std::make_unique<Mpi>(); }
 

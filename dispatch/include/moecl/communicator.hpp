@@ -54,8 +54,17 @@ class RankGroup {
   ///         io_error, out_of_memory  no shared memory
   static RankGroup join(const std::string& name, std::int32_t rank, std::int32_t size, StreamView stream,
                         const GroupOptions& options = {});
-  /// Removes what a group of that name has left behind whose processes were killed.
+  /// Takes the name from a group: who has joined goes on, nobody joins any more. Also of a group whose processes were
+  /// killed, whose memory stays otherwise until that name is joined again.
   static void remove(const std::string& name) noexcept;
+  /// The group of the processes of an MPI communicator, in its order of ranks: one rank each. All of them call it. MPI
+  /// is that of the process, else that of the launcher, Open MPI or MPICH: a plugin beside this library is loaded for
+  /// it. MPI's threads: it has been initialised with MPI_THREAD_SERIALIZED at least. A rank that is lost ends the job.
+  /// @param mpi_comm  an MPI_Comm, which is duplicated; null: MPI_COMM_WORLD, which this call initialises where nobody
+  /// has,
+  ///                  and which is finalized with the last group then
+  /// Errors: unsupported  no MPI, or no plugin for it; another thread level; as `join`
+  static RankGroup from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options = {});
   RankGroup(RankGroup&&) noexcept;
   RankGroup& operator=(RankGroup&&) noexcept;
   ~RankGroup();

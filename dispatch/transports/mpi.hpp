@@ -1,0 +1,12 @@
+#pragma once
+// Processes of MPI.
+#include <memory>
+
+#include "dispatch/processes/link.hpp"
+
+namespace moecl {
+
+/// @param mpi_comm  as RankGroup::from_mpi has it. Errors: unsupported  no MPI, no plugin, or its threads; device_error
+std::unique_ptr<Link> link_by_mpi(const void* mpi_comm);
+
+}  // namespace moecl
