@@ -117,13 +117,13 @@ RankGroup RankGroup::from_mpi(const void* mpi_comm, StreamView stream, const Gro
   expect_possible(options);
   require(!options.transport || *options.transport == TransportKind::mpi,
           "mpi: transport {}: processes of MPI have mpi", moecl::name(options.transport.value_or(TransportKind::mpi)));
-  return begun(State::linked(link_by_mpi(mpi_comm), stream, options, nullptr));
+  return begun(State::linked(link_by_mpi(mpi_comm, options.deadline), stream, options, nullptr));
 }
 
 void RankGroup::remove(const std::string& name) noexcept { GroupMemory::remove(name); }
 
 RankGroup RankGroup::begun(std::shared_ptr<State> state) {
-  RankGroup group(std::move(state));
+  RankGroup group(Made::processes, std::move(state));
   Communicator ranks = group.communicator(group.state_->link->rank());
   ranks.share("join", {}, agreed_about(group.state_->options));
   if (group.size() == 1) return group;
@@ -156,7 +156,7 @@ RankGroup RankGroup::regrouped(bool everyone) {
   state_->link = std::move(old);  // communicators of the group that ended ask it who they are
   std::shared_ptr<State> next = State::linked(std::move(link), stream, state_->options, state_.get());
   if (everyone) return begun(std::move(next));  // as those do that join
-  RankGroup group(std::move(next));
+  RankGroup group(Made::processes, std::move(next));
   group.communicator(group.state_->link->rank()).share("shrink", {});
   return group;
 }

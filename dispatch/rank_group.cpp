@@ -95,7 +95,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
         lane.copier = std::make_unique<StagedCopier>(lane.stream, state_->fate);
 }
 
-RankGroup::RankGroup(std::shared_ptr<State> state) : state_(std::move(state)) {}
+RankGroup::RankGroup(Made /*of*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
 RankGroup::RankGroup(RankGroup&&) noexcept = default;
 RankGroup& RankGroup::operator=(RankGroup&&) noexcept = default;
 RankGroup::~RankGroup() = default;

@@ -119,15 +119,17 @@ int run_processes(int ranks, const std::string& group) {
   const std::vector<std::string> arguments = own_arguments();
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; ++rank) children.push_back(start(arguments, group, rank));
-  constexpr std::chrono::seconds grace{3};
+  // Until rank 0 has said why; what it has said, the others need not.
+  constexpr std::chrono::milliseconds grace{3000}, after_rank_0{300};
   std::optional<int> first;
   Clock::time_point end{};
   const auto ended = [](const Child& child) { return child.status.has_value(); };
   while (!std::all_of(children.begin(), children.end(), ended)) {
+    const bool told = ended(children.front());
     listen(children);
-    if (!first)
-      for (int rank = 0; rank < ranks; ++rank)
-        if (!first && children[static_cast<std::size_t>(rank)].failed()) first = rank, end = Clock::now() + grace;
+    for (int rank = 0; rank < ranks && !first; ++rank)
+      if (children[static_cast<std::size_t>(rank)].failed()) first = rank, end = Clock::now() + grace;
+    if (first && !told && ended(children.front())) end = std::min(end, Clock::now() + after_rank_0);
     if (!first || Clock::now() < end) continue;
     for (const Child& child : children)
       if (!child.status) kill(child.process, SIGKILL);

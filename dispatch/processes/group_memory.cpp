@@ -76,6 +76,13 @@ bool is_locked(int file, std::int64_t byte) noexcept {
   struct flock lock = byte_lock(F_WRLCK, byte);
   return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
+/// Whether that file has the name now, not one that was made later.
+bool has_name(int file, const std::string& path) noexcept {
+  struct stat ours {};
+  struct stat named {};
+  return fstat(file, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
+}
 bool anybody(int file) noexcept {
   for (std::int32_t place = 0; place < GroupMemory::most_places; ++place)
     if (is_locked(file, place)) return true;
@@ -146,11 +153,10 @@ void GroupMemory::open_file(const std::string& path) {
   for (;;) {
     file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file_ < 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
-    struct stat ours {
-    }, named{};
     const bool locked = lock_byte(file_, opening, true);
-    if (locked && fstat(file_, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-        ours.st_dev == named.st_dev) {
+    if (locked && has_name(file_, path)) {
+      struct stat ours {};
+      fstat(file_, &ours);
       if (S_ISREG(ours.st_mode) && ours.st_uid == geteuid() && (ours.st_mode & 077) == 0) return;
       close(std::exchange(file_, -1));
       fail(ErrorCode::io_error, "join: {} is not a file of this user alone", path);
@@ -227,7 +233,7 @@ GroupMemory::~GroupMemory() {
     for (const Link::Channel channel : {Link::notes, Link::rows}) ring_bell(other, channel);
   lock_byte(file_, opening, true);
   unlock_byte(file_, place_);
-  if (!anybody(file_)) unlink(path_.c_str());
+  if (!anybody(file_) && has_name(file_, path_)) unlink(path_.c_str());
   unlock_byte(file_, opening);
   unmap();
 }
@@ -238,12 +244,8 @@ void GroupMemory::unmap() noexcept {
 }
 
 void GroupMemory::remove(const std::string& name) noexcept try {
-  const std::string path = path_of(name);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return;
-  if (lock_byte(file, opening, true) && !anybody(file)) unlink(path.c_str());
-  close(file);
-} catch (const std::exception&) {
+  unlink(path_of(name).c_str());
+} catch (const std::exception&) {  // then there is none
 }
 
 void GroupMemory::ring_bell(std::int32_t place, Link::Channel channel) const noexcept {

@@ -50,7 +50,7 @@ class GroupMemory {
   ~GroupMemory();
   GroupMemory(const GroupMemory&) = delete;
   GroupMemory& operator=(const GroupMemory&) = delete;
-  /// Removes what processes have left behind that were killed; nothing where somebody is there.
+  /// Takes the name away: as RankGroup::remove.
   static void remove(const std::string& name) noexcept;
 
   std::int32_t place() const noexcept { return place_; }

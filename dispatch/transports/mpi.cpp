@@ -21,9 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::array<std::size_t, Link::channels> slot_bytes = {16 << 10, 512 << 10};
 constexpr std::size_t slots = 4;
-/// A tag of its own says why the group ends.
-constexpr int ending_tag = Link::channels;
-constexpr int ending_bytes = 1024;
+/// A tag of its own says why the group ends, another that a rank runs, and what it is in.
+constexpr int ending_tag = Link::channels, beat_tag = ending_tag + 1;
+constexpr int ending_bytes = 1024, beat_bytes = 64;
+constexpr std::chrono::milliseconds between_beats{50};
 
 /// "openmpi", "mpich": the one that is in this process, else the one that its launcher belongs to.
 std::string mpi_of_process() {
@@ -79,7 +80,8 @@ struct Lane {
 
 class MpiLink final : public Link {
  public:
-  explicit MpiLink(const void* comm) {
+  MpiLink(const void* comm, std::chrono::milliseconds deadline)
+      : most_silent_(deadline * 3 / 4), beaten_(Clock::now()), looked_(beaten_) {
     int thread_level = 0;
     check_mpi(plugin().open(comm, &comm_, &rank_, &size_, &thread_level), "the communicator");
     constexpr int serialized = 2;
@@ -95,6 +97,9 @@ class MpiLink final : public Link {
     for (auto& of : lanes_)
       for (auto& direction : of) direction.resize(peers);
     endings_.resize(peers);
+    beats_out_.resize(peers);
+    beats_in_.resize(peers);
+    silent_.resize(peers);
   }
   ~MpiLink() override {
     const std::lock_guard lock(mutex_);
@@ -107,11 +112,15 @@ class MpiLink final : public Link {
       for (Lane& lane : of[in])
         for (Slot& slot : lane.slot) plugin().cancel(&slot.request);
     }
-    for (Slot& slot : endings_) plugin().cancel(&slot.request);
+    for (auto* const kept : {&endings_, &beats_in_})
+      for (Slot& slot : *kept) plugin().cancel(&slot.request);
+    for (Slot& slot : beats_out_)
+      while (slot.request != nullptr && Clock::now() < end && !try_test(slot)) std::this_thread::yield();
     bool sent = true;
     for (auto& of : lanes_)
       for (Lane& lane : of[out])
         for (Slot& slot : lane.slot) sent = sent && slot.request == nullptr;
+    for (Slot& slot : beats_out_) sent = sent && slot.request == nullptr;
     plugin().close(comm_, sent && cause_.empty() ? 1 : 0);
   }
   MpiLink(const MpiLink&) = delete;
@@ -172,8 +181,15 @@ class MpiLink final : public Link {
     rested_[channel] = Clock::now();
   }
 
-  void in_phase(std::string_view /*what*/) noexcept override {}
-  std::string describe(std::int32_t peer) const override { return fmt::format("rank {} of MPI", peer); }
+  void in_phase(std::string_view what) noexcept override {
+    const std::lock_guard lock(mutex_);
+    phase_ = {};
+    std::memcpy(phase_.data(), what.data(), std::min(what.size(), phase_.size() - 1));
+  }
+  std::string describe(std::int32_t peer) const override {
+    const std::lock_guard lock(mutex_);
+    return described(peer);
+  }
   bool has_left(std::int32_t /*peer*/) const noexcept override { return false; }
   void give_up(const std::vector<std::int32_t>& /*peers*/) noexcept override {}
 
@@ -206,7 +222,7 @@ class MpiLink final : public Link {
       cause_ = std::string(text, strnlen(text, slot.count));
       return cause_;
     }
-    return {};
+    return beat();
   }
   std::unique_ptr<Link> regroup(bool /*everyone*/, std::chrono::milliseconds /*deadline*/) override {
     fail(ErrorCode::unsupported, "group: {} ends all ranks with the one that is lost: groups of RankGroup::join go on",
@@ -215,6 +231,47 @@ class MpiLink final : public Link {
 
  private:
   enum Direction : std::uint8_t { out, in };
+
+  std::string described(std::int32_t peer) const {
+    const Slot& heard = beats_in_[static_cast<std::size_t>(peer)];
+    const char* const text = reinterpret_cast<const char*>(heard.bytes.data());
+    return fmt::format("rank {} of MPI {}", peer,
+                       heard.count == 0 ? "before the first exchange" : std::string(text, strnlen(text, heard.count)));
+  }
+  /// Tells the peers what this rank is in, and hears them. @return  Who is silent; empty: nobody
+  std::string beat() {
+    // A machine that stood still has not heard anybody meanwhile.
+    constexpr std::chrono::microseconds longest_pause{50000};
+    const auto now = Clock::now();
+    const auto ran = std::min(std::chrono::duration_cast<std::chrono::microseconds>(now - looked_), longest_pause);
+    looked_ = now;
+    const bool due = now - beaten_ >= between_beats;
+    if (due) beaten_ = now;
+    for (std::int32_t peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      Slot &to = beats_out_[static_cast<std::size_t>(peer)], &from = beats_in_[static_cast<std::size_t>(peer)];
+      if (due && (to.request == nullptr || test(to))) {
+        const auto* const text = reinterpret_cast<const std::byte*>(phase_.data());
+        to.bytes.assign(text, text + beat_bytes);
+        check_mpi(plugin().send(comm_, to.bytes.data(), beat_bytes, peer, beat_tag, &to.request), "send");
+      }
+      const bool heard = from.request != nullptr && test(from);
+      auto& silent = silent_[static_cast<std::size_t>(peer)];
+      silent = heard ? std::chrono::microseconds(0) : silent + ran;
+      if (from.request == nullptr) {
+        if (heard)
+          from.bytes.resize(2 * beat_bytes),
+              std::copy_n(from.bytes.begin() + beat_bytes, beat_bytes, from.bytes.begin());
+        from.bytes.resize(2 * beat_bytes);  // what was heard last, and what comes
+        check_mpi(plugin().receive(comm_, from.bytes.data() + beat_bytes, beat_bytes, peer, beat_tag, &from.request),
+                  "receive");
+      }
+      if (silent >= most_silent_)
+        return fmt::format("{} has not run for {} ms", described(peer),
+                           std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
+    }
+    return {};
+  }
 
   Lane& lane(Channel channel, Direction direction, std::int32_t peer) {
     return lanes_[channel][direction][static_cast<std::size_t>(peer)];
@@ -244,9 +301,13 @@ class MpiLink final : public Link {
   void* comm_ = nullptr;
   int rank_ = 0, size_ = 0;
   std::vector<std::int32_t> places_;
-  std::mutex mutex_;  ///< MPI is called by one thread at a time; of all below
+  std::chrono::milliseconds most_silent_;
+  mutable std::mutex mutex_;  ///< MPI is called by one thread at a time; of all below
   std::array<std::array<std::vector<Lane>, 2>, Link::channels> lanes_;
-  std::vector<Slot> endings_;
+  std::vector<Slot> endings_, beats_out_, beats_in_;
+  std::vector<std::chrono::microseconds> silent_;
+  Clock::time_point beaten_, looked_;
+  std::array<char, beat_bytes> phase_{};
   std::string cause_;
   std::array<std::uint32_t, Link::channels> looks_{};
   std::array<Clock::time_point, Link::channels> rested_{};
@@ -264,7 +325,9 @@ class Mpi final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Link> link_by_mpi(const void* mpi_comm) { return std::make_unique<MpiLink>(mpi_comm); }
+std::unique_ptr<Link> link_by_mpi(const void* mpi_comm, std::chrono::milliseconds deadline) {
+  return std::make_unique<MpiLink>(mpi_comm, deadline);
+}
 
 std::unique_ptr<const Transport> make_mpi() { return std::make_unique<Mpi>(); }
 

@@ -104,7 +104,8 @@ class RankGroup {
  private:
   friend class Communicator;
   struct State;
-  explicit RankGroup(std::shared_ptr<State> state);
+  enum class Made : std::uint8_t { processes };
+  RankGroup(Made, std::shared_ptr<State> state);
   static RankGroup begun(std::shared_ptr<State> state);
   RankGroup regrouped(bool everyone);
   std::shared_ptr<State> state_;
