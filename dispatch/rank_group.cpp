@@ -132,7 +132,10 @@ std::vector<std::int32_t> RankGroup::local_ranks() const { return state_->local(
 
 void RankGroup::abort(std::string_view cause) noexcept { state_->fate.end(cause); }
 
-std::string RankGroup::failure() const { return state_->fate.cause(); }
+std::string RankGroup::failure() const {
+  const std::string here = state_->fate.cause();
+  return here.empty() && state_->link != nullptr ? state_->link->ended() : here;
+}
 
 void RankGroup::run(const std::function<void(Communicator&)>& body) {
   std::mutex mutex;

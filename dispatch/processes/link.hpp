@@ -57,6 +57,8 @@ class Link {
   virtual void give_up(const std::vector<std::int32_t>& peers) noexcept = 0;
   /// Ends the group on all ranks. @return  The cause that stands, the first. Threads: any
   virtual std::string end(std::string_view cause) = 0;
+  /// Why the group has ended, as far as it is known here; empty: it has not. Threads: any
+  virtual std::string ended() const = 0;
   /// Tells the peers that this process lives, and looks whether they do. @return  Why the group has ended; empty: it
   /// has not. Calls come some milliseconds apart
   virtual std::string look() = 0;

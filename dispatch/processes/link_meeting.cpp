@@ -130,6 +130,7 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
   std::vector<std::array<std::byte, 8>> heads(members_.size());
   Clock::time_point end = Clock::now() + fate_.deadline;
   for (;;) {
+    if (const std::string cause = link_.ended(); !cause.empty()) fate_.end(cause);
     fate_.expect_whole();
     const std::uint32_t heard = link_.bell(Link::notes);
     bool moved = false, done = true;

@@ -207,6 +207,10 @@ class MpiLink final : public Link {
     }
     return cause_;
   }
+  std::string ended() const override {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
   std::string look() override {
     const std::lock_guard lock(mutex_);
     if (!cause_.empty()) return cause_;

@@ -97,6 +97,8 @@ class SharedMemoryLink final : public Link {
   }
   std::string end(std::string_view cause) override { return memory_->end(generation_.number, cause); }
 
+  std::string ended() const override { return memory_->ended(generation_.number); }
+
   std::string look() override {
     memory_->slot(memory_->place()).beats.fetch_add(1, std::memory_order_relaxed);
     if (std::string cause = memory_->ended(generation_.number); !cause.empty()) return cause;

@@ -40,7 +40,10 @@ class Processes(CommandTest):
         done = subprocess.run([*by, MOECL, *map(str, arguments)], env={**os.environ, **AS_ROOT}, capture_output=True,
                               encoding="utf-8", timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout), path.read_bytes()
+        try:
+            return json.loads(done.stdout), path.read_bytes()
+        except ValueError as error:
+            self.fail(f"{error}: {done.stdout}")
 
     def test_bits_are_those_of_threads(self):
         for number, case in enumerate(CASES):
@@ -59,7 +62,7 @@ class Processes(CommandTest):
 
     def test_micro_batches_nodes_and_tp_groups_too(self):
         for options in (("--tp", "2", "--micro-batches", "2"), ("--topology", "2,2", "--wire", "int8", "--act-quant", "none"),
-                        ("--tokens-per-rank", "0,5,1,26")):
+                        ("--tokens-per-rank", "0,5,1,27")):
             with self.subTest(options=options):
                 strategy = "all2allv" if "--tp" in options else "mc2"
                 expected = self.tensors("mixtral-e8k2", 4, strategy, *options)[1]
@@ -98,7 +101,7 @@ class Processes(CommandTest):
 
     def test_a_rank_that_is_lost_ends_the_command_and_is_named(self):
         before = shared_files()
-        for how, within in ((signal.SIGKILL, 4), (signal.SIGSTOP, 6)):
+        for how, within in ((signal.SIGKILL, 15), (signal.SIGSTOP, 17)):
             with self.subTest(signal=how):
                 run = self.begin("--ranks", "3", "--launch", "processes", "--deadline", "2")
                 ranks = self.wait_for_group(run, 3)
@@ -140,7 +143,7 @@ class Processes(CommandTest):
                 begin = time.monotonic()
                 os.kill(victim, signal.SIGSTOP)
                 _, messages = run.communicate(timeout=30)
-                self.assertLess(time.monotonic() - begin, 8)
+                self.assertLess(time.monotonic() - begin, 20)
                 self.assertEqual(run.returncode, 4, messages)
                 said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
                 self.assertEqual(len(said), 1, messages)
