@@ -7,6 +7,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "dispatch/processes/mpi_plugin.h"
@@ -99,12 +100,17 @@ class MpiLink final : public Link {
     endings_.resize(peers);
     beats_out_.resize(peers);
     beats_in_.resize(peers);
+    goodbyes_.resize(peers);
     silent_.resize(peers);
+    beats_sent_.resize(peers);
+    beats_heard_.resize(peers);
+    last_beat_.resize(peers);
   }
   ~MpiLink() override {
     const std::lock_guard lock(mutex_);
     // What was sent has to arrive; what nobody sends is no longer waited for.
     const Clock::time_point end = Clock::now() + std::chrono::milliseconds(cause_.empty() ? 2000 : 100);
+    if (cause_.empty()) say_goodbye(end);
     for (auto& of : lanes_) {
       for (Lane& lane : of[out])
         for (Slot& slot : lane.slot)
@@ -114,13 +120,15 @@ class MpiLink final : public Link {
     }
     for (auto* const kept : {&endings_, &beats_in_})
       for (Slot& slot : *kept) plugin().cancel(&slot.request);
-    for (Slot& slot : beats_out_)
-      while (slot.request != nullptr && Clock::now() < end && !try_test(slot)) std::this_thread::yield();
+    for (auto* const kept : {&beats_out_, &goodbyes_})
+      for (Slot& slot : *kept)
+        while (slot.request != nullptr && Clock::now() < end && !try_test(slot)) std::this_thread::yield();
     bool sent = true;
     for (auto& of : lanes_)
       for (Lane& lane : of[out])
         for (Slot& slot : lane.slot) sent = sent && slot.request == nullptr;
-    for (Slot& slot : beats_out_) sent = sent && slot.request == nullptr;
+    for (auto* const kept : {&beats_out_, &goodbyes_})
+      for (Slot& slot : *kept) sent = sent && slot.request == nullptr;
     plugin().close(comm_, sent && cause_.empty() ? 1 : 0);
   }
   MpiLink(const MpiLink&) = delete;
@@ -190,7 +198,10 @@ class MpiLink final : public Link {
     const std::lock_guard lock(mutex_);
     return described(peer);
   }
-  bool has_left(std::int32_t /*peer*/) const noexcept override { return false; }
+  bool has_left(std::int32_t peer) const noexcept override {
+    const std::lock_guard lock(mutex_);
+    return last_beat_[static_cast<std::size_t>(peer)].has_value();
+  }
   void give_up(const std::vector<std::int32_t>& /*peers*/) noexcept override {}
 
   std::string end(std::string_view cause) override {
@@ -216,15 +227,7 @@ class MpiLink final : public Link {
     if (!cause_.empty()) return cause_;
     for (std::int32_t peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      Slot& slot = endings_[static_cast<std::size_t>(peer)];
-      if (slot.bytes.empty()) {
-        slot.bytes.resize(ending_bytes);
-        check_mpi(plugin().receive(comm_, slot.bytes.data(), ending_bytes, peer, ending_tag, &slot.request), "receive");
-      }
-      if (slot.request == nullptr || !test(slot)) continue;
-      const char* const text = reinterpret_cast<const char*>(slot.bytes.data());
-      cause_ = std::string(text, strnlen(text, slot.count));
-      return cause_;
+      if (hear_ending(peer)) return cause_;
     }
     return beat();
   }
@@ -242,6 +245,60 @@ class MpiLink final : public Link {
     return fmt::format("rank {} of MPI {}", peer,
                        heard.count == 0 ? "before the first exchange" : std::string(text, strnlen(text, heard.count)));
   }
+  /// Whether the peer has ended the group; it may also have left it.
+  bool hear_ending(std::int32_t peer) {
+    Slot& slot = endings_[static_cast<std::size_t>(peer)];
+    if (slot.bytes.empty()) {
+      slot.bytes.resize(ending_bytes);
+      check_mpi(plugin().receive(comm_, slot.bytes.data(), ending_bytes, peer, ending_tag, &slot.request), "receive");
+    }
+    if (slot.request == nullptr || !test(slot)) return false;
+    if (slot.count == sizeof(std::uint64_t)) {
+      std::uint64_t beats = 0;
+      std::memcpy(&beats, slot.bytes.data(), sizeof(beats));
+      last_beat_[static_cast<std::size_t>(peer)] = beats;
+      return false;
+    }
+    const char* const text = reinterpret_cast<const char*>(slot.bytes.data());
+    cause_ = std::string(text, strnlen(text, slot.count));
+    return true;
+  }
+  bool hear_beat(std::int32_t peer) {
+    Slot& from = beats_in_[static_cast<std::size_t>(peer)];
+    const bool heard = from.request != nullptr && test(from);
+    if (from.request != nullptr) return false;
+    if (heard) {
+      std::copy_n(from.bytes.begin() + beat_bytes, beat_bytes, from.bytes.begin());
+      ++beats_heard_[static_cast<std::size_t>(peer)];
+    }
+    from.bytes.resize(2 * beat_bytes);  // what was heard last, and what comes
+    check_mpi(plugin().receive(comm_, from.bytes.data() + beat_bytes, beat_bytes, peer, beat_tag, &from.request),
+              "receive");
+    return heard;
+  }
+  /// Takes what peers have sent until they leave, since MPICH complains of messages that nobody takes.
+  void say_goodbye(Clock::time_point end) noexcept try {
+    for (std::int32_t peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      Slot& slot = goodbyes_[static_cast<std::size_t>(peer)];
+      slot.bytes.resize(sizeof(std::uint64_t));
+      std::memcpy(slot.bytes.data(), &beats_sent_[static_cast<std::size_t>(peer)], slot.bytes.size());
+      check_mpi(
+          plugin().send(comm_, slot.bytes.data(), static_cast<int>(slot.bytes.size()), peer, ending_tag, &slot.request),
+          "send");
+    }
+    for (bool all = false; !all && Clock::now() < end; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+      all = true;
+      for (std::int32_t peer = 0; peer < size_; ++peer) {
+        if (peer == rank_) continue;
+        const auto p = static_cast<std::size_t>(peer);
+        if (hear_ending(peer)) return;
+        hear_beat(peer);
+        all = all && last_beat_[p] && beats_heard_[p] >= *last_beat_[p];
+      }
+    }
+  } catch (const std::exception&) {  // MPI says the rest
+  }
   /// Tells the peers what this rank is in, and hears them. @return  Who is silent; empty: nobody
   std::string beat() {
     // A machine that stood still has not heard anybody meanwhile.
@@ -253,23 +310,16 @@ class MpiLink final : public Link {
     if (due) beaten_ = now;
     for (std::int32_t peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      Slot &to = beats_out_[static_cast<std::size_t>(peer)], &from = beats_in_[static_cast<std::size_t>(peer)];
+      Slot& to = beats_out_[static_cast<std::size_t>(peer)];
       if (due && (to.request == nullptr || test(to))) {
         const auto* const text = reinterpret_cast<const std::byte*>(phase_.data());
         to.bytes.assign(text, text + beat_bytes);
         check_mpi(plugin().send(comm_, to.bytes.data(), beat_bytes, peer, beat_tag, &to.request), "send");
+        ++beats_sent_[static_cast<std::size_t>(peer)];
       }
-      const bool heard = from.request != nullptr && test(from);
       auto& silent = silent_[static_cast<std::size_t>(peer)];
-      silent = heard ? std::chrono::microseconds(0) : silent + ran;
-      if (from.request == nullptr) {
-        if (heard)
-          from.bytes.resize(2 * beat_bytes),
-              std::copy_n(from.bytes.begin() + beat_bytes, beat_bytes, from.bytes.begin());
-        from.bytes.resize(2 * beat_bytes);  // what was heard last, and what comes
-        check_mpi(plugin().receive(comm_, from.bytes.data() + beat_bytes, beat_bytes, peer, beat_tag, &from.request),
-                  "receive");
-      }
+      silent =
+          hear_beat(peer) || last_beat_[static_cast<std::size_t>(peer)] ? std::chrono::microseconds(0) : silent + ran;
       if (silent >= most_silent_)
         return fmt::format("{} has not run for {} ms", described(peer),
                            std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
@@ -308,7 +358,9 @@ class MpiLink final : public Link {
   std::chrono::milliseconds most_silent_;
   mutable std::mutex mutex_;  ///< MPI is called by one thread at a time; of all below
   std::array<std::array<std::vector<Lane>, 2>, Link::channels> lanes_;
-  std::vector<Slot> endings_, beats_out_, beats_in_;
+  std::vector<Slot> endings_, beats_out_, beats_in_, goodbyes_;
+  std::vector<std::uint64_t> beats_sent_, beats_heard_;
+  std::vector<std::optional<std::uint64_t>> last_beat_;  ///< of who has left: how many it had sent
   std::vector<std::chrono::microseconds> silent_;
   Clock::time_point beaten_, looked_;
   std::array<char, beat_bytes> phase_{};
