@@ -134,12 +134,13 @@ class Processes(CommandTest):
                 while victim is None and time.monotonic() < deadline:
                     for path in pathlib.Path("/proc").glob("[0-9]*"):
                         try:
-                            if os.readlink(path / "exe") == str(MOECL) and name in (path / "environ").read_text().split("\0"):
+                            if os.readlink(path / "exe") == str(MOECL) and name in (path / "environ").read_text().split("\0") and \
+                                    f"/mpi_{mpi}.so" in (path / "maps").read_text():
                                 victim = int(path.name)
                         except OSError:
                             pass
                     time.sleep(0.05)
-                time.sleep(5)
+                time.sleep(8)  # MPI itself begins, which knows no deadline
                 begin = time.monotonic()
                 os.kill(victim, signal.SIGSTOP)
                 _, messages = run.communicate(timeout=30)
