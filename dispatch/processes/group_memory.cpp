@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <filesystem>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -104,6 +105,23 @@ std::string own_folder() {
   fail(ErrorCode::io_error, "join: /dev/shm has no folder that is this user's alone: {}", std::strerror(errno));
 }
 
+bool is_own(int file) noexcept {
+  struct stat found {};
+  return fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() && (found.st_mode & 077) == 0;
+}
+/// Removes what groups have left behind whose processes were all killed. Who makes a file holds its lock for opening,
+/// or finds that it has lost its name.
+void sweep(const std::string& folder) noexcept {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string path = entry.path().string();
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    if (is_own(file) && lock_byte(file, opening, false) && !anybody(file) && has_name(file, path)) unlink(path.c_str());
+    close(file);
+  }
+}
+
 /// A name has to be one of a file.
 std::string path_of(const std::string& name) {
   require(!name.empty() && name.size() <= 200, "join: a name has 1 to 200 characters, this one {}", name.size());
@@ -137,6 +155,7 @@ GroupMemory::GroupMemory(const std::string& name, std::int32_t place, std::int32
   require(places >= 1 && places <= most_places, "join: {} ranks on a node are not in [1, {}]", places, most_places);
   require(place >= 0 && place < places, "join: rank {} is not in [0, {})", place, places);
   path_ = path_of(name);
+  sweep(path_.substr(0, path_.rfind('/')));
   open_file(path_);
   try {
     map(path_);
@@ -155,9 +174,7 @@ void GroupMemory::open_file(const std::string& path) {
     if (file_ < 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
     const bool locked = lock_byte(file_, opening, true);
     if (locked && has_name(file_, path)) {
-      struct stat ours {};
-      fstat(file_, &ours);
-      if (S_ISREG(ours.st_mode) && ours.st_uid == geteuid() && (ours.st_mode & 077) == 0) return;
+      if (is_own(file_)) return;
       close(std::exchange(file_, -1));
       fail(ErrorCode::io_error, "join: {} is not a file of this user alone", path);
     }

@@ -113,6 +113,20 @@ TEST(Join, ForeignFilesAreRefused) {
   unlink(path.c_str());
 }
 
+TEST(Join, WhatKilledGroupsHaveLeftIsRemoved) {
+  const std::string folder = "/dev/shm/moecl-" + std::to_string(geteuid()) + "/",
+                    left = folder + "group-" + fresh_name();
+  const GroupMemory living(fresh_name(), 0, 1);
+  std::FILE* const file = std::fopen(left.c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  std::fclose(file);
+  ASSERT_EQ(chmod(left.c_str(), 0600), 0);
+  const GroupMemory next(fresh_name(), 0, 1);
+  struct stat found {};
+  EXPECT_NE(stat(left.c_str(), &found), 0);
+  EXPECT_EQ(stat((folder + "group-" + living.name()).c_str(), &found), 0);
+}
+
 TEST(Join, TheLastOneRemovesTheMemory) {
   const std::string name = fresh_name(), path = "/dev/shm/moecl-" + std::to_string(geteuid()) + "/group-" + name;
   struct stat found {};
