@@ -54,11 +54,16 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
                                   const std::shared_ptr<const Event>& free) {
   std::vector<StagedJob> jobs;
   std::vector<_cl_event*> arrivals;
+  std::vector<RowsJob::Fetch> fetches;
   for (const Pull& pull : pulls) {
     if (pull.to.size_bytes == 0) continue;
     const MeetingNote& note = notes[static_cast<std::size_t>(pull.peer)];
     const BufferView from = note.memory[pull.piece].slice(pull.from_offset, pull.to.size_bytes);
     if (pull.peer != self.rank_) count_received(pull.peer, pull.to.size_bytes);
+    if (is_apart(pull.peer)) {
+      fetches.push_back({self.members_[static_cast<std::size_t>(pull.peer)], pull.piece, pull.from_offset, pull.to});
+      continue;
+    }
     if (!shares_events(pull.peer, self.rank_)) {
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;
@@ -71,6 +76,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     enqueue_copy(lane.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
   }
   wait_on_stream(lane.stream, arrivals);
+  if (group.link != nullptr) return carry(notes, std::move(fetches), free);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
     if (shares_events(peer, self.rank_)) continue;
@@ -84,6 +90,29 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
       fail(ErrorCode::device_error, "{}", refused_event);
   }
   for (StagedJob& job : jobs) lane.copier->enqueue(std::move(job));
+}
+
+void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches,
+                                   std::shared_ptr<const Event> free) const {
+  const MeetingNote& mine = notes[static_cast<std::size_t>(self.rank_)];
+  RowsJob job;
+  bool any = false;
+  for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+    if (is_apart(peer)) job.peers.push_back(self.members_[static_cast<std::size_t>(peer)]);
+    for (const HeldView& shown : notes[static_cast<std::size_t>(peer)].memory) any = any || shown.size_bytes != 0;
+  }
+  if (job.peers.empty() || !any) return;
+  job.what = mine.what;
+  for (const BufferView view : mine.memory) job.shown.emplace_back(view);
+  job.fetches = std::move(fetches);
+  job.ready = mine.ready;
+  job.free = std::move(free);
+  job.left = group.fate.watched_event(*lane.stream.context);
+  job.arrived = group.fate.watched_event(*lane.stream.context);
+  job.trace = lane.stream.trace;
+  wait_on_stream(lane.stream, {job.left->handle(), job.arrived->handle()});
+  lane.stream.flush();
+  group.courier->enqueue(std::move(job));
 }
 
 }  // namespace moecl

@@ -37,6 +37,8 @@ struct Communicator::Exchange {
     return group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)]);
   }
   bool shares_events(std::int32_t from, std::int32_t to) const { return transport(from, to).shares_events(); }
+  /// Whether that member is another process.
+  bool is_apart(std::int32_t peer) const { return transport(peer, self.rank_).between_processes(); }
 
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls, or do not agree
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
@@ -53,14 +55,15 @@ struct Communicator::Exchange {
     // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
     std::vector<_cl_event*> leaving;
     for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-      note.left.push_back(shares_events(self.rank_, peer) ? nullptr : group.fate.watched_event(*lane.stream.context));
+      note.left.push_back(
+          shares_events(self.rank_, peer) || is_apart(peer) ? nullptr : group.fate.watched_event(*lane.stream.context));
       if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
     }
     wait_on_stream(lane.stream, leaving);
     const auto notes = meet(std::move(note));
     if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
     copy(*notes, pulls_of(*notes), free);
-    if (stays == Shown::until_next) return;
+    if (stays == Shown::until_next || group.link != nullptr) return;  // processes wait by `left` alone
     MeetingNote done{what, {}, {}, {}, recorded(lane.stream), {}, {}};
     await_members(*meet(std::move(done)));
   }
@@ -89,6 +92,9 @@ struct Communicator::Exchange {
     return share_of(data.shape[0], ranks, rank);
   }
 
+  /// What other processes want of this rank, and it of them: its queue waits until they have read, and until it has
+  /// theirs. All members call it. @param fetches  of them
+  void carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches, std::shared_ptr<const Event> free) const;
   /// @param free  When nobody needs what this rank's memory holds.
   void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free);
 
@@ -108,6 +114,7 @@ struct Communicator::Exchange {
   RankGroup::State::Rank& rank(std::int32_t member) const {
     return group.rank(self.members_[static_cast<std::size_t>(member)]);
   }
+  std::int32_t group_rank(std::int32_t member) const { return self.members_[static_cast<std::size_t>(member)]; }
   StreamView stream_of(std::int32_t peer) const { return rank(peer).main.stream; }
 };
 

@@ -31,12 +31,14 @@ void GroupFate::wait(const Event& event) {
 }
 
 void GroupFate::end(std::string_view cause) noexcept {
-  const std::lock_guard lock(mutex_);
+  std::string words;
   try {
-    end_locked(std::string(cause.empty() ? no_reason : cause));
+    words = cause.empty() ? no_reason : cause;
+    if (settle) words = settle(words);
   } catch (const std::bad_alloc&) {  // the group ends without words
-    end_locked({});
   }
+  const std::lock_guard lock(mutex_);
+  end_locked(std::move(words));
 }
 
 void GroupFate::end_locked(std::string cause) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,6 +53,8 @@ class GroupFate {
   /// Later causes change nothing. Completes every watched event, so that no queue hangs.
   void end(std::string_view cause) noexcept;
   std::string cause() const;
+  /// Where ranks are processes: tells a cause to all of them, and gives the one that stands. Set before any use
+  std::function<std::string(std::string_view)> settle;
   /// How long a rank waits for its peers, and for a command of any device.
   std::chrono::milliseconds deadline{30000};
   /// In which commands end after the group's end, since nothing that they wait for is left, but where a driver refuses.
@@ -77,14 +80,20 @@ class GroupFate {
 };
 
 /// A meeting place of fixed members that is used again and again.
-class Meeting {
+class MeetingPlace {
+ public:
+  virtual ~MeetingPlace() = default;
+  /// Waits for all members and returns their notes. Stops this host thread, not a device.
+  /// Errors: deadline_exceeded  somebody did not come in time, which ends the group; or the group ended
+  virtual std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note) = 0;
+};
+
+/// Of threads of one process.
+class Meeting final : public MeetingPlace {
  public:
   Meeting(GroupFate& fate, std::vector<std::int32_t> members)
       : fate_(fate), members_(std::move(members)), came_(members_.size()) {}
-
-  /// Waits for all members and returns their notes. Stops this host thread, not a device.
-  /// Errors: deadline_exceeded  somebody did not come in time, which ends the group; or the group ended
-  std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note);
+  std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note) override;
 
  private:
   GroupFate& fate_;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "dispatch/processes/link_meeting.hpp"
 #include "runtime/check.hpp"
 #include "runtime/driver_process.hpp"
 
@@ -32,19 +33,34 @@ std::exception_ptr named_cause(std::int32_t rank, const GroupFate& fate) noexcep
 
 }  // namespace
 
-Meeting& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
+void expect_possible(const GroupOptions& options) {
+  constexpr std::int64_t longest_ms = 10'000'000'000;  // clocks count nanoseconds
+  require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
+          "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
+}
+
+MeetingPlace& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<Meeting>& place = meetings_[members];
-  if (place == nullptr) place = std::make_unique<Meeting>(fate, members);
+  std::unique_ptr<MeetingPlace>& place = meetings_[members];
+  if (place != nullptr) return *place;
+  if (link != nullptr && members.size() > 1)
+    place = std::make_unique<LinkMeeting>(fate, *link, members, rank(link->rank()).phase);
+  else
+    place = std::make_unique<Meeting>(fate, members);
   return *place;
+}
+
+std::vector<std::int32_t> RankGroup::State::local() const {
+  if (link != nullptr) return {link->rank()};
+  std::vector<std::int32_t> all(ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
   expect_driver_process();
   require(!streams.empty(), "group: no ranks");
-  constexpr std::int64_t longest_ms = 10'000'000'000;  // clocks count nanoseconds
-  require(options.deadline.count() > 0 && options.deadline.count() <= longest_ms,
-          "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
+  expect_possible(options);
   state_->options = options;
   state_->fate.deadline = options.deadline;
   if (options.peer_memory == nullptr) state_->options.peer_memory = driver_peer_memory(streams);
@@ -79,6 +95,7 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
         lane.copier = std::make_unique<StagedCopier>(lane.stream, state_->fate);
 }
 
+RankGroup::RankGroup(Made /*of*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
 RankGroup::RankGroup(RankGroup&&) noexcept = default;
 RankGroup& RankGroup::operator=(RankGroup&&) noexcept = default;
 RankGroup::~RankGroup() = default;
@@ -86,18 +103,20 @@ RankGroup::~RankGroup() = default;
 std::int32_t RankGroup::size() const noexcept { return static_cast<std::int32_t>(state_->ranks.size()); }
 
 void RankGroup::set_streams(const std::vector<StreamView>& streams) {
-  require(streams.size() == state_->ranks.size(), "group: {} streams for {} ranks", streams.size(), size());
-  for (std::size_t rank = 0; rank < streams.size(); ++rank) {
-    const StreamView old = state_->ranks[rank]->main.stream;
-    require(
-        streams[rank].queue != nullptr && streams[rank].context == old.context && streams[rank].device == old.device,
-        "group: the new stream of rank {} is not of its context and device", rank);
+  const std::vector<std::int32_t> ranks = local_ranks();
+  require(streams.size() == ranks.size(), "group: {} streams for {} ranks", streams.size(), ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const StreamView old = state_->rank(ranks[i]).main.stream;
+    require(streams[i].queue != nullptr && streams[i].context == old.context && streams[i].device == old.device,
+            "group: the new stream of rank {} is not of its context and device", ranks[i]);
   }
-  for (std::size_t rank = 0; rank < streams.size(); ++rank) state_->ranks[rank]->main.stream = streams[rank];
+  for (std::size_t i = 0; i < ranks.size(); ++i) state_->rank(ranks[i]).main.stream = streams[i];
 }
 
 Communicator RankGroup::communicator(std::int32_t rank) {
   require(rank >= 0 && rank < size(), "group: rank {} is not in [0, {})", rank, size());
+  require(state_->link == nullptr || rank == state_->link->rank(), "group: rank {} is another process, this one is {}",
+          rank, state_->link == nullptr ? 0 : state_->link->rank());
   std::vector<std::int32_t> everyone(state_->ranks.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   return {state_, std::move(everyone), rank};
@@ -109,9 +128,14 @@ const TransportChoice& RankGroup::transport(std::int32_t from, std::int32_t to) 
   return state_->choice(from, to);
 }
 
+std::vector<std::int32_t> RankGroup::local_ranks() const { return state_->local(); }
+
 void RankGroup::abort(std::string_view cause) noexcept { state_->fate.end(cause); }
 
-std::string RankGroup::failure() const { return state_->fate.cause(); }
+std::string RankGroup::failure() const {
+  const std::string here = state_->fate.cause();
+  return here.empty() && state_->link != nullptr ? state_->link->ended() : here;
+}
 
 void RankGroup::run(const std::function<void(Communicator&)>& body) {
   std::mutex mutex;
@@ -128,7 +152,7 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
     }
   };
   try {
-    for (std::int32_t rank = 0; rank < size(); ++rank) threads.emplace_back(run_rank, rank);
+    for (const std::int32_t rank : local_ranks()) threads.emplace_back(run_rank, rank);
   } catch (const std::exception& error) {
     // Threads that run must end before this one may throw.
     std::exception_ptr cause = std::current_exception();

@@ -11,6 +11,13 @@ struct Window::State {
   std::vector<std::shared_ptr<const Buffer>> memory;  ///< of every rank, as this one sees it if it can
   std::vector<std::shared_ptr<const Event>> open;     ///< from when on each rank's may be overwritten
   std::vector<std::uint64_t> put_bytes;               ///< into each rank's, in this epoch
+  /// Puts into memory of other processes, which fetch them at the fence.
+  struct Put {
+    std::int32_t peer;
+    std::uint64_t offset;
+    HeldView source;
+  };
+  std::vector<Put> kept;
 
   template <class Body>
   void together(Body body) {
@@ -25,7 +32,42 @@ struct Window::State {
     return way.shares_events() || (way.peer_memory() != nullptr && bytes <= way.peer_memory()->max_bytes());
   }
   std::vector<std::shared_ptr<const Buffer>> allocate(const Communicator::Exchange& exchange) const;
+  MeetingNote note_of_fence(std::shared_ptr<const Event> ready) const;
+  std::vector<RowsJob::Fetch> fetched_at_fence(const Communicator::Exchange& exchange,
+                                               const Communicator::Exchange::Notes& notes) const;
 };
+
+/// Numbers: bytes put into each rank's memory, then rank and offset of each piece that is shown.
+MeetingNote Window::State::note_of_fence(std::shared_ptr<const Event> ready) const {
+  MeetingNote note;
+  note.what = "fence";
+  note.numbers = put_bytes;
+  note.ready = std::move(ready);
+  for (const Put& put : kept) {
+    note.numbers.push_back(static_cast<std::uint64_t>(put.peer));
+    note.numbers.push_back(put.offset);
+    note.memory.emplace_back(BufferView(put.source));
+  }
+  return note;
+}
+
+std::vector<RowsJob::Fetch> Window::State::fetched_at_fence(const Communicator::Exchange& exchange,
+                                                            const Communicator::Exchange::Notes& notes) const {
+  std::vector<RowsJob::Fetch> fetches;
+  for (std::int32_t peer = 0; peer < ranks.size(); ++peer) {
+    if (!exchange.is_apart(peer)) continue;
+    const MeetingNote& note = notes[static_cast<std::size_t>(peer)];
+    const auto size = static_cast<std::size_t>(ranks.size());
+    require(note.numbers.size() == size + 2 * note.memory.size(), "fence: rank {} shows {} pieces with {} numbers",
+            peer, note.memory.size(), note.numbers.size());
+    for (std::size_t piece = 0; piece < note.memory.size(); ++piece)
+      if (const std::uint64_t* const of = note.numbers.data() + size + 2 * piece;
+          of[0] == static_cast<std::uint64_t>(ranks.rank()))
+        fetches.push_back(
+            {exchange.group_rank(peer), piece, 0, memory_of(ranks.rank()).slice(of[1], note.memory[piece].size_bytes)});
+  }
+  return fetches;
+}
 
 /// This rank's memory as each member sees it, or as this rank does where it is not for that member's commands.
 std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communicator::Exchange& exchange) const {
@@ -55,13 +97,13 @@ std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communi
   return seen;
 }
 
-Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}}) {
+Window::Window(const Communicator& ranks, std::uint64_t bytes) : state_(new State{ranks, bytes, {}, {}, {}, {}}) {
   state_->together([&](const Communicator::Exchange& exchange) {
     const auto mine = static_cast<std::size_t>(ranks.rank());
     const auto notes = exchange.meet(
         {"window", {{"bytes", bytes}}, {}, {}, recorded(exchange.lane.stream), {}, state_->allocate(exchange)});
     for (const MeetingNote& note : *notes) {
-      state_->memory.push_back(note.window[mine]);
+      state_->memory.push_back(note.window.empty() ? nullptr : note.window[mine]);  // of another process
       state_->open.push_back(note.ready);
     }
   });
@@ -86,6 +128,7 @@ void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   std::uint64_t& put_bytes = state_->put_bytes[static_cast<std::size_t>(peer)];
   const bool first = put_bytes == 0;
   put_bytes += source.size_bytes;
+  if (exchange.is_apart(peer)) return state_->kept.push_back({peer, offset, source});
   const BufferView target = state_->memory_of(peer).slice(offset, source.size_bytes);
   if (state_->direct(exchange, ranks.rank(), peer)) {
     if (first && !exchange.shares_events(ranks.rank(), peer)) exchange.await(peer, open);
@@ -112,9 +155,10 @@ void Window::fence() {
       exchange.rank(to).main.copier->enqueue(std::move(job));
     };
     for (std::int32_t peer = 0; peer < size; ++peer)
-      if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && !state_->direct(exchange, mine, peer))
+      if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && !state_->direct(exchange, mine, peer) &&
+          !exchange.is_apart(peer))
         after_puts(peer, &StagedJob::left);
-    const auto notes = exchange.meet({"fence", {}, state_->put_bytes, {}, ready, {}, {}});
+    const auto notes = exchange.meet(state_->note_of_fence(ready));
     std::vector<_cl_event*> done;
     bool staged = false;
     for (std::int32_t peer = 0; peer < size; ++peer) {
@@ -123,6 +167,7 @@ void Window::fence() {
       if (peer == mine) continue;
       const std::uint64_t received = note.numbers[static_cast<std::size_t>(mine)];
       exchange.count_received(peer, received);
+      if (exchange.is_apart(peer)) continue;
       if (exchange.shares_events(peer, mine))
         done.push_back(note.ready->handle());
       else if (!state_->direct(exchange, peer, mine))
@@ -132,6 +177,8 @@ void Window::fence() {
     }
     wait_on_stream(stream, done);
     if (staged) after_puts(mine, &StagedJob::arrived);
+    exchange.carry(*notes, state_->fetched_at_fence(exchange, *notes), ready);
+    state_->kept.clear();
     state_->put_bytes.assign(state_->put_bytes.size(), 0);
   });
 }

@@ -101,9 +101,7 @@ void LayerOptions::add_to(CLI::App& command) {
       ->type_name("SCHEME");
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
-  command.add_option("--ranks", ranks, "parallel group of tp * dp ranks")
-      ->check(whole_number(1, most_ranks))
-      ->capture_default_str();
+  launch.add_to(command, ranks);
   command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
   command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
   command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks; else each has a part of every expert");
@@ -149,6 +147,7 @@ void LayerOptions::add_to(CLI::App& command) {
 }
 
 void LayerOptions::check() const {
+  launch.check(ranks);
   refuse_unless(ranks % tp == 0, fmt::format("--tp {}: does not divide {} ranks", tp, ranks));
   refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
   refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
@@ -207,7 +206,8 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
-  return options.alone() ? open_single_session(options) : open_parallel_session(options);
+  return options.alone() && !options.launch.is_one_of_many() ? open_single_session(options)
+                                                             : open_parallel_session(options);
 }
 
 ObservedTensors::ObservedTensors(Context& context, const MoeShape& shape, std::int64_t tokens)

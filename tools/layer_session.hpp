@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tools/device_options.hpp"
+#include "tools/launch.hpp"
 
 namespace moecl::cli {
 
@@ -26,6 +27,7 @@ struct LayerOptions {
   std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
               shared_sharding = "replicated";
   int ranks = 1, tp = 1, redundant_experts = 0;
+  Launch launch;
   std::optional<int> dp;  ///< default: ranks / tp
   bool expert_parallel = false;
   int micro_batches = 1;
@@ -83,9 +85,11 @@ class LayerSession {
   static std::unique_ptr<LayerSession> open(const LayerOptions& options);
   virtual ~LayerSession() = default;
 
-  /// A pass that also tells what the router did, `repeat` timed ones, and a traced one for the kernels' times.
+  /// A pass that also tells what the router did, `repeat` timed ones, and a traced one for the kernels' times. Where
+  /// ranks are processes, the one of rank 0 gets the outputs.
   /// @param hidden_states  T * H values, rounded to the session's dtype on the way in
   virtual LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) = 0;
+  /// After `run`.
   virtual SessionReport report() = 0;
   /// Of all contexts; with several, the number of the context goes before the file's suffix. Errors: io_error
   virtual void write_trace(const std::string& path) = 0;

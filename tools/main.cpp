@@ -12,6 +12,7 @@
 
 #include "tools/command_line.hpp"
 #include "tools/commands.hpp"
+#include "tools/launch.hpp"
 #include "tools/printable.hpp"
 #include "tools/version.hpp"
 
@@ -79,13 +80,14 @@ int run_verb(int argc, char** argv) {
     const std::string unknown = cli::unknown_word(app);  // before what CLI11 says of the words that it is among
     const bool wrong = error.get_exit_code() != 0;
     if (wrong || (!unknown.empty() && app.get_subcommands().empty())) {
-      report(unknown.empty() ? error.what() : unknown);
+      if (!cli::told_elsewhere(cli::wrong_usage, {})) report(unknown.empty() ? error.what() : unknown);
       return cli::wrong_usage;
     }
     app.exit(error);  // prints the help
   } catch (const Error& error) {
-    report(error.what());
-    return cli::exit_code(error.code());
+    const cli::ExitCode code = cli::exit_code(error.code());
+    if (!cli::told_elsewhere(code, error.what())) report(error.what());
+    return code;
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {

@@ -4,9 +4,10 @@
 #include <moecl/select_strategy.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <mutex>
+#include <cstring>
 #include <numeric>
 
 #include "tools/layer_session.hpp"
@@ -20,7 +21,61 @@ namespace {
 GroupOptions group_options(const LayerOptions& from) {
   GroupOptions options;
   options.transport = from.transport;
+  options.deadline = from.launch.deadline();
   return options;
+}
+
+/// All ranks of this process, or the one that it is.
+RankGroup group_of(const LayerOptions& options, const RankDevices& devices) {
+  const std::vector<StreamView> streams = devices.views();
+  if (options.launch.is_one_of_many())
+    return options.launch.join(options.ranks, streams.front(), group_options(options));
+  return RankGroup(streams, group_options(options));
+}
+
+/// Texts of all ranks.
+std::vector<std::string> share_text(Communicator& world, const std::string& mine) {
+  std::vector<std::int64_t> words(1 + (mine.size() + 7) / 8);
+  words[0] = static_cast<std::int64_t>(mine.size());
+  std::memcpy(words.data() + 1, mine.data(), mine.size());
+  std::vector<std::string> all;
+  for (const std::vector<std::int64_t>& of : world.share("report", words))
+    all.emplace_back(reinterpret_cast<const char*>(of.data() + 1), static_cast<std::size_t>(of[0]));
+  return all;
+}
+
+/// What a process knows of its ranks, for the summary.
+nlohmann::json report_of(const std::vector<std::unique_ptr<ParallelLayer>>& layers, const RankDevices& devices,
+                         const RankGroup& group) {
+  nlohmann::json of = {{"layers", nlohmann::json::array()}, {"transports", nlohmann::json::array()}};
+  for (const auto& layer : layers) {
+    if (layer == nullptr) continue;
+    const MoeLayerReport report = layer->report();
+    const QuantizationError& error = report.quantization;
+    of["layers"].push_back({{"weights", report.weight_bytes},
+                            {"read", report.read_bytes},
+                            {"workspace", layer->workspace_bytes()},
+                            {"largest_difference", error.largest_difference},
+                            {"largest", error.largest},
+                            {"sum_squared_differences", error.sum_squared_differences},
+                            {"sum_squared", error.sum_squared}});
+  }
+  for (const std::int32_t to : group.local_ranks())
+    for (std::int32_t from = 0; from < group.size(); ++from)
+      if (from != to) {
+        const TransportChoice& choice = group.transport(from, to);
+        of["transports"].push_back(fmt::format("{} -> {}: {}: {}", from, to, name(choice.kind), choice.reason));
+      }
+  std::uint64_t built = 0, cached = 0;
+  of["kernels"] = nlohmann::json::array();
+  for (const auto& context : devices.contexts) {
+    built += context->counters().programs_built;
+    cached += context->counters().programs_from_disk;
+    for (const WorkSummary& row : context->trace()->summary())
+      of["kernels"].push_back({row.name, row.variant, row.kind, row.count, row.total_us});
+  }
+  of["programs"] = {built, cached};
+  return of;
 }
 
 class ParallelSession final : public LayerSession {
@@ -28,11 +83,11 @@ class ParallelSession final : public LayerSession {
   explicit ParallelSession(const LayerOptions& options)
       : LayerSession(options),
         options_(options),
-        devices_(options.device, options.ranks, options.sub_devices),
-        group_(devices_.views(), group_options(options)) {}
+        devices_(options.device, options.ranks, options.sub_devices, options.launch.rank()),
+        group_(group_of(options, devices_)) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
-  SessionReport report() override;
+  SessionReport report() override { return report_; }
   void write_trace(const std::string& path) override {
     for (std::size_t i = 0; i < devices_.contexts.size(); ++i) {
       const std::size_t dot = path.rfind('.');
@@ -48,20 +103,26 @@ class ParallelSession final : public LayerSession {
   }
   std::vector<std::int64_t> deal(std::int64_t tokens) const;
   /// Whose tokens a rank has, a number of `deal`.
-  std::size_t holder_of(const ExpertRank& rank) const {
-    return static_cast<std::size_t>(options_.replace_allreduce ? rank.ep.rank() : rank.dp.rank());
+  std::size_t holder_of(std::int32_t rank) const {
+    return static_cast<std::size_t>(options_.replace_allreduce ? rank : rank / options_.tp);
   }
+  /// Whether that rank tells of them.
+  bool speaks(std::int32_t rank) const { return options_.replace_allreduce || rank % options_.tp == 0; }
+  bool is_first_here(const Communicator& world) const { return world.rank() == group_.local_ranks().front(); }
+  void collect(Communicator& world, const ObservedTensors& observed, const std::vector<std::int64_t>& counts,
+               LayerOutputs& outputs) const;
+  void merge(const std::vector<nlohmann::json>& processes);
   void load();
   std::uint64_t host_syncs() const {
     std::uint64_t sum = 0;
     for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
     return sum;
   }
-  /// Bytes that ranks have received from each other so far, from those of other nodes alone if `between_nodes`.
+  /// Bytes that ranks of this process have received so far, from those of other nodes alone if `between_nodes`.
   std::uint64_t received(bool between_nodes) {
     std::uint64_t sum = 0;
     const std::int32_t node = options_.ranks_per_node();
-    for (std::int32_t to = 0; to < group_.size(); ++to)
+    for (const std::int32_t to : group_.local_ranks())
       for (std::int32_t from = 0; from < group_.size(); ++from)
         if (!between_nodes || to / node != from / node) sum += group_.communicator(to).bytes_received(from);
     return sum;
@@ -70,7 +131,8 @@ class ParallelSession final : public LayerSession {
   LayerOptions options_;
   RankDevices devices_;
   RankGroup group_;
-  std::vector<std::unique_ptr<ParallelLayer>> layers_;
+  std::vector<std::unique_ptr<ParallelLayer>> layers_;  ///< of ranks that are here
+  SessionReport report_;
 };
 
 SharedSharding shared_sharding_from_name(const std::string& text) {
@@ -119,18 +181,50 @@ void ParallelSession::load() {
   load_ms_ = milliseconds_since(start);
 }
 
+/// Outputs of all tokens, in their order, to rank 0.
+void ParallelSession::collect(Communicator& world, const ObservedTensors& observed,
+                              const std::vector<std::int64_t>& counts, LayerOutputs& outputs) const {
+  const StreamView stream = world.stream();
+  const auto mine = static_cast<std::size_t>(world.rank());
+  const auto bring = [&](const DeviceTensor& part, auto& to) {
+    const std::uint64_t row_bytes = static_cast<std::uint64_t>(part.view.shape[1]) * 4;
+    Communicator::Blocks sends, receives;
+    std::uint64_t total = 0;
+    for (std::int32_t r = 0; r < world.size(); ++r) {
+      const std::uint64_t bytes = speaks(r) ? static_cast<std::uint64_t>(counts[holder_of(r)]) * row_bytes : 0;
+      sends.offsets.push_back(0);
+      sends.bytes.push_back(r == 0 && speaks(world.rank()) ? part.view.size_bytes() : 0);
+      receives.offsets.push_back(total);
+      receives.bytes.push_back(mine == 0 ? bytes : 0);
+      total += receives.bytes.back();
+    }
+    const Buffer all(*stream.context, total);
+    world.all_to_all_v(part.view.buffer, sends, all.view(), receives);
+    world.wait(stream.record());
+    to.resize(total / 4);
+    if (total != 0) read_blocking(stream, all.view(), to.data(), total);
+  };
+  LayerOutputs here;
+  bring(observed.out, here.output);
+  bring(observed.routed, here.routed_output);
+  bring(observed.logits, here.router_logits);
+  bring(observed.ids, here.topk_ids);
+  bring(observed.weights, here.topk_weights);
+  if (mine != 0) return;
+  here.tokens = outputs.tokens;
+  outputs = std::move(here);
+}
+
 LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) {
   const MoeShape& shape = config_.shape;
   LayerOutputs outputs;
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load();
-  std::vector<LayerOutputs> of_holder(counts.size());
-  std::vector<double> us(static_cast<std::size_t>(repeat));
-  std::mutex mutex;
 
-  const auto upload_tokens = [&](const ExpertRank& rank, StreamView stream) {
-    const std::size_t holder = holder_of(rank);
+  const auto upload_tokens = [&](const Communicator& world) {
+    const StreamView stream = world.stream();
+    const std::size_t holder = holder_of(world.rank());
     const std::int64_t first =
         std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(holder), std::int64_t{0}) *
         shape.hidden;
@@ -142,13 +236,12 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     return x;
   };
   group_.run([&](Communicator& world) {
-    const ExpertRank rank = place_of(world);
     const StreamView stream = world.stream();
     ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
-    const std::size_t holder = holder_of(rank);
-    const DeviceTensor x = upload_tokens(rank, stream);
-    const AgreedStep step = layer.agree({}, counts[holder]);
-    const ObservedTensors observed(*stream.context, shape, counts[holder]);
+    const std::int64_t tokens = counts[holder_of(world.rank())];
+    const DeviceTensor x = upload_tokens(world);
+    const AgreedStep step = layer.agree({}, tokens);
+    const ObservedTensors observed(*stream.context, shape, tokens);
     ParallelLayer::Forward forward;
     forward.x = x;
     forward.out = observed.out;
@@ -159,6 +252,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.topk_weights = observed.weights;
     layer.forward(telling, step);
     world.wait(stream.record());
+    std::vector<std::int64_t> nanoseconds;
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
       const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
@@ -166,78 +260,85 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       const auto start = std::chrono::steady_clock::now();
       layer.forward(forward, step);
       world.share("enqueued", {});
-      if (world.rank() == 0) {
-        times.host_syncs = (host_syncs() - syncs) / static_cast<std::uint64_t>(world.size());
-        times.bytes_exchanged = received(false) - bytes;
-        times.bytes_between_nodes = received(true) - crossed;
-      }
-      world.share("counted", {});
+      std::vector<std::int64_t> counted(3);  // each process counts for its ranks
+      if (is_first_here(world))
+        counted = {static_cast<std::int64_t>(host_syncs() - syncs), static_cast<std::int64_t>(received(false) - bytes),
+                   static_cast<std::int64_t>(received(true) - crossed)};
+      const auto all = world.share("counted", counted);
       stream.finish();
-      const double mine = milliseconds_since(start) * 1e3;
-      const std::lock_guard lock(mutex);
-      us[static_cast<std::size_t>(i)] = std::max(us[static_cast<std::size_t>(i)], mine);
+      nanoseconds.push_back(static_cast<std::int64_t>(milliseconds_since(start) * 1e6));
+      if (world.rank() != 0) continue;
+      times.host_syncs = times.bytes_exchanged = times.bytes_between_nodes = 0;
+      for (const std::vector<std::int64_t>& of : all) {
+        times.host_syncs += static_cast<std::uint64_t>(of[0]);
+        times.bytes_exchanged += static_cast<std::uint64_t>(of[1]);
+        times.bytes_between_nodes += static_cast<std::uint64_t>(of[2]);
+      }
+      times.host_syncs /= static_cast<std::uint64_t>(world.size());
     }
     world.wait(stream.record());
-    if (options_.replace_allreduce || rank.tp.rank() == 0) observed.read(stream, of_holder[holder]);
+    const auto all = world.share("times", nanoseconds);
+    if (world.rank() == 0)
+      for (int i = 0; i < repeat; ++i) {
+        std::int64_t slowest = 0;
+        for (const std::vector<std::int64_t>& of : all) slowest = std::max(slowest, of[static_cast<std::size_t>(i)]);
+        times.us.push_back(static_cast<double>(slowest) / 1e3);
+      }
+    collect(world, observed, counts, outputs);
   });
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
-  Progress progress("loading experts of rank 0");
+  std::vector<nlohmann::json> processes;
   group_.run([&](Communicator& world) {
-    const ExpertRank rank = place_of(world);
-    const DeviceTensor x = upload_tokens(rank, world.stream());
+    const DeviceTensor x = upload_tokens(world);
     const DeviceTensor out(*world.stream().context, DType::f32, {x.view.shape[0], shape.hidden});
     ParallelLayer::Forward forward;
     forward.x = x;
     forward.out = out;
     layers_[static_cast<std::size_t>(world.rank())]->forward(forward);
     world.wait(world.stream().record());
+    world.share("traced", {});
+    const std::string here = is_first_here(world) ? report_of(layers_, devices_, group_).dump() : std::string();
+    const std::vector<std::string> all = share_text(world, here);
+    if (!is_first_here(world)) return;
+    for (const std::string& text : all)
+      if (!text.empty()) processes.push_back(nlohmann::json::parse(text));
   });
   group_.set_streams(devices_.views());
-
-  std::sort(us.begin(), us.end());
-  times.us = us;
-  for (const LayerOutputs& part : of_holder) {
-    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-    append(outputs.output, part.output);
-    append(outputs.routed_output, part.routed_output);
-    append(outputs.router_logits, part.router_logits);
-    append(outputs.topk_weights, part.topk_weights);
-    append(outputs.topk_ids, part.topk_ids);
-  }
+  merge(processes);
+  std::sort(times.us.begin(), times.us.end());
   count_experts(shape, outputs);
   return outputs;
 }
 
-SessionReport ParallelSession::report() {
-  SessionReport report;
-  for (const StreamView& stream : devices_.views()) report.devices.push_back(stream.device->caps);
-  report.rank_places = devices_.places;
-  const StrategyChoice& strategy = layers_.front()->last_strategy();
-  report.strategy = name(strategy.kind);
-  report.strategy_reason = strategy.reason;
-  report.combine_form = name(combine_form(strategy.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
-  for (std::int32_t to = 0; to < group_.size(); ++to)
-    for (std::int32_t from = 0; from < group_.size(); ++from)
-      if (from != to) {
-        const TransportChoice& choice = group_.transport(from, to);
-        report.transports.push_back(fmt::format("{} -> {}: {}: {}", from, to, name(choice.kind), choice.reason));
-      }
-  report.layer = layers_.front()->report();
-  report.layer.weight_bytes = report.layer.read_bytes = 0;
-  report.layer.quantization = {};
-  for (const auto& layer : layers_) {
-    report.layer.quantization.add(layer->report().quantization);
-    report.layer.weight_bytes += layer->report().weight_bytes;
-    report.layer.read_bytes += layer->report().read_bytes;
-    report.workspace_bytes += layer->workspace_bytes();
+/// The reports of all processes, to that of this one.
+void ParallelSession::merge(const std::vector<nlohmann::json>& processes) {
+  const ParallelLayer& mine = *layers_[static_cast<std::size_t>(group_.local_ranks().front())];
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    report_.devices.push_back(
+        devices_.streams[static_cast<std::size_t>(rank) % devices_.streams.size()].view().device->caps);
+  report_.rank_places = devices_.places;
+  const StrategyChoice& strategy = mine.last_strategy();
+  report_.strategy = name(strategy.kind);
+  report_.strategy_reason = strategy.reason;
+  report_.combine_form = name(combine_form(strategy.kind, layer_options_.dtype, wire_format_from_name(options_.wire)));
+  report_.layer = mine.report();
+  report_.layer.weight_bytes = report_.layer.read_bytes = 0;
+  report_.layer.quantization = {};
+  for (const nlohmann::json& of : processes) {
+    for (const nlohmann::json& layer : of["layers"]) {
+      report_.layer.weight_bytes += layer["weights"].get<std::uint64_t>();
+      report_.layer.read_bytes += layer["read"].get<std::uint64_t>();
+      report_.workspace_bytes += layer["workspace"].get<std::uint64_t>();
+      report_.layer.quantization.add(
+          {layer["largest_difference"], layer["largest"], layer["sum_squared_differences"], layer["sum_squared"]});
+    }
+    for (const nlohmann::json& transport : of["transports"]) report_.transports.push_back(transport);
+    report_.programs_built += of["programs"][0].get<std::uint64_t>();
+    report_.programs_from_disk += of["programs"][1].get<std::uint64_t>();
+    for (const nlohmann::json& row : of["kernels"])
+      report_.kernels.push_back({row[0], row[1], row[2].get<WorkKind>(), row[3], row[4]});
   }
-  for (const auto& context : devices_.contexts) {
-    report.programs_built += context->counters().programs_built;
-    report.programs_from_disk += context->counters().programs_from_disk;
-    for (const WorkSummary& row : context->trace()->summary()) report.kernels.push_back(row);
-  }
-  return report;
 }
 
 }  // namespace

@@ -26,12 +26,14 @@ std::vector<Device> RankDevices::divide(const std::vector<Device>& devices, int 
   return of_rank;
 }
 
-RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devices) {
+RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devices, std::optional<int> only) {
   std::vector<Device> devices = options.select();
   if (devices.size() > static_cast<std::size_t>(ranks)) devices.resize(static_cast<std::size_t>(ranks));
   const std::size_t whole = devices.size();
   if (sub_devices && whole < static_cast<std::size_t>(ranks))
     if (std::vector<Device> parts = divide(devices, ranks); !parts.empty()) devices = std::move(parts);
+  const std::size_t all = devices.size();
+  if (only) devices = {devices[static_cast<std::size_t>(*only) % all]};
   const std::size_t count = devices.size();
   // Where each device went: a context and its index there.
   std::vector<std::pair<std::size_t, std::size_t>> where;
@@ -53,17 +55,17 @@ RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devic
     contexts.push_back(options.open(std::move(together)));
     where.emplace_back(contexts.size() - 1, 0);
   }
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < (only ? 1 : ranks); ++rank) {
     const auto [context, index] = where[static_cast<std::size_t>(rank) % count];
     streams.emplace_back(*contexts[context], index, false);
   }
-  if (!divided.empty() && count == static_cast<std::size_t>(ranks))
+  if (!divided.empty() && all == static_cast<std::size_t>(ranks))
     places = fmt::format("{} ranks on sub-devices of {} device{}", ranks, whole, whole == 1 ? "" : "s");
   else
-    places = (count == static_cast<std::size_t>(ranks)
+    places = (all == static_cast<std::size_t>(ranks)
                   ? "a device a rank"
-                  : fmt::format("{} ranks share {} device{}, each with a queue of its own", ranks, count,
-                                count == 1 ? "" : "s")) +
+                  : fmt::format("{} ranks share {} device{}, each with a queue of its own", ranks, all,
+                                all == 1 ? "" : "s")) +
              places;
 }
 

@@ -23,11 +23,12 @@ constexpr int most_ranks = 256;
 struct RankDevices {
   std::vector<SubDevices> divided;
   std::vector<std::unique_ptr<Context>> contexts;
-  std::vector<Stream> streams;  ///< without profiling
+  std::vector<Stream> streams;  ///< of each rank here, without profiling
   std::string places;           ///< in words
 
+  /// @param only  unset: all ranks; else the one of this process
   /// Errors: no_device
-  RankDevices(const DeviceOptions& options, int ranks, bool sub_devices = false);
+  RankDevices(const DeviceOptions& options, int ranks, bool sub_devices = false, std::optional<int> only = {});
   std::vector<StreamView> views() const;
   /// Streams that record, of the same devices.
   std::vector<Stream> traced() const;

@@ -68,7 +68,8 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["parallel"] = {{"ranks", options.ranks},
                          {"tp", options.tp},
                          {"dp", options.dp_size()},
-                         {"ep", options.ranks > 1 && options.expert_parallel}};
+                         {"ep", options.ranks > 1 && options.expert_parallel},
+                         {"launch", options.launch.name()}};
   summary["topology"] = {{"nodes", options.ranks / options.ranks_per_node()},
                          {"ranks_per_node", options.ranks_per_node()}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
@@ -168,6 +169,7 @@ void run(const RunOptions& options) {
                                        : read_hidden_states(options.input, options.tensor, hidden);
   ForwardTimes times;
   const LayerOutputs outputs = session.run(input, options.repeat, times);
+  if (!options.layer.launch.tells()) return;
   if (!options.output.empty()) write_outputs(options.output, outputs, session.config().shape);
   if (!options.trace.empty()) session.write_trace(options.trace);
   const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
@@ -179,7 +181,7 @@ void run(const RunOptions& options) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Outcome) {
+void add_run(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command =
       app.add_subcommand("run", "Run the MoE block of one layer of a Hugging Face checkpoint directory");
@@ -212,7 +214,12 @@ void add_run(CLI::App& app, Outcome) {
       ->type_name("FILE.json");
   command->add_flag("--json", options->json, "summary as JSON");
   add_progress(*command);
-  command->callback([options] { run(*options); });
+  command->callback([options, &outcome] {
+    outcome = options->layer.launch.run(options->layer.ranks, [&] {
+      run(*options);
+      return int{done};
+    });
+  });
 }
 
 }  // namespace moecl::cli

@@ -1,5 +1,9 @@
 #include <moecl/strategy.hpp>
 
+#include <fmt/format.h>
+
+#include <type_traits>
+
 #include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
@@ -10,6 +14,8 @@ class Together final : public Strategy {
  public:
   Together(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem, StepMemory* memory)
       : ranks_(rank.ep),
+        dispatch_(fmt::format("dispatch by {}", name(kind))),
+        combine_(fmt::format("combine by {}", name(kind))),
         begins_steps_(memory == nullptr),
         strategy_(make_alone(kind, rank, problem, memory != nullptr ? *memory : memory_)) {}
 
@@ -17,28 +23,39 @@ class Together final : public Strategy {
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override { return strategy_->bytes(tokens); }
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override {
     if (begins_steps_) memory_.begin();
-    return ranks_.together([&] { return strategy_->prepare(tokens, workspace); });
+    return in(dispatch_, [&] { return strategy_->prepare(tokens, workspace); });
   }
   void begin_dispatch() override {
-    ranks_.together([&] { strategy_->begin_dispatch(); });
+    in(dispatch_, [&] { strategy_->begin_dispatch(); });
   }
   void hook() override {
-    ranks_.together([&] { strategy_->hook(); });
+    in(dispatch_, [&] { strategy_->hook(); });
   }
   RoutedRows receive() override {
-    return ranks_.together([&] { return strategy_->receive(); });
+    return in(dispatch_, [&] { return strategy_->receive(); });
   }
   void begin_combine(TensorView expert_rows, TensorView sums) override {
-    ranks_.together([&] { strategy_->begin_combine(expert_rows, sums); });
+    in(combine_, [&] { strategy_->begin_combine(expert_rows, sums); });
   }
   combine::Args finish_combine() override {
-    return ranks_.together([&] { return strategy_->finish_combine(); });
+    return in(combine_, [&] { return strategy_->finish_combine(); });
   }
   std::uint64_t workspace_bytes() const noexcept override {
     return memory_.capacity_bytes() + strategy_->workspace_bytes();
   }
 
  private:
+  /// What the half is called, other processes are told, in case that this one ends in it.
+  template <class Body>
+  std::invoke_result_t<const Body&> in(const std::string& half, const Body& body) {
+    std::string& phase = Communicator::Exchange(ranks_).me.phase;
+    phase = half;
+    struct Left {
+      std::string& phase;
+      ~Left() { phase.clear(); }
+    } const left{phase};
+    return ranks_.together(body);
+  }
   static std::unique_ptr<Strategy> make_alone(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                               StepMemory& memory) {
     switch (kind) {
@@ -52,6 +69,7 @@ class Together final : public Strategy {
   }
 
   Communicator ranks_;
+  std::string dispatch_, combine_;
   StepMemory memory_;
   bool begins_steps_;
   std::unique_ptr<Strategy> strategy_;

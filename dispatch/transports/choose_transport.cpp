@@ -50,13 +50,18 @@ const char* name(TransportKind kind) noexcept {
     case TransportKind::staged:
       return "staged";
     case TransportKind::peer_window:
+      return "peer_window";
+    case TransportKind::shared_memory:
+      return "shared_memory";
+    case TransportKind::mpi:
       break;
   }
-  return "peer_window";
+  return "mpi";
 }
 
 std::vector<TransportKind> transport_kinds() {
-  return {TransportKind::shared_context, TransportKind::staged, TransportKind::peer_window};
+  return {TransportKind::shared_context, TransportKind::staged, TransportKind::peer_window,
+          TransportKind::shared_memory, TransportKind::mpi};
 }
 
 Transports make_transports(std::shared_ptr<PeerMemory> peer_memory) {
@@ -64,6 +69,8 @@ Transports make_transports(std::shared_ptr<PeerMemory> peer_memory) {
   all.push_back(make_shared_context());
   all.push_back(make_staged());
   all.push_back(make_peer_window(std::move(peer_memory)));
+  all.push_back(make_shared_memory());
+  all.push_back(make_mpi());
   return all;
 }
 
@@ -79,6 +86,7 @@ TransportChoice choose_transport(const Transports& all, StreamView from, StreamV
   std::vector<Probed> probed;
   for (const auto& transport : all) {
     if (one_context && transport->peer_memory() != nullptr) continue;  // whose memory is everybody's anyway
+    if (transport->between_processes()) continue;
     const Probed& last = probed.emplace_back(probe(*transport, from, to));
     if (last.rate > 0 && last.transport->shares_events() && from.device == to.device)
       return {last.transport->kind(), fmt::format("same device, {:.1f} GB/s in the probe", last.rate)};

@@ -23,6 +23,8 @@ class Transport {
   virtual double probe(StreamView from, StreamView to) const = 0;
   /// Whether the receiver's queue can wait for the sender's events: then it copies. Else a StagedCopier does.
   virtual bool shares_events() const noexcept { return false; }
+  /// Whether the ranks are different processes: then bytes go by the group's Link.
+  virtual bool between_processes() const noexcept { return false; }
   /// Memory of the receiver's device that the sender's kernels and copies reach; null: there is none.
   virtual PeerMemory* peer_memory() const noexcept { return nullptr; }
 };
@@ -30,14 +32,16 @@ class Transport {
 std::unique_ptr<const Transport> make_shared_context();
 std::unique_ptr<const Transport> make_staged();
 std::unique_ptr<const Transport> make_peer_window(std::shared_ptr<PeerMemory> memory);
+std::unique_ptr<const Transport> make_shared_memory();
+std::unique_ptr<const Transport> make_mpi();
 
 /// All of them, in the order of TransportKind.
 using Transports = std::vector<std::unique_ptr<const Transport>>;
 Transports make_transports(std::shared_ptr<PeerMemory> peer_memory);
 
-/// The one that a pair gets: `wanted`, else by what it can have, by a check of the data and by time. Both streams are
-/// idle. Stops the host.
-/// Errors: invalid_argument  `wanted` is not possible; device_error  none gives the right bytes
+/// The one that a pair of one process gets: `wanted`, else by what it can have, by a check of the data and by time.
+/// Both streams are idle. Stops the host. Errors: invalid_argument  `wanted` is not possible; device_error  none gives
+/// the right bytes
 TransportChoice choose_transport(const Transports& all, StreamView from, StreamView to,
                                  std::optional<TransportKind> wanted);
 

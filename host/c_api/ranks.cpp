@@ -5,9 +5,11 @@ namespace {
 
 static_assert(static_cast<int>(TransportKind::shared_context) + 1 == MOECL_TRANSPORT_SHARED_CONTEXT &&
               static_cast<int>(TransportKind::staged) + 1 == MOECL_TRANSPORT_STAGED &&
-              static_cast<int>(TransportKind::peer_window) + 1 == MOECL_TRANSPORT_PEER_WINDOW);
+              static_cast<int>(TransportKind::peer_window) + 1 == MOECL_TRANSPORT_PEER_WINDOW &&
+              static_cast<int>(TransportKind::shared_memory) + 1 == MOECL_TRANSPORT_SHARED_MEMORY &&
+              static_cast<int>(TransportKind::mpi) + 1 == MOECL_TRANSPORT_MPI);
 
-constexpr std::int32_t last_transport = MOECL_TRANSPORT_PEER_WINDOW;
+constexpr std::int32_t last_transport = MOECL_TRANSPORT_MPI;
 /// More ranks than any process has: an unset count.
 constexpr std::int32_t most_ranks = 1 << 16;
 /// Rows and columns whose products stay in range.
@@ -21,6 +23,38 @@ GroupOptions group_options(const moecl_rank_group_options* given) {
           "options.transport: {} is not in [0, {}]", from.transport, last_transport);
   if (from.transport != MOECL_TRANSPORT_PROBED) options.transport = static_cast<TransportKind>(from.transport - 1);
   return options;
+}
+
+moecl_stream held(const moecl_stream& stream) {
+  return {stream.context, Stream::borrow(*stream.context, stream.stream.view().queue)};
+}
+
+moecl_rank_group* handle_of(std::vector<moecl_stream> streams, RankGroup group) {
+  return new moecl_rank_group{std::make_shared<GroupOfStreams>(GroupOfStreams{std::move(streams), std::move(group)})};
+}
+
+/// A group of one rank here.
+template <class Make>
+moecl_status group_of_processes(moecl_stream* stream, moecl_rank_group** out_group, Make make) {
+  return guarded([&] {
+    moecl_rank_group*& out = required(out_group, "out_group");
+    std::vector<moecl_stream> streams;
+    streams.push_back(held(required(stream, "stream")));
+    RankGroup group = make(streams.front().stream.view());
+    out = handle_of(std::move(streams), std::move(group));
+  });
+}
+
+template <class Regroup>
+moecl_status regrouped(moecl_rank_group* group, moecl_rank_group** out_group, Regroup regroup) {
+  return guarded([&] {
+    moecl_rank_group*& out = required(out_group, "out_group");
+    GroupOfStreams& of = *required(group, "group").ranks;
+    RankGroup next = regroup(of.group);
+    std::vector<moecl_stream> streams;
+    for (const moecl_stream& stream : of.streams) streams.push_back(held(stream));
+    out = handle_of(std::move(streams), std::move(next));
+  });
 }
 
 template <class T>
@@ -63,15 +97,43 @@ moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count
   return guarded([&] {
     moecl_rank_group*& out = required(out_group, "out_group");
     require(count >= 0 && count <= most_ranks, "streams: {} of them", count);
-    std::vector<moecl_stream> held;
+    std::vector<moecl_stream> kept;
     std::vector<StreamView> views;
     for (std::int32_t rank = 0; rank < count; ++rank) {
-      const moecl_stream& stream = required((&required(streams, "streams"))[rank], "stream");
-      held.push_back({stream.context, Stream::borrow(*stream.context, stream.stream.view().queue)});
-      views.push_back(held.back().stream);
+      kept.push_back(held(required((&required(streams, "streams"))[rank], "stream")));
+      views.push_back(kept.back().stream);
     }
     RankGroup group(views, group_options(options));
-    out = new moecl_rank_group{std::make_shared<GroupOfStreams>(GroupOfStreams{std::move(held), std::move(group)})};
+    out = handle_of(std::move(kept), std::move(group));
+  });
+}
+
+moecl_status moecl_rank_group_join(const char* name, int32_t rank, int32_t size, moecl_stream* stream,
+                                   const moecl_rank_group_options* options, moecl_rank_group** out_group) {
+  return group_of_processes(stream, out_group, [&](StreamView on) {
+    return RankGroup::join(&required(name, "name"), rank, size, on, group_options(options));
+  });
+}
+
+moecl_status moecl_rank_group_from_mpi(const void* mpi_comm, moecl_stream* stream,
+                                       const moecl_rank_group_options* options, moecl_rank_group** out_group) {
+  return group_of_processes(stream, out_group,
+                            [&](StreamView on) { return RankGroup::from_mpi(mpi_comm, on, group_options(options)); });
+}
+
+moecl_status moecl_rank_group_shrink(moecl_rank_group* group, moecl_rank_group** out_group) {
+  return regrouped(group, out_group, [](RankGroup& of) { return of.shrink(); });
+}
+
+moecl_status moecl_rank_group_rejoin(moecl_rank_group* group, moecl_rank_group** out_group) {
+  return regrouped(group, out_group, [](RankGroup& of) { return of.rejoin(); });
+}
+
+moecl_status moecl_rank_group_members(const moecl_rank_group* group, int32_t* out_size, int32_t* out_ranks) {
+  return guarded([&] {
+    const std::vector<std::int32_t> ranks = required(group, "group").ranks->group.joined_ranks();
+    required(out_size, "out_size") = static_cast<std::int32_t>(ranks.size());
+    if (out_ranks != nullptr) std::copy(ranks.begin(), ranks.end(), out_ranks);
   });
 }
 

@@ -1,17 +1,77 @@
 #pragma once
 // Groups of ranks to test on: on each device, forced through the staged transport, through peers' memory that is a
-// fake, and over all platforms at once.
+// fake, over all platforms at once, and joined as processes join.
 #include <moecl/communicator.hpp>
 
+#include <atomic>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "tests/devices.hpp"
 #include "tests/dispatch/fake_peer_memory.hpp"
 
 namespace moecl::test {
+
+/// One group of all ranks, or one for each of them: threads can join as processes do.
+class GroupOfRanks {
+ public:
+  void make(const std::vector<StreamView>& streams, const GroupOptions& options) {
+    groups_.clear();
+    groups_.emplace_back(streams, options);
+  }
+  void join(const std::vector<StreamView>& streams, const GroupOptions& options) {
+    static std::atomic<int> names{0};
+    const std::string name = "tests-" + std::to_string(getpid()) + "-" + std::to_string(names++);
+    std::vector<std::optional<RankGroup>> joined(streams.size());
+    each(streams.size(), [&](std::size_t rank) {
+      joined[rank].emplace(RankGroup::join(name, static_cast<std::int32_t>(rank),
+                                           static_cast<std::int32_t>(streams.size()), streams[rank], options));
+    });
+    RankGroup::remove(name);
+    groups_.clear();
+    for (std::optional<RankGroup>& group : joined) groups_.push_back(std::move(*group));
+  }
+  void run(const std::function<void(Communicator&)>& body) {
+    each(groups_.size(), [&](std::size_t rank) { groups_[rank].run(body); });
+  }
+  std::int32_t size() const { return groups_.front().size(); }
+  Communicator communicator(std::int32_t rank) { return of(rank).communicator(rank); }
+  const TransportChoice& transport(std::int32_t from, std::int32_t to) { return of(to).transport(from, to); }
+  void abort(std::string_view cause) noexcept { groups_.front().abort(cause); }
+  std::string failure() const { return groups_.front().failure(); }
+  void set_streams(const std::vector<StreamView>& streams) {
+    if (groups_.size() == 1) return groups_.front().set_streams(streams);
+    for (std::size_t rank = 0; rank < streams.size(); ++rank) groups_[rank].set_streams({streams[rank]});
+  }
+
+ private:
+  RankGroup& of(std::int32_t rank) { return groups_[groups_.size() == 1 ? 0 : static_cast<std::size_t>(rank)]; }
+  /// In a thread each, but for one. Errors: the first
+  static void each(std::size_t count, const std::function<void(std::size_t)>& body) {
+    if (count == 1) return body(0);
+    std::mutex mutex;
+    std::exception_ptr first;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < count; ++i)
+      threads.emplace_back([&, i] {
+        try {
+          body(i);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (first == nullptr) first = std::current_exception();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    if (first != nullptr) std::rethrow_exception(first);
+  }
+
+  std::vector<RankGroup> groups_;
+};
 
 /// Streams of R ranks. Ranks of one device share its context.
 class Ranks {
@@ -29,7 +89,10 @@ class Ranks {
     }
     if (options.transport == TransportKind::peer_window && options.peer_memory == nullptr)
       options.peer_memory = std::make_shared<FakePeerMemory>();
-    group = RankGroup(views_, options);
+    if (options.transport == TransportKind::shared_memory)
+      group.join(views_, options);
+    else
+      group.make(views_, options);
   }
 
   const std::vector<StreamView>& streams() const { return views_; }
@@ -39,7 +102,7 @@ class Ranks {
   std::vector<StreamView> views_;
 
  public:
-  RankGroup group{std::vector<StreamView>{devices()[0]->stream.view()}};
+  GroupOfRanks group;
 };
 
 /// What each rank of a failing group got: `body`, then barriers for ever.
@@ -68,13 +131,11 @@ struct Setting {
 inline constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "first_device"},
                                        {Ranks::first_device, TransportKind::staged, "first_device_staged"},
                                        {Ranks::last_device, std::nullopt, "last_device"},
-                                       {Ranks::all_platforms, std::nullopt, "all_platforms"}};
+                                       {Ranks::all_platforms, std::nullopt, "all_platforms"},
+                                       {Ranks::all_platforms, TransportKind::shared_memory, "joined"}};
 /// The same, and through peers' memory that is a fake.
 inline constexpr Setting settings_with_fake[] = {
-    settings[0],
-    settings[1],
-    settings[2],
-    settings[3],
-    {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
+    settings[0], settings[1], settings[2],
+    settings[3], settings[4], {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
 
 }  // namespace moecl::test

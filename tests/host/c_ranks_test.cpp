@@ -3,7 +3,9 @@
 
 #include <moecl/npu_distribute.h>
 
+#include <future>
 #include <thread>
+#include <unistd.h>
 
 #include "host/npu/describe_distribute.hpp"
 #include "tests/host/c_group.hpp"
@@ -222,6 +224,52 @@ TEST(CRanks, TheFirstCauseEndsTheGroup) {
   EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "rank 0 waited 50 ms for rank 1", moecl_barrier(late.communicators[0]));
 }
 
+// Threads join as processes do.
+TEST(CRanks, RanksJoinShrinkAndComeBack) {
+  const std::string name = "c_ranks_test-" + std::to_string(getpid());
+  CGroup on(2);
+  std::promise<void> shrunk;
+  const auto join = [&](std::int32_t rank, moecl_rank_group** out) {
+    return moecl_rank_group_join(name.c_str(), rank, 2, on.streams[static_cast<std::size_t>(rank)], nullptr, out);
+  };
+  const auto meet = [](moecl_rank_group* group, std::int32_t rank) {
+    CommunicatorHandle communicator;
+    const moecl_status status = moecl_rank_group_communicator(group, rank, communicator.out());
+    return status == MOECL_OK ? moecl_barrier(communicator) : status;
+  };
+  std::thread other([&] {
+    GroupHandle first, second;
+    EXPECT_OK(join(1, first.out()));
+    EXPECT_OK(meet(first, 1));
+    first.reset();
+    shrunk.get_future().wait();
+    EXPECT_OK(join(1, second.out()));
+    EXPECT_OK(meet(second, 1));
+  });
+  GroupHandle group, smaller, whole;
+  EXPECT_OK(join(0, group.out()));
+  EXPECT_OK(meet(group, 0));
+  EXPECT_FAILS(MOECL_DEADLINE_EXCEEDED, "rank 1", meet(group, 0));
+  EXPECT_OK(moecl_rank_group_shrink(group, smaller.out()));
+  std::int32_t size = 0, ranks[2] = {-1, -1};
+  EXPECT_OK(moecl_rank_group_members(smaller, &size, ranks));
+  EXPECT_EQ(size, 1);
+  EXPECT_EQ(ranks[0], 0);
+  EXPECT_OK(meet(smaller, 0));
+  shrunk.set_value();
+  EXPECT_OK(moecl_rank_group_rejoin(smaller, whole.out()));
+  EXPECT_OK(moecl_rank_group_members(whole, &size, nullptr));
+  EXPECT_EQ(size, 2);
+  EXPECT_OK(meet(whole, 0));
+  other.join();
+
+  moecl_rank_group* none = nullptr;
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "ranks are threads", moecl_rank_group_shrink(on.group, &none));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "name: the pointer is null",
+               moecl_rank_group_join(nullptr, 0, 2, on.streams[0], nullptr, &none));
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "no mpirun", moecl_rank_group_from_mpi(nullptr, on.streams[0], nullptr, &none));
+}
+
 TEST(CRanks, WaitsForARanksStreamUntilTheDeadline) {
   CGroup on(2, 100);
   EXPECT_OK(moecl_communicator_wait(on.communicators[0]));
@@ -247,8 +295,8 @@ TEST(CRanks, RefusesWrongArguments) {
                moecl_rank_group_create(streams, 2, &options, &made));
   options.deadline_ms = -5;
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "-5 ms", moecl_rank_group_create(streams, 1, &options, &made));
-  options.deadline_ms = 0, options.transport = 4;
-  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.transport: 4 is not in [0, 3]",
+  options.deadline_ms = 0, options.transport = 6;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "options.transport: 6 is not in [0, 5]",
                moecl_rank_group_create(streams, 1, &options, &made));
   EXPECT_EQ(made, nullptr);
   CommunicatorHandle communicator;

@@ -25,7 +25,7 @@ using NamedValues = std::map<std::string, Values>;
 /// One group of each size, on each kind of group.
 class NpuDistributeGroups : public testing::TestWithParam<Setting> {
  protected:
-  RankGroup& group(std::int32_t ranks) {
+  GroupOfRanks& group(std::int32_t ranks) {
     std::unique_ptr<Ranks>& found = groups_[ranks];
     GroupOptions options;
     options.transport = GetParam().transport;

@@ -79,7 +79,7 @@ TEST_P(NpuDistributeRefusalsTest, StrictCombineRefusesAnotherCallsInfo) {
 }
 
 TEST_P(NpuDistributeRefusalsTest, EveryRankHearsOfDisagreementAndTheGroupGoesOn) {
-  RankGroup& on = group(2);
+  GroupOfRanks& on = group(2);
   const auto all_hear = [&](auto spoil, const char* first, const char* second) {
     std::vector<std::string> texts(2);
     on.run([&](Communicator& world) {

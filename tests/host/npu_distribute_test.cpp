@@ -143,7 +143,7 @@ Values expected_of_servers(const DistributeProblem& problem, std::int32_t home, 
 }
 
 template <class Dispatch, class Combine>
-void check_both(RankGroup& group, const DistributeProblem& problem) {
+void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<NamedValues> dispatched(ranks), combined(ranks);
   std::vector<Values> rows(ranks);
@@ -173,7 +173,7 @@ TEST_P(NpuDistributeTest, AgreesWithTheDefinition) {
   for (std::uint64_t seed = 0; seed < problems; ++seed) {
     SCOPED_TRACE(testing::Message() << "problem " << seed);
     const DistributeProblem problem(seed);
-    RankGroup& on = group(problem.group.size());
+    GroupOfRanks& on = group(problem.group.size());
     if (problem.first_version)
       check_both<npu::MoeDistributeDispatchArgs, npu::MoeDistributeCombineArgs>(on, problem);
     else

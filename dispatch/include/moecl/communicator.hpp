@@ -21,8 +21,8 @@ namespace moecl {
 struct GroupOptions {
   /// How long a rank waits for its peers in any call.
   std::chrono::milliseconds deadline{30000};
-  /// For every pair of ranks; staged is possible everywhere. Unset: the faster one in a probe that also checks the
-  /// data, but peer_window wherever it passes.
+  /// For every pair of ranks; staged is possible everywhere in a process. Unset: the faster one in a probe that also
+  /// checks the data, but peer_window wherever it passes.
   std::optional<TransportKind> transport;
   /// Of peer_window. Unset: what the drivers offer.
   std::shared_ptr<PeerMemory> peer_memory = nullptr;
@@ -31,27 +31,64 @@ struct GroupOptions {
 class Communicator;
 class StepPool;
 
-/// The ranks of one process that exchange buffers, one stream each; streams may be of different contexts and platforms.
+/// Ranks that exchange buffers, one stream each: threads of this process, whose streams may be of different contexts
+/// and platforms, or processes.
 ///
 /// The first failure of any rank (an exception, a peer that does not come within the deadline, arguments that disagree)
 /// ends the group: every call of every rank then fails with that cause, and nothing waits any longer. A new group can
-/// be made of the same streams. What was enqueued before goes on, and may lack data that did not come: results are
-/// whole where the stream has finished and `failure` is empty then.
+/// be made of the same streams; processes `shrink`. A process that dies or does not run any more is such a failure.
+/// What was enqueued before goes on, and may lack data that did not come: results are whole where the stream has
+/// finished and `failure` is empty then.
 class RankGroup {
  public:
   /// Probes transports. Lifetime: the streams outlive the group.
   /// Errors: invalid_argument  no stream, or a transport that a pair cannot have; device_error
   explicit RankGroup(std::vector<StreamView> streams, const GroupOptions& options = {});
+  /// The group of that name, of processes of this user on this node that something else has started: one rank each.
+  /// Rows go by shared memory. Waits for all ranks, checks that they agree about version and options, and probes each
+  /// pair. Stops the host.
+  /// @param name    as a file's, the same for all ranks: "MASTER_ADDR:MASTER_PORT", say
+  /// @param stream  of this rank. Lifetime: as the constructor's
+  /// Errors: invalid_argument   ranks differ in version, size or options, or a process is that rank already;
+  ///         deadline_exceeded  not all ranks came: also where some are on another node, which needs MPI;
+  ///         io_error, out_of_memory  no shared memory
+  static RankGroup join(const std::string& name, std::int32_t rank, std::int32_t size, StreamView stream,
+                        const GroupOptions& options = {});
+  /// Takes the name from a group: who has joined goes on, nobody joins any more. Also of a group whose processes were
+  /// killed, whose memory stays otherwise until that name is joined again.
+  static void remove(const std::string& name) noexcept;
+  /// The group of the processes of an MPI communicator, in its order of ranks: one rank each. All of them call it. MPI
+  /// is that of the process, else that of the launcher, Open MPI or MPICH: a plugin beside this library is loaded for
+  /// it. MPI's threads: it has been initialised with MPI_THREAD_SERIALIZED at least. A rank that is lost ends the job.
+  /// @param mpi_comm  an MPI_Comm, which is duplicated; null: MPI_COMM_WORLD, which this call initialises where nobody
+  /// has,
+  ///                  and which is finalized with the last group then
+  /// Errors: unsupported  no MPI, or no plugin for it; another thread level; as `join`
+  static RankGroup from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options = {});
   RankGroup(RankGroup&&) noexcept;
   RankGroup& operator=(RankGroup&&) noexcept;
   ~RankGroup();
 
   std::int32_t size() const noexcept;
+  /// Those of this process: all, or one.
+  std::vector<std::int32_t> local_ranks() const;
+  /// The rank that each had in the group that was joined: other ones once it has shrunk.
+  std::vector<std::int32_t> joined_ranks() const;
+  /// A group of the processes that are left of this one, which has ended, over the same stream; all of them call it,
+  /// and use the new one alone. Ranks count anew, in the old order. Nothing is compiled or probed again. Communicators,
+  /// windows, strategies and layers of this group stay ended: those of the new one take the same memory and weights.
+  /// Stops the host. Errors: unsupported  ranks are threads, or MPI's;
+  ///         deadline_exceeded  the others have given up this rank
+  RankGroup shrink();
+  /// The same with every rank that was joined: those that were lost have been started again and `join` meanwhile.
+  /// Errors: deadline_exceeded  not all came in time; then it may be called again
+  RankGroup rejoin();
   /// Lets the ranks go on with other streams, such as ones that record. No rank may be in a call, and the old streams
   /// must be idle. Lifetime: as the constructor's.
+  /// @param streams  one for each of local_ranks
   /// Errors: invalid_argument  another number of them, or a rank's would change its context or device
   void set_streams(const std::vector<StreamView>& streams);
-  /// The face of all ranks that this rank uses, in its own host thread.
+  /// The face of all ranks that this rank, of this process, uses in its own host thread.
   Communicator communicator(std::int32_t rank);
   /// How `to` receives from `from`.
   const TransportChoice& transport(std::int32_t from, std::int32_t to) const;
@@ -59,7 +96,7 @@ class RankGroup {
   void abort(std::string_view cause) noexcept;
   /// Empty while the group is whole.
   std::string failure() const;
-  /// Runs `body` for every rank in a host thread of its own and joins them.
+  /// Runs `body` for every rank of this process in a host thread of its own and joins them.
   /// Errors: the first that a rank threw, with the rank's number in front; deadline_exceeded  none did, but the group
   ///         ended, so that what they enqueued may lack its data; with the cause
   void run(const std::function<void(Communicator&)>& body);
@@ -67,6 +104,10 @@ class RankGroup {
  private:
   friend class Communicator;
   struct State;
+  enum class Made : std::uint8_t { processes };
+  RankGroup(Made, std::shared_ptr<State> state);
+  static RankGroup begun(std::shared_ptr<State> state);
+  RankGroup regrouped(bool everyone);
   std::shared_ptr<State> state_;
 };
 

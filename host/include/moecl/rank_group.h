@@ -1,8 +1,8 @@
 #ifndef MOECL_RANK_GROUP_H
 #define MOECL_RANK_GROUP_H
 /// @file
-/// Ranks of one process that exchange device memory, their collectives and windows; npu_distribute.h has the operators
-/// on them, parallel_layer.h a layer.
+/// Ranks that exchange device memory, threads of one process or processes, their collectives and windows;
+/// npu_distribute.h has the operators on them, parallel_layer.h a layer.
 ///
 /// A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
 /// same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/// Ranks of one process that exchange device memory.
+/// Ranks that exchange device memory: of one process, or processes.
 typedef struct moecl_rank_group moecl_rank_group;
 /// One rank's end of the exchanges within a group or a part of it.
 typedef struct moecl_communicator moecl_communicator;
@@ -30,7 +30,9 @@ typedef enum moecl_transport {
   MOECL_TRANSPORT_PROBED = 0,          ///< for each pair the faster one in a probe that also checks the data
   MOECL_TRANSPORT_SHARED_CONTEXT = 1,  ///< the receiver copies out of the sender's cl_mem; ranks of one cl_context
   MOECL_TRANSPORT_STAGED = 2,          ///< through pinned host memory, by a thread of the receiver
-  MOECL_TRANSPORT_PEER_WINDOW = 3      ///< into memory of the receiver's device that the sender's kernels reach
+  MOECL_TRANSPORT_PEER_WINDOW = 3,     ///< into memory of the receiver's device that the sender's kernels reach
+  MOECL_TRANSPORT_SHARED_MEMORY = 4,   ///< ranks that are processes of one node: through memory that they share
+  MOECL_TRANSPORT_MPI = 5              ///< ranks that are processes of MPI
 } moecl_transport;
 
 /// What a group of ranks goes by.
@@ -53,6 +55,31 @@ typedef struct moecl_transport_info {
 /// Errors: invalid_argument  no stream, or a transport that a pair cannot have; device_error
 moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count,
                                      const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// The group of that name, of processes of this user on this node that something else has started: one rank each. Rows
+/// go by shared memory. Waits for all ranks, checks that they agree about version and options, and probes each pair.
+/// @param name    as a file's, the same for all ranks: "MASTER_ADDR:MASTER_PORT", say
+/// @param stream  of this rank
+/// Errors: invalid_argument  ranks differ in version, size or options, or a process is that rank already;
+/// deadline_exceeded  not all ranks came: also where some are on another node, which needs MPI; io_error, out_of_memory
+moecl_status moecl_rank_group_join(const char* name, int32_t rank, int32_t size, moecl_stream* stream,
+                                   const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// The group of the processes of an MPI communicator, in its order of ranks: one rank each. All of them call it. Open
+/// MPI or MPICH: a plugin beside this library is loaded for the one that the process has, or its launcher. MPI has been
+/// initialised with MPI_THREAD_SERIALIZED at least. A rank that is lost ends the job.
+/// @param mpi_comm  an MPI_Comm, which is duplicated; NULL: MPI_COMM_WORLD, which this call initialises where nobody
+/// has Errors: unsupported  no MPI, or no plugin for it; another thread level; as moecl_rank_group_join
+moecl_status moecl_rank_group_from_mpi(const void* mpi_comm, moecl_stream* stream,
+                                       const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// A group of the processes that are left of this one, which has ended, over the same stream; all of them call it, and
+/// use the new one alone. Ranks count anew, in the old order. Nothing is compiled or probed again.
+/// Errors: unsupported  ranks are threads, or MPI's; deadline_exceeded  the others have given up this rank
+moecl_status moecl_rank_group_shrink(moecl_rank_group* group, moecl_rank_group** out_group);
+/// The same with every rank that was joined: those that were lost have been started again and join meanwhile.
+/// Errors: deadline_exceeded  not all came in time; then it may be called again
+moecl_status moecl_rank_group_rejoin(moecl_rank_group* group, moecl_rank_group** out_group);
+/// How many ranks there are, and the ones that each had in the group that was joined: others once it has shrunk.
+/// @param out_ranks  optional: an element for each rank
+moecl_status moecl_rank_group_members(const moecl_rank_group* group, int32_t* out_size, int32_t* out_ranks);
 /// NULL is no error. Communicators keep what they need. No rank may be in a call.
 moecl_status moecl_rank_group_destroy(moecl_rank_group* group);
 /// How rank `to` receives from rank `from`.

@@ -1,0 +1,246 @@
+#include "dispatch/processes/courier.hpp"
+
+#include <moecl/error.hpp>
+#include <moecl/trace.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A range that a peer asks for, in words of 64 bits.
+struct Request {
+  std::uint64_t piece, offset, bytes;
+};
+constexpr std::uint64_t most_requests = 1 << 16;
+
+/// Ranges one after the other, as a stream of bytes.
+class Ranges {
+ public:
+  void add(BufferView view) {
+    if (view.size_bytes != 0) views_.push_back(view);
+  }
+  bool empty() const { return next_ == views_.size(); }
+  /// So many bytes at most, from where it stands on; moves on.
+  BufferView next(std::uint64_t most) {
+    const BufferView& view = views_[next_];
+    const BufferView part = view.slice(done_, std::min(most, view.size_bytes - done_));
+    done_ += part.size_bytes;
+    if (done_ == view.size_bytes) ++next_, done_ = 0;
+    return part;
+  }
+
+ private:
+  std::vector<BufferView> views_;
+  std::size_t next_ = 0;
+  std::uint64_t done_ = 0;
+};
+
+/// What goes on between this rank and a peer in one job: both ways first the requests, then the rows.
+class Conversation {
+ public:
+  Conversation(const RowsJob& job, std::int32_t peer) : peer_(peer), shown_(job.shown) {
+    std::vector<Request> requests;
+    for (const RowsJob::Fetch& fetch : job.fetches)
+      if (fetch.peer == peer) {
+        requests.push_back({fetch.piece, fetch.offset, fetch.to.size_bytes});
+        wanted_.add(fetch.to);
+      }
+    const std::uint64_t count = requests.size();
+    asking_.resize(sizeof(count) + count * sizeof(Request));
+    std::memcpy(asking_.data(), &count, sizeof(count));
+    if (count != 0) std::memcpy(asking_.data() + sizeof(count), requests.data(), count * sizeof(Request));
+  }
+
+  std::int32_t peer() const { return peer_; }
+  bool gave() const { return asked_ == asking_.size() && understood_ && given_.empty(); }
+  bool got() const { return understood_ && wanted_.empty(); }
+
+  /// Host bytes of the requests; the number that fit.
+  std::size_t ask(std::span<std::byte> room) {
+    const std::size_t bytes = std::min(room.size(), asking_.size() - asked_);
+    if (bytes != 0) std::memcpy(room.data(), asking_.data() + asked_, bytes);
+    asked_ += bytes;
+    return bytes;
+  }
+  /// The number of bytes that were requests. Errors: invalid_data  requests for what is not shown
+  std::size_t listen(std::span<const std::byte> came) {
+    std::size_t used = 0;
+    while (!understood_ && used < came.size()) {
+      const std::size_t bytes = std::min(came.size() - used, expected_ - heard_.size());
+      heard_.insert(heard_.end(), came.data() + used, came.data() + used + bytes);
+      used += bytes;
+      if (heard_.size() == expected_) understand();
+    }
+    return used;
+  }
+  Ranges& given() { return given_; }
+  Ranges& wanted() { return wanted_; }
+  bool may_give() const { return asked_ == asking_.size() && understood_; }
+
+ private:
+  void understand() {
+    std::uint64_t count = 0;
+    std::memcpy(&count, heard_.data(), sizeof(count));
+    if (count > most_requests)
+      fail(ErrorCode::invalid_data, "rank {} asks for {} ranges, at most {}", peer_, count, most_requests);
+    expected_ = sizeof(count) + count * sizeof(Request);
+    if (heard_.size() < expected_) return;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      Request request{};
+      std::memcpy(&request, heard_.data() + sizeof(count) + i * sizeof(Request), sizeof(Request));
+      if (request.piece >= shown_.size() || request.offset > shown_[request.piece].size_bytes ||
+          request.bytes > shown_[request.piece].size_bytes - request.offset)
+        fail(ErrorCode::invalid_data, "rank {} asks for {} bytes at {} of piece {}, of {} that are shown", peer_,
+             request.bytes, request.offset, request.piece, shown_.size());
+      given_.add(shown_[request.piece].slice(request.offset, request.bytes));
+    }
+    understood_ = true;
+  }
+
+  std::int32_t peer_;
+  const std::vector<HeldView>& shown_;
+  std::vector<std::byte> asking_, heard_;
+  std::size_t asked_ = 0, expected_ = sizeof(std::uint64_t);
+  bool understood_ = false;
+  Ranges given_, wanted_;
+};
+
+/// Parts of one look over all peers that are on their way between a device and the link.
+struct Moving {
+  std::int32_t peer;
+  std::size_t out = 0, in = 0;
+  std::vector<Event> events;
+};
+
+}  // namespace
+
+Courier::Courier(StreamView stream, Link& link, GroupFate& fate)
+    : link_(link),
+      fate_(fate),
+      reads_(Stream::beside(stream, false)),
+      writes_(Stream::beside(stream, false)),
+      thread_([this] { work(); }) {}
+
+Courier::~Courier() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Courier::enqueue(RowsJob job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+}
+
+void Courier::work() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const RowsJob job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    try {
+      if (fate_.cause().empty()) carry(job);
+    } catch (const std::exception& error) {
+      try {
+        fate_.end(fmt::format("{}: rank {}: {}", job.what, link_.rank(), error.what()));
+      } catch (const std::bad_alloc&) {  // the words alone
+        fate_.end(error.what());
+      }
+    }
+    for (const auto& event : {job.left, job.arrived})
+      if (event != nullptr && !event->complete()) fate_.end(refused_event);
+  }
+}
+
+void Courier::carry(const RowsJob& job) {
+  std::uint64_t bytes_in = 0;
+  for (const RowsJob::Fetch& fetch : job.fetches) bytes_in += fetch.to.size_bytes;
+  const Trace::Span span(job.trace, job.trace == nullptr ? std::string()
+                                                         : fmt::format("{} by {}: {} bytes to rank {}", job.what,
+                                                                       name(link_.kind()), bytes_in, link_.rank()));
+  std::vector<Conversation> peers;
+  for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer);
+  _cl_event *const ready = job.ready->handle(), *const free = job.free->handle();
+  bool left = false;
+  Clock::time_point end = Clock::now() + fate_.deadline;
+  for (;;) {
+    fate_.expect_whole();
+    const std::uint32_t heard = link_.bell(Link::rows);
+    bool moved = false;
+    std::vector<Moving> moving;
+    for (Conversation& with : peers) {
+      Moving& now = moving.emplace_back(Moving{with.peer(), 0, 0, {}});
+      if (!with.gave())
+        if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty()) {
+          now.out = with.ask(room);
+          while (with.may_give() && !with.given().empty() && now.out < room.size()) {
+            const BufferView part = with.given().next(room.size() - now.out);
+            enqueue_read(reads_, part, room.data() + now.out, part.size_bytes,
+                         {{&ready, ready != nullptr ? 1U : 0U}, &now.events.emplace_back()});
+            now.out += part.size_bytes;
+          }
+        }
+      if (!with.got())
+        if (const std::span<const std::byte> came = link_.arrived(Link::rows, with.peer()); !came.empty()) {
+          now.in = with.listen(came);
+          while (with.may_give() && !with.wanted().empty() && now.in < came.size()) {
+            const BufferView part = with.wanted().next(came.size() - now.in);
+            enqueue_write(writes_, part, came.data() + now.in, part.size_bytes,
+                          {{&free, free != nullptr ? 1U : 0U}, &now.events.emplace_back()});
+            now.in += part.size_bytes;
+          }
+        }
+      moved = moved || now.out != 0 || now.in != 0;
+    }
+    if (moved) {
+      reads_.view().flush();
+      writes_.view().flush();
+      for (Moving& now : moving) {
+        for (const Event& event : now.events) fate_.wait(event);
+        if (now.out != 0) link_.send(Link::rows, now.peer, now.out);
+        if (now.in != 0) link_.take(Link::rows, now.peer, now.in);
+      }
+      end = Clock::now() + fate_.deadline;
+    }
+    const bool gave = std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.gave(); });
+    if (gave && !std::exchange(left, gave) && job.left != nullptr && !job.left->complete())
+      fail(ErrorCode::device_error, "{}", refused_event);
+    if (gave && std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.got(); }) &&
+        link_.settled(Link::rows))
+      return;
+    if (moved) continue;
+    std::string absent;
+    std::vector<std::int32_t> missed;
+    const bool late = Clock::now() >= end;
+    for (const Conversation& with : peers)
+      if ((!with.got() || !with.gave()) && (late || link_.has_left(with.peer()))) {
+        absent += fmt::format("{}{}", absent.empty() ? "" : ", ", link_.describe(with.peer()));
+        missed.push_back(with.peer());
+      }
+    if (!missed.empty()) {
+      link_.give_up(missed);
+      fate_.end(late ? fmt::format("{}: rank {} waited {} ms for rows of {}", job.what, link_.rank(),
+                                   fate_.deadline.count(), absent)
+                     : fmt::format("{}: {} has left the group", job.what, absent));
+      continue;
+    }
+    link_.rest(Link::rows, heard);
+  }
+}
+
+}  // namespace moecl

@@ -1,0 +1,382 @@
+#include "dispatch/processes/group_memory.hpp"
+
+#include <climits>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <filesystem>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include "runtime/check.hpp"
+
+namespace moecl {
+
+struct GroupMemory::Header {
+  std::array<char, 8> magic;
+  std::array<char, 24> version;
+  std::int32_t places;
+  std::uint64_t ring_bytes;  ///< of rows
+  std::uint64_t total_bytes;
+  std::atomic<std::uint32_t> generation;
+  std::atomic<std::uint32_t> end;  ///< generation * 4, + 1 while its cause is written, + 2 when it is there
+  std::atomic<std::uint64_t> members, lost;
+  std::array<char, 1024> cause;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '1'};
+/// Notes are short; longer ones go in parts.
+constexpr std::uint64_t note_ring_bytes = 16384;
+/// A ring takes some chunks of rows at a time. All rings of a group together stay below a limit that containers give to
+/// shared memory.
+constexpr std::uint64_t most_ring_bytes = 4 << 20, least_ring_bytes = 64 << 10, most_bytes = 56 << 20;
+/// The byte whose lock is for opening and removing; those before it are the places'.
+constexpr std::int64_t opening = GroupMemory::most_places;
+
+constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr std::uint64_t bit_of(std::int32_t place) { return std::uint64_t{1} << place; }
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::microseconds time) noexcept {
+  const timespec limit{time.count() / 1000000, time.count() % 1000000 * 1000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+struct flock byte_lock(short type, std::int64_t byte) {
+  struct flock lock {};
+  lock.l_type = type, lock.l_whence = SEEK_SET, lock.l_start = byte, lock.l_len = 1;
+  return lock;
+}
+bool lock_byte(int file, std::int64_t byte, bool wait) noexcept {
+  struct flock lock = byte_lock(F_WRLCK, byte);
+  while (fcntl(file, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock) != 0)
+    if (errno != EINTR) return false;
+  return true;
+}
+void unlock_byte(int file, std::int64_t byte) noexcept {
+  struct flock lock = byte_lock(F_UNLCK, byte);
+  fcntl(file, F_OFD_SETLK, &lock);
+}
+/// By another open file, of this process too.
+bool is_locked(int file, std::int64_t byte) noexcept {
+  struct flock lock = byte_lock(F_WRLCK, byte);
+  return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+/// Whether that file has the name now, not one that was made later.
+bool has_name(int file, const std::string& path) noexcept {
+  struct stat ours {};
+  struct stat named {};
+  return fstat(file, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
+}
+bool anybody(int file) noexcept {
+  for (std::int32_t place = 0; place < GroupMemory::most_places; ++place)
+    if (is_locked(file, place)) return true;
+  return false;
+}
+
+/// A folder in memory that is this user's alone. What another user has made under a name that could be ours is passed
+/// over, by all processes of this user alike.
+std::string own_folder() {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::string path = attempt == 0 ? fmt::format("/dev/shm/moecl-{}", geteuid())
+                                          : fmt::format("/dev/shm/moecl-{}-{}", geteuid(), attempt);
+    mkdir(path.c_str(), 0700);
+    struct stat found {};
+    if (lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+        (found.st_mode & 077) == 0)
+      return path;
+  }
+  fail(ErrorCode::io_error, "join: /dev/shm has no folder that is this user's alone: {}", std::strerror(errno));
+}
+
+bool is_own(int file) noexcept {
+  struct stat found {};
+  return fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() && (found.st_mode & 077) == 0;
+}
+/// Removes what groups have left behind whose processes were all killed. Who makes a file holds its lock for opening,
+/// or finds that it has lost its name.
+void sweep(const std::string& folder) noexcept {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string path = entry.path().string();
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    if (is_own(file) && lock_byte(file, opening, false) && !anybody(file) && has_name(file, path)) unlink(path.c_str());
+    close(file);
+  }
+}
+
+/// A name has to be one of a file.
+std::string path_of(const std::string& name) {
+  require(!name.empty() && name.size() <= 200, "join: a name has 1 to 200 characters, this one {}", name.size());
+  std::string file = "group-";
+  for (const char c : name) {
+    require(c > ' ' && c < 0x7f, "join: a name has no spaces and control characters");
+    file += c == '/' ? std::string("%2f") : c == '%' ? std::string("%25") : std::string(1, c);
+  }
+  return own_folder() + "/" + file;
+}
+
+}  // namespace
+
+std::size_t GroupMemory::ring_index(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept {
+  return static_cast<std::size_t>((channel * places_ + from) * places_ + to);
+}
+
+SharedRing& GroupMemory::ring(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept {
+  return rings_[ring_index(channel, from, to)];
+}
+
+std::span<std::byte> GroupMemory::bytes(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept {
+  const auto pairs = static_cast<std::size_t>(places_) * static_cast<std::size_t>(places_);
+  const std::size_t index = ring_index(channel, from, to);
+  if (channel == Link::notes) return {data_ + index * note_ring_bytes, note_ring_bytes};
+  return {data_ + pairs * note_ring_bytes + (index - pairs) * header_->ring_bytes, header_->ring_bytes};
+}
+
+GroupMemory::GroupMemory(const std::string& name, std::int32_t place, std::int32_t places)
+    : name_(name), place_(place), places_(places) {
+  require(places >= 1 && places <= most_places, "join: {} ranks on a node are not in [1, {}]", places, most_places);
+  require(place >= 0 && place < places, "join: rank {} is not in [0, {})", place, places);
+  path_ = path_of(name);
+  sweep(path_.substr(0, path_.rfind('/')));
+  open_file(path_);
+  try {
+    map(path_);
+  } catch (...) {
+    unlock_byte(file_, opening);
+    unmap();
+    throw;
+  }
+  unlock_byte(file_, opening);
+}
+
+/// With the lock for opening, of the file that has this name then.
+void GroupMemory::open_file(const std::string& path) {
+  for (;;) {
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file_ < 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
+    const bool locked = lock_byte(file_, opening, true);
+    if (locked && has_name(file_, path)) {
+      if (is_own(file_)) return;
+      close(std::exchange(file_, -1));
+      fail(ErrorCode::io_error, "join: {} is not a file of this user alone", path);
+    }
+    close(std::exchange(file_, -1));  // it was removed meanwhile
+    if (!locked) fail(ErrorCode::io_error, "join: {} cannot be locked: {}", path, std::strerror(errno));
+  }
+}
+
+void GroupMemory::map(const std::string& path) {
+  const auto count = static_cast<std::uint64_t>(places_), pairs = count * count;
+  const std::uint64_t slots_at = up_to_page(sizeof(Header)),
+                      rings_at = slots_at + up_to_page(count * sizeof(SharedSlot)),
+                      data_at = rings_at + up_to_page(Link::channels * pairs * sizeof(SharedRing));
+  const bool fresh = !anybody(file_);
+  struct statvfs space {};
+  std::uint64_t ring_bytes = most_ring_bytes;
+  if (fresh) {
+    std::uint64_t limit = most_bytes;
+    if (statvfs("/dev/shm", &space) == 0)
+      limit = std::min<std::uint64_t>(limit, std::uint64_t{space.f_bavail} * space.f_frsize / 2);
+    while (ring_bytes > least_ring_bytes && pairs * ring_bytes > limit) ring_bytes /= 2;
+  }
+  const auto total_of = [&](std::uint64_t of_ring) { return data_at + pairs * (note_ring_bytes + of_ring); };
+  if (fresh) {
+    // Reserved now: what is missing later would be a signal in the middle of a copy.
+    if (ftruncate(file_, 0) != 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
+    if (const int problem = posix_fallocate(file_, 0, static_cast<off_t>(total_of(ring_bytes))); problem != 0)
+      fail(ErrorCode::out_of_memory, "join: {} bytes of shared memory for {} ranks in {}: {}", total_of(ring_bytes),
+           places_, path, std::strerror(problem));
+  }
+  struct stat now {};
+  if (fstat(file_, &now) != 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
+  const auto size = static_cast<std::uint64_t>(now.st_size);
+  if (size < data_at && size < sizeof(Header))
+    fail(ErrorCode::invalid_data, "join: '{}' is no group of moecl: {} bytes in {}", name_, size, path);
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorCode::out_of_memory, "join: {} bytes of {}: {}", size, path, std::strerror(errno));
+  mapped_bytes_ = size;
+  header_ = static_cast<Header*>(memory);
+  if (fresh) {
+    header_->magic = magic;
+    std::strncpy(header_->version.data(), MOECL_VERSION, header_->version.size() - 1);
+    header_->places = places_;
+    header_->ring_bytes = ring_bytes;
+    header_->total_bytes = size;
+  }
+  const std::string version(header_->version.data(), strnlen(header_->version.data(), header_->version.size()));
+  if (header_->magic != magic)
+    fail(ErrorCode::invalid_argument, "join: the ranks of '{}' are of another version of moecl, this one is {}", name_,
+         MOECL_VERSION);
+  require(version == MOECL_VERSION, "join: the ranks of '{}' are moecl {}, rank {} is {}", name_, version, place_,
+          MOECL_VERSION);
+  require(header_->places == places_, "join: '{}' is a group of {} ranks, rank {} expects {}", name_, header_->places,
+          place_, places_);
+  const std::uint64_t of_ring = header_->ring_bytes;
+  if (!std::has_single_bit(of_ring) || of_ring > most_ring_bytes || size != total_of(of_ring))
+    fail(ErrorCode::invalid_data, "join: {} has {} bytes with rings of {}", path, size, of_ring);
+  auto* const begin = static_cast<std::byte*>(memory);
+  slots_ = reinterpret_cast<SharedSlot*>(begin + slots_at);
+  rings_ = reinterpret_cast<SharedRing*>(begin + rings_at);
+  data_ = begin + data_at;
+  SharedSlot& mine = slots_[place_];
+  require(lock_byte(file_, place_, false), "join: rank {} of '{}' is there already, process {}", place_, name_,
+          mine.process.load());
+  mine.came = 0;
+  mine.process = static_cast<std::uint32_t>(getpid());
+}
+
+GroupMemory::~GroupMemory() {
+  slot(place_).process = 0;
+  for (std::int32_t other = 0; other < places_; ++other)
+    for (const Link::Channel channel : {Link::notes, Link::rows}) ring_bell(other, channel);
+  lock_byte(file_, opening, true);
+  unlock_byte(file_, place_);
+  if (!anybody(file_) && has_name(file_, path_)) unlink(path_.c_str());
+  unlock_byte(file_, opening);
+  unmap();
+}
+
+void GroupMemory::unmap() noexcept {
+  if (header_ != nullptr) munmap(header_, mapped_bytes_);
+  if (file_ >= 0) close(file_);
+}
+
+void GroupMemory::remove(const std::string& name) noexcept try {
+  unlink(path_of(name).c_str());
+} catch (const std::exception&) {  // then there is none
+}
+
+void GroupMemory::ring_bell(std::int32_t place, Link::Channel channel) const noexcept {
+  SharedSlot& of = slot(place);
+  of.bells[channel].fetch_add(1);
+  if (of.asleep[channel].load() != 0) futex_wake(of.bells[channel]);
+}
+
+void GroupMemory::rest(Link::Channel channel, std::uint32_t heard) const noexcept {
+  // Looks for some microseconds, a little longer than a peer that runs takes to answer.
+  constexpr int looks = 200;
+  constexpr std::chrono::milliseconds at_most{5};
+  SharedSlot& mine = slot(place_);
+  for (int look = 0; look < looks; ++look) {
+    if (mine.bells[channel].load(std::memory_order_acquire) != heard) return;
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+  }
+  mine.asleep[channel] = 1;
+  if (mine.bells[channel].load() == heard) futex_wait(mine.bells[channel], heard, at_most);
+  mine.asleep[channel] = 0;
+}
+
+bool GroupMemory::has_ended(std::int32_t place) const noexcept {
+  // Who leaves says so before it unlocks.
+  return place != place_ && !is_locked(file_, place) && slot(place).process != 0;
+}
+
+GroupMemory::Generation GroupMemory::assemble(bool everyone, std::chrono::milliseconds deadline) {
+  SharedSlot& mine = slot(place_);
+  const Clock::time_point end = Clock::now() + deadline;
+  std::uint32_t seen = header_->generation;
+  mine.came = seen + 1;
+  for (;;) {
+    if (const std::uint32_t now = header_->generation; now != seen) {
+      const std::uint64_t members = header_->members;
+      if ((members & bit_of(place_)) != 0) {
+        Generation begun{now, {}};
+        for (std::int32_t place = 0; place < places_; ++place)
+          if ((members & bit_of(place)) != 0) begun.places.push_back(place);
+        return begun;
+      }
+      if (!everyone)
+        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' went on without rank {}: they had given it up", name_,
+             place_);
+      seen = now;
+      mine.came = seen + 1;
+    }
+    std::uint64_t wanted = all();
+    if (!everyone) {
+      for (std::int32_t place = 0; place < places_; ++place)
+        if (!is_locked(file_, place) && place != place_) give_up(place);
+      wanted &= ~header_->lost.load();
+      if ((wanted & bit_of(place_)) == 0)
+        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' have given up rank {}", name_, place_);
+    }
+    std::string absent;
+    for (std::int32_t place = 0; place < places_; ++place)
+      if ((wanted & bit_of(place)) != 0 && slot(place).came != seen + 1)
+        absent += fmt::format("{}{}", absent.empty() ? "" : ", ", place);
+    if (absent.empty() && std::countr_zero(wanted) == place_) {
+      begin(wanted, seen + 1);
+      continue;
+    }
+    if (Clock::now() >= end) {
+      mine.came = 0;
+      fail(ErrorCode::deadline_exceeded, "join: rank {} of '{}' waited {} ms for rank {}", place_, name_,
+           deadline.count(), absent.empty() ? "0" : absent);
+    }
+    constexpr std::chrono::milliseconds between_looks{1};
+    futex_wait(header_->generation, seen, between_looks);
+  }
+}
+
+void GroupMemory::begin(std::uint64_t members, std::uint32_t generation) noexcept {
+  const auto count =
+      static_cast<std::size_t>(Link::channels) * static_cast<std::size_t>(places_) * static_cast<std::size_t>(places_);
+  for (std::size_t ring = 0; ring < count; ++ring) rings_[ring].written = rings_[ring].taken = 0;
+  header_->lost = all() & ~members;
+  header_->members = members;
+  header_->end = generation * 4;
+  header_->generation = generation;
+  futex_wake(header_->generation);
+}
+
+std::string GroupMemory::end(std::uint32_t generation, std::string_view cause) noexcept {
+  std::uint32_t whole = generation * 4;
+  if (header_->end.compare_exchange_strong(whole, whole + 1)) {
+    const std::size_t length = std::min(cause.size(), header_->cause.size() - 1);
+    std::memcpy(header_->cause.data(), cause.data(), length);
+    header_->cause[length] = '\0';
+    header_->end = generation * 4 + 2;
+    for (std::int32_t place = 0; place < places_; ++place)
+      for (const Link::Channel channel : {Link::notes, Link::rows}) ring_bell(place, channel);
+  }
+  try {
+    return ended(generation);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+std::string GroupMemory::ended(std::uint32_t generation) const {
+  // Who writes the cause may be killed while it does.
+  for (int looks = 0; header_->end == generation * 4 + 1 && looks < 100; ++looks)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::uint32_t state = header_->end;
+  if (state == generation * 4) return {};
+  if (state / 4 != generation) return fmt::format("the ranks of '{}' went on without rank {}", name_, place_);
+  if (state % 4 == 1) return "a rank was ended while it said why it fails";
+  return {header_->cause.data(), strnlen(header_->cause.data(), header_->cause.size())};
+}
+
+void GroupMemory::give_up(std::int32_t place) noexcept { header_->lost.fetch_or(bit_of(place)); }
+
+}  // namespace moecl

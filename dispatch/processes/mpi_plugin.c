@@ -1,0 +1,134 @@
+/* The plugin for MPI: one source, built for Open MPI and for MPICH. */
+#define _DEFAULT_SOURCE /* usleep */
+#include "dispatch/processes/mpi_plugin.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int broken = 0, world_rank = 0;
+
+/* Ranks that know less wait for rank 0, which says why. */
+static void end_mpi(void) {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  if (!broken) {
+    MPI_Finalize();
+    return;
+  }
+  if (world_rank != 0) usleep(500000);
+  MPI_Abort(MPI_COMM_WORLD, 4);
+}
+
+static int open_comm(const void* comm, void** out_comm, int* rank, int* size, int* thread_level) {
+  int initialised = 0;
+  int error = MPI_Initialized(&initialised);
+  if (error == MPI_SUCCESS && !initialised) {
+    if (comm != NULL) return MPI_ERR_COMM;
+    error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, thread_level);
+    if (error == MPI_SUCCESS) {
+      MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+      atexit(end_mpi);
+    }
+  }
+  if (error != MPI_SUCCESS) return error;
+  MPI_Comm* const own = malloc(sizeof *own);
+  if (own == NULL) return MPI_ERR_NO_MEM;
+  error = MPI_Query_thread(thread_level);
+  if (error == MPI_SUCCESS) error = MPI_Comm_dup(comm != NULL ? *(const MPI_Comm*)comm : MPI_COMM_WORLD, own);
+  if (error != MPI_SUCCESS) {
+    free(own);
+    return error;
+  }
+  MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(*own, rank);
+  MPI_Comm_size(*own, size);
+  *thread_level = *thread_level == MPI_THREAD_MULTIPLE     ? 3
+                  : *thread_level == MPI_THREAD_SERIALIZED ? 2
+                  : *thread_level == MPI_THREAD_FUNNELED   ? 1
+                                                           : 0;
+  *out_comm = own;
+  return MPI_SUCCESS;
+}
+
+static void close_comm(void* comm, int whole) {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!whole) {
+    broken = 1; /* MPI may still use what it was given */
+    return;
+  }
+  if (!finalized) MPI_Comm_free((MPI_Comm*)comm);
+  free(comm);
+}
+
+static int begin(void* comm, void* bytes, int count, int peer, int tag, void** out_request, int receives) {
+  MPI_Request* const request = malloc(sizeof *request);
+  if (request == NULL) return MPI_ERR_NO_MEM;
+  const MPI_Comm on = *(MPI_Comm*)comm;
+  const int error = receives ? MPI_Irecv(bytes, count, MPI_BYTE, peer, tag, on, request)
+                             : MPI_Isend(bytes, count, MPI_BYTE, peer, tag, on, request);
+  if (error != MPI_SUCCESS) {
+    free(request);
+    return error;
+  }
+  *out_request = request;
+  return MPI_SUCCESS;
+}
+
+static int send_bytes(void* comm, const void* bytes, int count, int peer, int tag, void** out_request) {
+  return begin(comm, (void*)bytes, count, peer, tag, out_request, 0);
+}
+
+static int receive_bytes(void* comm, void* bytes, int count, int peer, int tag, void** out_request) {
+  return begin(comm, bytes, count, peer, tag, out_request, 1);
+}
+
+static int test_request(void** request, int* done, int* count) {
+  MPI_Status status;
+  const int error = MPI_Test(*request, done, &status);
+  if (error == MPI_SUCCESS && !*done) return MPI_SUCCESS;
+  *done = 1;
+  if (error == MPI_SUCCESS) MPI_Get_count(&status, MPI_BYTE, count);
+  free(*request);
+  *request = NULL;
+  return error;
+}
+
+static void cancel_request(void** request) {
+  MPI_Request* const of = *request;
+  if (of == NULL) return;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized) {
+    MPI_Cancel(of);
+    MPI_Request_free(of);
+  }
+  free(of);
+  *request = NULL;
+}
+
+static void abort_job(void* comm, int code) { MPI_Abort(*(MPI_Comm*)comm, code); }
+
+static void describe_error(int error, char* text, int bytes) {
+  char all[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  MPI_Error_string(error, all, &length);
+  all[MPI_MAX_ERROR_STRING] = '\0';
+  strncpy(text, all, (size_t)bytes - 1);
+  text[bytes - 1] = '\0';
+}
+
+#ifdef OPEN_MPI
+#define LIBRARY "Open MPI"
+#else
+#define LIBRARY "MPICH"
+#endif
+
+static const struct moecl_mpi functions = {
+    MOECL_MPI_PLUGIN_VERSION, LIBRARY,   open_comm,     close_comm, send_bytes, receive_bytes, test_request,
+    cancel_request,           abort_job, describe_error};
+
+const struct moecl_mpi* moecl_mpi_plugin(void) { return &functions; }

@@ -1,0 +1,34 @@
+#ifndef MOECL_MPI_PLUGIN_H
+#define MOECL_MPI_PLUGIN_H
+/* What moecl needs of MPI, as functions of a library that is built once for each MPI and loaded on use. No name of MPI
+   stands here, since its types differ. Functions give 0, or an error of MPI. Calls come one at a time. */
+
+#define MOECL_MPI_PLUGIN_VERSION 1
+
+struct moecl_mpi {
+  int version;      /* MOECL_MPI_PLUGIN_VERSION */
+  const char* name; /* of the MPI that it was built with */
+
+  /* Duplicates *comm, an MPI_Comm, or MPI_COMM_WORLD where that is null: then it initialises MPI if nobody has.
+   *thread_level: what MPI was initialised with, 0 to 3. */
+  int (*open)(const void* comm, void** out_comm, int* rank, int* size, int* thread_level);
+  /* Frees the communicator. Where `open` had initialised MPI, it is finalized when the process ends; but if ranks were
+     lost, `whole` is 0 then, the job is aborted then, with code 4. */
+  void (*close)(void* comm, int whole);
+  /* Begins to send or receive. */
+  int (*send)(void* comm, const void* bytes, int count, int peer, int tag, void** out_request);
+  int (*receive)(void* comm, void* bytes, int count, int peer, int tag, void** out_request);
+  /* Whether it has ended: then *done is 1, *count what was received, and the request is gone. */
+  int (*test)(void** request, int* done, int* count);
+  /* Of a receive that nothing will come for. */
+  void (*cancel)(void** request);
+  /* Ends all processes of the job. */
+  void (*abort)(void* comm, int code);
+  /* What an error means. */
+  void (*describe)(int error, char* text, int bytes);
+};
+
+/* The only name that the plugin exports. */
+__attribute__((visibility("default"))) const struct moecl_mpi* moecl_mpi_plugin(void);
+
+#endif

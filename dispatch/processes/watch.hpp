@@ -1,0 +1,41 @@
+#pragma once
+// A thread that looks whether the processes of a group live.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "dispatch/meeting.hpp"
+#include "dispatch/processes/link.hpp"
+
+namespace moecl {
+
+/// Ends the group here when it has ended elsewhere, or when a peer has died.
+class Watch {
+ public:
+  Watch(Link& link, GroupFate& fate) : thread_([this, &link, &fate] { look(link, fate); }) {}
+  ~Watch() {
+    closing_ = true;
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  static constexpr std::chrono::milliseconds between_looks{5};
+
+  void look(Link& link, GroupFate& fate) noexcept {
+    while (!closing_) {
+      try {
+        if (const std::string cause = link.look(); !cause.empty()) return fate.end(cause);
+      } catch (const std::exception& error) {
+        return fate.end(error.what());
+      }
+      std::this_thread::sleep_for(between_looks);
+    }
+  }
+
+  std::atomic<bool> closing_{false};
+  std::thread thread_;
+};
+
+}  // namespace moecl

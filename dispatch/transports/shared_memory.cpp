@@ -1,0 +1,179 @@
+#include "dispatch/transports/shared_memory.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+#include "dispatch/processes/group_memory.hpp"
+#include "dispatch/transports/transport.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Of all peers but this rank.
+struct Peer {
+  std::uint32_t process;
+  std::uint64_t beats;               ///< that were seen
+  std::chrono::microseconds silent;  ///< since then, as far as this process ran itself
+};
+
+class SharedMemoryLink final : public Link {
+ public:
+  SharedMemoryLink(std::shared_ptr<GroupMemory> memory, GroupMemory::Generation generation,
+                   std::chrono::milliseconds deadline)
+      : memory_(std::move(memory)),
+        generation_(std::move(generation)),
+        rank_(static_cast<std::int32_t>(
+            std::find(generation_.places.begin(), generation_.places.end(), memory_->place()) -
+            generation_.places.begin())),
+        most_silent_(deadline * 3 / 4),
+        looked_(Clock::now()) {
+    for (const std::int32_t place : generation_.places) {
+      const SharedSlot& slot = memory_->slot(place);
+      peers_.push_back({slot.process, slot.beats, {}});
+    }
+  }
+
+  TransportKind kind() const noexcept override { return TransportKind::shared_memory; }
+  std::int32_t rank() const noexcept override { return rank_; }
+  std::int32_t size() const noexcept override { return static_cast<std::int32_t>(generation_.places.size()); }
+  const std::vector<std::int32_t>& places() const noexcept override { return generation_.places; }
+
+  std::span<std::byte> room(Channel channel, std::int32_t peer) override {
+    const SharedRing& ring = memory_->ring(channel, memory_->place(), place(peer));
+    const std::span<std::byte> bytes = memory_->bytes(channel, memory_->place(), place(peer));
+    const std::uint64_t written = ring.written.load(std::memory_order_relaxed),
+                        used = written - ring.taken.load(std::memory_order_acquire);
+    expect_sane(used, bytes.size(), peer);
+    return part(bytes, written, bytes.size() - used);
+  }
+  void send(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    memory_->ring(channel, memory_->place(), place(peer)).written.fetch_add(bytes, std::memory_order_release);
+    memory_->ring_bell(place(peer), channel);
+  }
+  std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
+    const SharedRing& ring = memory_->ring(channel, place(peer), memory_->place());
+    const std::span<std::byte> bytes = memory_->bytes(channel, place(peer), memory_->place());
+    const std::uint64_t taken = ring.taken.load(std::memory_order_relaxed),
+                        there = ring.written.load(std::memory_order_acquire) - taken;
+    expect_sane(there, bytes.size(), peer);
+    return part(bytes, taken, there);
+  }
+  void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    memory_->ring(channel, place(peer), memory_->place()).taken.fetch_add(bytes, std::memory_order_release);
+    memory_->ring_bell(place(peer), channel);
+  }
+  std::uint32_t bell(Channel channel) noexcept override {
+    return memory_->slot(memory_->place()).bells[channel].load(std::memory_order_acquire);
+  }
+  void rest(Channel channel, std::uint32_t heard) noexcept override { memory_->rest(channel, heard); }
+
+  void in_phase(std::string_view what) noexcept override {
+    auto& words = memory_->slot(memory_->place()).phase;
+    std::array<char, sizeof(words)> text{};
+    std::memcpy(text.data(), what.data(), std::min(what.size(), text.size() - 1));
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + i * sizeof(word), sizeof(word));
+      words[i].store(word, std::memory_order_relaxed);
+    }
+  }
+  std::string describe(std::int32_t peer) const override {
+    const auto& words = memory_->slot(place(peer)).phase;
+    std::array<char, sizeof(words) + 1> text{};
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::uint64_t word = words[i].load(std::memory_order_relaxed);
+      std::memcpy(text.data() + i * sizeof(word), &word, sizeof(word));
+    }
+    return fmt::format("rank {} (process {}) {}", peer, peers_[static_cast<std::size_t>(peer)].process,
+                       text[0] != '\0' ? text.data() : "before the first exchange");
+  }
+  bool has_left(std::int32_t peer) const noexcept override { return memory_->slot(place(peer)).process == 0; }
+  void give_up(const std::vector<std::int32_t>& peers) noexcept override {
+    for (const std::int32_t peer : peers) memory_->give_up(place(peer));
+  }
+  std::string end(std::string_view cause) override { return memory_->end(generation_.number, cause); }
+
+  std::string ended() const override { return memory_->ended(generation_.number); }
+
+  std::string look() override {
+    memory_->slot(memory_->place()).beats.fetch_add(1, std::memory_order_relaxed);
+    if (std::string cause = memory_->ended(generation_.number); !cause.empty()) return cause;
+    // A machine that stood still has not heard anybody meanwhile.
+    constexpr std::chrono::microseconds longest_pause{50000};
+    const auto now = Clock::now();
+    const auto ran = std::min(std::chrono::duration_cast<std::chrono::microseconds>(now - looked_), longest_pause);
+    looked_ = now;
+    for (std::int32_t peer = 0; peer < size(); ++peer) {
+      if (peer == rank_) continue;
+      Peer& of = peers_[static_cast<std::size_t>(peer)];
+      const SharedSlot& slot = memory_->slot(place(peer));
+      const std::uint32_t process = slot.process;
+      if (process == 0) continue;  // it has left, which hurts who waits for it alone
+      if (process != of.process || memory_->has_ended(place(peer))) {
+        give_up({peer});
+        return end(fmt::format("{} has ended", describe(peer)));
+      }
+      const std::uint64_t beats = slot.beats.load(std::memory_order_relaxed);
+      of.silent = beats == of.beats ? of.silent + ran : std::chrono::microseconds(0);
+      of.beats = beats;
+      if (of.silent < most_silent_) continue;
+      give_up({peer});
+      return end(fmt::format("{} has not run for {} ms", describe(peer),
+                             std::chrono::duration_cast<std::chrono::milliseconds>(of.silent).count()));
+    }
+    return {};
+  }
+
+  std::unique_ptr<Link> regroup(bool everyone, std::chrono::milliseconds deadline) override {
+    GroupMemory::Generation next = memory_->assemble(everyone, deadline);
+    return std::make_unique<SharedMemoryLink>(memory_, std::move(next), most_silent_ * 4 / 3);
+  }
+
+ private:
+  std::int32_t place(std::int32_t peer) const { return generation_.places[static_cast<std::size_t>(peer)]; }
+  /// What is contiguous, but no more than lets both sides work at once.
+  template <class Bytes>
+  static Bytes part(Bytes bytes, std::uint64_t position, std::uint64_t count) {
+    const std::uint64_t at = position % bytes.size();
+    return bytes.subspan(at, std::min({count, bytes.size() - at, std::max<std::uint64_t>(bytes.size() / 4, 4096)}));
+  }
+  void expect_sane(std::uint64_t bytes, std::uint64_t capacity, std::int32_t peer) const {
+    if (bytes > capacity)
+      fail(ErrorCode::invalid_data, "rank {} says that {} bytes are in a ring of {}", peer, bytes, capacity);
+  }
+
+  std::shared_ptr<GroupMemory> memory_;
+  GroupMemory::Generation generation_;
+  std::int32_t rank_;
+  std::chrono::milliseconds most_silent_;
+  std::vector<Peer> peers_;
+  Clock::time_point looked_;
+};
+
+/// Ranks of one process have better.
+class SharedMemory final : public Transport {
+ public:
+  TransportKind kind() const noexcept override { return TransportKind::shared_memory; }
+  std::string reject(StreamView /*from*/, StreamView /*to*/) const override {
+    return "needs ranks that are processes: RankGroup::join";
+  }
+  double probe(StreamView /*from*/, StreamView /*to*/) const override { return 0; }
+  bool between_processes() const noexcept override { return true; }
+};
+
+}  // namespace
+
+std::unique_ptr<Link> link_by_shared_memory(const std::string& name, std::int32_t rank, std::int32_t size,
+                                            std::chrono::milliseconds deadline) {
+  auto memory = std::make_shared<GroupMemory>(name, rank, size);
+  GroupMemory::Generation first = memory->assemble(true, deadline);
+  return std::make_unique<SharedMemoryLink>(std::move(memory), std::move(first), deadline);
+}
+
+std::unique_ptr<const Transport> make_shared_memory() { return std::make_unique<SharedMemory>(); }
+
+}  // namespace moecl

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Ranks of the command that are processes: what it started itself, what is joined by a name, and those of MPI.
+
+usage: processes_test.py MOECL DATA_DIR [unittest option...]
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from command import DATA, MOECL, CommandTest, golden, main
+
+STRATEGIES = ("mc2", "allgather", "all2allv", "multicast")
+# Of the goldens: plain, with shared experts, of 16 bits, of codes, of no token.
+SAMPLE = ("mixtral-e8k2", "qwen3-moe-e64k8", "deepseek-v3-fp8block-e8k4", "qwen3-moe-e128k8-bf16", "mixtral-t0")
+EVERY = os.environ.get("MOECL_TEST_ALL") == "1"
+CASES = sorted(path.name for path in (DATA / "goldens").iterdir()) if EVERY else SAMPLE
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = {"openmpi": ("mpirun.openmpi", "--oversubscribe"), "mpich": ("mpirun.mpich",)}
+
+
+def children_of(process):
+    return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def shared_files():
+    folder = pathlib.Path(f"/dev/shm/moecl-{os.geteuid()}")
+    return set(folder.iterdir()) if folder.exists() else set()
+
+
+class Processes(CommandTest):
+    def tensors(self, case, ranks, strategy, *options, by=()):
+        """The bytes of the output file."""
+        path = self.folder / "output.safetensors"
+        path.unlink(missing_ok=True)
+        arguments = ["run", golden(case), "--input", golden(case) / "golden.safetensors", "--output", path, "--platform", "Portable",
+                     "--ranks", ranks, "--ep", "--strategy", strategy, "--json", *options]
+        done = subprocess.run([*by, MOECL, *map(str, arguments)], env={**os.environ, **AS_ROOT}, capture_output=True,
+                              encoding="utf-8", timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        try:
+            return json.loads(done.stdout), path.read_bytes()
+        except ValueError as error:
+            self.fail(f"{error}: {done.stdout}")
+
+    def test_bits_are_those_of_threads(self):
+        for number, case in enumerate(CASES):
+            for strategy in STRATEGIES:
+                for ranks in (2, 3, 4, 8) if EVERY else ((2, 3, 4, 8)[(number + STRATEGIES.index(strategy)) % 4],):
+                    with self.subTest(case=case, strategy=strategy, ranks=ranks):
+                        threads, expected = self.tensors(case, ranks, strategy)
+                        processes, got = self.tensors(case, ranks, strategy, "--launch", "processes")
+                        self.assertEqual(got, expected)
+                        for what in ("bytes_exchanged", "host_syncs", "weight_bytes", "workspace_bytes", "strategy", "read_bytes"):
+                            self.assertEqual(processes[what], threads[what], what)
+                        self.assertEqual((threads["parallel"]["launch"], processes["parallel"]["launch"]), ("threads", "processes"))
+                        self.assertEqual(len(processes["transports"]), ranks * (ranks - 1))
+                        for transport in processes["transports"]:
+                            self.assertRegex(transport, r"^\d -> \d: shared_memory: .* GB/s in the probe")
+
+    def test_micro_batches_nodes_and_tp_groups_too(self):
+        for options in (("--tp", "2", "--micro-batches", "2"), ("--topology", "2,2", "--wire", "int8", "--act-quant", "none"),
+                        ("--tokens-per-rank", "0,5,1,27")):
+            with self.subTest(options=options):
+                strategy = "all2allv" if "--tp" in options else "mc2"
+                expected = self.tensors("mixtral-e8k2", 4, strategy, *options)[1]
+                self.assertEqual(self.tensors("mixtral-e8k2", 4, strategy, *options, "--launch", "processes")[1], expected)
+
+    def test_bits_over_mpi(self):
+        for mpi, launcher in MPIRUN.items():
+            for strategy, ranks in zip(STRATEGIES, (4, 3, 2, 4), strict=True):
+                with self.subTest(mpi=mpi, strategy=strategy):
+                    expected = self.tensors("mixtral-e8k2", ranks, strategy)[1]
+                    summary, got = self.tensors("mixtral-e8k2", "mpi", strategy, by=(*launcher, "-n", str(ranks)))
+                    self.assertEqual(got, expected)
+                    self.assertEqual((summary["parallel"]["launch"], summary["parallel"]["ranks"]), ("mpi", ranks))
+                    self.assertIn(": mpi: ", summary["transports"][0])
+
+    def begin(self, *options, by=()):
+        """A command that runs for long, when its ranks are there; and its ranks."""
+        run = subprocess.Popen([*by, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
+                                "1000000", "--ep", "--quiet", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               encoding="utf-8", env={**os.environ, **AS_ROOT})
+        self.addCleanup(run.kill)
+        return run
+
+    def wait_for_group(self, run, ranks):
+        """Their processes, once all of them compute."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            children = children_of(run.pid)
+            if len(children) == ranks and all(
+                    any("/dev/shm/moecl-" in line for line in pathlib.Path(f"/proc/{child}/maps").read_text().splitlines())
+                    for child in children):
+                time.sleep(2)
+                return children
+            time.sleep(0.05)
+        self.fail("the ranks did not begin")
+
+    def test_a_rank_that_is_lost_ends_the_command_and_is_named(self):
+        before = shared_files()
+        for how, within in ((signal.SIGKILL, 15), (signal.SIGSTOP, 17)):
+            with self.subTest(signal=how):
+                run = self.begin("--ranks", "3", "--launch", "processes", "--deadline", "2")
+                ranks = self.wait_for_group(run, 3)
+                begin = time.monotonic()
+                os.kill(ranks[1], how)
+                out, messages = run.communicate(timeout=30)
+                self.assertLess(time.monotonic() - begin, within)
+                self.assertEqual((run.returncode, out), (4, ""), messages)
+                self.assertRegex(messages, rf"\Amoecl: [^\n]*rank 1 \(process {ranks[1]}\) [^\n]*\n\Z")
+                for rank in ranks:
+                    self.assertFalse(pathlib.Path(f"/proc/{rank}").exists())
+        self.assertEqual(shared_files(), before)
+
+    def test_ranks_end_with_the_command(self):
+        run = self.begin("--ranks", "2", "--launch", "processes")
+        ranks = self.wait_for_group(run, 2)
+        run.kill()
+        run.communicate()
+        deadline = time.monotonic() + 10
+        while any(pathlib.Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse([rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()])
+
+    def test_a_rank_of_mpi_that_is_stopped_ends_the_job(self):
+        for mpi, launcher in MPIRUN.items():
+            with self.subTest(mpi=mpi):
+                run = self.begin("--ranks", "mpi", "--deadline", "2", by=(*launcher, "-n", "3"))
+                name = {"openmpi": "OMPI_COMM_WORLD_RANK=1", "mpich": "PMI_RANK=1"}[mpi]
+                victim, deadline = None, time.monotonic() + 60
+                while victim is None and time.monotonic() < deadline:
+                    for path in pathlib.Path("/proc").glob("[0-9]*"):
+                        try:
+                            if os.readlink(path / "exe") == str(MOECL) and name in (path / "environ").read_text().split("\0") and \
+                                    f"/mpi_{mpi}.so" in (path / "maps").read_text():
+                                victim = int(path.name)
+                        except OSError:
+                            pass
+                    time.sleep(0.05)
+                time.sleep(8)  # MPI itself begins, which knows no deadline
+                begin = time.monotonic()
+                os.kill(victim, signal.SIGSTOP)
+                _, messages = run.communicate(timeout=30)
+                self.assertLess(time.monotonic() - begin, 20)
+                self.assertEqual(run.returncode, 4, messages)
+                said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
+                self.assertEqual(len(said), 1, messages)
+                self.assertRegex(said[0], "rank 1 of MPI ")
+
+    def test_joined_ranks(self):
+        name = f"processes_test-{os.getpid()}"
+        ranks = [subprocess.Popen([MOECL, "verify", golden("mixtral-e8k2"), "--platform", "Portable", "--ep", "--ranks", "2", "--join", name,
+                                   "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") for rank in (0, 1)]
+        (out, messages), (silent, more) = (rank.communicate(timeout=60) for rank in ranks)
+        self.assertEqual((messages, silent, more), ("", "", ""))
+        self.assertIn("1 passed, 0 failed", out)
+
+    def test_refusals(self):
+        case = golden("mixtral-e8k2")
+        self.refused(2, "--rank -1 is not in [0, 2)", "run", case, "--ranks", "2", "--join", "name")
+        self.refused(2, "no mpirun of Open MPI or MPICH", "run", case, "--ranks", "mpi")
+        self.refused(2, "--tp 3: does not divide 2 ranks", "run", case, "--ranks", "2", "--tp", "3", "--launch", "processes")
+        self.refused(2, "processes of a node have shared_memory", "run", case, "--ranks", "2", "--ep", "--launch", "processes",
+                     "--transport", "staged")
+        self.refused(2, "needs ranks that are processes", "run", case, "--ranks", "2", "--ep", "--transport", "shared_memory")
+        self.refused(3, "", "run", self.folder, "--ranks", "2", "--ep", "--launch", "processes")
+        self.refused(4, "waited 50 ms for rank 1", "run", case, "--ranks", "2", "--ep", "--join", f"nobody-{os.getpid()}", "--rank", "0",
+                     "--deadline", "0.05")
+
+
+if __name__ == "__main__":
+    main()

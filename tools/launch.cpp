@@ -1,0 +1,231 @@
+#include "tools/launch.hpp"
+
+#include <moecl/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "tools/commands.hpp"
+#include "tools/rank_devices.hpp"
+
+namespace moecl::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A rank that this process has started.
+struct Child {
+  pid_t process = 0;
+  int messages = -1;  ///< what it writes to stderr; rank 0 writes to this command's
+  std::string told;   ///< so far
+  std::optional<int> status;
+
+  bool failed() const { return status && *status != 0; }
+  /// As the command's contract has them: who was killed is a failure of communication.
+  int code() const { return WIFEXITED(*status) ? WEXITSTATUS(*status) : int{device_failure}; }
+};
+
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> arguments;
+  for (std::size_t begin = 0; begin < all.size(); begin = all.find('\0', begin) + 1)
+    arguments.emplace_back(all.c_str() + begin);
+  return arguments;
+}
+
+Child start(std::vector<std::string> arguments, const std::string& group, int rank) {
+  for (const std::string& more : {std::string("--join"), group, std::string("--rank"), std::to_string(rank)})
+    arguments.push_back(more);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::array<int, 2> pipe{-1, -1};
+  if (rank != 0 && pipe2(pipe.data(), O_CLOEXEC) != 0)
+    throw Error(ErrorCode::device_error,
+                fmt::format("--launch processes: no pipe for rank {}: {}", rank, std::strerror(errno)));
+  const pid_t parent = getpid(), process = fork();
+  if (process < 0)
+    throw Error(ErrorCode::device_error, fmt::format("--launch processes: rank {}: {}", rank, std::strerror(errno)));
+  if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command, however it ends
+    if (getppid() != parent) _exit(device_failure);
+    if (rank != 0) {
+      dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+      dup2(pipe[1], STDERR_FILENO);
+    }
+    execv("/proc/self/exe", argv.data());
+    _exit(device_failure);
+  }
+  if (pipe[1] >= 0) {
+    close(pipe[1]);
+    fcntl(pipe[0], F_SETFL, O_NONBLOCK);
+  }
+  return {process, pipe[0], {}, {}};
+}
+
+void listen(std::vector<Child>& children) {
+  std::vector<pollfd> waited;
+  for (const Child& child : children) waited.push_back({child.messages, POLLIN, 0});
+  constexpr int milliseconds = 10;
+  poll(waited.data(), waited.size(), milliseconds);
+  for (Child& child : children) {
+    std::array<char, 4096> part{};
+    ssize_t count = 0;
+    while (child.messages >= 0 && (count = read(child.messages, part.data(), part.size())) > 0)
+      child.told.append(part.data(), static_cast<std::size_t>(count));
+    if (child.messages >= 0 && count == 0) close(std::exchange(child.messages, -1));
+    int status = 0;
+    if (!child.status && waitpid(child.process, &status, WNOHANG) == child.process) child.status = status;
+  }
+}
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// What the command says where rank 0, which speaks for itself, has not said it.
+void tell_failure(const std::vector<Child>& children, int first) {
+  const Child& told = children.front();
+  if (told.failed() && WIFEXITED(*told.status)) return;
+  for (const Child& child : children)
+    if (const std::string line = last_line(child.told); !line.empty() && child.failed()) {
+      fmt::print(stderr, "{}\n", line);
+      return;
+    }
+  const int status = *children[static_cast<std::size_t>(first)].status;
+  report(WIFSIGNALED(status)
+             ? fmt::format("rank {} was ended by signal {} ({})", first, WTERMSIG(status), strsignal(WTERMSIG(status)))
+             : fmt::format("rank {} ended with status {}", first, WEXITSTATUS(status)));
+}
+
+/// Ranks of this command as processes. One that fails ends the others, which may first say what they know of it.
+int run_processes(int ranks, const std::string& group) {
+  const std::vector<std::string> arguments = own_arguments();
+  std::vector<Child> children;
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(arguments, group, rank));
+  // Until rank 0 has said why; what it has said, the others need not.
+  constexpr std::chrono::milliseconds grace{3000}, after_rank_0{300};
+  std::optional<int> first;
+  Clock::time_point end{};
+  const auto ended = [](const Child& child) { return child.status.has_value(); };
+  while (!std::all_of(children.begin(), children.end(), ended)) {
+    const bool told = ended(children.front());
+    listen(children);
+    for (int rank = 0; rank < ranks && !first; ++rank)
+      if (children[static_cast<std::size_t>(rank)].failed()) first = rank, end = Clock::now() + grace;
+    if (first && !told && ended(children.front())) end = std::min(end, Clock::now() + after_rank_0);
+    if (!first || Clock::now() < end) continue;
+    for (const Child& child : children)
+      if (!child.status) kill(child.process, SIGKILL);
+  }
+  listen(children);
+  if (!first) return done;
+  tell_failure(children, *first);
+  int code = device_failure;  // what is known better says more
+  for (const Child& child : children)
+    if (child.failed()) code = std::min(code, child.code());
+  return code;
+}
+
+/// Of this process, else -1.
+int rank_of_mpi = -1;
+
+/// What Open MPI's or MPICH's launcher says.
+int launched(const char* by_openmpi, const char* by_mpich) {
+  for (const char* name : {by_openmpi, by_mpich})
+    if (const char* const text = std::getenv(name); text != nullptr) return std::atoi(text);
+  throw Error(ErrorCode::invalid_argument, "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
+}
+
+void refuse_launch_unless(bool condition, const std::string& message) {
+  if (!condition) throw Error(ErrorCode::invalid_argument, message);
+}
+
+}  // namespace
+
+void Launch::add_to(CLI::App& command, int& ranks) {
+  command
+      .add_option_function<std::string>(
+          "--ranks",
+          [this, &ranks](const std::string& text) {
+            mpi_ = text == "mpi";
+            if (!mpi_) {
+              ranks = std::stoi(text);
+              return;
+            }
+            ranks = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+            rank_ = rank_of_mpi = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+          },
+          "parallel group of tp * dp ranks; mpi: the processes that mpirun has started")
+      ->check([](const std::string& text) { return text == "mpi" ? std::string() : whole_number(1, most_ranks)(text); })
+      ->type_name("N|mpi")
+      ->default_str("1");
+  command.add_option("--launch", kind_, "what a rank is: a thread, or a process that this one starts")
+      ->check(one_of({"threads", "processes"}))
+      ->capture_default_str();
+  CLI::Option* const join = command.add_option(
+      "--join", group_, "this process is one rank of the group of that name, whose others are started elsewhere");
+  join->type_name("NAME");
+  command.add_option("--rank", rank_, "which rank it is")->check(whole_number(0, most_ranks - 1))->needs(join);
+  command.add_option("--deadline", deadline_s_, "longest wait for a peer, in seconds")
+      ->check(seconds(0.01, 86400))
+      ->capture_default_str();
+}
+
+void Launch::check(int ranks) const {
+  refuse_launch_unless(!mpi_ || (group_.empty() && kind_ == "threads"),
+                       "--ranks mpi: mpirun starts the ranks, without --launch and --join");
+  refuse_launch_unless(
+      group_.empty() || (rank_ >= 0 && rank_ < ranks),
+      fmt::format("--join {}: --rank {} is not in [0, {}): --ranks says how many there are", group_, rank_, ranks));
+  constexpr int most_processes = 64;
+  refuse_launch_unless((group_.empty() && kind_ == "threads") || ranks <= most_processes,
+                       fmt::format("--ranks {}: at most {} processes are a group", ranks, most_processes));
+}
+
+std::string Launch::name() const { return mpi_ ? "mpi" : is_one_of_many() ? "processes" : kind_; }
+
+std::chrono::milliseconds Launch::deadline() const {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(deadline_s_ * 1e3));
+}
+
+int Launch::run(int ranks, const std::function<int()>& body) const {
+  if (is_one_of_many() || kind_ == "threads" || ranks == 1) return body();
+  check(ranks);
+  return run_processes(ranks, fmt::format("launch-{}-{}", getpid(), Clock::now().time_since_epoch().count()));
+}
+
+RankGroup Launch::join(int ranks, StreamView stream, const GroupOptions& options) const {
+  if (mpi_) return RankGroup::from_mpi(nullptr, stream, options);
+  static int groups = 0;  // a command may make several, one after the other
+  const std::string name = fmt::format("{}.{}", group_, groups++);
+  RankGroup group = RankGroup::join(name, rank_, ranks, stream, options);
+  if (rank_ == 0) RankGroup::remove(name);  // everybody is there, and nobody comes again
+  return group;
+}
+
+/// What all ranks see alike, rank 0 tells; where that one is lost, the next.
+bool told_elsewhere(ExitCode code, std::string_view what) {
+  if (rank_of_mpi <= 0) return false;
+  if (code != device_failure) return true;
+  return what.find("the group of ranks ended") != std::string_view::npos &&
+         (rank_of_mpi > 1 || what.find("for rank 0 ") == std::string_view::npos);
+}
+
+}  // namespace moecl::cli

@@ -1,0 +1,49 @@
+#pragma once
+// What the ranks of a command are: threads of it, processes that it starts, or processes that something else starts.
+#include <moecl/communicator.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/commands.hpp"
+
+namespace moecl::cli {
+
+class Launch {
+ public:
+  /// --ranks, --launch, --join, --rank and --deadline.
+  void add_to(CLI::App& command, int& ranks);
+  /// Errors: invalid_argument  options that contradict each other
+  void check(int ranks) const;
+
+  /// "threads", "processes", "mpi"
+  std::string name() const;
+  std::chrono::milliseconds deadline() const;
+  /// Whether this process is one rank of several.
+  bool is_one_of_many() const { return mpi_ || !group_.empty(); }
+  /// Of this process; unset: all ranks are here.
+  std::optional<int> rank() const { return is_one_of_many() ? std::optional(rank_) : std::nullopt; }
+  /// Whether this process tells the results.
+  bool tells() const { return !is_one_of_many() || rank_ == 0; }
+
+  /// Calls `body` here, or in processes of this command, as many as ranks; the exit code of all of them.
+  int run(int ranks, const std::function<int()>& body) const;
+  /// The group of this process' rank, the next one of this command. Errors: as RankGroup::join
+  RankGroup join(int ranks, StreamView stream, const GroupOptions& options) const;
+
+ private:
+  bool mpi_ = false;
+  std::string kind_ = "threads", group_;
+  int rank_ = -1;
+  double deadline_s_ = 30;
+};
+
+/// Whether another rank of MPI tells of an error, so that it is told once.
+bool told_elsewhere(ExitCode code, std::string_view what);
+
+}  // namespace moecl::cli
