@@ -1,4 +1,5 @@
 """python -m moecl.torch_npu SCRIPT [ARGUMENTS], or -m MODULE [ARGUMENTS]: runs a program with the stand-in installed."""
+import os
 import runpy
 import sys
 
@@ -14,9 +15,10 @@ def main() -> None:
     install()
     sys.argv = arguments[as_module:]
     if as_module:
-        sys.path.insert(0, "")
+        sys.path[0] = ""
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
+        sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
+from moecl._binding import ffi
+
 _groups: dict[str, HcclGroup] = {}
 
 
@@ -89,8 +91,10 @@ class _Links:
         return data
 
 
-def _bytes(tensor: torch.Tensor) -> Any:
-    return memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """A copy: the tensor may be freed meanwhile, and one that NumPy has seen cannot be."""
+    tensor = tensor.detach().contiguous()
+    return bytes(ffi.buffer(ffi.cast("char*", tensor.data_ptr()), tensor.numel() * tensor.element_size())) if tensor.numel() else b""
 
 
 def _tensor(data: Any, like: torch.Tensor) -> torch.Tensor:
