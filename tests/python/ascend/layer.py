@@ -53,21 +53,25 @@ def int8_rows(x):
     return torch.where(scale == 0, 0.0, torch.round(x / scale) * scale)
 
 
-def mx_rows(x):
+def mx_rows(x, up=False):
+    """The power of two below amax / 256, or (`up`) above amax / 448."""
     blocks = x.unflatten(-1, (-1, 32))
-    exponent = torch.floor(torch.log2(blocks.abs().amax(-1, keepdim=True).clamp(min=2.0**-100))) - 8
+    amax = blocks.abs().amax(-1, keepdim=True).clamp(min=2.0**-100)
+    exponent = torch.ceil(torch.log2(amax / 448)) if up else torch.floor(torch.log2(amax)) - 8
     return ((blocks * torch.exp2(-exponent)).clamp(-448, 448).to(torch.float8_e4m3fn).float() * torch.exp2(exponent)).flatten(-2)
 
 
-def reference(form, weights, x, ids, topk_weights):
-    """The plain model, in float32, one expert after the other."""
+def reference(path, form, weights, x, ids, topk_weights):
+    """The plain model, in float32, one expert after the other; rows are rounded where the path has codes."""
     rounded = {"bf16": lambda rows: rows, "int8": int8_rows, "mxfp8": mx_rows}[form]
+    arriving = (lambda rows: mx_rows(rows, up=True)) if (path, form) == ("all_gather", "mxfp8") and not OLD else rounded
+    leaving = (lambda rows: mx_rows(rows.bfloat16().float())) if (path, form) == ("mc2", "mxfp8") and not OLD else lambda rows: rows
     out = torch.zeros(x.shape)
     for expert in range(EXPERTS):
         token, k = (ids == expert).nonzero(as_tuple=True)
-        gate, up = (rounded(x[token]) @ weights[0][expert]).chunk(2, -1)
+        gate, up = (arriving(x[token]) @ weights[0][expert]).chunk(2, -1)
         inner = torch.nn.functional.silu(gate) * up
-        out.index_add_(0, token, (rounded(inner) @ weights[1][expert]) * topk_weights[token, k, None])
+        out.index_add_(0, token, leaving(rounded(inner) @ weights[1][expert]) * topk_weights[token, k, None])
     return out
 
 
@@ -170,11 +174,13 @@ def run(path, form, parallel, groups, context, on_input):
     scores = logits.float().softmax(-1)
     best = scores.topk(top_k, -1)
     ids, weights = best.indices, (best.values / best.values.sum(-1, keepdim=True)).bfloat16().float()
-    expected = reference(form, values, x.float(), ids, weights)
+    expected = reference(path, form, values, x.float(), ids, weights)
     if x.shape[0]:
-        worst = ((out.float() - expected).abs().max() / expected.abs().max()).item()
-        limit = {"bf16": 0.02, "int8": 0.05, "mxfp8": 0.1}[form]
-        assert worst < limit, f"{path} {form} {parallel}: off by {worst:.4f} of the largest, {limit} is allowed"
+        # A code may fall to the other side of a tie: few elements are off by a step of its format.
+        off = (out.float() - expected).abs().flatten() / expected.abs().max()
+        worst, most = off.max().item(), off.quantile(0.98).item()
+        step = {"bf16": 2.0**-7, "int8": 2.0**-5, "mxfp8": 2.0**-3}[form]
+        assert worst < step and most < 2.0**-7, f"{path} {form} {parallel}: off by {worst:.4f}, most by {most:.4f}"
         assert expected.abs().max() > 0.1
     return worst if x.shape[0] else 0.0
 

@@ -219,6 +219,8 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
                  "weight_dtype": code_type(weight_dtype) if weight_dtype is not None else CODES[weight[0].dtype],
                  "scale_dtype": "float8_e8m0fnu", "per_token_scale_dtype": "float8_e8m0fnu"}
         weight = [w.unsqueeze(0) if w.dim() == 2 else w for w in weight]
+        # Dispatch gives the scales of a row in one line.
+        per_token_scale = [s.unflatten(-1, (-1, 2)) if s.dim() == 2 else s for s in per_token_scale or []]
     result = _grouped_matmul(
         _codes(x), _codes(weight), bias=_listed(bias), scale=_codes(scale), offset=_listed(offset),
         antiquant_scale=antiquant_scale, antiquant_offset=_listed(antiquant_offset), per_token_scale=_codes(per_token_scale),

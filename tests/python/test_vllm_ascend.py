@@ -1,0 +1,49 @@
+"""vllm-ascend's own token dispatchers, prepare/finalize classes, MLP and router, unmodified, on the stand-in: ranks are
+processes, and their result is a plain torch model's (ascend/layer.py)."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "ascend"))
+import releases  # noqa: E402
+
+LAYER = pathlib.Path(__file__).parent / "ascend" / "layer.py"
+PATHS = ("all_gather", "mc2", "all_to_all")
+PLAIN = [f"{path}:{form}:{parallel}" for path in PATHS for form in ("bf16", "int8") for parallel in ("dp", "tp")]
+# The older release quantizes rows to MX codes in MC2 alone.
+MX = {"0.16.0rc1": ["mc2:mxfp8:dp", "mc2:mxfp8:tp"], "0.23.0": [f"{path}:mxfp8:dp" for path in PATHS] + ["mc2:mxfp8:tp"]}
+
+
+def run(release, generation, ranks, cases, folder):
+    source = releases.fetch(release)
+    if source is None:
+        pytest.skip(f"vllm-ascend {release}: PyPI cannot be reached")
+    started = [subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", LAYER, source, release, generation, str(rank), str(ranks),
+         folder / "store", *cases], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(ranks)]
+    for rank, process in enumerate(started):
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, f"rank {rank}:\n{said[-3000:]}"
+        assert said.count(f"rank {rank}: ") == len(cases), said
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("release", releases.RELEASES)
+def test_a2(release, ranks, tmp_path):
+    run(release, "A2", ranks, [*PLAIN, "all_gather:bf16:dp:on_input"], tmp_path)
+
+
+@pytest.mark.parametrize("release", releases.RELEASES)
+def test_a3(release, tmp_path):
+    run(release, "A3", 2, ["mc2:bf16:dp", "mc2:int8:tp"], tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("release", releases.RELEASES)
+def test_a5_mxfp8(release, ranks, tmp_path):
+    run(release, "A5", ranks, MX[release], tmp_path)
