@@ -251,10 +251,10 @@ _lock = threading.Lock()
 
 
 def default_context() -> Context:
-    """The one that default streams share. MOECL_PLATFORM and MOECL_DEVICE name parts of its platform and device."""
+    """The one that default streams share, of the first usable device."""
     with _lock:
         if not _contexts:
-            _contexts.append(Context(platform=os.environ.get("MOECL_PLATFORM", ""), name=os.environ.get("MOECL_DEVICE", "")))
+            _contexts.append(Context())
         return _contexts[0]
 
 

@@ -1,4 +1,5 @@
-"""python -m moecl.torch_npu SCRIPT [ARGUMENTS], or -m MODULE [ARGUMENTS]: runs a program with the stand-in installed."""
+"""python -m moecl.torch_npu SCRIPT [ARGUMENTS], or -m MODULE [ARGUMENTS]: runs a program with the stand-in installed.
+--page writes TORCH_NPU.md."""
 import os
 import runpy
 import sys
@@ -12,6 +13,11 @@ def main() -> None:
     if len(arguments) < 1 + as_module or arguments[0] in ("-h", "--help"):
         print(__doc__, file=sys.stderr)
         raise SystemExit(2)
+    if arguments[0] == "--page":
+        from moecl.torch_npu._page import page
+
+        print(page(), end="")
+        return
     install()
     sys.argv = arguments[as_module:]
     if as_module:

@@ -95,7 +95,7 @@ def moe_gating_top_k_hash(x: Tensor, k: int, bias: Tensor | None = None, input_i
             raise ValueError("_C_ascend.moe_gating_top_k_hash: tid2eid needs input_ids")
         ids = tid2eid[input_ids.long().flatten()].long()[:, :k]
     else:
-        ids = torch.argsort(scores if bias is None else scores + bias.float(), -1, descending=True, stable=True)[:, :k]
+        ids = torch.argsort(scores if bias is None else scores + bias.float(), dim=-1, descending=True, stable=True)[:, :k]
     weights = scores.gather(-1, ids)
     if norm_type != 0 or renorm == 1:
         weights = weights / (weights.sum(-1, keepdim=True) + eps)

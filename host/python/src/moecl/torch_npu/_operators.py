@@ -63,7 +63,8 @@ def _all_there(results: Any) -> tuple[Any, ...]:
 
 def plain(function: Callable[..., Any], **reserved: Any) -> Callable[..., Any]:
     """An operator as moecl has it: positional parameters in their order; `reserved` ones may be given as their default."""
-    names = [name for name in inspect.signature(function).parameters if name != "on"]
+    fields = getattr(operators, f"_{function.__name__}").fields
+    names = [name for kind, name, *_ in fields if kind != "o"]
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(names):
@@ -80,7 +81,9 @@ def plain(function: Callable[..., Any], **reserved: Any) -> Callable[..., Any]:
         result = function(**kwargs)
         return _all_there(result) if isinstance(result, tuple) else result
 
-    called.__doc__, called.__wrapped__ = function.__doc__, function  # type: ignore[attr-defined]
+    known = inspect.signature(function).parameters
+    called.__doc__ = function.__doc__
+    called.parameters = [known[name] for name in names]  # type: ignore[attr-defined]
     return called
 
 

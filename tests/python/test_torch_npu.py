@@ -1,0 +1,200 @@
+"""The stand-in for torch_npu: its names, devices and process groups, and operators that are made of others, by formulas."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import moecl.torch_npu  # noqa: E402
+from moecl.torch_npu import _page  # noqa: E402
+
+PAGE = pathlib.Path(__file__).parents[2] / "host" / "python" / "TORCH_NPU.md"
+HERE = pathlib.Path(__file__).parent
+E8M0 = torch.float8_e8m0fnu
+
+
+@pytest.fixture(scope="module")
+def torch_npu():
+    return moecl.torch_npu.install()
+
+
+@pytest.fixture
+def group(torch_npu, tmp_path_factory):
+    """A group of this process alone."""
+    if not torch.distributed.is_initialized():
+        store = tmp_path_factory.mktemp("group") / "store"
+        torch.distributed.init_process_group("hccl", init_method=f"file://{store}", rank=0, world_size=1)
+    return torch.distributed.group.WORLD._get_backend(torch.device("npu")).get_hccl_comm_name(0)
+
+
+def random(*shape, dtype=torch.bfloat16, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def mx_values(codes, scale):
+    """Codes [N, H] with scales [N, S] of e8m0 bytes."""
+    factors = torch.exp2(scale.view(torch.uint8).reshape(scale.shape[0], -1).float() - 127)
+    return codes.float() * factors.repeat_interleave(32, 1)[:, :codes.shape[1]]
+
+
+def test_page_is_up_to_date():
+    assert PAGE.read_text() == _page.page(), "write it anew: python -m moecl.torch_npu --page > TORCH_NPU.md"
+
+
+def test_other_names_say_what_is_near(torch_npu):
+    import torch_npu as imported
+
+    assert imported is torch_npu and torch.ops.npu.npu_swiglu is torch_npu.npu_swiglu
+    assert not hasattr(torch_npu, "npu_fusion_attention")
+    with pytest.raises(NotImplementedError, match="torch_npu.npu_swiglu_v2 is not in moecl's stand-in.*npu_swiglu"):
+        torch_npu.npu_swiglu_v2(random(2, 4))
+    with pytest.raises(NotImplementedError, match="torch.ops._C_ascend.mla_preprocess is not"):
+        torch.ops._C_ascend.mla_preprocess()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'axis'"):
+        torch_npu.npu_swiglu(random(2, 4), axis=1)
+
+
+def test_devices_named_npu_are_the_cpu(torch_npu):
+    for device in ("npu", "npu:0", torch.device("npu"), torch.npu.current_device()):
+        assert torch.zeros(2, device=device).device.type == "cpu"
+        assert torch.ones(2).to(device).new_empty(3, device=device).device.type == "cpu"
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        event = stream.record_event()
+    torch.npu.current_stream().wait_event(event)
+    torch.npu.synchronize()
+    assert event.query() and torch.npu.device_count() == 1
+    assert torch.histc(torch.tensor([0, 2, 2, 5], dtype=torch.int32), 8, 0, 8).tolist() == [1, 0, 2, 0, 0, 1, 0, 0]
+
+
+def test_fp8_rows_travel_with_their_scales(torch_npu):
+    x, ids = random(6, 64).to(torch.float8_e4m3fn), torch.tensor([[1], [0], [2], [1], [0], [2]], dtype=torch.int32)
+    scale = torch.arange(12, dtype=torch.uint8).view(6, 2).view(E8M0)
+    rows, index, counts, scales = torch_npu.npu_moe_init_routing_v2(
+        x, ids, scale=scale, active_num=6, expert_num=3, expert_tokens_num_type=1, expert_tokens_num_flag=True,
+        active_expert_range=[0, 3], x_dtype=torch.float8_e4m3fn)
+    order = torch.argsort(ids.flatten(), stable=True)
+    assert rows.dtype == x.dtype and scales.dtype == E8M0
+    assert torch.equal(rows.view(torch.uint8), x.view(torch.uint8)[order])
+    assert torch.equal(scales.view(torch.uint8), scale.view(torch.uint8)[order])
+    assert counts.tolist() == [2, 2, 2] and torch.equal(index.long(), torch.argsort(order))
+    moved, _ = torch_npu.npu_moe_token_permute(x, ids)
+    assert torch.equal(moved.view(torch.uint8), x.view(torch.uint8)[order])
+
+
+@pytest.mark.parametrize("dtype, largest", [(torch.float8_e4m3fn, 448), (torch.float8_e5m2, 57344)])
+def test_dynamic_quant_to_fp8(torch_npu, dtype, largest):
+    x = random(5, 48)
+    x[2] = 0
+    codes, scale = torch_npu.npu_dynamic_quant(x, dst_type=dtype)
+    expected = x.float().abs().amax(1) / largest
+    assert codes.dtype == dtype and torch.equal(scale, expected)
+    assert codes[2].float().abs().sum() == 0
+    kept = [0, 1, 3, 4]
+    assert torch.equal(codes[kept].float(), (x.float() / expected[:, None])[kept].to(dtype).float())
+
+
+def test_activations(torch_npu):
+    x = random(7, 32, dtype=torch.float32, seed=2) * 4
+    g, u = x[:, ::2].double().clamp(max=7), x[:, 1::2].double().clamp(-7, 7)
+    torch.testing.assert_close(torch_npu.npu_clipped_swiglu(x).double(), g * torch.sigmoid(1.702 * g) * (u + 1), rtol=1e-6, atol=1e-6)
+    g, u = x[:, :16].double().clamp(max=3), x[:, 16:].double().clamp(-3, 3)
+    halves = torch_npu.npu_clipped_swiglu(x, alpha=1.0, limit=3.0, bias=0.0, interleaved=False)
+    torch.testing.assert_close(halves.double(), g * torch.sigmoid(g) * u, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch_npu.npu_fast_gelu(x).double(), x.double() / (1 + torch.exp(-1.702 * x.double())), rtol=1e-6, atol=1e-6)
+    assert torch_npu.npu_format_cast(x, 29) is x
+
+
+def test_group_topk_in_place(torch_npu):
+    scores = torch.tensor([[0.1, 0.9, 0.2, 0.3, 0.8, 0.1]])
+    torch_npu._npu_group_topk(scores, k=1, group_num=3)
+    assert torch.equal(scores, torch.tensor([[0.1, 0.9, 0.0, 0.0, 0.0, 0.0]]))
+
+
+def test_swiglu_group_quant(torch_npu):
+    x = random(4, 256) * 5
+    gate, up = x.float().chunk(2, -1)
+    activated = (torch.nn.functional.silu(gate.clamp(max=7)) * up.clamp(-7, 7)).bfloat16().float()
+    codes, scale, origin = torch.ops._C_ascend.npu_swiglu_group_quant(x, None, None, dst_type=torch.float8_e4m3fn, quant_mode=2, clamp_value=7.0)
+    assert scale.shape == (4, 2, 2) and origin.numel() == 0
+    torch.testing.assert_close(mx_values(codes, scale), activated, rtol=2**-4, atol=0.02)
+    codes, scale, origin = torch.ops._C_ascend.npu_swiglu_group_quant(x, None, None, quant_mode=1, group_size=64, clamp_value=7.0, output_origin=True)
+    torch.testing.assert_close(scale, origin.float().view(4, 2, 64).abs().amax(-1) / 448, rtol=0, atol=0)
+    torch.testing.assert_close(codes.float() * scale.repeat_interleave(64, 1), activated, rtol=2**-4, atol=0.02)
+
+
+def test_gating_by_token_id_and_by_sqrt_softplus(torch_npu):
+    logits, table = random(3, 8, dtype=torch.float32), torch.tensor([[5, 1], [0, 7]], dtype=torch.int32)
+    scores = torch.nn.functional.softplus(logits.double()).sqrt()
+    weights, ids, _ = torch.ops._C_ascend.moe_gating_top_k_hash(logits, 2, input_ids=torch.tensor([1, 0, 1]), tid2eid=table, norm_type=2)
+    assert ids.tolist() == [[0, 7], [5, 1], [0, 7]]
+    chosen = scores.gather(1, ids.long())
+    torch.testing.assert_close(weights.double(), chosen / chosen.sum(1, keepdim=True), rtol=1e-5, atol=1e-6)
+    weights, ids, out = torch.ops._C_ascend.moe_gating_top_k_hash(logits, 3, norm_type=2, routed_scaling_factor=2.5, out_flag=True)
+    best = scores.topk(3, -1)
+    assert torch.equal(ids.long(), best.indices)
+    torch.testing.assert_close(weights.double(), 2.5 * best.values / best.values.sum(1, keepdim=True), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(out.double(), scores, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [1, 3, 4])
+def test_dispatched_rows_of_the_newer_generation(torch_npu, group, mode):
+    x, ids = random(6, 256), torch.tensor([[0, 2], [1, 0], [2, 3], [3, 1], [0, 1], [2, 0]], dtype=torch.int32)
+    smooth = torch.rand(4, 256, generator=torch.Generator().manual_seed(3)) + 10 if mode == 1 else None
+    rows, scales, _, counts, *_ = torch_npu.npu_moe_distribute_dispatch_v2(
+        x, ids, group, 1, 0, 4, scales=smooth, quant_mode=mode, y_dtype=torch.float8_e4m3fn if mode == 4 else None, tp_world_size=1)
+    order = torch.argsort(ids.flatten(), stable=True)
+    source, expert = x.float()[order // 2], ids.flatten()[order].long()
+    assert counts.tolist() == [4, 3, 3, 2]
+    if mode == 1:
+        assert torch.equal(rows[:12].float(), torch.round(source * smooth[expert]).clamp(-128, 127))
+    elif mode == 3:
+        torch.testing.assert_close(scales[:12], source.view(12, 2, 128).abs().amax(-1) / 448, rtol=0, atol=0)
+        torch.testing.assert_close(rows[:12].float() * scales[:12].repeat_interleave(128, 1), source, rtol=2**-4, atol=2**-7)
+    else:
+        exponent = torch.floor(torch.log2(source.view(12, 8, 32).abs().amax(-1))) - 8
+        assert torch.equal(scales[:12].view(torch.uint8).float() - 127, exponent)
+        torch.testing.assert_close(mx_values(rows[:12], scales[:12]), source.clamp(-1e9, 1e9), rtol=2**-3, atol=2**-6)
+
+
+def test_fused_layer_is_its_parts(torch_npu, group):
+    x, ids = random(5, 64), torch.tensor([[0, 1], [1, 2], [3, 0], [2, 3], [1, 3]], dtype=torch.int32)
+    w1, w2, weights = random(4, 64, 64, seed=4) / 8, random(4, 32, 64, seed=5) / 6, torch.rand(5, 2)
+    out, counts = torch.empty_like(x), torch.empty(4, dtype=torch.int32)
+    torch.ops._C_ascend.dispatch_ffn_combine(x, [w1], [w2], ids, [], [], [], [], weights, group, 64, out, counts)
+    expected = torch.zeros(5, 64)
+    for token, expert, weight in zip(range(10), ids.flatten().tolist(), weights.flatten().tolist()):
+        gate, up = (x[token // 2].float() @ w1[expert].float()).chunk(2)
+        expected[token // 2] += weight * ((torch.nn.functional.silu(gate) * up) @ w2[expert].float())
+    torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.02)
+    assert counts.tolist() == [2, 3, 2, 3]
+    with pytest.raises(NotImplementedError, match="10 rows for max_output_size 9"):
+        torch.ops._C_ascend.dispatch_ffn_combine(x, [w1], [w2], ids, [], [], [], [], weights, group, 9, out, counts)
+
+
+def test_a_group_that_is_not_there(torch_npu, group):
+    with pytest.raises(RuntimeError, match="group 'no such' is none of this process"):
+        torch_npu.npu_moe_distribute_dispatch_v2(random(1, 32), torch.zeros(1, 1, dtype=torch.int32), "no such", 1, 0, 1)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives_of_processes(ranks, tmp_path):
+    started = [subprocess.Popen([sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", HERE / "collectives.py", str(rank), str(ranks), tmp_path / "store"],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+               for rank in range(ranks)]
+    for process in started:
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and "all agree" in said, said
+
+
+def test_programs_and_modules_are_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, beside, torch_npu\nprint(sys.argv[1:], beside.here, torch_npu.npu_swiglu.__name__)\n")
+    (tmp_path / "beside.py").write_text("here = 7\n")
+    for how in ([script], ["-m", "script"]):
+        done = subprocess.run([sys.executable, "-m", "moecl.torch_npu", *how, "--flag"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout == "['--flag'] 7 called\n", done.stderr
+    assert subprocess.run([sys.executable, "-m", "moecl.torch_npu"], capture_output=True).returncode == 2
