@@ -140,6 +140,25 @@ def test_gating_by_token_id_and_by_sqrt_softplus(torch_npu):
     torch.testing.assert_close(out.double(), scores, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("size, mode", [(1, 0), (2, 0), (2, 1), (4, 1)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_gating_of_small_groups(torch_npu, size, mode, biased):
+    logits = random(5, 4 * size, dtype=torch.float32, seed=8)
+    bias = random(4 * size, dtype=torch.float32, seed=9) if biased else None
+    weights, ids, out = torch.ops._C_ascend.moe_gating_top_k(
+        logits, k=2, k_group=2, group_count=4, group_select_mode=mode, renorm=0, norm_type=1, out_flag=True,
+        routed_scaling_factor=1.0, eps=1e-20, bias_opt=bias)
+    scores = logits.double().sigmoid()
+    groups = (scores + bias.double() if biased else scores).view(5, 4, size)
+    of_group = groups.topk(2, -1).values.sum(-1) if mode else groups.amax(-1)
+    kept = torch.zeros(5, 4, dtype=torch.bool).scatter_(1, of_group.topk(2, -1).indices, True)
+    best = groups.masked_fill(~kept[..., None], -1e9).flatten(1).topk(2, -1).indices
+    chosen = scores.gather(1, best)
+    assert torch.equal(ids.long(), best)
+    torch.testing.assert_close(weights.double(), chosen / chosen.sum(1, keepdim=True), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(out.double(), scores, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", [1, 3, 4])
 def test_dispatched_rows_of_the_newer_generation(torch_npu, group, mode):
     x, ids = random(6, 256), torch.tensor([[0, 2], [1, 0], [2, 3], [3, 1], [0, 1], [2, 0]], dtype=torch.int32)

@@ -47,3 +47,14 @@ def test_a3(release, tmp_path):
 @pytest.mark.parametrize("release", releases.RELEASES)
 def test_a5_mxfp8(release, ranks, tmp_path):
     run(release, "A5", ranks, MX[release], tmp_path)
+
+
+def test_its_unit_tests():
+    """Each ends as ascend/unit_tests.txt says."""
+    import unit_tests
+
+    source = releases.fetch("0.23.0")
+    if source is None:
+        pytest.skip("vllm-ascend 0.23.0: PyPI cannot be reached")
+    assert unit_tests.table(unit_tests.run(source)) == (LAYER.parent / "unit_tests.txt").read_text(), \
+        "write it anew: python tests/python/ascend/unit_tests.py > unit_tests.txt"

@@ -191,7 +191,7 @@ def main():
     whole = stubs.Group(everyone, dist.new_group(list(everyone), backend="hccl"), RANK)
     alone = [dist.new_group([rank], backend="hccl") for rank in everyone][RANK]
     alone = stubs.Group([RANK], alone, RANK)
-    groups = {"ep": whole, "pcp": alone, "dp": whole, "tp": alone}
+    groups = {"ep": whole, "dp": whole, "tp": alone, **dict.fromkeys(("pcp", "pp", "dcp"), alone)}
     context = types.SimpleNamespace(in_profile_run=False)
     stubs.install(pathlib.Path(FOLDER), VERSION.removesuffix("rc1"), GENERATION, groups, context)
     for case in sys.argv[7:]:

@@ -117,15 +117,16 @@ def install(release, version, generation, groups, context):
     import vllm.triton_utils
 
     space = types.SimpleNamespace
-    vllm.logger.logger = logging.getLogger("vllm")
-    vllm.logger.init_logger = logging.getLogger
+    logger = logging.getLogger("vllm")
+    logger.info_once = logger.warning_once = logger.debug
+    vllm.logger.logger, vllm.logger.init_logger = logger, lambda name: logger
     vllm.triton_utils.HAS_TRITON = False
     vllm.envs.VLLM_USE_V2_MODEL_RUNNER = False
     vllm.envs.VLLM_BATCH_INVARIANT = False
     activation.MoEActivation = Activation
     vllm.forward_context.get_forward_context = lambda: context
     for module in (state, vllm.distributed):
-        for kind in ("ep", "tp", "dp", "pcp"):
+        for kind in groups:
             setattr(module, f"get_{kind}_group", lambda kind=kind: groups[kind])
         module.get_tensor_model_parallel_world_size = lambda: groups["tp"].world_size
         module.get_tensor_model_parallel_rank = lambda: groups["tp"].rank_in_group

@@ -70,11 +70,29 @@ def npu_moe_init_routing_custom(
 def moe_gating_top_k(x: Tensor, k: int, k_group: int, group_count: int, group_select_mode: int, renorm: int, norm_type: int,
                      out_flag: bool, routed_scaling_factor: float, eps: float,
                      bias_opt: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, groups, the best k experts, weights; renorm 1 divides softmax's weights by their sum too."""
+    """Scores, groups, the best k experts, weights; renorm 1 divides softmax's weights by their sum too. Groups may have one
+    expert (group_select_mode 0) or two."""
+    if group_count < 1 or x.shape[-1] % group_count:
+        raise ValueError(f"_C_ascend.moe_gating_top_k: {x.shape[-1]} experts do not divide into {group_count} groups")
+    size = x.shape[-1] // group_count
+    if size < 1 + group_select_mode:
+        raise ValueError(f"_C_ascend.moe_gating_top_k: groups of {size} with group_select_mode {group_select_mode}")
+    small = size < 3 and group_count > 1
+    if small:  # moecl's groups have three experts or more: others that are never chosen join them
+        bias_opt = _widened(x.new_zeros(x.shape[-1]) if bias_opt is None else bias_opt, size)
+        x = _widened(x, size)
     y, ids, out = operators.moe_gating_top_k(
         x, k=k, bias=bias_opt, k_group=k_group, group_count=group_count, group_select_mode=group_select_mode, renorm=renorm,
         norm_type=norm_type, out_flag=out_flag, routed_scaling_factor=routed_scaling_factor, eps=eps)
+    if small:
+        ids = ids.div(3, rounding_mode="floor") * size + ids % 3
+        out = None if out is None else out.unflatten(-1, (-1, 3))[..., :size].flatten(-2)
     return y, ids, torch.empty(0) if out is None else out
+
+
+def _widened(x: Tensor, size: int) -> Tensor:
+    """Groups of three, with -inf behind."""
+    return torch.nn.functional.pad(x.unflatten(-1, (-1, size)), (0, 3 - size), value=float("-inf")).flatten(-2)
 
 
 def moe_gating_top_k_hash(x: Tensor, k: int, bias: Tensor | None = None, input_ids: Tensor | None = None,
