@@ -19,6 +19,8 @@ cl_mem clCreateBuffer(cl_context, uint64_t flags, size_t bytes, void* host, int3
 int32_t clReleaseMemObject(cl_mem);
 void* clEnqueueMapBuffer(cl_command_queue, cl_mem, uint32_t blocking, uint64_t flags, size_t offset, size_t bytes,
                          uint32_t waits, void*, void*, int32_t* status);
+int32_t clEnqueueReadBuffer(cl_command_queue, cl_mem, uint32_t blocking, size_t offset, size_t bytes, void* to,
+                            uint32_t waits, void*, void*);
 int32_t clEnqueueUnmapMemObject(cl_command_queue, cl_mem, void* mapped, uint32_t waits, void*, void*);
 """
 CALLBACKS = """

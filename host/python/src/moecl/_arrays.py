@@ -34,10 +34,15 @@ class View(NamedTuple):
     address: int
     dtype: int
     shape: Sequence[int]
-    strides: Sequence[int]  # in elements
+    strides: Sequence[int] | None  # in elements; None: contiguous
+    elements: int  # from the first to behind the last
     keep: Any
     cl_mem: int = 0  # of pyopencl
     offset_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * SIZES[self.dtype]
 
 
 _torch: Any = None
@@ -102,15 +107,16 @@ def view(array: Array, name: str, any_strides: bool = False) -> View:
             raise TypeError(f"{name}: dtype {array.dtype} is none of {', '.join(NUMBERS)}")
         if array.dim() == 0:
             array = array.reshape(1)
-        if not (any_strides or array.stride(-1) == 1 or array.is_contiguous()):
+        if array.is_contiguous() or not (any_strides or array.stride(-1) == 1):
             array = array.contiguous()
-        array = array.detach()
-        return View(array.data_ptr(), number, array.shape, array.stride(), array)
+            return View(array.data_ptr(), number, array.shape, None, array.numel(), array)
+        strides = array.stride()
+        return View(array.data_ptr(), number, array.shape, strides, _span(array.shape, strides), array)
     if not isinstance(array, numpy.ndarray):
         if hasattr(getattr(array, "data", None), "int_ptr"):  # pyopencl.array.Array
             size = array.dtype.itemsize
-            return View(0, dtype_number(array.dtype), array.shape, [s // size for s in array.strides], array,
-                        array.data.int_ptr, array.offset)
+            return View(0, dtype_number(array.dtype), array.shape, None if array.flags.c_contiguous else
+                        [stride // size for stride in array.strides], array.size, array, array.data.int_ptr, array.offset)
         array = numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else numpy.asarray(array)
     number = _numpy_numbers.get(array.dtype)
     if number is None:
@@ -120,12 +126,14 @@ def view(array: Array, name: str, any_strides: bool = False) -> View:
             raise TypeError(f"{name}: {error}") from None
     if array.ndim == 0:
         array = array.reshape(1)
-    size = array.itemsize
-    strides = [stride // size for stride in array.strides]
-    if min(strides) < 0 or not (any_strides or strides[-1] == 1) or not array.flags.aligned:
-        array = numpy.ascontiguousarray(array)
-        strides = [stride // size for stride in array.strides]
-    return View(array.__array_interface__["data"][0], number, array.shape, strides, array)
+    flags = array.flags
+    if not flags.c_contiguous and flags.aligned and array.size:
+        strides = [stride // array.itemsize for stride in array.strides]
+        if min(strides) >= 0 and (any_strides or strides[-1] == 1):
+            return View(array.__array_interface__["data"][0], number, array.shape, strides, _span(array.shape, strides), array)
+    if not (flags.c_contiguous and flags.aligned):
+        array = numpy.array(array, order="C")
+    return View(array.__array_interface__["data"][0], number, array.shape, None, array.size, array)
 
 
 def empty(like: Array, number: int, shape: Sequence[int]) -> Array:
@@ -135,11 +143,5 @@ def empty(like: Array, number: int, shape: Sequence[int]) -> Array:
     return numpy.empty(tuple(shape), numpy_dtype(number))
 
 
-def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to behind the last."""
-    last = 0
-    for size, stride in zip(shape, strides):
-        if size == 0:
-            return 0
-        last += (size - 1) * stride
-    return last + 1
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)) if all(shape) else 0

@@ -63,8 +63,7 @@ def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Se
             shared.array(getattr(args, name), array, name, written=True)
             results.append(array)
         run(args)
-        wait()
-        shared.fetch()
+        shared.fetch(wait)
     finally:
         shared.release()
     return results[0] if len(want) == 1 else tuple(results)
@@ -229,10 +228,7 @@ class ParallelLayer(Handle):
             fill(given[0], step or {}, keep)
             check(lib.moecl_parallel_layer_forward_step(self._handle, args, given))
 
-        def wait() -> None:
-            check(lib.moecl_communicator_wait(self.communicator._handle))
-
-        return _forward(info, self.communicator.stream, run, wait, want, out_dtype, info["places"], {"x": x, **inputs})
+        return _forward(info, self.communicator.stream, run, self.communicator.wait, want, out_dtype, info["places"], {"x": x, **inputs})
 
     __call__ = forward
 

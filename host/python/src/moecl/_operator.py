@@ -5,9 +5,11 @@ from typing import Any, Callable, Sequence
 
 from moecl import _arrays
 from moecl._binding import ffi, lib
-from moecl._runtime import Communicator, Shared, Stream, check, default_stream, struct
+from moecl._runtime import Communicator, Shared, Stream, check, check_cl, default_stream
 
 NONE = -(1 << 63)
+CALL = ffi.typeof("moecl_call*")
+CALL_BYTES = ffi.sizeof("moecl_call")
 # Weights are read by strides of their own; other operands have stride 1 in the last dimension.
 ANY_STRIDES = {"weight", "x2"}
 
@@ -59,15 +61,14 @@ class Operator:
             workspace = ffi.new("uint64_t*")
             check(self.plan(handle, args, workspace))
             results = self._outputs(shared, args, like)
-            call = struct("moecl_call")
+            call = ffi.new(CALL)
+            call.size_bytes = CALL_BYTES
             if workspace[0]:
                 call.workspace.memory = stream.scratch("workspace", workspace[0])
             fault = call.fault.memory = _fault(stream)
             check(self.run(handle, args, call, 0, ffi.NULL, ffi.NULL))
-            if self.collective:
-                check(lib.moecl_communicator_wait(handle))
-            shared.fetch()
-            _check_fault(stream, fault)
+            if shared.fetch(on.wait if isinstance(on, Communicator) else None, fault):
+                _raise_fault(stream, fault)
             del room
         finally:
             shared.release()
@@ -168,28 +169,23 @@ def _fault(stream: Stream) -> Any:
     memory = stream._scratch.get("fault")
     if memory is None:
         stream.scratch("fault", 256)
-        _map_fault(stream, clear=True)
+        _clear_fault(stream)
         memory = stream._scratch["fault"]
     return memory[0]
 
 
-def _map_fault(stream: Stream, clear: bool) -> bool:
-    """Whether there is a fault; with `clear` none is left."""
+def _clear_fault(stream: Stream) -> None:
     memory, status = stream._scratch["fault"][0], ffi.new("int32_t*")
-    mapped = lib.clEnqueueMapBuffer(stream._cl, memory, 1, 3 if clear else 1, 0, 16, 0, ffi.NULL, ffi.NULL, status)
-    words = ffi.cast("int32_t*", mapped)
-    found = any(words[i] for i in range(4))
-    if clear:
-        ffi.memmove(mapped, bytes(16), 16)
-    lib.clEnqueueUnmapMemObject(stream._cl, memory, mapped, 0, ffi.NULL, ffi.NULL)
-    return found
+    mapped = lib.clEnqueueMapBuffer(stream._cl, memory, 1, 2, 0, 16, 0, ffi.NULL, ffi.NULL, status)
+    check_cl(status[0], "mapping the fault word")
+    ffi.memmove(mapped, bytes(16), 16)
+    check_cl(lib.clEnqueueUnmapMemObject(stream._cl, memory, mapped, 0, ffi.NULL, ffi.NULL), "unmapping the fault word")
 
 
-def _check_fault(stream: Stream, memory: Any) -> None:
-    if _map_fault(stream, clear=False):
-        array = ffi.new("moecl_device_array*")
-        array.memory = memory
-        try:
-            check(lib.moecl_check_fault(stream._handle, array[0]))
-        finally:
-            _map_fault(stream, clear=True)
+def _raise_fault(stream: Stream, memory: Any) -> None:
+    array = ffi.new("moecl_device_array*")
+    array.memory = memory
+    try:
+        check(lib.moecl_check_fault(stream._handle, array[0]))
+    finally:
+        _clear_fault(stream)

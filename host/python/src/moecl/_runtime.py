@@ -302,13 +302,20 @@ class Shared:
             Shared._statuses.value = ffi.new("int32_t*")
             return Shared._statuses.value
 
-    def fetch(self) -> None:
-        """Waits, and has the results in the host's memory."""
-        queue, status = self.stream._cl, self._status
+    def fetch(self, wait: Callable[[], None] | None = None, fault: Any = None) -> bool:
+        """Waits once, for the results in the host's memory and for the fault word, and says whether there is a fault."""
+        queue, status, mapped = self.stream._cl, self._status, []
         for memory, bytes_ in self.written:
-            mapped = lib.clEnqueueMapBuffer(queue, memory, 1, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status)
+            mapped.append(lib.clEnqueueMapBuffer(queue, memory, 0, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status))
             check_cl(status[0], "mapping a result")
-            check_cl(lib.clEnqueueUnmapMemObject(queue, memory, mapped, 0, ffi.NULL, ffi.NULL), "unmapping a result")
+        words = None
+        if fault is not None:
+            words = ffi.new("int32_t[4]")
+            check_cl(lib.clEnqueueReadBuffer(queue, fault, 0, 0, 16, words, 0, ffi.NULL, ffi.NULL), "reading the fault word")
+        self.stream.finish() if wait is None else wait()
+        for (memory, _), address in zip(self.written, mapped):
+            check_cl(lib.clEnqueueUnmapMemObject(queue, memory, address, 0, ffi.NULL, ffi.NULL), "unmapping a result")
+        return words is not None and bool(words[0] or words[1] or words[2] or words[3])
 
     def release(self) -> None:
         for memory in self.memories:
@@ -317,43 +324,39 @@ class Shared:
     def tensor(self, to: Any, array: Any, name: str, any_strides: bool = False, written: bool = False) -> None:
         """Fills a moecl_tensor."""
         view = _arrays.view(array, name, any_strides)
-        shape, strides = view.shape, view.strides
+        shape, dtype = view.shape, view.dtype
         rank = len(shape)
         if rank > 4:
             raise InvalidArgument(f"{name}: {rank} dimensions; a tensor has at most 4")
-        dtype = view.dtype
         to.dtype = _arrays.UINT8 if dtype in _arrays.CODES else dtype
         to.rank = rank
-        last = 0
+        sizes = to.shape
         for i in range(rank):
-            size = to.shape[i] = shape[i]
-            last = last + (size - 1) * strides[i] if size and last >= 0 else -1
+            sizes[i] = shape[i]
+        strides = view.strides if view.strides is not None and view.elements else (0, 0, 0, 0)
+        for i in range(rank):
             to.stride[i] = strides[i]
-        if last < 0:
-            for i in range(rank):
-                to.stride[i] = 0
-            return
+        self._memory(to, view, written)
+
+    def array(self, to: Any, array: Any, name: str, written: bool = False) -> _arrays.View:
+        """Fills a moecl_device_array with a contiguous array."""
+        view = contiguous(array, name)
+        self._memory(to, view, written)
+        return view
+
+    def _memory(self, to: Any, view: _arrays.View, written: bool) -> None:
         if view.cl_mem:
             to.memory, to.offset_bytes = ffi.cast("cl_mem", view.cl_mem), view.offset_bytes
-        else:
-            to.memory = self.lend(view.address, (last + 1) * _arrays.SIZES[dtype], written)
+        elif view.elements:
+            to.memory = self.lend(view.address, view.bytes, written)
         self.keep.append(view.keep)
 
-    def array(self, to: Any, array: Any, name: str, written: bool = False) -> Any:
-        """Fills a moecl_device_array with a contiguous array; gives its view."""
-        view = _arrays.view(array, name)
-        bytes_ = _arrays.span(view.shape, view.strides) * _arrays.SIZES[view.dtype]
-        count = 1
-        for size, stride in zip(reversed(view.shape), reversed(view.strides)):
-            if bytes_ and size > 1 and stride != count:
-                raise InvalidArgument(f"{name}: expected a contiguous array, got strides {tuple(view.strides)}")
-            count *= size
-        if view.cl_mem:
-            to.memory, to.offset_bytes = ffi.cast("cl_mem", view.cl_mem), view.offset_bytes
-        elif bytes_:
-            to.memory = self.lend(view.address, bytes_, written)
-        self.keep.append(view.keep)
-        return view
+
+def contiguous(array: Any, name: str) -> _arrays.View:
+    view = _arrays.view(array, name)
+    if view.strides is not None and view.elements:
+        raise InvalidArgument(f"{name}: expected a contiguous array, got strides {tuple(view.strides)}")
+    return view
 
 
 def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
@@ -367,9 +370,7 @@ def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
         if value is None:
             continue
         if kind.cname == "struct moecl_host_array":
-            view = _arrays.view(value, name)
-            if _arrays.span(view.shape, view.strides) and list(view.strides) != _contiguous(view.shape):
-                raise InvalidArgument(f"{name}: expected a contiguous array, got strides {tuple(view.strides)}")
+            view = contiguous(value, name)
             target = getattr(to, name)
             target.data, target.dtype = ffi.cast("void*", view.address), view.dtype
             keep.append(view.keep)
@@ -387,14 +388,6 @@ def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
             setattr(to, name, _arrays.dtype_number(value))
         else:
             setattr(to, name, value)
-
-
-def _contiguous(shape: Sequence[int]) -> list[int]:
-    strides, count = [], 1
-    for size in reversed(shape):
-        strides.insert(0, count)
-        count *= size
-    return strides
 
 
 class RankGroup(Handle):
@@ -480,6 +473,10 @@ class Communicator(Handle):
         check(lib.moecl_communicator_part(self._handle, list(members), len(members), out))
         return Communicator(out[0], self.stream)
 
+    def wait(self) -> None:
+        """Until the rank's stream has done what it was given, but no longer than the group's deadline."""
+        check(lib.moecl_communicator_wait(self._handle))
+
     def barrier(self) -> None:
         """No rank goes on before all have come."""
         check(lib.moecl_barrier(self._handle))
@@ -494,8 +491,7 @@ class Communicator(Handle):
                 views.append(shared.array(item, array, name, written))
                 passed.append(item[0])
             check(function(self._handle, *passed, *(argument(views) if callable(argument) else argument for argument in arguments)))
-            check(lib.moecl_communicator_wait(self._handle))
-            shared.fetch()
+            shared.fetch(self.wait)
             return views
         finally:
             shared.release()
@@ -514,15 +510,13 @@ class Communicator(Handle):
     def broadcast(self, data: Any, root: int = 0) -> Any:
         """The root's array into everyone's."""
         view = _arrays.view(data, "data")
-        bytes_ = _arrays.span(view.shape, view.strides) * _arrays.SIZES[view.dtype]
-        self._call(lib.moecl_broadcast, [(data, "data", True)], bytes_, root)
+        self._call(lib.moecl_broadcast, [(data, "data", True)], view.bytes, root)
         return data
 
     def all_reduce(self, data: Any) -> Any:
         """The sum over ranks, in place; f32, f16 or bf16."""
         view = _arrays.view(data, "data")
-        count = _arrays.span(view.shape, view.strides)
-        self._call(lib.moecl_all_reduce, [(data, "data", True)], view.dtype, count, 1)
+        self._call(lib.moecl_all_reduce, [(data, "data", True)], view.dtype, view.elements, 1)
         return data
 
     def reduce_scatter(self, data: Any, sizes: Sequence[int] | None = None) -> Any:
@@ -559,8 +553,7 @@ class Communicator(Handle):
             shared.array(back, out, "recv", True)
             check(lib.moecl_all_to_all_v(self._handle, to[0], starts(send_sizes), [size * row for size in send_sizes],
                                          back[0], starts(recv_sizes), [size * row for size in recv_sizes]))
-            check(lib.moecl_communicator_wait(self._handle))
-            shared.fetch()
+            shared.fetch(self.wait)
         finally:
             shared.release()
         return out
