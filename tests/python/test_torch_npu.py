@@ -67,6 +67,10 @@ def test_devices_named_npu_are_the_cpu(torch_npu):
     torch.npu.current_stream().wait_event(event)
     torch.npu.synchronize()
     assert event.query() and torch.npu.device_count() == 1
+    torch.manual_seed(3)
+    first = torch.rand(2, device="npu")
+    torch.npu.manual_seed(3)
+    assert torch.equal(first, torch.rand(2))
     assert torch.histc(torch.tensor([0, 2, 2, 5], dtype=torch.int32), 8, 0, 8).tolist() == [1, 0, 2, 0, 0, 1, 0, 0]
 
 

@@ -85,6 +85,11 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
+def _seed(seed: int) -> None:
+    """Of the CPU's generator; torch.manual_seed, which calls this, has done so."""
+    torch.default_generator.manual_seed(seed)
+
+
 def module() -> types.ModuleType:
     npu = types.ModuleType("torch.npu", __doc__)
     properties = types.SimpleNamespace(name="Ascend910B1", total_memory=_memory()[1], cube_core_num=24, vector_core_num=48,
@@ -93,8 +98,8 @@ def module() -> types.ModuleType:
         Stream=Stream, Event=Event, stream=stream, current_stream=lambda device=None: _stream,
         default_stream=lambda device=None: _stream, set_stream=_nothing, synchronize=_nothing,
         current_device=lambda: 0, device_count=lambda: 1, is_available=lambda: True, is_initialized=lambda: True,
-        init=_nothing, set_device=_nothing, empty_cache=_nothing, manual_seed=torch.manual_seed,
-        manual_seed_all=torch.manual_seed, get_device_name=lambda device=None: properties.name,
+        init=_nothing, set_device=_nothing, empty_cache=_nothing, manual_seed=_seed, manual_seed_all=_seed,
+        get_rng_state=lambda device=None: torch.get_rng_state(), get_device_name=lambda device=None: properties.name,
         get_device_properties=lambda device=None: properties, mem_get_info=lambda device=None: _memory(),
         memory_allocated=lambda device=None: 0, max_memory_allocated=lambda device=None: 0,
         memory_reserved=lambda device=None: 0, max_memory_reserved=lambda device=None: 0,
