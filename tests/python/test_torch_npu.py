@@ -194,8 +194,30 @@ def test_fused_layer_is_its_parts(torch_npu, group):
         expected[token // 2] += weight * ((torch.nn.functional.silu(gate) * up) @ w2[expert].float())
     torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.02)
     assert counts.tolist() == [2, 3, 2, 3]
+    again, _ = torch.ops._C_ascend.dispatch_gmm_combine_decode(
+        x, ids, [w1], [], [w2], [], weights, group_ep=group, ep_rank_size=1, ep_rank_id=0, moe_expert_num=4)
+    assert torch.equal(again, out)
     with pytest.raises(NotImplementedError, match="10 rows for max_output_size 9"):
         torch.ops._C_ascend.dispatch_ffn_combine(x, [w1], [w2], ids, [], [], [], [], weights, group, 9, out, counts)
+
+
+def test_fused_layer_of_int8_weights(torch_npu, group):
+    x, ids = random(5, 64), torch.tensor([[0, 1], [1, 2], [3, 0], [2, 3], [1, 3]], dtype=torch.int32)
+    weights = torch.rand(5, 2, generator=torch.Generator().manual_seed(6))
+    codes = [torch.randint(-127, 128, shape, dtype=torch.int8, generator=torch.Generator().manual_seed(7)) for shape in ((4, 64, 64), (4, 32, 64))]
+    scales = [torch.full((4, 64), 0.002), torch.full((4, 64), 0.003)]
+    out, counts = torch.empty_like(x), torch.empty(4, dtype=torch.int32)
+    torch.ops._C_ascend.dispatch_ffn_combine(x, [codes[0]], [codes[1]], ids, [scales[0]], [scales[1]], [], [], weights, group, 64, out, counts)
+
+    def rows(values):
+        scale = values.abs().max() / 127
+        return torch.round(values / scale) * scale
+
+    expected = torch.zeros(5, 64)
+    for token, expert, weight in zip(range(10), ids.flatten().tolist(), weights.flatten().tolist()):
+        gate, up = (rows(x[token // 2].float()) @ codes[0][expert].float() * 0.002).chunk(2)
+        expected[token // 2] += weight * (rows(torch.nn.functional.silu(gate) * up) @ codes[1][expert].float() * 0.003)
+    torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.01 * expected.abs().max().item())
 
 
 def test_a_group_that_is_not_there(torch_npu, group):

@@ -157,33 +157,55 @@ def moe_grouped_matmul(x: Tensor, weight: Tensor, group_list: Tensor, split_item
                                   group_list_type=group_list_type)
 
 
+def _fused(operator: str, x: Tensor, weight1: Tensor, scale1: Any, weight2: Tensor, scale2: Any, ids: Tensor, weights: Tensor,
+           where: dict[str, Any], most: int | None, limit: float) -> tuple[Tensor, Tensor]:
+    """Dispatch with int8 rows (plain ones for plain weights), product, clamped swiglu, product, combine; and the counts."""
+    quantized = weight1.dtype == torch.int8
+    rows, scale, assist, ends, received, _, _ = npu.npu_moe_distribute_dispatch_v2(
+        x, ids, **where, quant_mode=2 if quantized else 0, expert_token_nums_type=0)
+    if most is not None and int(ends[-1]) > most:
+        raise refused(operator, f"{int(ends[-1])} rows for max_output_size {most}", "the device drops rows past it without a word")
+    how: dict[str, Any] = dict(group_list=ends, split_item=2, group_type=0)
+    if quantized:
+        rows, scale, _ = grouped_matmul_swiglu_quant(rows, weight1, _stacked(scale1), scale, ends, swiglu_limit=limit)
+        rows = npu.npu_grouped_matmul([rows], [weight2], scale=[_stacked(scale2).to(x.dtype)], per_token_scale=[scale],
+                                      output_dtype=x.dtype, **how)[0]
+    else:
+        rows = npu.npu_grouped_matmul([rows], [weight1], **how)[0]
+        rows = npu.npu_grouped_matmul([npu.swiglu(rows, limit)], [weight2], **how)[0]
+    out = npu.npu_moe_distribute_combine_v2(rows, ids, assist, received, weights.float(), **where)
+    return out, torch.diff(ends, prepend=torch.zeros(1, dtype=ends.dtype))
+
+
 def dispatch_ffn_combine(x: Tensor, weight1: Sequence[Tensor], weight2: Sequence[Tensor], expert_idx: Tensor,
                          scale1: Sequence[Tensor], scale2: Sequence[Tensor], bias1: Sequence[Tensor], bias2: Sequence[Tensor],
                          probs: Tensor, group: str, max_output_size: int, out: Tensor, expert_token_nums: Tensor,
                          x_active_mask: Tensor | None = None, swiglu_limit: float = 1000000.0) -> tuple[Tensor, Tensor]:
-    """Dispatch with int8 rows (plain ones for plain weights), product, clamped swiglu, product, combine: its parts one after
-    the other."""
-    ranks = group_of(group)
-    weight1_, weight2_ = _stacked(weight1), _stacked(weight2)
-    experts, quantized = weight1_.shape[0] * ranks.size(), weight1_.dtype == torch.int8
-    where: dict[str, Any] = dict(group_ep=group, ep_world_size=ranks.size(), ep_rank_id=ranks.rank(), moe_expert_num=experts,
-                                 x_active_mask=x_active_mask, global_bs=max(ranks.gather_objects(x.shape[0])) * ranks.size())
-    rows, scale, assist, counts, received, _, _ = npu.npu_moe_distribute_dispatch_v2(
-        x, expert_idx, **where, quant_mode=2 if quantized else 0, expert_token_nums_type=0)
-    if int(counts[-1]) > max_output_size:
-        raise refused("_C_ascend.dispatch_ffn_combine", f"{int(counts[-1])} rows for max_output_size {max_output_size}",
-                      "the device drops rows past it without a word")
-    if quantized:
-        rows, scale, _ = grouped_matmul_swiglu_quant(rows, weight1_, _stacked(scale1), scale, counts, swiglu_limit=swiglu_limit)
-        rows = npu.npu_grouped_matmul([rows], [weight2_], scale=[_stacked(scale2).to(x.dtype)], per_token_scale=[scale],
-                                      group_list=counts, split_item=2, group_type=0, output_dtype=x.dtype)[0]
-    else:
-        rows = npu.npu_grouped_matmul([rows], [weight1_], group_list=counts, split_item=2, group_type=0)[0]
-        rows = npu.npu_grouped_matmul([npu.swiglu(rows, swiglu_limit)], [weight2_], group_list=counts, split_item=2,
-                                      group_type=0)[0]
-    out.copy_(npu.npu_moe_distribute_combine_v2(rows, expert_idx, assist, received, probs.float(), **where))
-    expert_token_nums.copy_(torch.diff(counts, prepend=torch.zeros(1, dtype=counts.dtype)).view(expert_token_nums.shape))
+    """Dispatch, product, clamped swiglu, product, combine: its parts one after the other."""
+    ranks, first = group_of(group), _stacked(weight1)
+    where: dict[str, Any] = dict(
+        group_ep=group, ep_world_size=ranks.size(), ep_rank_id=ranks.rank(), moe_expert_num=first.shape[0] * ranks.size(),
+        x_active_mask=x_active_mask, global_bs=max(ranks.gather_objects(x.shape[0])) * ranks.size())
+    result, counts = _fused("_C_ascend.dispatch_ffn_combine", x, first, scale1, _stacked(weight2), scale2, expert_idx, probs, where,
+                            max_output_size, swiglu_limit)
+    out.copy_(result)
+    expert_token_nums.copy_(counts.view(expert_token_nums.shape))
     return out, expert_token_nums
+
+
+def dispatch_gmm_combine_decode(
+        x: Tensor, expert_ids: Tensor, gmm1_permuted_weight: Sequence[Tensor], gmm1_permuted_weight_scale: Sequence[Tensor],
+        gmm2_weight: Sequence[Tensor], gmm2_weight_scale: Sequence[Tensor], expert_scales: Tensor,
+        expert_smooth_scales: Tensor | None = None, x_active_mask: Tensor | None = None, group_ep: str = "",
+        ep_rank_size: int = 0, ep_rank_id: int = 0, moe_expert_num: int = 0, shared_expert_num: int = 1,
+        shared_expert_rank_num: int = 0, quant_mode: int = 0, global_bs: int = 0) -> tuple[Tensor, Tensor]:
+    """The same for few tokens. Weights are read in their plain order, not permuted as the device wants them."""
+    if expert_smooth_scales is not None or shared_expert_rank_num:
+        raise refused("_C_ascend.dispatch_gmm_combine_decode", "smooth scales, ranks of shared experts", "no caller is known")
+    where: dict[str, Any] = dict(group_ep=group_ep, ep_world_size=ep_rank_size, ep_rank_id=ep_rank_id,
+                                 moe_expert_num=moe_expert_num, x_active_mask=x_active_mask, global_bs=global_bs)
+    return _fused("_C_ascend.dispatch_gmm_combine_decode", x, _stacked(gmm1_permuted_weight), gmm1_permuted_weight_scale,
+                  _stacked(gmm2_weight), gmm2_weight_scale, expert_ids, expert_scales, where, None, 0.0)
 
 
 def functions() -> dict[str, Callable[..., Any]]:

@@ -55,6 +55,7 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     "npu_dequant_swiglu_quant": ("all of OPERATORS.md", "", ""),
     "npu_swiglu_group_quant": ("", "swiglu rounded to x's type, then as npu_dynamic_mx_quant (quant_mode 2) or amax / 448 for each group_size columns (1)", "quant_mode 0; round_scale and ue8m0_scale with quant_mode 1"),
     "moe_grouped_matmul": ("as npu_grouped_matmul", "", ""),
+    "dispatch_gmm_combine_decode": ("as dispatch_ffn_combine; weights in their plain order", "the fused operator's order of sums is not known", "expert_smooth_scales; ranks of shared experts"),
     "dispatch_ffn_combine": ("its parts one after the other: dispatch, product, clamped swiglu, product, combine", "the fused operator's order of sums is not known", "more rows than max_output_size, which the device drops"),
 }
 
