@@ -14,6 +14,8 @@ import releases  # noqa: E402
 LAYER = pathlib.Path(__file__).parent / "ascend" / "layer.py"
 PATHS = ("all_gather", "mc2", "all_to_all")
 PLAIN = [f"{path}:{form}:{parallel}" for path in PATHS for form in ("bf16", "int8") for parallel in ("dp", "tp")]
+INT4 = {"0.16.0rc1": ["all_gather:int4:dp", "all_to_all:int4:tp"],
+        "0.23.0": ["all_gather:int4:dp", "all_to_all:int4:tp"] + [f"{path}:int4_fused:dp" for path in PATHS]}
 # The older release quantizes rows to MX codes in MC2 alone.
 MX = {"0.16.0rc1": ["mc2:mxfp8:dp", "mc2:mxfp8:tp"], "0.23.0": [f"{path}:mxfp8:dp" for path in PATHS] + ["mc2:mxfp8:tp"]}
 
@@ -35,7 +37,7 @@ def run(release, generation, ranks, cases, folder):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("release", releases.RELEASES)
 def test_a2(release, ranks, tmp_path):
-    run(release, "A2", ranks, [*PLAIN, "all_gather:bf16:dp:on_input"], tmp_path)
+    run(release, "A2", ranks, [*PLAIN, *INT4[release], "all_gather:bf16:dp:on_input"], tmp_path)
 
 
 @pytest.mark.parametrize("release", releases.RELEASES)

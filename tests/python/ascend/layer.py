@@ -20,20 +20,30 @@ OLD = VERSION.startswith("0.16")
 
 
 def model(form):
-    """Weights in float32 as the form holds them, and what the form stores: w1 [E, H, 2I], w2 [E, I, H] with scales."""
+    """Weights in float32 as the form holds them, and what the form stores: w1 [E, H, 2I], w2 [E, I, H], scales of them, and
+    the sums that int4's products need."""
     random = torch.Generator().manual_seed(5)
     w1 = torch.randn(EXPERTS, HIDDEN, 2 * INNER, generator=random) / HIDDEN**0.5
     w2 = torch.randn(EXPERTS, INNER, HIDDEN, generator=random) / INNER**0.5
     if form == "bf16":
         w1, w2 = w1.bfloat16(), w2.bfloat16()
-        return (w1.float(), w2.float()), (w1, w2, None, None)
+        return (w1.float(), w2.float()), (w1, w2, None, None, None, None)
     if form == "int8":
         scale1, scale2 = ((w.abs().amax(1) / 127).bfloat16() for w in (w1, w2))
         code1, code2 = (torch.round(w / s.float()[:, None]).clamp(-127, 127).to(torch.int8)
                         for w, s in ((w1, scale1), (w2, scale2)))
-        return (code1 * scale1.float()[:, None], code2 * scale2.float()[:, None]), (code1, code2, scale1, scale2)
-    packed = [mx_weight(w) for w in (w1, w2)]
-    return tuple(p[0] for p in packed), (packed[0][1], packed[1][1], packed[0][2], packed[1][2])
+        return (code1 * scale1.float()[:, None], code2 * scale2.float()[:, None]), (code1, code2, scale1, scale2, None, None)
+    packed = [(mx_weight if form == "mxfp8" else int4_weight)(w) for w in (w1, w2)]
+    return tuple(p[0] for p in packed), tuple(packed[i][j] for j in (1, 2, 3) for i in (0, 1))
+
+
+def int4_weight(w):
+    """A scale for each channel, as the bits of a float32 in an int64; eight codes in an int32; 8 * sum over K of values."""
+    scale = w.abs().amax(1, keepdim=True) / 7
+    codes = torch.round(w / scale).clamp(-8, 7).to(torch.int32)
+    eight = (codes & 15).unflatten(2, (-1, 8)) << (4 * torch.arange(8, dtype=torch.int32))
+    values = codes * scale
+    return values, eight.sum(-1, dtype=torch.int32), scale.view(torch.int32).to(torch.int64), 8 * values.sum(1)
 
 
 def mx_weight(w):
@@ -45,7 +55,7 @@ def mx_weight(w):
     if bytes_.shape[1] % 2:
         bytes_ = torch.nn.functional.pad(bytes_, (0, 0, 0, 1))
     scale = bytes_.unflatten(1, (-1, 2)).permute(0, 1, 3, 2).contiguous().view(torch.float8_e8m0fnu)
-    return (codes.float() * torch.exp2(exponent)).flatten(1, 2), codes.flatten(1, 2), scale
+    return (codes.float() * torch.exp2(exponent)).flatten(1, 2), codes.flatten(1, 2), scale, None
 
 
 def int8_rows(x):
@@ -63,7 +73,7 @@ def mx_rows(x, up=False):
 
 def reference(path, form, weights, x, ids, topk_weights):
     """The plain model, in float32, one expert after the other; rows are rounded where the path has codes."""
-    rounded = {"bf16": lambda rows: rows, "int8": int8_rows, "mxfp8": mx_rows}[form]
+    rounded = {"bf16": lambda rows: rows, "int8": int8_rows, "int4": int8_rows, "int4_fused": int8_rows, "mxfp8": mx_rows}[form]
     arriving = (lambda rows: mx_rows(rows, up=True)) if (path, form) == ("all_gather", "mxfp8") and not OLD else rounded
     leaving = (lambda rows: mx_rows(rows.bfloat16().float())) if (path, form) == ("mc2", "mxfp8") and not OLD else lambda rows: rows
     out = torch.zeros(x.shape)
@@ -75,10 +85,10 @@ def reference(path, form, weights, x, ids, topk_weights):
     return out
 
 
-def apply_mlp(form, dispatched, stored, use_mc2):
+def apply_mlp(form, dispatched, stored):
     from vllm_ascend.ops.fused_moe import moe_mlp
 
-    w1, w2, s1, s2 = stored
+    w1, w2, s1, s2, sums1, sums2 = stored
     quantized = form != "bf16"
     mx = dict(use_mxfp_quant=True, act_quant_type=torch.float8_e4m3fn, weight_quant_type=torch.float8_e4m3fn,
               scale_type=torch.float8_e8m0fnu, per_token_scale_type=torch.float8_e8m0fnu, use_bf16=True) if form == "mxfp8" else {}
@@ -87,7 +97,7 @@ def apply_mlp(form, dispatched, stored, use_mc2):
             hidden_states=dispatched.hidden_states, w1=[w1] if quantized else w1, w2=[w2] if quantized else w2,
             w1_scale=[s1] if quantized else None, w2_scale=[s2] if quantized else None, group_list=dispatched.group_list,
             group_list_type=dispatched.group_list_type, dynamic_scale=dispatched.dynamic_scale, with_quant=quantized,
-            need_trans=False, fusion=form == "mxfp8", **mx)
+            w1_scale_bias=sums1, w2_scale_bias=sums2, need_trans=False, fusion=form == "mxfp8", **mx)
     from vllm_ascend.ops.fused_moe.moe_runtime_args import build_mlp_compute_input
 
     result = moe_mlp.unified_apply_mlp(mlp_compute_input=build_mlp_compute_input(
@@ -99,7 +109,7 @@ def fused_input(form, stored, **routed):
     from vllm_ascend.ops.fused_moe.moe_runtime_args import build_fused_experts_input
     from vllm_ascend.quantization.quant_type import QuantType
 
-    w1, w2, s1, s2 = stored
+    w1, w2, s1, s2, sums1, sums2 = stored
     quantized = form != "bf16"
     mx = dict(mxfp_act_quant_type=torch.float8_e4m3fn, mxfp_weight_quant_type=torch.float8_e4m3fn,
               mxfp_scale_dtype=torch.float8_e8m0fnu, mxfp_per_token_scale_dtype=torch.float8_e8m0fnu,
@@ -107,8 +117,10 @@ def fused_input(form, stored, **routed):
     routed = {"hidden_states": torch.empty(0, HIDDEN, dtype=torch.bfloat16), "topk_weights": None, "topk_ids": None, **routed}
     return build_fused_experts_input(
         w1=[w1] if quantized else w1, w2=[w2] if quantized else w2, w1_scale=[s1] if quantized else None,
-        w2_scale=[s2] if quantized else None, dynamic_eplb=False,
-        quant_type={"bf16": QuantType.NONE, "int8": QuantType.W8A8, "mxfp8": QuantType.MXFP8}[form], **mx, **routed)
+        w2_scale=[s2] if quantized else None, w1_scale_bias=None if sums1 is None else [sums1],
+        w2_scale_bias=None if sums2 is None else [sums2], is_per_channel_weight=form == "int4_fused", dynamic_eplb=False,
+        quant_type={"bf16": QuantType.NONE, "int8": QuantType.W8A8, "mxfp8": QuantType.MXFP8}.get(form, QuantType.W4A8), **mx,
+        **routed)
 
 
 def run(path, form, parallel, groups, context, on_input):
@@ -156,7 +168,7 @@ def run(path, form, parallel, groups, context, on_input):
         dispatched = dispatcher.token_dispatch(
             hidden_states=hidden, topk_weights=weights, topk_ids=ids, expert_map=expert_map, mc2_mask=mask,
             with_quant=quantized, apply_router_weight_on_input=on_input, **more)
-        rows = apply_mlp(form, dispatched, stored, path == "mc2")
+        rows = apply_mlp(form, dispatched, stored)
         combined = dispatcher.token_combine(rows, dispatched.context_metadata).routed_out
     else:
         from vllm_ascend.ops.fused_moe.moe_runtime_args import build_token_dispatch_input
@@ -164,7 +176,7 @@ def run(path, form, parallel, groups, context, on_input):
         dispatched = dispatcher.token_dispatch(build_token_dispatch_input(fused_experts_input=fused_input(
             form, stored, hidden_states=hidden, topk_weights=weights, topk_ids=ids, expert_map=expert_map, mc2_mask=mask,
             apply_router_weight_on_input=on_input)))
-        rows = apply_mlp(form, dispatched, stored, path == "mc2")
+        rows = apply_mlp(form, dispatched, stored)
         combined = dispatcher.token_combine(rows, dispatched.combine_metadata)
     out = prepare.finalize(combined, True, carried)
     if path == "all_gather" and parallel == "tp":  # the model's runner does it
@@ -179,7 +191,7 @@ def run(path, form, parallel, groups, context, on_input):
         # A code may fall to the other side of a tie: few elements are off by a step of its format.
         off = (out.float() - expected).abs().flatten() / expected.abs().max()
         worst, most = off.max().item(), off.quantile(0.98).item()
-        step = {"bf16": 2.0**-7, "int8": 2.0**-5, "mxfp8": 2.0**-3}[form]
+        step = {"bf16": 2.0**-7, "mxfp8": 2.0**-3}.get(form, 2.0**-5)
         assert worst < step and most < 2.0**-7, f"{path} {form} {parallel}: off by {worst:.4f}, most by {most:.4f}"
         assert expected.abs().max() > 0.1
     return worst if x.shape[0] else 0.0
