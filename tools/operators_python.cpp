@@ -64,9 +64,9 @@ std::string type_of(const FieldInfo& field) {
 }
 
 std::string default_of(const FieldInfo& field) {
-  if (field.kind == FieldKind::input || field.by_default == "none") return "None";
   const std::string type = type_of(field);
   if (type == "str") return '"' + field.by_default + '"';
+  if (field.kind == FieldKind::input || field.by_default == "none") return "None";
   if (type == "bool") return field.by_default == "true" ? "True" : "False";
   if (type == "Sequence[int]") return "()";
   if (type == "float" && field.by_default.find_first_of(".e") == std::string::npos) return field.by_default + ".0";

@@ -1,5 +1,6 @@
 """Operators called from Python give what the recorded cases say."""
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -78,6 +79,29 @@ def test_buffers_and_dlpack():
     for array in (Exported(x), memoryview(x)):
         permuted, _ = operators.moe_token_permute(array, numpy.array([1, 0], "i4"))
         numpy.testing.assert_array_equal(permuted, x[::-1])
+
+
+def test_arrays_of_pyopencl_in_their_own_context():
+    cl = pytest.importorskip("pyopencl")
+    import pyopencl.array
+
+    device = next(device for platform in cl.get_platforms() for device in platform.get_devices())
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    stream = moecl.Context.wrap(context.int_ptr).wrap_stream(queue.int_ptr)
+    x = numpy.arange(24, dtype="f4").reshape(3, 8)
+    permuted, _ = operators.moe_token_permute(pyopencl.array.to_device(queue, x), numpy.array([2, 0, 1], "i4"), on=stream)
+    numpy.testing.assert_array_equal(permuted, x[[1, 2, 0]])
+
+
+def test_calls_of_threads_go_side_by_side():
+    """Each thread has a stream of its own."""
+    inputs = [numpy.random.default_rng(i).standard_normal((64, 128)).astype("f4") for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: [operators.swiglu(x) for _ in range(20)][-1], inputs))
+    for x, y in zip(inputs, found):
+        gate, up = numpy.split(x.astype("f8"), 2, 1)
+        numpy.testing.assert_allclose(y, gate / (1 + numpy.exp(-gate)) * up, rtol=1e-5, atol=1e-6)
 
 
 def test_errors_are_of_their_kinds():

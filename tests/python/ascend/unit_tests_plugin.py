@@ -30,9 +30,8 @@ def install():
     import vllm.v1.utils
     import vllm_ascend.utils
 
-    vllm.v1.utils.record_function_or_nullcontext = lambda *_: contextlib.nullcontext()
-
     numba.njit = lambda *args, **_: args[0] if args and callable(args[0]) else lambda function: function
+    vllm.v1.utils.record_function_or_nullcontext = lambda *_: contextlib.nullcontext()
     vllm_ascend.utils.adapt_patch = vllm_ascend.utils.register_ascend_customop = lambda *_: None
 
 

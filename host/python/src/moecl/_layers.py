@@ -84,7 +84,8 @@ class Layer(Handle):
             layer: the decoder layer; -1: the first that has experts
             options: fields of moecl_layer_options by name: dtype="bfloat16", quantize="fp8_w8a8_block", ...
         """
-        stream, keep, out = stream or default_stream(), [], ffi.new("moecl_layer**")
+        stream, out = stream or default_stream(), ffi.new("moecl_layer**")
+        keep: list[Any] = []
         given = struct("moecl_layer_options")
         fill(given[0], options, keep)
         check(lib.moecl_layer_load(stream._handle, os.fsencode(path), layer, given, out))
@@ -99,7 +100,8 @@ class Layer(Handle):
             fields: those of moecl_layer_desc by name: gate_up [E, 2I, H], down [E, H, I], router [E, H], top_k, ...;
                 hidden, intermediate and experts come from `down`
         """
-        stream, keep, out = stream or default_stream(), [], ffi.new("moecl_layer**")
+        stream, out = stream or default_stream(), ffi.new("moecl_layer**")
+        keep: list[Any] = []
         given = struct("moecl_layer_options")
         fill(given[0], options or {}, keep)
         desc = _description(_with_sizes(fields), keep)
@@ -206,7 +208,8 @@ class ParallelLayer(Handle):
 
     def agree(self, tokens: int, **step: Any) -> AgreedStep:
         """A step for passes of any number of layers; fields of moecl_step by name."""
-        given, keep, out = struct("moecl_step"), [], ffi.new("moecl_agreed_step**")
+        given, out = struct("moecl_step"), ffi.new("moecl_agreed_step**")
+        keep: list[Any] = []
         fill(given[0], step, keep)
         check(lib.moecl_parallel_layer_agree(self._handle, given, tokens, out))
         return AgreedStep(out[0])
@@ -218,7 +221,8 @@ class ParallelLayer(Handle):
         Args:
             step: one that was agreed about, or fields of moecl_step by name
         """
-        info, keep = self.describe(), []
+        info = self.describe()
+        keep: list[Any] = []
 
         def run(args: Any) -> None:
             if isinstance(step, AgreedStep):
@@ -234,7 +238,8 @@ class ParallelLayer(Handle):
 
 
 def _options(parallel: dict[str, Any] | None, options: dict[str, Any] | None) -> tuple[Any, Any, list[Any], Any]:
-    how, given, keep = struct("moecl_parallel_options"), struct("moecl_layer_options"), []
+    how, given = struct("moecl_parallel_options"), struct("moecl_layer_options")
+    keep: list[Any] = []
     fill(how[0], parallel or {}, keep)
     fill(given[0], options or {}, keep)
     return how, given, keep, ffi.new("moecl_parallel_layer**")

@@ -105,7 +105,7 @@ def plain(described: Any) -> dict[str, Any]:
 class Device(NamedTuple):
     """One of `devices()`; `refused` says why moecl cannot use it."""
 
-    index: int
+    number: int
     platform_name: str
     name: str
     driver_version: str

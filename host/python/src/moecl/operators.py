@@ -650,8 +650,8 @@ def grouped_matmul(x: Arrays, weight: Arrays, *, bias: Arrays | None = None, sca
         offset: Arrays | None = None, antiquant_scale: Arrays | None = None, antiquant_offset: Arrays | None = None,
         per_token_scale: Arrays | None = None, group_list: Array | None = None, split_item: int = 0,
         group_type: int = -1, group_list_type: int = 0, act_type: int = 0, output_dtype: DType | None = None,
-        x_dtype: str = None, weight_dtype: str = None, scale_dtype: str = None, per_token_scale_dtype: str = None,
-        on: Stream | None = None) -> Array:
+        x_dtype: str = "none", weight_dtype: str = "none", scale_dtype: str = "none",
+        per_token_scale_dtype: str = "none", on: Stream | None = None) -> Array:
     """npu_grouped_matmul: for each group its rows times its weights.
 
     Args:

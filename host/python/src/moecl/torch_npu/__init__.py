@@ -48,7 +48,7 @@ def install() -> types.ModuleType:
             raise AttributeError(name)
         raise missing(f"torch_npu.{name}", name, functions)
 
-    module.__getattr__ = __getattr__  # type: ignore[attr-defined]
+    module.__getattr__ = __getattr__  # type: ignore[method-assign]
     sys.modules["torch_npu"], sys.modules["torch_npu.npu"], sys.modules["torch.npu"] = module, npu, npu
     torch.npu = npu  # type: ignore[attr-defined]
     setattr(torch.ops, "npu", Operators("npu", functions))

@@ -111,7 +111,7 @@ def module() -> types.ModuleType:
             raise AttributeError(name)
         raise missing(f"torch.npu.{name}", name, npu.__dict__)
 
-    npu.__getattr__ = __getattr__  # type: ignore[attr-defined]
+    npu.__getattr__ = __getattr__  # type: ignore[method-assign]
     return npu
 
 
@@ -124,7 +124,7 @@ def on_cpu(device: Any) -> Any:
     return torch.device("cpu") if isinstance(device, int) or named or typed else device
 
 
-def _takes_npu(function: Callable[..., Any]) -> Callable[..., Any]:
+def _takes_npu(function: Any) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
@@ -168,5 +168,5 @@ def install() -> None:
     torch.Tensor.to = _to(torch.Tensor.to)  # type: ignore[method-assign]
     torch.nn.Module.to = _to(torch.nn.Module.to)  # type: ignore[method-assign]
     torch.Tensor.npu = lambda self, *_, **__: self  # type: ignore[attr-defined]
-    torch.nn.Module.npu = lambda self, *_, **__: self  # type: ignore[assignment]
+    torch.nn.Module.npu = lambda self, *_, **__: self  # type: ignore[attr-defined]
     torch.histc = _histc(torch.histc)

@@ -4,6 +4,7 @@ A collective is done when its call returns; what it returns is a work that has c
 numbers, in order of rank, so every rank gets the same bits. Ranks find each other through torch's store, so file://,
 tcp:// and env:// all do.
 """
+# mypy: disable-error-code="override"
 from __future__ import annotations
 
 import multiprocessing.connection
@@ -258,7 +259,9 @@ class HcclGroup(dist.ProcessGroup):
         return _done(outputs)
 
     # By their names in older versions of torch.
-    _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
+    _allgather_base = all_gather_single  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HcclGroup:

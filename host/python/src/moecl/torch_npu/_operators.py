@@ -332,8 +332,8 @@ def npu_mm_reduce_scatter_base(self: Tensor, x2: Tensor, hcom: str, world_size: 
 
 
 
-_dispatch = {"v1": operators.moe_distribute_dispatch, "v2": operators.moe_distribute_dispatch_v2}
-_combine = {"v1": operators.moe_distribute_combine, "v2": operators.moe_distribute_combine_v2}
+_dispatch: dict[str, Callable[..., Any]] = {"v1": operators.moe_distribute_dispatch, "v2": operators.moe_distribute_dispatch_v2}
+_combine: dict[str, Callable[..., Any]] = {"v1": operators.moe_distribute_combine, "v2": operators.moe_distribute_combine_v2}
 
 
 def _dispatched(version: str, x: Tensor, expert_ids: Tensor, group_ep: str, ep_world_size: int, ep_rank_id: int,
