@@ -18,7 +18,7 @@ from typing import Any, Sequence
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 from torch.futures import Future
 
 from moecl._binding import ffi
@@ -129,7 +129,7 @@ class HcclGroup(dist.ProcessGroup):
     """Ranks of a group, of which this process is one."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._rank, self._size = rank, size
         self._links = _Links(store, rank, size, timeout)
         if rank == 0:
