@@ -1,6 +1,6 @@
 """One rank of the collectives of the backend "hccl", each against what it should give.
 
-usage: python -m moecl.torch_npu collectives.py RANK RANKS STORE_FILE
+usage: python -m moecl.torch_npu collectives.py RANK RANKS INIT_METHOD
 """
 import sys
 
@@ -8,8 +8,8 @@ import numpy
 import torch
 import torch.distributed as dist
 
-rank, ranks, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("hccl", init_method=f"file://{store}", rank=rank, world_size=ranks)
+rank, ranks, method = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("hccl", init_method=method, rank=rank, world_size=ranks)
 everyone = range(ranks)
 
 

@@ -1,6 +1,7 @@
 """The stand-in for torch_npu: its names, devices and process groups, and operators that are made of others, by formulas."""
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -225,11 +226,13 @@ def test_a_group_that_is_not_there(torch_npu, group):
         torch_npu.npu_moe_distribute_dispatch_v2(random(1, 32), torch.zeros(1, 1, dtype=torch.int32), "no such", 1, 0, 1)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_collectives_of_processes(ranks, tmp_path):
-    started = [subprocess.Popen([sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", HERE / "collectives.py", str(rank), str(ranks), tmp_path / "store"],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-               for rank in range(ranks)]
+@pytest.mark.parametrize("ranks, by", [(2, "file"), (3, "tcp")])
+def test_collectives_of_processes(ranks, by, tmp_path):
+    with socket.create_server(("localhost", 0)) as free:
+        method = f"file://{tmp_path}/store" if by == "file" else f"tcp://localhost:{free.getsockname()[1]}"
+    program = [sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", HERE / "collectives.py"]
+    started = [subprocess.Popen([*program, str(rank), str(ranks), method], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(ranks)]
     for process in started:
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0 and "all agree" in said, said

@@ -2,7 +2,8 @@
 
 usage: python -m moecl.torch_npu layer.py RELEASE_FOLDER VERSION GENERATION RANK RANKS STORE_FILE CASE...
 
-A case is PATH:FORM:PARALLEL, as mc2:bf16:dp. The result is compared with a plain torch model of the layer.
+A case is PATH:FORM:PARALLEL, as mc2:bf16:dp, and may have :on_input (the router's weight multiplies the input), :hierarchy
+(rows travel server by server), :shared (with shared experts, whose part is added). The result is compared with a plain torch model of the layer.
 """
 import pathlib
 import sys
@@ -123,11 +124,15 @@ def fused_input(form, stored, **routed):
         **routed)
 
 
-def run(path, form, parallel, groups, context, on_input):
+def run(path, form, parallel, groups, context, more):
     from vllm_ascend.ascend_forward_context import MoECommType
     from vllm_ascend.ops.fused_moe import prepare_finalize, token_dispatcher
     from vllm_ascend.ops.fused_moe.experts_selector import select_experts
 
+    import vllm_ascend.ascend_config
+
+    vllm_ascend.ascend_config.get_ascend_config().enable_mc2_hierarchy_comm = "hierarchy" in more
+    on_input = "on_input" in more
     top_k = 1 if on_input else TOP_K
     values, stored = model(form)
     local = EXPERTS // RANKS
@@ -161,13 +166,13 @@ def run(path, form, parallel, groups, context, on_input):
         hidden, chosen, mask, carried = (prepared.hidden_states, prepared.router_logits, prepared.mc2_mask,
                                          prepared.padded_hidden_states_shape)
     weights, ids = select_experts(hidden_states=hidden, router_logits=chosen, top_k=top_k, use_grouped_topk=False,
-                                  renormalize=True, **({"global_num_experts": EXPERTS} if OLD else {"num_experts": EXPERTS}))
+                                  renormalize=not on_input, **({"global_num_experts": EXPERTS} if OLD else {"num_experts": EXPERTS}))
     quantized = form != "bf16"
     if OLD:
-        more = dict(use_mxfp_quant=form == "mxfp8") if path == "mc2" else {}
+        mx = dict(use_mxfp_quant=form == "mxfp8") if path == "mc2" else {}
         dispatched = dispatcher.token_dispatch(
             hidden_states=hidden, topk_weights=weights, topk_ids=ids, expert_map=expert_map, mc2_mask=mask,
-            with_quant=quantized, apply_router_weight_on_input=on_input, **more)
+            with_quant=quantized, apply_router_weight_on_input=on_input, **mx)
         rows = apply_mlp(form, dispatched, stored)
         combined = dispatcher.token_combine(rows, dispatched.context_metadata).routed_out
     else:
@@ -182,11 +187,20 @@ def run(path, form, parallel, groups, context, on_input):
     if path == "all_gather" and parallel == "tp":  # the model's runner does it
         dist.all_reduce(out)
 
+    shared = [torch.randn(shape, generator=torch.Generator().manual_seed(17)).bfloat16() / 8 for shape in ((HIDDEN, 2 * INNER), (INNER, HIDDEN))]
+    if "shared" in more:
+        out = out + torch_npu.npu_swiglu(x @ shared[0]) @ shared[1]
+
     assert out.shape == x.shape, (out.shape, x.shape)
     scores = logits.float().softmax(-1)
     best = scores.topk(top_k, -1)
-    ids, weights = best.indices, (best.values / best.values.sum(-1, keepdim=True)).bfloat16().float()
-    expected = reference(path, form, values, x.float(), ids, weights)
+    ids, weights = best.indices, best.values if on_input else best.values / best.values.sum(-1, keepdim=True)
+    weights = weights.bfloat16().float()
+    given = (x * weights.bfloat16()).float() if on_input else x.float()  # and the sum has the weight once more
+    expected = reference(path, form, values, given, ids, weights)
+    if "shared" in more:
+        gate, up = (x.float() @ shared[0].float()).chunk(2, -1)
+        expected = expected + (torch.nn.functional.silu(gate) * up) @ shared[1].float()
     if x.shape[0]:
         # A code may fall to the other side of a tie: few elements are off by a step of its format.
         off = (out.float() - expected).abs().flatten() / expected.abs().max()
@@ -209,7 +223,7 @@ def main():
     for case in sys.argv[7:]:
         path, form, parallel, *more = case.split(":")
         groups.update({"dp": whole, "tp": alone} if parallel == "dp" else {"dp": alone, "tp": whole})
-        worst = run(path, form, parallel, groups, context, "on_input" in more)
+        worst = run(path, form, parallel, groups, context, more)
         print(f"rank {RANK}: {case}: {worst:.4f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
