@@ -16,8 +16,8 @@ PATHS = ("all_gather", "mc2", "all_to_all")
 PLAIN = [f"{path}:{form}:{parallel}" for path in PATHS for form in ("bf16", "int8") for parallel in ("dp", "tp")]
 INT4 = {"0.16.0rc1": ["all_gather:int4:dp", "all_to_all:int4:tp"],
         "0.23.0": ["all_gather:int4:dp", "all_to_all:int4:tp"] + [f"{path}:int4_fused:dp" for path in PATHS]}
-# The older release quantizes rows to MX codes in MC2 alone.
-MX = {"0.16.0rc1": ["mc2:mxfp8:dp", "mc2:mxfp8:tp"], "0.23.0": [f"{path}:mxfp8:dp" for path in PATHS] + ["mc2:mxfp8:tp"]}
+# The older release quantizes rows to MX codes in MC2 alone, and has no fp8 with a scale for each row.
+MX = {"0.16.0rc1": ["mc2:mxfp8:dp", "mc2:mxfp8:tp"], "0.23.0": [f"{path}:mxfp8:dp" for path in PATHS] + ["mc2:mxfp8:tp", "all_gather:fp8:dp", "all_to_all:fp8:tp"]}
 
 
 def run(release, generation, ranks, cases, folder):

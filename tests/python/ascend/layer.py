@@ -34,6 +34,10 @@ def model(form):
         code1, code2 = (torch.round(w / s.float()[:, None]).clamp(-127, 127).to(torch.int8)
                         for w, s in ((w1, scale1), (w2, scale2)))
         return (code1 * scale1.float()[:, None], code2 * scale2.float()[:, None]), (code1, code2, scale1, scale2, None, None)
+    if form == "fp8":
+        scale1, scale2 = (w.abs().amax(1) / 448 for w in (w1, w2))
+        code1, code2 = ((w / s[:, None]).to(torch.float8_e4m3fn) for w, s in ((w1, scale1), (w2, scale2)))
+        return (code1.float() * scale1[:, None], code2.float() * scale2[:, None]), (code1, code2, scale1, scale2, None, None)
     packed = [(mx_weight if form == "mxfp8" else int4_weight)(w) for w in (w1, w2)]
     return tuple(p[0] for p in packed), tuple(packed[i][j] for j in (1, 2, 3) for i in (0, 1))
 
@@ -64,6 +68,11 @@ def int8_rows(x):
     return torch.where(scale == 0, 0.0, torch.round(x / scale) * scale)
 
 
+def fp8_rows(x):
+    scale = x.abs().amax(-1, keepdim=True) / 448
+    return torch.where(scale == 0, 0.0, (x / scale).to(torch.float8_e4m3fn).float() * scale)
+
+
 def mx_rows(x, up=False):
     """The power of two below amax / 256, or (`up`) above amax / 448."""
     blocks = x.unflatten(-1, (-1, 32))
@@ -74,7 +83,8 @@ def mx_rows(x, up=False):
 
 def reference(path, form, weights, x, ids, topk_weights):
     """The plain model, in float32, one expert after the other; rows are rounded where the path has codes."""
-    rounded = {"bf16": lambda rows: rows, "int8": int8_rows, "int4": int8_rows, "int4_fused": int8_rows, "mxfp8": mx_rows}[form]
+    rounded = {"bf16": lambda rows: rows, "int8": int8_rows, "int4": int8_rows, "int4_fused": int8_rows, "fp8": fp8_rows,
+               "mxfp8": mx_rows}[form]
     arriving = (lambda rows: mx_rows(rows, up=True)) if (path, form) == ("all_gather", "mxfp8") and not OLD else rounded
     leaving = (lambda rows: mx_rows(rows.bfloat16().float())) if (path, form) == ("mc2", "mxfp8") and not OLD else lambda rows: rows
     out = torch.zeros(x.shape)
@@ -102,7 +112,7 @@ def apply_mlp(form, dispatched, stored):
     from vllm_ascend.ops.fused_moe.moe_runtime_args import build_mlp_compute_input
 
     result = moe_mlp.unified_apply_mlp(mlp_compute_input=build_mlp_compute_input(
-        fused_experts_input=fused_input(form, stored), token_dispatch_output=dispatched, use_fusion_ops=form == "mxfp8"))
+        fused_experts_input=fused_input(form, stored), token_dispatch_output=dispatched, use_fusion_ops=form in ("mxfp8", "fp8")))
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -120,7 +130,8 @@ def fused_input(form, stored, **routed):
         w1=[w1] if quantized else w1, w2=[w2] if quantized else w2, w1_scale=[s1] if quantized else None,
         w2_scale=[s2] if quantized else None, w1_scale_bias=None if sums1 is None else [sums1],
         w2_scale_bias=None if sums2 is None else [sums2], is_per_channel_weight=form == "int4_fused", dynamic_eplb=False,
-        quant_type={"bf16": QuantType.NONE, "int8": QuantType.W8A8, "mxfp8": QuantType.MXFP8}.get(form, QuantType.W4A8), **mx,
+        quant_type={"bf16": QuantType.NONE, "int8": QuantType.W8A8, "mxfp8": QuantType.MXFP8,
+                    "fp8": QuantType.W8A8FP8}.get(form, QuantType.W4A8), **mx,
         **routed)
 
 
@@ -205,7 +216,7 @@ def run(path, form, parallel, groups, context, more):
         # A code may fall to the other side of a tie: few elements are off by a step of its format.
         off = (out.float() - expected).abs().flatten() / expected.abs().max()
         worst, most = off.max().item(), off.quantile(0.98).item()
-        step = {"bf16": 2.0**-7, "mxfp8": 2.0**-3}.get(form, 2.0**-5)
+        step = {"bf16": 2.0**-7, "mxfp8": 2.0**-3, "fp8": 2.0**-3}.get(form, 2.0**-5)
         assert worst < step and most < 2.0**-7, f"{path} {form} {parallel}: off by {worst:.4f}, most by {most:.4f}"
         assert expected.abs().max() > 0.1
     return worst if x.shape[0] else 0.0

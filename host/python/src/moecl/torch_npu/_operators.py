@@ -217,7 +217,11 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
         if antiquant_scale is not None:
             raise refused("npu_grouped_matmul", "fp8 x beside antiquant_scale", "no product of moecl takes fp8 times fp4")
         if scale is None or scale[0].element_size() != 1:
-            raise refused("npu_grouped_matmul", "fp8 codes with real scales", "moecl has MX blocks of 32 here")
+            if len(x) != 1 or len(weight) != 1 or scale is None or bias is not None or group_type != 0 or group_list_type == 2:
+                raise refused("npu_grouped_matmul", "fp8 codes with real scales and lists, pairs or a bias", "no caller is known")
+            product = _fp8_product(x[0], weight[0], scale[0], per_token_scale[0] if per_token_scale else None, group_list,
+                                   group_list_type)
+            return [product.to(output_dtype or torch.bfloat16)]
         types = {"x_dtype": code_type(x_dtype) if x_dtype is not None else CODES[x[0].dtype],
                  "weight_dtype": code_type(weight_dtype) if weight_dtype is not None else CODES[weight[0].dtype],
                  "scale_dtype": "float8_e8m0fnu", "per_token_scale_dtype": "float8_e8m0fnu"}
@@ -232,6 +236,20 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
         output_dtype=output_dtype, tuning_config=None, activation_input=activation_input,
         activation_quant_scale=activation_quant_scale, activation_quant_offset=activation_quant_offset, **types)
     return result
+
+
+def _fp8_product(x: Tensor, weight: Tensor, scale: Tensor, per_token_scale: Tensor | None, group_list: Tensor,
+                 group_list_type: int) -> Tensor:
+    """In float32, which holds the codes: the sums, times the scale of the channel, times that of the row."""
+    product = _grouped_matmul([x.float()], [weight.float()], group_list=group_list, split_item=2, group_type=0,
+                              group_list_type=group_list_type)[0]
+    counts = group_list if group_list_type == 1 else torch.diff(group_list, prepend=group_list.new_zeros(1))
+    expert = torch.repeat_interleave(torch.arange(len(counts)), counts.long())
+    rows = len(expert)
+    product[:rows] *= scale.float().reshape(len(counts), -1)[expert]
+    if per_token_scale is not None:
+        product[:rows] *= per_token_scale[:rows].float().reshape(-1, 1)
+    return product
 
 
 _swiglu_quant = plain(operators.grouped_matmul_swiglu_quant, offset=None)
@@ -253,7 +271,8 @@ def npu_grouped_matmul_swiglu_quant_v2(
         quant_mode: int = 0, quant_dtype: Any = None, group_list_type: int = 0, tuning_config: Sequence[int] | None = None,
         x_dtype: Any = None, weight_dtype: Any = None, weight_scale_dtype: Any = None, x_scale_dtype: Any = None,
         swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The same with lists of weights. dequant_mode and quant_mode 2: MX product, swiglu in f32, MX rows."""
+    """The same with lists of weights. dequant_mode and quant_mode 2: MX product, swiglu in f32, MX rows. fp8 alike, with a
+    scale for each row."""
     weight, weight_scale = _listed(weight), _listed(weight_scale)
     assert weight is not None and weight_scale is not None
     if (dequant_mode == 2) != (quant_mode == 2):
@@ -264,8 +283,9 @@ def npu_grouped_matmul_swiglu_quant_v2(
                                      split_item=2, group_type=0, group_list_type=group_list_type, output_dtype=torch.float32,
                                      x_dtype=x_dtype, weight_dtype=weight_dtype)[0]
         return npu_dynamic_mx_quant(swiglu(product, swiglu_limit), dst_type=quant_dtype or torch.float8_e4m3fn)
-    if x.dtype in CODES or weight[0].dtype in CODES:
-        raise refused("npu_grouped_matmul_swiglu_quant_v2", "fp8 with real scales", "moecl has MX blocks of 32 here")
+    if x.dtype in CODES:
+        product = _fp8_product(x, weight[0], weight_scale[0], x_scale, group_list, group_list_type)
+        return fp8_rows(swiglu(product, swiglu_limit), x.dtype)
     if swiglu_limit > 0:
         raise refused("npu_grouped_matmul_swiglu_quant_v2", f"swiglu_limit={swiglu_limit}", "_C_ascend's form has it")
     return _swiglu_quant_v2(x, weight, weight_scale, x_scale, group_list, smooth_scale=smooth_scale,
