@@ -228,6 +228,7 @@ class Stream(Handle):
         self.context = context
         self._cl = native[0]
         self._scratch: dict[str, tuple[Any, int]] = {}
+        self._lent: list[Any] = []
 
     def finish(self) -> None:
         """Waits until all that was enqueued has completed."""
@@ -282,7 +283,7 @@ class Shared:
         self.keep: list[Any] = []
 
     def lend(self, address: int, bytes_: int, written: bool) -> Any:
-        status = self._status
+        status = ffi.new("int32_t*")
         memory = lib.clCreateBuffer(self.stream.context._cl, USE_HOST_PTR | (READ_WRITE if written else READ_ONLY), bytes_,
                                     ffi.cast("void*", address), status)
         if status[0]:
@@ -292,19 +293,9 @@ class Shared:
             self.written.append((memory, bytes_))
         return memory
 
-    _statuses = threading.local()
-
-    @property
-    def _status(self) -> Any:
-        try:
-            return Shared._statuses.value
-        except AttributeError:
-            Shared._statuses.value = ffi.new("int32_t*")
-            return Shared._statuses.value
-
     def fetch(self, wait: Callable[[], None] | None = None, fault: Any = None) -> bool:
         """Waits once, for the results in the host's memory and for the fault word, and says whether there is a fault."""
-        queue, status, mapped = self.stream._cl, self._status, []
+        queue, status, mapped = self.stream._cl, ffi.new("int32_t*"), []
         for memory, bytes_ in self.written:
             mapped.append(lib.clEnqueueMapBuffer(queue, memory, 0, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status))
             check_cl(status[0], "mapping a result")
@@ -315,6 +306,7 @@ class Shared:
         self.stream.finish() if wait is None else wait()
         for (memory, _), address in zip(self.written, mapped):
             check_cl(lib.clEnqueueUnmapMemObject(queue, memory, address, 0, ffi.NULL, ffi.NULL), "unmapping a result")
+        self.stream._lent = self.keep  # whose unmapping is complete by the next call's wait
         return words is not None and bool(words[0] or words[1] or words[2] or words[3])
 
     def release(self) -> None:
