@@ -221,6 +221,24 @@ def test_fused_layer_of_int8_weights(torch_npu, group):
     torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.01 * expected.abs().max().item())
 
 
+def test_ranks_that_are_threads(torch_npu):
+    def rank(group, number):
+        x, weights = random(3 + number, 32, seed=number), torch.rand(3 + number, 2)
+        ids = torch.stack([torch.arange(3 + number) % 6, (torch.arange(3 + number) + 1 + number) % 6], 1).int()
+        where = dict(group_ep=group, ep_world_size=3, ep_rank_id=number, moe_expert_num=6, global_bs=5 * 3)
+        rows, _, assist, counts, received, *_ = torch_npu.npu_moe_distribute_dispatch_v2(x, ids, **where)
+        out = torch_npu.npu_moe_distribute_combine_v2(rows * (number + 1), ids, assist, received, weights, **where)
+        scale = (ids // 2 + 1) * weights  # experts stand two on a rank
+        torch.testing.assert_close(out.float(), x.float() * scale.sum(1, keepdim=True), rtol=0.02, atol=0.02)
+        product = torch_npu.npu_mm_reduce_scatter_base(torch.ones(3, 32) * (number + 1), torch.ones(32, 4), group, 3)
+        assert torch.equal(product, torch.full((1, 4), 32.0 * 6))
+        return counts.sum().item()
+
+    assert sum(moecl.torch_npu.run_ranks(3, rank)) == 2 * (3 + 4 + 5)
+    with pytest.raises(RuntimeError, match="group 'moecl-threads"):
+        moecl.torch_npu.run_ranks(1, lambda group, number: torch_npu.npu_mm_reduce_scatter_base(torch.ones(1, 4), torch.ones(4, 4), group + "x", 1))
+
+
 def test_a_group_that_is_not_there(torch_npu, group):
     with pytest.raises(RuntimeError, match="group 'no such' is none of this process"):
         torch_npu.npu_moe_distribute_dispatch_v2(random(1, 32), torch.zeros(1, 1, dtype=torch.int32), "no such", 1, 0, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
+from typing import Any, Callable
 
 from moecl.torch_npu._names import missing
 
@@ -26,6 +26,15 @@ class Operators:
         if name.startswith("__"):
             raise AttributeError(name)
         raise missing(f"torch.ops.{self._name}.{name}", name, self._functions)
+
+
+def run_ranks(count: int, function: Callable[[str, int], Any]) -> list[Any]:
+    """function(group name, rank) in a thread for each rank, for tests of moe_distribute_* without processes; what they
+    return. The name is for group_ep and hcom."""
+    install()
+    from moecl.torch_npu import _distribute
+
+    return _distribute.run_ranks(count, function)
 
 
 def install() -> types.ModuleType:

@@ -23,14 +23,14 @@ from torch.futures import Future
 
 from moecl._binding import ffi
 
-_groups: dict[str, HcclGroup] = {}
+groups: dict[str, Any] = {}  # by name; a group of threads has the same functions
 
 
-def group_of(name: str) -> HcclGroup:
+def group_of(name: str) -> Any:
     """By the name that get_hccl_comm_name gave."""
-    if name not in _groups:
-        raise RuntimeError(f"group '{name}' is none of this process; there are {sorted(_groups)}")
-    return _groups[name]
+    if name not in groups:
+        raise RuntimeError(f"group '{name}' is none of this process; there are {sorted(groups)}")
+    return groups[name]
 
 
 def _done(result: Any) -> Any:
@@ -133,9 +133,9 @@ class HcclGroup(dist.ProcessGroup):
         self._rank, self._size = rank, size
         self._links = _Links(store, rank, size, timeout)
         if rank == 0:
-            store.set("hccl/name", f"moecl-hccl-{os.getpid()}-{len(_groups)}")
+            store.set("hccl/name", f"moecl-hccl-{os.getpid()}-{len(groups)}")
         self._hccl_name = store.get("hccl/name").decode()
-        _groups[self._hccl_name] = self
+        groups[self._hccl_name] = self
         self.operator_ranks: Any = None  # of _distribute
 
     def get_hccl_comm_name(self, rank: int, init_comm: bool = True) -> str:

@@ -17,6 +17,7 @@ Code for Ascend NPUs runs on a CPU, with the numbers of the NPU's operators. Wri
 - Names: `torch_npu.npu_*`, which are `torch.ops.npu.*` too, and `torch.ops._C_ascend.*`, below. Every other name raises NotImplementedError and says what is near it; `hasattr` says that there is none.
 - Devices: `"npu"`, `"npu:0"` and `torch.npu.current_device()` are the CPU wherever torch makes or moves a tensor; the tensor says that it is on the CPU. Streams and events are there, and everything has completed when a call returns.
 - `torch.distributed`: the backend `"hccl"`, for processes of one machine, by `file://`, `tcp://` or `env://`. Every rank gets the same bits: sums are of float32 in order of rank. `get_hccl_comm_name` names a group for moe_distribute_*.
+- `moecl.torch_npu.run_ranks(4, function)` calls `function(group_name, rank)` in a thread for each rank, where a test needs moe_distribute_* and no processes.
 - Outputs are defined where the operator defines them; other rows are old memory, as on the device. The empty tensor stands for an output that a call does not have.
 - `torch.histc` takes whole numbers, as on an NPU.
 
