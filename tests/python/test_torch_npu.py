@@ -221,6 +221,28 @@ def test_fused_layer_of_int8_weights(torch_npu, group):
     torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.01 * expected.abs().max().item())
 
 
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("limit", [0.0, 1.5])
+def test_lists_of_weights_are_one_stack(torch_npu, experts, limit):
+    generator = torch.Generator().manual_seed(12)
+    x, weight = (torch.randint(-127, 128, shape, dtype=torch.int8, generator=generator) for shape in ((6, 32), (experts, 32, 64)))
+    scale, x_scale = torch.rand(experts, 64, generator=generator) / 100, torch.rand(6, generator=generator) / 10
+    ends = torch.tensor([2, 3, 6][-experts:])
+    how = dict(x_scale=x_scale, group_list=ends, swiglu_limit=limit)
+    codes, row_scale, _ = torch.ops._C_ascend.grouped_matmul_swiglu_quant_weight_nz_tensor_list(x, list(weight), list(scale), **how)
+    again, again_scale = torch.ops._C_ascend.grouped_matmul_swiglu_quant_v2(x, [weight], [scale], **how)
+    assert torch.equal(row_scale, again_scale) or limit == 0  # without a limit it is the other operator
+    assert (codes.int() - again.int()).abs().max() <= 1
+    expert = torch.repeat_interleave(torch.arange(experts), torch.diff(ends, prepend=torch.zeros(1, dtype=ends.dtype)))
+    product = torch.einsum("mk,mkn->mn", x.double(), weight.double()[expert]) * scale[expert] * x_scale[:, None]
+    gate, up = product.chunk(2, 1)
+    if limit:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    expected = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(row_scale.double(), expected.abs().amax(1) / 127, rtol=1e-5, atol=1e-9)
+    assert ((codes * row_scale[:, None]).double() - expected).abs().max() <= 0.51 * row_scale.max()
+
+
 def test_ranks_that_are_threads(torch_npu):
     def rank(group, number):
         x, weights = random(3 + number, 32, seed=number), torch.rand(3 + number, 2)

@@ -17,6 +17,7 @@ def grouped_matmul_swiglu_quant(x: Tensor, weight: Tensor, weight_scale: Tensor,
                                 bias: Tensor | None = None, offset: Tensor | None = None,
                                 swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """Grouped product of codes, clamped swiglu, int8 rows."""
+    weight = weight if weight.dim() == 3 else weight.unsqueeze(0)  # of one expert
     y, scale = operators.c_ascend_grouped_matmul_swiglu_quant(x, weight, group_list, weight_scale, x_scale, bias=bias,
                                                               swiglu_limit=swiglu_limit)
     return y, scale, torch.empty(0)

@@ -99,7 +99,7 @@ def module() -> types.ModuleType:
         default_stream=lambda device=None: _stream, set_stream=_nothing, synchronize=_nothing,
         current_device=lambda: 0, device_count=lambda: 1, is_available=lambda: True, is_initialized=lambda: True,
         init=_nothing, set_device=_nothing, empty_cache=_nothing, manual_seed=_seed, manual_seed_all=_seed,
-        get_rng_state=lambda device=None: torch.get_rng_state(), get_device_name=lambda device=None: properties.name,
+        get_rng_state=lambda device=None: torch.get_rng_state(), get_soc_version=lambda: 220, get_device_name=lambda device=None: properties.name,
         get_device_properties=lambda device=None: properties, mem_get_info=lambda device=None: _memory(),
         memory_allocated=lambda device=None: 0, max_memory_allocated=lambda device=None: 0,
         memory_reserved=lambda device=None: 0, max_memory_reserved=lambda device=None: 0,
