@@ -273,9 +273,23 @@ def test_collectives_of_processes(ranks, by, tmp_path):
     program = [sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", HERE / "collectives.py"]
     started = [subprocess.Popen([*program, str(rank), str(ranks), method], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(ranks)]
-    for process in started:
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0 and "all agree" in said, said
+    try:
+        for process in started:
+            said, _ = process.communicate(timeout=120)
+            assert process.returncode == 0 and "all agree" in said, said
+    finally:
+        for process in started:
+            process.kill()
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, datetime, torch.distributed as dist\n"
+                      "store = dist.FileStore(sys.argv[1], 2)\n"
+                      "from moecl.torch_npu import _hccl\n"
+                      "_hccl.HcclGroup(store, 0, 2, datetime.timedelta(seconds=1))\n")
+    done = subprocess.run([sys.executable, "-m", "moecl.torch_npu", script, tmp_path / "store"], capture_output=True, text=True, timeout=60)
+    assert "hccl: ranks [1] did not come within 1 s" in done.stderr
 
 
 def test_programs_and_modules_are_run(tmp_path):

@@ -28,10 +28,14 @@ def run(release, generation, ranks, cases, folder):
         [sys.executable, "-W", "ignore", "-m", "moecl.torch_npu", LAYER, source, release, generation, str(rank), str(ranks),
          folder / "store", *cases], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(ranks)]
-    for rank, process in enumerate(started):
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, f"rank {rank}:\n{said[-3000:]}"
-        assert said.count(f"rank {rank}: ") == len(cases), said
+    try:
+        for rank, process in enumerate(started):
+            said, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, f"rank {rank}:\n{said[-3000:]}"
+            assert said.count(f"rank {rank}: ") == len(cases), said
+    finally:
+        for process in started:
+            process.kill()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

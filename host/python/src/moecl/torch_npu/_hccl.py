@@ -59,9 +59,14 @@ class _Links:
                 link = multiprocessing.connection.Client(store.get(f"hccl/{peer}").decode(), "AF_UNIX", authkey=key)
                 link.send(rank)
                 self.out[peer] = link
-            for _ in range(rank + 1, size):
-                link = listener.accept()
-                self.out[link.recv()] = link
+            listener._listener._socket.settimeout(self.seconds)  # type: ignore[attr-defined]
+            try:
+                for _ in range(rank + 1, size):
+                    link = listener.accept()
+                    self.out[link.recv()] = link
+            except TimeoutError:
+                late = [peer for peer in range(rank + 1, size) if self.out[peer] is None]
+                raise RuntimeError(f"hccl: ranks {late} did not come within {self.seconds:.0f} s") from None
         os.rmdir(folder)
         for peer, link in enumerate(self.out):
             if link is not None:
