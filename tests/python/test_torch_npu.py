@@ -248,7 +248,9 @@ def test_ranks_that_are_threads(torch_npu):
         x, weights = random(3 + number, 32, seed=number), torch.rand(3 + number, 2)
         ids = torch.stack([torch.arange(3 + number) % 6, (torch.arange(3 + number) + 1 + number) % 6], 1).int()
         where = dict(group_ep=group, ep_world_size=3, ep_rank_id=number, moe_expert_num=6, global_bs=5 * 3)
-        rows, _, assist, counts, received, *_ = torch_npu.npu_moe_distribute_dispatch_v2(x, ids, **where)
+        waits = torch.zeros(3, dtype=torch.int64)
+        rows, _, assist, counts, received, *_ = torch_npu.npu_moe_distribute_dispatch_v2(x, ids, **where, performance_info=waits)
+        assert [wait > 0 for wait in waits] == [peer != number for peer in range(3)]
         out = torch_npu.npu_moe_distribute_combine_v2(rows * (number + 1), ids, assist, received, weights, **where)
         scale = (ids // 2 + 1) * weights  # experts stand two on a rank
         torch.testing.assert_close(out.float(), x.float() * scale.sum(1, keepdim=True), rtol=0.02, atol=0.02)

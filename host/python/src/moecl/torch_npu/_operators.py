@@ -3,6 +3,7 @@ made of those."""
 from __future__ import annotations
 
 import inspect
+import time
 from typing import Any, Callable, Sequence
 
 import torch
@@ -410,13 +411,22 @@ def npu_moe_distribute_dispatch_v2(
         copy_expert_num: int = 0, const_expert_num: int = 0, y_dtype: Any = None, x_dtype: Any = None,
         scales_dtype: Any = None) -> tuple[Any, ...]:
     """Tokens to the ranks of their experts."""
-    return _dispatched("v2", x, expert_ids, group_ep, ep_world_size, ep_rank_id, moe_expert_num, quant_mode, scales, y_dtype, {
-        "x_active_mask": x_active_mask, "expert_scales": expert_scales, "elastic_info": elastic_info,
-        "performance_info": performance_info, "group_tp": group_tp, "tp_world_size": tp_world_size, "tp_rank_id": tp_rank_id,
+    began = time.perf_counter()
+    result = _dispatched("v2", x, expert_ids, group_ep, ep_world_size, ep_rank_id, moe_expert_num, quant_mode, scales, y_dtype, {
+        "x_active_mask": x_active_mask, "expert_scales": expert_scales, "elastic_info": elastic_info, "group_tp": group_tp, "tp_world_size": tp_world_size, "tp_rank_id": tp_rank_id,
         "expert_shard_type": expert_shard_type, "shared_expert_num": shared_expert_num,
         "shared_expert_rank_num": shared_expert_rank_num, "global_bs": global_bs,
         "expert_token_nums_type": expert_token_nums_type, "comm_alg": comm_alg, "zero_expert_num": zero_expert_num,
         "copy_expert_num": copy_expert_num, "const_expert_num": const_expert_num})
+    _add_wait(performance_info, began, ep_rank_id)
+    return result
+
+
+def _add_wait(performance_info: Tensor | None, began: float, rank: int) -> None:
+    """The microseconds of the call to every peer's: whom it waited for is not known."""
+    if performance_info is not None:
+        waited = round((time.perf_counter() - began) * 1e6)
+        performance_info += torch.tensor([0 if peer == rank else waited for peer in range(performance_info.numel())])
 
 
 def npu_moe_distribute_dispatch(
@@ -458,17 +468,20 @@ def npu_moe_distribute_combine_v2(
         comm_quant_mode: int = 0, comm_alg: str = "", zero_expert_num: int = 0, copy_expert_num: int = 0,
         const_expert_num: int = 0) -> Tensor:
     """Expert rows back to their tokens, weighted and summed in column order."""
-    return _combined("v2", expand_x, group_ep, comm_quant_mode, {
+    began = time.perf_counter()
+    result = _combined("v2", expand_x, group_ep, comm_quant_mode, {
         "expert_ids": expert_ids.to(torch.int32), "assist_info_for_combine": assist_info_for_combine,
         "ep_send_counts": ep_send_counts, "expert_scales": expert_scales, "ep_world_size": ep_world_size,
         "ep_rank_id": ep_rank_id, "moe_expert_num": moe_expert_num, "tp_send_counts": None, "x_active_mask": x_active_mask,
         "expand_scales": expand_scales if comm_alg == "hierarchy" else None, "shared_expert_x": shared_expert_x,
         "elastic_info": elastic_info, "ori_x": ori_x, "const_expert_alpha_1": const_expert_alpha_1,
-        "const_expert_alpha_2": const_expert_alpha_2, "const_expert_v": const_expert_v, "performance_info": performance_info,
+        "const_expert_alpha_2": const_expert_alpha_2, "const_expert_v": const_expert_v,
         "group_tp": group_tp, "tp_world_size": tp_world_size, "tp_rank_id": tp_rank_id, "expert_shard_type": expert_shard_type,
         "shared_expert_num": shared_expert_num, "shared_expert_rank_num": shared_expert_rank_num, "global_bs": global_bs,
         "comm_alg": comm_alg, "zero_expert_num": zero_expert_num, "copy_expert_num": copy_expert_num,
         "const_expert_num": const_expert_num})
+    _add_wait(performance_info, began, ep_rank_id)
+    return result
 
 
 def npu_moe_distribute_combine(
