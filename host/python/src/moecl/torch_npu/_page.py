@@ -25,7 +25,7 @@ The operators compute on moecl's default device: a CPU by PoCL. *Exact* is: the 
 
 """
 
-DISTRIBUTED = ("quant_mode 0 and 2", "quant_mode 1, 3, 4: rows travel plain and are quantized where they arrive; of 3 the scale is amax / 448 in float32")
+DISTRIBUTED = ("quant_mode 0 and 2", "quant_mode 1, 3, 4: quantized where rows arrive; 3 by amax / 448")
 # What functions that are more than one operator of moecl do: exact, approximated, refused.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "npu_moe_init_routing_v2": ("all modes of OPERATORS.md; fp8 and fp4 rows with scales of e8m0", "", "quant_mode 4 to 8 and 10 to 15; quant_mode of rows that are codes"),
@@ -43,9 +43,9 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     "_npu_group_topk": ("groups by their maximum; scores of others become 0, in place", "", ""),
     "npu_mm_reduce_scatter_base": ("", "each rank's product is rounded to its type, sums are of float32", "other reductions than sum; scales"),
     "npu_moe_distribute_dispatch": (*DISTRIBUTED, "quant_mode 5"),
-    "npu_moe_distribute_dispatch_v2": (DISTRIBUTED[0], DISTRIBUTED[1] + "; performance_info: the call's time to every peer's", "quant_mode 5; elastic_info"),
-    "npu_moe_distribute_combine": ("comm_quant_mode 0 and 2", "comm_quant_mode 4: rows are rounded to MX codes of e4m3 and back", ""),
-    "npu_moe_distribute_combine_v2": ("comm_quant_mode 0 and 2", "comm_quant_mode 4: rows are rounded to MX codes of e4m3 and back; performance_info: the call's time to every peer's", "elastic_info"),
+    "npu_moe_distribute_dispatch_v2": (DISTRIBUTED[0], DISTRIBUTED[1] + "; performance_info: the call's time for every peer", "quant_mode 5; elastic_info"),
+    "npu_moe_distribute_combine": ("comm_quant_mode 0 and 2", "comm_quant_mode 4: rows rounded to MX e4m3 and back", ""),
+    "npu_moe_distribute_combine_v2": ("comm_quant_mode 0 and 2", "comm_quant_mode 4: rows rounded to MX e4m3 and back; performance_info: the call's time for every peer", "elastic_info"),
     "grouped_matmul_swiglu_quant": ("all of OPERATORS.md", "", ""),
     "grouped_matmul_swiglu_quant_weight_nz": ("as grouped_matmul_swiglu_quant; a format is an order of the same numbers", "", ""),
     "grouped_matmul_swiglu_quant_weight_nz_tensor_list": ("as grouped_matmul_swiglu_quant, of one stack or of a matrix for each expert", "", ""),
