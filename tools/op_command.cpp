@@ -22,7 +22,7 @@ struct OpOptions {
   OperatorRunOptions run;
   std::string path, output;
   std::string header;
-  bool check = false, list = false, page = false, json = false;
+  bool check = false, list = false, page = false, python = false, json = false;
 };
 
 void print(const nlohmann::ordered_json& summary) {
@@ -92,6 +92,10 @@ int op(const OpOptions& options) {
     std::cout << operators_page();
     return done;
   }
+  if (options.python) {
+    std::cout << operators_python();
+    return done;
+  }
   if (!options.header.empty()) {
     std::cout << operators_header(options.header);
     return done;
@@ -117,6 +121,7 @@ void add_op(CLI::App& app, Outcome outcome) {
   command->add_flag("--check", options->check, "compare with the outputs of the case by its own rules");
   command->add_flag("--list", options->list, "name the operators and their parameters");
   command->add_flag("--page", options->page, "write the page about the operators (OPERATORS.md)");
+  command->add_flag("--python", options->python, "write the operators as functions of Python (operators.py)");
   command->add_option("--header", options->header, "write the C header of a family of operators (npu_FAMILY.h)");
   command->add_flag("--compatible", options->run.compatible,
                     "take data that the strict mode refuses as the device does");

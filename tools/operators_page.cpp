@@ -38,15 +38,6 @@ std::string cell(std::string text) {
   return text;
 }
 
-/// moecl_swiglu of npu_swiglu, moecl_c_ascend_swiglu of _C_ascend.npu_swiglu.
-std::string c_name(std::string_view name) {
-  constexpr std::string_view space = "_C_ascend.", prefix = "npu_";
-  const bool spaced = name.substr(0, space.size()) == space;
-  if (spaced) name.remove_prefix(space.size());
-  if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
-  return (spaced ? "moecl_c_ascend_" : "moecl_") + std::string(name);
-}
-
 /// The lines of a comment of C, each with at most 120 columns.
 std::string c_comment(std::string_view text, std::string_view indent) {
   constexpr std::size_t columns = 120;
@@ -70,7 +61,7 @@ std::string c_field(const npu::FieldInfo& field) {
 }
 
 std::string c_operator(const npu::Operator& about) {
-  const std::string function = c_name(about.name);
+  const std::string function = c_operator_name(about.name);
   const char* on = about.collective ? "moecl_communicator* communicator" : "moecl_stream* stream";
   std::string text = c_comment(fmt::format("{}: {}", about.name, about.summary), "");
   text += fmt::format("typedef struct {}_args {{\n  uint64_t size_bytes;\n", function);
@@ -86,6 +77,14 @@ std::string c_operator(const npu::Operator& about) {
 }
 
 }  // namespace
+
+std::string c_operator_name(std::string_view name) {
+  constexpr std::string_view space = "_C_ascend.", prefix = "npu_";
+  const bool spaced = name.substr(0, space.size()) == space;
+  if (spaced) name.remove_prefix(space.size());
+  if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
+  return (spaced ? "moecl_c_ascend_" : "moecl_") + std::string(name);
+}
 
 std::string operators_header(const std::string& family) {
   std::string body;

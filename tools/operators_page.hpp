@@ -1,6 +1,7 @@
 #pragma once
 // The operators in words, from their descriptions in the library.
 #include <string>
+#include <string_view>
 
 namespace moecl::cli {
 
@@ -13,5 +14,9 @@ std::string operators_page();
 /// The C header of a family, <moecl/npu_FAMILY.h>.
 /// Errors: unsupported  there is no such family
 std::string operators_header(const std::string& family);
+/// The functions of Python, operators.py of the package.
+std::string operators_python();
+/// moecl_swiglu of npu_swiglu, moecl_c_ascend_swiglu of _C_ascend.npu_swiglu.
+std::string c_operator_name(std::string_view name);
 
 }  // namespace moecl::cli

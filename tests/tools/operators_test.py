@@ -182,6 +182,10 @@ class OperatorsTest(command.CommandTest):
             self.assertEqual(header.read_text(), self.succeed("op", "--header", family),
                              f"write it anew: moecl op --header {family} > {header.name}")
 
+    def test_python_functions_are_up_to_date(self):
+        functions = DATA.parent.parent / "host/python/src/moecl/operators.py"
+        self.assertEqual(functions.read_text(), self.succeed("op", "--python"), f"write it anew: moecl op --python > {functions.name}")
+
 
 if __name__ == "__main__":
     command.main()

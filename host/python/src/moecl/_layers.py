@@ -1,0 +1,245 @@
+"""A layer on one device, and one over ranks."""
+from __future__ import annotations
+
+import os
+from typing import Any, Sequence
+
+from moecl import _arrays
+from moecl._binding import ffi, lib
+from moecl._runtime import Communicator, Handle, InvalidArgument, Shared, Stream, check, default_stream, fill, plain, struct
+
+INPUTS = ("x", "ids", "weights", "given_logits", "expert_input", "expert_input_scale", "finished", "token_ids")
+OUTPUTS = ("out", "routed_out", "shared_out", "router_logits", "topk_ids", "topk_weights", "expert_num_tokens", "expert_rows")
+
+
+def _description(fields: dict[str, Any], keep: list[Any]) -> Any:
+    desc = struct("moecl_layer_desc")
+    fill(desc[0], fields, keep)
+    return desc
+
+
+def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Sequence[str], out_dtype: Any, places: int,
+             given: dict[str, Any]) -> Any:
+    unknown = [name for name in want if name not in OUTPUTS]
+    if unknown:
+        raise TypeError(f"want: {unknown} are none of {', '.join(OUTPUTS)}")
+    args = struct("moecl_forward_args")
+    shared = Shared(stream)
+    try:
+        like, tokens, group = None, None, given.pop("expert_input_group", 0)
+        for name, array in given.items():
+            if array is None:
+                continue
+            if name not in INPUTS:
+                raise TypeError(f"no input '{name}'; there are {', '.join(INPUTS)}")
+            view = shared.array(getattr(args, name), array, name)
+            like = array if like is None else like
+            if name in ("x", "ids", "expert_input"):
+                tokens = view.shape[0]
+            if name == "ids":
+                args.ids_dtype = view.dtype
+            elif name == "given_logits":
+                args.logits_dtype = view.dtype
+            elif name in ("expert_input", "token_ids"):
+                setattr(args, f"{name}_dtype", view.dtype)
+            if name == "x" and view.dtype != info["dtype"]:
+                raise InvalidArgument(f"x: expected {_arrays.NAMES[info['dtype']]}, got {_arrays.dtype_name(array.dtype)}")
+        if tokens is None:
+            raise InvalidArgument("expected x, ids or expert_input")
+        args.tokens, args.expert_input_group = tokens, group
+        args.out_dtype = _arrays.dtype_number(out_dtype)
+        plain_dtype = args.out_dtype or info["dtype"]
+        ids_dtype = args.ids_dtype or _arrays.NUMBERS["int32"]
+        columns = info["expert_hidden"] or info["hidden"]
+        choices = info["experts"] + sum(info.get(f"{kind}_experts", 0) for kind in ("zero", "copy", "const"))
+        kinds = {"out": (plain_dtype, [tokens, columns]), "routed_out": (plain_dtype, [tokens, columns]),
+                 "shared_out": (plain_dtype, [tokens, info["hidden"]]), "router_logits": (1, [tokens, choices]),
+                 "topk_ids": (ids_dtype, [tokens, info["top_k"]]), "topk_weights": (1, [tokens, info["top_k"]]),
+                 "expert_num_tokens": (ids_dtype, [places]),
+                 "expert_rows": (plain_dtype, [tokens * info["top_k"], columns])}
+        results = []
+        for name in want:
+            array = _arrays.empty(like, *kinds[name])
+            shared.array(getattr(args, name), array, name, written=True)
+            results.append(array)
+        run(args)
+        shared.fetch(wait)
+    finally:
+        shared.release()
+    return results[0] if len(want) == 1 else tuple(results)
+
+
+class Layer(Handle):
+    """One MoE layer with its weights on one device: `Layer.load` or `Layer.create`."""
+
+    def __init__(self, handle: Any, stream: Stream) -> None:
+        super().__init__(handle, lib.moecl_layer_destroy, stream)
+        self.stream = stream
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], layer: int = -1, *, stream: Stream | None = None, **options: Any) -> Layer:
+        """Of a Hugging Face model directory.
+
+        Args:
+            layer: the decoder layer; -1: the first that has experts
+            options: fields of moecl_layer_options by name: dtype="bfloat16", quantize="fp8_w8a8_block", ...
+        """
+        stream, out = stream or default_stream(), ffi.new("moecl_layer**")
+        keep: list[Any] = []
+        given = struct("moecl_layer_options")
+        fill(given[0], options, keep)
+        check(lib.moecl_layer_load(stream._handle, os.fsencode(path), layer, given, out))
+        return cls(out[0], stream)
+
+    @classmethod
+    def create(cls, *, stream: Stream | None = None, options: dict[str, Any] | None = None, **fields: Any) -> Layer:
+        """Of arrays.
+
+        Args:
+            options: fields of moecl_layer_options by name
+            fields: those of moecl_layer_desc by name: gate_up [E, 2I, H], down [E, H, I], router [E, H], top_k, ...;
+                hidden, intermediate and experts come from `down`
+        """
+        stream, out = stream or default_stream(), ffi.new("moecl_layer**")
+        keep: list[Any] = []
+        given = struct("moecl_layer_options")
+        fill(given[0], options or {}, keep)
+        desc = _description(_with_sizes(fields), keep)
+        check(lib.moecl_layer_create(stream._handle, desc, given, out))
+        return cls(out[0], stream)
+
+    def replace(self, **fields: Any) -> None:
+        """Other weights of the same shapes and formats; fields as of `create`."""
+        keep: list[Any] = []
+        check(lib.moecl_layer_replace(self._handle, self.stream._handle, _description(_with_sizes(fields), keep)))
+
+    def reload(self, path: str | os.PathLike[str], layer: int = -1) -> None:
+        """Weights of another checkpoint of the same shapes and formats."""
+        check(lib.moecl_layer_reload(self._handle, self.stream._handle, os.fsencode(path), layer))
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes, formats, weight_bytes: moecl_layer_info."""
+        info = struct("moecl_layer_info")
+        check(lib.moecl_layer_describe(self._handle, info))
+        return plain(info)
+
+    def compile(self, max_tokens: int) -> None:
+        """Compiles now what passes of up to so many tokens need."""
+        check(lib.moecl_layer_compile(self._handle, self.stream._handle, max_tokens))
+
+    def forward(self, x: Any = None, *, want: Sequence[str] = ("out",), out_dtype: Any = None, **inputs: Any) -> Any:
+        """out = MoE(x).
+
+        Args:
+            x: [T, H] of the layer's dtype
+            want: of out, routed_out, shared_out, router_logits, topk_ids, topk_weights, expert_num_tokens, expert_rows:
+                what is returned; several as a tuple
+            out_dtype: of out, routed_out and shared_out; None: the layer's
+            inputs: ids [T, K] with weights [T, K] f32, or given_logits [T, C]; finished [T]; expert_input with
+                expert_input_scale and expert_input_group; token_ids [T]
+        """
+        info = self.describe()
+        needed = ffi.new("uint64_t*")
+        tokens = next((len(array) for array in (x, inputs.get("ids"), inputs.get("expert_input")) if array is not None), 0)
+        check(lib.moecl_layer_workspace_bytes(self._handle, tokens, needed))
+
+        def run(args: Any) -> None:
+            args.workspace.memory = self.stream.scratch("workspace", needed[0])
+            check(lib.moecl_layer_forward(self._handle, self.stream._handle, args, 0, ffi.NULL, ffi.NULL))
+
+        return _forward(info, self.stream, run, self.stream.finish, want, out_dtype, info["experts"], {"x": x, **inputs})
+
+    __call__ = forward
+
+
+def _with_sizes(fields: dict[str, Any]) -> dict[str, Any]:
+    down = fields.get("down")
+    if down is None:
+        return fields
+    experts, hidden, intermediate = down.shape
+    shared = fields.get("shared_down")
+    sizes = {"experts": experts, "hidden": hidden, "intermediate": intermediate}
+    if shared is not None:
+        sizes["shared_intermediate"] = shared.shape[1]
+    return {**sizes, **fields}
+
+
+class AgreedStep(Handle):
+    """A step that all ranks agreed about once; `ParallelLayer.agree` gives it."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__(handle, lib.moecl_agreed_step_destroy)
+
+
+class ParallelLayer(Handle):
+    """One MoE layer over the ranks of a communicator: each makes its own and calls the same functions."""
+
+    def __init__(self, handle: Any, communicator: Communicator) -> None:
+        super().__init__(handle, lib.moecl_parallel_layer_destroy, communicator)
+        self.communicator = communicator
+
+    @classmethod
+    def load(cls, communicator: Communicator, path: str | os.PathLike[str], layer: int = -1, *,
+             parallel: dict[str, Any] | None = None, **options: Any) -> ParallelLayer:
+        """This rank's part of a layer of a Hugging Face model directory.
+
+        Args:
+            parallel: fields of moecl_parallel_options by name: strategy=2, tp=2, wire=1, ...
+            options: fields of moecl_layer_options by name
+        """
+        how, given, keep, out = _options(parallel, options)
+        check(lib.moecl_parallel_layer_load(communicator._handle, os.fsencode(path), layer, how, given, out))
+        return cls(out[0], communicator)
+
+    @classmethod
+    def create(cls, communicator: Communicator, *, parallel: dict[str, Any] | None = None,
+               options: dict[str, Any] | None = None, **fields: Any) -> ParallelLayer:
+        """Of arrays of all experts; `parallel` as of `load`, the rest as of `Layer.create`."""
+        how, given, keep, out = _options(parallel, options)
+        desc = _description(_with_sizes(fields), keep)
+        check(lib.moecl_parallel_layer_create(communicator._handle, desc, how, given, out))
+        return cls(out[0], communicator)
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes, the strategy and its reason, bytes: moecl_parallel_layer_info."""
+        info = struct("moecl_parallel_layer_info")
+        check(lib.moecl_parallel_layer_describe(self._handle, info))
+        return plain(info)
+
+    def agree(self, tokens: int, **step: Any) -> AgreedStep:
+        """A step for passes of any number of layers; fields of moecl_step by name."""
+        given, out = struct("moecl_step"), ffi.new("moecl_agreed_step**")
+        keep: list[Any] = []
+        fill(given[0], step, keep)
+        check(lib.moecl_parallel_layer_agree(self._handle, given, tokens, out))
+        return AgreedStep(out[0])
+
+    def forward(self, x: Any = None, *, want: Sequence[str] = ("out",), out_dtype: Any = None,
+                step: AgreedStep | dict[str, Any] | None = None, **inputs: Any) -> Any:
+        """out = MoE(x), by all ranks; as `Layer.forward`.
+
+        Args:
+            step: one that was agreed about, or fields of moecl_step by name
+        """
+        info = self.describe()
+        keep: list[Any] = []
+
+        def run(args: Any) -> None:
+            if isinstance(step, AgreedStep):
+                check(lib.moecl_parallel_layer_forward_agreed(self._handle, args, step._handle))
+                return
+            given = struct("moecl_step")
+            fill(given[0], step or {}, keep)
+            check(lib.moecl_parallel_layer_forward_step(self._handle, args, given))
+
+        return _forward(info, self.communicator.stream, run, self.communicator.wait, want, out_dtype, info["places"], {"x": x, **inputs})
+
+    __call__ = forward
+
+
+def _options(parallel: dict[str, Any] | None, options: dict[str, Any] | None) -> tuple[Any, Any, list[Any], Any]:
+    how, given = struct("moecl_parallel_options"), struct("moecl_layer_options")
+    keep: list[Any] = []
+    fill(how[0], parallel or {}, keep)
+    fill(given[0], options or {}, keep)
+    return how, given, keep, ffi.new("moecl_parallel_layer**")

@@ -1,0 +1,77 @@
+"""moe_distribute_* of ranks. Of processes each has the inputs of all, and runs all ranks by moecl's operators, in threads: so
+the rows are those of one process with as many ranks, bit for bit; what travels is inputs, and the work is done by every
+process. Ranks that are threads (`run_ranks`) call moecl's operators as they are."""
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, Callable
+
+import moecl
+from moecl.torch_npu import _hccl
+
+_numbers = itertools.count()
+
+
+class ThreadGroup:
+    """Ranks that are threads of this process."""
+
+    def __init__(self, ranks: moecl.RankGroup) -> None:
+        self._mine, self._said = threading.local(), [None] * len(ranks.streams)
+        self._barrier = threading.Barrier(len(ranks.streams))
+
+    @property
+    def communicator(self) -> moecl.Communicator:
+        return self._mine.communicator
+
+    def size(self) -> int:
+        return self.communicator.size
+
+    def rank(self) -> int:
+        return self.communicator.rank
+
+    def gather_objects(self, mine: Any) -> list[Any]:
+        self._said[self.rank()] = mine
+        self._barrier.wait()
+        said = list(self._said)
+        self._barrier.wait()
+        return said
+
+    def reduce_scatter_single(self, output: Any, tensor: Any) -> None:
+        output.copy_(self.communicator.reduce_scatter(tensor))
+
+
+def run_ranks(count: int, function: Callable[[str, int], Any]) -> list[Any]:
+    """function(group name, rank) in a thread for each rank, without processes; what they return. The name is for group_ep
+    and hcom. An error of one rank is raised here."""
+    ranks = moecl.RankGroup(count)
+    name, group = f"moecl-threads-{next(_numbers)}", ThreadGroup(ranks)
+    _hccl.groups[name] = group
+
+    def rank(on: moecl.Communicator) -> Any:
+        group._mine.communicator = on
+        try:
+            return function(name, on.rank)
+        except BaseException:
+            group._barrier.abort()
+            raise
+
+    try:
+        return ranks.run(rank)
+    finally:
+        del _hccl.groups[name]
+
+
+def together(group: Any, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """This rank's result of an operator that all ranks of the group call."""
+    if isinstance(group, ThreadGroup):
+        return function(group.communicator, **arguments)
+    given = group.gather_objects(arguments)
+    if group.operator_ranks is None:
+        group.operator_ranks = moecl.RankGroup(group.size(), deadline_ms=600_000)
+    ranks: moecl.RankGroup = group.operator_ranks
+    try:
+        return ranks.run(lambda on: function(on, **given[on.rank]))[group.rank()]
+    except moecl.Error:
+        group.operator_ranks = None  # a group that an operator ended is not used again
+        raise

@@ -1,0 +1,123 @@
+"""Layers from arrays, over one device and over ranks, against NumPy; a released checkpoint against its golden."""
+import pathlib
+
+import numpy
+import pytest
+from cases import load
+
+import moecl
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "data" / "goldens"
+E, T, H, I, K = 6, 9, 16, 8, 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    random = numpy.random.default_rng(3)
+    weights = {"router": (E, H), "gate_up": (E, 2 * I, H), "down": (E, H, I)}
+    return {name: random.standard_normal(shape).astype("f4") for name, shape in weights.items()}
+
+
+@pytest.fixture(scope="module")
+def x():
+    return numpy.random.default_rng(4).standard_normal((T, H)).astype("f4")
+
+
+def moe(model, x):
+    """In double precision: softmax over all experts, the best two, silu."""
+    model = {name: array.astype("f8") for name, array in model.items()}
+    logits = x @ model["router"].T
+    scores = numpy.exp(logits) / numpy.exp(logits).sum(1, keepdims=True)
+    ids = numpy.argsort(-scores, 1, "stable")[:, :K]
+    out = numpy.zeros((len(x), H))
+    for token, row in enumerate(x):
+        for expert in ids[token]:
+            gate, up = numpy.split(model["gate_up"][expert] @ row, 2)
+            out[token] += scores[token, expert] * (model["down"][expert] @ (gate / (1 + numpy.exp(-gate)) * up))
+    return out, ids
+
+
+def test_layer_of_arrays(model, x):
+    layer = moecl.Layer.create(**model, top_k=K)
+    out, ids = layer(x, want=("out", "topk_ids"))
+    expected, chosen = moe(model, x)
+    numpy.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+    numpy.testing.assert_array_equal(numpy.sort(ids), numpy.sort(chosen))
+    assert layer.describe()["experts"] == E
+    layer.replace(**{**model, "down": 2 * model["down"]}, top_k=K)
+    numpy.testing.assert_allclose(layer(x), 2 * expected, rtol=1e-4, atol=1e-4)
+    assert layer(x[:0]).shape == (0, H)
+
+
+def test_given_routing(model, x):
+    layer = moecl.Layer.create(gate_up=model["gate_up"], down=model["down"], top_k=1)
+    ids, weights = numpy.arange(T, dtype="i8")[:, None] % E, numpy.ones((T, 1), "f4")
+    forced = {**model, "router": numpy.zeros((E, H), "f4")}
+    out = layer(x, ids=ids, weights=weights)
+    for token in range(T):
+        alone = {name: array[ids[token, 0]][None] for name, array in forced.items()}
+        gate, up = numpy.split(alone["gate_up"][0] @ x[token], 2)
+        numpy.testing.assert_allclose(out[token], alone["down"][0] @ (gate / (1 + numpy.exp(-gate)) * up), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("strategy", [1, 2, 3, 4])
+def test_layer_over_ranks(model, x, strategy):
+    expected, _ = moe(model, x)
+    parts = [slice(0, 5), slice(5, 5), slice(5, 9)]
+
+    def rank(communicator):
+        layer = moecl.ParallelLayer.create(communicator, parallel={"strategy": strategy}, **model, top_k=K)
+        mine = x[parts[communicator.rank]]
+        step = layer.agree(len(mine))
+        return layer(mine), layer(mine, step=step)
+
+    for part, (out, again) in zip(parts, moecl.RankGroup(3).run(rank)):
+        numpy.testing.assert_allclose(out, expected[part], rtol=1e-4, atol=1e-4)
+        numpy.testing.assert_array_equal(out, again)
+
+
+def test_released_checkpoint():
+    folder = GOLDENS / "mixtral-e8k2"
+    golden = load(folder / "golden.safetensors")
+    layer = moecl.Layer.load(folder)
+    numpy.testing.assert_allclose(layer(golden["hidden_states"]), golden["output_f64"], rtol=2e-4, atol=2e-5)
+
+
+def test_a_failing_rank_ends_the_group():
+    def rank(communicator):
+        if communicator.rank == 1:
+            raise RuntimeError("out of luck")
+        communicator.barrier()
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        moecl.RankGroup(2).run(rank)
+
+
+def test_collectives():
+    def rank(on):
+        mine = numpy.full((on.rank + 1, 2), on.rank, "f4")
+        gathered = on.all_gather(mine, [1, 2])
+        rooted = on.broadcast(numpy.full(3, on.rank, "i4"), 1)
+        reduced = on.all_reduce(numpy.arange(4, dtype="f4") * (on.rank + 1))
+        scattered = on.reduce_scatter(numpy.arange(6, dtype="f4").reshape(3, 2), [1, 2])
+        exchanged = on.all_to_all(numpy.arange(3, dtype="i8") + 10 * on.rank, [1, 2], [1, 1] if on.rank == 0 else [2, 2])
+        return gathered, rooted, reduced, scattered, exchanged
+
+    first, second = moecl.RankGroup(2).run(rank)
+    numpy.testing.assert_array_equal(first[0][:, 0], [0, 1, 1])
+    numpy.testing.assert_array_equal(first[1], [1, 1, 1])
+    numpy.testing.assert_array_equal(second[2], [0, 3, 6, 9])
+    numpy.testing.assert_array_equal(second[3], [[4, 6], [8, 10]])
+    numpy.testing.assert_array_equal(first[4], [0, 10])
+    numpy.testing.assert_array_equal(second[4], [1, 2, 11, 12])
+
+
+def test_trace_and_log(tmp_path, x):
+    lines = []
+    context = moecl.Context(trace=1, log=lambda level, text: lines.append(text), log_level=1, cache_dir=tmp_path / "cl")
+    stream = context.stream()
+    moecl.operators.swiglu(x, on=stream)
+    context.write_trace(tmp_path / "trace.json")
+    assert "gated_activation" in (tmp_path / "trace.json").read_text()
+    assert context.describe()["kernels_launched"] == 1
+    assert lines
