@@ -129,11 +129,12 @@ RankGroup RankGroup::begun(std::shared_ptr<State> state) {
   if (group.size() == 1) return group;
   const std::vector<double> rates = ranks.together([&] { return probe_all(ranks); });
   State& of = *group.state_;
+  const auto ranks_count = static_cast<std::size_t>(group.size());
   for (std::int32_t peer = 0; peer < group.size(); ++peer) {
     if (peer == ranks.rank()) continue;
     const auto rate = rates[static_cast<std::size_t>(peer)];
     for (const auto& [to, from] : {std::pair(ranks.rank(), peer), std::pair(peer, ranks.rank())})
-      of.choices[static_cast<std::size_t>(to * group.size() + from)].reason =
+      of.choices[static_cast<std::size_t>(to) * ranks_count + static_cast<std::size_t>(from)].reason =
           fmt::format("another process, {:.1f} GB/s in the probe of all at once", rate);
   }
   of.rank(ranks.rank()).meetings = 0;

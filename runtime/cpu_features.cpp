@@ -48,11 +48,17 @@ bool cpu_has_avx_vnni() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1U << 4) != 0;
 }
 
+/// clang 14's __builtin_cpu_supports does not know it. Source: Intel SDM volume 2, CPUID leaf 1
+bool cpu_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & 1U << 29) != 0;
+}
+
 CpuFeatures offered(unsigned float_lanes) {
   CpuFeatures cpu;
   __builtin_cpu_init();
-  cpu.avx2 = float_lanes >= 8 && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-             __builtin_cpu_supports("f16c") != 0;
+  cpu.avx2 =
+      float_lanes >= 8 && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && cpu_has_f16c();
   cpu.avx_vnni = cpu.avx2 && cpu_has_avx_vnni();
   cpu.avx512 = cpu.avx2 && float_lanes >= 16 && __builtin_cpu_supports("avx512bw") != 0;
   cpu.avx512_vnni = cpu.avx512 && __builtin_cpu_supports("avx512vnni") != 0;
@@ -64,6 +70,12 @@ CpuFeatures offered(unsigned float_lanes) {
   return cpu;
 }
 #else
+/// clang 14's __builtin_cpu_supports does not know it. Source: Intel SDM volume 2, CPUID leaf 1
+bool cpu_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & 1U << 29) != 0;
+}
+
 CpuFeatures offered(unsigned) { return {}; }
 #endif
 

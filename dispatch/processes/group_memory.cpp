@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "runtime/check.hpp"
 
@@ -94,8 +95,8 @@ bool anybody(int file) noexcept {
 /// over, by all processes of this user alike.
 std::string own_folder() {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    const std::string path = attempt == 0 ? fmt::format("/dev/shm/moecl-{}", geteuid())
-                                          : fmt::format("/dev/shm/moecl-{}-{}", geteuid(), attempt);
+    std::string path = attempt == 0 ? fmt::format("/dev/shm/moecl-{}", geteuid())
+                                    : fmt::format("/dev/shm/moecl-{}-{}", geteuid(), attempt);
     mkdir(path.c_str(), 0700);
     struct stat found {};
     if (lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
@@ -136,7 +137,9 @@ std::string path_of(const std::string& name) {
 }  // namespace
 
 std::size_t GroupMemory::ring_index(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept {
-  return static_cast<std::size_t>((channel * places_ + from) * places_ + to);
+  const auto places = static_cast<std::size_t>(places_);
+  return (static_cast<std::size_t>(channel) * places + static_cast<std::size_t>(from)) * places +
+         static_cast<std::size_t>(to);
 }
 
 SharedRing& GroupMemory::ring(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept {

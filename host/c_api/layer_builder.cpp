@@ -124,7 +124,7 @@ moecl_status make_rank_builder(moecl_communicator* communicator, const moecl_par
 }
 
 std::string name_of(const moecl_layer_builder& of, const moecl_named_tensor& tensor) {
-  const std::string name = &required(tensor.name, "tensor.name");
+  std::string name = &required(tensor.name, "tensor.name");
   if (tensor.shard == nullptr) return name;
   require(of.by_shard, "tensor.shard: \"{}\", but the builder knows the names of a checkpoint", tensor.shard);
   const std::string shard = tensor.shard;
