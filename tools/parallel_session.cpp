@@ -126,6 +126,8 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load();
   std::vector<LayerOutputs> of_holder(counts.size());
+  outputs.phase = phase_of(*std::max_element(counts.begin(), counts.end()));
+  outputs.place_loads.resize(placement_.logical_of.size());
   std::vector<double> us(static_cast<std::size_t>(repeat));
   std::mutex mutex;
 
@@ -157,8 +159,14 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
+    LoadRecord loads(stream, 1, rank.local_experts);
+    telling.expert_load = loads.counts(0, outputs.phase);
     layer.forward(telling, step);
     world.wait(stream.record());
+    if (rank.sharding == ExpertSharding::experts || rank.ep.rank() == 0) {  // else every rank has all rows
+      const std::vector<std::int64_t> mine = read_loads(stream, loads, outputs.phase);
+      std::copy(mine.begin(), mine.end(), outputs.place_loads.begin() + rank.first_expert);
+    }
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
       const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
