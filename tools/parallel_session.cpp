@@ -113,7 +113,8 @@ void ParallelSession::load() {
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
     layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_,
+        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine),
+        options_of_places(rank.first_expert, rank.local_experts),
         world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
   });
   load_ms_ = milliseconds_since(start);
@@ -234,7 +235,13 @@ SessionReport ParallelSession::report() {
   report.layer = layers_.front()->report();
   report.layer.weight_bytes = report.layer.read_bytes = 0;
   report.layer.quantization = {};
+  report.layer.resident_experts = 0, report.layer.resident_bytes = 0;
   for (const auto& layer : layers_) {
+    const ResidencyCounts residency = layer->residency();
+    report.residency.hits += residency.hits, report.residency.misses += residency.misses;
+    report.residency.fetched_bytes += residency.fetched_bytes;
+    report.layer.resident_experts += layer->report().resident_experts;
+    report.layer.resident_bytes += layer->report().resident_bytes;
     report.layer.quantization.add(layer->report().quantization);
     report.layer.weight_bytes += layer->report().weight_bytes;
     report.layer.read_bytes += layer->report().read_bytes;

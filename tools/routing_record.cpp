@@ -83,22 +83,6 @@ LayerRecord read_layer(const RecordFile& file, int number) {
 
 }  // namespace
 
-RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs) {
-  LayerRecord layer;
-  layer.layer = session.config().layer;
-  layer.experts = session.config().shape.experts;
-  layer.top_k = session.config().shape.router.top_k;
-  layer.topk_ids = outputs.topk_ids;
-  layer.pass_ends = {outputs.tokens};
-  layer.physical_to_logical = session.placement().logical_of;
-  layer.place_counts = outputs.place_loads;
-  layer.prefill_counts.resize(static_cast<std::size_t>(layer.experts));
-  layer.decode_counts = layer.prefill_counts;
-  (outputs.phase == Phase::prefill ? layer.prefill_counts : layer.decode_counts) =
-      loads_of_experts(session.placement(), outputs.place_loads);
-  return {ranks, session.config().shape.router.groups, {layer}};
-}
-
 void write_record(const std::string& path, const RoutingRecord& record) {
   const std::vector<std::int32_t> ranks = {record.ranks}, groups = {record.expert_groups};
   std::vector<HostTensor> tensors = {named_tensor("ranks", DType::i32, {1}, ranks),
@@ -135,6 +119,19 @@ RoutingRecord read_record(const std::string& path) {
         fmt::format("layer {}: {} experts at {} places, layer {} has {} at {}", layer.layer, layer.experts,
                     layer.physical_to_logical.size(), first.layer, first.experts, first.physical_to_logical.size()));
   return record;
+}
+
+std::vector<std::int64_t> recorded_loads(const std::string& path, int layer, std::int32_t experts) {
+  const RoutingRecord record = read_record(path);
+  for (const LayerRecord& of : record.layers) {
+    if (of.layer != layer || of.experts != experts) continue;
+    std::vector<std::int64_t> loads = of.prefill_counts;
+    for (std::size_t e = 0; e < loads.size(); ++e) loads[e] += of.decode_counts[e];
+    return loads;
+  }
+  const LayerRecord& first = record.layers.front();
+  throw Error(ErrorCode::invalid_data, fmt::format("{}: expected layer {} with {} experts, got layer {} with {}", path,
+                                                   layer, experts, first.layer, first.experts));
 }
 
 BalanceProblem balance_problem(const RoutingRecord& record, std::int32_t ranks, std::int32_t places) {

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/layer_session.hpp"
-
 namespace moecl::cli {
 
 /// Of one layer. Ids are logical experts.
@@ -33,11 +31,12 @@ HostTensor named_tensor(std::string name, DType dtype, std::vector<std::int64_t>
           values.size() * sizeof(T)};
 }
 
-RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs);
 /// Errors: io_error
 void write_record(const std::string& path, const RoutingRecord& record);
 /// Errors: io_error; invalid_data  the file is none, or contradicts itself: what, and what was expected
 RoutingRecord read_record(const std::string& path);
+/// Rows of each expert of a layer, of both phases. Errors: as read_record; invalid_data  the record is of another layer
+std::vector<std::int64_t> recorded_loads(const std::string& path, int layer, std::int32_t experts);
 /// What a policy goes by: the loads of both phases. @param ranks  0: as recorded
 /// @param places  0: as recorded; another number starts from expert p % E at place p
 BalanceProblem balance_problem(const RoutingRecord& record, std::int32_t ranks, std::int32_t places);

@@ -10,6 +10,19 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+
+const char* name(ResidencyPolicy policy) noexcept {
+  switch (policy) {
+    case ResidencyPolicy::lru:
+      return "lru";
+    case ResidencyPolicy::least_stale:
+      return "least-stale";
+    case ResidencyPolicy::fixed:
+      break;
+  }
+  return "static";
+}
+
 namespace {
 
 /// [E * rows_per_expert, N] as [E, rows_per_expert, N].
@@ -43,7 +56,7 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_);
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, options.budget);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
@@ -93,7 +106,32 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
             experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+std::vector<Experts::Wave> Experts::waves(std::int64_t rows) const {
+  std::vector<Wave> waves;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const ExpertSegment& segment = segments_[i];
+    const std::int64_t most = std::max<std::int64_t>(std::min(segment.experts, rows), 1);
+    const std::int64_t slots = segment.gate_up.limited() ? segment.gate_up.cache().slot_count() : segment.experts;
+    if (most <= slots) {
+      waves.push_back({i, 0, segment.experts, most});
+      continue;
+    }
+    for (std::int64_t first = 0; first < segment.experts; first += slots) {
+      const std::int64_t count = std::min(slots, segment.experts - first);
+      waves.push_back({i, first, count, count});
+    }
+  }
+  return waves;
+}
+
+void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights,
+                    const RoutedRows& rows) const {
+  const DeviceWeights& of = segments_[wave.segment].*weights;
+  if (of.limited())
+    of.cache().bring(stream, rows.row_ends, wave.first, wave.count, wave.most_used, wave.first == 0);
+}
+
+grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights,
                                        const RoutedRows& rows, const ProductRows& a, bool dispatched,
                                        TensorView out) const {
   grouped_gemm::Args args;
@@ -104,8 +142,12 @@ grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeigh
     args.a_index = rows.index;
     args.index_divisor = rows.index_divisor;
   }
-  (segment.*weights).multiply(args);
+  const ExpertSegment& segment = segments_[wave.segment];
   args.first_expert = segment.first_expert;
+  if ((segment.*weights).limited())
+    (segment.*weights).multiply(args, wave.first, wave.count);
+  else
+    (segment.*weights).multiply(args);
   args.row_ends = rows.row_ends;
   args.rows_per_expert = rows.rows_per_expert;
   args.out = out;
@@ -148,23 +190,27 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     run_batched(stream, rows, x, after, next.rows, down, plans);
     return down;
   }
+  const std::vector<Wave> waves = this->waves(rows.rows);
   const auto first = [&](std::size_t i) {
-    return product_of(segments_[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
+    return product_of(waves[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
   };
-  enqueue_activated(stream, segments_.size(), first, after, plans);
-  const auto second = [&](const ExpertSegment& segment) {
-    return product_of(segment, &ExpertSegment::down, rows, next.rows, false, down);
+  enqueue_activated(stream, waves.size(), first, after, plans,
+                    [&](std::size_t i) { bring(stream, waves[i], &ExpertSegment::gate_up, rows); });
+  const auto second = [&](const Wave& wave) {
+    return product_of(wave, &ExpertSegment::down, rows, next.rows, false, down);
   };
   const Device& device = *stream.device;
   const auto decide = [&] {
     std::vector<grouped_gemm::Plan> made;
-    for (const ExpertSegment& segment : segments_) made.push_back(grouped_gemm::plan(second(segment), {}, device));
+    for (const Wave& wave : waves) made.push_back(grouped_gemm::plan(second(wave), {}, device));
     return made;
   };
   with_next_variant(stream, [&] {
     const auto planned = plans.second.find(device, decide);
-    for (std::size_t i = 0; i < segments_.size(); ++i)
-      grouped_gemm::enqueue(stream, (*planned)[i], second(segments_[i]));
+    for (std::size_t i = 0; i < waves.size(); ++i) {
+      bring(stream, waves[i], &ExpertSegment::down, rows);
+      grouped_gemm::enqueue(stream, (*planned)[i], second(waves[i]));
+    }
   });
   return down;
 }
@@ -172,16 +218,17 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
                                                    BufferView workspace) const {
   const bool quantizes = input_quant_.present();
-  if (segments_.size() != 1 || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
+  if (segments_.size() != 1 || limited() || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
                    down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
   const RowQuant::Step of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
   both.activated = of_activated.args;
-  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
+  const Wave all = waves(rows.rows).front();
+  both.gate_up = product_of(all, &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
   both.gate_up.activation = shape_.activation;
-  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, of_activated.rows, false, down);
+  both.down = product_of(all, &ExpertSegment::down, rows, of_activated.rows, false, down);
   return both;
 }
 
@@ -189,6 +236,26 @@ std::uint64_t Experts::weight_bytes() const noexcept {
   std::uint64_t bytes = batched_.gate_up_memory.size_bytes() + batched_.down_memory.size_bytes();
   for (const ExpertSegment& segment : segments_) bytes += segment.gate_up.size_bytes() + segment.down.size_bytes();
   return bytes;
+}
+
+std::int64_t Experts::resident() const noexcept {
+  std::int64_t experts = 0;
+  for (const ExpertSegment& segment : segments_)
+    experts += segment.gate_up.limited() ? segment.gate_up.cache().slot_count() : segment.experts;
+  return experts;
+}
+
+std::uint64_t Experts::resident_bytes() const noexcept {
+  return limited() ? segments_.front().gate_up.cache().device_bytes() + segments_.front().down.cache().device_bytes()
+                   : weight_bytes();
+}
+
+ResidencyCounts Experts::residency(StreamView stream) const {
+  if (!limited()) return {};
+  const ExpertSegment& only = segments_.front();
+  ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product's experts are the same
+  counts.fetched_bytes += only.down.cache().counts(stream).fetched_bytes;
+  return counts;
 }
 
 std::string Experts::format() const {

@@ -72,6 +72,12 @@ class Experts {
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;
+  bool limited() const noexcept { return !segments_.empty() && segments_.front().gate_up.limited(); }
+  /// Of those in device memory together.
+  std::int64_t resident() const noexcept;
+  std::uint64_t resident_bytes() const noexcept;
+  /// Stops the host.
+  ResidencyCounts residency(StreamView stream) const;
   std::string activations() const { return input_quant_.description(); }
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
@@ -79,7 +85,16 @@ class Experts {
   void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
                    const ProductRows& down_in, TensorView down, ExpertPlans& plans) const;
 
-  grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
+  /// Experts whose weights a product finds in device memory: all of a segment, or as many as slots.
+  struct Wave {
+    std::size_t segment;
+    std::int64_t first, count, most_used;
+  };
+  std::vector<Wave> waves(std::int64_t rows) const;
+  /// Before the product of a wave of experts that take turns.
+  void bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
+
+  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights,
                                 const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
 
   std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }

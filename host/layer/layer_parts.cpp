@@ -124,6 +124,8 @@ struct Backends {
               "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
       dense = batched = {*options.dense_backend, "asked for by the caller"};
     }
+    if (options.budget.bytes != 0 || options.budget.percent != 0)
+      need_packed(batched, options, "CLBlast reads no experts that take turns in device memory");
     if (shape.router_bias || shape.shared_bias)
       need_packed(dense, options, "CLBlast adds no bias of the router or the shared experts");
     if (!rows_are_contiguous(weights.shared)) need_packed(dense, options, "the shared experts are stored transposed");
@@ -212,6 +214,8 @@ LayerParts::LayerParts(StreamView stream, const MoeShape& layer_shape, const Moe
   report.activations = experts.activations();
   if (shared.present() && shared.activations() != report.activations)
     report.activations += "; of shared experts " + shared.activations();
+  report.resident_experts = experts.resident();
+  report.resident_bytes = experts.resident_bytes();
   report.weight_segments = experts.segments();
   report.weight_bytes = experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() +
                         special.weight_bytes() + selection_bias_memory.size_bytes() + expert_table_memory.size_bytes();

@@ -219,6 +219,9 @@ void ParallelLayer::replace_expert(std::int64_t place, const ExpertMatrices& wei
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+ResidencyCounts ParallelLayer::residency() const {
+  return state_->parts.experts.residency(state_->rank.ep.rank_stream());
+}
 bool ParallelLayer::has_router() const noexcept { return state_->parts.has_router; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept { return state_->pool->capacity_bytes(); }
 

@@ -62,6 +62,8 @@ class ParallelLayer {
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
+  /// What became of MoeLayerOptions::budget in the passes so far; nothing without one. Stops the host.
+  ResidencyCounts residency() const;
   /// Device memory of exchanges and of rows between kernels, which all layers of the same ranks share: they take turns
   /// in it. Grows with the tokens seen.
   std::uint64_t workspace_bytes() const noexcept;
