@@ -76,6 +76,13 @@ void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
   read_blocking(stream, tensor.buffer, to.data() + first, tensor.size_bytes());
 }
 
+/// The file of "static:FILE" and "auto:FILE"; empty: it is none of these.
+std::string record_in(const std::string& residency) {
+  for (const char* const before : {"static:", "auto:"})
+    if (residency.starts_with(before)) return residency.substr(std::string_view(before).size());
+  return {};
+}
+
 ExpertBudget budget_of(const std::string& text) {
   const bool percent = text.ends_with('%');
   const std::string number = text.substr(0, text.size() - (percent ? 1 : 0));
@@ -171,10 +178,9 @@ void LayerOptions::add_to(CLI::App& command) {
       ->type_name("BYTES|P%");
   command.add_option("--residency", residency, "which experts stay in device memory, with a budget")
       ->check([](const std::string& text) {
-        return text.starts_with("static:") && text.size() > 7 ? std::string()
-                                                               : one_of({"auto", "lru", "least-stale"})(text);
+        return record_in(text).empty() ? one_of({"auto", "lru", "least-stale"})(text) : std::string();
       })
-      ->type_name("auto|lru|least-stale|static:RECORD")
+      ->type_name("auto|auto:RECORD|lru|least-stale|static:RECORD")
       ->capture_default_str();
   add_transport(command, transport);
   device.add_to(command);
@@ -220,9 +226,12 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (options.budget) {
     layer_options_.budget = *options.budget;
     if (options.residency == "lru") layer_options_.budget.policy = ResidencyPolicy::lru;
-    if (options.residency.starts_with("static:")) {
-      layer_options_.budget.policy = ResidencyPolicy::fixed;
-      recorded_loads_ = recorded_loads(options.residency.substr(7), config_.layer, config_.shape.experts);
+    if (const std::string path = record_in(options.residency); !path.empty()) {
+      layer_options_.budget.policy =
+          options.residency.starts_with("static:")
+              ? ResidencyPolicy::fixed
+              : replayed_policy(path, config_.layer, config_.shape.experts, layer_options_.budget.percent);
+      recorded_loads_ = recorded_loads(path, config_.layer, config_.shape.experts);
     }
   }
   // Shared experts that are plain beside quantized ones stay so altogether.
@@ -253,7 +262,7 @@ std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
 
 MoeLayerOptions LayerSession::options_of_places(std::int64_t first, std::int64_t count) const {
   MoeLayerOptions options = layer_options_;
-  if (recorded_loads_.empty()) return options;
+  if (options.budget.policy != ResidencyPolicy::fixed) return options;
   for (std::int64_t place = first; place < first + count; ++place) {
     const std::int32_t expert = placement_.logical_of[static_cast<std::size_t>(place)];
     options.budget.loads.push_back(static_cast<float>(recorded_loads_[static_cast<std::size_t>(expert)]));

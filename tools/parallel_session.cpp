@@ -112,10 +112,10 @@ void ParallelSession::load() {
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
-    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine),
-        options_of_places(rank.first_expert, rank.local_experts),
-        world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
+    layers_[static_cast<std::size_t>(world.rank())] =
+        std::make_unique<ParallelLayer>(rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine),
+                                        options_of_places(rank.first_expert, rank.local_experts),
+                                        world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
   });
   load_ms_ = milliseconds_since(start);
 }

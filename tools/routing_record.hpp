@@ -2,6 +2,7 @@
 // The file of `moecl run --record`: which experts tokens chose, pass by pass, and the loads that came of it.
 #include <moecl/balance.hpp>
 #include <moecl/host_tensor.hpp>
+#include <moecl/layer_options.hpp>
 
 #include <cstdint>
 #include <string>
@@ -37,6 +38,9 @@ void write_record(const std::string& path, const RoutingRecord& record);
 RoutingRecord read_record(const std::string& path);
 /// Rows of each expert of a layer, of both phases. Errors: as read_record; invalid_data  the record is of another layer
 std::vector<std::int64_t> recorded_loads(const std::string& path, int layer, std::int32_t experts);
+/// The policy that has most hits where a record's tokens come one by one, as in decoding. @param percent  of the
+/// experts that have a slot; 0: half of them. Errors: as recorded_loads
+ResidencyPolicy replayed_policy(const std::string& path, int layer, std::int32_t experts, double percent);
 /// What a policy goes by: the loads of both phases. @param ranks  0: as recorded
 /// @param places  0: as recorded; another number starts from expert p % E at place p
 BalanceProblem balance_problem(const RoutingRecord& record, std::int32_t ranks, std::int32_t places);

@@ -111,12 +111,10 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["workspace_bytes"] = report.workspace_bytes;
   summary["weight_bytes"] = report.layer.weight_bytes;
   if (session.has_budget())
-    summary["residency"] = {{"policy", session.residency_policy()},
-                            {"budget_bytes", report.layer.resident_bytes},
-                            {"resident", report.layer.resident_experts},
-                            {"hits", report.residency.hits},
-                            {"misses", report.residency.misses},
-                            {"fetched_bytes", report.residency.fetched_bytes}};
+    summary["residency"] = {
+        {"policy", session.residency_policy()},      {"budget_bytes", report.layer.resident_bytes},
+        {"resident", report.layer.resident_experts}, {"hits", report.residency.hits},
+        {"misses", report.residency.misses},         {"fetched_bytes", report.residency.fetched_bytes}};
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;

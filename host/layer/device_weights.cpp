@@ -190,6 +190,18 @@ void DeviceWeights::multiply(grouped_gemm::Args& args, std::int64_t first, std::
     if (vectors->present()) *vectors = vectors->rows(first, count);
 }
 
+std::vector<BufferView> DeviceWeights::pieces(std::int64_t expert) const {
+  const Memory& memory = limited() ? host_ : device_;
+  const auto experts = static_cast<std::uint64_t>(memory.weights.experts);
+  std::vector<BufferView> pieces;
+  for (const Buffer* all :
+       {&memory.codes, &memory.scale, &memory.zero, &memory.group_index, &column_scale_, &bias_memory_}) {
+    const std::uint64_t each = all->size_bytes() / experts;
+    if (each != 0) pieces.push_back(all->view().slice(static_cast<std::uint64_t>(expert) * each, each));
+  }
+  return pieces;
+}
+
 std::uint64_t DeviceWeights::size_bytes() const noexcept {
   return device_.size_bytes() + column_scale_.size_bytes() + bias_memory_.size_bytes();
 }

@@ -38,6 +38,8 @@ class DeviceWeights {
   /// The same of experts [first, first + count), which were brought, and of which the segment is. @param args  whose
   /// first_expert is that of the segment
   void multiply(grouped_gemm::Args& args, std::int64_t first, std::int64_t count) const;
+  /// The memory of one expert, in pieces: of the host where experts take turns.
+  std::vector<BufferView> pieces(std::int64_t expert) const;
   /// Whether experts take turns in slots of device memory.
   bool limited() const noexcept { return cache_.present(); }
   const ExpertCache& cache() const noexcept { return cache_; }

@@ -43,7 +43,9 @@ class ExpertCache {
     TensorView host, device;  ///< Shape: [E, bytes], [S, bytes] u8
   };
   static TensorView part(const TensorView& of, std::int64_t first, std::int64_t count) {
-    const auto bytes = [](std::int64_t elements) { return static_cast<std::uint64_t>(elements) * sizeof(std::int32_t); };
+    const auto bytes = [](std::int64_t elements) {
+      return static_cast<std::uint64_t>(elements) * sizeof(std::int32_t);
+    };
     return {of.buffer.slice(bytes(first), bytes(count)), DType::i32, {count}};
   }
 

@@ -80,14 +80,15 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
   const CacheOptions slots =
       slots_of(budget, gate_up.size_bytes(width, hidden) + down.size_bytes(hidden, inter), total);
   if (slots.slots > 0 && per_segment < total)
-    fail(ErrorCode::unsupported, "memory budget: {} experts of {} bytes are more than one allocation of device '{}', {}",
-         total, one, stream.device->caps.name, largest);
+    fail(ErrorCode::unsupported,
+         "memory budget: {} experts of {} bytes are more than one allocation of device '{}', {}", total, one,
+         stream.device->caps.name, largest);
   std::vector<ExpertSegment> segments;
   for (std::int64_t first = 0; first < total; first += per_segment) {
     ExpertSegment& segment = segments.emplace_back();
     segment.experts = std::min(per_segment, total - first);
-    segment.gate_up = DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present(),
-                                    slots);
+    segment.gate_up =
+        DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present(), slots);
     segment.down =
         DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present(), slots);
     segment.first_expert = static_cast<std::int32_t>(first);

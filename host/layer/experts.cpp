@@ -127,13 +127,11 @@ std::vector<Experts::Wave> Experts::waves(std::int64_t rows) const {
 void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights,
                     const RoutedRows& rows) const {
   const DeviceWeights& of = segments_[wave.segment].*weights;
-  if (of.limited())
-    of.cache().bring(stream, rows.row_ends, wave.first, wave.count, wave.most_used, wave.first == 0);
+  if (of.limited()) of.cache().bring(stream, rows.row_ends, wave.first, wave.count, wave.most_used, wave.first == 0);
 }
 
-grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights,
-                                       const RoutedRows& rows, const ProductRows& a, bool dispatched,
-                                       TensorView out) const {
+grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
+                                       const ProductRows& a, bool dispatched, TensorView out) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
@@ -218,7 +216,8 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
                                                    BufferView workspace) const {
   const bool quantizes = input_quant_.present();
-  if (segments_.size() != 1 || limited() || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
+  if (segments_.size() != 1 || limited() ||
+      (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
                    down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
@@ -236,6 +235,51 @@ std::uint64_t Experts::weight_bytes() const noexcept {
   std::uint64_t bytes = batched_.gate_up_memory.size_bytes() + batched_.down_memory.size_bytes();
   for (const ExpertSegment& segment : segments_) bytes += segment.gate_up.size_bytes() + segment.down.size_bytes();
   return bytes;
+}
+
+std::vector<BufferView> Experts::pieces(std::int64_t number) const {
+  std::vector<BufferView> pieces;
+  for (const ExpertSegment& segment : segments_) {
+    const std::int64_t at = number - segment.first_expert;
+    if (at < 0 || at >= segment.experts) continue;
+    for (const DeviceWeights* weights : {&segment.gate_up, &segment.down})
+      for (const BufferView& piece : weights->pieces(at)) pieces.push_back(piece);
+  }
+  for (const RowQuant* quant : {&input_quant_, &activated_quant_})
+    if (const BufferView scale = quant->static_scale(number); scale.size_bytes != 0) pieces.push_back(scale);
+  return pieces;
+}
+
+namespace {
+std::uint64_t room_of(const BufferView& piece) { return (piece.size_bytes + 63) / 64 * 64; }
+}  // namespace
+
+std::uint64_t Experts::packed_bytes() const {
+  if (batched_.gate_up.present()) fail(ErrorCode::unsupported, "experts of CLBlast are not packed, and do not move");
+  if (segments_.empty()) return 0;
+  std::uint64_t bytes = 0;
+  for (const BufferView& piece : pieces(0)) bytes += room_of(piece);
+  return bytes;
+}
+
+void Experts::pack_out(StreamView stream, std::int64_t number, BufferView to) const {
+  std::uint64_t at = 0;
+  for (const BufferView& piece : pieces(number)) {
+    enqueue_copy(stream, piece, to.slice(at, piece.size_bytes));
+    at += room_of(piece);
+  }
+}
+
+void Experts::pack_in(StreamView stream, std::int64_t number, BufferView from) {
+  std::uint64_t at = 0;
+  for (const BufferView& piece : pieces(number)) {
+    enqueue_copy(stream, from.slice(at, piece.size_bytes), piece);
+    at += room_of(piece);
+  }
+  for (const ExpertSegment& segment : segments_) {
+    segment.gate_up.cache().forget(stream);
+    segment.down.cache().forget(stream);
+  }
 }
 
 std::int64_t Experts::resident() const noexcept {

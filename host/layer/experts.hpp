@@ -72,6 +72,12 @@ class Experts {
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;
+  /// A packed expert as one run of bytes; 0: there are no experts here.
+  std::uint64_t packed_bytes() const;
+  /// Copies the number-th expert to such a run. Async
+  void pack_out(StreamView stream, std::int64_t number, BufferView to) const;
+  /// The reverse: passes on the stream from here on have it. Async
+  void pack_in(StreamView stream, std::int64_t number, BufferView from);
   bool limited() const noexcept { return !segments_.empty() && segments_.front().gate_up.limited(); }
   /// Of those in device memory together.
   std::int64_t resident() const noexcept;
@@ -91,11 +97,13 @@ class Experts {
     std::int64_t first, count, most_used;
   };
   std::vector<Wave> waves(std::int64_t rows) const;
+  /// All memory of an expert.
+  std::vector<BufferView> pieces(std::int64_t number) const;
   /// Before the product of a wave of experts that take turns.
   void bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
 
-  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights,
-                                const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
+  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
+                                const ProductRows& a, bool dispatched, TensorView out) const;
 
   std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
 

@@ -131,15 +131,39 @@ struct ParallelLayer::State {
         plan(how),
         parts(of.ep.rank_stream(), shape_of_rank(of, how.shared_sharding, whole, weights),
               weights_of_rank(of, how.shared_sharding, whole, weights), of.local_experts, options, progress),
-        places(of.ep.rank_stream(), how.placement, whole.experts, whole.special_experts()),
+        places(places_of(of, how, whole)),
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)) {
     parts.report.chunk_tokens = options.chunk_tokens;
+    begin();
+  }
+  /// With the weights of another state.
+  State(const ExpertRank& of, const ParallelPlan& how, State&& other)
+      : rank(of),
+        exchanging(how.replace_allreduce ? of.with_own_tokens() : of),
+        shape(other.shape),
+        plan(how),
+        parts(std::move(other.parts)),
+        places(places_of(of, how, shape)),
+        group(of, how.shared_sharding, how.replace_allreduce),
+        pool(StepPool::of(of.ep)) {
+    begin();
+  }
+  static ExpertPlaces places_of(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole) {
+    const StreamView stream = of.ep.rank_stream();
+    if (how.placement.logical_of.empty()) return {stream, {}, whole.experts, whole.special_experts()};
+    return {stream, how.placement, table_of(of, how), how.lost, whole.special_experts()};
+  }
+  static ReplicaTable table_of(const ExpertRank& of, const ParallelPlan& how) {
+    return replica_table(how.placement, how.replicas, of.ep.rank(), of.ep.size(), how.loads);
+  }
+  void begin() {
     if (!plan.rules) last = choose({}, 0);
     // Rows of a rank alone may be rounded as those of many are.
     if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
       for (auto& strategy : alone)
-        strategy = Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, options, plan.wire));
+        strategy =
+            Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, parts.options, plan.wire));
   }
 
   /// How a call is cut.
@@ -216,6 +240,63 @@ void ParallelLayer::replace_expert(std::int64_t place, const ExpertMatrices& wei
   const State& of = *state_;
   state_->parts.replace_expert(of.rank.ep.rank_stream(), place, expert_of_rank(of.rank, of.shape, weights));
 }
+ParallelLayer::ParallelLayer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads) {
+  State& of = *state_;
+  of.rank.ep.together([&] {
+    placement.check();
+    require(placement.logical() == of.shape.experts && placement.physical() == of.rank.experts,
+            "update_expert_map: {} experts at {} places, the layer has {} at {}", placement.logical(),
+            placement.physical(), of.shape.experts, of.rank.experts);
+    ParallelPlan plan = of.plan;
+    plan.placement = placement;
+    if (plan.replicas == ReplicaChoice::by_need) plan.loads = loads;
+    const ReplicaTable table = State::table_of(of.rank, plan);
+    of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
+    of.places.update(of.rank.ep.rank_stream(), placement, table, plan.lost);
+    of.plan = std::move(plan);
+    of.plans.clear();
+  });
+}
+const PlacementPlan& ParallelLayer::placement() const noexcept { return state_->plan.placement; }
+const ExpertRank& ParallelLayer::rank() const noexcept { return state_->rank; }
+
+std::uint64_t ParallelLayer::packed_expert_bytes() const { return state_->parts.experts.packed_bytes(); }
+void ParallelLayer::pack_expert(StreamView stream, std::int64_t place, BufferView to) const {
+  const State& of = *state_;
+  of.parts.expect_whole();
+  require(place >= 0 && place < of.rank.local_experts, "pack_expert: place {} is not in [0, {})", place,
+          of.rank.local_experts);
+  of.parts.experts.pack_out(stream, place, to);
+}
+void ParallelLayer::unpack_expert(std::int64_t place, BufferView from) {
+  State& of = *state_;
+  of.parts.expect_whole();
+  require(place >= 0 && place < of.rank.local_experts, "unpack_expert: place {} is not in [0, {})", place,
+          of.rank.local_experts);
+  require(from.size_bytes >= packed_expert_bytes(), "unpack_expert: {} bytes, an expert has {}", from.size_bytes,
+          packed_expert_bytes());
+  of.parts.experts.pack_in(of.rank.ep.rank_stream(), place, from);
+}
+
+ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPlan& placement) && {
+  State& old = *state_;
+  ParallelPlan plan = old.plan;
+  plan.placement = placement;
+  Communicator ranks = rank.ep;
+  return ranks.together([&] {
+    require(rank.local_experts == old.rank.local_experts && rank.sharding == old.rank.sharding &&
+                rank.ep.rank_stream().device == old.rank.ep.rank_stream().device,
+            "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,
+            old.rank.local_experts);
+    require(rank.sharding == ExpertSharding::experts, "in_group: ranks have parts of every expert");
+    expect_possible(rank, plan, old.shape, old.parts.options);
+    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, old.shape, old.parts.options));
+    return ParallelLayer(std::make_unique<State>(rank, plan, std::move(old)));
+  });
+}
+
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }

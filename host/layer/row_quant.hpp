@@ -52,6 +52,12 @@ class RowQuant {
   /// The same of experts from `first` on.
   void load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales);
 
+  /// The memory of an expert's static scale; none without one.
+  BufferView static_scale(std::int64_t expert) const {
+    if (static_scales_.size_bytes() == 0) return {};
+    return static_scales_.view().slice(static_cast<std::uint64_t>(expert) * sizeof(float), sizeof(float));
+  }
+
   struct Layout {
     /// @param rows       Of `run`'s result.
     /// @param overwrite  The rows are f32 and nobody needs them as they are.

@@ -2,7 +2,8 @@
 #include "kernels_cl/common/kernel_args.h"
 
 // Of all kernels of the grouped GEMM. Slots and what columns have start at the segment's first expert, and so do
-// weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows that become codes, `parts` and `stamps` of slices of K.
+// weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows
+// that become codes, `parts` and `stamps` of slices of K.
 typedef struct {
   long a_first, a_index_first, a_scale_first;
   long weights_first, group_scale_first, group_zero_first, group_index_first, slots_first;

@@ -77,8 +77,8 @@ std::string reject_rows(const Args& args, std::int64_t rows) {
 std::string reject_k_windows(const Args& args) {
   if (args.k_ends.rank != 1 || args.k_ends.dtype != DType::i32 || args.k_ends.shape[0] < 1)
     return fmt::format("k_ends: expected i32[E], got {}", args.k_ends.describe());
-  if (args.row_ends.present() || args.slots.present() || args.a_index.present() || args.rows_per_expert != 0 || args.first_expert != 0 ||
-      args.weights.experts != 1)
+  if (args.row_ends.present() || args.slots.present() || args.a_index.present() || args.rows_per_expert != 0 ||
+      args.first_expert != 0 || args.weights.experts != 1)
     return fmt::format(
         "k_ends: expected one matrix and neither row_ends nor a_index, got {}, {} and {} experts from {}",
         args.row_ends.describe(), args.a_index.describe(), args.weights.experts, args.first_expert);

@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t items = 64;  // of the work-group that claims
 constexpr std::int64_t most_experts = 4096, most_slots = 2048;
 
-static_assert(static_cast<int>(Policy::lru) == SLOTS_LRU && static_cast<int>(Policy::least_stale) == SLOTS_LEAST_STALE &&
+static_assert(static_cast<int>(Policy::lru) == SLOTS_LRU &&
+              static_cast<int>(Policy::least_stale) == SLOTS_LEAST_STALE &&
               static_cast<int>(Policy::fixed) == SLOTS_STATIC);
 
 std::int64_t next_power_of_two(std::int64_t count) {
@@ -27,9 +28,9 @@ std::int64_t next_power_of_two(std::int64_t count) {
 
 std::string reject_bytes(const char* what, const TensorView& view, std::int64_t bytes) {
   if (view.rank == 2 && view.dtype == DType::u8 && view.shape[0] >= 1 && view.shape[1] == bytes && view.contiguous() &&
-      view.buffer.offset_bytes % 16 == 0)
+      view.buffer.offset_bytes % 4 == 0)
     return {};
-  return fmt::format("{}: expected contiguous u8[*, {}] from a multiple of 16 bytes, got {}", what, bytes,
+  return fmt::format("{}: expected contiguous u8[*, {}] from a multiple of 4 bytes, got {}", what, bytes,
                      view.describe());
 }
 
@@ -70,27 +71,31 @@ std::string reject(const Claim& args) {
 std::string reject(const Fetch& args) {
   const std::int64_t slots = args.to.shape[0];
   if (args.most < 1 || args.most > slots) return fmt::format("most: {} fetches into {} slots", args.most, slots);
-  return first_of({reject_bytes("from", args.from, args.from.shape[1]), reject_bytes("to", args.to, args.from.shape[1]),
-                   reject_indices("fetches", args.fetches, 1 + 2 * slots),
-                   args.from.shape[1] % 4 == 0 ? std::string()
-                                               : fmt::format("from: {} bytes of an expert", args.from.shape[1])});
+  return first_of(
+      {reject_bytes("from", args.from, args.from.shape[1]), reject_bytes("to", args.to, args.from.shape[1]),
+       reject_indices("fetches", args.fetches, 1 + 2 * slots),
+       args.from.shape[1] % 4 == 0 ? std::string() : fmt::format("from: {} bytes of an expert", args.from.shape[1])});
 }
 
 void enqueue(StreamView stream, const Claim& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_slots: {}", reason);
-  const std::string options = fmt::format("-DITEMS={} -DSLOTS={} -DEXPERTS={}", items,
-                                          next_power_of_two(args.holders.shape[0]),
-                                          next_power_of_two(args.slots.shape[0]));
-  launch(stream, {&source::expert_slots, options, "expert_slots_claim"}, {{items, 1, 1}, {items, 1, 1}}, submit,
-         {"expert_slots", "claim", stream.trace != nullptr ? args.slots.describe() : std::string(), cost(args).bytes, 0},
-         args.row_ends, args.slots, args.holders, args.priorities, args.fetches, args.counters, kernel_args(args));
+  const std::string options =
+      fmt::format("-DITEMS={} -DSLOTS={} -DEXPERTS={}", items, next_power_of_two(args.holders.shape[0]),
+                  next_power_of_two(args.slots.shape[0]));
+  launch(
+      stream, {&source::expert_slots, options, "expert_slots_claim"}, {{items, 1, 1}, {items, 1, 1}}, submit,
+      {"expert_slots", "claim", stream.trace != nullptr ? args.slots.describe() : std::string(), cost(args).bytes, 0},
+      args.row_ends, args.slots, args.holders, args.priorities, args.fetches, args.counters, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Fetch& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_slots: {}", reason);
-  const std::int64_t bytes = args.from.shape[1], unit = bytes % 16 == 0 ? 16 : 4;
+  const std::int64_t bytes = args.from.shape[1];
+  const auto bytes_of = static_cast<std::uint64_t>(bytes);
+  const bool wide_units = (bytes_of | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes) % 16 == 0;
+  const std::int64_t unit = wide_units ? 16 : 4;
   const auto first = [&](const TensorView& view) {
     return static_cast<long>(view.buffer.offset_bytes) / static_cast<long>(unit);
   };

@@ -35,8 +35,8 @@ MOECL_ON_EVERY_DEVICE(ResidencyTest);
 TEST_P(ResidencyTest, BitsOfTheResidentLayer) {
   // Plain, with biases, and codes with every kind of scales; few experts and many.
   const std::pair<const char*, DType> models[] = {
-      {"qwen2-moe-e16k4", DType::f32},       {"qwen3-moe-e64k8", DType::f16},     {"gpt-oss-mxfp4-e8k4", DType::f32},
-      {"qwen3-moe-gptq-e8k4", DType::f32},   {"mixtral-awq-e4k2", DType::f32},    {"mixtral-ct-fp8-e4k2", DType::f32},
+      {"qwen2-moe-e16k4", DType::f32},         {"qwen3-moe-e64k8", DType::f16},     {"gpt-oss-mxfp4-e8k4", DType::f32},
+      {"qwen3-moe-gptq-e8k4", DType::f32},     {"mixtral-awq-e4k2", DType::f32},    {"mixtral-ct-fp8-e4k2", DType::f32},
       {"qwen3-moe-ct-nvfp4-e8k2", DType::f32}, {"mixtral-odd257-bf16", DType::bf16}};
   for (const auto& [name, dtype] : models) {
     Model model(name, dtype);

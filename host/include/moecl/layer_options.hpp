@@ -78,12 +78,12 @@ struct MoeLayerReport {
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
-  std::uint64_t weight_bytes = 0;    ///< device memory held
+  std::uint64_t weight_bytes = 0;     ///< device memory held
   std::int64_t resident_experts = 0;  ///< routed experts here that fit device memory together
   std::uint64_t resident_bytes = 0;   ///< which they take there
-  QuantizationError quantization;    ///< what MoeLayerOptions::quantize made of the weights
-  std::uint64_t read_bytes = 0;      ///< of the host's matrices, to load them
-  std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
+  QuantizationError quantization;     ///< what MoeLayerOptions::quantize made of the weights
+  std::uint64_t read_bytes = 0;       ///< of the host's matrices, to load them
+  std::int64_t weight_segments = 0;   ///< expert groups that keep below the device's largest allocation
 };
 
 /// Progress of loading: experts done of all. Called on the loading thread.

@@ -1,4 +1,5 @@
 #pragma once
+#include <moecl/lost_experts.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
 #include <moecl/select_strategy.hpp>
@@ -25,6 +26,9 @@ struct ParallelPlan {
   std::optional<std::int64_t> dbo_decode_token_threshold = {}, dbo_prefill_token_threshold = {};
   /// Passes whose step says no strategy take what these choose for its tokens, each over the same weights.
   std::optional<StrategyRules> rules = {};
+  ReplicaChoice replicas = ReplicaChoice::token_hash;
+  std::vector<double> loads = {};  ///< of ReplicaChoice::by_need, by logical expert
+  LostExperts lost = LostExperts::refused;
 };
 
 /// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
@@ -58,6 +62,29 @@ class ParallelLayer {
 
   /// The same of the expert at one place of this rank, given whole. @param place  Range: [0, rank.local_experts)
   void replace_expert(std::int64_t place, const ExpertMatrices& weights);
+
+  /// Other experts stand at the places from the next pass on: those of `placement`, whose weights are there, by
+  /// replace_expert or unpack_expert. The table is swapped on the rank's stream, so passes before have the old one.
+  /// Errors: invalid_argument  another number of places, or ranks disagree: the old table stays, but the group ends
+  /// @param loads  of ReplicaChoice::by_need
+  void update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads = {});
+  /// The table in force.
+  const PlacementPlan& placement() const noexcept;
+  const ExpertRank& rank() const noexcept;
+
+  /// Bytes of a packed expert, the same on all ranks of alike devices; 0: this rank has none.
+  /// Errors: unsupported  CLBlast has the experts
+  std::uint64_t packed_expert_bytes() const;
+  /// Copies the expert at a place of this rank, as it is packed, to so many bytes. Async
+  void pack_expert(StreamView stream, std::int64_t place, BufferView to) const;
+  /// The reverse, on the rank's stream. Async
+  void unpack_expert(std::int64_t place, BufferView from);
+
+  /// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
+  /// layer may be under way. By all ranks of the new group.
+  /// @param rank  of the new group, with as many places as this rank has
+  /// Errors: invalid_argument  another number of places; as the constructor. This layer is then as it was
+  ParallelLayer in_group(const ExpertRank& rank, const PlacementPlan& placement) &&;
 
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
@@ -102,6 +129,7 @@ class ParallelLayer {
 
  private:
   struct State;
+  explicit ParallelLayer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

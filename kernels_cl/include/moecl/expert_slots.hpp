@@ -20,9 +20,9 @@ enum class Policy : std::uint8_t {
 /// Experts of [first_expert, first_expert + experts) that have rows and no slot take those of experts that have none
 /// here. There are at least as many slots as experts with rows.
 struct Claim {
-  TensorView row_ends;  ///< Shape: [E] i32, cumulative
-  TensorView slots;     ///< in/out. Shape: [E] i32: the slot of each expert; -1: none
-  TensorView holders;   ///< in/out. Shape: [S] i32: the expert in each slot; -1: none
+  TensorView row_ends;    ///< Shape: [E] i32, cumulative
+  TensorView slots;       ///< in/out. Shape: [E] i32: the slot of each expert; -1: none
+  TensorView holders;     ///< in/out. Shape: [S] i32: the expert in each slot; -1: none
   TensorView priorities;  ///< in/out. Shape: [E] i32: of lru passes, of others bits of floats that are not negative
   TensorView fetches;     ///< out. Shape: [1 + 2 S] i32: how many are missing, then an expert and its slot each
   TensorView counters;    ///< in/out. Shape: [3] i64: experts with rows that had a slot, that had none, passes
@@ -34,10 +34,10 @@ struct Claim {
 
 /// to[slot] = from[expert] for each fetch.
 struct Fetch {
-  TensorView from;          ///< Shape: [E, bytes] u8: of each expert, in memory of the device or of the host
-  TensorView to;            ///< out. Shape: [S, bytes] u8
-  TensorView fetches;       ///< Shape: [1 + 2 S] i32, as Claim gives it
-  std::int64_t most = 0;    ///< fetches there may be. Range: [1, S]
+  TensorView from;        ///< Shape: [E, bytes] u8: of each expert, in memory of the device or of the host
+  TensorView to;          ///< out. Shape: [S, bytes] u8
+  TensorView fetches;     ///< Shape: [1 + 2 S] i32, as Claim gives it
+  std::int64_t most = 0;  ///< fetches there may be. Range: [1, S]
 };
 
 /// Why this cannot run; empty when it can.
