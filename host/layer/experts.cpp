@@ -57,6 +57,7 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
     batched_ = allocate_batched_experts(stream, shape);
   else
     segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, options.budget);
+  plan_waves();
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
@@ -106,28 +107,28 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
             experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-std::vector<Experts::Wave> Experts::waves(std::int64_t rows) const {
-  std::vector<Wave> waves;
+void Experts::plan_waves() {
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const ExpertSegment& segment = segments_[i];
-    const std::int64_t most = std::max<std::int64_t>(std::min(segment.experts, rows), 1);
-    const std::int64_t slots = segment.gate_up.limited() ? segment.gate_up.cache().slot_count() : segment.experts;
-    if (most <= slots) {
-      waves.push_back({i, 0, segment.experts, most});
-      continue;
-    }
-    for (std::int64_t first = 0; first < segment.experts; first += slots) {
-      const std::int64_t count = std::min(slots, segment.experts - first);
-      waves.push_back({i, first, count, count});
-    }
+    whole_.push_back({i, 0, segment.experts});
+    if (!segment.gate_up.limited()) continue;
+    const std::int64_t slots = segment.gate_up.cache().slot_count();
+    for (std::int64_t first = 0; first < segment.experts; first += slots)
+      in_turn_.push_back({i, first, std::min(slots, segment.experts - first)});
   }
-  return waves;
+}
+
+const std::vector<Experts::Wave>& Experts::waves(std::int64_t rows) const {
+  const bool fit = !limited() || std::min(segments_.front().experts, rows) <= resident();
+  return fit ? whole_ : in_turn_;
 }
 
 void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights,
                     const RoutedRows& rows) const {
   const DeviceWeights& of = segments_[wave.segment].*weights;
-  if (of.limited()) of.cache().bring(stream, rows.row_ends, wave.first, wave.count, wave.most_used, wave.first == 0);
+  if (!of.limited()) return;
+  const std::int64_t most_used = std::clamp<std::int64_t>(std::min(wave.count, rows.rows), 1, of.cache().slot_count());
+  of.cache().bring(stream, rows.row_ends, wave.first, wave.count, most_used, wave.first == 0);
 }
 
 grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
@@ -188,7 +189,7 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     run_batched(stream, rows, x, after, next.rows, down, plans);
     return down;
   }
-  const std::vector<Wave> waves = this->waves(rows.rows);
+  const std::vector<Wave>& waves = this->waves(rows.rows);
   const auto first = [&](std::size_t i) {
     return product_of(waves[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
   };
@@ -224,7 +225,7 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
   const RowQuant::Step of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
   both.activated = of_activated.args;
-  const Wave all = waves(rows.rows).front();
+  const Wave& all = whole_.front();
   both.gate_up = product_of(all, &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
   both.gate_up.activation = shape_.activation;
   both.down = product_of(all, &ExpertSegment::down, rows, of_activated.rows, false, down);

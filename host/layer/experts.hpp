@@ -94,9 +94,11 @@ class Experts {
   /// Experts whose weights a product finds in device memory: all of a segment, or as many as slots.
   struct Wave {
     std::size_t segment;
-    std::int64_t first, count, most_used;
+    std::int64_t first, count;
   };
-  std::vector<Wave> waves(std::int64_t rows) const;
+  /// Made once: a warm pass allocates nothing for it.
+  void plan_waves();
+  const std::vector<Wave>& waves(std::int64_t rows) const;
   /// All memory of an expert.
   std::vector<BufferView> pieces(std::int64_t number) const;
   /// Before the product of a wave of experts that take turns.
@@ -112,6 +114,7 @@ class Experts {
   OperandQuant quantize_;
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
+  std::vector<Wave> whole_, in_turn_;    ///< a wave a segment; where there are fewer slots as many experts a wave
   BatchedExpertWeights batched_;
   DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
 };
