@@ -44,10 +44,11 @@ std::int64_t fewest_misses(const UsedExperts& passes, std::int32_t slots) {
       for (const std::int32_t e : used)
         if (std::find(held.begin(), held.end(), e) == held.end()) all.push_back(e), ++missing;
       std::sort(all.begin(), all.end());
+      const std::int64_t so_far = misses + missing;
       const std::function<void(Held)> leave = [&](const Held& of) {
         if (std::ssize(of) <= slots) {
-          const auto found = next.emplace(of, misses + missing).first;
-          found->second = std::min(found->second, misses + missing);
+          const auto found = next.emplace(of, so_far).first;
+          found->second = std::min(found->second, so_far);
           return;
         }
         for (std::size_t i = 0; i < of.size(); ++i) {
