@@ -27,6 +27,13 @@ int narrow_code(const std::byte* row, std::int64_t column, int width) {
   return width == 4 ? low : low | (byte(32 + column % 16) >> (column / 16 * 2) & 3) << 4;
 }
 
+/// Where panels.clh says that the 8-bit code of (k, column) stands in a K-major panel.
+std::int64_t k_major_at(std::int64_t k, std::int64_t column) {
+  constexpr std::int64_t block = PackedWeights::k_major_block;
+  const std::int64_t line = column / 16 * 16 + column % 2 * 8 + column % 16 / 2;
+  return k / block * (block * PackedWeights::panel_columns) + line * block + k % block;
+}
+
 float code_number(const std::byte* row, CodeType type, std::int64_t column) {
   if (bits(type) >= 8) return number_at(row, *storage_dtype(type), column);
   const int code = narrow_code(row, column, bits(type));
@@ -66,7 +73,9 @@ std::vector<float> unpack_weights(const PackedWeights& format, const PackedBytes
   for (std::int64_t n = 0; n < format.n; ++n)
     for (std::int64_t k = 0; k < format.k; ++k) {
       const std::int64_t column = n % panel;
-      float number = code_number(bytes.codes.data() + (n / panel * format.k + k) * row_bytes, format.type, column);
+      const std::byte* of_panel = bytes.codes.data() + n / panel * format.k * row_bytes;
+      float number = format.layout == PanelLayout::k_major ? code_number(of_panel, format.type, k_major_at(k, column))
+                                                           : code_number(of_panel + k * row_bytes, format.type, column);
       if (format.grouped()) {
         const std::int64_t group =
             format.group_index.present() ? read_at<std::int32_t>(bytes.group_index.data(), k) : k / format.group;
