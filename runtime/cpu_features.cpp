@@ -70,12 +70,6 @@ CpuFeatures offered(unsigned float_lanes) {
   return cpu;
 }
 #else
-/// clang 14's __builtin_cpu_supports does not know it. Source: Intel SDM volume 2, CPUID leaf 1
-bool cpu_has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & 1U << 29) != 0;
-}
-
 CpuFeatures offered(unsigned) { return {}; }
 #endif
 

@@ -76,10 +76,10 @@ std::string reject(const Args& args, const Device&) {
   if (std::string reason = args.packed.reject(); !reason.empty()) return reason;
   const DType from = args.source.dtype;
   const DType to = storage_dtype(args.packed.type).value_or(DType::u8);
-  if ((!is_activation_dtype(to) && to != DType::i8) || args.packed.grouped() ||
-      args.packed.layout != PanelLayout::n_major)
-    return fmt::format("packed: expected n_major f32, f16, bf16 or i8 without scales, got {} {}",
-                       name(args.packed.layout), name(args.packed.type));
+  if ((!is_activation_dtype(to) && to != DType::i8) || args.packed.grouped())
+    return fmt::format("packed: expected f32, f16, bf16 or i8 without scales, got {}", name(args.packed.type));
+  if (args.packed.layout != PanelLayout::n_major)
+    return fmt::format("packed: expected n_major panels, got {}", name(args.packed.layout));
   std::string text = fmt::format("source: expected [rows, {}] of a type that converts to {}, got {}", args.packed.k,
                                  name(to), args.source.describe());
   if ((args.source.rank != 2 && args.source.rank != 3) || !converts(from, to)) return text;

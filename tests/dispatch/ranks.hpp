@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -51,22 +52,25 @@ class GroupOfRanks {
 
  private:
   RankGroup& of(std::int32_t rank) { return groups_[groups_.size() == 1 ? 0 : static_cast<std::size_t>(rank)]; }
-  /// In a thread each, but for one. Errors: the first
+  /// In a thread each, but for one. Errors: the cause, whoever was first to tell it; else the first
   static void each(std::size_t count, const std::function<void(std::size_t)>& body) {
     if (count == 1) return body(0);
     std::mutex mutex;
-    std::exception_ptr first;
+    std::exception_ptr cause, first;
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < count; ++i)
       threads.emplace_back([&, i] {
         try {
           body(i);
-        } catch (...) {
+        } catch (const std::exception& error) {
+          const bool of_peer = std::string_view(error.what()).starts_with("the group of ranks ended");
           const std::lock_guard lock(mutex);
-          if (first == nullptr) first = std::current_exception();
+          std::exception_ptr& kept = of_peer ? first : cause;
+          if (kept == nullptr) kept = std::current_exception();
         }
       });
     for (std::thread& thread : threads) thread.join();
+    if (cause != nullptr) std::rethrow_exception(cause);
     if (first != nullptr) std::rethrow_exception(first);
   }
 
