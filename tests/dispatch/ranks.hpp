@@ -60,13 +60,16 @@ class GroupOfRanks {
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < count; ++i)
       threads.emplace_back([&, i] {
+        const auto keep = [&](std::exception_ptr& kept) {
+          const std::lock_guard lock(mutex);
+          if (kept == nullptr) kept = std::current_exception();
+        };
         try {
           body(i);
         } catch (const std::exception& error) {
-          const bool of_peer = std::string_view(error.what()).starts_with("the group of ranks ended");
-          const std::lock_guard lock(mutex);
-          std::exception_ptr& kept = of_peer ? first : cause;
-          if (kept == nullptr) kept = std::current_exception();
+          keep(std::string_view(error.what()).starts_with("the group of ranks ended") ? first : cause);
+        } catch (...) {
+          keep(cause);
         }
       });
     for (std::thread& thread : threads) thread.join();
