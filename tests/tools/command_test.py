@@ -157,7 +157,7 @@ class Run(CommandTest):
                                  ["family", "layer", "hidden_size", "intermediate_size", "experts", "top_k"])
                 self.assertEqual([sorted(device) for device in summary["devices"]], [["driver", "name", "platform"]])
                 self.assertIn("Portable", summary["devices"][0]["platform"])
-                self.assertEqual(summary["parallel"], {"ranks": 1, "tp": 1, "dp": 1, "ep": False})
+                self.assertEqual(summary["parallel"], {"ranks": 1, "tp": 1, "dp": 1, "ep": False, "launch": "threads"})
                 self.assertTrue(summary["strategy"]["name"] and summary["strategy"]["reason"])
                 self.assertTrue(summary["kernels"])
                 for kernel in summary["kernels"]:
@@ -181,7 +181,7 @@ class Run(CommandTest):
                 self.assert_form(found, tokens, CASES["qwen2-moe-e16k4"])
                 for name, (_, values) in alone.items():
                     self.assert_close(found[name][1], values, 1e-6)
-                self.assertEqual(summary["parallel"], {"ranks": ranks, "tp": 1, "dp": ranks, "ep": True})
+                self.assertEqual(summary["parallel"], {"ranks": ranks, "tp": 1, "dp": ranks, "ep": True, "launch": "threads"})
                 self.assertEqual(summary["strategy"], {"name": strategy, "reason": "asked for"})
                 self.assertIn("4 ranks share 1 device", summary["rank_places"])
                 self.assertEqual(len(summary["devices"]), ranks)
