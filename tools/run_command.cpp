@@ -102,6 +102,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;
+  summary["weights"] = {{"layout", report.layer.expert_layout}};
   summary["load_ms"] = session.load_ms();
   summary["read_bytes"] = report.layer.read_bytes;
   summary["load_gb_per_s"] = static_cast<double>(report.layer.read_bytes) / 1e6 / session.load_ms();

@@ -40,6 +40,7 @@ class DeviceWeights {
   bool biased() const noexcept { return bias_.present(); }
   CodeType type() const noexcept { return weights_.type; }
   std::string format() const { return format_.describe(); }
+  PanelLayout layout() const noexcept { return weights_.layout; }
   /// Sets the operands of a product that these weights are.
   void multiply(grouped_gemm::Args& args) const;
   std::uint64_t size_bytes() const noexcept;

@@ -268,6 +268,11 @@ std::uint64_t Experts::weight_bytes() const noexcept {
   return bytes;
 }
 
+std::string Experts::layout() const {
+  if (segments_.empty()) return batched_.gate_up.present() ? "row_major" : "";
+  return joined_formats(name(segments_.front().gate_up.layout()), name(segments_.front().down.layout()));
+}
+
 std::string Experts::format() const {
   if (segments_.empty()) return batched_.gate_up.present() ? name(batched_.gate_up.dtype) : "";
   return joined_formats(segments_.front().gate_up.format(), segments_.front().down.format());

@@ -79,6 +79,8 @@ class Experts {
   std::uint64_t weight_bytes() const noexcept;
   /// How the weights are stored, for reports.
   std::string format() const;
+  /// How their panels stand: "n_major", "k_major; down n_major"; "row_major" as CLBlast has them.
+  std::string layout() const;
   std::string activations() const { return input_quant_.description(); }
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 

@@ -212,6 +212,7 @@ void LayerParts::allocate_experts(StreamView stream, const std::vector<ExpertMat
     report.batched_reason = backends.batched.reason;
   }
   report.expert_format = experts.format();
+  report.expert_layout = experts.layout();
   report.weight_segments = experts.segments();
 }
 

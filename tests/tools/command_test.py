@@ -158,6 +158,7 @@ class Run(CommandTest):
                 self.assertEqual([sorted(device) for device in summary["devices"]], [["driver", "name", "platform"]])
                 self.assertIn("Portable", summary["devices"][0]["platform"])
                 self.assertEqual(summary["parallel"], {"ranks": 1, "tp": 1, "dp": 1, "ep": False, "launch": "threads"})
+                self.assertEqual(summary["weights"], {"layout": "n_major"})  # which every CPU reads
                 self.assertTrue(summary["strategy"]["name"] and summary["strategy"]["reason"])
                 self.assertTrue(summary["kernels"])
                 for kernel in summary["kernels"]:

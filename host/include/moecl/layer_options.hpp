@@ -49,6 +49,7 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
+  std::string expert_layout;        ///< how their panels stand: "n_major", "k_major"; "row_major" for CLBlast
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
