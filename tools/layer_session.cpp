@@ -225,6 +225,12 @@ void ObservedTensors::read(StreamView stream, LayerOutputs& to) const {
   append(stream, ids, to.topk_ids);
 }
 
+std::vector<std::int64_t> read_loads(StreamView stream, LoadRecord& record, Phase phase) {
+  record.ask(stream);
+  stream.finish();
+  return record.told().value().of(0, phase);
+}
+
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }

@@ -3,6 +3,7 @@
 // `verify`.
 #include <moecl/checkpoint.hpp>
 #include <moecl/device_tensor.hpp>
+#include <moecl/load_record.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
@@ -57,6 +58,8 @@ struct LayerOutputs {
   std::int64_t tokens = 0;
   std::vector<float> output, routed_output, router_logits, topk_weights;
   std::vector<std::int32_t> topk_ids, expert_counts;
+  std::vector<std::int64_t> place_loads;  ///< rows that each place was given, as counted on the devices
+  Phase phase = Phase::prefill;           ///< decode: no rank had more than one token
 };
 
 struct ForwardTimes {
@@ -123,6 +126,11 @@ struct ObservedTensors {
   /// Appends to every tensor of `to`. Stops the host.
   void read(StreamView stream, LayerOutputs& to) const;
 };
+
+/// Of a pass of so many tokens on the rank that has most.
+inline Phase phase_of(std::int64_t most_tokens) { return most_tokens <= 1 ? Phase::decode : Phase::prefill; }
+/// What a pass, which was waited for, has counted on one rank. Stops the host.
+std::vector<std::int64_t> read_loads(StreamView stream, LoadRecord& record, Phase phase);
 
 /// Milliseconds on the host's clock.
 double milliseconds_since(std::chrono::steady_clock::time_point start);

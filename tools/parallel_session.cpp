@@ -212,6 +212,7 @@ void ParallelSession::collect(Communicator& world, const ObservedTensors& observ
   bring(observed.weights, here.topk_weights);
   if (mine != 0) return;
   here.tokens = outputs.tokens;
+  here.phase = outputs.phase;
   outputs = std::move(here);
 }
 
@@ -221,6 +222,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load();
+  outputs.phase = phase_of(*std::max_element(counts.begin(), counts.end()));
 
   const auto upload_tokens = [&](const Communicator& world) {
     const StreamView stream = world.stream();
@@ -250,8 +252,11 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
+    LoadRecord loads(stream, 1, place_of(world).local_experts);
+    telling.expert_load = loads.counts(0, outputs.phase);
     layer.forward(telling, step);
     world.wait(stream.record());
+    const auto loads_of = world.share("loads", read_loads(stream, loads, outputs.phase));
     std::vector<std::int64_t> nanoseconds;
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
@@ -285,6 +290,10 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
         times.us.push_back(static_cast<double>(slowest) / 1e3);
       }
     collect(world, observed, counts, outputs);
+    if (world.rank() != 0) return;
+    for (const std::vector<std::int64_t>& of : loads_of)  // ranks that have every expert have all counted all rows
+      if (outputs.place_loads.size() < placement_.logical_of.size())
+        outputs.place_loads.insert(outputs.place_loads.end(), of.begin(), of.end());
   });
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});

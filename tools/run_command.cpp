@@ -11,6 +11,7 @@
 #include "tools/layer_session.hpp"
 #include "tools/own_files.hpp"
 #include "tools/progress.hpp"
+#include "tools/routing_record.hpp"
 #include "tools/table.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 struct RunOptions {
   LayerOptions layer;
-  std::string input, tensor = "hidden_states", output, trace;
+  std::string input, tensor = "hidden_states", output, record, trace;
   std::int64_t tokens = 64;
   std::uint64_t seed = 0;
   int repeat = 1;
@@ -35,19 +36,14 @@ std::vector<float> read_hidden_states(const std::string& path, const std::string
   return to_f32(tensor);
 }
 
-template <class T>
-HostTensor named(const char* name, DType dtype, std::vector<std::int64_t> shape, const std::vector<T>& values) {
-  return {name, dtype, std::move(shape), reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
-}
-
 void write_outputs(const std::string& path, const LayerOutputs& out, const MoeShape& shape) {
   const std::int64_t tokens = out.tokens, top_k = shape.router.top_k;
-  write_safetensors(path, {named("output", DType::f32, {tokens, shape.hidden}, out.output),
-                           named("routed_output", DType::f32, {tokens, shape.hidden}, out.routed_output),
-                           named("router_logits", DType::f32, {tokens, shape.experts}, out.router_logits),
-                           named("topk_ids", DType::i32, {tokens, top_k}, out.topk_ids),
-                           named("topk_weights", DType::f32, {tokens, top_k}, out.topk_weights),
-                           named("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
+  write_safetensors(path, {named_tensor("output", DType::f32, {tokens, shape.hidden}, out.output),
+                           named_tensor("routed_output", DType::f32, {tokens, shape.hidden}, out.routed_output),
+                           named_tensor("router_logits", DType::f32, {tokens, shape.experts}, out.router_logits),
+                           named_tensor("topk_ids", DType::i32, {tokens, top_k}, out.topk_ids),
+                           named_tensor("topk_weights", DType::f32, {tokens, top_k}, out.topk_weights),
+                           named_tensor("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
 }
 
 nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& options, const LayerOutputs& outputs,
@@ -153,11 +149,11 @@ void print(const nlohmann::ordered_json& s) {
 
 /// Before a large model is loaded for nothing.
 void check_files(const RunOptions& options) {
-  if (options.output.empty() && options.trace.empty()) return;
+  if (options.output.empty() && options.trace.empty() && options.record.empty()) return;
   std::vector<NamedFile> read = {{"--input", options.input}, {"--router-spec", options.layer.router_spec}};
   const Checkpoint checkpoint = Checkpoint::open(options.layer.model_dir, options.layer.router_spec);
   for (const std::string& file : checkpoint.files()) read.push_back({"the model's", file});
-  expect_own_files({{"--output", options.output}, {"--trace", options.trace}}, read);
+  expect_own_files({{"--output", options.output}, {"--record", options.record}, {"--trace", options.trace}}, read);
 }
 
 void run(const RunOptions& options) {
@@ -172,6 +168,7 @@ void run(const RunOptions& options) {
   const LayerOutputs outputs = session.run(input, options.repeat, times);
   if (!options.layer.launch.tells()) return;
   if (!options.output.empty()) write_outputs(options.output, outputs, session.config().shape);
+  if (!options.record.empty()) write_record(options.record, record_of(session, options.layer.ranks, outputs));
   if (!options.trace.empty()) session.write_trace(options.trace);
   const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
   if (options.json)
@@ -205,6 +202,12 @@ void add_run(CLI::App& app, Outcome outcome) {
       ->excludes(input)
       ->capture_default_str();
   command->add_option("--output", options->output, "write the output tensors to this safetensors file")
+      ->check(file_name())
+      ->type_name("FILE.safetensors");
+  command
+      ->add_option("--record", options->record,
+                   "write which experts the tokens chose, and the loads: bench --routing and "
+                   "balance read it")
       ->check(file_name())
       ->type_name("FILE.safetensors");
   command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")

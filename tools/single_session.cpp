@@ -40,8 +40,11 @@ class SingleSession final : public LayerSession {
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
+    LoadRecord loads(stream_, 1, shape.experts);
+    outputs.phase = phase_of(tokens_);
+    telling.expert_load = loads.counts(0, outputs.phase);
     layer_->forward(stream_, telling);
-    stream_.finish();
+    outputs.place_loads = read_loads(stream_, loads, outputs.phase);
     for (int i = 0; i < repeat; ++i) {
       const std::uint64_t syncs_before = context.counters().host_syncs;
       const auto start = std::chrono::steady_clock::now();

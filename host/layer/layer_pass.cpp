@@ -68,7 +68,10 @@ bool LayerPass::run_at_once(Submit submit) {
     const RouterSpec& router = over_.parts.shape.router;
     const fused_moe::Plan& launch =
         this->steps().one_launch.find([&] { return fused_moe::plan(steps, router, {}, *stream_.device); });
-    fused_moe::enqueue(stream_, launch, steps, router, submit);
+    const TensorView& load = args_.expert_load;
+    fused_moe::enqueue(stream_, launch, steps, router, load.present() ? Submit{submit.wait, nullptr} : submit);
+    if (load.present())
+      index_vectors::enqueue(stream_, index_vectors::KeyCounts{steps.gating.ids, load}, {{}, submit.done});
     return true;
   });
 }
@@ -239,9 +242,12 @@ void LayerPass::run_experts() {
 }
 
 void LayerPass::count(const RoutedRows& rows) {
-  const TensorView& counts = args_.expert_num_tokens;
-  if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
-  index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, !part_.first});
+  const auto count_in = [&](const TensorView& counts, bool add) {
+    if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
+    index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, add});
+  };
+  count_in(args_.expert_num_tokens, !part_.first);
+  count_in(args_.expert_load, true);
 }
 
 void LayerPass::send_home(TensorView expert_rows) {

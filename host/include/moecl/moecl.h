@@ -533,6 +533,10 @@ typedef struct moecl_forward_args {
   /// where there is none. Shape: [T * K, L] of out_dtype. Over ranks with all-to-all, and with MC2 of f32, without tp
   /// groups
   moecl_device_array expert_rows;
+  /// optional in/out: rows that each expert here was given, added to what it holds: a record of loads over passes,
+  /// which nobody waits for. Zero it before; one for prefill and one for decode tell them apart. Shape: [places of this
+  /// rank] int64
+  moecl_device_array expert_load;
 } moecl_forward_args;
 
 /// out = MoE(x).
