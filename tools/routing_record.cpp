@@ -1,11 +1,13 @@
 #include "tools/routing_record.hpp"
 
 #include <moecl/error.hpp>
+#include <moecl/residency_replay.hpp>
 #include <moecl/safetensors.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace moecl::cli {
 namespace {
@@ -83,22 +85,6 @@ LayerRecord read_layer(const RecordFile& file, int number) {
 
 }  // namespace
 
-RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs) {
-  LayerRecord layer;
-  layer.layer = session.config().layer;
-  layer.experts = session.config().shape.experts;
-  layer.top_k = session.config().shape.router.top_k;
-  layer.topk_ids = outputs.topk_ids;
-  layer.pass_ends = {outputs.tokens};
-  layer.physical_to_logical = session.placement().logical_of;
-  layer.place_counts = outputs.place_loads;
-  layer.prefill_counts.resize(static_cast<std::size_t>(layer.experts));
-  layer.decode_counts = layer.prefill_counts;
-  (outputs.phase == Phase::prefill ? layer.prefill_counts : layer.decode_counts) =
-      loads_of_experts(session.placement(), outputs.place_loads);
-  return {ranks, session.config().shape.router.groups, {layer}};
-}
-
 void write_record(const std::string& path, const RoutingRecord& record) {
   const std::vector<std::int32_t> ranks = {record.ranks}, groups = {record.expert_groups};
   std::vector<HostTensor> tensors = {named_tensor("ranks", DType::i32, {1}, ranks),
@@ -135,6 +121,41 @@ RoutingRecord read_record(const std::string& path) {
         fmt::format("layer {}: {} experts at {} places, layer {} has {} at {}", layer.layer, layer.experts,
                     layer.physical_to_logical.size(), first.layer, first.experts, first.physical_to_logical.size()));
   return record;
+}
+
+namespace {
+
+LayerRecord recorded_layer(const std::string& path, int layer, std::int32_t experts) {
+  RoutingRecord record = read_record(path);
+  for (LayerRecord& of : record.layers)
+    if (of.layer == layer && of.experts == experts) return std::move(of);
+  const LayerRecord& first = record.layers.front();
+  throw Error(ErrorCode::invalid_data, fmt::format("{}: expected layer {} with {} experts, got layer {} with {}", path,
+                                                   layer, experts, first.layer, first.experts));
+}
+
+}  // namespace
+
+std::vector<std::int64_t> recorded_loads(const std::string& path, int layer, std::int32_t experts) {
+  const LayerRecord of = recorded_layer(path, layer, experts);
+  std::vector<std::int64_t> loads = of.prefill_counts;
+  for (std::size_t e = 0; e < loads.size(); ++e) loads[e] += of.decode_counts[e];
+  return loads;
+}
+
+ResidencyPolicy replayed_policy(const std::string& path, int layer, std::int32_t experts, double percent) {
+  const LayerRecord of = recorded_layer(path, layer, experts);
+  UsedExperts passes;
+  for (auto id = of.topk_ids.begin(); id != of.topk_ids.end(); id += of.top_k) {
+    passes.emplace_back();
+    std::copy_if(id, id + of.top_k, std::back_inserter(passes.back()), [](std::int32_t expert) { return expert >= 0; });
+  }
+  std::vector<float> loads;
+  for (std::size_t e = 0; e < of.prefill_counts.size(); ++e)
+    loads.push_back(static_cast<float>(of.prefill_counts[e] + of.decode_counts[e]));
+  const double share = percent == 0 ? 0.5 : percent / 100;
+  const auto slots = static_cast<std::int32_t>(std::ceil(static_cast<double>(experts) * share));
+  return choose_residency(passes, experts, std::max(slots, of.top_k), loads);
 }
 
 BalanceProblem balance_problem(const RoutingRecord& record, std::int32_t ranks, std::int32_t places) {

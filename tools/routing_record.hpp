@@ -2,12 +2,11 @@
 // The file of `moecl run --record`: which experts tokens chose, pass by pass, and the loads that came of it.
 #include <moecl/balance.hpp>
 #include <moecl/host_tensor.hpp>
+#include <moecl/layer_options.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "tools/layer_session.hpp"
 
 namespace moecl::cli {
 
@@ -33,11 +32,15 @@ HostTensor named_tensor(std::string name, DType dtype, std::vector<std::int64_t>
           values.size() * sizeof(T)};
 }
 
-RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs);
 /// Errors: io_error
 void write_record(const std::string& path, const RoutingRecord& record);
 /// Errors: io_error; invalid_data  the file is none, or contradicts itself: what, and what was expected
 RoutingRecord read_record(const std::string& path);
+/// Rows of each expert of a layer, of both phases. Errors: as read_record; invalid_data  the record is of another layer
+std::vector<std::int64_t> recorded_loads(const std::string& path, int layer, std::int32_t experts);
+/// The policy that has most hits where a record's tokens come one by one, as in decoding. @param percent  of the
+/// experts that have a slot; 0: half of them. Errors: as recorded_loads
+ResidencyPolicy replayed_policy(const std::string& path, int layer, std::int32_t experts, double percent);
 /// What a policy goes by: the loads of both phases. @param ranks  0: as recorded
 /// @param places  0: as recorded; another number starts from expert p % E at place p
 BalanceProblem balance_problem(const RoutingRecord& record, std::int32_t ranks, std::int32_t places);

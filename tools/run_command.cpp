@@ -46,6 +46,22 @@ void write_outputs(const std::string& path, const LayerOutputs& out, const MoeSh
                            named_tensor("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
 }
 
+RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs) {
+  LayerRecord layer;
+  layer.layer = session.config().layer;
+  layer.experts = session.config().shape.experts;
+  layer.top_k = session.config().shape.router.top_k;
+  layer.topk_ids = outputs.topk_ids;
+  layer.pass_ends = {outputs.tokens};
+  layer.physical_to_logical = session.placement().logical_of;
+  layer.place_counts = outputs.place_loads;
+  layer.prefill_counts.resize(static_cast<std::size_t>(layer.experts));
+  layer.decode_counts = layer.prefill_counts;
+  (outputs.phase == Phase::prefill ? layer.prefill_counts : layer.decode_counts) =
+      loads_of_experts(session.placement(), outputs.place_loads);
+  return {ranks, session.config().shape.router.groups, {layer}};
+}
+
 nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& options, const LayerOutputs& outputs,
                                  const ForwardTimes& times) {
   const MoeShape& shape = session.config().shape;
@@ -95,6 +111,11 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["bytes_between_nodes"] = times.bytes_between_nodes;
   summary["workspace_bytes"] = report.workspace_bytes;
   summary["weight_bytes"] = report.layer.weight_bytes;
+  if (session.has_budget())
+    summary["residency"] = {
+        {"policy", session.residency_policy()},      {"budget_bytes", report.layer.resident_bytes},
+        {"resident", report.layer.resident_experts}, {"hits", report.residency.hits},
+        {"misses", report.residency.misses},         {"fetched_bytes", report.residency.fetched_bytes}};
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;
@@ -141,6 +162,11 @@ void print(const nlohmann::ordered_json& s) {
       s["load_ms"].get<double>(), s["load_gb_per_s"].get<double>(), s["read_bytes"].get<std::uint64_t>(),
       s["weight_bytes"].get<std::uint64_t>(), text(s["expert_format"]), s["programs"]["built"].get<int>(),
       s["programs"]["from_cache"].get<int>());
+  if (s.contains("residency"))
+    fmt::print("{} experts resident in {} bytes, {}: {} hits, {} misses, {} bytes fetched\n",
+               s["residency"]["resident"].get<std::int64_t>(), s["residency"]["budget_bytes"].get<std::uint64_t>(),
+               text(s["residency"]["policy"]), s["residency"]["hits"].get<std::int64_t>(),
+               s["residency"]["misses"].get<std::int64_t>(), s["residency"]["fetched_bytes"].get<std::uint64_t>());
   if (s.contains("quantize"))
     fmt::print("experts quantized as {}: errors relative to the largest weight {:.2e}, root mean square {:.2e}\n",
                text(s["quantize"]["scheme"]), s["quantize"]["max_relative_error"].get<double>(),

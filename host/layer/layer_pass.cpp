@@ -134,7 +134,7 @@ gating_top_k::Args LayerPass::choice() const {
 std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& choice) {
   const LayerParts& parts = over_.parts;
   placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
-  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
+  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), placed(choice).weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
   tokens.reduce_results = over_.step.reduce_results && !reduces_once();
   tokens.tokens_of_ranks = part_.tokens_of_ranks;
@@ -181,8 +181,10 @@ void LayerPass::begin() {
       const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
       gating_top_k::enqueue(stream_, launch, choice, router);
     }
-    run_special(choice);
-    if (over_.places != nullptr) over_.places->find(stream_, choice.ids, part_.first_token, placed_, args_.fault);
+    if (over_.places != nullptr)
+      over_.places->find(stream_, choice.ids, choice.weights, part_.first_token, placed_,
+                         scratch(layout_->placed_weights), args_.fault);
+    run_special(placed(choice));
     if (sort) {
       const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
       expert_sort::enqueue(stream_, launches, *sort);
