@@ -6,6 +6,7 @@
 
 namespace moecl {
 
+/// How fast experts move.
 struct MigrationOptions {
   /// What a rank gets in a step at most, but one expert at least. 0: all at once
   std::uint64_t bytes_per_step = 0;
