@@ -8,6 +8,21 @@
 
 namespace moecl {
 
+Buffer host_buffer(Context& context, std::uint64_t size_bytes) {
+  if (size_bytes == 0) return {};
+  for (const Device& device : context.devices())
+    require(size_bytes <= device.caps.max_alloc_bytes, "buffer: {} bytes asked, device '{}' allocates at most {}",
+            size_bytes, device.caps.name, device.caps.max_alloc_bytes);
+  cl_int status = CL_SUCCESS;
+  cl_mem memory =
+      clCreateBuffer(context.handle(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size_bytes, nullptr, &status);
+  if (status != CL_SUCCESS)
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("clCreateBuffer of {} bytes of the host failed: {}", size_bytes, cl_status_text(status)),
+                status);
+  return Buffer::adopt(memory, size_bytes);
+}
+
 PinnedMemory::PinnedMemory(StreamView stream, std::uint64_t size_bytes)
     : stream_(Stream::borrow(*stream.context, stream.queue)), size_bytes_(size_bytes) {
   cl_int status = CL_SUCCESS;

@@ -12,6 +12,7 @@
 #include "tools/commands.hpp"
 #include "tools/json_numbers.hpp"
 #include "tools/rank_devices.hpp"
+#include "tools/routing_record.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -73,6 +74,32 @@ void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
   const std::size_t first = to.size();
   to.resize(first + static_cast<std::size_t>(tensor.elements()));
   read_blocking(stream, tensor.buffer, to.data() + first, tensor.size_bytes());
+}
+
+/// The file of "static:FILE" and "auto:FILE"; empty: it is none of these.
+std::string record_in(const std::string& residency) {
+  for (const char* const before : {"static:", "auto:"})
+    if (residency.starts_with(before)) return residency.substr(std::string_view(before).size());
+  return {};
+}
+
+ExpertBudget budget_of(const std::string& text) {
+  const bool percent = text.ends_with('%');
+  const std::string number = text.substr(0, text.size() - (percent ? 1 : 0));
+  std::size_t read = 0;
+  ExpertBudget budget;
+  try {
+    if (percent)
+      budget.percent = std::stod(number, &read);
+    else if (number.find_first_not_of("0123456789") == std::string::npos)
+      budget.bytes = std::stoull(number, &read);
+  } catch (const std::exception&) {  // not a number, or one too large
+    read = 0;
+  }
+  refuse_unless(!number.empty() && read == number.size() &&
+                    (percent ? budget.percent > 0 && budget.percent <= 100 : budget.bytes > 0),
+                "--memory-budget " + text + ": expected bytes, or P% above 0 and up to 100");
+  return budget;
 }
 
 }  // namespace
@@ -142,6 +169,17 @@ void LayerOptions::add_to(CLI::App& command) {
                   "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
       ->check(one_of({"none", "int8", "fp8", "mxfp8"}))
       ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--memory-budget", [this](const std::string& text) { budget = budget_of(text); },
+          "device memory for a rank's routed experts, the others stay in host memory (default: for all)")
+      ->type_name("BYTES|P%");
+  command.add_option("--residency", residency, "which experts stay in device memory, with a budget")
+      ->check([](const std::string& text) {
+        return record_in(text).empty() ? one_of({"auto", "lru", "least-stale"})(text) : std::string();
+      })
+      ->type_name("auto|auto:RECORD|lru|least-stale|static:RECORD")
+      ->capture_default_str();
   add_transport(command, transport);
   device.add_to(command);
 }
@@ -169,6 +207,7 @@ void LayerOptions::check() const {
   refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
+  refuse_unless(budget.has_value() || residency == "auto", "--residency " + residency + ": needs a --memory-budget");
   for (const std::int64_t tokens : tokens_per_rank)
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
@@ -183,6 +222,17 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
   layer_options_.one_launch = !options.several_launches;
+  if (options.budget) {
+    layer_options_.budget = *options.budget;
+    if (options.residency == "lru") layer_options_.budget.policy = ResidencyPolicy::lru;
+    if (const std::string path = record_in(options.residency); !path.empty()) {
+      layer_options_.budget.policy =
+          options.residency.starts_with("static:")
+              ? ResidencyPolicy::fixed
+              : replayed_policy(path, config_.layer, config_.shape.experts, layer_options_.budget.percent);
+      recorded_loads_ = recorded_loads(path, config_.layer, config_.shape.experts);
+    }
+  }
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
@@ -210,6 +260,16 @@ std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
                                                              : open_parallel_session(options);
 }
 
+MoeLayerOptions LayerSession::options_of_places(std::int64_t first, std::int64_t count) const {
+  MoeLayerOptions options = layer_options_;
+  if (options.budget.policy != ResidencyPolicy::fixed) return options;
+  for (std::int64_t place = first; place < first + count; ++place) {
+    const std::int32_t expert = placement_.logical_of[static_cast<std::size_t>(place)];
+    options.budget.loads.push_back(static_cast<float>(recorded_loads_[static_cast<std::size_t>(expert)]));
+  }
+  return options;
+}
+
 ObservedTensors::ObservedTensors(Context& context, const MoeShape& shape, std::int64_t tokens)
     : out(context, DType::f32, {tokens, shape.hidden}),
       routed(context, DType::f32, {tokens, shape.hidden}),
@@ -223,6 +283,12 @@ void ObservedTensors::read(StreamView stream, LayerOutputs& to) const {
   append(stream, logits, to.router_logits);
   append(stream, weights, to.topk_weights);
   append(stream, ids, to.topk_ids);
+}
+
+std::vector<std::int64_t> read_loads(StreamView stream, LoadRecord& record, Phase phase) {
+  record.ask(stream);
+  stream.finish();
+  return record.told().value().of(0, phase);
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {

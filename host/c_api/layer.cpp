@@ -106,6 +106,14 @@ moecl_status moecl_layer_compile(const moecl_layer* layer, moecl_stream* stream,
   return guarded([&] { required(layer, "layer").layer.compile(required(stream, "stream").stream, max_tokens); });
 }
 
+moecl_status moecl_layer_residency(const moecl_layer* layer, moecl_stream* stream, moecl_residency_counts* out_counts) {
+  return guarded([&] {
+    const MoeLayer& of = required(layer, "layer").layer;
+    const ResidencyCounts counts = of.residency(required(stream, "stream").stream);
+    write_struct(residency_counts(of.report(), counts), out_counts, "out_counts");
+  });
+}
+
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes) {
   return guarded([&] {
     required(out_workspace_bytes, "out_workspace_bytes") = required(layer, "layer").layer.workspace_bytes(tokens);

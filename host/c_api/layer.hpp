@@ -19,6 +19,7 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
 /// @param weights  of one expert at least. @param stored  The type where the caller says none
 MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored);
 MoeShape shape_of(const moecl_layer_desc& desc);
+moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
 MoeWeights weights_of(const moecl_layer_desc& desc);
 

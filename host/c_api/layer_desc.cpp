@@ -73,6 +73,17 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.one_launch = from.several_launches == 0;
   options.activations = operand_quant(from.activations, "options.activations");
   options.shared_activations = operand_quant(from.shared_activations, "options.shared_activations");
+  options.budget.bytes = from.memory_budget_bytes;
+  options.budget.percent = from.memory_budget_percent;
+  require(from.residency >= MOECL_RESIDENCY_LEAST_STALE && from.residency <= MOECL_RESIDENCY_STATIC,
+          "options.residency: {} is not in [0, {}]", from.residency, static_cast<int>(MOECL_RESIDENCY_STATIC));
+  options.budget.policy = from.residency == MOECL_RESIDENCY_LRU      ? ResidencyPolicy::lru
+                          : from.residency == MOECL_RESIDENCY_STATIC ? ResidencyPolicy::fixed
+                                                                     : ResidencyPolicy::least_stale;
+  require(from.resident_loads_count >= 0 && (from.resident_loads_count == 0 || from.resident_loads != nullptr),
+          "options.resident_loads: {} numbers at {}", from.resident_loads_count,
+          from.resident_loads == nullptr ? "NULL" : "an address");
+  options.budget.loads.assign(from.resident_loads, from.resident_loads + from.resident_loads_count);
   if (from.quantize != nullptr) {
     const std::optional<QuantScheme> scheme = scheme_named(from.quantize);
     require(scheme.has_value(), "options.quantize: \"{}\" is no scheme", from.quantize);
@@ -80,6 +91,14 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
     if (!options.activations.quantized()) options.activations = scheme->activations;
   }
   return options;
+}
+
+moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts) {
+  moecl_residency_counts told = {};
+  told.size_bytes = sizeof(told);
+  told.resident = report.resident_experts, told.budget_bytes = report.resident_bytes;
+  told.hits = counts.hits, told.misses = counts.misses, told.fetched_bytes = counts.fetched_bytes;
+  return told;
 }
 
 MoeShape shape_of(const moecl_layer_desc& desc) {

@@ -423,9 +423,13 @@ TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
           args.shared_out = on.allocate(rank, std::vector<float>(elements));
           args.expert_num_tokens = wide ? on.allocate(rank, std::vector<std::int64_t>(places))
                                         : on.allocate(rank, std::vector<std::int32_t>(places));
+          args.expert_load = on.allocate(rank, std::vector<std::int64_t>(places, 1));  // to which the pass adds
           auto step = sized<moecl_step>();
           step.strategy = strategy;
           ASSERT_OK(moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &step));
+          std::vector<double> load;
+          for (const std::int64_t rows : on.read<std::int64_t>(rank, args.expert_load, places))
+            load.push_back(static_cast<double>(rows - 1));
           const auto keep = [&](std::size_t part, const auto& values) {
             parts[part][rank].assign(values.begin(), values.end());
           };
@@ -436,6 +440,7 @@ TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
             keep(3, on.read<std::int64_t>(rank, args.expert_num_tokens, places));
           else
             keep(3, on.read<std::int32_t>(rank, args.expert_num_tokens, places));
+          EXPECT_EQ(load, parts[3][rank]);
           if (form == 3) {
             EXPECT_EQ(on.read<std::int64_t>(rank, args.topk_ids, slots),
                       rows_of<std::int64_t>(golden.ids, 4, first, tokens));

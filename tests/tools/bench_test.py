@@ -79,9 +79,10 @@ class Bench(CommandTest):
     def test_replayed_routing(self):
         """Every token goes to the first 8 of 64 experts: an eighth of the weights is read."""
         trace = self.folder / "trace.safetensors"
-        save(trace, {"topk_ids": ("I32", numpy.tile(numpy.arange(8), (3, 1)))})
         common = ("--filter", "^grouped_gemm/", "--tokens", 64, "--schemes", "bf16")
-        narrow, = self.bench(*common, "--routing", trace, experts=64)["benchmarks"]
+        for name in ("topk_ids", "layer.3.topk_ids"):  # of run's --output, and of its --record
+            save(trace, {name: ("I32", numpy.tile(numpy.arange(8), (3, 1)))})
+            narrow, = self.bench(*common, "--routing", trace, experts=64)["benchmarks"]
         wide, = self.bench(*common, experts=64)["benchmarks"]
         self.assertEqual(narrow["name"], "grouped_gemm/olmoe-1b-7b+trace/bf16/T:64/moecl")
         flops, (few, all_of_them) = 2e-9 * 64 * 8 * 2048 * 2048, (run["GB/s"] / run["GFLOP/s"] for run in (narrow, wide))

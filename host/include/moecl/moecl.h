@@ -271,6 +271,23 @@ typedef struct moecl_operand_quant {
   int32_t reserved;       ///< 0
 } moecl_operand_quant;
 
+/// Who gives its device memory to others, of experts that have a memory budget: the one that ...
+typedef enum moecl_residency {
+  MOECL_RESIDENCY_LEAST_STALE = 0,  ///< was used least, where a use counts nine tenths of itself a pass later
+  MOECL_RESIDENCY_LRU = 1,          ///< was used longest ago
+  MOECL_RESIDENCY_STATIC = 2        ///< has the least of the loads that were given
+} moecl_residency;
+
+/// What the device did for a memory budget since a layer was loaded.
+typedef struct moecl_residency_counts {
+  uint64_t size_bytes;
+  int64_t resident;        ///< experts that fit device memory together
+  uint64_t budget_bytes;   ///< which they take there
+  int64_t hits;            ///< experts with rows that were there, over passes
+  int64_t misses;          ///< that were fetched
+  uint64_t fetched_bytes;  ///< for them
+} moecl_residency_counts;
+
 /// How a layer is stored and run.
 typedef struct moecl_layer_options {
   uint64_t size_bytes;
@@ -299,6 +316,13 @@ typedef struct moecl_layer_options {
   /// are not, so that rounding chooses no other experts, else dtype
   int32_t router_dtype;
   int32_t reserved;  ///< 0
+  /// Device memory for the routed experts here, one of both at most; 0: for all. The others stand in host memory that
+  /// the device reads, and passes of the layer go through one stream at a time. Bytes are rounded down to whole experts
+  uint64_t memory_budget_bytes;
+  double memory_budget_percent;  ///< of the experts' bytes, rounded up to a whole expert
+  int32_t residency;             ///< moecl_residency
+  int32_t resident_loads_count;  ///< of MOECL_RESIDENCY_STATIC: experts of this rank; else 0
+  const float* resident_loads;   ///< the same: a load of each, not negative
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -472,6 +496,8 @@ moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream
 moecl_status moecl_layer_destroy(moecl_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* out_info);
+/// @param out_counts  Filled as far as its size_bytes reaches. Stops the host.
+moecl_status moecl_layer_residency(const moecl_layer* layer, moecl_stream* stream, moecl_residency_counts* out_counts);
 /// Device memory that moecl_layer_forward needs as workspace for up to `tokens` tokens.
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes);
 
@@ -533,6 +559,10 @@ typedef struct moecl_forward_args {
   /// where there is none. Shape: [T * K, L] of out_dtype. Over ranks with all-to-all, and with MC2 of f32, without tp
   /// groups
   moecl_device_array expert_rows;
+  /// optional in/out: rows that each expert here was given, added to what it holds: a record of loads over passes,
+  /// which nobody waits for. Zero it before; one for prefill and one for decode tell them apart. Shape: [places of this
+  /// rank] int64
+  moecl_device_array expert_load;
 } moecl_forward_args;
 
 /// out = MoE(x).
