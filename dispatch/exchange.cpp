@@ -107,10 +107,9 @@ void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetc
   job.fetches = std::move(fetches);
   job.ready = mine.ready;
   job.free = std::move(free);
-  job.left = group.fate.watched_event(*lane.stream.context);
-  job.arrived = group.fate.watched_event(*lane.stream.context);
+  job.done = group.fate.watched_event(*lane.stream.context);
   job.trace = lane.stream.trace;
-  wait_on_stream(lane.stream, {job.left->handle(), job.arrived->handle()});
+  wait_on_stream(lane.stream, {job.done->handle()});
   lane.stream.flush();
   group.courier->enqueue(std::move(job));
 }

@@ -4,14 +4,12 @@
 #include <moecl/layer_weights.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "host/checkpoint/json_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/json_numbers.hpp"
-#include "tools/rank_devices.hpp"
 #include "tools/routing_record.hpp"
 
 namespace moecl::cli {
@@ -128,20 +126,10 @@ void LayerOptions::add_to(CLI::App& command) {
       ->type_name("SCHEME");
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
-  launch.add_to(command, ranks);
-  command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
-  command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
-  command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks; else each has a part of every expert");
+  RankOptions::add_to(command);
   command.add_option("--tokens-per-rank", tokens_per_rank, "how the tokens are dealt to the dp ranks")
       ->delimiter(',')
       ->type_name("A,B,...");
-  command.add_option("--strategy", strategy, "how tokens travel")
-      ->check(one_of({"auto", "mc2", "allgather", "all2allv", "multicast"}))
-      ->capture_default_str();
-  command
-      .add_option("--rules", rules, "what --strategy auto follows: vllm-ascend's rules for a machine, or moecl's own")
-      ->check(one_of({"a2", "a3", "a5", "310p", "moecl"}))
-      ->capture_default_str();
   command.add_option("--placement", placement, "which experts stand on which rank; a file: as it says")
       ->check([](const std::string& text) {
         return text.ends_with(".json") ? std::string() : one_of({"linear", "round_robin"})(text);
@@ -161,14 +149,6 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--replace-allreduce", replace_allreduce,
                    "each rank of a tp group has its share of the tokens alone");
-  command.add_option("--topology", topology, "ranks of each node, all the same (default: one node)")
-      ->delimiter(',')
-      ->type_name("A,B,...");
-  command
-      .add_option("--wire", wire,
-                  "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
-      ->check(one_of({"none", "int8", "fp8", "mxfp8"}))
-      ->capture_default_str();
   command
       .add_option_function<std::string>(
           "--memory-budget", [this](const std::string& text) { budget = budget_of(text); },
@@ -180,16 +160,11 @@ void LayerOptions::add_to(CLI::App& command) {
       })
       ->type_name("auto|auto:RECORD|lru|least-stale|static:RECORD")
       ->capture_default_str();
-  add_transport(command, transport);
   device.add_to(command);
 }
 
 void LayerOptions::check() const {
-  launch.check(ranks);
-  refuse_unless(ranks % tp == 0, fmt::format("--tp {}: does not divide {} ranks", tp, ranks));
-  refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
-  refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
-                "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
+  RankOptions::check();
   refuse_unless(redundant_experts == 0 || (ranks > 1 && expert_parallel),
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(!has_own_placement() || (ranks > 1 && expert_parallel && redundant_experts == 0),
@@ -198,13 +173,6 @@ void LayerOptions::check() const {
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
                 "--shared-experts and --replace-allreduce: need --tp above 1");
-  for (const int node : topology)
-    refuse_unless(node >= 1 && node == topology.front(),
-                  fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));
-  refuse_unless(topology.empty() || static_cast<int>(topology.size()) * topology.front() == ranks,
-                fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
-  refuse_unless(!transport || ranks > 1, "--transport: ranks exchange with --ranks above 1");
-  refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
   refuse_unless(budget.has_value() || residency == "auto", "--residency " + residency + ": needs a --memory-budget");
@@ -256,8 +224,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
-  return options.alone() && !options.launch.is_one_of_many() ? open_single_session(options)
-                                                             : open_parallel_session(options);
+  return options.alone() ? open_single_session(options) : open_parallel_session(options);
 }
 
 MoeLayerOptions LayerSession::options_of_places(std::int64_t first, std::int64_t count) const {

@@ -16,40 +16,25 @@
 #include <vector>
 
 #include "tools/device_options.hpp"
-#include "tools/launch.hpp"
+#include "tools/rank_options.hpp"
 
 namespace moecl::cli {
 
-struct LayerOptions {
+struct LayerOptions : RankOptions {
   std::string model_dir;
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
-              shared_sharding = "replicated", residency = "auto";
+  std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto";
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
-  int ranks = 1, tp = 1, redundant_experts = 0;
-  Launch launch;
-  std::optional<int> dp;  ///< default: ranks / tp
-  bool expert_parallel = false;
-  int micro_batches = 1;
+  int redundant_experts = 0, micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false, several_launches = false;
   std::vector<std::int64_t> tokens_per_rank;
-  std::vector<int> topology;               ///< ranks of each node; empty: one node
-  std::optional<TransportKind> transport;  ///< between ranks; unset: probed
   DeviceOptions device;
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
-  int dp_size() const { return dp.value_or(ranks / tp); }
-  /// One rank without a group. A strategy that was asked for runs in a group of one.
-  bool alone() const { return ranks == 1 && strategy == "auto"; }
-  /// One rank has all of every expert.
-  ExpertSharding sharding() const {
-    return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
-  }
   bool has_own_placement() const { return placement != "linear" && placement != "round_robin"; }
-  int ranks_per_node() const { return topology.empty() ? ranks : topology.front(); }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };

@@ -18,21 +18,6 @@
 namespace moecl::cli {
 namespace {
 
-GroupOptions group_options(const LayerOptions& from) {
-  GroupOptions options;
-  options.transport = from.transport;
-  options.deadline = from.launch.deadline();
-  return options;
-}
-
-/// All ranks of this process, or the one that it is.
-RankGroup group_of(const LayerOptions& options, const RankDevices& devices) {
-  const std::vector<StreamView> streams = devices.views();
-  if (options.launch.is_one_of_many())
-    return options.launch.join(options.ranks, streams.front(), group_options(options));
-  return RankGroup(streams, group_options(options));
-}
-
 /// Texts of all ranks.
 std::vector<std::string> share_text(Communicator& world, const std::string& mine) {
   std::vector<std::int64_t> words(1 + (mine.size() + 7) / 8);
@@ -90,7 +75,7 @@ class ParallelSession final : public LayerSession {
       : LayerSession(options),
         options_(options),
         devices_(options.device, options.ranks, options.sub_devices, options.launch.rank()),
-        group_(group_of(options, devices_)) {}
+        group_(options.group(devices_.views())) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
   SessionReport report() override { return report_; }
@@ -170,13 +155,8 @@ void ParallelSession::load() {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
-    ParallelPlan plan;
+    ParallelPlan plan = options_.plan();
     plan.placement = placement_;
-    if (options_.strategy == "auto")
-      plan.rules = strategy_rules_from_name(options_.rules);
-    else
-      plan.strategy = strategy_from_name(options_.strategy);
-    plan.wire = wire_format_from_name(options_.wire);
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
