@@ -26,7 +26,7 @@ struct LayerOptions {
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
-              shared_sharding = "replicated", residency = "auto";
+              shared_sharding = "replicated", residency = "auto", missed_experts = "auto";
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
   int ranks = 1, tp = 1, redundant_experts = 0;
   Launch launch;

@@ -24,12 +24,14 @@ std::vector<double> local_trace(std::int32_t experts, std::int32_t top_k, std::i
   std::vector<double> ids;
   for (std::size_t pass = 0; pass < passes; ++pass) {
     std::vector<std::int32_t> used;
-    while (static_cast<std::int32_t>(used.size()) < top_k) {
+    for (std::int32_t k = 0; k < top_k; ++k) {
       const bool hit = chance(random) < hits;
       const auto from = static_cast<std::size_t>(hit ? experts - slots : 0),
                  count = static_cast<std::size_t>(hit ? slots : experts - slots);
-      const std::int32_t e = by_age[from + random() % count];
-      if (std::find(used.begin(), used.end(), e) == used.end()) used.push_back(e);
+      std::int32_t e = 0;
+      do e = by_age[from + random() % count];
+      while (std::find(used.begin(), used.end(), e) != used.end());
+      used.push_back(e);
     }
     for (const std::int32_t e : used) {
       by_age.erase(std::find(by_age.begin(), by_age.end(), e));
@@ -41,7 +43,7 @@ std::vector<double> local_trace(std::int32_t experts, std::int32_t top_k, std::i
 }
 
 /// @param percent  of the experts in device memory
-void decode_with_budget(benchmark::State& state, double percent, double hits) {
+void decode_with_budget(benchmark::State& state, double percent, double hits, MissedExperts missed) {
   constexpr std::size_t passes = 64;
   const StreamView on = stream();
   const ModelCase model = ModelCase::named("qwen3-30b-a3b", 64, Scheme::named("bf16"));
@@ -51,7 +53,7 @@ void decode_with_budget(benchmark::State& state, double percent, double hits) {
   options.dtype = DType::bf16;
   options.one_launch = false;
   options.budget.percent = percent < 100 ? percent : 0;
-  options.budget.policy = ResidencyPolicy::lru;
+  options.budget.policy = ResidencyPolicy::lru, options.budget.missed = missed;
   const MoeLayer layer(on, model.shape, weights.weights, options);
   const Buffer workspace(*on.context, layer.workspace_bytes(1));
   const auto slots = static_cast<std::int32_t>(64 * std::min(percent, 50.0) / 100);
@@ -85,16 +87,18 @@ void decode_with_budget(benchmark::State& state, double percent, double hits) {
 }
 
 const bool residency_added = [] {
-  const auto add = [](const std::string& name, double percent, double hits) {
+  const auto add = [](const std::string& name, double percent, double hits,
+                      MissedExperts missed = MissedExperts::automatic) {
     benchmark::RegisterBenchmark(name.c_str(),
-                                 [=](benchmark::State& state) { decode_with_budget(state, percent, hits); })
+                                 [=](benchmark::State& state) { decode_with_budget(state, percent, hits, missed); })
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   };
   for (const double hits : {0.67, 0.81, 0.88, 0.95}) {
     add(fmt::format("residency/all/hits:{}", hits), 100, hits);
     for (const double percent : {12.5, 25.0, 50.0})
-      add(fmt::format("residency/{}%/hits:{}", percent, hits), percent, hits);
+      for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place})
+        add(fmt::format("residency/{}%/{}/hits:{}", percent, name(missed), hits), percent, hits, missed);
   }
   return true;
 }();
