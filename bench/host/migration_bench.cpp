@@ -58,7 +58,9 @@ void passes_during_a_migration(benchmark::State& state) try {
       const auto begin = std::chrono::steady_clock::now();
       before();
       layer.forward(args);
+      world.share("enqueued", {});  // syncs are those of all ranks
       if (world.rank() == 0 && &times == &moving) syncs += stream.context->counters().host_syncs - syncs_before;
+      world.share("counted", {});
       stream.finish();
       world.share("end", {});
       if (world.rank() == 0)
@@ -94,6 +96,7 @@ BENCHMARK(passes_during_a_migration)
     ->ArgNames({"passes_a_step", "T"})
     ->Args({1, 64})
     ->Args({4, 64})
+    ->Args({8, 64})
     ->Args({16, 64})
     ->Iterations(1)
     ->UseManualTime()

@@ -1,6 +1,7 @@
 // Decoding a token at a time by a layer of which a part of the experts is in device memory, on traces of which so many
 // experts of a pass were in slots. The bar is half of the rate of a layer that has them all, with 25 % and 88 % hits.
 #include <moecl/moe_layer.hpp>
+#include <moecl/residency_replay.hpp>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,15 @@ std::vector<double> local_trace(std::int32_t experts, std::int32_t top_k, std::i
   return ids;
 }
 
+/// What each policy hits on passes of K experts each, and what nobody can do better.
+void count_hits(benchmark::State& state, const std::vector<double>& ids, std::int32_t top_k, std::int32_t slots) {
+  UsedExperts passes;
+  for (auto first = ids.begin(); first != ids.end(); first += top_k) passes.emplace_back(first, first + top_k);
+  for (const ResidencyPolicy policy : {ResidencyPolicy::lru, ResidencyPolicy::least_stale})
+    state.counters[name(policy)] = replay_residency(passes, 64, slots, policy).hit_rate();
+  state.counters["belady"] = replay_residency_with_foresight(passes, 64, slots).hit_rate();
+}
+
 /// @param percent  of the experts in device memory
 void decode_with_budget(benchmark::State& state, double percent, double hits, MissedExperts missed) {
   constexpr std::size_t passes = 64;
@@ -57,8 +67,9 @@ void decode_with_budget(benchmark::State& state, double percent, double hits, Mi
   const MoeLayer layer(on, model.shape, weights.weights, options);
   const Buffer workspace(*on.context, layer.workspace_bytes(1));
   const auto slots = static_cast<std::int32_t>(64 * std::min(percent, 50.0) / 100);
+  const std::vector<double> trace = local_trace(64, top_k, slots, hits, passes);
   const test::DeviceTensor x(on, DType::bf16, {1, model.shape.hidden}), out(on, DType::f32, {1, model.shape.hidden}),
-      ids(on, DType::i32, {passes, top_k}, local_trace(64, top_k, slots, hits, passes)),
+      ids(on, DType::i32, {passes, top_k}, trace),
       of_ids(on, DType::f32, {1, top_k}, std::vector<double>(static_cast<std::size_t>(top_k), 1.0 / top_k));
   MoeLayer::Forward args;
   args.x = x, args.out = out, args.weights = of_ids;
@@ -81,6 +92,7 @@ void decode_with_budget(benchmark::State& state, double percent, double hits, Mi
   const ResidencyCounts after = layer.residency(on);
   const auto looked = static_cast<double>(after.hits + after.misses - before.hits - before.misses);
   if (looked > 0) state.counters["hits"] = static_cast<double>(after.hits - before.hits) / looked;
+  if (looked > 0) count_hits(state, trace, top_k, slots);
   if (looked > 0)
     state.counters["fetched_bytes_a_pass"] = static_cast<double>(after.fetched_bytes - before.fetched_bytes) /
                                              (static_cast<double>(state.iterations()) * passes);
