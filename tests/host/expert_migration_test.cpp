@@ -316,5 +316,24 @@ TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
   EXPECT_TRUE(reloaded == whole);
 }
 
+TEST(ElasticGroupTest, AGroupThatCannotTakeALayerLeavesIt) {
+  LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, place_experts({16, 2})});
+  const Outputs before = layer.pass(StrategyKind::mc2);
+  const auto refused = [&](const std::string& expected, const PlacementPlan& placement) {
+    RankGroup other(layer.on.streams());
+    EXPECT_THAT(
+        [&] {
+          other.run([&](Communicator& world) {
+            ParallelLayer& of = *layer.layers[static_cast<std::size_t>(world.rank())];
+            of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
+          });
+        },
+        testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
+    EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
+  };
+  refused("9 places here, the layer has 8", place_experts({16, 2, 1, 2}));
+  refused("14 experts are placed", place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 1}, 14));
+}
+
 }  // namespace
 }  // namespace moecl::test
