@@ -160,6 +160,12 @@ void LayerOptions::add_to(CLI::App& command) {
       })
       ->type_name("auto|auto:RECORD|lru|least-stale|static:RECORD")
       ->capture_default_str();
+  command
+      .add_option("--missed-experts", missed_experts,
+                  "what is done about an expert that is not there: fetched into device memory, or read in-place, as "
+                  "suits CPUs (auto)")
+      ->check(one_of({"auto", "fetched", "in-place"}))
+      ->capture_default_str();
   device.add_to(command);
 }
 
@@ -176,6 +182,8 @@ void LayerOptions::check() const {
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
   refuse_unless(budget.has_value() || residency == "auto", "--residency " + residency + ": needs a --memory-budget");
+  refuse_unless(budget.has_value() || missed_experts == "auto",
+                "--missed-experts " + missed_experts + ": needs a --memory-budget");
   for (const std::int64_t tokens : tokens_per_rank)
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
@@ -192,6 +200,9 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   layer_options_.one_launch = !options.several_launches;
   if (options.budget) {
     layer_options_.budget = *options.budget;
+    if (options.missed_experts != "auto")
+      layer_options_.budget.missed =
+          options.missed_experts == "fetched" ? MissedExperts::fetched : MissedExperts::in_place;
     if (options.residency == "lru") layer_options_.budget.policy = ResidencyPolicy::lru;
     if (const std::string path = record_in(options.residency); !path.empty()) {
       layer_options_.budget.policy =

@@ -25,7 +25,8 @@ struct LayerOptions : RankOptions {
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto";
+  std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto",
+              missed_experts = "auto";
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
   int redundant_experts = 0, micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false, several_launches = false;

@@ -112,10 +112,13 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["workspace_bytes"] = report.workspace_bytes;
   summary["weight_bytes"] = report.layer.weight_bytes;
   if (session.has_budget())
-    summary["residency"] = {
-        {"policy", session.residency_policy()},      {"budget_bytes", report.layer.resident_bytes},
-        {"resident", report.layer.resident_experts}, {"hits", report.residency.hits},
-        {"misses", report.residency.misses},         {"fetched_bytes", report.residency.fetched_bytes}};
+    summary["residency"] = {{"policy", session.residency_policy()},
+                            {"budget_bytes", report.layer.resident_bytes},
+                            {"resident", report.layer.resident_experts},
+                            {"hits", report.residency.hits},
+                            {"misses", report.residency.misses},
+                            {"fetched_bytes", report.residency.fetched_bytes},
+                            {"missed_experts", report.layer.missed_experts}};
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;
@@ -163,10 +166,11 @@ void print(const nlohmann::ordered_json& s) {
       s["weight_bytes"].get<std::uint64_t>(), text(s["expert_format"]), s["programs"]["built"].get<int>(),
       s["programs"]["from_cache"].get<int>());
   if (s.contains("residency"))
-    fmt::print("{} experts resident in {} bytes, {}: {} hits, {} misses, {} bytes fetched\n",
+    fmt::print("{} experts resident in {} bytes, {}: {} hits, {} misses of {} bytes, {}\n",
                s["residency"]["resident"].get<std::int64_t>(), s["residency"]["budget_bytes"].get<std::uint64_t>(),
                text(s["residency"]["policy"]), s["residency"]["hits"].get<std::int64_t>(),
-               s["residency"]["misses"].get<std::int64_t>(), s["residency"]["fetched_bytes"].get<std::uint64_t>());
+               s["residency"]["misses"].get<std::int64_t>(), s["residency"]["fetched_bytes"].get<std::uint64_t>(),
+               text(s["residency"]["missed_experts"]));
   if (s.contains("quantize"))
     fmt::print("experts quantized as {}: errors relative to the largest weight {:.2e}, root mean square {:.2e}\n",
                text(s["quantize"]["scheme"]), s["quantize"]["max_relative_error"].get<double>(),

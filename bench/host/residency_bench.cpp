@@ -1,6 +1,7 @@
 // Decoding a token at a time by a layer of which a part of the experts is in device memory, on traces of which so many
 // experts of a pass were in slots. The bar is half of the rate of a layer that has them all, with 25 % and 88 % hits.
 #include <moecl/moe_layer.hpp>
+#include <moecl/residency_replay.hpp>
 
 #include <fmt/format.h>
 
@@ -24,12 +25,14 @@ std::vector<double> local_trace(std::int32_t experts, std::int32_t top_k, std::i
   std::vector<double> ids;
   for (std::size_t pass = 0; pass < passes; ++pass) {
     std::vector<std::int32_t> used;
-    while (static_cast<std::int32_t>(used.size()) < top_k) {
+    for (std::int32_t k = 0; k < top_k; ++k) {
       const bool hit = chance(random) < hits;
       const auto from = static_cast<std::size_t>(hit ? experts - slots : 0),
                  count = static_cast<std::size_t>(hit ? slots : experts - slots);
-      const std::int32_t e = by_age[from + random() % count];
-      if (std::find(used.begin(), used.end(), e) == used.end()) used.push_back(e);
+      std::int32_t e = 0;
+      do e = by_age[from + random() % count];
+      while (std::find(used.begin(), used.end(), e) != used.end());
+      used.push_back(e);
     }
     for (const std::int32_t e : used) {
       by_age.erase(std::find(by_age.begin(), by_age.end(), e));
@@ -40,8 +43,17 @@ std::vector<double> local_trace(std::int32_t experts, std::int32_t top_k, std::i
   return ids;
 }
 
+/// What each policy hits on passes of K experts each, and what nobody can do better.
+void count_hits(benchmark::State& state, const std::vector<double>& ids, std::int32_t top_k, std::int32_t slots) {
+  UsedExperts passes;
+  for (auto first = ids.begin(); first != ids.end(); first += top_k) passes.emplace_back(first, first + top_k);
+  for (const ResidencyPolicy policy : {ResidencyPolicy::lru, ResidencyPolicy::least_stale})
+    state.counters[name(policy)] = replay_residency(passes, 64, slots, policy).hit_rate();
+  state.counters["belady"] = replay_residency_with_foresight(passes, 64, slots).hit_rate();
+}
+
 /// @param percent  of the experts in device memory
-void decode_with_budget(benchmark::State& state, double percent, double hits) {
+void decode_with_budget(benchmark::State& state, double percent, double hits, MissedExperts missed) {
   constexpr std::size_t passes = 64;
   const StreamView on = stream();
   const ModelCase model = ModelCase::named("qwen3-30b-a3b", 64, Scheme::named("bf16"));
@@ -51,12 +63,13 @@ void decode_with_budget(benchmark::State& state, double percent, double hits) {
   options.dtype = DType::bf16;
   options.one_launch = false;
   options.budget.percent = percent < 100 ? percent : 0;
-  options.budget.policy = ResidencyPolicy::lru;
+  options.budget.policy = ResidencyPolicy::lru, options.budget.missed = missed;
   const MoeLayer layer(on, model.shape, weights.weights, options);
   const Buffer workspace(*on.context, layer.workspace_bytes(1));
   const auto slots = static_cast<std::int32_t>(64 * std::min(percent, 50.0) / 100);
+  const std::vector<double> trace = local_trace(64, top_k, slots, hits, passes);
   const test::DeviceTensor x(on, DType::bf16, {1, model.shape.hidden}), out(on, DType::f32, {1, model.shape.hidden}),
-      ids(on, DType::i32, {passes, top_k}, local_trace(64, top_k, slots, hits, passes)),
+      ids(on, DType::i32, {passes, top_k}, trace),
       of_ids(on, DType::f32, {1, top_k}, std::vector<double>(static_cast<std::size_t>(top_k), 1.0 / top_k));
   MoeLayer::Forward args;
   args.x = x, args.out = out, args.weights = of_ids;
@@ -79,22 +92,25 @@ void decode_with_budget(benchmark::State& state, double percent, double hits) {
   const ResidencyCounts after = layer.residency(on);
   const auto looked = static_cast<double>(after.hits + after.misses - before.hits - before.misses);
   if (looked > 0) state.counters["hits"] = static_cast<double>(after.hits - before.hits) / looked;
+  if (looked > 0) count_hits(state, trace, top_k, slots);
   if (looked > 0)
     state.counters["fetched_bytes_a_pass"] = static_cast<double>(after.fetched_bytes - before.fetched_bytes) /
                                              (static_cast<double>(state.iterations()) * passes);
 }
 
 const bool residency_added = [] {
-  const auto add = [](const std::string& name, double percent, double hits) {
+  const auto add = [](const std::string& name, double percent, double hits,
+                      MissedExperts missed = MissedExperts::automatic) {
     benchmark::RegisterBenchmark(name.c_str(),
-                                 [=](benchmark::State& state) { decode_with_budget(state, percent, hits); })
+                                 [=](benchmark::State& state) { decode_with_budget(state, percent, hits, missed); })
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   };
   for (const double hits : {0.67, 0.81, 0.88, 0.95}) {
     add(fmt::format("residency/all/hits:{}", hits), 100, hits);
     for (const double percent : {12.5, 25.0, 50.0})
-      add(fmt::format("residency/{}%/hits:{}", percent, hits), percent, hits);
+      for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place})
+        add(fmt::format("residency/{}%/{}/hits:{}", percent, name(missed), hits), percent, hits, missed);
   }
   return true;
 }();

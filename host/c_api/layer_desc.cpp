@@ -83,6 +83,7 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   require(from.resident_loads_count >= 0 && (from.resident_loads_count == 0 || from.resident_loads != nullptr),
           "options.resident_loads: {} numbers at {}", from.resident_loads_count,
           from.resident_loads == nullptr ? "NULL" : "an address");
+  options.budget.missed = enumerator(from.missed_experts, MissedExperts::in_place, "options.missed_experts");
   options.budget.loads.assign(from.resident_loads, from.resident_loads + from.resident_loads_count);
   if (from.quantize != nullptr) {
     const std::optional<QuantScheme> scheme = scheme_named(from.quantize);

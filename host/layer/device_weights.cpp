@@ -112,7 +112,7 @@ DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std:
   const bool limited = residency.slots > 0 && residency.slots < experts;
   Context& context = *stream.context;
   const auto on_device = [&](std::uint64_t bytes) { return Buffer(context, bytes); };
-  device_ = allocate(format, limited ? residency.slots : experts, n, k, on_device);
+  if (!limited || !residency.in_place) device_ = allocate(format, limited ? residency.slots : experts, n, k, on_device);
   if (limited) {
     host_ = allocate(format, experts, n, k, [&](std::uint64_t bytes) { return host_buffer(context, bytes); });
     cache_ = ExpertCache(stream, experts, residency);
@@ -218,7 +218,7 @@ DeviceWeights::Plain DeviceWeights::plain(StreamView stream, std::int64_t expert
 }
 
 void DeviceWeights::multiply(grouped_gemm::Args& args) const {
-  args.weights = device_.weights;
+  args.weights = read().weights;
   args.bias = bias_;
   args.weight_scale = column_scales_;
 }

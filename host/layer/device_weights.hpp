@@ -30,7 +30,7 @@ class DeviceWeights {
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 
   /// Where one expert's bytes stand: codes, scales, zero points, group index, scales of columns, bias, each if it is
-  /// there. The first four are in the host's memory where experts take turns.
+  /// there. The first four are in the host's memory where experts have a budget.
   std::vector<BufferView> parts(std::int64_t expert) const;
   /// An expert's matrix and bias as plain numbers. Shapes: [n, k], and [n] or none. Stops the host
   struct Plain {
@@ -38,18 +38,20 @@ class DeviceWeights {
   };
   Plain plain(StreamView stream, std::int64_t expert) const;
 
-  bool present() const noexcept { return device_.weights.present(); }
+  bool present() const noexcept { return read().weights.present(); }
   bool biased() const noexcept { return bias_.present(); }
-  CodeType type() const noexcept { return device_.weights.type; }
+  CodeType type() const noexcept { return read().weights.type; }
   std::string format() const { return format_.describe(); }
-  PanelLayout layout() const noexcept { return device_.weights.layout; }
+  PanelLayout layout() const noexcept { return read().weights.layout; }
   /// Sets the operands of a product that these weights are.
   void multiply(grouped_gemm::Args& args) const;
   /// The same of experts [first, first + count), which were brought, and of which the segment is. @param args  whose
   /// first_expert is that of the segment
   void multiply(grouped_gemm::Args& args, std::int64_t first, std::int64_t count) const;
-  /// Whether experts take turns in slots of device memory.
+  /// Whether experts have a budget of device memory.
   bool limited() const noexcept { return cache_.present(); }
+  /// Whether they take turns in slots of it.
+  bool in_slots() const noexcept { return limited() && !cache_.in_place(); }
   const ExpertCache& cache() const noexcept { return cache_; }
   /// Of the device; what stands in the host's memory apart.
   std::uint64_t size_bytes() const noexcept;
@@ -69,11 +71,13 @@ class DeviceWeights {
                          const Allocate& of_bytes);
   /// Where experts are packed, all of them.
   const Memory& home() const noexcept { return limited() ? host_ : device_; }
+  /// Where products read them.
+  const Memory& read() const noexcept { return in_slots() ? device_ : home(); }
   /// What belongs to one of as many experts.
   BufferView of_expert(const Buffer& all, std::int64_t expert) const;
 
   WeightFormat format_;
-  Memory device_, host_;  ///< the second absent where all fit the first
+  Memory device_, host_;  ///< the second absent without a budget, the first where products read the second
   Buffer column_scale_, bias_memory_;
   ExpertCache cache_;
   TensorView column_scales_;  ///< absent, or [experts, n] f32

@@ -8,7 +8,7 @@
 namespace moecl {
 
 ExpertCache::ExpertCache(StreamView stream, std::int64_t experts, const CacheOptions& options)
-    : policy_(options.policy) {
+    : policy_(options.policy), in_place_(options.in_place) {
   const std::int64_t slots = options.slots;
   require(slots > 0 && slots < experts, "expert cache: {} slots of {} experts", slots, experts);
   require(options.priorities.empty() || static_cast<std::int64_t>(options.priorities.size()) == experts,
@@ -40,7 +40,7 @@ void ExpertCache::add(const Buffer& host, const Buffer& device) {
   const std::int64_t experts = slots_.shape[0];
   const std::int64_t each = static_cast<std::int64_t>(host.size_bytes()) / experts;
   pieces_.push_back({TensorView(host.view(), DType::u8, {experts, each}),
-                     TensorView(device.view(), DType::u8, {slot_count(), each})});
+                     in_place_ ? TensorView() : TensorView(device.view(), DType::u8, {slot_count(), each})});
 }
 
 void ExpertCache::bring(StreamView stream, TensorView row_ends, std::int64_t first, std::int64_t count,
@@ -49,6 +49,7 @@ void ExpertCache::bring(StreamView stream, TensorView row_ends, std::int64_t fir
   claim.first_expert = static_cast<std::int32_t>(first), claim.experts = static_cast<std::int32_t>(count);
   claim.policy = policy_, claim.new_pass = new_pass;
   expert_slots::enqueue(stream, claim);
+  if (in_place_) return;
   for (const Piece& piece : pieces_)
     expert_slots::enqueue(stream, expert_slots::Fetch{piece.host, piece.device, fetches_, most_used});
 }
@@ -59,9 +60,9 @@ void ExpertCache::forget(StreamView stream) const {
   enqueue_fill(stream, holders_.buffer, 0xFFFFFFFF);
 }
 
-std::uint64_t ExpertCache::device_bytes() const noexcept {
+std::uint64_t ExpertCache::expert_bytes() const noexcept {
   std::uint64_t bytes = 0;
-  for (const Piece& piece : pieces_) bytes += piece.device.size_bytes();
+  for (const Piece& piece : pieces_) bytes += static_cast<std::uint64_t>(piece.host.shape[1]);
   return bytes;
 }
 
@@ -71,8 +72,7 @@ ResidencyCounts ExpertCache::counts(StreamView stream) const {
   std::array<std::int64_t, 3> counters{};
   read_blocking(stream, counters_.buffer, counters.data(), sizeof(counters));
   counts.hits = counters[0], counts.misses = counters[1];
-  for (const Piece& piece : pieces_)
-    counts.fetched_bytes += static_cast<std::uint64_t>(counts.misses * piece.host.shape[1]);
+  counts.fetched_bytes = static_cast<std::uint64_t>(counts.misses) * expert_bytes();
   return counts;
 }
 

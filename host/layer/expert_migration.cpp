@@ -85,6 +85,16 @@ struct ExpertMigration::State {
     beside.fork();  // the weights that go are written
   }
 
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  /// What is under way has its memory here.
+  ~State() {
+    try {
+      beside.stream().finish();
+    } catch (const Error&) {  // of a device that failed nothing is
+    }
+  }
+
   std::vector<std::int32_t> layer_table() const {
     if (!layer.placement().logical_of.empty()) return layer.placement().logical_of;
     return place_experts({layer.shape().experts}).logical_of;

@@ -38,8 +38,11 @@ WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, cons
 }
 
 /// The slots that a budget is worth; none where all experts fit.
-CacheOptions slots_of(const ExpertBudget& budget, std::uint64_t expert_bytes, std::int64_t experts) {
+CacheOptions slots_of(const ExpertBudget& budget, std::uint64_t expert_bytes, std::int64_t experts,
+                      const DeviceCaps& caps) {
   CacheOptions cache;
+  cache.in_place = budget.missed == MissedExperts::in_place ||
+                   (budget.missed == MissedExperts::automatic && caps.type == DeviceType::cpu);
   require(budget.percent >= 0 && budget.percent <= 100, "memory budget: {} % of the experts", budget.percent);
   require(budget.bytes == 0 || budget.percent == 0, "memory budget: {} bytes and {} %, expected one of them",
           budget.bytes, budget.percent);
@@ -81,7 +84,7 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
   const auto total = static_cast<std::int64_t>(experts.size());
   const auto per_segment = static_cast<std::int64_t>(largest / one);
   const CacheOptions slots =
-      slots_of(budget, gate_up.size_bytes(width, hidden) + down.size_bytes(hidden, inter), total);
+      slots_of(budget, gate_up.size_bytes(width, hidden) + down.size_bytes(hidden, inter), total, caps);
   if (slots.slots > 0 && per_segment < total)
     fail(ErrorCode::unsupported,
          "memory budget: {} experts of {} bytes are more than one allocation of device '{}', {}", total, one,

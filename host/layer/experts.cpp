@@ -25,6 +25,18 @@ const char* name(ResidencyPolicy policy) noexcept {
   return "static";
 }
 
+const char* name(MissedExperts missed) noexcept {
+  switch (missed) {
+    case MissedExperts::fetched:
+      return "fetched";
+    case MissedExperts::in_place:
+      return "in-place";
+    case MissedExperts::automatic:
+      break;
+  }
+  return "auto";
+}
+
 namespace {
 
 /// [E * rows_per_expert, N] as [E, rows_per_expert, N].
@@ -189,7 +201,7 @@ void Experts::plan_waves() {
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const ExpertSegment& segment = segments_[i];
     whole_.push_back({i, 0, segment.experts});
-    if (!segment.gate_up.limited()) continue;
+    if (!segment.gate_up.in_slots()) continue;
     const std::int64_t slots = segment.gate_up.cache().slot_count();
     for (std::int64_t first = 0; first < segment.experts; first += slots)
       in_turn_.push_back({i, first, std::min(slots, segment.experts - first)});
@@ -197,7 +209,7 @@ void Experts::plan_waves() {
 }
 
 const std::vector<Experts::Wave>& Experts::waves(std::int64_t rows) const {
-  const bool fit = !limited() || std::min(segments_.front().experts, rows) <= resident();
+  const bool fit = in_turn_.empty() || std::min(segments_.front().experts, rows) <= resident();
   return fit ? whole_ : in_turn_;
 }
 
@@ -205,6 +217,7 @@ void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSeg
                     const RoutedRows& rows) const {
   const DeviceWeights& of = segments_[wave.segment].*weights;
   if (!of.limited()) return;
+  if (of.cache().in_place() && weights != &ExpertSegment::gate_up) return;  // a pass counts once
   const std::int64_t most_used = std::clamp<std::int64_t>(std::min(wave.count, rows.rows), 1, of.cache().slot_count());
   of.cache().bring(stream, rows.row_ends, wave.first, wave.count, most_used, wave.first == 0);
 }
@@ -221,7 +234,7 @@ grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSeg
   }
   const ExpertSegment& segment = segments_[wave.segment];
   args.first_expert = segment.first_expert;
-  if ((segment.*weights).limited())
+  if ((segment.*weights).in_slots())
     (segment.*weights).multiply(args, wave.first, wave.count);
   else
     (segment.*weights).multiply(args);
@@ -364,15 +377,22 @@ std::int64_t Experts::resident() const noexcept {
 }
 
 std::uint64_t Experts::resident_bytes() const noexcept {
-  return limited() ? segments_.front().gate_up.cache().device_bytes() + segments_.front().down.cache().device_bytes()
-                   : weight_bytes();
+  if (!limited()) return weight_bytes();
+  const ExpertSegment& only = segments_.front();
+  return static_cast<std::uint64_t>(resident()) *
+         (only.gate_up.cache().expert_bytes() + only.down.cache().expert_bytes());
+}
+
+std::string Experts::missed() const {
+  if (!limited()) return {};
+  return name(segments_.front().gate_up.in_slots() ? MissedExperts::fetched : MissedExperts::in_place);
 }
 
 ResidencyCounts Experts::residency(StreamView stream) const {
   if (!limited()) return {};
   const ExpertSegment& only = segments_.front();
   ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product's experts are the same
-  counts.fetched_bytes += only.down.cache().counts(stream).fetched_bytes;
+  counts.fetched_bytes += static_cast<std::uint64_t>(counts.misses) * only.down.cache().expert_bytes();
   return counts;
 }
 

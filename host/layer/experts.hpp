@@ -93,6 +93,8 @@ class Experts {
   /// Of those in device memory together.
   std::int64_t resident() const noexcept;
   std::uint64_t resident_bytes() const noexcept;
+  /// What is done about the others: a name of MissedExperts; empty without a budget.
+  std::string missed() const;
   /// Stops the host.
   ResidencyCounts residency(StreamView stream) const;
   std::string activations() const { return input_quant_.description(); }

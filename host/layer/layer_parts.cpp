@@ -252,6 +252,10 @@ void LayerParts::allocate_common(StreamView stream, const MoeWeights& weights) {
     report.activations += "; of shared experts " + shared.activations();
   report.resident_experts = experts.resident();
   report.resident_bytes = experts.resident_bytes();
+  report.missed_experts = experts.missed();
+  if (options.budget.missed == MissedExperts::automatic && experts.limited())
+    report.missed_experts +=
+        device->caps.type == DeviceType::cpu ? ": a CPU's memory is the host's" : ": the device has memory of its own";
   report.weight_bytes = experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() +
                         special.weight_bytes() + selection_bias_memory.size_bytes() + expert_table_memory.size_bytes();
 }

@@ -59,7 +59,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_cl
   }
 }
 #else
-// Work-items of dimension 0 share the copy of a fetch, of which dimension 1 has one each.
+// Work-items of dimension 0 share the copy of a fetch, of which dimension 1 has one each: -DRUNS=1: an item copies a
+// run of units, as CPUs like it; else neighbours copy neighbours.
 __kernel void expert_slots_fetch(const __global UNIT* from, __global UNIT* to, const __global int* fetches,
                                  const expert_slots_fetch_args given) {
   const expert_slots_fetch_args args = given;
@@ -68,6 +69,11 @@ __kernel void expert_slots_fetch(const __global UNIT* from, __global UNIT* to, c
   if (number >= fetches[0]) return;
   from += args.from_first + fetches[1 + 2 * number] * args.units;
   to += args.to_first + fetches[2 + 2 * number] * args.units;
+#if RUNS
+  const long run = (args.units + get_global_size(0) - 1) / get_global_size(0), first = get_global_id(0) * run;
+  for (long i = first; i < min(first + run, args.units); ++i) to[i] = from[i];
+#else
   for (long i = get_global_id(0); i < args.units; i += get_global_size(0)) to[i] = from[i];
+#endif
 }
 #endif

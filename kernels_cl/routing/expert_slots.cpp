@@ -93,20 +93,21 @@ void enqueue(StreamView stream, const Fetch& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_slots: {}", reason);
   const std::int64_t bytes = args.from.shape[1];
-  const auto bytes_of = static_cast<std::uint64_t>(bytes);
-  const bool wide_units = (bytes_of | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes) % 16 == 0;
-  const std::int64_t unit = wide_units ? 16 : 4;
+  const bool in_runs = stream.device->caps.type == DeviceType::cpu;
+  const std::uint64_t alignment =
+      static_cast<std::uint64_t>(bytes) | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes;
+  std::int64_t unit = in_runs ? 64 : 16;  // bytes of uint16, uint4
+  while (alignment % static_cast<std::uint64_t>(unit) != 0) unit /= 4;
   const auto first = [&](const TensorView& view) {
     return static_cast<long>(view.buffer.offset_bytes) / static_cast<long>(unit);
   };
-  const auto groups = [&](std::int64_t most) {
-    const std::int64_t all = (bytes / unit + static_cast<std::int64_t>(items) - 1) / static_cast<std::int64_t>(items);
-    return static_cast<std::size_t>(std::min(all, most)) * items;
-  };
   // As many as hide the bus, whatever a fetch has.
-  const std::size_t wide = groups(4 * static_cast<std::int64_t>(stream.device->caps.compute_units));
-  launch(stream, {&source::expert_slots, unit == 16 ? "-DUNIT=uint4" : "-DUNIT=uint", "expert_slots_fetch"},
-         {{wide, static_cast<std::size_t>(args.most), 1}, {items, 1, 1}}, submit,
+  const std::size_t group = in_runs ? 1 : items, groups = 4 * stream.device->caps.compute_units,
+                    all = static_cast<std::size_t>(bytes / unit), wide = std::min((all + group - 1) / group, groups);
+  const std::string options =
+      fmt::format("-DUNIT=uint{} -DRUNS={}", unit == 4 ? "" : std::to_string(unit / 4), static_cast<int>(in_runs));
+  launch(stream, {&source::expert_slots, options, "expert_slots_fetch"},
+         {{wide * group, static_cast<std::size_t>(args.most), 1}, {group, 1, 1}}, submit,
          {"expert_slots", "fetch", stream.trace != nullptr ? args.to.describe() : std::string(), cost(args).bytes, 0},
          args.from, args.to, args.fetches,
          expert_slots_fetch_args{.from_first = first(args.from),

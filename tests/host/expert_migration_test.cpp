@@ -113,18 +113,20 @@ TEST(ExpertMigrationTest, BitsBeforeDuringAndAfter) {
 
 TEST(ExpertMigrationTest, ExpertsOfABudgetMoveToo) {
   ExpertBudget budget;
-  budget.percent = 30;
-  const PlacementPlan start = place_experts({16, 2}), target = shuffled(16, 16, 5);
-  LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, start}, budget);
-  const Outputs before = layer.pass(StrategyKind::mc2);
-  layer.pass(StrategyKind::mc2, [&](ParallelLayer& l) {
-    ExpertMigration migration(l, target);
-    while (migration.step()) {
-    }
-    migration.commit();
-    l.rank().ep.rank_stream().finish();
-  });
-  EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
+  for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
+    budget.percent = 30, budget.missed = missed;
+    const PlacementPlan start = place_experts({16, 2}), target = shuffled(16, 16, 5);
+    LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, start}, budget);
+    const Outputs before = layer.pass(StrategyKind::mc2);
+    layer.pass(StrategyKind::mc2, [&](ParallelLayer& l) {
+      ExpertMigration migration(l, target);
+      while (migration.step()) {
+      }
+      migration.commit();
+      l.rank().ep.rank_stream().finish();
+    });
+    EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
+  }
 }
 
 TEST(ExpertMigrationTest, WhatIsGivenUpOrFailsLeavesTheOldTable) {
@@ -134,8 +136,6 @@ TEST(ExpertMigrationTest, WhatIsGivenUpOrFailsLeavesTheOldTable) {
   const Outputs during = layer.pass(StrategyKind::mc2, [&](ParallelLayer& l) {
     ExpertMigration migration(l, target, {1});
     migration.step();
-    Communicator(l.rank().ep).barrier();
-    l.rank().ep.rank_stream().finish();
   });
   EXPECT_TRUE(during == before);
   EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
@@ -314,6 +314,25 @@ TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
     l.update_expert_map(again);
   });
   EXPECT_TRUE(reloaded == whole);
+}
+
+TEST(ElasticGroupTest, AGroupThatCannotTakeALayerLeavesIt) {
+  LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, place_experts({16, 2})});
+  const Outputs before = layer.pass(StrategyKind::mc2);
+  const auto refused = [&](const std::string& expected, const PlacementPlan& placement) {
+    RankGroup other(layer.on.streams());
+    EXPECT_THAT(
+        [&] {
+          other.run([&](Communicator& world) {
+            ParallelLayer& of = *layer.layers[static_cast<std::size_t>(world.rank())];
+            of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
+          });
+        },
+        testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
+    EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
+  };
+  refused("9 places here, the layer has 8", place_experts({16, 2, 1, 2}));
+  refused("14 experts are placed", place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 1}, 14));
 }
 
 }  // namespace

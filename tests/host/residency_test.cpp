@@ -11,9 +11,10 @@ namespace {
 
 constexpr ResidencyPolicy policies[] = {ResidencyPolicy::lru, ResidencyPolicy::least_stale, ResidencyPolicy::fixed};
 
-ExpertBudget budget(double percent, ResidencyPolicy policy, std::int64_t experts) {
+ExpertBudget budget(double percent, ResidencyPolicy policy, std::int64_t experts,
+                    MissedExperts missed = MissedExperts::fetched) {
   ExpertBudget of;
-  of.percent = percent, of.policy = policy;
+  of.percent = percent, of.policy = policy, of.missed = missed;
   if (policy == ResidencyPolicy::fixed)
     for (std::int64_t e = 0; e < experts; ++e) of.loads.push_back(static_cast<float>(e * 7 % 5));
   return of;
@@ -44,44 +45,58 @@ TEST_P(ResidencyTest, BitsOfTheResidentLayer) {
     const MoeLayer whole(device().stream, model.config.shape, model.weights(0, experts), model.options);
     EXPECT_EQ(whole.report().resident_experts, experts);
     const Outputs all = pass(whole, model, 0, model.tokens()), one = pass(whole, model, 1, 1);
-    for (const double percent : {1.0, 40.0, 100.0})
-      for (const ResidencyPolicy policy : policies) {
-        SCOPED_TRACE(testing::Message() << name << ", " << percent << " %, " << moecl::name(policy));
-        if (percent != 40 && policy != ResidencyPolicy::lru) continue;
-        model.options.budget = budget(percent, policy, experts);
-        const MoeLayer layer(device().stream, model.config.shape, model.weights(0, experts), model.options);
-        const auto slots = static_cast<std::int64_t>(std::ceil(static_cast<double>(experts) * percent / 100));
-        EXPECT_EQ(layer.report().resident_experts, slots);
-        if (percent < 100) {
-          EXPECT_LT(layer.report().weight_bytes, whole.report().weight_bytes);
-        }
-        for (int again = 0; again < 2; ++again) {
-          EXPECT_TRUE(pass(layer, model, 1, 1) == one);
-          EXPECT_TRUE(pass(layer, model, 0, model.tokens()) == all);
-        }
+    struct Case {
+      double percent;
+      ResidencyPolicy policy;
+      MissedExperts missed;
+    };
+    std::vector<Case> cases = {{1, ResidencyPolicy::lru, MissedExperts::fetched},
+                               {100, ResidencyPolicy::lru, MissedExperts::fetched},
+                               {1, ResidencyPolicy::lru, MissedExperts::in_place}};
+    for (const ResidencyPolicy policy : policies) cases.push_back({40, policy, MissedExperts::fetched});
+    for (const auto& [percent, policy, missed] : cases) {
+      SCOPED_TRACE(testing::Message() << name << ", " << percent << " %, " << moecl::name(policy) << ", "
+                                      << moecl::name(missed));
+      model.options.budget = budget(percent, policy, experts, missed);
+      const MoeLayer layer(device().stream, model.config.shape, model.weights(0, experts), model.options);
+      const auto slots = static_cast<std::int64_t>(std::ceil(static_cast<double>(experts) * percent / 100));
+      EXPECT_EQ(layer.report().resident_experts, slots);
+      if (percent < 100) {
+        EXPECT_LT(layer.report().weight_bytes, whole.report().weight_bytes);
       }
+      for (int again = 0; again < 2; ++again) {
+        EXPECT_TRUE(pass(layer, model, 1, 1) == one);
+        EXPECT_TRUE(pass(layer, model, 0, model.tokens()) == all);
+      }
+    }
   }
 }
 
 TEST_P(ResidencyTest, ExpertsThatStayAreHits) {
   Model model("qwen3-moe-e64k8");
   const StreamView stream = device().stream;
-  model.options.budget = budget(25, ResidencyPolicy::lru, 64);  // 16 of 64
-  const MoeLayer layer(stream, model.config.shape, model.weights(0, 64), model.options);
-  const auto counts = [&] { return layer.residency(stream); };
-  EXPECT_EQ(counts().hits + counts().misses, 0);
-  const Outputs first = pass(layer, model, 0, 1);
-  EXPECT_EQ(std::pair(counts().hits, counts().misses), std::pair(std::int64_t{0}, std::int64_t{8}));
-  EXPECT_EQ(counts().fetched_bytes * 64, 8 * (4 * layer.report().resident_bytes));
-  EXPECT_TRUE(pass(layer, model, 0, 1) == first);
-  EXPECT_EQ(std::pair(counts().hits, counts().misses), std::pair(std::int64_t{8}, std::int64_t{8}));
-  // Two tokens have at most 16 experts, which then are those that are here.
-  const Outputs two = pass(layer, model, 3, 2);
-  const std::set<double> used(two.ids.begin(), two.ids.end());
-  const auto before = counts();
-  pass(layer, model, 3, 2);
-  EXPECT_EQ(counts().hits - before.hits, std::ssize(used));
-  EXPECT_EQ(counts().misses, before.misses);
+  const bool is_cpu = stream.device->caps.type == DeviceType::cpu;
+  for (const MissedExperts missed : {MissedExperts::automatic, MissedExperts::fetched, MissedExperts::in_place}) {
+    SCOPED_TRACE(name(missed));
+    model.options.budget = budget(25, ResidencyPolicy::lru, 64, missed);  // 16 of 64
+    const MoeLayer layer(stream, model.config.shape, model.weights(0, 64), model.options);
+    const bool in_place = missed == MissedExperts::in_place || (missed == MissedExperts::automatic && is_cpu);
+    EXPECT_THAT(layer.report().missed_experts, testing::StartsWith(in_place ? "in-place" : "fetched"));
+    const auto counts = [&] { return layer.residency(stream); };
+    EXPECT_EQ(counts().hits + counts().misses, 0);
+    const Outputs first = pass(layer, model, 0, 1);
+    EXPECT_EQ(std::pair(counts().hits, counts().misses), std::pair(std::int64_t{0}, std::int64_t{8}));
+    EXPECT_EQ(counts().fetched_bytes * 64, 8 * (4 * layer.report().resident_bytes));
+    EXPECT_TRUE(pass(layer, model, 0, 1) == first);
+    EXPECT_EQ(std::pair(counts().hits, counts().misses), std::pair(std::int64_t{8}, std::int64_t{8}));
+    // Two tokens have at most 16 experts, which then are those that are here.
+    const Outputs two = pass(layer, model, 3, 2);
+    const std::set<double> used(two.ids.begin(), two.ids.end());
+    const auto before = counts();
+    pass(layer, model, 3, 2);
+    EXPECT_EQ(counts().hits - before.hits, std::ssize(used));
+    EXPECT_EQ(counts().misses, before.misses);
+  }
 }
 
 TEST_P(ResidencyTest, ReplacedExpertsAreFetchedAgain) {
@@ -108,11 +123,11 @@ TEST_P(ResidencyTest, BudgetsThatCannotBe) {
     EXPECT_THAT([&] { MoeLayer(device().stream, model.config.shape, weights, model.options); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
   };
-  refused({10, 0, ResidencyPolicy::lru, {}}, "memory budget: 10 bytes, one expert needs");
-  refused({0, 101, ResidencyPolicy::lru, {}}, "memory budget: 101 %");
-  refused({10, 10, ResidencyPolicy::lru, {}}, "expected one of them");
-  refused({0, 50, ResidencyPolicy::fixed, {1, 2}}, "loads of 2 experts, here are 16");
-  refused({0, 50, ResidencyPolicy::fixed, std::vector<float>(16, -1)}, "a load of -1");
+  refused({10, 0, ResidencyPolicy::lru, {}, {}}, "memory budget: 10 bytes, one expert needs");
+  refused({0, 101, ResidencyPolicy::lru, {}, {}}, "memory budget: 101 %");
+  refused({10, 10, ResidencyPolicy::lru, {}, {}}, "expected one of them");
+  refused({0, 50, ResidencyPolicy::fixed, {1, 2}, {}}, "loads of 2 experts, here are 16");
+  refused({0, 50, ResidencyPolicy::fixed, std::vector<float>(16, -1), {}}, "a load of -1");
 }
 
 TEST(ResidencyOfRanks, EveryStrategyUnderEveryBudget) {
@@ -128,7 +143,8 @@ TEST(ResidencyOfRanks, EveryStrategyUnderEveryBudget) {
       EXPECT_LE(relative_error(whole.out, golden_values("qwen2-moe-e16k4", "output")), 1e-5);
       for (const double percent : {1.0, 50.0}) {
         SCOPED_TRACE(testing::Message() << name(kind) << ", " << ranks << " ranks, " << percent << " %");
-        model.options.budget = budget(percent, ResidencyPolicy::lru, 0);
+        model.options.budget =
+            budget(percent, ResidencyPolicy::lru, 0, percent == 1 ? MissedExperts::fetched : MissedExperts::automatic);
         EXPECT_TRUE(of_ranks(on, model, {kind}, 1, tokens, true) == whole);
       }
     }

@@ -1,4 +1,6 @@
-// Experts that take turns in slots: by a model of the policies on the host.
+// Experts that take turns in slots: by the oracle of the policies.
+#include "tests/oracle/expert_slots.hpp"
+
 #include <moecl/error.hpp>
 #include <moecl/expert_slots.hpp>
 
@@ -14,51 +16,6 @@ namespace moecl::test {
 namespace {
 
 using Ints = std::vector<std::int32_t>;
-
-/// What the definition says of one product.
-struct Model {
-  Ints slots, holders, priorities;
-  std::int64_t hits = 0, misses = 0, passes = 0;
-
-  Model(std::int64_t experts, std::int64_t count)
-      : slots(static_cast<std::size_t>(experts), -1),
-        holders(static_cast<std::size_t>(count), -1),
-        priorities(static_cast<std::size_t>(experts)) {}
-
-  std::vector<std::pair<std::int32_t, std::int32_t>> claim(const std::vector<bool>& used, std::int32_t first,
-                                                           std::int32_t count, expert_slots::Policy policy,
-                                                           bool new_pass) {
-    passes += new_pass;
-    for (std::int32_t e = first; e < first + count; ++e) {
-      std::int32_t& priority = priorities[static_cast<std::size_t>(e)];
-      const bool is_used = used[static_cast<std::size_t>(e)];
-      if (policy == expert_slots::Policy::lru && is_used) priority = static_cast<std::int32_t>(passes);
-      if (policy == expert_slots::Policy::least_stale)
-        priority = std::bit_cast<std::int32_t>(std::bit_cast<float>(priority) * 0.5F + (is_used ? 1.0F : 0.0F));
-    }
-    std::vector<std::pair<std::int32_t, std::int32_t>> fetches;
-    for (std::int32_t e = first; e < first + count; ++e) {
-      if (!used[static_cast<std::size_t>(e)]) continue;
-      if (slots[static_cast<std::size_t>(e)] >= 0) {
-        ++hits;
-        continue;
-      }
-      ++misses;
-      std::size_t best = holders.size();
-      std::int64_t least = 0;
-      for (std::size_t s = 0; s < holders.size(); ++s) {
-        const std::int32_t holder = holders[s];
-        const bool here = holder >= first && holder < first + count && used[static_cast<std::size_t>(holder)];
-        const std::int64_t key = holder < 0 ? -1 : priorities[static_cast<std::size_t>(holder)];
-        if (!here && (best == holders.size() || key < least)) best = s, least = key;
-      }
-      if (holders[best] >= 0) slots[static_cast<std::size_t>(holders[best])] = -1;
-      holders[best] = e, slots[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(best);
-      fetches.emplace_back(e, static_cast<std::int32_t>(best));
-    }
-    return fetches;
-  }
-};
 
 class ExpertSlotsTest : public OnEveryDevice {
  protected:
@@ -79,14 +36,14 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
          {expert_slots::Policy::lru, expert_slots::Policy::least_stale, expert_slots::Policy::fixed}) {
       SCOPED_TRACE(testing::Message() << experts << " experts, " << count << " slots, policy "
                                       << static_cast<int>(policy));
-      Model model(experts, count);
+      oracle::ExpertSlots model(experts, count);
       if (policy == expert_slots::Policy::fixed)
         for (std::int32_t& priority : model.priorities)
           priority = std::bit_cast<std::int32_t>(static_cast<float>(random() % 10));
       const GuardedTensor slots = ints(model.slots), holders = ints(model.holders), priorities = ints(model.priorities),
                           fetches = ints(Ints(static_cast<std::size_t>(1 + 2 * count))),
                           counters(device(), DType::i64, {3}, std::vector<std::int64_t>(3));
-      const std::int64_t words = 12;
+      const std::int64_t words = experts == 9 ? 2064 : experts == 4 ? 5 : 12;  // units of 64, 4 and 16 bytes
       Ints weights(static_cast<std::size_t>(experts * words));
       for (std::int32_t& word : weights) word = static_cast<std::int32_t>(random());
       const GuardedTensor from(device(), DType::i32, {experts, words}, weights),
@@ -111,7 +68,8 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
           claim.policy = policy, claim.fading = 0.5F, claim.new_pass = first == 0;
           expert_slots::enqueue(device().stream, claim);
           expert_slots::enqueue(device().stream, expert_slots::Fetch{as_bytes(from), as_bytes(to), fetches, count});
-          const auto expected = model.claim(used, first, claim.experts, policy, first == 0);
+          const auto expected = model.claim(used, first, claim.experts, static_cast<oracle::SlotPolicy>(policy),
+                                            claim.fading, first == 0);
           ASSERT_EQ(slots.read<std::int32_t>(), model.slots) << "pass " << pass << " from expert " << first;
           ASSERT_EQ(holders.read<std::int32_t>(), model.holders);
           ASSERT_EQ(priorities.read<std::int32_t>(), model.priorities);

@@ -15,10 +15,11 @@ class Residency(CommandTest):
         return json.loads(self.succeed("run", golden(model), "--json", *options))
 
     def test_goldens_under_every_budget(self):
-        for budget in ("1%", "34%"):
+        for budget, missed in (("1%", "fetched"), ("34%", "fetched"), ("34%", "auto")):
             for options in ((), ("--ranks", 2, "--ep", "--strategy", "all2allv"), ("--ranks", 2, "--tp", 2, "--strategy", "allgather")):
                 with self.subTest(budget=budget, options=options):
-                    shown = self.succeed("verify", golden("qwen2-moe-e16k4"), golden("mixtral-awq-e4k2"), "--memory-budget", budget, *options)
+                    shown = self.succeed("verify", golden("qwen2-moe-e16k4"), golden("mixtral-awq-e4k2"), "--memory-budget", budget,
+                                         "--missed-experts", missed, *options)
                     self.assertIn("2 passed, 0 failed", shown)
 
     def test_summary(self):
@@ -27,6 +28,12 @@ class Residency(CommandTest):
         self.assertNotIn("residency", whole)
         got = self.run_json("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "25%", "--residency", "lru")
         self.assertEqual(got["host_syncs"], 0)
+        for missed in ("fetched", "in-place"):
+            by = self.run_json("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "25%", "--residency", "lru",
+                               "--missed-experts", missed)["residency"]
+            self.assertEqual(by.pop("missed_experts"), missed)
+            self.assertEqual(by, {key: value for key, value in got["residency"].items() if key != "missed_experts"})
+        self.assertIn("in-place: a CPU's memory is the host's", got["residency"]["missed_experts"])
         told = got["residency"]
         self.assertEqual((told["policy"], told["resident"], told["hits"], told["misses"]), ("lru", 16, 24, 8))
         self.assertEqual(told["fetched_bytes"] * 2, told["budget_bytes"])
@@ -56,6 +63,7 @@ class Residency(CommandTest):
             with self.subTest(budget):
                 self.refused(2, "--memory-budget", *run, "--memory-budget", budget)
         self.refused(2, "needs a --memory-budget", *run, "--residency", "lru")
+        self.refused(2, "needs a --memory-budget", *run, "--missed-experts", "fetched")
         self.refused(2, "nobody", *run, "--memory-budget", "50%", "--residency", "nobody")
         self.refused(3, "no/such", *run, "--memory-budget", "50%", "--residency", "static:/no/such")
 

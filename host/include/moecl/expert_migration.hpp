@@ -24,7 +24,8 @@ struct MigrationProgress {
 ///
 /// Every rank has an object of its own and calls the same functions between the same passes. A migration that is given
 /// up, or that fails, leaves the old table and weights.
-/// Threads: those of the layer. Lifetime: the layer outlives it; its commands are done before it goes.
+/// Threads: those of the layer. Lifetime: the layer outlives it; its end stops the host until what was started has
+/// come.
 class ExpertMigration {
  public:
   /// Nothing moves yet. By all ranks.

@@ -24,19 +24,29 @@ enum class ResidencyPolicy : std::uint8_t {
 /// "lru", "least-stale", "static"
 const char* name(ResidencyPolicy policy) noexcept;
 
+/// What is done about an expert that is needed and not in device memory.
+enum class MissedExperts : std::uint8_t {
+  automatic,  ///< in_place on CPUs, whose memory is the host's; else fetched
+  fetched,    ///< it takes the slot of another one
+  in_place    ///< products read it where it is, in host memory. Then all experts are there, and the policy only counts
+};
+/// "auto", "fetched", "in-place"
+const char* name(MissedExperts missed) noexcept;
+
 /// Device memory for the routed experts of a layer, of one rank. The others stand in host memory that the device reads.
 struct ExpertBudget {
   std::uint64_t bytes = 0;  ///< rounded down to whole experts; 0: none
   double percent = 0;       ///< of the experts' bytes, rounded up to a whole expert; 0: none. Range: [0, 100]
   ResidencyPolicy policy = ResidencyPolicy::least_stale;
   std::vector<float> loads = {};  ///< of ResidencyPolicy::fixed, not negative. Shape: [experts of this rank]
+  MissedExperts missed = MissedExperts::automatic;
 };
 
 /// What the device did since the layer was loaded.
 struct ResidencyCounts {
   std::int64_t hits = 0;            ///< experts with rows that were in device memory, over passes
-  std::int64_t misses = 0;          ///< that were fetched
-  std::uint64_t fetched_bytes = 0;  ///< for them
+  std::int64_t misses = 0;          ///< that were not
+  std::uint64_t fetched_bytes = 0;  ///< theirs, which came from host memory: copied, or read where they are
 };
 
 /// How a layer is stored and run; the defaults suit most.
@@ -82,6 +92,7 @@ struct MoeLayerReport {
   std::uint64_t weight_bytes = 0;     ///< device memory held
   std::int64_t resident_experts = 0;  ///< routed experts here that fit device memory together
   std::uint64_t resident_bytes = 0;   ///< which they take there
+  std::string missed_experts;         ///< with a budget: "fetched", or "in-place", and why
   QuantizationError quantization;     ///< what MoeLayerOptions::quantize made of the weights
   std::uint64_t read_bytes = 0;       ///< of the host's matrices, to load them
   std::int64_t weight_segments = 0;   ///< expert groups that keep below the device's largest allocation

@@ -278,14 +278,21 @@ typedef enum moecl_residency {
   MOECL_RESIDENCY_STATIC = 2        ///< has the least of the loads that were given
 } moecl_residency;
 
+/// What is done about an expert that is needed and not in device memory.
+typedef enum moecl_missed_experts {
+  MOECL_MISSED_AUTO = 0,     ///< in place on CPUs, whose memory is the host's; else fetched
+  MOECL_MISSED_FETCHED = 1,  ///< it takes the memory of another one
+  MOECL_MISSED_IN_PLACE = 2  ///< products read it in host memory. Then all experts are there, and residency only counts
+} moecl_missed_experts;
+
 /// What the device did for a memory budget since a layer was loaded.
 typedef struct moecl_residency_counts {
   uint64_t size_bytes;
   int64_t resident;        ///< experts that fit device memory together
   uint64_t budget_bytes;   ///< which they take there
   int64_t hits;            ///< experts with rows that were there, over passes
-  int64_t misses;          ///< that were fetched
-  uint64_t fetched_bytes;  ///< for them
+  int64_t misses;          ///< that were not
+  uint64_t fetched_bytes;  ///< theirs, which came from host memory: copied, or read where they are
 } moecl_residency_counts;
 
 /// How a layer is stored and run.
@@ -323,6 +330,8 @@ typedef struct moecl_layer_options {
   int32_t residency;             ///< moecl_residency
   int32_t resident_loads_count;  ///< of MOECL_RESIDENCY_STATIC: experts of this rank; else 0
   const float* resident_loads;   ///< the same: a load of each, not negative
+  int32_t missed_experts;        ///< moecl_missed_experts
+  int32_t reserved2;             ///< 0
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.

@@ -195,7 +195,8 @@ moecl_status moecl_expert_migration_create(moecl_parallel_layer* layer, const in
 moecl_status moecl_expert_migration_step(moecl_expert_migration* migration, int64_t* out_left);
 /// Passes from here on have the new table. By all ranks, when all moves have started.
 moecl_status moecl_expert_migration_commit(moecl_expert_migration* migration);
-/// NULL is no error. Its commands must have completed; without a commit the old table stays. Goes before the layer.
+/// NULL is no error. Without a commit the old table stays. Goes before the layer. Stops the host until what was started
+/// has come.
 moecl_status moecl_expert_migration_destroy(moecl_expert_migration* migration);
 
 /// How a pass goes, as all ranks say alike. All zero: as moecl_parallel_layer_forward.
