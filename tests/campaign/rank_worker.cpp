@@ -137,9 +137,9 @@ void work(const std::string& name, std::int32_t rank, std::int32_t size, int fir
     const Failure failure = failure_of(seed, size);
     Pass pass(group, kind_of(seed, size));
     pass.run(5 + rank, nullptr);
-    pass.ranks().share("round", {});
     std::string cause;
     try {
+      pass.ranks().share("round", {});  // whose answer a rank may not have yet when another is lost
       pass.run(9 + rank, rank == failure.victim ? &failure : nullptr);
       for (;;) pass.ranks().barrier();
     } catch (const Error& error) {
