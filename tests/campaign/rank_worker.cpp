@@ -35,6 +35,7 @@ void tell(const std::string& line) {
 
 /// Who fails in a round, where and how.
 struct Failure {
+  int round = 0;
   std::int32_t victim = -1;
   int place = 0;  ///< a step of the pass; 7: some microseconds after it began
   int signal = SIGKILL;
@@ -53,13 +54,13 @@ class Pass {
     Context& context = *stream.context;
     const auto fail_at = [&](int place) {
       if (failure == nullptr || failure->place != place) return;
-      tell(fmt::format("fails {}", now_us()));
+      tell(fmt::format("fails {} {}", failure->round, now_us()));
       std::raise(failure->signal);
     };
     if (failure != nullptr && failure->place == 7)
       std::thread([failure, delay = std::chrono::microseconds(std::rand() % 3000)] {
         std::this_thread::sleep_for(delay);
-        tell(fmt::format("fails {}", now_us()));
+        tell(fmt::format("fails {} {}", failure->round, now_us()));
         std::raise(failure->signal);
       }).detach();
     std::vector<float> values;
@@ -119,8 +120,8 @@ class Pass {
 };
 
 /// Each round has another victim, strategy, place and signal; all ranks know them from the number of the round.
-Failure failure_of(int round, std::int32_t size) {
-  return {round % size, round / size / 4 % 8, round / size / 32 % 2 == 0 ? SIGKILL : SIGSTOP};
+Failure failure_of(int round, int seed, std::int32_t size) {
+  return {round, seed % size, seed / size / 4 % 8, seed / size / 32 % 2 == 0 ? SIGKILL : SIGSTOP};
 }
 StrategyKind kind_of(int round, std::int32_t size) { return static_cast<StrategyKind>(round / size % 4); }
 
@@ -143,7 +144,7 @@ void work(const std::string& name, std::int32_t rank, std::int32_t size, int fir
   RankGroup group = whole_again([&] { return RankGroup::join(name, rank, size, stream, options); });
   for (int round = first; round < rounds; ++round) {
     const int seed = round * step;
-    const Failure failure = failure_of(seed, size);
+    const Failure failure = failure_of(round, seed, size);
     Pass pass(group, kind_of(seed, size));
     pass.run(5 + rank, nullptr);
     std::string cause;

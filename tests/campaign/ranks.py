@@ -66,10 +66,10 @@ def main():
                 break
             word, *rest = line.split(" ", 3)
             if word == "fails":
-                failed_at[rank.round] = int(rest[0]), rank
+                rank.round = int(rest[0])
+                failed_at[rank.round] = int(rest[1]), rank
             elif word == "ended":
                 round_, at, cause = int(rest[0]), int(rest[1]), rest[2]
-                rank.round = round_ + 1
                 victim = (round_ * options.step) % options.ranks
                 # What the victim wrote before is read by another thread.
                 later, until = [], time.monotonic() + 5
@@ -79,7 +79,8 @@ def main():
                     except queue.Empty:
                         continue
                     if text.startswith("fails"):
-                        failed_at[other.round] = int(text.split()[1]), other
+                        other.round = int(text.split()[1])
+                        failed_at[other.round] = int(text.split()[2]), other
                     else:
                         later.append((other, text))
                 for line in later:
