@@ -164,7 +164,7 @@ TEST(CTokenDispatcher, ExpertsWeightTheirRowsInEveryStrategy) {
   }
 }
 
-// Rows in room of equal size, of a step that the ranks agreed about by themselves.
+// Rows in room of equal size, with their weights, of a step that the ranks agreed about by themselves.
 TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   constexpr std::int64_t room = 12;
   const std::int64_t known[] = {tokens, tokens};
@@ -174,7 +174,7 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
     SCOPED_TRACE(strategy);
     on.run([&](std::size_t rank, moecl_communicator* communicator) {
       moecl_token_dispatcher_options options = options_of(strategy);
-      options.batched = 1;
+      options.batched = options.experts_weight = 1;
       options.rows_per_expert = room;
       DispatcherHandle dispatcher;
       ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
@@ -187,13 +187,15 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
       ASSERT_EQ(rows.rows, room * rows.local_experts);
       const auto x = on.read(rank, rows.x, static_cast<std::size_t>(rows.rows * hidden));
       const auto ends = on.read<std::int32_t>(rank, rows.row_ends, static_cast<std::size_t>(rows.local_experts));
+      const auto weights = on.read(rank, rows.weights, static_cast<std::size_t>(rows.rows));
       std::vector<float> results(x.size(), -1);
       for (std::int32_t e = 0; e < rows.local_experts; ++e) {
         const std::int32_t count =
             ends[static_cast<std::size_t>(e)] - (e == 0 ? 0 : ends[static_cast<std::size_t>(e - 1)]);
         for (std::int64_t i = e * room * hidden; i < (e * room + count) * hidden; ++i)
-          results[static_cast<std::size_t>(i)] =
-              x[static_cast<std::size_t>(i)] * static_cast<float>(rows.first_expert + e + 1);
+          results[static_cast<std::size_t>(i)] = x[static_cast<std::size_t>(i)] *
+                                                 static_cast<float>(rows.first_expert + e + 1) *
+                                                 weights[static_cast<std::size_t>(i / hidden)];
       }
       const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
       ASSERT_OK(moecl_token_combine(dispatcher, on.allocate(rank, results), out));
@@ -211,6 +213,20 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
     args.tokens_of_ranks = known;
     auto rows = sized<moecl_routed_rows>();
     EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "an expert has room for 9 rows, and 10 tokens may choose it",
+                 moecl_token_dispatch(dispatcher, &args, &rows));
+  });
+}
+
+TEST(CTokenDispatcher, RanksThatDisagreeAboutWhoWeightsAllFail) {
+  CGroup on(2);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_ALL2ALL_V);
+    options.experts_weight = rank == 0 ? 0 : 1;
+    DispatcherHandle dispatcher;
+    ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+    const moecl_dispatch_args args = tokens_of(on, rank, rank);
+    auto rows = sized<moecl_routed_rows>();
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "experts_weight: rank 1 has 1, rank 0 has 0",
                  moecl_token_dispatch(dispatcher, &args, &rows));
   });
 }
