@@ -162,7 +162,7 @@ TEST(FusedSharedTest, IsTheGoldenInCOverRanksInEveryStrategy) {
   const WithShared with(golden_name);
   RawWeights raw;
   raw.desc.num_fused_shared_experts = with.count;
-  for (const std::int64_t ranks : {1, 2, 3}) {
+  for (const std::int64_t ranks : {1, 2, 3, 4, 8}) {
     CGroup on(static_cast<std::int32_t>(ranks));
     on.run([&](std::size_t rank, moecl_communicator* communicator) {
       Handle<moecl_parallel_layer, moecl_parallel_layer_destroy> layer;
