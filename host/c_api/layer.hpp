@@ -1,6 +1,7 @@
 #pragma once
 // Layers as the C interface describes them.
 #include <moecl/checkpoint.hpp>
+#include <moecl/fused_shared.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/model_config.hpp>
 
@@ -22,6 +23,9 @@ MoeShape shape_of(const moecl_layer_desc& desc);
 moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
 MoeWeights weights_of(const moecl_layer_desc& desc);
+
+/// Both, with the shared experts as routed ones where the description wants that.
+FusedShared layer_of(const moecl_layer_desc& desc);
 
 /// The one expert of a description. Errors: invalid_argument  it has more
 ExpertMatrices expert_of(const moecl_layer_desc& desc);

@@ -156,7 +156,6 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
             "layer: expert_hidden {}, vocabulary {}, or {} zero, {} copy or {} constant experts", width,
             desc.vocabulary, desc.zero_experts, desc.copy_experts, desc.const_experts);
   require(desc.reserved == 0, "layer: reserved: {} is not 0", desc.reserved);
-  require(desc.reserved_2 == 0, "layer: reserved_2: {} is not 0", desc.reserved_2);
   const std::int64_t choices = experts + desc.zero_experts + desc.copy_experts + desc.const_experts;
   const NamedArray gate_up{desc.gate_up, desc.quantized_gate_up, "gate_up"},
       gate{desc.gate, desc.quantized_gate, "gate"}, up{desc.up, desc.quantized_up, "up"},
@@ -220,6 +219,12 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   both.up_bias = matrix(desc.shared_up_bias, "shared_up_bias", 0, 1, shared);
   both.down_bias = matrix(desc.shared_down_bias, "shared_down_bias", 0, 1, hidden);
   return weights;
+}
+
+FusedShared layer_of(const moecl_layer_desc& desc) {
+  FusedShared layer{shape_of(desc), weights_of(desc)};
+  if (desc.num_fused_shared_experts == 0) return layer;
+  return fuse_shared_experts(layer.shape, layer.weights, desc.num_fused_shared_experts);
 }
 
 ExpertMatrices expert_of(const moecl_layer_desc& desc) {

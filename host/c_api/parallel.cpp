@@ -119,12 +119,11 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
                                          moecl_parallel_layer** out_layer) {
   return collective(communicator, [&](Communicator& ranks, const Context&) {
     moecl_parallel_layer*& out = required(out_layer, "out_layer");
-    const auto given = read_struct(desc, "desc");
-    const MoeWeights all = weights_of(given);
-    const MoeShape shape = shape_of(given);
-    const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
-    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), stored_dtype(all)),
-                     [&](const std::vector<std::int64_t>& experts) { return of_experts(all, experts); });
+    const FusedShared all = layer_of(read_struct(desc, "desc"));
+    const Decided decided(read_options(parallel, "parallel"), all.shape, ranks.size());
+    out = make_layer(*communicator, decided, all.shape,
+                     layer_options(read_options(options, "options"), stored_dtype(all.weights)),
+                     [&](const std::vector<std::int64_t>& experts) { return of_experts(all.weights, experts); });
   });
 }
 
@@ -139,7 +138,7 @@ moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char
 moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc) {
   return guarded([&] {
     moecl_parallel_layer& of = required(layer, "layer");
-    const MoeWeights all = weights_of(read_struct(desc, "desc"));
+    const MoeWeights all = layer_of(read_struct(desc, "desc")).weights;
     require(all.experts.size() == static_cast<std::size_t>(of.layer.shape().experts),
             "weights: {} experts, the layer has {}", all.experts.size(), of.layer.shape().experts);
     of.layer.replace_weights(of_experts(all, experts_of(of.rank, of.placement)));

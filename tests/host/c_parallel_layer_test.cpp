@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <list>
+
 #include "tests/host/c_golden.hpp"
 #include "tests/host/c_layers.hpp"
 #include "tests/host/ranked_model.hpp"
@@ -474,6 +476,57 @@ TEST(CParallelLayer, AStepIsAgreedOnceForAllLayers) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer is null",
                moecl_parallel_layer_agree(nullptr, nullptr, 1, nullptr));
   EXPECT_OK(moecl_agreed_step_destroy(nullptr));
+}
+
+// Steps of decoding and prefill in turn, of layers that share memory, against each layer alone in a group of its own.
+TEST(CParallelLayer, FourLayersGiveTheBitsOfLayersAlone) {
+  struct Turn {
+    moecl_strategy strategy;
+    std::vector<std::int64_t> tokens;  ///< of each rank
+  };
+  const Turn turns[] = {{MOECL_STRATEGY_MC2, {2, 2}},
+                        {MOECL_STRATEGY_ALL2ALL_V, {20, 13}},
+                        {MOECL_STRATEGY_MC2, {2, 1}},
+                        {MOECL_STRATEGY_ALL_GATHER, {20, 13}}};
+  const std::string name = "qwen2-moe-e16k4";
+  const std::vector<double> input = golden_values(name, "hidden_states");
+  using Rows = std::vector<std::vector<float>>;  // of each rank
+  const auto through = [](CGroup& on, const std::list<CLayers>& layers, const Turn& turn, Rows x) {
+    on.run([&](std::size_t rank, moecl_communicator*) {
+      auto args = sized<moecl_forward_args>();
+      args.tokens = turn.tokens[rank];
+      args.x = on.allocate(rank, x[rank]);
+      auto step = sized<moecl_step>();
+      step.strategy = turn.strategy;
+      moecl_agreed_step* agreed = nullptr;
+      ASSERT_OK(moecl_parallel_layer_agree(layers.front().of_rank[rank], &step, args.tokens, &agreed));
+      for (const CLayers& layer : layers) {
+        args.out = on.allocate(rank, std::vector<float>(x[rank].size()));
+        ASSERT_OK(moecl_parallel_layer_forward_agreed(layer.of_rank[rank], &args, agreed));
+        args.x = args.out;
+      }
+      x[rank] = on.read(rank, args.out, x[rank].size());
+      EXPECT_OK(moecl_agreed_step_destroy(agreed));
+    });
+    EXPECT_EQ(on.failure(), "");
+    return x;
+  };
+  CGroup shared(2);
+  std::list<CLayers> layers;
+  for (int i = 0; i < 4; ++i) layers.emplace_back(shared).load(name, sized<moecl_parallel_options>());
+  for (const Turn& turn : turns) {
+    SCOPED_TRACE(turn.strategy);
+    Rows x, alone;
+    for (const std::vector<double>& rows : dealt(input, 64, 2, turn.tokens)) x.emplace_back(rows.begin(), rows.end());
+    alone = x;
+    for (int i = 0; i < 4; ++i) {
+      CGroup own(2);
+      std::list<CLayers> one;
+      one.emplace_back(own).load(name, sized<moecl_parallel_options>());
+      alone = through(own, one, turn, alone);
+    }
+    EXPECT_EQ(through(shared, layers, turn, x), alone);
+  }
 }
 
 TEST(CParallelLayer, RefusesStepsThatCannotBe) {

@@ -441,10 +441,13 @@ typedef struct moecl_layer_desc {
   /// gate and up have L columns, down has L rows, and passes bring expert_input
   int64_t expert_hidden;
   // Experts without products. Their ids follow the E routed ones in this order.
-  int32_t zero_experts;            ///< give 0
-  int32_t copy_experts;            ///< give their input x
-  int32_t const_experts;           ///< give alpha_1 * x + alpha_2 * v
-  int32_t reserved_2;              ///< 0
+  int32_t zero_experts;   ///< give 0
+  int32_t copy_experts;   ///< give their input x
+  int32_t const_experts;  ///< give alpha_1 * x + alpha_2 * v
+  /// S > 0: the shared experts become S routed ones with ids E, E + 1, ..., so Is = S * I. The layer has no router
+  /// then, and passes bring ids and weights of K + S columns, of which the last S say these with weight 1. Source:
+  /// vLLM. Errors: invalid_argument  there are no shared experts, they have a gate, or Is is not S * I
+  int32_t num_fused_shared_experts;
   moecl_host_array const_alpha_1;  ///< of constant experts. Shape: [const_experts, L]
   moecl_host_array const_alpha_2;  ///< the same
   moecl_host_array const_v;        ///< the same
