@@ -383,7 +383,7 @@ def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
 
 
 class RankGroup(Handle):
-    """Ranks that are threads of this process and exchange device memory.
+    """Ranks that are threads of this process and exchange device memory; `join` has ranks that are processes.
 
     Args:
         ranks: how many, on one device; or a stream for each
@@ -397,7 +397,21 @@ class RankGroup(Handle):
         out = ffi.new("moecl_rank_group**")
         check(lib.moecl_rank_group_create([stream._handle for stream in streams], len(streams), given, out))
         super().__init__(out[0], lib.moecl_rank_group_destroy, streams)
-        self.streams = streams
+        self.streams = dict(enumerate(streams))
+
+    @classmethod
+    def join(cls, name: str, rank: int, size: int, stream: Stream | None = None, **options: Any) -> RankGroup:
+        """The group of that name, of `size` processes of this machine that each call this: this one is `rank`. Waits for
+        the others."""
+        stream = stream if stream is not None else default_context().stream()
+        given = struct("moecl_rank_group_options")
+        fill(given[0], options, [])
+        out = ffi.new("moecl_rank_group**")
+        check(lib.moecl_rank_group_join(name.encode(), rank, size, stream._handle, given, out))
+        group = cls.__new__(cls)
+        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, [stream])
+        group.streams = {rank: stream}
+        return group
 
     def communicator(self, rank: int) -> Communicator:
         """What a rank uses in its own thread."""
@@ -423,8 +437,8 @@ class RankGroup(Handle):
         return ffi.string(text).decode(errors="replace")
 
     def run(self, function: Callable[[Communicator], Any]) -> list[Any]:
-        """function(communicator) in a thread for each rank; what they return, in order. A rank that raises ends the group
-        for the others, and its error is raised here."""
+        """function(communicator) in a thread for each rank of this process; what they return, in order. A rank that raises
+        ends the group for the others, and its error is raised here."""
         causes: list[BaseException] = []
 
         def rank(number: int) -> Any:
@@ -436,7 +450,7 @@ class RankGroup(Handle):
                 raise
 
         with ThreadPoolExecutor(len(self.streams)) as pool:
-            futures = [pool.submit(rank, number) for number in range(len(self.streams))]
+            futures = [pool.submit(rank, number) for number in self.streams]
         if causes:
             raise causes[0]
         return [future.result() for future in futures]
