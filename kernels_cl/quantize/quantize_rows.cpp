@@ -224,7 +224,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   enqueue(stream,
           *kept_plan(stream, source::quantize_rows, made, args.x, args.row_ends, args.rows_per_expert, args.q,
                      args.scale, args.scheme, args.offset, args.smooth, args.index, args.divisor, args.smooth_rows,
-                     args.group, config.lanes),
+                     args.group, args.rounding, args.codes, args.power_of_two, args.least_amax, config.lanes),
           args, submit);
 }
 

@@ -109,9 +109,8 @@ def moe_init_routing_v2(x: Array, expert_idx: Array, *, scale: Array | None = No
         drop_pad_mode: 0 dropless, 1 drop and pad (range of all experts)
         expert_tokens_num_type: 0 cumulative, 1 counts, 2 (expert, count) pairs; always counts with drop_pad_mode 1
         expert_tokens_num_flag: whether expert_tokens is written
-        quant_mode: -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; fp8 by 128: 11 e5m2, 12
-            e4m3; 4, 14 and 5, 15 the same with powers of two; HiF8: 6 x, 7 x * scale, 8 by row; from 14 on amax is 1e-4
-            or more
+        quant_mode: -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; by 128: 11 e5m2, 12
+            e4m3, by powers of two 4, 14 and 5, 15; HiF8: 6 x, 7 x * scale, 8 by row; 14 on: amax >= 1e-4
         active_expert_range: [first, end) of the experts; empty: all
         row_idx_type: 0 row of each slot, 1 slot of each row (dropless only)
         rounding: how quant_mode 1 rounds halves: ties_even, general_template
