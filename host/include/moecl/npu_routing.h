@@ -57,8 +57,8 @@ typedef struct moecl_moe_init_routing_v2_args {
   int64_t expert_tokens_num_type;
   /// whether expert_tokens is written; 1 or 0
   int32_t expert_tokens_num_flag;
-  /// -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; fp8 by 128: 11 e5m2, 12 e4m3; 4, 14
-  /// and 5, 15 the same with powers of two; HiF8: 6 x, 7 x * scale, 8 by row; from 14 on amax is 1e-4 or more
+  /// -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; by 128: 11 e5m2, 12 e4m3, by powers
+  /// of two 4, 14 and 5, 15; HiF8: 6 x, 7 x * scale, 8 by row; 14 on: amax >= 1e-4
   int64_t quant_mode;
   /// [first, end) of the experts; empty: all
   moecl_int_list active_expert_range;
