@@ -21,6 +21,7 @@ Code for Ascend NPUs runs on a CPU, with the numbers of the NPU's operators. Wri
 - `moecl.torch_npu.run_ranks(4, function)` calls `function(group_name, rank)` in a thread for each rank, where a test needs moe_distribute_* and no processes.
 - Outputs are defined where the operator defines them; other rows are old memory, as on the device. The empty tensor stands for an output that a call does not have.
 - `torch.histc` takes whole numbers, as on an NPU.
+- Of the 160 unit tests that vllm-ascend 0.23.0 has for its MoE and EPLB files, 106 pass without operator mocks, 19 skip themselves, 35 need vllm's own classes: [each](../../tests/python/ascend/unit_tests.txt).
 
 The operators compute on moecl's default device: a CPU by PoCL. *Exact* is: the bits that the documents and the test references of the operators say (none was recorded on a device).
 
