@@ -130,7 +130,7 @@ TEST(ReplicaTableTest, SharesByNeedLevelTheRanks) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("loads of 1 experts, the plan has 3")));
 }
 
-TEST(PlacementPlanTest, WhatIsLeftOfAGroup) {
+TEST(PlacementGoldens, WhatIsLeftOfAGroup) {
   const PlacementPlan plan = place_as_given({0, 1, 2, 3, 0, 2}, 4), left = without_ranks(plan, 3, {1});
   EXPECT_EQ(left.logical_of, (Ints{0, 1, 0, 2}));
   EXPECT_EQ(left.replicas, (Ints{2, 1, 1, 0}));
