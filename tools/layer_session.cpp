@@ -99,6 +99,9 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--quantize", quantize, "quantize an unquantized checkpoint's experts while loading")
       ->check(one_of(known_schemes()))
       ->type_name("SCHEME");
+  command.add_option("--layout", layout, "how weights are packed on the device; `moecl devices` lists layouts")
+      ->check(one_of({"auto", "n_major", "k_major", "k_words"}))
+      ->capture_default_str();
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
   launch.add_to(command, ranks);
@@ -183,6 +186,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
   layer_options_.one_launch = !options.several_launches;
+  if (options.layout != "auto") layer_options_.panel_layout = panel_layout_named(options.layout);
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());

@@ -25,7 +25,7 @@ struct LayerOptions {
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
-              shared_sharding = "replicated";
+              shared_sharding = "replicated", layout = "auto";
   int ranks = 1, tp = 1, redundant_experts = 0;
   Launch launch;
   std::optional<int> dp;  ///< default: ranks / tp

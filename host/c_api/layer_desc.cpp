@@ -66,7 +66,9 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
   if (from.router_dtype != MOECL_DEFAULT_DTYPE)
     options.router_dtype = dtype_of(from.router_dtype, "options.router_dtype");
-  require(from.reserved == 0, "options.reserved: {} is not 0", from.reserved);
+  if (from.panel_layout != MOECL_PANELS_AUTO)
+    options.panel_layout = static_cast<PanelLayout>(
+        static_cast<int>(enumerator(from.panel_layout, MOECL_PANELS_K_WORDS, "options.panel_layout")) - 1);
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;

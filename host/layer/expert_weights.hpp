@@ -21,9 +21,12 @@ struct ExpertSegment {
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
 /// @param quantize  What plain ones are to be quantized to; plain: not at all
 /// @param rows      What the experts' products multiply with them, which decides on the layout of their panels
+/// @param layout    Of their panels, if it is given. Errors: unsupported  no kernel there reads it; invalid_argument
+///                  such weights cannot stand so
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, DType rows);
+                                            const OperandQuant& quantize, DType rows,
+                                            std::optional<PanelLayout> layout = {});
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
 void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
                     const OperandQuant& quantize);

@@ -52,7 +52,8 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, rows ? rows->codes : dtype_);
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, rows ? rows->codes : dtype_,
+                                 options.panel_layout);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
@@ -271,6 +272,12 @@ std::uint64_t Experts::weight_bytes() const noexcept {
 std::string Experts::layout() const {
   if (segments_.empty()) return batched_.gate_up.present() ? "row_major" : "";
   return joined_formats(name(segments_.front().gate_up.layout()), name(segments_.front().down.layout()));
+}
+
+std::string Experts::layout_reason() const {
+  if (segments_.empty()) return batched_.gate_up.present() ? "what CLBlast reads" : "";
+  const ExpertSegment& first = segments_.front();
+  return joined_formats(grouped_gemm::why(first.gate_up.layout()), grouped_gemm::why(first.down.layout()));
 }
 
 std::string Experts::format() const {

@@ -81,6 +81,8 @@ class Experts {
   std::string format() const;
   /// How their panels stand: "n_major", "k_major; down n_major"; "row_major" as CLBlast has them.
   std::string layout() const;
+  /// Why, for people.
+  std::string layout_reason() const;
   std::string activations() const { return input_quant_.description(); }
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 

@@ -213,6 +213,7 @@ void LayerParts::allocate_experts(StreamView stream, const std::vector<ExpertMat
   }
   report.expert_format = experts.format();
   report.expert_layout = experts.layout();
+  report.expert_layout_reason = options.panel_layout ? "asked for by the caller" : experts.layout_reason();
   report.weight_segments = experts.segments();
 }
 

@@ -135,6 +135,7 @@ std::string unconnected(const Args& args) {
 /// Why one program does not multiply by the weights of both products.
 std::string unlike(const PackedWeights& first, const PackedWeights& second) {
   if (first.type != second.type) return fmt::format("weights are {} and {}", name(first.type), name(second.type));
+  if (first.layout == PanelLayout::k_words) return "weights stand in words of K";
   if (first.layout != second.layout)
     return fmt::format("weights are {} and {}", name(first.layout), name(second.layout));
   if (first.group_index.present() || second.group_index.present()) return "groups of K stand in any order";

@@ -87,8 +87,9 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const Device&
   if (const Extension* needs = kernel.extension; needs != nullptr && !(needs->offered(caps) && needs->multiplies(args)))
     return fmt::format("variant {}: multiplies {}, got {} x {}", variant, needs->what, args.a.describe(),
                        name(args.weights.type));
-  if (args.weights.layout == PanelLayout::k_major && !kernel.k_major)
-    return fmt::format("variant {}: reads n_major panels, got k_major ones", variant);
+  if (!reads(kernel, args))
+    return fmt::format("variant {}: reads no {} panels of {}", variant, name(args.weights.layout),
+                       name(args.weights.type));
   return {};
 }
 

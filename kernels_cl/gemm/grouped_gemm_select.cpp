@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels_cl/gemm/panel_order.h"
 #include "kernels_cl/gemm/tiles.hpp"
 #include "runtime/check.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
   const auto builds = [&](const Kernel& kernel) {
-    if (args.weights.layout == PanelLayout::k_major && !kernel.k_major) return false;
+    if (!reads(kernel, args)) return false;
     return device.failed_variants->size() == 0 || !device.failed_variants->contains(failing(kernel, args));
   };
   std::vector<const Candidate*> found, last;
@@ -103,6 +104,35 @@ PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const Dev
     return one.kernel->k_major && extension != nullptr && extension->offered(caps) && extension->multiplies(args);
   });
   return reads ? PanelLayout::k_major : PanelLayout::n_major;
+}
+
+std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps) {
+  std::vector<PanelLayout> found;
+  for (const PanelLayout layout : {PanelLayout::n_major, PanelLayout::k_major, PanelLayout::k_words}) {
+    Args args;
+    args.a.dtype = rows, args.weights.type = weights, args.weights.layout = layout;
+    const bool is_read = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+      const Extension* extension = one.kernel->extension;
+      return reads(*one.kernel, args) && (extension != nullptr
+                                              ? extension->offered(caps) && extension->multiplies(args)
+                                              : is_register_tile(*one.kernel) != rows_choose(caps));
+    });
+    args.weights.experts = 1, args.weights.n = PackedWeights::panel_columns, args.weights.k = K_MAJOR_BLOCK;
+    args.weights.buffer.size_bytes = PackedWeights::size_bytes(weights, 1, args.weights.n, args.weights.k);
+    if (is_read && args.weights.reject().empty()) found.push_back(layout);
+  }
+  return found;
+}
+
+const char* why(PanelLayout layout) noexcept {
+  switch (layout) {
+    case PanelLayout::k_major:
+      return "tensor cores read it from local memory";
+    case PanelLayout::k_words:
+      return "dot products take its words as they stand";
+    default:
+      return "every kernel reads it";
+  }
 }
 
 std::vector<Range> ranges(DType a, CodeType weights, const Device& device) {

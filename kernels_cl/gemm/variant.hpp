@@ -38,6 +38,7 @@ struct Kernel {
   bool activates = false;              ///< its sums
   bool quantizes = false;              ///< the activation of its sums
   bool k_major = false;                ///< it reads such panels too
+  bool (*k_words)(const Args& args) = nullptr;  ///< whether it reads such panels; null: none
   bool slices_k = false;               ///< with work-groups of their own, which hand over a tile of sums
 };
 
@@ -65,6 +66,16 @@ const std::vector<Candidate>& candidates();
 /// Null: there is none of that name.
 const Kernel* find(std::string_view variant);
 
+inline bool reads(const Kernel& kernel, const Args& args) {
+  switch (args.weights.layout) {
+    case PanelLayout::k_major:
+      return kernel.k_major;
+    case PanelLayout::k_words:
+      return kernel.k_words != nullptr && kernel.k_words(args);
+    default:
+      return true;
+  }
+}
 inline bool is_register_tile(const Kernel& kernel) { return kernel.min_float_width > 1; }
 inline std::int64_t tile_columns(const Kernel& kernel) { return kernel.panels * PackedWeights::panel_columns; }
 

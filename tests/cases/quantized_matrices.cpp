@@ -113,7 +113,7 @@ std::string QuantizedCase::describe() const {
                                  : " by index",
                      zero ? ", zero points" : "", placing == CodePlacing::words_k ? ", words along K" : "",
                      placing == CodePlacing::words_n_awq ? ", interleaved words along N" : "",
-                     layout == PanelLayout::k_major ? ", K-major" : "");
+                     layout == PanelLayout::n_major ? "" : fmt::format(", {}", name(layout)));
 }
 
 QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std::int64_t k, std::uint64_t seed) {

@@ -79,10 +79,33 @@ TEST_P(Avx2GemmTest, MultipliesIntegersWithScalesOfGroups) {
   check_codes({CodeType::i8, DType::f32, 544, 0, true}, DType::i8, {1, 14}, 65, 1091);
 }
 
+TEST_P(Avx2GemmTest, MultipliesWords) {
+  const auto check_words = [&](QuantizedCase kind, DType a, const std::vector<std::int64_t>& rows, std::int64_t n,
+                               std::int64_t k) {
+    kind.layout = PanelLayout::k_words;
+    check_codes(kind, a, rows, n, k);
+  };
+  const std::vector<std::int64_t> rows = {1, 2, 3, 0, 4, 5, 6, 7, 9, 11, 100};
+  for (const CodeType type : {CodeType::i8, CodeType::i4}) {
+    check_words({type, {}}, DType::i8, rows, 70, 808);
+    check_words({type, DType::f16, 16}, DType::i8, {1, 66}, 130, 304);
+    check_words({type, DType::bf16, 48, 0, true}, DType::i8, {1, 97}, 65, 536);
+    check_words({type, DType::f16, 128}, DType::i8, {1, 14}, 65, 1096);
+  }
+  check_words({CodeType::i8, {}}, DType::i8, {1, 7}, 65, 1092);
+  for (const CodeType type : {CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1})
+    check_words({type, {}}, DType::bf16, {1, 8}, 67, 72);
+  GroupedGemmCase shape{{1, 9}, 70, 266, DType::bf16, DType::bf16, DType::f32, 0, 3, 2, true};
+  shape.layout = PanelLayout::k_words;
+  check(shape, make_product(shape, 7));
+}
+
 // With -128 on both sides, whose products and pairs of products are the largest.
 TEST_P(Avx2GemmTest, SumsInt8Exactly) {
-  for (const DType out : {DType::i32, DType::f32}) {
-    GroupedGemmCase shape{{2, 9}, 65, 1401, DType::i8, DType::i8, out};
+  for (const auto& [out, layout] :
+       {std::pair(DType::i32, PanelLayout::n_major), {DType::f32, PanelLayout::n_major}, {DType::i32, PanelLayout::k_words}}) {
+    GroupedGemmCase shape{{2, 9}, 65, layout == PanelLayout::n_major ? 1401 : 1404, DType::i8, DType::i8, out};
+    shape.layout = layout;
     GroupedProduct product = make_product(shape, 3);
     for (double& value : product.a) value = value < 0 ? -128 : 127;
     for (double& value : product.weights) value = value < 0 ? -128 : 127;

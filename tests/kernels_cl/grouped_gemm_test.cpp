@@ -114,6 +114,19 @@ TEST_P(GroupedGemmTest, SumsInt8Exactly) {
   }
 }
 
+TEST_P(GroupedGemmTest, ReadsPanelsOfWords) {
+  const auto check_words = [&](GroupedGemmCase shape) {
+    shape.layout = PanelLayout::k_words;
+    check(shape);
+  };
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 97}) check_words({{rows}, 65, 38, dtype, dtype, DType::f32});
+    check_words({{3, 0, 9, 1}, 200, 530, dtype, dtype, DType::f32, 0, 2, 2, true});
+  }
+  check_words({{3, 0, 9, 70}, 67, 36, DType::f32, DType::bf16, DType::f32});
+  check_words({{3, 0, 9, 1}, 67, 1044, DType::i8, DType::i8, DType::f32, 0, 2, 2, true});
+}
+
 TEST_P(GroupedGemmTest, GathersRowsByIndexAndLeavesInvalidRowsAlone) {
   check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 9, 0});
   check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 0, 4, true});

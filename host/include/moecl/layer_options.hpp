@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/dense_backend.hpp>
 #include <moecl/dtype.hpp>
+#include <moecl/packed_weights.hpp>
 #include <moecl/quant_scheme.hpp>
 #include <moecl/quantization_error.hpp>
 
@@ -39,6 +40,9 @@ struct MoeLayerOptions {
   OperandQuant activations, shared_activations;
   /// How plain weights of the routed experts are quantized, on the device while they are loaded; plain: not at all.
   OperandQuant quantize;
+  /// How the panels of the routed experts' weights stand; unset: as is fastest on such a device. Others need weights
+  /// that can stand so, and kernels that read them.
+  std::optional<PanelLayout> panel_layout;
   /// Logged as warnings when a layer is made: what its checkpoint asks for and is not done.
   std::vector<std::string> warnings;
 };
@@ -49,7 +53,8 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
-  std::string expert_layout;        ///< how their panels stand: "n_major", "k_major"; "row_major" for CLBlast
+  std::string expert_layout;        ///< how their panels stand: "n_major", "k_words"; "row_major" for CLBlast
+  std::string expert_layout_reason;
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;

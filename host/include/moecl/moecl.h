@@ -248,6 +248,14 @@ typedef enum moecl_expert_layout {
   MOECL_LAYOUT_BATCHED = 1    ///< room of equal size for every expert
 } moecl_expert_layout;
 
+/// How the panels of experts' weights stand on a device (`moecl run --layout`).
+typedef enum moecl_panel_layout {
+  MOECL_PANELS_AUTO = 0,     ///< as is fastest there
+  MOECL_PANELS_N_MAJOR = 1,  ///< the columns of one k side by side: every kernel reads it
+  MOECL_PANELS_K_MAJOR = 2,  ///< 128 k of a column, of 8-bit codes, for tensor cores
+  MOECL_PANELS_K_WORDS = 3   ///< 32 bits of a column, of 4, 8 or 16 bits, for dot products of CPUs
+} moecl_panel_layout;
+
 /// To which power of two a scale is rounded that comes from its group's numbers.
 typedef enum moecl_scale_rounding {
   MOECL_ROUND_STANDARD = 0,     ///< e8m0: the largest magnitude's, down. Real scales: not rounded
@@ -298,7 +306,7 @@ typedef struct moecl_layer_options {
   /// moecl_dtype of the router's weights, by which its product goes; 0: f32 where they are given so beside experts that
   /// are not, so that rounding chooses no other experts, else dtype
   int32_t router_dtype;
-  int32_t reserved;  ///< 0
+  int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read them
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.

@@ -44,7 +44,7 @@ inline void decode_weights(const __global STORAGE(W_DTYPE)* panel, const Groups*
     }
     for (int part = 0; part < PARTS; ++part)
       *(__local float16*)(block + (i - k_begin) * PANEL + part * 16) =
-          weights16(panel + (ulong)i * OF(panel_units, W_DTYPE), part * 16, zero[part], scale[part]);
+          weights16(panel, i, part * 16, zero[part], scale[part]);
   }
 }
 #endif
@@ -93,7 +93,7 @@ INLINE PartGroups load_part_groups(const Run* run) {
 INLINE float16 part_weights(const Run* run, bool decoded, const PartGroups* groups, int i, int p) {
   const int column = (run->part + p) * 16;
   if (decoded) return *(const __local float16*)(run->decoded + i * PANEL + column);
-  return weights16(run->streamed + (ulong)i * OF(panel_units, W_DTYPE), column, groups->zero[p], groups->scale[p]);
+  return weights16(run->streamed, i, column, groups->zero[p], groups->scale[p]);
 }
 // Adds the products of the run to the totals of its rows and parts.
 INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, bool decoded, __local Total* totals) {

@@ -8,21 +8,23 @@
 // ends of blocks.
 #include "kernels_cl/gemm/cpu/ymm_steps.clh"
 
-enum { BLOCK_K = BLOCK_STEPS * STEP_K };
+enum { BLOCK_STEPS = BLOCK_BYTES_OF_PART / (int)sizeof(Step), BLOCK_K = BLOCK_STEPS * STEP_K };
 enum { STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
 // How many blocks ahead weights and their scales are asked for: memory takes longer than a block of few bits.
 enum { BLOCK_BYTES = BLOCK_STEPS * STEP_BYTES, BLOCKS_AHEAD = BLOCK_BYTES < 8192 ? 8192 / BLOCK_BYTES : 1 };
+// A run ends with its group, of at least 16 k, with its block, and where sums of bytes would grow too large.
 #if W_GROUPED
 typedef float16 Total;
-enum { RUN_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };  // groups are at least 16 long
-inline int run_end(int begin, int steps) {
-  return min(min((begin / RUN_STEPS + 1) * RUN_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS), steps);
-}
+enum { GROUP_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };
 #else
 typedef Sum Total;
-enum { RUNS_OF_BLOCK = 1 };
-inline int run_end(int begin, int steps) { return min((begin / BLOCK_STEPS + 1) * BLOCK_STEPS, steps); }
+enum { GROUP_STEPS = BLOCK_STEPS, RUNS_OF_BLOCK = BYTE_SUMS ? BLOCK_K / MOST_BYTES_K : 1 };
 #endif
+enum { MOST_STEPS = BYTE_SUMS ? MOST_BYTES_K / STEP_K : BLOCK_STEPS };
+inline int run_end(int begin, int steps) {
+  const int end = min((begin / GROUP_STEPS + 1) * GROUP_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS);
+  return min(min(end, begin + MOST_STEPS), steps);
+}
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
 // What the columns of a panel have in a run.
@@ -30,30 +32,34 @@ typedef struct {
   float16 scale[PARTS];
   Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
 } Run;
-#define HAS_OFFSETS (W_ZERO || (INTEGERS && AVX_VNNI))
+#define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
 // Rows of `a` of a block, as steps take them.
-#if INTEGERS && !AVX_VNNI
+#if INTEGERS && !AVX_VNNI && !BYTE_SUMS
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
-inline uint element(Row row, int step) { return ((const __local uint*)row)[step]; }
+inline Elements element(Row row, int step) { return elements_of((const __local Element32*)row, step); }
 inline int number(Row row, int i) { return row[i]; }
-// A zero past the last.
+#if W_K_WORDS
+inline short16 in_order_of_steps(short16 x) {
+  return __builtin_shufflevector(x, x, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+}
+#else
+inline short16 in_order_of_steps(short16 x) { return x; }
+#endif
 inline void copy_row(const __global char* row, const __global float* scale, int begin, int end, __local short* to) {
   int i = begin;
   for (; i + 16 <= end; i += 16)
-    *(__local short16*)(to + i - begin) = __builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT;
+    *(__local short16*)(to + i - begin) = in_order_of_steps(
+        __builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT);
   for (; i < end; ++i) to[i - begin] = row[i] - A_ZERO_POINT;
 }
 #elif INTEGERS
 #define COPIES_A 0
 typedef char Copied;
-typedef struct __attribute__((packed)) {
-  uint v;
-} PackedUint;
 typedef const __global char* Row;
-inline uint element(Row row, int step) { return ((const __global PackedUint*)row)[step].v; }
+inline Elements element(Row row, int step) { return elements_of((const __global Element32*)row, step); }
 inline int number(Row row, int i) { return row[i]; }
 #elif OF(IS_F32, A_DTYPE) && !A_GROUP
 #define COPIES_A 0
@@ -96,12 +102,15 @@ enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made, made and kept, wer
 
 INLINE Step next_step(const Block* block, int source, int step, int part) {
   if (source == FROM_KEPT) return block->kept[part * BLOCK_STEPS + step];
-  const Step made = load_step(block->panel + (ulong)step * (STEP_K * OF(panel_units, W_DTYPE)), part);
+  const Step made = load_step(block->panel, step, part);
   if (source == KEPT) block->kept[part * BLOCK_STEPS + step] = made;
   return made;
 }
 
 INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int row, int part) {
+#if BYTE_SUMS
+  sum = sum_of_bytes(sum);
+#endif
 #if W_GROUPED
   const __local Run* of = block->runs + run;
 #if HAS_OFFSETS
@@ -212,7 +221,15 @@ inline void load_run(const Groups* of, int group, __local Run* run) {
 // The sum of elements [begin, end) of a row.
 inline Number sum_of(Row row, int begin, int end) {
   Number sum = 0;
-  for (int i = begin; i < end; ++i) sum += number(row, i);
+  int i = begin;
+#if INTEGERS && !COPIES_A
+  const short16 ones = 1;
+  int8 sums = 0;
+  for (; i + 16 <= end; i += 16)
+    sums += __builtin_ia32_pmaddwd256(__builtin_convertvector(load_char16(row + i), short16), ones);
+  for (int lane = 0; lane < 8; ++lane) sum += ((const int*)&sums)[lane];
+#endif
+  for (; i < end; ++i) sum += number(row, i);
   return sum;
 }
 #endif
@@ -221,16 +238,15 @@ inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row
                      const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k) {
 #if INTEGERS
   for (int i = k / STEP_K * STEP_K; i < k; ++i) {
-    const __global STORAGE(W_DTYPE)* w = panel + (ulong)i * OF(panel_units, W_DTYPE);
     const int x = row[i] - A_ZERO_POINT;
     for (int part = 0; part < PARTS; ++part)
 #if W_GROUPED
       totals[part] = fma(
           (float16)((float)x),
-          weights16(w, part * 16, zeros16(of, group_at(of, i), part * 16), scales16(of, group_at(of, i), part * 16)),
+          weights16(panel, i, part * 16, zeros16(of, group_at(of, i), part * 16), scales16(of, group_at(of, i), part * 16)),
           totals[part]);
 #else
-      totals[part] += x * convert_int16(codes16(w, part));
+      totals[part] += x * convert_int16(numbers16(panel, i, part * 16));
 #endif
   }
 #endif
@@ -283,7 +299,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
 #endif
 #if W_GROUPED
       for (int begin = first, i = 0; begin < block.end; begin = run_end(begin, steps), ++i)
-        load_run(&groups, begin / RUN_STEPS, &runs[i]);
+        load_run(&groups, begin / GROUP_STEPS, &runs[i]);
 #endif
       for (int row = 0; row < tile.count; ++row) {
 #if COPIES_A

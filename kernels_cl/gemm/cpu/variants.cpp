@@ -35,6 +35,10 @@ constexpr std::uint64_t dot_bytes = 96 * row_bytes + 128 * 256 + 33 * 512;
 /// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
 
+bool any_operands(const Args&) { return true; }
+bool is_bf16_by_bf16(const Args& args) { return args.weights.type == CodeType::bf16; }
+bool has_integers(const Args& args) { return is_integer(args.weights.type); }
+
 constexpr Kernel all[] = {
     {.variant = {"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
      .source = &source::grouped_gemm_amx,
@@ -68,7 +72,8 @@ constexpr Kernel all[] = {
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &has_integers},
     {.variant =
          {"avx512_bf16",
           "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
@@ -80,30 +85,33 @@ constexpr Kernel all[] = {
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &is_bf16_by_bf16},
     {.variant = {"avx_vnni",
                  "a CPU with AVX-VNNI: products of i8 with i8 or i4 in fours of k, 6 x 16 sums in registers"},
      .source = &source::grouped_gemm_ymm,
      .extension = &avx_vnni,
-     .options = " -DBLOCK_STEPS=64 -DAVX_VNNI=1",
+     .options = " -DBLOCK_BYTES_OF_PART=4096 -DAVX_VNNI=1",
      .tile_rows = 96,
      .work_items = 1,
      .local_mem_bytes = ymm_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 8,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
     {.variant =
          {"avx2",
           "a CPU with AVX2: products of i8 with i8 or i4 in pairs of k, others in f32, 6 x 16 sums in registers"},
      .source = &source::grouped_gemm_ymm,
      .extension = &avx2,
-     .options = " -DBLOCK_STEPS=64",
+     .options = " -DBLOCK_BYTES_OF_PART=4096",
      .tile_rows = 96,
      .work_items = 1,
      .local_mem_bytes = ymm_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 8,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
     {.variant = {"t0_tile",
                  "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_tile,
@@ -114,7 +122,8 @@ constexpr Kernel all[] = {
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 4,
      .good_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
     {.variant = {"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
      .source = &source::grouped_gemm_tile,
      .options = " -DK_BLOCK=512 -DREGISTER_PARTS=1",
@@ -123,7 +132,8 @@ constexpr Kernel all[] = {
      .local_mem_bytes = 96 * row_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 4,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
 };
 
 }  // namespace

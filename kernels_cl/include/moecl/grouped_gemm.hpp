@@ -33,6 +33,10 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
 /// The layout that the tensor cores there read fastest in products of such rows [*, k] and weights; where they multiply
 /// no codes of 8 bits on both sides, n_major.
 PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps);
+/// Those of weights that some variant reads there, n_major first.
+std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps);
+/// Why `panel_layout` chooses it, for people.
+const char* why(PanelLayout layout) noexcept;
 /// Units: bytes. What Args::scratch is good for there; 0: nothing.
 std::uint64_t scratch_bytes(const DeviceCaps& caps);
 
