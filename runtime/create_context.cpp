@@ -9,6 +9,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/driver_process.hpp"
+#include "runtime/kept_decisions.hpp"
 #include "runtime/kernel_library.hpp"
 #include "runtime/nv_sm90a.hpp"
 
@@ -56,7 +57,8 @@ Context::Context(Handle handle, std::vector<Device> devices, const ContextOption
       log_(options.log),
       log_level_(*options.log_level),
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
-      kernels_(std::make_unique<KernelLibrary>(*this, options)) {
+      kernels_(std::make_unique<KernelLibrary>(*this, options)),
+      decisions_(std::make_unique<KeptDecisions>()) {
   for (Device& device : devices_) {
     device.failed_variants = std::make_shared<FailedVariants>();
     if (device.caps.nv_compute_capability == 90) probe_sm90a(device);

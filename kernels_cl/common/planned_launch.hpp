@@ -1,7 +1,9 @@
 #pragma once
-// The launch of a kernel by its plan.
+// The launch of a kernel by its plan, and the plan of an operator that is enqueued without one.
+#include <moecl/context.hpp>
 #include <moecl/launch_plan.hpp>
 
+#include "runtime/kept_decisions.hpp"
 #include "runtime/kernel.hpp"
 
 namespace moecl {
@@ -13,6 +15,13 @@ inline void launch_planned(StreamView stream, const ProgramSource& source, const
          {source.name, plan.variant, stream.trace != nullptr ? plan.shape : std::string(), plan.cost.bytes,
           plan.cost.flops},
          operands...);
+}
+
+/// As `plan` made it for the first arguments of that form in the context. Errors: as `plan`
+/// @param form  every operand and number that `plan` reads
+template <class Plan, class... Form>
+auto kept_plan(StreamView stream, const ProgramSource& source, const Plan& plan, const Form&... form) {
+  return stream.context->decisions().find<decltype(plan())>({&source, *stream.device, form...}, plan);
 }
 
 }  // namespace moecl

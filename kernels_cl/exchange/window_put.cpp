@@ -60,9 +60,13 @@ TensorView as_bytes(const TensorView& view) {
   return {view.buffer, DType::u8, {static_cast<std::int64_t>(view.size_bytes())}};
 }
 
-std::string options(const DeviceCaps& caps) {
-  return fmt::format("-DLANES={}{}", caps.type == DeviceType::cpu ? 16 : 256,
-                     caps.nv_compute_capability >= 70 ? " -DSYSTEM_SCOPE" : "");
+constexpr std::size_t lanes_of_cpu = 16, lanes_of_gpu = 256;
+
+/// Made before any launch: a warm one formats nothing.
+std::string_view options(const DeviceCaps& caps) {
+  static const std::string of_cpu = fmt::format("-DLANES={}", lanes_of_cpu),
+                           of_gpu = fmt::format("-DLANES={}", lanes_of_gpu), of_nvidia = of_gpu + " -DSYSTEM_SCOPE";
+  return caps.type == DeviceType::cpu ? of_cpu : caps.nv_compute_capability >= 70 ? of_nvidia : of_gpu;
 }
 
 /// Work-groups, and in how many parts they take a row. A few groups for each compute unit keep a link full; each costs
@@ -78,7 +82,7 @@ struct Grid {
     parts = cpu ? 1 : std::clamp<std::int64_t>(enough, 1, most);
     const auto groups = static_cast<std::size_t>(
         std::clamp<std::int64_t>(rows * parts, 1, std::min<std::int64_t>(cpu ? units : 8 * units, step_signal - 1)));
-    const std::size_t lanes = cpu ? 16 : 256;
+    const std::size_t lanes = cpu ? lanes_of_cpu : lanes_of_gpu;
     range = {{groups * lanes, 1, 1}, {lanes, 1, 1}};
   }
 };
@@ -137,7 +141,9 @@ window_put_sum_args kernel_args(const Sum& args, const Grid& grid) {
 void launch_put(StreamView stream, const char* kernel, const Grid& grid, const Submit& submit, std::uint64_t bytes,
                 const TensorView& codes, const auto&... operands) {
   launch(stream, {&source::window_put, options(stream.device->caps), kernel}, grid.range, submit,
-         {source::window_put.name, kernel + sizeof("window_put"), codes.describe(), bytes, 0}, operands...);
+         {source::window_put.name, kernel + sizeof("window_put"),
+          stream.trace != nullptr ? codes.describe() : std::string(), bytes, 0},
+         operands...);
 }
 
 void require_no(const std::string& reason) { require(reason.empty(), "window_put: {}", reason); }

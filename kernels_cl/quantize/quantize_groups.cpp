@@ -245,7 +245,13 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, *stream.device), args, submit);
+  const auto made = [&] { return plan(args, config, *stream.device); };
+  enqueue(stream,
+          *kept_plan(stream, source::quantize_groups, made, args.x, args.format, args.group, args.group_rows, args.rule,
+                     args.q, args.scale, args.zero, args.least_amax, args.most_amax, args.least_scale,
+                     args.global_scale, args.global_scales, args.quotient, args.rounding, args.index, args.divisor,
+                     args.row_ends, args.rows_per_expert, config.lanes),
+          args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -135,7 +135,12 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, *stream.device), args, submit);
+  const auto made = [&] { return plan(args, config, *stream.device); };
+  enqueue(stream,
+          *kept_plan(stream, source::quantize_rows, made, args.x, args.row_ends, args.rows_per_expert, args.q,
+                     args.scale, args.scheme, args.offset, args.smooth, args.index, args.divisor, args.smooth_rows,
+                     args.group, config.lanes),
+          args, submit);
 }
 
 OperatorCost cost(const Args& args) {

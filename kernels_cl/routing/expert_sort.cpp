@@ -133,7 +133,13 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, *stream.device), args, submit);
+  const auto made = [&] { return plan(args, config, *stream.device); };
+  enqueue(
+      stream,
+      *kept_plan(stream, source::expert_sort, made, args.ids, args.first_expert, args.end_expert, args.total_experts,
+                 args.rows_per_expert, args.row_ends, args.counts, args.sorted_slots, args.slot_rows, args.fault,
+                 args.scratch.size_bytes, args.key_bits, args.key_shift, args.order, config.lanes),
+      args, submit);
 }
 
 OperatorCost cost(const Args& args) {

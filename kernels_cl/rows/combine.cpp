@@ -170,7 +170,12 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, *stream.device), args, submit);
+  const auto made = [&] { return plan(args, config, *stream.device); };
+  enqueue(stream,
+          *kept_plan(stream, source::combine, made, args.rows, args.rows_scale, args.slot_rows, args.column_slots,
+                     args.slot_ends, args.weights, args.bias, args.bias_ids, args.shared, args.shared_gate,
+                     args.shared_token, args.residual, args.active, args.out, config.lanes),
+          args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -65,7 +65,11 @@ void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit
 }
 
 void enqueue(StreamView stream, const Args& args, const Config& config, Submit submit) {
-  enqueue(stream, plan(args, config, *stream.device), args, submit);
+  const auto made = [&] { return plan(args, config, *stream.device); };
+  enqueue(stream,
+          *kept_plan(stream, source::gather_rows, made, args.x, args.index, args.divisor, args.row_ends,
+                     args.rows_per_expert, args.out, config.lanes),
+          args, submit);
 }
 
 OperatorCost cost(const Args& args) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "host/layer/layer_pass.hpp"
+#include "runtime/kept_decisions.hpp"
 #include "tests/host/ranked_model.hpp"
 #include "tests/runtime/allocations.hpp"
 
@@ -91,8 +92,14 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
       received->routed.products.find(on, [&] { return again(ActivatedPlans()); });
       received->routed.second.find(on, [&] { return again(std::vector<grouped_gemm::Plan>()); });
       received->sum.with_shared.find([&] { return again(LaunchPlan()); });
+      KeptDecisions& decisions = stream.context->decisions();
+      world.share("decided", {});
+      const std::uint64_t decided = decisions.made();
+      EXPECT_GT(decided, 0U);
+      world.share("again", {});
       pass();
       EXPECT_EQ(kept->steps->received(source_rows, rows), received);
+      EXPECT_EQ(decisions.made(), decided) << "by the strategy's own operators";
     });
   }
 }

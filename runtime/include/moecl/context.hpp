@@ -16,6 +16,7 @@
 
 namespace moecl {
 
+class KeptDecisions;
 class KernelLibrary;
 class Trace;
 
@@ -81,6 +82,8 @@ class Context {
   /// Null unless tracing.
   Trace* trace() noexcept { return trace_.get(); }
   ContextCounters& counters() noexcept { return counters_; }
+  /// What operators that are enqueued without a plan decided before.
+  KeptDecisions& decisions() noexcept { return *decisions_; }
   /// Keeps the event of a failed command as long as this context: PoCL 3.1 aborts the process when its last reference
   /// goes while the thread that failed it is still in clSetUserEventStatus.
   void keep_failed(Event event);
@@ -110,6 +113,7 @@ class Context {
   std::vector<Event> failed_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<KernelLibrary> kernels_;
+  std::unique_ptr<KeptDecisions> decisions_;
 };
 
 }  // namespace moecl
