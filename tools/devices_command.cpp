@@ -85,10 +85,10 @@ std::vector<Chosen> chosen_for(DType a, CodeType weights, const Device& device) 
 }
 
 std::string layouts_text(const std::vector<PanelLayout>& layouts) {
-  std::string text =
-      fmt::format("weights stand {}: {}", name(layouts.front()), grouped_gemm::why(layouts.front()));
+  std::string text = fmt::format("weights stand {}: {}", name(layouts.front()), grouped_gemm::why(layouts.front()));
   for (const PanelLayout& other : layouts)
-    if (&other != &layouts.front()) text += fmt::format("{}{}", &other == &layouts[1] ? "; --layout " : ", ", name(other));
+    if (&other != &layouts.front())
+      text += fmt::format("{}{}", &other == &layouts[1] ? "; --layout " : ", ", name(other));
   return text;
 }
 
@@ -102,7 +102,7 @@ std::vector<Products> products_on(const Device& device) {
   for (const auto& [a, weights] : types) {
     const std::vector<Chosen> variants = chosen_for(a, weights, device);
     std::vector<PanelLayout> layouts = grouped_gemm::panel_layouts(a, weights, device.caps);
-    const PanelLayout chosen = grouped_gemm::panel_layout(a, weights, PackedWeights::k_major_block, device.caps);
+    const PanelLayout chosen = grouped_gemm::panel_layout({a, 0, weights, PackedWeights::k_major_block}, device.caps);
     std::stable_partition(layouts.begin(), layouts.end(), [&](PanelLayout one) { return one == chosen; });
     const auto same = std::find_if(found.begin(), found.end(), [&](const Products& one) {
       return one.variants == variants && one.layouts == layouts;

@@ -125,11 +125,12 @@ void print(const nlohmann::ordered_json& s) {
              text(s["devices"][0]["driver"]));
   fmt::print("activations {}: {}\n", text(s["activations"]["quantized"]), text(s["activations"]["reason"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
-  fmt::print("{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\nweights {}: {}\ndense products by {}: {}\n\n",
-             text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]),
-             text(s["combine_form"]), s["placement"]["experts"].get<int>(), text(s["placement"]["name"]),
-             text(s["placement"]["reason"]), text(s["weights"]["layout"]), text(s["weights"]["reason"]),
-             text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+  fmt::print(
+      "{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\nweights {}: {}\ndense products by {}: {}\n\n",
+      text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]), text(s["combine_form"]),
+      s["placement"]["experts"].get<int>(), text(s["placement"]["name"]), text(s["placement"]["reason"]),
+      text(s["weights"]["layout"]), text(s["weights"]["reason"]), text(s["dense_backend"]["name"]),
+      text(s["dense_backend"]["reason"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),

@@ -25,6 +25,8 @@ static_assert(static_cast<int>(ActivationFunction::silu) == MOECL_SILU &&
               static_cast<int>(ActivationFunction::fast_gelu) == MOECL_FAST_GELU);
 static_assert(static_cast<int>(ExpertLayout::standard) == MOECL_LAYOUT_STANDARD &&
               static_cast<int>(ExpertLayout::batched) == MOECL_LAYOUT_BATCHED);
+static_assert(static_cast<int>(PanelLayout::n_major) == 0 &&
+              static_cast<int>(PanelLayout::k_words) == MOECL_PANELS_K_WORDS - MOECL_PANELS_N_MAJOR);
 
 /// Rows [first_row, first_row + rows) of an array with that many columns; absent when the array is.
 HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_row, std::int64_t rows,
@@ -66,9 +68,9 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
   if (from.router_dtype != MOECL_DEFAULT_DTYPE)
     options.router_dtype = dtype_of(from.router_dtype, "options.router_dtype");
-  if (from.panel_layout != MOECL_PANELS_AUTO)
-    options.panel_layout = static_cast<PanelLayout>(
-        static_cast<int>(enumerator(from.panel_layout, MOECL_PANELS_K_WORDS, "options.panel_layout")) - 1);
+  if (const auto panels = enumerator(from.panel_layout, MOECL_PANELS_K_WORDS, "options.panel_layout");
+      panels != MOECL_PANELS_AUTO)
+    options.panel_layout = static_cast<PanelLayout>(panels - MOECL_PANELS_N_MAJOR);
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;

@@ -28,17 +28,17 @@ void expect_plain(const std::vector<MatrixStack>& stacks) {
 }
 
 WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, const OperandQuant& quantize,
-                       std::int64_t k, DType rows, std::optional<PanelLayout> layout, const DeviceCaps& caps) {
+                       std::int64_t k, RowKind rows, std::optional<PanelLayout> layout, const DeviceCaps& caps) {
   if (quantize.quantized()) expect_plain(stacks);
   WeightFormat format = quantize.quantized() ? WeightFormat::of(quantize, k) : WeightFormat::of(stacks, dtype);
   if (layout) {
-    const std::vector<PanelLayout> read = grouped_gemm::panel_layouts(rows, format.type, caps);
+    const std::vector<PanelLayout> read = grouped_gemm::panel_layouts(rows.dtype, format.type, caps);
     if (std::find(read.begin(), read.end(), *layout) == read.end())
-      fail(ErrorCode::unsupported, "layout of weights: no kernel of device '{}' multiplies {} rows by {} in {}", caps.name,
-           name(rows), name(format.type), name(*layout));
+      fail(ErrorCode::unsupported, "layout of weights: no kernel of device '{}' multiplies {} rows by {} in {}",
+           caps.name, name(rows.dtype), name(format.type), name(*layout));
     format.layout = *layout;
   } else if (!format.zero && (format.groups == 0 || format.group != 0)) {
-    format.layout = grouped_gemm::panel_layout(rows, format.type, k, caps);
+    format.layout = grouped_gemm::panel_layout({rows.dtype, rows.group, format.type, k, format.group}, caps);
   }
   return format;
 }
@@ -47,7 +47,7 @@ WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, cons
 
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, DType rows,
+                                            const OperandQuant& quantize, RowKind rows,
                                             std::optional<PanelLayout> layout) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);

@@ -17,6 +17,12 @@ struct ExpertSegment {
   std::int64_t experts = 0;
 };
 
+/// Rows that a product multiplies.
+struct RowKind {
+  DType dtype;
+  std::int64_t group = 0;  ///< columns that share a scale; 0: all, or none has one
+};
+
 /// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
 /// @param quantize  What plain ones are to be quantized to; plain: not at all
@@ -25,7 +31,7 @@ struct ExpertSegment {
 ///                  such weights cannot stand so
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, DType rows,
+                                            const OperandQuant& quantize, RowKind rows,
                                             std::optional<PanelLayout> layout = {});
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
 void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,

@@ -49,11 +49,14 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
                  const MoeLayerOptions& options, dense_backend::Backend batched_backend)
     : shape_(shape), dtype_(options.dtype), quantize_(options.quantize) {
   const std::optional<CodeRows> rows = code_rows(options.activations);
-  if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
+  const bool by_clblast = options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast;
+  if (by_clblast && options.panel_layout)
+    fail(ErrorCode::unsupported, "layout of weights: CLBlast reads no panels, got {}", name(*options.panel_layout));
+  if (by_clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_, rows ? rows->codes : dtype_,
-                                 options.panel_layout);
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_,
+                                 rows ? RowKind{rows->codes, rows->group} : RowKind{dtype_}, options.panel_layout);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);

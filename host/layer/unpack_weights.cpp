@@ -81,8 +81,7 @@ std::vector<float> unpack_weights(const PackedWeights& format, const PackedBytes
     for (std::int64_t k = 0; k < format.k; ++k) {
       const std::int64_t column = n % panel;
       const std::byte* of_panel = bytes.codes.data() + n / panel * format.k * row_bytes;
-      float number =
-          code_number(of_panel, format.type, format.layout, static_cast<int>(k), static_cast<int>(column));
+      float number = code_number(of_panel, format.type, format.layout, static_cast<int>(k), static_cast<int>(column));
       if (format.grouped()) {
         const std::int64_t group =
             format.group_index.present() ? read_at<std::int32_t>(bytes.group_index.data(), k) : k / format.group;

@@ -108,7 +108,7 @@ std::string WeightFormat::describe() const {
                         group > 0 ? fmt::format("of {} columns", group) : fmt::format("of {} groups by index", groups));
   if (zero) text += ", zero points";
   if (column_scale) text += ", scales of output channels";
-  if (layout == PanelLayout::k_major) text += ", k_major";
+  if (layout != PanelLayout::n_major) text += fmt::format(", {}", name(layout));
   return text;
 }
 

@@ -94,16 +94,24 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 
-PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps) {
-  if (bits(weights) != 8 || size_bytes(rows) != 1 || k % PackedWeights::k_major_block != 0) return PanelLayout::n_major;
+PanelLayout panel_layout(const Factors& factors, const DeviceCaps& caps) {
   Args args;
-  args.weights.type = weights;
-  args.a.dtype = rows;
-  const bool reads = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
-    const Extension* extension = one.kernel->extension;
-    return one.kernel->k_major && extension != nullptr && extension->offered(caps) && extension->multiplies(args);
-  });
-  return reads ? PanelLayout::k_major : PanelLayout::n_major;
+  args.a.dtype = factors.rows, args.a_group = factors.rows_group;
+  args.weights.type = factors.weights, args.weights.k = factors.k;
+  const auto first_that = [&](auto&& holds) {
+    return std::find_if(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+      const Extension* extension = one.kernel->extension;
+      return extension != nullptr && extension->offered(caps) && extension->multiplies(args) && holds(*one.kernel);
+    });
+  };
+  const bool blocks = bits(factors.weights) == 8 && size_bytes(factors.rows) == 1 && factors.k % K_MAJOR_BLOCK == 0;
+  if (blocks && first_that([](const Kernel& kernel) { return kernel.k_major; }) != candidates().end())
+    return PanelLayout::k_major;
+  const bool words = factors.k % (WORD_BITS / bits(factors.weights)) == 0 && factors.weights_group % 16 == 0;
+  const auto taken = first_that([](const Kernel&) { return true; });
+  const bool faster =
+      taken != candidates().end() && taken->kernel->faster_in_words != nullptr && taken->kernel->faster_in_words(args);
+  return words && faster ? PanelLayout::k_words : PanelLayout::n_major;
 }
 
 std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps) {
@@ -113,9 +121,8 @@ std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const Devic
     args.a.dtype = rows, args.weights.type = weights, args.weights.layout = layout;
     const bool is_read = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
       const Extension* extension = one.kernel->extension;
-      return reads(*one.kernel, args) && (extension != nullptr
-                                              ? extension->offered(caps) && extension->multiplies(args)
-                                              : is_register_tile(*one.kernel) != rows_choose(caps));
+      return reads(*one.kernel, args) && (extension != nullptr ? extension->offered(caps) && extension->multiplies(args)
+                                                               : is_register_tile(*one.kernel) != rows_choose(caps));
     });
     args.weights.experts = 1, args.weights.n = PackedWeights::panel_columns, args.weights.k = K_MAJOR_BLOCK;
     args.weights.buffer.size_bytes = PackedWeights::size_bytes(weights, 1, args.weights.n, args.weights.k);

@@ -84,8 +84,8 @@ std::string PackedWeights::reject() const {
         "layout of weights: k_major takes 8-bit codes with K a multiple of {}, without zero points and "
         "group_index, got {} with K = {}, zero {}, group_index {}",
         k_major_block, name(type), k, zero.describe(), group_index.describe());
-  if (layout == PanelLayout::k_words && (WORD_BITS % bits(type) != 0 || bits(type) == WORD_BITS ||
-                                         k % (WORD_BITS / bits(type)) != 0))
+  if (layout == PanelLayout::k_words &&
+      (WORD_BITS % bits(type) != 0 || bits(type) == WORD_BITS || k % (WORD_BITS / bits(type)) != 0))
     return fmt::format(
         "layout of weights: k_words takes 4, 8 or 16 bits with K a multiple of the values in 32, got {} with K = {}",
         name(type), k);

@@ -17,4 +17,6 @@ inline long k_word_at(int k, int column, int bits) {
   const long word = k / (WORD_BITS / bits);
   return word * PANEL_COLUMNS + column;
 }
-inline int k_word_shift(int k, int bits) { return bits == 4 ? k % 4 * 8 + k / 4 % 2 * 4 : k % (WORD_BITS / bits) * bits; }
+inline int k_word_shift(int k, int bits) {
+  return bits == 4 ? k % 4 * 8 + k / 4 % 2 * 4 : k % (WORD_BITS / bits) * bits;
+}

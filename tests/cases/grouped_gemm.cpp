@@ -106,8 +106,8 @@ PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t expe
 GroupedGemmOperands::GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
                                          Guards guards)
     : CaseTensors(stream, guards),
-      packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k,
-              product.weights, shape.layout) {
+      packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k, product.weights,
+              shape.layout) {
   const std::int64_t sources = std::ssize(product.a) / shape.k, experts = product.experts();
   args.a = input(shape.a, {sources, shape.k}, product.a);
   args.a_index = optional_input(DType::i32, {product.rows}, product.index);

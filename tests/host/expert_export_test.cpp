@@ -96,6 +96,10 @@ TEST_P(ExpertExportTest, IsTheSameInEveryLayoutAndReplacesExperts) {
   model.options.panel_layout = PanelLayout::k_words;
   EXPECT_THAT(error_of([&] { loaded(model, find_layer_weights(model.checkpoint, model.config)); }).what(),
               HasSubstr("multiplies f32 rows by f32 in k_words"));
+  model.options.layout = ExpertLayout::batched;
+  model.options.dense_backend = dense_backend::Backend::clblast;
+  EXPECT_THAT(error_of([&] { loaded(model, find_layer_weights(model.checkpoint, model.config)); }).what(),
+              HasSubstr("CLBlast reads no panels, got k_words"));
 }
 
 TEST_P(ExpertExportTest, GoesPackedFromLayerToLayer) {

@@ -102,8 +102,9 @@ TEST_P(Avx2GemmTest, MultipliesWords) {
 
 // With -128 on both sides, whose products and pairs of products are the largest.
 TEST_P(Avx2GemmTest, SumsInt8Exactly) {
-  for (const auto& [out, layout] :
-       {std::pair(DType::i32, PanelLayout::n_major), {DType::f32, PanelLayout::n_major}, {DType::i32, PanelLayout::k_words}}) {
+  for (const auto& [out, layout] : {std::pair(DType::i32, PanelLayout::n_major),
+                                    {DType::f32, PanelLayout::n_major},
+                                    {DType::i32, PanelLayout::k_words}}) {
     GroupedGemmCase shape{{2, 9}, 65, layout == PanelLayout::n_major ? 1401 : 1404, DType::i8, DType::i8, out};
     shape.layout = layout;
     GroupedProduct product = make_product(shape, 3);

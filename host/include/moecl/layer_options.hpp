@@ -53,7 +53,7 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
-  std::string expert_layout;        ///< how their panels stand: "n_major", "k_words"; "row_major" for CLBlast
+  std::string expert_layout;  ///< how their panels stand: "n_major", "k_words"; "row_major" for CLBlast
   std::string expert_layout_reason;
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it

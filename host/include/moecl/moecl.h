@@ -306,7 +306,8 @@ typedef struct moecl_layer_options {
   /// moecl_dtype of the router's weights, by which its product goes; 0: f32 where they are given so beside experts that
   /// are not, so that rounding chooses no other experts, else dtype
   int32_t router_dtype;
-  int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read them
+  int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read
+                         ///< them
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.

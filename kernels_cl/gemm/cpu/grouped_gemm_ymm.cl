@@ -27,11 +27,13 @@ inline int run_end(int begin, int steps) {
 }
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
-// What the columns of a panel have in a run.
+// What the columns of a panel have in a group.
 typedef struct {
   float16 scale[PARTS];
+#if W_ZERO
   Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
-} Run;
+#endif
+} GroupOfColumns;
 #define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
 // Rows of `a` of a block, as steps take them.
@@ -39,39 +41,42 @@ typedef struct {
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
-inline Elements element(Row row, int step) { return elements_of((const __local Element32*)row, step); }
+inline uint element(Row row, int at) { return ((const __local uint*)row)[at]; }
 inline int number(Row row, int i) { return row[i]; }
+// Of a step of words even k stand before odd ones.
 #if W_K_WORDS
 inline short16 in_order_of_steps(short16 x) {
   return __builtin_shufflevector(x, x, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
 }
+inline int place_in_step(int i) { return i / 4 * 4 + i % 2 * 2 + i % 4 / 2; }
 #else
 inline short16 in_order_of_steps(short16 x) { return x; }
+inline int place_in_step(int i) { return i; }
 #endif
 inline void copy_row(const __global char* row, const __global float* scale, int begin, int end, __local short* to) {
   int i = begin;
   for (; i + 16 <= end; i += 16)
-    *(__local short16*)(to + i - begin) = in_order_of_steps(
-        __builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT);
-  for (; i < end; ++i) to[i - begin] = row[i] - A_ZERO_POINT;
+    *(__local short16*)(to + i - begin) =
+        in_order_of_steps(__builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT);
+  for (; i < end; ++i) to[place_in_step(i - begin)] = row[i] - A_ZERO_POINT;
 }
 #elif INTEGERS
 #define COPIES_A 0
 typedef char Copied;
 typedef const __global char* Row;
-inline Elements element(Row row, int step) { return elements_of((const __global Element32*)row, step); }
+inline uint element(Row row, int at) { return ((const __global Element32*)row)[at].v; }
 inline int number(Row row, int i) { return row[i]; }
 #elif OF(IS_F32, A_DTYPE) && !A_GROUP
 #define COPIES_A 0
 typedef float Copied;
 typedef const __global float* Row;
-inline float element(Row row, int step) { return row[step]; }
+inline float element(Row row, int at) { return row[at]; }
 inline float number(Row row, int i) { return row[i]; }
 #else
 #define COPIES_A 1
 typedef float Copied;
 typedef const __local float* Row;
-inline float element(Row row, int step) { return row[step]; }
+inline float element(Row row, int at) { return row[at]; }
 inline float number(Row row, int i) { return row[i]; }
 inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAGE(A_SCALE_DTYPE)* scale, int begin,
                      int end, __local float* to) {
@@ -89,7 +94,7 @@ inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAG
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;  // from the block on
   __local Step* kept;                      // Shape: [PARTS, BLOCK_STEPS]
-  const __local Run* runs;
+  const __local GroupOfColumns* groups;
   const __local Number*
       row_sums;    // of a row's runs, from the first row of those multiplied. Shape: [rows, RUNS_OF_BLOCK]
   int begin, end;  // steps, of all of K
@@ -107,14 +112,17 @@ INLINE Step next_step(const Block* block, int source, int step, int part) {
   return made;
 }
 
-INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int row, int part) {
+// `group`: of the block's.
+INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int group, int row, int part) {
 #if BYTE_SUMS
   sum = sum_of_bytes(sum);
 #endif
 #if W_GROUPED
-  const __local Run* of = block->runs + run;
-#if HAS_OFFSETS
+  const __local GroupOfColumns* of = block->groups + group;
+#if W_ZERO
   sum -= block->row_sums[row * RUNS_OF_BLOCK + run] * of->offset[part];
+#elif HAS_OFFSETS
+  sum -= block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
 #endif
   return fma(convert_float16(sum), of->scale[part], total);
 #elif HAS_OFFSETS
@@ -144,6 +152,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
     const __global char* fetched = block->fetched + part * BLOCK_STEPS * (STEP_BYTES / PARTS);
     for (int begin = block->begin, end, run = 0; begin < block->end; begin = end, ++run) {
       end = run_end(begin, block->end);
+      const int group = begin / GROUP_STEPS - block->begin / GROUP_STEPS;
       Sum sums[REGISTER_ROWS][PARTS];
 #pragma unroll
       for (int r = 0; r < REGISTER_ROWS; ++r)
@@ -164,12 +173,14 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
           for (int p = 0; p < PARTS; ++p)
             if (p < parts) w[p] = next_step(block, source, step, part + p);
 #pragma unroll
-        for (int r = 0; r < REGISTER_ROWS; ++r) {
-          if (r >= rows) break;
+        for (int i = 0; i < OPERANDS; ++i)
 #pragma unroll
-          for (int p = 0; p < PARTS; ++p)
-            if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], element(a[r], step));
-        }
+          for (int r = 0; r < REGISTER_ROWS; ++r) {
+            if (r >= rows) break;
+#pragma unroll
+            for (int p = 0; p < PARTS; ++p)
+              if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], i, element(a[r], step * OPERANDS + i));
+          }
       }
 #if HAS_WIDE
       if (source == WIDE) order(sums[0]);
@@ -179,7 +190,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
 #pragma unroll
         for (int p = 0; p < PARTS; ++p)
           if (r < rows && p < parts)
-            totals[r * PARTS + p] = total_with(totals[r * PARTS + p], sums[r][p], block, run, r, part + p);
+            totals[r * PARTS + p] = total_with(totals[r * PARTS + p], sums[r][p], block, run, group, r, part + p);
     }
   }
 }
@@ -207,12 +218,12 @@ INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], in
 }
 
 #if W_GROUPED
-inline void load_run(const Groups* of, int group, __local Run* run) {
+inline void load_group(const Groups* of, int group, __local GroupOfColumns* columns) {
   fetch_scales(of, group + (BLOCKS_AHEAD * BLOCK_K + W_GROUP - 1) / W_GROUP);
   for (int part = 0; part < PARTS; ++part) {
-    run->scale[part] = scales16(of, group, part * 16);
-#if HAS_OFFSETS
-    run->offset[part] = sum_of_floats(zeros16(of, group, part * 16)) + W_OFFSET;
+    columns->scale[part] = scales16(of, group, part * 16);
+#if W_ZERO
+    columns->offset[part] = sum_of_floats(zeros16(of, group, part * 16)) + W_OFFSET;
 #endif
   }
 }
@@ -241,10 +252,10 @@ inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row
     const int x = row[i] - A_ZERO_POINT;
     for (int part = 0; part < PARTS; ++part)
 #if W_GROUPED
-      totals[part] = fma(
-          (float16)((float)x),
-          weights16(panel, i, part * 16, zeros16(of, group_at(of, i), part * 16), scales16(of, group_at(of, i), part * 16)),
-          totals[part]);
+      totals[part] = fma((float16)((float)x),
+                         weights16(panel, i, part * 16, zeros16(of, group_at(of, i), part * 16),
+                                   scales16(of, group_at(of, i), part * 16)),
+                         totals[part]);
 #else
       totals[part] += x * convert_int16(numbers16(panel, i, part * 16));
 #endif
@@ -257,7 +268,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
   const grouped_gemm_args args = given;
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
   __local Step kept[PARTS * BLOCK_STEPS];
-  __local Run runs[RUNS_OF_BLOCK];
+  __local GroupOfColumns block_groups[RUNS_OF_BLOCK];
   __local Number row_sums[HAS_OFFSETS ? TILE_ROWS * RUNS_OF_BLOCK : 1];
   __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
   __local ulong row_starts[TILE_ROWS];
@@ -289,7 +300,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
     for (int first = 0; first < steps; first += BLOCK_STEPS) {
       Block block = {panel + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
                      kept,
-                     runs,
+                     block_groups,
                      row_sums,
                      first,
                      min(first + BLOCK_STEPS, steps),
@@ -298,8 +309,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
       block.codec = &codec;
 #endif
 #if W_GROUPED
-      for (int begin = first, i = 0; begin < block.end; begin = run_end(begin, steps), ++i)
-        load_run(&groups, begin / GROUP_STEPS, &runs[i]);
+      for (int group = first / GROUP_STEPS, i = 0; group * GROUP_STEPS < block.end; ++group, ++i)
+        load_group(&groups, group, &block_groups[i]);
 #endif
       for (int row = 0; row < tile.count; ++row) {
 #if COPIES_A
