@@ -74,7 +74,7 @@ void run_product(benchmark::State& state, const ModelCase& model, const RoutingS
                  Which which, Results results) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
   const double read = which == Which::gate_up ? 2.0 / 3 : 1.0 / 3;
-  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * read);
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * read, *stream().device);
   const auto& resident = product_layers(model, layers);
   const DType out = results == Results::f32 ? DType::f32 : model.scheme.plain;
   ExpertProduct product(model, which, out, routing, resident.layers);
@@ -122,7 +122,7 @@ void trace_kernels(benchmark::State& state, LayerForward& layer, const std::stri
 void run_layer(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
                bool one_launch) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
-  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes());
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes(), *stream().device);
   LayerForward layer(model, source, tokens, whole_layers(model, layers, one_launch));
   measure(
       state, layer.cost(), [&] { layer.enqueue(stream()); }, model.scheme.bound());

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "bench/device_time.hpp"
 #include "runtime/check.hpp"
 #include "tests/cases/device_memory.hpp"
 
@@ -74,12 +73,12 @@ double ModelCase::expert_bytes() const {
   return 3.0 * static_cast<double>(shape.intermediate * shape.hidden) * scheme.weight_bits() / 8;
 }
 
-int ModelCase::layers_out_of_cache(std::int64_t active, double bytes_of_expert) const {
+int ModelCase::layers_out_of_cache(std::int64_t active, double bytes_of_expert, const Device& device) const {
   cl_ulong cache = 0;
-  check_cl(clGetDeviceInfo(stream().device->handle, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, sizeof(cache), &cache, nullptr),
+  check_cl(clGetDeviceInfo(device.handle, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, sizeof(cache), &cache, nullptr),
            "clGetDeviceInfo");
   const double enough = 4 * std::max(static_cast<double>(cache), 32e6);
-  const double room = 0.5 * static_cast<double>(stream().device->caps.global_mem_bytes);
+  const double room = 0.5 * static_cast<double>(device.caps.global_mem_bytes);
   const double wanted = std::ceil(enough / (static_cast<double>(active) * bytes_of_expert));
   return static_cast<int>(std::clamp(wanted, 1.0, std::max(room / (shape.experts * bytes_of_expert), 1.0)));
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What the benchmarks by model run: the experts of a named shape, stored by a scheme.
+#include <moecl/device.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/quant_scheme.hpp>
 
@@ -39,7 +40,7 @@ struct ModelCase {
   double expert_bytes() const;
   /// Layers whose weights must take turns so that what `active` experts read does not stay in the device's cache; as
   /// few as fit half of its memory.
-  int layers_out_of_cache(std::int64_t active, double bytes_of_expert) const;
+  int layers_out_of_cache(std::int64_t active, double bytes_of_expert, const Device& device) const;
 };
 
 /// Weights of the case in host memory: normal numbers, few of them, again and again; each expert's are others.

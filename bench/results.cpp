@@ -34,8 +34,16 @@ std::optional<std::string> error_of(const Run& run) {
 
 }  // namespace
 
+nlohmann::ordered_json device_facts(const Device& device) {
+  const DeviceCaps& caps = device.caps;
+  return {{"platform", caps.platform_name},
+          {"device", caps.name},
+          {"driver", caps.driver_version},
+          {"compute_units", caps.compute_units},
+          {"moecl_commit", moecl_commit()}};
+}
+
 nlohmann::ordered_json context_facts() {
-  const DeviceCaps& caps = stream().device->caps;
   const Roof& best = roof();
   nlohmann::ordered_json rates = {{"f32_gflops", best.f32 / 1e9}};
   const auto add = [&](const char* name, double rate) {
@@ -46,25 +54,29 @@ nlohmann::ordered_json context_facts() {
   add("int8_gops", best.int8);
   add("read_gb_per_s", best.read);
   add("copy_gb_per_s", best.copy);
-  return {{"platform", caps.platform_name}, {"device", caps.name},
-          {"driver", caps.driver_version},  {"compute_units", caps.compute_units},
-          {"moecl_commit", moecl_commit()}, {"roof", rates},
-          {"slow_mode", best.slow_mode}};
+  nlohmann::ordered_json facts = device_facts(*stream().device);
+  facts["roof"] = rates;
+  facts["slow_mode"] = best.slow_mode;
+  return facts;
 }
 
 std::string heading(const nlohmann::ordered_json& facts) {
   const auto text = [&](const char* name) { return cli::printable(facts[name].get<std::string>()); };
   const std::string device = fmt::format("{} / {} (driver {}), commit {}", text("platform"), text("device"),
                                          text("driver"), text("moecl_commit"));
-  std::string roofs = "roof:", lines;
-  for (const auto& [name, rate] : facts["roof"].items()) roofs += fmt::format(" {} {:.1f}", name, rate.get<double>());
-  for (const std::string& whole : {device, roofs})
+  std::string second = "roof:", lines;
+  if (facts.contains("ranks"))
+    second = fmt::format("{} ranks as {}, by {}", facts["ranks"].get<int>(), text("launch"), text("transport"));
+  else
+    for (const auto& [name, rate] : facts["roof"].items())
+      second += fmt::format(" {} {:.1f}", name, rate.get<double>());
+  for (const std::string& whole : {device, second})
     for (const std::string& line : cli::wrapped(whole, cli::line_width)) lines += line + "\n";
   return lines + "\n";
 }
 
 std::string slow_note(const nlohmann::ordered_json& facts) {
-  if (facts["slow_mode"] != true) return {};
+  if (!facts.contains("slow_mode") || facts["slow_mode"] != true) return {};
   return "\nSLOW MODE: all compute units together are far from as many times one, so\n"
          "something shares the cores; these times say little\n";
 }
@@ -72,7 +84,7 @@ std::string slow_note(const nlohmann::ordered_json& facts) {
 bool Collector::ReportContext(const Context&) {
   if (rows_ != nullptr)
     fmt::print(rows_, "{}{:<{}} {:>9} {:>9} {:>8} {:>6}\n", heading_, "benchmark  variant", name_width, "time",
-               "GFLOP/s", "GB/s", "% roof");
+               columns_[0].title, columns_[1].title, columns_[2].title);
   return true;
 }
 
@@ -95,9 +107,9 @@ void Collector::ReportRuns(const std::vector<Run>& runs) {
 }
 
 void Collector::print_row(const Run& run) const {
-  const auto counter = [&](const char* name) {
-    const auto found = run.counters.find(name);
-    return found != run.counters.end() ? fmt::format("{:.1f}", found->second.value) : std::string("-");
+  const auto counter = [&](const Column& of) {
+    const auto found = run.counters.find(of.counter);
+    return found != run.counters.end() ? fmt::format("{:.1f}", found->second.value / of.unit) : std::string("-");
   };
   std::string name = run.benchmark_name();
   if (!run.report_label.empty() && name.size() + 2 + run.report_label.size() > name_width) {
@@ -106,7 +118,7 @@ void Collector::print_row(const Run& run) const {
   }
   if (!run.report_label.empty()) name += "  " + run.report_label;
   fmt::print(rows_, "{:<{}} {:>9} {:>9} {:>8} {:>6}\n", name, name_width, time_text(seconds_of(run)),
-             counter("GFLOP/s"), counter("GB/s"), counter("% of roof"));
+             counter(columns_[0]), counter(columns_[1]), counter(columns_[2]));
   std::fflush(rows_);
 }
 

@@ -36,7 +36,10 @@ RoutingSource RoutingSource::named(const std::string& name, std::uint64_t seed) 
   RoutingSource source{name, seed, {}, 0};
   if (name == "uniform" || name == "zipf") return source;
   const SafetensorsFile file = SafetensorsFile::open(name);
-  const HostTensor ids = file.tensor("topk_ids");
+  std::string what = "topk_ids";
+  for (const std::string& tensor : file.names())  // of a record: its first layer
+    if (!file.has(what) && tensor.starts_with("layer.") && tensor.ends_with(".topk_ids")) what = tensor;
+  const HostTensor ids = file.tensor(what);
   if (ids.dtype != DType::i32 || ids.shape.size() != 2 || ids.elements() == 0)
     fail(ErrorCode::invalid_data, "{}: expected topk_ids: i32 [T, K] of at least one token, got {}", name,
          ids.describe());

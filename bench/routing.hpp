@@ -16,14 +16,14 @@ struct Routing {
 };
 
 /// "uniform", "zipf" (the r-th most popular expert comes up as 1 / r; who that is, the seed decides), or the path of
-/// a file that `moecl run --output` wrote, whose tokens come again and again.
+/// a file that `moecl run --output` or `--record` wrote, whose tokens come again and again.
 struct RoutingSource {
   std::string name = "uniform";
   std::uint64_t seed = 0;
   std::vector<std::int32_t> recorded;  ///< of a file. Shape: [T', K']
   std::int64_t recorded_top_k = 0;
 
-  /// Errors: io_error, invalid_data  a file without i32 topk_ids [T', K'], T' > 0
+  /// Errors: io_error, invalid_data  a file without i32 topk_ids or layer.N.topk_ids [T', K'], T' > 0
   static RoutingSource named(const std::string& name, std::uint64_t seed);
   bool replays() const { return recorded_top_k != 0; }
   /// Errors: invalid_data  the recorded ids do not suit that many experts or choices

@@ -37,8 +37,7 @@ StagedJob Communicator::Exchange::staged_job(std::int32_t from, BufferView sourc
 void Communicator::Exchange::await(std::int32_t peer, std::shared_ptr<const Event> ready) const {
   StagedJob job = staged_job(peer, {}, self.rank_, {});
   job.from_ready = std::move(ready);
-  job.arrived = group.fate.watched_event(*lane.stream.context);
-  wait_on_stream(lane.stream, {job.arrived->handle()});  // before anybody can complete it, as in `run`
+  job.arrived = group.fate.awaited_event(lane.stream);
   lane.copier->enqueue(std::move(job));
 }
 
@@ -53,7 +52,6 @@ void Communicator::Exchange::await_members(const Notes& notes) const {
 void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& pulls,
                                   const std::shared_ptr<const Event>& free) {
   std::vector<StagedJob> jobs;
-  std::vector<_cl_event*> arrivals;
   std::vector<RowsJob::Fetch> fetches;
   for (const Pull& pull : pulls) {
     if (pull.to.size_bytes == 0) continue;
@@ -68,14 +66,13 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
       StagedJob& job = jobs.emplace_back(staged_job(pull.peer, from, self.rank_, pull.to));
       job.from_ready = note.ready;
       job.to_ready = free;
-      job.arrived = group.fate.watched_event(*lane.stream.context);
-      arrivals.push_back(job.arrived->handle());
       continue;
     }
     _cl_event* const ready = note.ready->handle();
     enqueue_copy(lane.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
   }
-  wait_on_stream(lane.stream, arrivals);
+  const auto arrivals = group.fate.awaited_events(lane.stream, jobs.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].arrived = arrivals[i];
   if (group.link != nullptr) return carry(notes, std::move(fetches), free);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
@@ -107,10 +104,8 @@ void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetc
   job.fetches = std::move(fetches);
   job.ready = mine.ready;
   job.free = std::move(free);
-  job.left = group.fate.watched_event(*lane.stream.context);
-  job.arrived = group.fate.watched_event(*lane.stream.context);
+  job.done = group.fate.awaited_event(lane.stream);
   job.trace = lane.stream.trace;
-  wait_on_stream(lane.stream, {job.left->handle(), job.arrived->handle()});
   lane.stream.flush();
   group.courier->enqueue(std::move(job));
 }

@@ -51,15 +51,14 @@ struct Communicator::Exchange {
     MeetingNote note{
         what, std::move(agreed), std::move(numbers), {shown.begin(), shown.end()}, recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
-    // What comes next on this stream may overwrite what peers of other contexts read. Commands that wait for a user
-    // event are enqueued before another thread can complete it: PoCL 3.1 does not survive both at once.
-    std::vector<_cl_event*> leaving;
-    for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-      note.left.push_back(
-          shares_events(self.rank_, peer) || is_apart(peer) ? nullptr : group.fate.watched_event(*lane.stream.context));
-      if (note.left.back() != nullptr) leaving.push_back(note.left.back()->handle());
-    }
-    wait_on_stream(lane.stream, leaving);
+    // What comes next on this stream may overwrite what peers of other contexts read.
+    std::vector<std::int32_t> readers;
+    for (std::int32_t peer = 0; peer < self.size(); ++peer)
+      if (!shares_events(self.rank_, peer) && !is_apart(peer)) readers.push_back(peer);
+    note.left.resize(self.members_.size());
+    auto leaving = group.fate.awaited_events(lane.stream, readers.size());
+    for (std::size_t i = 0; i < readers.size(); ++i)
+      note.left[static_cast<std::size_t>(readers[i])] = std::move(leaving[i]);
     const auto notes = meet(std::move(note));
     if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
     copy(*notes, pulls_of(*notes), free);

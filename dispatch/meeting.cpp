@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dispatch/stream_events.hpp"
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
 
@@ -50,17 +51,21 @@ void GroupFate::end_locked(std::string cause) {
   changed_.notify_all();
 }
 
-std::shared_ptr<UserEvent> GroupFate::watched_event(Context& context) {
-  auto event = std::make_shared<UserEvent>(context);
+std::vector<std::shared_ptr<UserEvent>> GroupFate::awaited_events(StreamView stream, std::size_t count) {
+  std::vector<std::shared_ptr<UserEvent>> events;
+  std::vector<_cl_event*> handles;
+  for (std::size_t i = 0; i < count; ++i)
+    handles.push_back(events.emplace_back(std::make_shared<UserEvent>(*stream.context))->handle());
   const std::lock_guard lock(mutex_);
-  if (ended_) {
-    event->complete();
-  } else {
-    watched_.erase(std::remove_if(watched_.begin(), watched_.end(), [](const auto& seen) { return seen.expired(); }),
-                   watched_.end());
-    watched_.push_back(event);
-  }
-  return event;
+  wait_on_stream(stream, handles);
+  watched_.erase(std::remove_if(watched_.begin(), watched_.end(), [](const auto& seen) { return seen.expired(); }),
+                 watched_.end());
+  for (const std::shared_ptr<UserEvent>& event : events)
+    if (ended_)
+      event->complete();
+    else
+      watched_.emplace_back(event);
+  return events;
 }
 
 std::string GroupFate::cause() const {

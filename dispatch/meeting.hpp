@@ -2,6 +2,7 @@
 // Where host threads of ranks meet.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
+#include <moecl/stream.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -64,8 +65,10 @@ class GroupFate {
   void wait(const Event& event);
   /// Errors: deadline_exceeded  the group ended; with the cause
   void expect_whole() const;
-  /// An event that commands wait for; completed at the end of the group at the latest.
-  std::shared_ptr<UserEvent> watched_event(Context& context);
+  /// Events that what the stream is given next waits for; completed at the end of the group at the latest. The wait is
+  /// enqueued before anybody can complete one: PoCL 3.1 does not survive both at once.
+  std::vector<std::shared_ptr<UserEvent>> awaited_events(StreamView stream, std::size_t count);
+  std::shared_ptr<UserEvent> awaited_event(StreamView stream) { return awaited_events(stream, 1).front(); }
 
  private:
   friend class Meeting;

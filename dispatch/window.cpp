@@ -146,12 +146,10 @@ void Window::fence() {
     const std::int32_t mine = state_->ranks.rank(), size = state_->ranks.size();
     exchange.group.fate.expect_whole();
     const auto ready = recorded(stream);
-    // Copiers work in order: a job without bytes is done when all before it are. Their events are waited for before
-    // anybody can complete them, as in Exchange::run.
+    // Copiers work in order: a job without bytes is done when all before it are.
     const auto after_puts = [&](std::int32_t to, std::shared_ptr<UserEvent> StagedJob::*end) {
       StagedJob job;
-      job.*end = exchange.group.fate.watched_event(*stream.context);
-      wait_on_stream(stream, {(job.*end)->handle()});
+      job.*end = exchange.group.fate.awaited_event(stream);
       exchange.rank(to).main.copier->enqueue(std::move(job));
     };
     for (std::int32_t peer = 0; peer < size; ++peer)

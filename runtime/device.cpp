@@ -107,6 +107,10 @@ std::string reason_to_refuse(cl_device_id device, const DeviceCaps& caps) {
 
 }  // namespace
 
+bool has_extension(cl_device_id device, std::string_view extension) {
+  return (" " + text(device, CL_DEVICE_EXTENSIONS) + " ").find(fmt::format(" {} ", extension)) != std::string::npos;
+}
+
 void FailedVariants::add(std::string variant, std::string why) {
   const std::lock_guard lock(mutex_);
   why_.emplace(std::move(variant), std::move(why));
@@ -168,10 +172,7 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
   caps.preferred_float_width = std::max(1U, number<cl_uint>(device, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT));
   caps.mem_base_align_bytes = number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
   caps.max_work_group_size = number<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-  const std::string extensions = " " + text(device, CL_DEVICE_EXTENSIONS) + " ";
-  const auto has = [&](const char* extension) {
-    return extensions.find(fmt::format(" {} ", extension)) != std::string::npos;
-  };
+  const auto has = [&](const char* extension) { return has_extension(device, extension); };
   caps.has_fp16 = has("cl_khr_fp16");
   caps.has_fp64 = has("cl_khr_fp64");
   caps.has_subgroups = has("cl_khr_subgroups");

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/check.hpp"
+#include "runtime/platforms.hpp"
 
 namespace moecl {
 namespace {
@@ -28,15 +29,6 @@ CreateBuffer create_buffer_with_properties() {
 }
 
 using Uuid = std::array<unsigned char, 16>;
-
-bool has_extension(const Device& device, const char* extension) {
-  std::size_t size = 0;
-  if (clGetDeviceInfo(device.handle, CL_DEVICE_EXTENSIONS, 0, nullptr, &size) != CL_SUCCESS) return false;
-  std::string all(size, '\0');
-  if (clGetDeviceInfo(device.handle, CL_DEVICE_EXTENSIONS, size, all.data(), nullptr) != CL_SUCCESS) return false;
-  all.back() = ' ';
-  return (" " + all).find(fmt::format(" {} ", extension)) != std::string::npos;
-}
 
 Uuid uuid_of(const Device& device) {
   Uuid uuid{};
@@ -165,7 +157,7 @@ std::string ExternalMemory::reject(const Device& owner, const Device& user) cons
   if (owner.handle == user.handle) return "one device";
   for (const Device* device : {&owner, &user})
     for (const char* extension : {"cl_khr_external_memory", "cl_khr_external_memory_opaque_fd"})
-      if (!has_extension(*device, extension)) return fmt::format("'{}' has no {}", device->caps.name, extension);
+      if (!has_extension(device->handle, extension)) return fmt::format("'{}' has no {}", device->caps.name, extension);
   if (create_buffer_with_properties() == nullptr) return "the OpenCL loader has no clCreateBufferWithProperties";
   int possible = 0;
   cuda_->check(cuda_->can_access_peer(&possible, cuda_->ordinal(user), cuda_->ordinal(owner)), "cuDeviceCanAccessPeer");

@@ -4,6 +4,11 @@
 
 namespace moecl {
 
+/// Memory of the host that kernels of a device read and write where it stands over the bus: CL_MEM_ALLOC_HOST_PTR, on
+/// NVIDIA cl_nv_create_buffer.
+/// Errors: invalid_argument  size above a device's largest allocation; out_of_memory
+Buffer host_buffer(Context& context, std::uint64_t size_bytes);
+
 /// Allocated by the driver (CL_MEM_ALLOC_HOST_PTR) and mapped for as long as it lives. Other contexts may use it as
 /// plain host memory; on NVIDIA it is pinned for them too.
 class PinnedMemory {

@@ -8,6 +8,7 @@
 #include "tools/commands.hpp"
 #include "tools/json_numbers.hpp"
 #include "tools/json_text.hpp"
+#include "tools/routing_record.hpp"
 #include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 
 struct BalanceOptions {
   std::string path, policy;
+  std::int32_t ranks = 0, places = 0;  ///< of a record; 0: as recorded
   bool json = false;
 };
 
@@ -71,7 +73,18 @@ class CaseFile {
   const nlohmann::json& of_;
 };
 
-Balanced balance_file(const std::string& path, BalancePolicy policy, BalanceProblem& problem) {
+/// What a policy refuses came out of the file.
+template <class Run>
+Balanced of_file(const std::string& path, const Run& run) {
+  try {
+    return run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(ErrorCode::invalid_data, fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+Balanced balance_case(const std::string& path, BalancePolicy policy, BalanceProblem& problem) {
   const JsonDocument document = read_json_file(path);
   const CaseFile file(path, document.root);
   file.read("layers", problem.layers);
@@ -87,7 +100,7 @@ Balanced balance_file(const std::string& path, BalancePolicy policy, BalanceProb
   file.read("config.depth", problem.depth);
   file.read("config.width", problem.width);
   file.read("config.sample_size", problem.sample_size);
-  try {
+  return of_file(path, [&] {
     BalanceHistory history;
     const nlohmann::json* const earlier = find_member(document.root, "history");
     if (earlier != nullptr && earlier->is_array())
@@ -98,10 +111,17 @@ Balanced balance_file(const std::string& path, BalancePolicy policy, BalanceProb
       }
     file.read_loads(policy, problem);
     return balance(policy, problem, &history);
-  } catch (const Error& error) {  // what the policy refuses came out of the file
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    throw Error(ErrorCode::invalid_data, fmt::format("{}: {}", path, error.what()));
+  });
+}
+
+Balanced balance_file(const BalanceOptions& options, BalancePolicy policy, BalanceProblem& problem) {
+  if (!options.path.ends_with(".safetensors")) {
+    if (options.ranks != 0 || options.places != 0)
+      throw Error(ErrorCode::invalid_argument, "--ranks, --slots: of a record; a case says them itself");
+    return balance_case(options.path, policy, problem);
   }
+  problem = balance_problem(read_record(options.path), options.ranks, options.places);
+  return of_file(options.path, [&] { return balance(policy, problem); });
 }
 
 nlohmann::ordered_json document_of(BalancePolicy policy, const BalanceProblem& problem, const Balanced& found) {
@@ -126,7 +146,8 @@ nlohmann::ordered_json document_of(BalancePolicy policy, const BalanceProblem& p
                            {"mean_load", found.mean_load},
                            {"moves", found.moves}};
   if (!problem.current.empty()) document["max_load_before"] = found.load_before;
-  if (!problem.place_loads.empty()) {
+  using enum BalancePolicy;
+  if (policy == ascend_default || policy == ascend_swift || policy == flashlb) {
     document["changed"] = found.changed;
     document["layer_priority"] = found.layer_priority;
   }
@@ -136,7 +157,7 @@ nlohmann::ordered_json document_of(BalancePolicy policy, const BalanceProblem& p
 int run(const BalanceOptions& options) {
   const BalancePolicy policy = balance_policy_from_name(options.policy);
   BalanceProblem problem;
-  const Balanced found = balance_file(options.path, policy, problem);
+  const Balanced found = balance_file(options, policy, problem);
   if (options.json) {
     std::cout << json_text(document_of(policy, problem, found), -1) << '\n';
     return done;
@@ -158,9 +179,17 @@ int run(const BalanceOptions& options) {
 void add_balance(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<BalanceOptions>();
   CLI::App* command = app.add_subcommand("balance", "Place experts anew for loads that were counted");
-  command->add_option("case", options->path, "loads and the table in force, as JSON")
+  command
+      ->add_option("case", options->path,
+                   "loads and the table in force, as JSON, or a record that `moecl run --record` wrote")
       ->required()
-      ->type_name("CASE.json");
+      ->type_name("CASE.json|RECORD.safetensors");
+  command->add_option("--ranks", options->ranks, "ranks to place a record's experts on (default: as recorded)")
+      ->check(whole_number(1))
+      ->type_name("N");
+  command->add_option("--slots", options->places, "places of all ranks (default: as recorded)")
+      ->check(whole_number(1))
+      ->type_name("N");
   command->add_option("--policy", options->policy, "who places them")
       ->required()
       ->check(one_of({"deepseek", "vllm", "ascend_default", "ascend_swift", "flashlb", "moecl"}));

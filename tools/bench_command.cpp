@@ -12,6 +12,7 @@
 #include "bench/report_page.hpp"
 #include "bench/results.hpp"
 #include "tools/bench_compare.hpp"
+#include "tools/bench_ranks.hpp"
 #include "tools/commands.hpp"
 #include "tools/interruption.hpp"
 #include "tools/json_text.hpp"
@@ -28,6 +29,7 @@ struct BenchOptions : MeasureOptions {
   std::string baseline, trace;
   std::vector<std::string> results, compare;
   bool quick = false;
+  RankOptions ranks;
 };
 
 /// Runs them, or with --list names them.
@@ -120,10 +122,15 @@ int run(const BenchOptions& options, const CLI::App& command) {
   if (!options.compare.empty()) return run_on_each(options, command);
   if (!options.results.empty()) return report_results(options);
   const nlohmann::ordered_json before = options.baseline.empty() ? nullptr : read_document(options.baseline);
-  bench::register_models(options.models());
+  std::optional<BenchRanks> ranks;
+  if (options.ranks.alone())
+    bench::register_models(options.models());
+  else
+    ranks.emplace(options.ranks, options.models());
   if (options.list) return print_names(options), done;
-  bench::use(options.device.open());
-  nlohmann::ordered_json facts = bench::context_facts();
+  if (!ranks) bench::use(options.device.open());
+  nlohmann::ordered_json facts = ranks ? ranks->open(options.device) : bench::context_facts();
+  if (!options.ranks.launch.tells()) return ranks->run({}), done;
   facts["seed"] = options.seed;
   facts["shapes"] = bench::shape_facts(options.models());
   if (!before.is_null()) bench::expect_comparable(before, options.baseline, facts);
@@ -133,20 +140,28 @@ int run(const BenchOptions& options, const CLI::App& command) {
   std::int64_t ended = 0;
   const auto after_each = [&] {
     progress(++ended, all);
-    return interruption() != 0;
+    return interruption() != 0 || (ranks && ranks->failed());
   };
-  bench::Collector collector(options.json ? nullptr : stdout, bench::heading(facts), after_each,
-                             [&progress] { progress.hide(); });
+  bench::Collector collector(
+      options.json ? nullptr : stdout, bench::heading(facts), after_each, [&progress] { progress.hide(); },
+      ranks ? bench::Collector::of_ranks : bench::Collector::of_operators);
   std::ostringstream messages;
   collector.SetErrorStream(&messages);
   note_interruption();  // what was measured until then is kept
-  try {
-    run_matching(collector, options.filter);
-  } catch (const bench::Interrupted&) {
-    fmt::print(stderr, "moecl: bench: interrupted after {} benchmarks\n", collector.finished());
-  }
-  progress.hide();
-  if (bench::slow_now()) facts["slow_mode"] = true;
+  const auto measure = [&] {
+    try {
+      run_matching(collector, options.filter);
+    } catch (const bench::Interrupted&) {
+      if (interruption() != 0)
+        fmt::print(stderr, "moecl: bench: interrupted after {} benchmarks\n", collector.finished());
+    }
+    progress.hide();
+  };
+  if (ranks)
+    ranks->run(measure);
+  else
+    measure();
+  if (!ranks && bench::slow_now()) facts["slow_mode"] = true;
   if (!options.json) fmt::print("{}", bench::slow_note(facts));
   if (!options.trace.empty()) facts["trace"] = options.trace;
   const nlohmann::ordered_json document = collector.document(facts);
@@ -170,6 +185,8 @@ void add_bench(CLI::App& app, Outcome outcome) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Measure the operators, and the layers of model shapes");
   options->add_to(*command);
+  options->ranks.expert_parallel = true;
+  options->ranks.add_to(*command);
   add_progress(*command);
   command->add_flag("--quick", options->quick, "a choice that ends within a minute on two cores");
   command
@@ -179,7 +196,8 @@ void add_bench(CLI::App& app, Outcome outcome) {
       ->type_name("FILE.json");
   command->add_option("--trace", options->trace, "write a Chrome/Perfetto trace of one pass of each layer")
       ->check(file_name())
-      ->type_name("FILE.json");
+      ->type_name("FILE.json")
+      ->excludes(command->get_option("--ranks"));
   CLI::Option* results =
       command
           ->add_option("--results", options->results,
@@ -198,7 +216,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
               "each other")
           ->type_name("DEVICE...")
           ->expected(1, 64);
-  for (const char* other : {"--platform", "--device", "--list", "--baseline", "--results", "--trace"})
+  for (const char* other : {"--platform", "--device", "--list", "--baseline", "--results", "--trace", "--ranks"})
     compare->excludes(command->get_option(other));
   command->callback([=, &outcome] {
     const auto given = [&](const char* option) { return command->get_option(option)->count() != 0; };
@@ -210,7 +228,8 @@ void add_bench(CLI::App& app, Outcome outcome) {
       if (!given("--min-time")) options->min_time = 0.05;
     }
     if (given("--baseline") && !given("--repetitions")) options->repetitions = 5;
-    outcome = run(*options, *command);
+    if (options->ranks.launch.name() == "processes") note_interruption();  // of all of them, which rank 0 tells
+    outcome = options->ranks.launch.run(options->ranks.ranks, [&] { return run(*options, *command); });
   });
 }
 

@@ -4,14 +4,13 @@
 #include <moecl/layer_weights.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "host/checkpoint/json_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/json_numbers.hpp"
-#include "tools/rank_devices.hpp"
+#include "tools/routing_record.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -75,6 +74,32 @@ void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
   read_blocking(stream, tensor.buffer, to.data() + first, tensor.size_bytes());
 }
 
+/// The file of "static:FILE" and "auto:FILE"; empty: it is none of these.
+std::string record_in(const std::string& residency) {
+  for (const char* const before : {"static:", "auto:"})
+    if (residency.starts_with(before)) return residency.substr(std::string_view(before).size());
+  return {};
+}
+
+ExpertBudget budget_of(const std::string& text) {
+  const bool percent = text.ends_with('%');
+  const std::string number = text.substr(0, text.size() - (percent ? 1 : 0));
+  std::size_t read = 0;
+  ExpertBudget budget;
+  try {
+    if (percent)
+      budget.percent = std::stod(number, &read);
+    else if (number.find_first_not_of("0123456789") == std::string::npos)
+      budget.bytes = std::stoull(number, &read);
+  } catch (const std::exception&) {  // not a number, or one too large
+    read = 0;
+  }
+  refuse_unless(!number.empty() && read == number.size() &&
+                    (percent ? budget.percent > 0 && budget.percent <= 100 : budget.bytes > 0),
+                "--memory-budget " + text + ": expected bytes, or P% above 0 and up to 100");
+  return budget;
+}
+
 }  // namespace
 
 std::vector<std::string> known_schemes() {
@@ -104,20 +129,10 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
-  launch.add_to(command, ranks);
-  command.add_option("--tp", tp, "tensor-parallel size")->check(whole_number(1))->capture_default_str();
-  command.add_option("--dp", dp, "data-parallel size (default: ranks / tp)")->check(whole_number(1));
-  command.add_flag("--ep", expert_parallel, "expert-parallel over all ranks; else each has a part of every expert");
+  RankOptions::add_to(command);
   command.add_option("--tokens-per-rank", tokens_per_rank, "how the tokens are dealt to the dp ranks")
       ->delimiter(',')
       ->type_name("A,B,...");
-  command.add_option("--strategy", strategy, "how tokens travel")
-      ->check(one_of({"auto", "mc2", "allgather", "all2allv", "multicast"}))
-      ->capture_default_str();
-  command
-      .add_option("--rules", rules, "what --strategy auto follows: vllm-ascend's rules for a machine, or moecl's own")
-      ->check(one_of({"a2", "a3", "a5", "310p", "moecl"}))
-      ->capture_default_str();
   command.add_option("--placement", placement, "which experts stand on which rank; a file: as it says")
       ->check([](const std::string& text) {
         return text.ends_with(".json") ? std::string() : one_of({"linear", "round_robin"})(text);
@@ -137,24 +152,28 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--replace-allreduce", replace_allreduce,
                    "each rank of a tp group has its share of the tokens alone");
-  command.add_option("--topology", topology, "ranks of each node, all the same (default: one node)")
-      ->delimiter(',')
-      ->type_name("A,B,...");
   command
-      .add_option("--wire", wire,
-                  "codes that hidden states travel to experts as; results come back in f32, but for int8 with mc2")
-      ->check(one_of({"none", "int8", "fp8", "mxfp8"}))
+      .add_option_function<std::string>(
+          "--memory-budget", [this](const std::string& text) { budget = budget_of(text); },
+          "device memory for a rank's routed experts, the others stay in host memory (default: for all)")
+      ->type_name("BYTES|P%");
+  command.add_option("--residency", residency, "which experts stay in device memory, with a budget")
+      ->check([](const std::string& text) {
+        return record_in(text).empty() ? one_of({"auto", "lru", "least-stale"})(text) : std::string();
+      })
+      ->type_name("auto|auto:RECORD|lru|least-stale|static:RECORD")
       ->capture_default_str();
-  add_transport(command, transport);
+  command
+      .add_option("--missed-experts", missed_experts,
+                  "what is done about an expert that is not there: fetched into device memory, or read in-place, as "
+                  "suits CPUs (auto)")
+      ->check(one_of({"auto", "fetched", "in-place"}))
+      ->capture_default_str();
   device.add_to(command);
 }
 
 void LayerOptions::check() const {
-  launch.check(ranks);
-  refuse_unless(ranks % tp == 0, fmt::format("--tp {}: does not divide {} ranks", tp, ranks));
-  refuse_unless(dp_size() * tp == ranks, fmt::format("--ranks {} is not --tp {} times --dp {}", ranks, tp, dp_size()));
-  refuse_unless(ranks == 1 || expert_parallel || (strategy != "mc2" && strategy != "all2allv"),
-                "--strategy " + strategy + " without --ep: parts of experts need every token: allgather or multicast");
+  RankOptions::check();
   refuse_unless(redundant_experts == 0 || (ranks > 1 && expert_parallel),
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(!has_own_placement() || (ranks > 1 && expert_parallel && redundant_experts == 0),
@@ -163,15 +182,11 @@ void LayerOptions::check() const {
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
                 "--shared-experts and --replace-allreduce: need --tp above 1");
-  for (const int node : topology)
-    refuse_unless(node >= 1 && node == topology.front(),
-                  fmt::format("--topology {}: expected nodes of one size", fmt::join(topology, ",")));
-  refuse_unless(topology.empty() || static_cast<int>(topology.size()) * topology.front() == ranks,
-                fmt::format("--topology {}: not the nodes of {} ranks", fmt::join(topology, ","), ranks));
-  refuse_unless(!transport || ranks > 1, "--transport: ranks exchange with --ranks above 1");
-  refuse_unless(wire == "none" || ranks > 1, "--wire " + wire + ": rows travel with --ranks above 1");
   refuse_unless(tokens_per_rank.empty() || tokens_per_rank.size() == static_cast<std::size_t>(dp_size()),
                 fmt::format("--tokens-per-rank: {} numbers for {} dp ranks", tokens_per_rank.size(), dp_size()));
+  refuse_unless(budget.has_value() || residency == "auto", "--residency " + residency + ": needs a --memory-budget");
+  refuse_unless(budget.has_value() || missed_experts == "auto",
+                "--missed-experts " + missed_experts + ": needs a --memory-budget");
   for (const std::int64_t tokens : tokens_per_rank)
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
@@ -187,6 +202,20 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   layer_options_.activations = activations_of(options.act_quant, scheme);
   layer_options_.one_launch = !options.several_launches;
   if (options.layout != "auto") layer_options_.panel_layout = panel_layout_named(options.layout);
+  if (options.budget) {
+    layer_options_.budget = *options.budget;
+    if (options.missed_experts != "auto")
+      layer_options_.budget.missed =
+          options.missed_experts == "fetched" ? MissedExperts::fetched : MissedExperts::in_place;
+    if (options.residency == "lru") layer_options_.budget.policy = ResidencyPolicy::lru;
+    if (const std::string path = record_in(options.residency); !path.empty()) {
+      layer_options_.budget.policy =
+          options.residency.starts_with("static:")
+              ? ResidencyPolicy::fixed
+              : replayed_policy(path, config_.layer, config_.shape.experts, layer_options_.budget.percent);
+      recorded_loads_ = recorded_loads(path, config_.layer, config_.shape.experts);
+    }
+  }
   // Shared experts that are plain beside quantized ones stay so altogether.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
@@ -210,8 +239,17 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
 }
 
 std::unique_ptr<LayerSession> LayerSession::open(const LayerOptions& options) {
-  return options.alone() && !options.launch.is_one_of_many() ? open_single_session(options)
-                                                             : open_parallel_session(options);
+  return options.alone() ? open_single_session(options) : open_parallel_session(options);
+}
+
+MoeLayerOptions LayerSession::options_of_places(std::int64_t first, std::int64_t count) const {
+  MoeLayerOptions options = layer_options_;
+  if (options.budget.policy != ResidencyPolicy::fixed) return options;
+  for (std::int64_t place = first; place < first + count; ++place) {
+    const std::int32_t expert = placement_.logical_of[static_cast<std::size_t>(place)];
+    options.budget.loads.push_back(static_cast<float>(recorded_loads_[static_cast<std::size_t>(expert)]));
+  }
+  return options;
 }
 
 ObservedTensors::ObservedTensors(Context& context, const MoeShape& shape, std::int64_t tokens)
@@ -227,6 +265,12 @@ void ObservedTensors::read(StreamView stream, LayerOutputs& to) const {
   append(stream, logits, to.router_logits);
   append(stream, weights, to.topk_weights);
   append(stream, ids, to.topk_ids);
+}
+
+std::vector<std::int64_t> read_loads(StreamView stream, LoadRecord& record, Phase phase) {
+  record.ask(stream);
+  stream.finish();
+  return record.told().value().of(0, phase);
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {

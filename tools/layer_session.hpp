@@ -3,6 +3,7 @@
 // `verify`.
 #include <moecl/checkpoint.hpp>
 #include <moecl/device_tensor.hpp>
+#include <moecl/load_record.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
@@ -15,39 +16,26 @@
 #include <vector>
 
 #include "tools/device_options.hpp"
-#include "tools/launch.hpp"
+#include "tools/rank_options.hpp"
 
 namespace moecl::cli {
 
-struct LayerOptions {
+struct LayerOptions : RankOptions {
   std::string model_dir;
   std::string router_spec;     ///< path of a router spec; empty: none
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
-  std::string act_quant = "auto", strategy = "auto", rules = "a3", quantize, placement = "linear", wire = "none",
-              shared_sharding = "replicated", layout = "auto";
-  int ranks = 1, tp = 1, redundant_experts = 0;
-  Launch launch;
-  std::optional<int> dp;  ///< default: ranks / tp
-  bool expert_parallel = false;
-  int micro_batches = 1;
+  std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto",
+              missed_experts = "auto", layout = "auto";
+  std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
+  int redundant_experts = 0, micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false, several_launches = false;
   std::vector<std::int64_t> tokens_per_rank;
-  std::vector<int> topology;               ///< ranks of each node; empty: one node
-  std::optional<TransportKind> transport;  ///< between ranks; unset: probed
   DeviceOptions device;
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
-  int dp_size() const { return dp.value_or(ranks / tp); }
-  /// One rank without a group. A strategy that was asked for runs in a group of one.
-  bool alone() const { return ranks == 1 && strategy == "auto"; }
-  /// One rank has all of every expert.
-  ExpertSharding sharding() const {
-    return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
-  }
   bool has_own_placement() const { return placement != "linear" && placement != "round_robin"; }
-  int ranks_per_node() const { return topology.empty() ? ranks : topology.front(); }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
 };
@@ -57,6 +45,8 @@ struct LayerOutputs {
   std::int64_t tokens = 0;
   std::vector<float> output, routed_output, router_logits, topk_weights;
   std::vector<std::int32_t> topk_ids, expert_counts;
+  std::vector<std::int64_t> place_loads;  ///< rows that each place was given, as counted on the devices
+  Phase phase = Phase::prefill;           ///< decode: no rank had more than one token
 };
 
 struct ForwardTimes {
@@ -76,6 +66,7 @@ struct SessionReport {
   MoeLayerReport layer;                 ///< of rank 0; weight_bytes, read_bytes and quantization of all ranks
   std::uint64_t workspace_bytes = 0, programs_built = 0, programs_from_disk = 0;
   std::vector<WorkSummary> kernels;  ///< of the traced pass, all ranks
+  ResidencyCounts residency;         ///< of all passes and ranks, where there is a budget
 };
 
 /// A layer of a checkpoint on one device, or one rank of it on each of several.
@@ -99,15 +90,20 @@ class LayerSession {
   DType dtype() const { return layer_options_.dtype; }
   bool quantizes_activations() const { return layer_options_.activations.quantized(); }
   double load_ms() const { return load_ms_; }
+  bool has_budget() const { return layer_options_.budget.bytes != 0 || layer_options_.budget.percent != 0; }
+  const char* residency_policy() const { return name(layer_options_.budget.policy); }
 
  protected:
   /// Reads the config, decides the layer's options and where experts stand; they are found, not loaded.
   explicit LayerSession(const LayerOptions& options);
+  /// The layer's options with the loads of the experts at places [first, first + count).
+  MoeLayerOptions options_of_places(std::int64_t first, std::int64_t count) const;
 
   Checkpoint checkpoint_;
   MoeLayerConfig config_;
   MoeLayerOptions layer_options_;
   PlacementPlan placement_;
+  std::vector<std::int64_t> recorded_loads_;  ///< of --residency static, by logical expert
   double load_ms_ = 0;
 };
 
@@ -123,6 +119,11 @@ struct ObservedTensors {
   /// Appends to every tensor of `to`. Stops the host.
   void read(StreamView stream, LayerOutputs& to) const;
 };
+
+/// Of a pass of so many tokens on the rank that has most.
+inline Phase phase_of(std::int64_t most_tokens) { return most_tokens <= 1 ? Phase::decode : Phase::prefill; }
+/// What a pass, which was waited for, has counted on one rank. Stops the host.
+std::vector<std::int64_t> read_loads(StreamView stream, LoadRecord& record, Phase phase);
 
 /// Milliseconds on the host's clock.
 double milliseconds_since(std::chrono::steady_clock::time_point start);

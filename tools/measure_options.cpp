@@ -64,7 +64,9 @@ void MeasureOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--experts", experts, "a slice of the experts (default: 16 of deepseek-v3, else all)")
       ->check(whole_number(1));
-  command.add_option("--routing", routing, "where tokens go: uniform, zipf, or a file that `moecl run --output` wrote")
+  command
+      .add_option("--routing", routing,
+                  "where tokens go: uniform, zipf, or a file of `moecl run --output` or `--record`")
       ->delimiter(',')
       ->type_name("A,B,...")
       ->capture_default_str();

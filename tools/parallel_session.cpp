@@ -18,21 +18,6 @@
 namespace moecl::cli {
 namespace {
 
-GroupOptions group_options(const LayerOptions& from) {
-  GroupOptions options;
-  options.transport = from.transport;
-  options.deadline = from.launch.deadline();
-  return options;
-}
-
-/// All ranks of this process, or the one that it is.
-RankGroup group_of(const LayerOptions& options, const RankDevices& devices) {
-  const std::vector<StreamView> streams = devices.views();
-  if (options.launch.is_one_of_many())
-    return options.launch.join(options.ranks, streams.front(), group_options(options));
-  return RankGroup(streams, group_options(options));
-}
-
 /// Texts of all ranks.
 std::vector<std::string> share_text(Communicator& world, const std::string& mine) {
   std::vector<std::int64_t> words(1 + (mine.size() + 7) / 8);
@@ -52,9 +37,15 @@ nlohmann::json report_of(const std::vector<std::unique_ptr<ParallelLayer>>& laye
     if (layer == nullptr) continue;
     const MoeLayerReport report = layer->report();
     const QuantizationError& error = report.quantization;
+    const ResidencyCounts residency = layer->residency();
     of["layers"].push_back({{"weights", report.weight_bytes},
                             {"read", report.read_bytes},
                             {"workspace", layer->workspace_bytes()},
+                            {"resident", report.resident_experts},
+                            {"resident_bytes", report.resident_bytes},
+                            {"hits", residency.hits},
+                            {"misses", residency.misses},
+                            {"fetched_bytes", residency.fetched_bytes},
                             {"largest_difference", error.largest_difference},
                             {"largest", error.largest},
                             {"sum_squared_differences", error.sum_squared_differences},
@@ -84,7 +75,7 @@ class ParallelSession final : public LayerSession {
       : LayerSession(options),
         options_(options),
         devices_(options.device, options.ranks, options.sub_devices, options.launch.rank()),
-        group_(group_of(options, devices_)) {}
+        group_(options.group(devices_.views())) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
   SessionReport report() override { return report_; }
@@ -164,19 +155,15 @@ void ParallelSession::load() {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
     const std::vector<std::int64_t> mine(first, first + rank.local_experts);
-    ParallelPlan plan;
+    ParallelPlan plan = options_.plan();
     plan.placement = placement_;
-    if (options_.strategy == "auto")
-      plan.rules = strategy_rules_from_name(options_.rules);
-    else
-      plan.strategy = strategy_from_name(options_.strategy);
-    plan.wire = wire_format_from_name(options_.wire);
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
     plan.replace_allreduce = options_.replace_allreduce;
     if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
-    layers_[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-        rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine), layer_options_,
-        world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
+    layers_[static_cast<std::size_t>(world.rank())] =
+        std::make_unique<ParallelLayer>(rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine),
+                                        options_of_places(rank.first_expert, rank.local_experts),
+                                        world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
   });
   load_ms_ = milliseconds_since(start);
 }
@@ -212,6 +199,7 @@ void ParallelSession::collect(Communicator& world, const ObservedTensors& observ
   bring(observed.weights, here.topk_weights);
   if (mine != 0) return;
   here.tokens = outputs.tokens;
+  here.phase = outputs.phase;
   outputs = std::move(here);
 }
 
@@ -221,6 +209,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load();
+  outputs.phase = phase_of(*std::max_element(counts.begin(), counts.end()));
 
   const auto upload_tokens = [&](const Communicator& world) {
     const StreamView stream = world.stream();
@@ -250,8 +239,11 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
+    LoadRecord loads(stream, 1, place_of(world).local_experts);
+    telling.expert_load = loads.counts(0, outputs.phase);
     layer.forward(telling, step);
     world.wait(stream.record());
+    const auto loads_of = world.share("loads", read_loads(stream, loads, outputs.phase));
     std::vector<std::int64_t> nanoseconds;
     for (int i = 0; i < repeat; ++i) {
       world.share("start", {});
@@ -285,6 +277,10 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
         times.us.push_back(static_cast<double>(slowest) / 1e3);
       }
     collect(world, observed, counts, outputs);
+    if (world.rank() != 0) return;
+    for (const std::vector<std::int64_t>& of : loads_of)  // ranks that have every expert have all counted all rows
+      if (outputs.place_loads.size() < placement_.logical_of.size())
+        outputs.place_loads.insert(outputs.place_loads.end(), of.begin(), of.end());
   });
   const std::vector<Stream> recording = devices_.traced();
   group_.set_streams({recording.begin(), recording.end()});
@@ -325,11 +321,17 @@ void ParallelSession::merge(const std::vector<nlohmann::json>& processes) {
   report_.layer = mine.report();
   report_.layer.weight_bytes = report_.layer.read_bytes = 0;
   report_.layer.quantization = {};
+  report_.layer.resident_experts = 0, report_.layer.resident_bytes = 0;
   for (const nlohmann::json& of : processes) {
     for (const nlohmann::json& layer : of["layers"]) {
       report_.layer.weight_bytes += layer["weights"].get<std::uint64_t>();
       report_.layer.read_bytes += layer["read"].get<std::uint64_t>();
       report_.workspace_bytes += layer["workspace"].get<std::uint64_t>();
+      report_.layer.resident_experts += layer["resident"].get<std::int64_t>();
+      report_.layer.resident_bytes += layer["resident_bytes"].get<std::uint64_t>();
+      report_.residency.hits += layer["hits"].get<std::int64_t>();
+      report_.residency.misses += layer["misses"].get<std::int64_t>();
+      report_.residency.fetched_bytes += layer["fetched_bytes"].get<std::uint64_t>();
       report_.layer.quantization.add(
           {layer["largest_difference"], layer["largest"], layer["sum_squared_differences"], layer["sum_squared"]});
     }

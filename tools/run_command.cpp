@@ -11,6 +11,7 @@
 #include "tools/layer_session.hpp"
 #include "tools/own_files.hpp"
 #include "tools/progress.hpp"
+#include "tools/routing_record.hpp"
 #include "tools/table.hpp"
 #include "tools/tensor_values.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 struct RunOptions {
   LayerOptions layer;
-  std::string input, tensor = "hidden_states", output, trace;
+  std::string input, tensor = "hidden_states", output, record, trace;
   std::int64_t tokens = 64;
   std::uint64_t seed = 0;
   int repeat = 1;
@@ -35,19 +36,30 @@ std::vector<float> read_hidden_states(const std::string& path, const std::string
   return to_f32(tensor);
 }
 
-template <class T>
-HostTensor named(const char* name, DType dtype, std::vector<std::int64_t> shape, const std::vector<T>& values) {
-  return {name, dtype, std::move(shape), reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
-}
-
 void write_outputs(const std::string& path, const LayerOutputs& out, const MoeShape& shape) {
   const std::int64_t tokens = out.tokens, top_k = shape.router.top_k;
-  write_safetensors(path, {named("output", DType::f32, {tokens, shape.hidden}, out.output),
-                           named("routed_output", DType::f32, {tokens, shape.hidden}, out.routed_output),
-                           named("router_logits", DType::f32, {tokens, shape.experts}, out.router_logits),
-                           named("topk_ids", DType::i32, {tokens, top_k}, out.topk_ids),
-                           named("topk_weights", DType::f32, {tokens, top_k}, out.topk_weights),
-                           named("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
+  write_safetensors(path, {named_tensor("output", DType::f32, {tokens, shape.hidden}, out.output),
+                           named_tensor("routed_output", DType::f32, {tokens, shape.hidden}, out.routed_output),
+                           named_tensor("router_logits", DType::f32, {tokens, shape.experts}, out.router_logits),
+                           named_tensor("topk_ids", DType::i32, {tokens, top_k}, out.topk_ids),
+                           named_tensor("topk_weights", DType::f32, {tokens, top_k}, out.topk_weights),
+                           named_tensor("expert_counts", DType::i32, {shape.experts}, out.expert_counts)});
+}
+
+RoutingRecord record_of(const LayerSession& session, int ranks, const LayerOutputs& outputs) {
+  LayerRecord layer;
+  layer.layer = session.config().layer;
+  layer.experts = session.config().shape.experts;
+  layer.top_k = session.config().shape.router.top_k;
+  layer.topk_ids = outputs.topk_ids;
+  layer.pass_ends = {outputs.tokens};
+  layer.physical_to_logical = session.placement().logical_of;
+  layer.place_counts = outputs.place_loads;
+  layer.prefill_counts.resize(static_cast<std::size_t>(layer.experts));
+  layer.decode_counts = layer.prefill_counts;
+  (outputs.phase == Phase::prefill ? layer.prefill_counts : layer.decode_counts) =
+      loads_of_experts(session.placement(), outputs.place_loads);
+  return {ranks, session.config().shape.router.groups, {layer}};
 }
 
 nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& options, const LayerOutputs& outputs,
@@ -99,6 +111,14 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["bytes_between_nodes"] = times.bytes_between_nodes;
   summary["workspace_bytes"] = report.workspace_bytes;
   summary["weight_bytes"] = report.layer.weight_bytes;
+  if (session.has_budget())
+    summary["residency"] = {{"policy", session.residency_policy()},
+                            {"budget_bytes", report.layer.resident_bytes},
+                            {"resident", report.layer.resident_experts},
+                            {"hits", report.residency.hits},
+                            {"misses", report.residency.misses},
+                            {"fetched_bytes", report.residency.fetched_bytes},
+                            {"missed_experts", report.layer.missed_experts}};
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;
@@ -147,6 +167,12 @@ void print(const nlohmann::ordered_json& s) {
       s["load_ms"].get<double>(), s["load_gb_per_s"].get<double>(), s["read_bytes"].get<std::uint64_t>(),
       s["weight_bytes"].get<std::uint64_t>(), text(s["expert_format"]), s["programs"]["built"].get<int>(),
       s["programs"]["from_cache"].get<int>());
+  if (s.contains("residency"))
+    fmt::print("{} experts resident in {} bytes, {}: {} hits, {} misses of {} bytes, {}\n",
+               s["residency"]["resident"].get<std::int64_t>(), s["residency"]["budget_bytes"].get<std::uint64_t>(),
+               text(s["residency"]["policy"]), s["residency"]["hits"].get<std::int64_t>(),
+               s["residency"]["misses"].get<std::int64_t>(), s["residency"]["fetched_bytes"].get<std::uint64_t>(),
+               text(s["residency"]["missed_experts"]));
   if (s.contains("quantize"))
     fmt::print("experts quantized as {}: errors relative to the largest weight {:.2e}, root mean square {:.2e}\n",
                text(s["quantize"]["scheme"]), s["quantize"]["max_relative_error"].get<double>(),
@@ -155,11 +181,11 @@ void print(const nlohmann::ordered_json& s) {
 
 /// Before a large model is loaded for nothing.
 void check_files(const RunOptions& options) {
-  if (options.output.empty() && options.trace.empty()) return;
+  if (options.output.empty() && options.trace.empty() && options.record.empty()) return;
   std::vector<NamedFile> read = {{"--input", options.input}, {"--router-spec", options.layer.router_spec}};
   const Checkpoint checkpoint = Checkpoint::open(options.layer.model_dir, options.layer.router_spec);
   for (const std::string& file : checkpoint.files()) read.push_back({"the model's", file});
-  expect_own_files({{"--output", options.output}, {"--trace", options.trace}}, read);
+  expect_own_files({{"--output", options.output}, {"--record", options.record}, {"--trace", options.trace}}, read);
 }
 
 void run(const RunOptions& options) {
@@ -174,6 +200,7 @@ void run(const RunOptions& options) {
   const LayerOutputs outputs = session.run(input, options.repeat, times);
   if (!options.layer.launch.tells()) return;
   if (!options.output.empty()) write_outputs(options.output, outputs, session.config().shape);
+  if (!options.record.empty()) write_record(options.record, record_of(session, options.layer.ranks, outputs));
   if (!options.trace.empty()) session.write_trace(options.trace);
   const nlohmann::ordered_json summary = summarise(session, options.layer, outputs, times);
   if (options.json)
@@ -207,6 +234,12 @@ void add_run(CLI::App& app, Outcome outcome) {
       ->excludes(input)
       ->capture_default_str();
   command->add_option("--output", options->output, "write the output tensors to this safetensors file")
+      ->check(file_name())
+      ->type_name("FILE.safetensors");
+  command
+      ->add_option("--record", options->record,
+                   "write which experts the tokens chose, and the loads: bench --routing and "
+                   "balance read it")
       ->check(file_name())
       ->type_name("FILE.safetensors");
   command->add_option("--repeat", options->repeat, "timed forward passes after one warm-up")

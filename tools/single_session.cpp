@@ -16,7 +16,7 @@ class SingleSession final : public LayerSession {
     const auto start = std::chrono::steady_clock::now();
     const MoeWeights weights = find_layer_weights(checkpoint_, config_);
     Progress progress("loading experts");
-    layer_.emplace(stream_, config_.shape, weights, layer_options_, std::ref(progress));
+    layer_.emplace(stream_, config_.shape, weights, options_of_places(0, config_.shape.experts), std::ref(progress));
     load_ms_ = milliseconds_since(start);
   }
 
@@ -40,8 +40,11 @@ class SingleSession final : public LayerSession {
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
     telling.topk_weights = observed.weights;
+    LoadRecord loads(stream_, 1, shape.experts);
+    outputs.phase = phase_of(tokens_);
+    telling.expert_load = loads.counts(0, outputs.phase);
     layer_->forward(stream_, telling);
-    stream_.finish();
+    outputs.place_loads = read_loads(stream_, loads, outputs.phase);
     for (int i = 0; i < repeat; ++i) {
       const std::uint64_t syncs_before = context.counters().host_syncs;
       const auto start = std::chrono::steady_clock::now();
@@ -66,6 +69,7 @@ class SingleSession final : public LayerSession {
     report.strategy = "local";
     report.strategy_reason = "one rank holds every expert";
     report.layer = layer_->report();
+    report.residency = layer_->residency(stream_);
     report.workspace_bytes = layer_->workspace_bytes(tokens_);
     report.programs_built = context_->counters().programs_built;
     report.programs_from_disk = context_->counters().programs_from_disk;

@@ -21,9 +21,11 @@ WHO = {"DEBFULLNAME": "A Packager", "DEBEMAIL": "packager@debian.org"}
 CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12", "-DMOECL_BUILD_TESTS=OFF", "-DMOECL_BUILD_BENCH=OFF")
 EXAMPLES = "/usr/share/moecl/examples"
 # What a user of the packages has beside them, and what is tried.
-TOOLS = ("g++", "make", "cmake", "pkg-config", "pocl-opencl-icd")
+TOOLS = ("g++", "make", "cmake", "pkg-config", "pocl-opencl-icd", "openmpi-bin")
 CHECKS = {
     "command": f"moecl verify {EXAMPLES}/checkpoint --platform Portable",
+    "ranks of MPI": f"OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
+                    f"moecl verify {EXAMPLES}/checkpoint --platform Portable --ranks mpi --ep",
     "examples by CMake": f"cmake -S {EXAMPLES} -B /tmp/cmake && cmake --build /tmp/cmake && ctest --test-dir /tmp/cmake --output-on-failure --no-tests=error",
     "examples by pkg-config": f"make -f {EXAMPLES}/Makefile OUT=/tmp/make check",
     "no file is left": "apt-get purge -y libmoecl[0-9]* libmoecl-dev moecl-tools && ! find /usr /etc /var -name '*moecl*' | grep .",

@@ -107,7 +107,7 @@ std::vector<std::byte> scaled_output(const ModelCase& model, const ModelWeights&
 void run_peer(benchmark::State& state, const std::string& name, const ModelCase& model, const RoutingSource& source,
               std::int64_t tokens) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
-  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3);
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3, *stream().device);
   const std::int64_t slots = tokens * routing.top_k;
   Loaded& now = load(first_product, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
   // Rows in expert order; int8 activations count from 128 below, which is what oneDNN is fastest with.
@@ -148,7 +148,7 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
 void run_peer_layer(benchmark::State& state, const std::string& name, const ModelCase& model,
                     const RoutingSource& source, std::int64_t tokens) {
   const Routing routing = source.route(tokens, model.shape.router.top_k, model.shape.experts);
-  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes());
+  const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes(), *stream().device);
   const std::int64_t slots = tokens * routing.top_k;
   Loaded& now = load(whole_layer, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
   const std::vector<std::byte> x = repeated_values(model.scheme.plain, tokens * model.shape.hidden, 1);

@@ -10,12 +10,14 @@ namespace {
 /// Fills in where each expert stands. Places are visited in order, so the list of an expert ascends.
 void invert(PlacementPlan& plan, std::int32_t experts) {
   plan.replicas.assign(static_cast<std::size_t>(experts), 0);
-  for (const std::int32_t expert : plan.logical_of) ++plan.replicas[static_cast<std::size_t>(expert)];
-  plan.most_replicas = *std::max_element(plan.replicas.begin(), plan.replicas.end());
+  for (const std::int32_t expert : plan.logical_of)
+    if (expert >= 0) ++plan.replicas[static_cast<std::size_t>(expert)];
+  plan.most_replicas = std::max(*std::max_element(plan.replicas.begin(), plan.replicas.end()), 1);
   const auto width = static_cast<std::size_t>(plan.most_replicas);
   plan.physical_of.assign(plan.replicas.size() * width, -1);
   std::vector<std::size_t> filled(plan.replicas.size());
   for (std::size_t place = 0; place < plan.logical_of.size(); ++place) {
+    if (plan.logical_of[place] < 0) continue;
     const auto expert = static_cast<std::size_t>(plan.logical_of[place]);
     plan.physical_of[expert * width + filled[expert]++] = static_cast<std::int32_t>(place);
   }
@@ -43,12 +45,12 @@ void PlacementPlan::check() const {
   PlacementPlan by_place;
   by_place.logical_of = logical_of;
   for (std::size_t place = 0; place < logical_of.size(); ++place)
-    require(logical_of[place] >= 0 && logical_of[place] < logical(), "placement: place {} holds expert {} of {}", place,
-            logical_of[place], logical());
+    require(logical_of[place] >= (may_lack ? -1 : 0) && logical_of[place] < logical(),
+            "placement: place {} holds expert {} of {}", place, logical_of[place], logical());
   require(!replicas.empty(), "placement: no experts");
   invert(by_place, logical());
   const auto homeless = std::find(by_place.replicas.begin(), by_place.replicas.end(), 0);
-  require(homeless == by_place.replicas.end(), "placement: expert {} has no place",
+  require(may_lack || homeless == by_place.replicas.end(), "placement: expert {} has no place",
           homeless - by_place.replicas.begin());
   require(replicas == by_place.replicas && most_replicas == by_place.most_replicas,
           "placement: replicas or most_replicas {} do not count the places of logical_of, at most {} of an expert",
@@ -88,17 +90,50 @@ PlacementPlan place_experts(const PlaceExperts& problem) {
   return plan;
 }
 
-PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t experts) {
+namespace {
+
+PlacementPlan place_given(std::vector<std::int32_t> logical_of, std::int32_t experts, bool may_lack) {
   require(experts >= 1, "placement: {} experts", experts);
   PlacementPlan plan;
   plan.reason = "as the caller placed them";
+  plan.may_lack = may_lack;
   plan.logical_of = std::move(logical_of);
   for (std::size_t place = 0; place < plan.logical_of.size(); ++place)
-    require(plan.logical_of[place] >= 0 && plan.logical_of[place] < experts,
+    require(plan.logical_of[place] >= (may_lack ? -1 : 0) && plan.logical_of[place] < experts,
             "placement: place {} holds expert {} of {}", place, plan.logical_of[place], experts);
   invert(plan, experts);
   plan.check();
   return plan;
+}
+
+}  // namespace
+
+PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t experts) {
+  return place_given(std::move(logical_of), experts, false);
+}
+
+PlacementPlan place_what_is_left(std::vector<std::int32_t> logical_of, std::int32_t experts) {
+  return place_given(std::move(logical_of), experts, true);
+}
+
+std::vector<std::int32_t> PlacementPlan::gone() const {
+  std::vector<std::int32_t> experts;
+  for (std::int32_t expert = 0; expert < logical(); ++expert)
+    if (replicas[static_cast<std::size_t>(expert)] == 0) experts.push_back(expert);
+  return experts;
+}
+
+PlacementPlan without_ranks(const PlacementPlan& plan, std::int32_t ranks, const std::vector<std::int32_t>& lost) {
+  require(ranks >= 1 && plan.physical() % ranks == 0, "placement: {} ranks do not divide {} places", ranks,
+          plan.physical());
+  for (const std::int32_t rank : lost)
+    require(rank >= 0 && rank < ranks, "placement: rank {} of {} is lost", rank, ranks);
+  const std::int32_t each = plan.physical() / ranks;
+  std::vector<std::int32_t> left;
+  for (std::int32_t rank = 0; rank < ranks; ++rank)
+    if (std::find(lost.begin(), lost.end(), rank) == lost.end())
+      left.insert(left.end(), plan.logical_of.begin() + rank * each, plan.logical_of.begin() + (rank + 1) * each);
+  return place_what_is_left(std::move(left), plan.logical());
 }
 
 ExpertPlacement placement_from_name(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "dispatch/processes/rows_access.hpp"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -112,14 +113,14 @@ class Conversation {
   Ranges given_, wanted_;
 };
 
-/// Parts of one look over all peers that are on their way between a device and the link.
-struct Moving {
+}  // namespace
+
+/// Parts of one look at a peer that are on their way between a device and the link.
+struct Courier::Moving {
   std::int32_t peer;
   std::size_t out = 0, in = 0;
   std::vector<Event> events;
 };
-
-}  // namespace
 
 Courier::Courier(StreamView stream, Link& link, GroupFate& fate)
     : link_(link),
@@ -162,9 +163,13 @@ void Courier::work() {
         fate_.end(error.what());
       }
     }
-    for (const auto& event : {job.left, job.arrived})
-      if (event != nullptr && !event->complete()) fate_.end(refused_event);
+    if (!job.done->complete()) fate_.end(refused_event);
   }
+}
+
+void Courier::move(Moving& done) {
+  if (done.out != 0) link_.send(Link::rows, done.peer, std::exchange(done.out, 0));
+  if (done.in != 0) link_.take(Link::rows, done.peer, std::exchange(done.in, 0));
 }
 
 void Courier::carry(const RowsJob& job) {
@@ -175,8 +180,12 @@ void Courier::carry(const RowsJob& job) {
                                                                        name(link_.kind()), bytes_in, link_.rank()));
   std::vector<Conversation> peers;
   for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer);
-  _cl_event *const ready = job.ready->handle(), *const free = job.free->handle();
-  bool left = false;
+  const RowsAccess shown(reads_, job.ready), wanted(writes_, job.free);
+  for (Conversation& with : peers)
+    if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty())
+      link_.send(Link::rows, with.peer(), with.ask(room));  // peers read it while this device comes to its rows
+  shown.wait(fate_);
+  wanted.wait(fate_);
   Clock::time_point end = Clock::now() + fate_.deadline;
   for (;;) {
     fate_.expect_whole();
@@ -188,38 +197,38 @@ void Courier::carry(const RowsJob& job) {
       if (!with.gave())
         if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty()) {
           now.out = with.ask(room);
-          while (with.may_give() && !with.given().empty() && now.out < room.size()) {
-            const BufferView part = with.given().next(room.size() - now.out);
-            enqueue_read(reads_, part, room.data() + now.out, part.size_bytes,
-                         {{&ready, ready != nullptr ? 1U : 0U}, &now.events.emplace_back()});
+          const std::size_t most = now.out + shown.part_of(room.size() - now.out);
+          while (with.may_give() && !with.given().empty() && now.out < most) {
+            const BufferView part = with.given().next(most - now.out);
+            shown.read(part, room.data() + now.out, now.events);
             now.out += part.size_bytes;
           }
         }
       if (!with.got())
         if (const std::span<const std::byte> came = link_.arrived(Link::rows, with.peer()); !came.empty()) {
           now.in = with.listen(came);
-          while (with.may_give() && !with.wanted().empty() && now.in < came.size()) {
-            const BufferView part = with.wanted().next(came.size() - now.in);
-            enqueue_write(writes_, part, came.data() + now.in, part.size_bytes,
-                          {{&free, free != nullptr ? 1U : 0U}, &now.events.emplace_back()});
+          const std::size_t most = now.in + wanted.part_of(came.size() - now.in);
+          while (with.may_give() && !with.wanted().empty() && now.in < most) {
+            const BufferView part = with.wanted().next(most - now.in);
+            wanted.write(part, came.data() + now.in, now.events);
             now.in += part.size_bytes;
           }
         }
       moved = moved || now.out != 0 || now.in != 0;
+      if (now.events.empty()) move(now);
+    }
+    if (std::any_of(moving.begin(), moving.end(), [](const Moving& of) { return !of.events.empty(); })) {
+      shown.flush();
+      wanted.flush();
     }
     if (moved) {
-      reads_.view().flush();
-      writes_.view().flush();
       for (Moving& now : moving) {
         for (const Event& event : now.events) fate_.wait(event);
-        if (now.out != 0) link_.send(Link::rows, now.peer, now.out);
-        if (now.in != 0) link_.take(Link::rows, now.peer, now.in);
+        move(now);
       }
       end = Clock::now() + fate_.deadline;
     }
     const bool gave = std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.gave(); });
-    if (gave && !std::exchange(left, gave) && job.left != nullptr && !job.left->complete())
-      fail(ErrorCode::device_error, "{}", refused_event);
     if (gave && std::all_of(peers.begin(), peers.end(), [](const Conversation& with) { return with.got(); }) &&
         link_.settled(Link::rows))
       return;

@@ -32,8 +32,7 @@ struct RowsJob {
   std::vector<Fetch> fetches;
   std::shared_ptr<const Event> ready;  ///< `shown` holds its bytes
   std::shared_ptr<const Event> free;   ///< nobody needs what the fetches overwrite
-  std::shared_ptr<UserEvent> left;     ///< completed when `shown` has been read
-  std::shared_ptr<UserEvent> arrived;  ///< completed when the fetches hold their bytes
+  std::shared_ptr<UserEvent> done;     ///< completed when `shown` has been read and the fetches hold their bytes
   Trace* trace = nullptr;              ///< optional: gets a block
 };
 
@@ -51,8 +50,11 @@ class Courier {
   void enqueue(RowsJob job);
 
  private:
+  struct Moving;
+
   void work();
   void carry(const RowsJob& job);
+  void move(Moving& done);
 
   Link& link_;
   GroupFate& fate_;

@@ -275,16 +275,12 @@ void GroupMemory::ring_bell(std::int32_t place, Link::Channel channel) const noe
 }
 
 void GroupMemory::rest(Link::Channel channel, std::uint32_t heard) const noexcept {
-  // Looks for some microseconds, a little longer than a peer that runs takes to answer.
-  constexpr int looks = 200;
+  // A peer that runs answers in some microseconds, in which a wake-up would cost more. Others may run meanwhile.
+  constexpr std::chrono::microseconds looks_for{50};
   constexpr std::chrono::milliseconds at_most{5};
   SharedSlot& mine = slot(place_);
-  for (int look = 0; look < looks; ++look) {
+  for (const Clock::time_point end = Clock::now() + looks_for; Clock::now() < end; std::this_thread::yield())
     if (mine.bells[channel].load(std::memory_order_acquire) != heard) return;
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-  }
   mine.asleep[channel] = 1;
   if (mine.bells[channel].load() == heard) futex_wait(mine.bells[channel], heard, at_most);
   mine.asleep[channel] = 0;

@@ -52,10 +52,10 @@ class All2AllV final : public Strategy {
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     tokens_ = tokens;
     row_ = WireRow::to_experts(problem_, tokens);
-    const SendLayout layout(*this, row_, share_.count);
-    const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
-    rows_ = layout.permuted.in(memory);
-    sort_ = layout.own.in(memory, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
+    send_layout_.emplace(*this, row_, share_.count);
+    from_ = step_memory_.take(*stream.context, send_layout_->workspace.total_bytes());
+    rows_ = send_layout_->permuted.in(from_);
+    sort_ = send_layout_->own.in(from_, tokens.ids.rows(share_.begin, share_.count), 0, rank_.experts, tokens.fault);
     return sort_;
   }
 
@@ -63,6 +63,7 @@ class All2AllV final : public Strategy {
     // Slots without an expert stand past the last row end.
     pack_rows(rank_.ep.rank_stream(), rows_of(tokens_, share_), sort_.sorted_slots, problem_.top_k, sort_.row_ends,
               rows_);
+    weights_ = send_layout_->row_weights.in_order(rank_.ep.rank_stream(), weights_of(tokens_, share_), sort_, from_);
     rank_.ep.fork();
     own_ends_.resize(static_cast<std::size_t>(rank_.experts));
     const StreamView beside = rank_.ep.stream();
@@ -78,16 +79,17 @@ class All2AllV final : public Strategy {
     using Exchange = Communicator::Exchange;
     Exchange exchange(rank_.ep);
     std::vector<BufferView> shown;
-    WireRows::each(rows_, rows_, [&](const TensorView& rows, const TensorView&) { shown.push_back(whole(rows)); });
+    each_sent([&](const TensorView& rows, const TensorView&) { shown.push_back(whole(rows)); });
     exchange.run("all_to_all_v", shown, Shown::until_next, {}, {own_ends_.begin(), own_ends_.end()},
                  [&](const Exchange::Notes& notes) {
                    plan_exchange(notes);
                    received_layout_.emplace(*this, row_, received_);
                    into_ = step_memory_.take(*stream.context, received_layout_->workspace.total_bytes());
                    window_ = received_layout_->window.in(into_);
+                   came_weights_ = tensor_in(into_, received_layout_->weights);
                    std::vector<Exchange::Pull> pulls;
                    std::size_t piece = 0;
-                   WireRows::each(rows_, window_, [&](const TensorView& from, const TensorView& to) {
+                   each_sent([&](const TensorView& from, const TensorView& to) {
                      for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
                        const auto i = static_cast<std::size_t>(r);
                        pulls.push_back(
@@ -118,7 +120,10 @@ class All2AllV final : public Strategy {
     const expert_sort::Args in_order = by_expert.in(into_, expert_of_row, 0, experts, {});
     expert_sort::enqueue(stream, in_order);
     received_rows_ = in_order.slot_rows;
-    return rows_in_order(stream, window_, in_order, 1, received_layout_->batched, into_);
+    RoutedRows rows = rows_in_order(stream, window_, in_order, 1, received_layout_->batched, into_);
+    if (weights_.present())
+      rows.weights = received_layout_->row_weights.in_order(stream, came_weights_, in_order, into_);
+    return rows;
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
@@ -139,8 +144,8 @@ class All2AllV final : public Strategy {
 
   combine::Args finish_combine() override {
     rank_.ep.join();
-    return combine_home(rank_, came_home_, sort_.slot_rows, weights_of(tokens_, share_), share_out_, sums_,
-                        tokens_.reduce_results);
+    return combine_home(rank_, came_home_, sort_.slot_rows, weights_of_sum(problem_, weights_of(tokens_, share_)),
+                        share_out_, sums_, tokens_.reduce_results);
   }
 
   std::uint64_t workspace_bytes() const noexcept override { return outbox_.bytes(); }
@@ -150,26 +155,32 @@ class All2AllV final : public Strategy {
     WorkspaceLayout workspace;
     SortLayout own;
     WireRows::Layout permuted;
+    RowWeights row_weights;
 
     SendLayout(const All2AllV& of, const WireRow& row, std::int64_t share)
         : own(workspace, share * of.problem_.top_k, of.rank_.experts, of.rank_.ep.rank_stream().device->caps),
-          permuted(workspace, row, share * of.problem_.top_k, of.problem_.hidden) {}
+          permuted(workspace, row, share * of.problem_.top_k, of.problem_.hidden),
+          row_weights(workspace, of.problem_, own) {}
   };
   struct ReceiveLayout {
     WorkspaceLayout workspace;
     WireRows::Layout window;
-    TensorView blocks;  ///< ends of each rank's rows for each expert here
+    TensorView weights;  ///< of its rows, where the experts multiply by them
+    TensorView blocks;   ///< ends of each rank's rows for each expert here
     TensorView groups;
     SortLayout by_expert;
     BatchedLayout batched;
+    RowWeights row_weights;
 
     ReceiveLayout(const All2AllV& of, const WireRow& row, std::int64_t received)
         : window(workspace, row, received, of.problem_.hidden),
+          weights(workspace.add(DType::f32, {of.problem_.experts_weight ? received : 0, 1})),
           blocks(workspace.add(DType::i32, {of.rank_.ep.size() * of.sorted_experts()})),
           groups(workspace.add(DType::i32, {received, 1})),
           by_expert(workspace, received, of.sorted_experts(), of.rank_.ep.rank_stream().device->caps,
                     of.problem_.rows_per_expert(received)),
-          batched(workspace, row, by_expert, of.problem_.hidden) {}
+          batched(workspace, row, by_expert, of.problem_.hidden),
+          row_weights(workspace, of.problem_, by_expert) {}
   };
   struct BackLayout {
     WorkspaceLayout workspace;
@@ -187,6 +198,13 @@ class All2AllV final : public Strategy {
         : home(workspace.add(DType::f32, {own * of.problem_.top_k, of.problem_.hidden})) {}
   };
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
+
+  /// As WireRows::each, for what is sent of each row and where it arrives, weights too where they travel.
+  template <class Move>
+  void each_sent(Move move) const {
+    WireRows::each(rows_, window_, move);
+    if (weights_.present()) move(weights_, came_weights_);
+  }
 
   /// Runs of rows, one for each rank.
   struct Runs {
@@ -244,12 +262,14 @@ class All2AllV final : public Strategy {
   std::int64_t received_ = 0;
   // Between the steps.
   Event ends_read_, block_ends_written_;
-  BufferView into_;
+  BufferView from_, into_;
+  std::optional<SendLayout> send_layout_;
   std::optional<ReceiveLayout> received_layout_;
   TokensIn tokens_;
   expert_sort::Args sort_;
   WireRow row_;
   WireRows rows_, window_, came_home_;
+  TensorView weights_, came_weights_;  ///< of rows, sent and received
   TensorView received_rows_, share_out_, sums_;
 };
 

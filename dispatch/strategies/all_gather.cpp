@@ -79,7 +79,9 @@ class AllGather final : public Strategy {
       rank_.ep.join();
       expert_sort::enqueue(stream, sort_);
     }
-    return rows_in_order(stream, all_x_, sort_, problem_.top_k, layout_->batched, memory_);
+    RoutedRows rows = rows_in_order(stream, all_x_, sort_, problem_.top_k, layout_->batched, memory_);
+    rows.weights = layout_->row_weights.in_order(stream, all_weights_, sort_, memory_);
+    return rows;
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
@@ -92,7 +94,7 @@ class AllGather final : public Strategy {
     combine::Args args;
     args.rows = expert_rows;
     args.slot_rows = sort_.slot_rows;
-    args.weights = all_weights_;
+    args.weights = weights_of_sum(problem_, all_weights_);
     args.out = tensor_in(partials_.take(rank_, layout.workspace), layout.sums);
     combine::enqueue(stream, args);
     rank_.ep.fork();
@@ -124,6 +126,7 @@ class AllGather final : public Strategy {
     TensorView ids, weights;
     SortLayout by_expert;
     BatchedLayout batched;
+    RowWeights row_weights;
 
     DispatchLayout(const AllGather& of, const WireRow& row, std::int64_t own, std::int64_t total)
         : codes(workspace, row, row.scale ? own : 0, of.problem_.hidden),
@@ -132,7 +135,8 @@ class AllGather final : public Strategy {
           weights(workspace.add(DType::f32, {of.all_are_here() ? 0 : total, of.problem_.top_k})),
           by_expert(workspace, total * of.problem_.top_k, of.sorted_experts(), of.rank_.ep.rank_stream().device->caps,
                     of.problem_.rows_per_expert(total)),
-          batched(workspace, row, by_expert, of.problem_.hidden) {}
+          batched(workspace, row, by_expert, of.problem_.hidden),
+          row_weights(workspace, of.problem_, by_expert) {}
   };
   /// Sums of this rank's experts.
   struct PartialLayout {

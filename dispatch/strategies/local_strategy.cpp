@@ -7,11 +7,13 @@ struct LocalStrategy::Layout {
   WorkspaceLayout workspace;
   SortLayout sort;
   BatchedLayout batched;
+  RowWeights row_weights;
 
   Layout(const LocalStrategy& of, std::int64_t tokens, const WireRow& row)
       : sort(workspace, tokens * of.problem_.top_k, of.experts_, of.stream_.device->caps,
              of.problem_.rows_per_expert(tokens)),
-        batched(workspace, row, sort, of.problem_.hidden) {}
+        batched(workspace, row, sort, of.problem_.hidden),
+        row_weights(workspace, of.problem_, sort) {}
 };
 
 StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
@@ -20,7 +22,8 @@ StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
   needs.workspace_bytes = layout.workspace.total_bytes();
   needs.rows = layout.sort.rows();
   needs.source_rows = problem_.batched ? needs.rows : tokens;
-  needs.in_place = needs.local = !problem_.batched;
+  needs.in_place = !problem_.batched;
+  needs.local = needs.in_place && !problem_.experts_weight;
   needs.fills_sums = false;
   return needs;
 }
@@ -40,15 +43,17 @@ std::optional<expert_sort::Args> LocalStrategy::prepare(const TokensIn& tokens, 
 
 RoutedRows LocalStrategy::receive() {
   const Layout layout(*this, tokens_.x.shape[0], WireRow::to_experts(problem_, tokens_));
-  return rows_in_order(stream_, {tokens_.x, tokens_.x_scale, tokens_.x_group}, sort_, problem_.top_k, layout.batched,
-                       memory_);
+  RoutedRows rows = rows_in_order(stream_, {tokens_.x, tokens_.x_scale, tokens_.x_group}, sort_, problem_.top_k,
+                                  layout.batched, memory_);
+  rows.weights = layout.row_weights.in_order(stream_, tokens_.weights, sort_, memory_);
+  return rows;
 }
 
 combine::Args LocalStrategy::finish_combine() {
   combine::Args sum;
   sum.rows = expert_rows_;
   sum.slot_rows = sort_.slot_rows;
-  sum.weights = tokens_.weights;
+  sum.weights = weights_of_sum(problem_, tokens_.weights);
   return sum;
 }
 

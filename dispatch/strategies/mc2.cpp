@@ -53,7 +53,7 @@ class Mc2 final : public Strategy {
     mine_.ids = tokens.ids.rows(share.begin, share.count);
     const TensorView own_weights = weights_of(tokens, share);
     mine_.weights = mine_.weighted ? own_weights : TensorView();
-    home_weights_ = mine_.sums ? TensorView() : own_weights;
+    home_weights_ = mine_.sums ? TensorView() : weights_of_sum(problem_, own_weights);
     mine_.return_rows = tensor_in(memory_, layout_->return_rows);
     mine_.fault = tokens.fault;
     choose_windows();
@@ -71,7 +71,10 @@ class Mc2 final : public Strategy {
     const SortLayout& order = layout_->received_order;
     in_order_ = order.in(memory_, received_.ids, first, std::max(end, first + order.experts), {});
     expert_sort::enqueue(stream, in_order_);
-    return rows_in_order(stream, received_.rows, in_order_, problem_.top_k, layout_->batched, memory_);
+    RoutedRows rows = rows_in_order(stream, received_.rows, in_order_, problem_.top_k, layout_->batched, memory_);
+    rows.weights = layout_->row_weights.in_order(stream, received_.weights, in_order_, memory_);
+    received_.weights = weights_of_sum(problem_, received_.weights);
+    return rows;
   }
 
   void begin_combine(TensorView expert_rows, TensorView sums) override {
@@ -95,6 +98,7 @@ class Mc2 final : public Strategy {
     WorkspaceLayout workspace;
     SortLayout received_order;
     BatchedLayout batched;
+    RowWeights row_weights;
     TensorView return_rows;
 
     Layout(const Mc2& of, const Mc2Tokens& mine) : Layout(of, mine, of.rank_.ep.size() * mine.capacity) {}
@@ -102,6 +106,7 @@ class Mc2 final : public Strategy {
         : received_order(workspace, tokens * of.problem_.top_k, std::max(of.rank_.local_experts, 1),
                          of.rank_.ep.rank_stream().device->caps, of.problem_.rows_per_expert(tokens)),
           batched(workspace, mine.row, received_order, of.problem_.hidden),
+          row_weights(workspace, of.problem_, received_order),
           return_rows(workspace.add(DType::i32, {mine.ids.shape[0] * of.problem_.top_k})) {}
   };
   struct ShareLayout {
@@ -126,7 +131,7 @@ class Mc2 final : public Strategy {
     mine.capacity = std::max(most, capacity);
     mine.row = row;
     mine.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
-    mine.weighted = mine.sums && weights;
+    mine.weighted = weights && (mine.sums || problem_.experts_weight);
     WorkspaceLayout sizes;
     mine.ids = sizes.add(DType::i32, {mine.each[static_cast<std::size_t>(rank_.ep.rank())], problem_.top_k});
     return mine;

@@ -9,7 +9,7 @@ namespace moecl {
 struct Mc2Tokens {
   WireRows x;                      ///< Shape: [T, H]
   WireRow row;                     ///< as what they travel
-  TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that the ranks' sums need
+  TensorView ids, weights;         ///< Shape: [T, K]; weights optional: those that other ranks need
   bool weighted = false;           ///< weights travel
   bool sums = false;               ///< come back, not rows: see CombineForm
   TensorView return_rows;          ///< out. Shape: [T * K]: where it will, see window_slots::TokenReturnRows

@@ -2,6 +2,7 @@
 
 #include <moecl/combine.hpp>
 #include <moecl/expert_sort.hpp>
+#include <moecl/gather_rows.hpp>
 
 namespace moecl {
 namespace {
@@ -22,6 +23,7 @@ std::vector<Agreed> agreed_about(StrategyKind kind, const ExpertRank& rank, cons
           {"scales of codes", scales_of(problem.codes)},
           {"batched", problem.batched},
           {"rows_per_expert", problem.room},
+          {"experts_weight", problem.experts_weight},
           {"experts", rank.experts},
           {"sharding", rank.sharding},
           {"ranks of a tp group", rank.tp.size()},
@@ -134,6 +136,14 @@ RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_s
   routed.x_scale = in_order.scale;
   routed.x_group = in_order.group;
   return routed;
+}
+
+TensorView RowWeights::in_order(StreamView stream, TensorView weights, const expert_sort::Args& sort,
+                                BufferView memory) const {
+  if (!wanted || !weights.present()) return {};
+  const TensorView out = tensor_in(memory, rows);
+  gather_rows::enqueue(stream, {as_slots(weights), sort.sorted_slots, 1, sort.row_ends, sort.rows_per_expert, out});
+  return out;
 }
 
 combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorView slot_rows, TensorView weights,

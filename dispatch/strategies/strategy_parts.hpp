@@ -92,6 +92,26 @@ struct BatchedLayout {
 RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_sort::Args& sort, std::int32_t divisor,
                          const BatchedLayout& batched, BufferView memory);
 
+/// The router's weight of each row, in memory of a workspace; nothing where the sum multiplies by them.
+struct RowWeights {
+  RowWeights(WorkspaceLayout& workspace, const ExpertProblem& problem, const SortLayout& sort)
+      : wanted(problem.experts_weight), rows(workspace.add(DType::f32, {wanted ? sort.rows() : 0, 1})) {}
+  /// Those of the rows in the order of that sort. @param weights  of its slots, contiguous; absent: there are none
+  /// Async: no kernel, or one
+  TensorView in_order(StreamView stream, TensorView weights, const expert_sort::Args& sort, BufferView memory) const;
+
+  bool wanted;
+  TensorView rows;  ///< Shape: [R, 1] f32
+};
+/// What is left for the sum to multiply by.
+inline TensorView weights_of_sum(const ExpertProblem& problem, TensorView weights) {
+  return problem.experts_weight ? TensorView() : weights;
+}
+/// Slots one below the other. Shape: [N * K, 1]
+inline TensorView as_slots(const TensorView& weights) {
+  return {weights.buffer, weights.dtype, {weights.elements(), 1}};
+}
+
 /// What finish_combine says where nothing is left to sum.
 inline combine::Args sums_alone(TensorView sums) {
   combine::Args none;

@@ -151,6 +151,7 @@ class MpiLink final : public Link {
     Slot& slot = current(channel, out, peer);
     check_mpi(plugin().send(comm_, slot.bytes.data(), static_cast<int>(bytes), peer, channel, &slot.request), "send");
     ++lane(channel, out, peer).next;
+    waiting_since_[channel] = {};
   }
   std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
     const std::lock_guard lock(mutex_);
@@ -163,6 +164,7 @@ class MpiLink final : public Link {
   }
   void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
+    waiting_since_[channel] = {};
     Slot& slot = current(channel, in, peer);
     slot.taken += bytes;
     if (slot.taken < slot.count) return;
@@ -179,14 +181,14 @@ class MpiLink final : public Link {
   std::uint32_t bell(Channel /*channel*/) noexcept override { return 0; }
   /// MPI tells nobody that something has come: looks again, at first at once.
   void rest(Channel channel, std::uint32_t /*heard*/) noexcept override {
-    std::uint32_t& looks = looks_[channel];
+    constexpr std::chrono::microseconds at_once{100}, longest_sleep{500};
     const auto now = Clock::now();
-    if (now - rested_[channel] > std::chrono::milliseconds(1)) looks = 0;
-    if (++looks < 50)
+    Clock::time_point& began = waiting_since_[channel];
+    if (began == Clock::time_point()) began = now;
+    if (now - began < at_once)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(std::min<std::uint32_t>(looks, 100)));
-    rested_[channel] = Clock::now();
+      std::this_thread::sleep_for(std::min<Clock::duration>((now - began) / 8, longest_sleep));
   }
 
   void in_phase(std::string_view what) noexcept override {
@@ -365,8 +367,7 @@ class MpiLink final : public Link {
   Clock::time_point beaten_, looked_;
   std::array<char, beat_bytes> phase_{};
   std::string cause_;
-  std::array<std::uint32_t, Link::channels> looks_{};
-  std::array<Clock::time_point, Link::channels> rested_{};
+  std::array<Clock::time_point, Link::channels> waiting_since_{};  ///< something went or came; 0: not yet
 };
 
 class Mpi final : public Transport {

@@ -85,6 +85,7 @@ MoeForward forward_args(const Context& context, const MoeShape& shape, const Moe
   forward.topk_weights = optional(args.topk_weights, "topk_weights", DType::f32, top_k);
   forward.expert_rows = optional_tensor(context, args.expert_rows, "expert_rows", out, tokens * top_k, width);
   forward.expert_num_tokens = vector_of(context, args.expert_num_tokens, "expert_num_tokens", ids, local_experts);
+  forward.expert_load = vector_of(context, args.expert_load, "expert_load", DType::i64, local_experts);
   forward.workspace = workspace_of(context, args);
   if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
   return forward;

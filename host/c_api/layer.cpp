@@ -44,10 +44,9 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
   return guarded([&] {
     moecl_layer*& out = required(out_layer, "out_layer");
     const moecl_stream& on = required(stream, "stream");
-    const auto given = read_struct(desc, "desc");
-    const MoeWeights weights = weights_of(given);
-    out = make_layer(on, shape_of(given), weights,
-                     layer_options(read_options(options, "options"), stored_dtype(weights)), nullptr);
+    const FusedShared given = layer_of(read_struct(desc, "desc"));
+    out = make_layer(on, given.shape, given.weights,
+                     layer_options(read_options(options, "options"), stored_dtype(given.weights)), nullptr);
   });
 }
 
@@ -60,7 +59,7 @@ moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const 
 }
 
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc) {
-  return guarded([&] { replace_weights(layer, stream, weights_of(read_struct(desc, "desc"))); });
+  return guarded([&] { replace_weights(layer, stream, layer_of(read_struct(desc, "desc")).weights); });
 }
 
 moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream, int32_t expert,
@@ -104,6 +103,14 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
 
 moecl_status moecl_layer_compile(const moecl_layer* layer, moecl_stream* stream, int64_t max_tokens) {
   return guarded([&] { required(layer, "layer").layer.compile(required(stream, "stream").stream, max_tokens); });
+}
+
+moecl_status moecl_layer_residency(const moecl_layer* layer, moecl_stream* stream, moecl_residency_counts* out_counts) {
+  return guarded([&] {
+    const MoeLayer& of = required(layer, "layer").layer;
+    const ResidencyCounts counts = of.residency(required(stream, "stream").stream);
+    write_struct(residency_counts(of.report(), counts), out_counts, "out_counts");
+  });
 }
 
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes) {

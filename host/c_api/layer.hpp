@@ -1,6 +1,7 @@
 #pragma once
 // Layers as the C interface describes them.
 #include <moecl/checkpoint.hpp>
+#include <moecl/fused_shared.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/model_config.hpp>
 
@@ -19,8 +20,12 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
 /// @param weights  of one expert at least. @param stored  The type where the caller says none
 MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored);
 MoeShape shape_of(const moecl_layer_desc& desc);
+moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
 MoeWeights weights_of(const moecl_layer_desc& desc);
+
+/// Both, with the shared experts as routed ones where the description wants that.
+FusedShared layer_of(const moecl_layer_desc& desc);
 
 /// The one expert of a description. Errors: invalid_argument  it has more
 ExpertMatrices expert_of(const moecl_layer_desc& desc);

@@ -76,6 +76,10 @@ Described described(const moecl_layer_desc* desc, const moecl_stored_weights* st
                     const moecl_layer_options* options) {
   const auto given = read_struct(desc, "desc");
   const auto weights = read_options(stored, "stored");
+  if (given.num_fused_shared_experts != 0)
+    fail(ErrorCode::unsupported,
+         "desc.num_fused_shared_experts: {}; tensors that come one by one are of experts as stored",
+         given.num_fused_shared_experts);
   Described layer;
   layer.by_shard = true;
   layer.config =

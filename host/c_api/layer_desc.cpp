@@ -77,6 +77,18 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.one_launch = from.several_launches == 0;
   options.activations = operand_quant(from.activations, "options.activations");
   options.shared_activations = operand_quant(from.shared_activations, "options.shared_activations");
+  options.budget.bytes = from.memory_budget_bytes;
+  options.budget.percent = from.memory_budget_percent;
+  require(from.residency >= MOECL_RESIDENCY_LEAST_STALE && from.residency <= MOECL_RESIDENCY_STATIC,
+          "options.residency: {} is not in [0, {}]", from.residency, static_cast<int>(MOECL_RESIDENCY_STATIC));
+  options.budget.policy = from.residency == MOECL_RESIDENCY_LRU      ? ResidencyPolicy::lru
+                          : from.residency == MOECL_RESIDENCY_STATIC ? ResidencyPolicy::fixed
+                                                                     : ResidencyPolicy::least_stale;
+  require(from.resident_loads_count >= 0 && (from.resident_loads_count == 0 || from.resident_loads != nullptr),
+          "options.resident_loads: {} numbers at {}", from.resident_loads_count,
+          from.resident_loads == nullptr ? "NULL" : "an address");
+  options.budget.missed = enumerator(from.missed_experts, MissedExperts::in_place, "options.missed_experts");
+  options.budget.loads.assign(from.resident_loads, from.resident_loads + from.resident_loads_count);
   if (from.quantize != nullptr) {
     const std::optional<QuantScheme> scheme = scheme_named(from.quantize);
     require(scheme.has_value(), "options.quantize: \"{}\" is no scheme", from.quantize);
@@ -84,6 +96,14 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
     if (!options.activations.quantized()) options.activations = scheme->activations;
   }
   return options;
+}
+
+moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts) {
+  moecl_residency_counts told = {};
+  told.size_bytes = sizeof(told);
+  told.resident = report.resident_experts, told.budget_bytes = report.resident_bytes;
+  told.hits = counts.hits, told.misses = counts.misses, told.fetched_bytes = counts.fetched_bytes;
+  return told;
 }
 
 MoeShape shape_of(const moecl_layer_desc& desc) {
@@ -140,7 +160,6 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
             "layer: expert_hidden {}, vocabulary {}, or {} zero, {} copy or {} constant experts", width,
             desc.vocabulary, desc.zero_experts, desc.copy_experts, desc.const_experts);
   require(desc.reserved == 0, "layer: reserved: {} is not 0", desc.reserved);
-  require(desc.reserved_2 == 0, "layer: reserved_2: {} is not 0", desc.reserved_2);
   const std::int64_t choices = experts + desc.zero_experts + desc.copy_experts + desc.const_experts;
   const NamedArray gate_up{desc.gate_up, desc.quantized_gate_up, "gate_up"},
       gate{desc.gate, desc.quantized_gate, "gate"}, up{desc.up, desc.quantized_up, "up"},
@@ -204,6 +223,12 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   both.up_bias = matrix(desc.shared_up_bias, "shared_up_bias", 0, 1, shared);
   both.down_bias = matrix(desc.shared_down_bias, "shared_down_bias", 0, 1, hidden);
   return weights;
+}
+
+FusedShared layer_of(const moecl_layer_desc& desc) {
+  FusedShared layer{shape_of(desc), weights_of(desc)};
+  if (desc.num_fused_shared_experts == 0) return layer;
+  return fuse_shared_experts(layer.shape, layer.weights, desc.num_fused_shared_experts);
 }
 
 ExpertMatrices expert_of(const moecl_layer_desc& desc) {

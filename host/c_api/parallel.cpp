@@ -1,6 +1,8 @@
 // Layers over ranks behind the C interface.
 #include "host/c_api/parallel.hpp"
 
+#include <moecl/expert_migration.hpp>
+
 #include "host/c_api/forward.hpp"
 
 struct moecl_agreed_step {
@@ -43,6 +45,18 @@ MoeWeights of_experts(const MoeWeights& all, const std::vector<std::int64_t>& ex
   some.experts.clear();
   for (const std::int64_t expert : experts) some.experts.push_back(all.experts[static_cast<std::size_t>(expert)]);
   return some;
+}
+
+/// Of the caller's table.
+PlacementPlan given_places(moecl_parallel_layer& of, const std::int32_t* expert_of_place, std::int32_t count,
+                           bool may_lack) {
+  return of.rank.ep.together([&] {
+    const std::int32_t* const first = &required(expert_of_place, "expert_of_place");
+    require(count == of.placement.physical(), "count: expected {} places, got {}", of.placement.physical(), count);
+    std::vector<std::int32_t> table(first, first + count);
+    const std::int32_t experts = of.layer.shape().experts;
+    return may_lack ? place_what_is_left(std::move(table), experts) : place_as_given(std::move(table), experts);
+  });
 }
 
 /// @param weights_of  those of the given experts
@@ -105,12 +119,11 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
                                          moecl_parallel_layer** out_layer) {
   return collective(communicator, [&](Communicator& ranks, const Context&) {
     moecl_parallel_layer*& out = required(out_layer, "out_layer");
-    const auto given = read_struct(desc, "desc");
-    const MoeWeights all = weights_of(given);
-    const MoeShape shape = shape_of(given);
-    const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
-    out = make_layer(*communicator, decided, shape, layer_options(read_options(options, "options"), stored_dtype(all)),
-                     [&](const std::vector<std::int64_t>& experts) { return of_experts(all, experts); });
+    const FusedShared all = layer_of(read_struct(desc, "desc"));
+    const Decided decided(read_options(parallel, "parallel"), all.shape, ranks.size());
+    out = make_layer(*communicator, decided, all.shape,
+                     layer_options(read_options(options, "options"), stored_dtype(all.weights)),
+                     [&](const std::vector<std::int64_t>& experts) { return of_experts(all.weights, experts); });
   });
 }
 
@@ -125,7 +138,7 @@ moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char
 moecl_status moecl_parallel_layer_replace(moecl_parallel_layer* layer, const moecl_layer_desc* desc) {
   return guarded([&] {
     moecl_parallel_layer& of = required(layer, "layer");
-    const MoeWeights all = weights_of(read_struct(desc, "desc"));
+    const MoeWeights all = layer_of(read_struct(desc, "desc")).weights;
     require(all.experts.size() == static_cast<std::size_t>(of.layer.shape().experts),
             "weights: {} experts, the layer has {}", all.experts.size(), of.layer.shape().experts);
     of.layer.replace_weights(of_experts(all, experts_of(of.rank, of.placement)));
@@ -191,6 +204,60 @@ moecl_status moecl_parallel_layer_expert_map(const moecl_parallel_layer* layer, 
     const std::vector<std::int64_t> experts = experts_of(of.rank, of.placement);
     copy_text(compressed_text({experts.begin(), experts.end()}), &required(out_text, "out_text"), text_bytes);
   });
+}
+
+moecl_status moecl_parallel_layer_residency(const moecl_parallel_layer* layer, moecl_residency_counts* out_counts) {
+  return guarded([&] {
+    const ParallelLayer& of = required(layer, "layer").layer;
+    write_struct(residency_counts(of.report(), of.residency()), out_counts, "out_counts");
+  });
+}
+
+struct moecl_expert_migration {
+  moecl_parallel_layer* layer;
+  PlacementPlan target;
+  ExpertMigration migration;
+};
+
+moecl_status moecl_parallel_layer_update_expert_map(moecl_parallel_layer* layer, const int32_t* expert_of_place,
+                                                    int32_t count, int32_t may_lack) {
+  return guarded([&] {
+    moecl_parallel_layer& of = required(layer, "layer");
+    const PlacementPlan plan = given_places(of, expert_of_place, count, may_lack != 0);
+    of.layer.update_expert_map(plan);
+    of.placement = plan;
+  });
+}
+
+moecl_status moecl_expert_migration_create(moecl_parallel_layer* layer, const int32_t* expert_of_place, int32_t count,
+                                           uint64_t bytes_per_step, moecl_expert_migration** out_migration) {
+  return guarded([&] {
+    moecl_parallel_layer& of = required(layer, "layer");
+    moecl_expert_migration*& out = required(out_migration, "out_migration");
+    const PlacementPlan target = given_places(of, expert_of_place, count, false);
+    out = new moecl_expert_migration{&of, target, ExpertMigration(of.layer, target, {bytes_per_step})};
+  });
+}
+
+moecl_status moecl_expert_migration_step(moecl_expert_migration* migration, int64_t* out_left) {
+  return guarded([&] {
+    ExpertMigration& of = required(migration, "migration").migration;
+    int64_t& left = required(out_left, "out_left");
+    of.step();
+    left = of.progress().moves - of.progress().moved;
+  });
+}
+
+moecl_status moecl_expert_migration_commit(moecl_expert_migration* migration) {
+  return guarded([&] {
+    moecl_expert_migration& of = required(migration, "migration");
+    of.migration.commit();
+    of.layer->placement = of.target;
+  });
+}
+
+moecl_status moecl_expert_migration_destroy(moecl_expert_migration* migration) {
+  return guarded([&] { delete migration; });
 }
 
 moecl_status moecl_parallel_layer_forward(moecl_parallel_layer* layer, const moecl_forward_args* args) {

@@ -72,6 +72,8 @@ Decided::Decided(const moecl_parallel_options& from, const MoeShape& shape, std:
     problem.wanted = static_cast<StrategyKind>(from.strategy - 1);
   else if (from.rules != MOECL_RULES_ONCE)
     plan.rules = problem.rules;
+  plan.replicas = enumerator(from.replica_choice, ReplicaChoice::per_rank, "parallel.replica_choice");
+  plan.lost = enumerator(from.lost_experts, LostExperts::masked, "parallel.lost_experts");
   strategy = select_strategy(problem);
   plan.strategy = strategy.kind;
 }

@@ -90,9 +90,9 @@ moecl_status moecl_token_dispatcher_create(moecl_communicator* communicator,
     problem.top_k = from.top_k;
     problem.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? DType::f32 : dtype_of(from.dtype, "options.dtype");
     problem.wire = enumerator(from.wire, WireFormat::mxfp8, "options.wire");
-    require(from.reserved == 0, "options.reserved: {} is not 0", from.reserved);
     problem.batched = from.batched != 0;
     problem.room = from.rows_per_expert;
+    problem.experts_weight = from.experts_weight != 0;
     require(from.rows_per_expert >= 0, "options.rows_per_expert: {} is negative", from.rows_per_expert);
     if (problem.batched && problem.wire != WireFormat::none)
       fail(ErrorCode::unsupported, "options.batched: the layout is of rows as they are, not of {} codes",
@@ -150,6 +150,7 @@ moecl_status moecl_receive_dispatch(moecl_token_dispatcher* dispatcher, moecl_ro
     told.first_expert = of.rank.first_expert;
     told.local_experts = of.rank.local_experts;
     told.rows_per_expert = rows.rows_per_expert;
+    told.weights = array_of(rows.weights);
     write_struct(told, out_rows, "out_rows");
   });
 }

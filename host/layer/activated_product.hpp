@@ -51,9 +51,10 @@ grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& a
 /// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
 /// @param product  makes the arguments of the i-th: to keep them all takes memory
-template <class Product>
+/// @param before   enqueues what the i-th product needs
+template <class Product, class Before>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
-                       FirstPlans& plans) {
+                       FirstPlans& plans, const Before& before) {
   const Device& device = *stream.device;
   const auto decide = [&] {
     ActivatedPlans made;
@@ -69,10 +70,17 @@ void enqueue_activated(StreamView stream, std::size_t products, const Product& p
   };
   with_next_variant(stream, [&] {
     const std::shared_ptr<const ActivatedPlans> first = plans.products.find(device, decide);
-    for (std::size_t i = 0; i < products; ++i)
+    for (std::size_t i = 0; i < products; ++i) {
+      before(i);
       grouped_gemm::enqueue(stream, first->products[i], taking_over(product(i), after, first->taken));
+    }
     enqueue_left(stream, after, first->taken, plans);
   });
+}
+template <class Product>
+void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
+                       FirstPlans& plans) {
+  enqueue_activated(stream, products, product, after, plans, [](std::size_t) {});
 }
 
 }  // namespace moecl

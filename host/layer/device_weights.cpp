@@ -10,6 +10,7 @@
 #include "host/layer/expert_bytes.hpp"
 #include "host/layer/unpack_weights.hpp"
 #include "runtime/check.hpp"
+#include "runtime/pinned_memory.hpp"
 
 namespace moecl {
 namespace {
@@ -82,27 +83,48 @@ std::vector<float> numbers_of(const std::vector<HostMatrix>& vectors) {
   return values;
 }
 
-DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
-                             std::int64_t k, bool biased)
-    : format_(format), codes_(*stream.context, PackedWeights::size_bytes(format.type, experts, n, k)) {
-  weights_ = {codes_.view(), format.type, experts, n, k};
-  weights_.layout = format.layout;
-  const std::int64_t panels = PackedWeights::panels(n);
-  const auto tensor = [&](Buffer& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
+template <class Allocate>
+DeviceWeights::Memory DeviceWeights::allocate(const WeightFormat& format, std::int64_t experts, std::int64_t n,
+                                              std::int64_t k, const Allocate& of_bytes) {
+  Memory memory;
+  memory.codes = of_bytes(PackedWeights::size_bytes(format.type, experts, n, k));
+  memory.weights = {memory.codes.view(), format.type, experts, n, k};
+  memory.weights.layout = format.layout;
+  const auto tensor = [&](Buffer& to, DType dtype, std::initializer_list<std::int64_t> shape) {
     std::uint64_t size = moecl::size_bytes(dtype);
     for (const std::int64_t extent : shape) size *= static_cast<std::uint64_t>(extent);
-    memory = Buffer(*stream.context, size);
-    return TensorView(memory.view(), dtype, shape);
+    to = of_bytes(size);
+    return TensorView(to.view(), dtype, shape);
   };
   if (format.groups > 0) {
-    const auto shape = {experts, panels, format.groups, PackedWeights::panel_columns};
-    weights_.group = format.group;
-    weights_.scale = tensor(scale_, format.scale, shape);
-    if (format.zero) weights_.zero = tensor(zero_, DType::i16, shape);
-    if (format.group == 0) weights_.group_index = tensor(group_index_, DType::i32, {experts, k});
+    const auto shape = {experts, PackedWeights::panels(n), format.groups, PackedWeights::panel_columns};
+    memory.weights.group = format.group;
+    memory.weights.scale = tensor(memory.scale, format.scale, shape);
+    if (format.zero) memory.weights.zero = tensor(memory.zero, DType::i16, shape);
+    if (format.group == 0) memory.weights.group_index = tensor(memory.group_index, DType::i32, {experts, k});
   }
-  if (format.column_scale) column_scales_ = tensor(column_scale_, DType::f32, {experts, n});
-  if (biased) bias_ = tensor(bias_memory_, DType::f32, {experts, n});
+  return memory;
+}
+
+DeviceWeights::DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n,
+                             std::int64_t k, bool biased, const CacheOptions& residency)
+    : format_(format) {
+  const bool limited = residency.slots > 0 && residency.slots < experts;
+  Context& context = *stream.context;
+  const auto on_device = [&](std::uint64_t bytes) { return Buffer(context, bytes); };
+  if (!limited || !residency.in_place) device_ = allocate(format, limited ? residency.slots : experts, n, k, on_device);
+  if (limited) {
+    host_ = allocate(format, experts, n, k, [&](std::uint64_t bytes) { return host_buffer(context, bytes); });
+    cache_ = ExpertCache(stream, experts, residency);
+    for (Buffer Memory::*part : {&Memory::codes, &Memory::scale, &Memory::zero, &Memory::group_index})
+      cache_.add(host_.*part, device_.*part);
+  }
+  const auto vectors = [&](Buffer& memory) {
+    memory = Buffer(context, static_cast<std::uint64_t>(experts * n) * sizeof(float));
+    return TensorView(memory.view(), DType::f32, {experts, n});
+  };
+  if (format.column_scale) column_scales_ = vectors(column_scale_);
+  if (biased) bias_ = vectors(bias_memory_);
 }
 
 void DeviceWeights::expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const {
@@ -112,21 +134,23 @@ void DeviceWeights::expect(const std::vector<MatrixStack>& stacks, DType plain, 
 
 void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack) {
   std::vector<std::vector<std::int32_t>> source_groups(stack.size());
-  if (weights_.group_index.present()) {
+  cache_.forget(upload.stream());
+  const PackedWeights& packed = home().weights;
+  if (packed.group_index.present()) {
     CommonGroups common(stack);
     source_groups = std::move(common.sources);
     for (std::vector<std::int32_t>& groups : source_groups)
       groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; none reads the others
-    upload.write(common.index.data(), weights_.group_index.rows(expert, 1));
+    upload.write(common.index.data(), packed.group_index.rows(expert, 1));
   }
   upload.stage_together(stack);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < stack.size(); ++i) {
-    upload.pack(stack[i], weights_, expert, first, source_groups[i]);
+    upload.pack(stack[i], packed, expert, first, source_groups[i]);
     first += stack[i].rows();
   }
   if (column_scales_.present())
-    upload.write(column_scales(stack, weights_.grouped()).data(), column_scales_.rows(expert, 1));
+    upload.write(column_scales(stack, packed.grouped()).data(), column_scales_.rows(expert, 1));
 }
 
 void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert,
@@ -135,6 +159,7 @@ void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::
     for (const WeightMatrix& matrix : stack) expect_finite(matrix.plain);
     return;
   }
+  cache_.forget(upload.stream());
   upload.stage_together(stack);
   std::int64_t first = 0;
   for (const WeightMatrix& matrix : stack) {
@@ -145,7 +170,7 @@ void DeviceWeights::pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::
       scales = TensorView(all.buffer.slice(static_cast<std::uint64_t>(first) * sizeof(float), bytes), DType::f32,
                           {matrix.rows()});
     }
-    quantizer.pack(upload.rows_of(matrix.plain), weights_, expert, first, scales);
+    quantizer.pack(upload.rows_of(matrix.plain), home().weights, expert, first, scales);
     first += matrix.rows();
   }
 }
@@ -154,15 +179,17 @@ void DeviceWeights::pack_bias(WeightUpload& upload, std::int64_t expert, const s
   upload.write(numbers_of(biases).data(), bias_.rows(expert, 1));
 }
 
-BufferView DeviceWeights::of_expert(const Buffer& memory, std::int64_t expert) const {
-  const std::uint64_t each = memory.size_bytes() / static_cast<std::uint64_t>(weights_.experts);
-  return memory.view().slice(static_cast<std::uint64_t>(expert) * each, each);
+BufferView DeviceWeights::of_expert(const Buffer& all, std::int64_t expert) const {
+  const std::uint64_t each = all.size_bytes() / static_cast<std::uint64_t>(home().weights.experts);
+  return all.view().slice(static_cast<std::uint64_t>(expert) * each, each);
 }
 
 std::vector<BufferView> DeviceWeights::parts(std::int64_t expert) const {
+  const Memory& memory = home();
   std::vector<BufferView> parts;
-  for (const Buffer* memory : {&codes_, &scale_, &zero_, &group_index_, &column_scale_, &bias_memory_})
-    if (memory->size_bytes() > 0) parts.push_back(of_expert(*memory, expert));
+  for (const Buffer* all :
+       {&memory.codes, &memory.scale, &memory.zero, &memory.group_index, &column_scale_, &bias_memory_})
+    if (all->size_bytes() > 0) parts.push_back(of_expert(*all, expert));
   return parts;
 }
 
@@ -172,7 +199,9 @@ DeviceWeights::Plain DeviceWeights::plain(StreamView stream, std::int64_t expert
     return read_bytes(stream, {of_expert(memory, expert)});
   };
   Plain plain;
-  plain.matrix = unpack_weights(weights_, {read(codes_), read(scale_), read(zero_), read(group_index_)});
+  const Memory& packed = home();
+  plain.matrix = unpack_weights(packed.weights,
+                                {read(packed.codes), read(packed.scale), read(packed.zero), read(packed.group_index)});
   const auto floats = [&](const Buffer& memory) {
     const std::vector<std::byte> bytes = read(memory);
     std::vector<float> values(bytes.size() / sizeof(float));
@@ -182,21 +211,28 @@ DeviceWeights::Plain DeviceWeights::plain(StreamView stream, std::int64_t expert
   if (column_scales_.present()) {
     const std::vector<float> scales = floats(column_scale_);
     for (std::size_t i = 0; i < plain.matrix.size(); ++i)
-      plain.matrix[i] *= scales[i / static_cast<std::size_t>(weights_.k)];
+      plain.matrix[i] *= scales[i / static_cast<std::size_t>(packed.weights.k)];
   }
   plain.bias = floats(bias_memory_);
   return plain;
 }
 
 void DeviceWeights::multiply(grouped_gemm::Args& args) const {
-  args.weights = weights_;
+  args.weights = read().weights;
   args.bias = bias_;
   args.weight_scale = column_scales_;
 }
 
+void DeviceWeights::multiply(grouped_gemm::Args& args, std::int64_t first, std::int64_t count) const {
+  multiply(args);
+  args.slots = cache_.slots(first, count);
+  args.first_expert += static_cast<std::int32_t>(first);
+  for (TensorView* vectors : {&args.bias, &args.weight_scale})
+    if (vectors->present()) *vectors = vectors->rows(first, count);
+}
+
 std::uint64_t DeviceWeights::size_bytes() const noexcept {
-  return codes_.size_bytes() + scale_.size_bytes() + zero_.size_bytes() + group_index_.size_bytes() +
-         column_scale_.size_bytes() + bias_memory_.size_bytes();
+  return device_.size_bytes() + column_scale_.size_bytes() + bias_memory_.size_bytes();
 }
 
 }  // namespace moecl

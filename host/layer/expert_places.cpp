@@ -1,33 +1,51 @@
 #include "host/layer/expert_places.hpp"
 
+#include <moecl/context.hpp>
 #include <moecl/physical_experts.hpp>
 
 #include <numeric>
-#include <vector>
 
 namespace moecl {
 
-ExpertPlaces::ExpertPlaces(StreamView stream, const PlacementPlan& plan, std::int32_t experts, std::int32_t special) {
-  const bool moved = !plan.logical_of.empty() && !plan.is_identity();
-  if (!moved && special == 0) return;
-  std::int64_t choices = 1;  // of places, the most that an expert has
-  std::vector<std::int32_t> places(static_cast<std::size_t>(experts)), replicas(static_cast<std::size_t>(experts), 1);
-  std::iota(places.begin(), places.end(), 0);
-  if (moved) choices = plan.most_replicas, places = plan.physical_of, replicas = plan.replicas;
-  replicas.resize(replicas.size() + static_cast<std::size_t>(special), 0);
-  places.resize(replicas.size() * static_cast<std::size_t>(choices), -1);
-  const std::uint64_t of_places = places.size() * sizeof(std::int32_t),
-                      of_counts = replicas.size() * sizeof(std::int32_t);
-  memory_ = Buffer(*stream.context, of_places + of_counts);
-  places_ = TensorView(memory_.view().slice(0, of_places), DType::i32, {experts + special, choices});
-  replicas_ = TensorView(memory_.view().slice(of_places, of_counts), DType::i32, {experts + special});
-  write_blocking(stream, places_.buffer, places.data(), of_places);
-  write_blocking(stream, replicas_.buffer, replicas.data(), of_counts);
+ExpertPlaces::ExpertPlaces(StreamView stream, const PlacementPlan& plan, std::int32_t experts, std::int32_t special)
+    : ExpertPlaces(
+          stream, plan.logical_of.empty() ? place_experts({experts}) : plan,
+          replica_table(plan.logical_of.empty() ? place_experts({experts}) : plan, ReplicaChoice::token_hash, 0, 1),
+          LostExperts::refused, special) {}
+
+ExpertPlaces::ExpertPlaces(StreamView stream, const PlacementPlan& plan, const ReplicaTable& table, LostExperts lost,
+                           std::int32_t special)
+    : experts_(plan.logical()), special_(special) {
+  if (plan.is_identity() && special == 0) return;
+  update(stream, plan, table, lost);
+  written_.back().done.wait();
 }
 
-void ExpertPlaces::find(StreamView stream, TensorView ids, std::int64_t first_token, TensorView physical,
-                        TensorView fault) const {
-  physical_experts::enqueue(stream, {ids, places_, replicas_, first_token, physical, fault});
+void ExpertPlaces::update(StreamView stream, const PlacementPlan& plan, const ReplicaTable& table, LostExperts lost) {
+  written_.remove_if([](const Written& written) { return written.done.is_complete(); });
+  const std::int64_t all = experts_ + special_;
+  const auto counts = static_cast<std::size_t>(all), places = counts * static_cast<std::size_t>(table.choices);
+  Written& written = written_.emplace_back();
+  written.values.assign(places + counts, -1);
+  std::copy(table.places.begin(), table.places.end(), written.values.begin());
+  const auto of_counts = written.values.begin() + static_cast<std::ptrdiff_t>(places);
+  std::fill(std::copy(table.counts.begin(), table.counts.end(), of_counts), written.values.end(), 0);
+  // Memory of its own: passes before may be under way.
+  memory_ = Buffer(*stream.context, written.values.size() * sizeof(std::int32_t));
+  const BufferView memory = memory_.view();
+  places_ = TensorView(memory.slice(0, places * 4), DType::i32, {all, table.choices});
+  replicas_ = TensorView(memory.slice(places * 4, counts * 4), DType::i32, {all});
+  enqueue_write(stream, memory, written.values.data(), memory.size_bytes, {{}, &written.done});
+  lost_ = lost, lacks_ = !plan.gone().empty();
+}
+
+void ExpertPlaces::find(StreamView stream, TensorView ids, TensorView weights, std::int64_t first_token,
+                        TensorView physical, TensorView placed, TensorView fault) const {
+  physical_experts::Args args{ids, places_, replicas_, first_token, physical, fault};
+  args.expected = experts_;
+  args.refuses = lost_ == LostExperts::refused;
+  if (masks()) args.weights = weights, args.placed_weights = placed;
+  physical_experts::enqueue(stream, args);
 }
 
 }  // namespace moecl

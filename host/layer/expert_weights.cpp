@@ -1,6 +1,7 @@
 #include "host/layer/expert_weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "runtime/check.hpp"
@@ -43,11 +44,39 @@ WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, cons
   return format;
 }
 
+/// The slots that a budget is worth; none where all experts fit.
+CacheOptions slots_of(const ExpertBudget& budget, std::uint64_t expert_bytes, std::int64_t experts,
+                      const DeviceCaps& caps) {
+  CacheOptions cache;
+  cache.in_place = budget.missed == MissedExperts::in_place ||
+                   (budget.missed == MissedExperts::automatic && caps.type == DeviceType::cpu);
+  require(budget.percent >= 0 && budget.percent <= 100, "memory budget: {} % of the experts", budget.percent);
+  require(budget.bytes == 0 || budget.percent == 0, "memory budget: {} bytes and {} %, expected one of them",
+          budget.bytes, budget.percent);
+  if (budget.bytes == 0 && budget.percent == 0) return cache;
+  if (budget.bytes != 0) {
+    require(budget.bytes >= expert_bytes, "memory budget: {} bytes, one expert needs {}", budget.bytes, expert_bytes);
+    cache.slots = static_cast<std::int64_t>(std::min(budget.bytes / expert_bytes, static_cast<std::uint64_t>(experts)));
+  } else {
+    cache.slots = static_cast<std::int64_t>(std::ceil(static_cast<double>(experts) * budget.percent / 100 - 1e-9));
+  }
+  using expert_slots::Policy;
+  cache.policy = budget.policy == ResidencyPolicy::lru           ? Policy::lru
+                 : budget.policy == ResidencyPolicy::least_stale ? Policy::least_stale
+                                                                 : Policy::fixed;
+  if (budget.policy != ResidencyPolicy::fixed) return cache;
+  require(static_cast<std::int64_t>(budget.loads.size()) == experts, "memory budget: loads of {} experts, here are {}",
+          budget.loads.size(), experts);
+  for (const float load : budget.loads) require(load >= 0, "memory budget: a load of {}", load);
+  cache.priorities = budget.loads;
+  return cache;
+}
+
 }  // namespace
 
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, RowKind rows,
+                                            const OperandQuant& quantize, RowKind rows, const ExpertBudget& budget,
                                             std::optional<PanelLayout> layout) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
@@ -62,12 +91,20 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
          largest);
   const auto total = static_cast<std::int64_t>(experts.size());
   const auto per_segment = static_cast<std::int64_t>(largest / one);
+  const CacheOptions slots =
+      slots_of(budget, gate_up.size_bytes(width, hidden) + down.size_bytes(hidden, inter), total, caps);
+  if (slots.slots > 0 && per_segment < total)
+    fail(ErrorCode::unsupported,
+         "memory budget: {} experts of {} bytes are more than one allocation of device '{}', {}", total, one,
+         stream.device->caps.name, largest);
   std::vector<ExpertSegment> segments;
   for (std::int64_t first = 0; first < total; first += per_segment) {
     ExpertSegment& segment = segments.emplace_back();
     segment.experts = std::min(per_segment, total - first);
-    segment.gate_up = DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present());
-    segment.down = DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present());
+    segment.gate_up =
+        DeviceWeights(stream, gate_up, segment.experts, width, hidden, experts.front().up_bias.present(), slots);
+    segment.down =
+        DeviceWeights(stream, down, segment.experts, hidden, inter, experts.front().down_bias.present(), slots);
     segment.first_expert = static_cast<std::int32_t>(first);
   }
   return segments;

@@ -25,13 +25,15 @@ struct RowKind {
 
 /// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
+/// Those of a budget are one segment.
 /// @param quantize  What plain ones are to be quantized to; plain: not at all
 /// @param rows      What the experts' products multiply with them, which decides on the layout of their panels
 /// @param layout    Of their panels, if it is given. Errors: unsupported  no kernel there reads it; invalid_argument
 ///                  such weights cannot stand so
+/// Errors also: invalid_argument  a budget below one expert
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, RowKind rows,
+                                            const OperandQuant& quantize, RowKind rows, const ExpertBudget& budget = {},
                                             std::optional<PanelLayout> layout = {});
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
 void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,

@@ -12,6 +12,31 @@
 #include "runtime/check.hpp"
 
 namespace moecl {
+
+const char* name(ResidencyPolicy policy) noexcept {
+  switch (policy) {
+    case ResidencyPolicy::lru:
+      return "lru";
+    case ResidencyPolicy::least_stale:
+      return "least-stale";
+    case ResidencyPolicy::fixed:
+      break;
+  }
+  return "static";
+}
+
+const char* name(MissedExperts missed) noexcept {
+  switch (missed) {
+    case MissedExperts::fetched:
+      return "fetched";
+    case MissedExperts::in_place:
+      return "in-place";
+    case MissedExperts::automatic:
+      break;
+  }
+  return "auto";
+}
+
 namespace {
 
 /// [E * rows_per_expert, N] as [E, rows_per_expert, N].
@@ -56,7 +81,9 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
     batched_ = allocate_batched_experts(stream, shape);
   else
     segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_,
-                                 rows ? RowKind{rows->codes, rows->group} : RowKind{dtype_}, options.panel_layout);
+                                 rows ? RowKind{rows->codes, rows->group} : RowKind{dtype_}, options.budget,
+                                 options.panel_layout);
+  plan_waves();
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
@@ -174,9 +201,33 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
             experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
-                                       const RoutedRows& rows, const ProductRows& a, bool dispatched,
-                                       TensorView out) const {
+void Experts::plan_waves() {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const ExpertSegment& segment = segments_[i];
+    whole_.push_back({i, 0, segment.experts});
+    if (!segment.gate_up.in_slots()) continue;
+    const std::int64_t slots = segment.gate_up.cache().slot_count();
+    for (std::int64_t first = 0; first < segment.experts; first += slots)
+      in_turn_.push_back({i, first, std::min(slots, segment.experts - first)});
+  }
+}
+
+const std::vector<Experts::Wave>& Experts::waves(std::int64_t rows) const {
+  const bool fit = in_turn_.empty() || std::min(segments_.front().experts, rows) <= resident();
+  return fit ? whole_ : in_turn_;
+}
+
+void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights,
+                    const RoutedRows& rows) const {
+  const DeviceWeights& of = segments_[wave.segment].*weights;
+  if (!of.limited()) return;
+  if (of.cache().in_place() && weights != &ExpertSegment::gate_up) return;  // a pass counts once
+  const std::int64_t most_used = std::clamp<std::int64_t>(std::min(wave.count, rows.rows), 1, of.cache().slot_count());
+  of.cache().bring(stream, rows.row_ends, wave.first, wave.count, most_used, wave.first == 0);
+}
+
+grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
+                                       const ProductRows& a, bool dispatched, TensorView out) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
@@ -185,8 +236,12 @@ grouped_gemm::Args Experts::product_of(const ExpertSegment& segment, DeviceWeigh
     args.a_index = rows.index;
     args.index_divisor = rows.index_divisor;
   }
-  (segment.*weights).multiply(args);
+  const ExpertSegment& segment = segments_[wave.segment];
   args.first_expert = segment.first_expert;
+  if ((segment.*weights).in_slots())
+    (segment.*weights).multiply(args, wave.first, wave.count);
+  else
+    (segment.*weights).multiply(args);
   args.row_ends = rows.row_ends;
   args.rows_per_expert = rows.rows_per_expert;
   args.out = out;
@@ -229,23 +284,27 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     run_batched(stream, rows, x, after, next.rows, down, plans);
     return down;
   }
+  const std::vector<Wave>& waves = this->waves(rows.rows);
   const auto first = [&](std::size_t i) {
-    return product_of(segments_[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
+    return product_of(waves[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
   };
-  enqueue_activated(stream, segments_.size(), first, after, plans);
-  const auto second = [&](const ExpertSegment& segment) {
-    return product_of(segment, &ExpertSegment::down, rows, next.rows, false, down);
+  enqueue_activated(stream, waves.size(), first, after, plans,
+                    [&](std::size_t i) { bring(stream, waves[i], &ExpertSegment::gate_up, rows); });
+  const auto second = [&](const Wave& wave) {
+    return product_of(wave, &ExpertSegment::down, rows, next.rows, false, down);
   };
   const Device& device = *stream.device;
   const auto decide = [&] {
     std::vector<grouped_gemm::Plan> made;
-    for (const ExpertSegment& segment : segments_) made.push_back(grouped_gemm::plan(second(segment), {}, device));
+    for (const Wave& wave : waves) made.push_back(grouped_gemm::plan(second(wave), {}, device));
     return made;
   };
   with_next_variant(stream, [&] {
     const auto planned = plans.second.find(device, decide);
-    for (std::size_t i = 0; i < segments_.size(); ++i)
-      grouped_gemm::enqueue(stream, (*planned)[i], second(segments_[i]));
+    for (std::size_t i = 0; i < waves.size(); ++i) {
+      bring(stream, waves[i], &ExpertSegment::down, rows);
+      grouped_gemm::enqueue(stream, (*planned)[i], second(waves[i]));
+    }
   });
   return down;
 }
@@ -253,16 +312,18 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
 std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
                                                    BufferView workspace) const {
   const bool quantizes = input_quant_.present();
-  if (segments_.size() != 1 || (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
+  if (segments_.size() != 1 || limited() ||
+      (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
                    down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
   const RowQuant::Step of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
   both.activated = of_activated.args;
-  both.gate_up = product_of(segments_.front(), &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
+  const Wave& all = whole_.front();
+  both.gate_up = product_of(all, &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
   both.gate_up.activation = shape_.activation;
-  both.down = product_of(segments_.front(), &ExpertSegment::down, rows, of_activated.rows, false, down);
+  both.down = product_of(all, &ExpertSegment::down, rows, of_activated.rows, false, down);
   return both;
 }
 
@@ -281,6 +342,68 @@ std::string Experts::layout_reason() const {
   if (segments_.empty()) return batched_.gate_up.present() ? "what CLBlast reads" : "";
   const ExpertSegment& first = segments_.front();
   return joined_formats(grouped_gemm::why(first.gate_up.layout()), grouped_gemm::why(first.down.layout()));
+}
+
+namespace {
+std::uint64_t room_of(const BufferView& part) { return (part.size_bytes + 63) / 64 * 64; }
+}  // namespace
+
+std::uint64_t Experts::expert_bytes() const {
+  if (segments_.empty() && !batched_.gate_up.present()) return 0;
+  std::uint64_t bytes = 0;
+  for (const BufferView& part : parts(0)) bytes += room_of(part);
+  return bytes;
+}
+
+void Experts::copy_out(StreamView stream, std::int64_t number, BufferView to) const {
+  std::uint64_t at = 0;
+  for (const BufferView& part : parts(number)) {
+    enqueue_copy(stream, part, to.slice(at, part.size_bytes));
+    at += room_of(part);
+  }
+}
+
+void Experts::copy_in(StreamView stream, std::int64_t number, BufferView from) {
+  std::uint64_t at = 0;
+  for (const BufferView& part : parts(number)) {
+    enqueue_copy(stream, from.slice(at, part.size_bytes), part);
+    at += room_of(part);
+  }
+  forget(stream);
+}
+
+void Experts::forget(StreamView stream) const {
+  for (const ExpertSegment& segment : segments_) {
+    segment.gate_up.cache().forget(stream);
+    segment.down.cache().forget(stream);
+  }
+}
+
+std::int64_t Experts::resident() const noexcept {
+  std::int64_t experts = 0;
+  for (const ExpertSegment& segment : segments_)
+    experts += segment.gate_up.limited() ? segment.gate_up.cache().slot_count() : segment.experts;
+  return experts;
+}
+
+std::uint64_t Experts::resident_bytes() const noexcept {
+  if (!limited()) return weight_bytes();
+  const ExpertSegment& only = segments_.front();
+  return static_cast<std::uint64_t>(resident()) *
+         (only.gate_up.cache().expert_bytes() + only.down.cache().expert_bytes());
+}
+
+std::string Experts::missed() const {
+  if (!limited()) return {};
+  return name(segments_.front().gate_up.in_slots() ? MissedExperts::fetched : MissedExperts::in_place);
+}
+
+ResidencyCounts Experts::residency(StreamView stream) const {
+  if (!limited()) return {};
+  const ExpertSegment& only = segments_.front();
+  ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product's experts are the same
+  counts.fetched_bytes += static_cast<std::uint64_t>(counts.misses) * only.down.cache().expert_bytes();
+  return counts;
 }
 
 std::string Experts::format() const {

@@ -83,6 +83,22 @@ class Experts {
   std::string layout() const;
   /// Why, for people.
   std::string layout_reason() const;
+  /// An expert as one run of device memory; 0: there are no experts here.
+  std::uint64_t expert_bytes() const;
+  /// Copies the number-th expert to such a run. Async
+  void copy_out(StreamView stream, std::int64_t number, BufferView to) const;
+  /// The reverse: passes on the stream from here on have it. Async
+  void copy_in(StreamView stream, std::int64_t number, BufferView from);
+  /// Experts were written where they are at home: slots have none of them. Async
+  void forget(StreamView stream) const;
+  bool limited() const noexcept { return !segments_.empty() && segments_.front().gate_up.limited(); }
+  /// Of those in device memory together.
+  std::int64_t resident() const noexcept;
+  std::uint64_t resident_bytes() const noexcept;
+  /// What is done about the others: a name of MissedExperts; empty without a budget.
+  std::string missed() const;
+  /// Stops the host.
+  ResidencyCounts residency(StreamView stream) const;
   std::string activations() const { return input_quant_.description(); }
   std::int64_t segments() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
 
@@ -91,8 +107,19 @@ class Experts {
   void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
                    const ProductRows& down_in, TensorView down, ExpertPlans& plans) const;
 
-  grouped_gemm::Args product_of(const ExpertSegment& segment, DeviceWeights ExpertSegment::*weights,
-                                const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
+  /// Experts whose weights a product finds in device memory: all of a segment, or as many as slots.
+  struct Wave {
+    std::size_t segment;
+    std::int64_t first, count;
+  };
+  /// Made once: a warm pass allocates nothing for it.
+  void plan_waves();
+  const std::vector<Wave>& waves(std::int64_t rows) const;
+  /// Before the product of a wave of experts that take turns.
+  void bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
+
+  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
+                                const ProductRows& a, bool dispatched, TensorView out) const;
 
   std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
 
@@ -101,6 +128,7 @@ class Experts {
   OperandQuant quantize_;
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
+  std::vector<Wave> whole_, in_turn_;    ///< a wave a segment; where there are fewer slots as many experts a wave
   BatchedExpertWeights batched_;
   DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
 };

@@ -199,6 +199,10 @@ MoeForward checked_forward(const MoeForward& args, const MoeShape& shape, const 
   if (args.topk_ids.present()) expect_ints(args.topk_ids, "topk_ids", {tokens, top_k});
   if (args.topk_weights.present()) expect_operand(args.topk_weights, "topk_weights", DType::f32, {tokens, top_k});
   if (args.expert_num_tokens.present()) expect_ints(args.expert_num_tokens, "expert_num_tokens", {local_experts});
+  if (args.expert_load.present()) {
+    expect_operand(args.expert_load, "expert_load", DType::i64, {local_experts});
+    require(args.expert_load.contiguous(), "expert_load: expected contiguous {}", args.expert_load);
+  }
   if (args.fault.present()) expect_operand(args.fault, "fault", DType::i32, {4});
   expect_routing(checked, tokens, shape, parts);
   if (tokens == 0 && shape.vocabulary > 0) checked.token_ids = TensorView({}, DType::i32, {0});
@@ -217,7 +221,8 @@ void expect_operands_apart(const MoeForward& args, BufferView workspace) {
       Operand("shared_out", written, args.shared_out), Operand("router_logits", written, args.router_logits),
       Operand("topk_ids", written, args.topk_ids), Operand("topk_weights", written, args.topk_weights),
       Operand("expert_rows", written, args.expert_rows), Operand("expert_num_tokens", written, args.expert_num_tokens),
-      Operand("fault", written, args.fault), Operand("workspace", written, workspace)});
+      Operand("expert_load", written, args.expert_load), Operand("fault", written, args.fault),
+      Operand("workspace", written, workspace)});
 }
 
 }  // namespace moecl

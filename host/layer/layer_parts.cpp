@@ -131,6 +131,8 @@ struct Backends {
               "layer: CLBlast needs dtype f32, got {}", name(options.dtype));
       dense = batched = {*options.dense_backend, "asked for by the caller"};
     }
+    if (options.budget.bytes != 0 || options.budget.percent != 0)
+      need_packed(batched, options, "CLBlast reads no experts that take turns in device memory");
     if (shape.router_bias || shape.shared_bias)
       need_packed(dense, options, "CLBlast adds no bias of the router or the shared experts");
     if (!rows_are_contiguous(weights.shared)) need_packed(dense, options, "the shared experts are stored transposed");
@@ -249,6 +251,12 @@ void LayerParts::allocate_common(StreamView stream, const MoeWeights& weights) {
   report.activations = experts.activations();
   if (shared.present() && shared.activations() != report.activations)
     report.activations += "; of shared experts " + shared.activations();
+  report.resident_experts = experts.resident();
+  report.resident_bytes = experts.resident_bytes();
+  report.missed_experts = experts.missed();
+  if (options.budget.missed == MissedExperts::automatic && experts.limited())
+    report.missed_experts +=
+        device->caps.type == DeviceType::cpu ? ": a CPU's memory is the host's" : ": the device has memory of its own";
   report.weight_bytes = experts.weight_bytes() + router.weight_bytes() + shared.weight_bytes() +
                         special.weight_bytes() + selection_bias_memory.size_bytes() + expert_table_memory.size_bytes();
 }
@@ -355,6 +363,7 @@ void LayerParts::replace_packed_expert(StreamView stream, std::int64_t number, c
           "replace packed expert: expected {}, got another packing", experts.packing());
   whole_ = false;
   write_bytes(stream, experts.parts(number), packed.data() + header.size());
+  experts.forget(stream);
   whole_ = true;
 }
 

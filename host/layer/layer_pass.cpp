@@ -68,7 +68,10 @@ bool LayerPass::run_at_once(Submit submit) {
     const RouterSpec& router = over_.parts.shape.router;
     const fused_moe::Plan& launch =
         this->steps().one_launch.find([&] { return fused_moe::plan(steps, router, {}, *stream_.device); });
-    fused_moe::enqueue(stream_, launch, steps, router, submit);
+    const TensorView& load = args_.expert_load;
+    fused_moe::enqueue(stream_, launch, steps, router, load.present() ? Submit{submit.wait, nullptr} : submit);
+    if (load.present())
+      index_vectors::enqueue(stream_, index_vectors::KeyCounts{steps.gating.ids, load}, {{}, submit.done});
     return true;
   });
 }
@@ -131,7 +134,7 @@ gating_top_k::Args LayerPass::choice() const {
 std::optional<expert_sort::Args> LayerPass::prepare(const gating_top_k::Args& choice) {
   const LayerParts& parts = over_.parts;
   placed_ = over_.places != nullptr ? scratch(layout_->places) : choice.ids;
-  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), choice.weights);
+  input_ = WeightedInput(parts.shape.router, layout_->input, memory_, expert_input(), placed(choice).weights);
   TokensIn tokens{input_.x, placed_, input_.weights, args_.fault};
   tokens.reduce_results = over_.step.reduce_results && !reduces_once();
   tokens.tokens_of_ranks = part_.tokens_of_ranks;
@@ -178,8 +181,10 @@ void LayerPass::begin() {
       const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
       gating_top_k::enqueue(stream_, launch, choice, router);
     }
-    run_special(choice);
-    if (over_.places != nullptr) over_.places->find(stream_, choice.ids, part_.first_token, placed_, args_.fault);
+    if (over_.places != nullptr)
+      over_.places->find(stream_, choice.ids, choice.weights, part_.first_token, placed_,
+                         scratch(layout_->placed_weights), args_.fault);
+    run_special(placed(choice));
     if (sort) {
       const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
       expert_sort::enqueue(stream_, launches, *sort);
@@ -239,9 +244,12 @@ void LayerPass::run_experts() {
 }
 
 void LayerPass::count(const RoutedRows& rows) {
-  const TensorView& counts = args_.expert_num_tokens;
-  if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
-  index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, !part_.first});
+  const auto count_in = [&](const TensorView& counts, bool add) {
+    if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
+    index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, add});
+  };
+  count_in(args_.expert_num_tokens, !part_.first);
+  count_in(args_.expert_load, true);
 }
 
 void LayerPass::send_home(TensorView expert_rows) {

@@ -58,6 +58,11 @@ class LayerPass {
   }
   const TensorView& expert_input() const { return args_.expert_input.present() ? args_.expert_input : args_.x; }
   gating_top_k::Args choice() const;
+  /// With the weights that experts with places share.
+  gating_top_k::Args placed(gating_top_k::Args choice) const {
+    if (over_.places != nullptr && over_.places->masks()) choice.weights = scratch(layout_->placed_weights);
+    return choice;
+  }
   /// Of the strategy, for the tokens that choose so.
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();

@@ -40,7 +40,10 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
       slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})),
       special(workspace, parts.special, tokens, parts.shape.router.top_k) {
   const MoeShape& shape = parts.shape;
-  if (placed) places = workspace.add(DType::i32, {tokens, shape.router.top_k});
+  if (placed) {
+    places = workspace.add(DType::i32, {tokens, shape.router.top_k});
+    placed_weights = workspace.add(DType::f32, {tokens, shape.router.top_k});
+  }
   if (needs.rows >= 0) experts.emplace(workspace, parts.experts, needs.source_rows, needs.rows);
   if (group != nullptr)
     of_group = SharedGroup::Layout(workspace, *group, tokens, group_tokens, shape.hidden, parts.options.dtype);

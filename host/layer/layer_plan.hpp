@@ -41,7 +41,8 @@ struct PassLayout {
   std::uint64_t strategy_at;
   SharedExperts::Layout shared;
   TensorView slices;
-  TensorView places;  ///< absent unless `placed`
+  TensorView places;          ///< absent unless `placed`
+  TensorView placed_weights;  ///< the same
   SpecialExperts::Layout special;
   std::optional<Experts::Layout> experts;  ///< unset: rows are known when they have come
   SharedGroup::Layout of_group;
@@ -132,6 +133,11 @@ class LayerPlans {
     // Who asks for ever other forms does not fill the memory with them.
     if (plans_.size() >= most_plans) plans_.clear();
     return plans_.insert_or_assign(form, std::move(plan)).first->second;
+  }
+  /// What plans depend on beside the form has changed.
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    plans_.clear();
   }
 
  private:

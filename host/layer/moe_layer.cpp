@@ -105,6 +105,10 @@ void MoeLayer::replace_packed_expert(StreamView stream, std::int64_t expert, con
 const MoeShape& MoeLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& MoeLayer::options() const noexcept { return state_->options; }
 const MoeLayerReport& MoeLayer::report() const noexcept { return state_->report; }
+ResidencyCounts MoeLayer::residency(StreamView stream) const {
+  expect_stream_on(*state_->device, stream, "residency");
+  return state_->experts.residency(stream);
+}
 bool MoeLayer::has_router() const noexcept { return state_->has_router; }
 
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {

@@ -127,7 +127,6 @@ struct ParallelLayer::State {
   ExpertRank exchanging;  ///< the same, with what tokens it has by itself
   MoeShape shape;
   ParallelPlan plan;
-  LayerParts parts;  ///< whose shape is that of the rank
   ExpertPlaces places;
   LayerPlans plans;
   SharedGroup group;
@@ -135,23 +134,39 @@ struct ParallelLayer::State {
   StrategyChoice last;                                                    ///< of passes
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
+  LayerParts parts;  ///< whose shape is that of the rank. The last, since it is taken once nothing else can fail
 
-  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, LayerParts of_rank)
+  /// @param of_rank  Left alone by a constructor that throws
+  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, LayerParts&& of_rank)
       : rank(of),
         exchanging(how.replace_allreduce ? of.with_own_tokens() : of),
         shape(whole),
         plan(how),
-        parts(std::move(of_rank)),
-        places(of.ep.rank_stream(), how.placement, whole.experts, whole.special_experts()),
+        places(places_of(of, how, whole)),
         group(of, how.shared_sharding, how.replace_allreduce),
-        pool(StepPool::of(of.ep)) {
+        pool(StepPool::of(of.ep)),
+        last(plan.rules ? StrategyChoice() : choose({}, 0)),
+        alone(alone_of(of, how, whole, of_rank.options)),
+        parts(std::move(of_rank)) {
     parts.report.chunk_tokens = parts.options.chunk_tokens;
-    if (!plan.rules) last = choose({}, 0);
-    // Rows of a rank alone may be rounded as those of many are.
-    if (rank.ep.size() == 1 && plan.wire == WireFormat::none)
+  }
+  static ExpertPlaces places_of(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole) {
+    const StreamView stream = of.ep.rank_stream();
+    if (how.placement.logical_of.empty()) return {stream, {}, whole.experts, whole.special_experts()};
+    return {stream, how.placement, table_of(of, how), how.lost, whole.special_experts()};
+  }
+  static ReplicaTable table_of(const ExpertRank& of, const ParallelPlan& how) {
+    return replica_table(how.placement, how.replicas, of.ep.rank(), of.ep.size(), how.loads);
+  }
+  /// Rows of a rank alone may be rounded as those of many are.
+  static std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone_of(const ExpertRank& of, const ParallelPlan& how,
+                                                                         const MoeShape& whole,
+                                                                         const MoeLayerOptions& options) {
+    std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;
+    if (of.ep.size() == 1 && how.wire == WireFormat::none)
       for (auto& strategy : alone)
-        strategy =
-            Strategy::make_local(rank.ep.rank_stream(), rank.experts, problem_of(shape, parts.options, plan.wire));
+        strategy = Strategy::make_local(of.ep.rank_stream(), of.experts, problem_of(whole, options, how.wire));
+    return alone;
   }
 
   /// How a call is cut.
@@ -248,9 +263,71 @@ PlainExpert ParallelLayer::plain_expert(std::int64_t place) const {
 void ParallelLayer::replace_packed_expert(std::int64_t place, const std::vector<std::byte>& packed) {
   state_->parts.replace_packed_expert(state_->rank.ep.rank_stream(), place, packed);
 }
+ParallelLayer::ParallelLayer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads) {
+  State& of = *state_;
+  of.rank.ep.together([&] {
+    placement.check();
+    require(placement.logical() == of.shape.experts && placement.physical() == of.rank.experts,
+            "update_expert_map: {} experts at {} places, the layer has {} at {}", placement.logical(),
+            placement.physical(), of.shape.experts, of.rank.experts);
+    ParallelPlan plan = of.plan;
+    plan.placement = placement;
+    if (plan.replicas == ReplicaChoice::by_need) plan.loads = loads;
+    const ReplicaTable table = State::table_of(of.rank, plan);
+    of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
+    of.places.update(of.rank.ep.rank_stream(), placement, table, plan.lost);
+    of.plan = std::move(plan);
+    of.plans.clear();
+  });
+}
+const PlacementPlan& ParallelLayer::placement() const noexcept { return state_->plan.placement; }
+const ExpertRank& ParallelLayer::rank() const noexcept { return state_->rank; }
+
+std::uint64_t ParallelLayer::expert_bytes() const { return state_->parts.experts.expert_bytes(); }
+void ParallelLayer::copy_expert_out(StreamView stream, std::int64_t place, BufferView to) const {
+  const State& of = *state_;
+  of.parts.expect_whole();
+  require(place >= 0 && place < of.rank.local_experts, "copy_expert_out: place {} is not in [0, {})", place,
+          of.rank.local_experts);
+  require(to.size_bytes >= expert_bytes(), "copy_expert_out: {} bytes, an expert has {}", to.size_bytes,
+          expert_bytes());
+  of.parts.experts.copy_out(stream, place, to);
+}
+void ParallelLayer::copy_expert_in(std::int64_t place, BufferView from) {
+  State& of = *state_;
+  of.parts.expect_whole();
+  require(place >= 0 && place < of.rank.local_experts, "copy_expert_in: place {} is not in [0, {})", place,
+          of.rank.local_experts);
+  require(from.size_bytes >= expert_bytes(), "copy_expert_in: {} bytes, an expert has {}", from.size_bytes,
+          expert_bytes());
+  of.parts.experts.copy_in(of.rank.ep.rank_stream(), place, from);
+}
+
+ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPlan& placement) && {
+  State& old = *state_;
+  ParallelPlan plan = old.plan;
+  plan.placement = placement;
+  Communicator ranks = rank.ep;
+  return ranks.together([&] {
+    require(rank.local_experts == old.rank.local_experts && rank.sharding == old.rank.sharding &&
+                rank.ep.rank_stream().device == old.rank.ep.rank_stream().device,
+            "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,
+            old.rank.local_experts);
+    require(rank.sharding == ExpertSharding::experts, "in_group: ranks have parts of every expert");
+    expect_possible(rank, plan, old.shape, old.parts.options);
+    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, old.shape, old.parts.options));
+    return ParallelLayer(std::make_unique<State>(rank, plan, old.shape, std::move(old.parts)));
+  });
+}
+
 const MoeShape& ParallelLayer::shape() const noexcept { return state_->shape; }
 const MoeLayerOptions& ParallelLayer::options() const noexcept { return state_->parts.options; }
 const MoeLayerReport& ParallelLayer::report() const noexcept { return state_->parts.report; }
+ResidencyCounts ParallelLayer::residency() const {
+  return state_->parts.experts.residency(state_->rank.ep.rank_stream());
+}
 bool ParallelLayer::has_router() const noexcept { return state_->parts.has_router; }
 std::uint64_t ParallelLayer::workspace_bytes() const noexcept { return state_->pool->capacity_bytes(); }
 

@@ -6,8 +6,6 @@
 namespace moecl::npu {
 
 inline constexpr std::array<const char*, 4> quant_types = {"int8", "quint4x2", "float8_e4m3fn", "float8_e5m2"};
-inline constexpr std::array<Refusal, 1> quant_refused = {
-    {{"dst_type float8_e4m3fn, float8_e5m2", "A5's; npu_dynamic_mx_quant makes fp8 codes"}}};
 
 /// The fields that both operators begin with.
 template <class A, class V>
@@ -20,14 +18,14 @@ void visit_quant_inputs(A& a, V& visit) {
 
 template <>
 struct Describe<DynamicQuantArgs> {
-  static constexpr const char *name = "npu_dynamic_quant", *summary = "rows to int8 or int4, a scale for each",
-                              *rounding = "divide: x / (amax / 127), halves to even";
-  static constexpr auto refused = quant_refused;
+  static constexpr const char *name = "npu_dynamic_quant", *summary = "rows to int8, int4 or fp8, a scale for each",
+                              *rounding = "divide: x / (amax / 127), of fp8 amax / 448 or 57344; halves to even";
+  static constexpr std::array<Refusal, 0> refused = {};
   static constexpr auto run = &dynamic_quant;
   template <class A, class V>
   static void fields(A& a, V& visit) {
     visit_quant_inputs(a, visit);
-    visit.output("y", a.y, "[..., H] i8, or [..., H / 8] i32");
+    visit.output("y", a.y, "[..., H] i8, of fp8 u8, or [..., H / 8] i32");
     visit.output("scale", a.scale, "x's shape without the last dimension, f32");
     visit.choice("rounding", a.rounding, "which template's rounding",
                  std::array{"divide", "divide_by_mulscale", "plain_template", "multirow_template"});
@@ -39,7 +37,8 @@ struct Describe<DynamicQuantAsymmetricArgs> {
   static constexpr const char *name = "npu_dynamic_quant_asymmetric",
                               *summary = "rows to int8 or int4, a scale and an offset for each",
                               *rounding = "x / scale + offset in f32, halves to even";
-  static constexpr auto refused = quant_refused;
+  static constexpr std::array<Refusal, 1> refused = {
+      {{"dst_type float8_e4m3fn, float8_e5m2", "offsets are of integers"}}};
   static constexpr auto run = &dynamic_quant_asymmetric;
   template <class A, class V>
   static void fields(A& a, V& visit) {

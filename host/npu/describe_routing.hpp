@@ -42,21 +42,22 @@ struct Describe<MoeInitRoutingV2Args> {
   static constexpr const char *name = "npu_moe_init_routing_v2",
                               *summary = "rows of a range of experts in expert order, quantized on the way",
                               *rounding =
-                                  "quant_mode 1: scale amax / 127, x / scale, halves to even; quant_mode 0: "
-                                  "product and sum in f16, halves to even; MX: scale 2^ceil(log2(amax / largest)), "
-                                  "of fp4 2^(floor(log2(amax)) - 2), halves to even";
-  static constexpr std::array<Refusal, 2> refused = {{
-      {"quant_mode 4 to 8 and 10 to 15",
-       "no product of this page takes grouped MXFP8, HiF8, fp8 by blocks of 128 or int4"},
-      {"scale of e8m0 and x of fp8", "as quant_mode 4 to 15"},
+                                  "scale amax / largest, x / scale, halves to even, of HiF8 away; quant_mode 0: in "
+                                  "f16; MX: 2^ceil(log2(amax / largest)), fp4 2^(floor(log2(amax)) - 2); 4, 5, 14, 15: "
+                                  "the next power of two";
+  static constexpr std::array<Refusal, 1> refused = {{
+      {"quant_mode 10", "no document has it"},
   }};
   static constexpr auto run = &moe_init_routing_v2;
   template <class A, class V>
   static void fields(A& a, V& visit) {
-    visit.input("x", a.x, "[N, H] f32, f16, bf16 or i8");
+    visit.input("x", a.x, "[N, H] f32, f16 or bf16, or i8 and u8: codes");
     visit.input("expert_idx", a.expert_idx, "[N, K] i32");
-    visit.input("scale", a.scale, "optional f32: [N] (quant_mode -1), [1] (0), [range, H] or [1, H] (1)");
-    visit.input("offset", a.offset, "optional f32: [1] (quant_mode 0)");
+    visit.input(
+        "scale", a.scale,
+        "optional f32: [N], of codes also u8 [N, S] or [N, S / 2, 2] (quant_mode -1), [1] (0, 7), [range, H] or "
+        "[1, H] (1, 13)");
+    visit.input("offset", a.offset, "optional f32: [1] (quant_mode 0; 7 does not read it)");
     visit.parameter("active_num", a.active_num, "most rows that are made; below 1: N * K");
     visit.parameter("expert_capacity", a.expert_capacity, "rows of each expert with drop_pad_mode 1");
     visit.parameter("expert_num", a.expert_num, "experts");
@@ -64,18 +65,21 @@ struct Describe<MoeInitRoutingV2Args> {
     visit.parameter("expert_tokens_num_type", a.expert_tokens_num_type,
                     "0 cumulative, 1 counts, 2 (expert, count) pairs; always counts with drop_pad_mode 1");
     visit.parameter("expert_tokens_num_flag", a.expert_tokens_num_flag, "whether expert_tokens is written");
-    visit.parameter("quant_mode", a.quant_mode,
-                    "-1 none, 0 static int8, 1 dynamic int8; MX: 2 e5m2, 3 e4m3, 9 fp4 e2m1, 16 and 17 as 2 and 3 with "
-                    "amax at least 1e-4");
+    visit.parameter(
+        "quant_mode", a.quant_mode,
+        "-1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; by 128: 11 e5m2, 12 e4m3, by "
+        "powers of two 4, 14 and 5, 15; HiF8: 6 x, 7 x * scale, 8 by row; 14 on: amax >= 1e-4");
     visit.parameter("active_expert_range", a.active_expert_range, "[first, end) of the experts; empty: all");
     visit.parameter("row_idx_type", a.row_idx_type, "0 row of each slot, 1 slot of each row (dropless only)");
     visit.choice("rounding", a.rounding, "how quant_mode 1 rounds halves",
                  std::array<const char*, 2>{"ties_even", "general_template"});
     visit.output("expanded_x", a.expanded_x,
-                 "[rows, H] or [E, capacity, H], x's dtype or i8; MX: u8, of fp4 half of H");
+                 "[rows, H] or [E, capacity, H], x's dtype, i8, or u8: other codes, of fp4 and int4 half of H");
     visit.output("expanded_row_idx", a.expanded_row_idx, "[N * K] i32");
     visit.output("expert_tokens", a.expert_tokens, "[range] or [expert_num, 2] i64");
-    visit.output("expanded_scale", a.expanded_scale, "[rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0");
+    visit.output("expanded_scale", a.expanded_scale,
+                 "[rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0; by 128: [rows, ceil(H / 128)] f32, of 11 and 12 "
+                 "[rows, ceil(H / 256), 2]");
   }
 };
 
@@ -88,7 +92,7 @@ struct Describe<MoeTokenPermuteArgs> {
   static constexpr auto run = &moe_token_permute;
   template <class A, class V>
   static void fields(A& a, V& visit) {
-    visit.input("tokens", a.tokens, "[N, H] f32, f16, bf16 or i8");
+    visit.input("tokens", a.tokens, "[N, H] f32, f16, bf16, or i8 and u8: codes");
     visit.input("indices", a.indices, "[N] or [N, K], i32 or i64 of [0, 2^24)");
     visit.parameter("num_out_tokens", a.num_out_tokens, "rows kept; none or 0: all, negative: so many cut off");
     visit.parameter("padded_mode", a.padded_mode, "false");
@@ -125,7 +129,7 @@ struct Describe<MoeReRoutingArgs> {
   static constexpr auto run = &moe_re_routing;
   template <class A, class V>
   static void fields(A& a, V& visit) {
-    visit.input("tokens", a.tokens, "[A, H] f32, f16, bf16 or i8");
+    visit.input("tokens", a.tokens, "[A, H] f32, f16, bf16, or i8 and u8: codes");
     visit.input("expert_token_num_per_rank", a.expert_token_num_per_rank, "[R, E] i32 or i64, sum A");
     visit.input("per_token_scales", a.per_token_scales, "optional [A] f32");
     visit.parameter("expert_token_num_type", a.expert_token_num_type, "1: counts");

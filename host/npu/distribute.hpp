@@ -40,11 +40,16 @@ struct Distribution {
 inline const TensorView& rows_of(const MoeDistributeDispatchRows& args) { return args.x; }
 inline const TensorView& rows_of(const MoeDistributeCombineRows& args) { return args.expand_x; }
 
+/// Codes that dispatch moves.
+inline bool is_wire_code(DType dtype) { return dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i32; }
+
 /// Checks the parameters that mean the same in all four operators.
 template <class Args>
 Distribution distribution_of(const Args& args) {
   const TensorView& rows = rows_of(args);
-  require(rows.rank == 2 && is_activation_dtype(rows.dtype), "expected rows of f32, f16 or bf16 [?, H], got {}", rows);
+  const bool takes_codes = std::is_base_of_v<MoeDistributeDispatchRows, Args>;
+  require(rows.rank == 2 && (is_activation_dtype(rows.dtype) || (takes_codes && is_wire_code(rows.dtype))),
+          "expected rows of f32, f16 or bf16 [?, H], got {}", rows);
   require(args.expert_ids.rank == 2 && args.expert_ids.dtype == DType::i32 && args.expert_ids.shape[1] >= 1,
           "expert_ids: expected i32[BS, K], got {}", args.expert_ids);
   static constexpr std::int64_t most = std::int64_t{1} << 20;  // of anything that is counted; products stay in range

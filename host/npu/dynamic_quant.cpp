@@ -20,7 +20,10 @@ void infer_row_codes(Args& args) {
     shape.back() /= 8;
     set_shape(args.y, DType::i32, shape);
   } else {
-    fail(ErrorCode::unsupported, "dst_type: {} is not supported", quant_types[static_cast<std::size_t>(args.dst_type)]);
+    if (std::is_same_v<Args, DynamicQuantAsymmetricArgs>)
+      fail(ErrorCode::unsupported, "dst_type: {} is not supported",
+           quant_types[static_cast<std::size_t>(args.dst_type)]);
+    set_shape(args.y, DType::u8, shape);
   }
   shape.pop_back();
   set_shape(args.scale, DType::f32, shape);
@@ -69,6 +72,8 @@ quantize_rows::Rounding rule_of(DynamicQuantRounding rounding) {
 void compose(Steps& steps, const DynamicQuantArgs& args) {
   quantize_rows::Args kernel = row_kernel_of(args);
   kernel.rounding = rule_of(args.rounding);
+  if (args.dst_type == QuantType::float8_e4m3fn) kernel.codes = quantize_rows::Codes::e4m3;
+  if (args.dst_type == QuantType::float8_e5m2) kernel.codes = quantize_rows::Codes::e5m2;
   run(steps, args, kernel);
 }
 void compose_asymmetric(Steps& steps, const DynamicQuantAsymmetricArgs& args) {

@@ -3,6 +3,7 @@
 #include <moecl/expert_routes.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/index_vectors.hpp>
+#include <moecl/quantize_groups.hpp>
 #include <moecl/quantize_rows.hpp>
 #include <moecl/scatter_add.hpp>
 #include <moecl/window_slots.hpp>
@@ -21,12 +22,11 @@ void infer_combine(Args& args) {
   const Distribution d = distribution_of(args);
   require(args.expand_x.shape[0] == d.expand_rows(), "expand_x: expected [{}, H] for these parameters, got {}",
           d.expand_rows(), args.expand_x);
-  require(args.comm_quant_mode == 0 || args.comm_quant_mode == 2 || args.comm_quant_mode == 4,
-          "comm_quant_mode: {} is neither 0 nor 2", args.comm_quant_mode);
-  if (args.comm_quant_mode == 4) fail(ErrorCode::unsupported, "comm_quant_mode: 4, only 0 and 2 are supported");
-  if (args.comm_quant_mode == 2 && (d.hierarchy || d.dtype == DType::f32))
-    fail(ErrorCode::unsupported, "comm_quant_mode: 2 goes with f16 and bf16 rows, and not with comm_alg hierarchy");
-  require(args.comm_quant_mode == 0 || d.hidden % 8 == 0, "comm_quant_mode: 2 needs H in eights, got {}", d.hidden);
+  require(args.comm_quant_mode == 0 || (args.comm_quant_mode >= 2 && args.comm_quant_mode <= 4),
+          "comm_quant_mode: {} is none of 0, 2, 3 and 4", args.comm_quant_mode);
+  if (args.comm_quant_mode == 2 && d.dtype == DType::f32)
+    fail(ErrorCode::unsupported, "comm_quant_mode: 2 goes with f16 and bf16 rows");
+  require(args.comm_quant_mode != 2 || d.hidden % 8 == 0, "comm_quant_mode: 2 needs H in eights, got {}", d.hidden);
   set_shape(args.out, args.expand_x.dtype, {d.tokens, d.hidden});
 }
 
@@ -106,27 +106,48 @@ void compose_special(Steps& steps, const MoeDistributeCombineV2Args& args, const
                                 sum.bias});
 }
 
+/// Rows for the wire, as comm_quant_mode has them there.
+/// @param index  which rows; absent: all
+/// @return  i8 with `scales`, or rows of the type of `plain`, not written before: MX codes are sent as their numbers
+TensorView wire_rows(Steps& steps, std::int64_t comm_quant_mode, const TensorView& rows, const TensorView& index,
+                     DType plain, TensorView& scales) {
+  const std::int64_t count = index.present() ? index.shape[0] : rows.shape[0], hidden = rows.shape[1];
+  if (comm_quant_mode == 2) {
+    const TensorView send = steps.scratch(DType::i8, {count, hidden});
+    scales = steps.scratch(plain, {count, hidden / 8});
+    quantize_rows::Args quantize{rows, {}, 0, send, scales, quantize_rows::Rounding::divide_scaled_f16};
+    quantize.index = index;
+    quantize.group = 8;
+    steps.run(quantize);
+    return send;
+  }
+  const TensorView send = steps.scratch(plain, {count, hidden});
+  if (comm_quant_mode == 0) {
+    steps.run(gather_rows::Args{rows, index, 1, {}, 0, send});
+    return send;
+  }
+  quantize_groups::Args blocks;
+  blocks.x = rows;
+  blocks.format = comm_quant_mode == 3 ? CodeType::f8_e5m2 : CodeType::f8_e4m3;
+  blocks.group = 32;
+  blocks.rule = quantize_groups::ScaleRule::mx_floor;
+  blocks.q = send;
+  blocks.index = index;
+  steps.run(blocks);
+  return send;
+}
+
 /// Every row goes home by itself.
 template <class Args>
 void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, const Returning& r, Communicator* ranks,
                       combine::Args& sum) {
-  const std::int64_t window = d.window_rows();
   sum.slot_rows = steps.scratch(DType::i32, {d.tokens * d.columns()});
   steps.run(window_slots::ReturnRows{r.home.row_ends, r.home.slot_rows, d.ranks, d.capacity(), sum.slot_rows,
                                      d.shared_ranks});
   sum.weights = r.routes.row_weights;
-  const bool quantized = args.comm_quant_mode == 2;
-  const TensorView send = steps.scratch(quantized ? DType::i8 : d.dtype, {window, d.hidden});
-  if (quantized) {
-    const TensorView scales = steps.scratch(d.dtype, {window, d.hidden / 8});
-    quantize_rows::Args quantize{args.expand_x, {}, 0, send, scales, quantize_rows::Rounding::divide_scaled_f16};
-    quantize.index = r.to_send;
-    quantize.group = 8;
-    steps.run(quantize);
-    sum.rows_scale = exchange_slabs(steps, ranks, scales);
-  } else {
-    steps.run(gather_rows::Args{args.expand_x, r.to_send, 1, {}, 0, send});
-  }
+  TensorView scales;
+  const TensorView send = wire_rows(steps, args.comm_quant_mode, args.expand_x, r.to_send, d.dtype, scales);
+  if (scales.present()) sum.rows_scale = exchange_slabs(steps, ranks, scales);
   sum.rows = exchange_slabs(steps, ranks, send);
   if constexpr (is_v2<Args>) compose_special(steps, args, d, r, sum);
 }
@@ -175,11 +196,16 @@ void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, con
   partial.rows = exchange_in_server(steps, in_server, servers, send);
   partial.weights = exchange_in_server(steps, in_server, servers, weights);
   partial.destinations = exchange_in_server(steps, in_server, servers, tokens);
-  partial.out = steps.scratch(d.dtype, {partial_rows, d.hidden});
+  const bool quantized = args.comm_quant_mode != 0;
+  partial.out = steps.scratch(quantized ? DType::f32 : d.dtype, {partial_rows, d.hidden});
   partial.scratch = steps.scratch_bytes(scatter_add::scratch_bytes(window, partial_rows, steps.caps()));
   steps.run(partial);
 
-  sum.rows = exchange_slabs(steps, peers ? &*peers : nullptr, partial.out);
+  Communicator* const to_homes = peers ? &*peers : nullptr;
+  TensorView crossing = partial.out, scales;
+  if (quantized) crossing = wire_rows(steps, args.comm_quant_mode, partial.out, {}, d.dtype, scales);
+  if (scales.present()) sum.rows_scale = exchange_slabs(steps, to_homes, scales);
+  sum.rows = exchange_slabs(steps, to_homes, crossing);
   const TensorView order = steps.scratch(DType::i32, {d.most_tokens, servers});
   steps.run(index_vectors::ColumnOrder{order});
   sum.slot_rows = reshaped(order.rows(0, d.tokens), {d.tokens * servers});

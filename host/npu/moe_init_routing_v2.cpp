@@ -1,16 +1,14 @@
 #include <moecl/expert_sort.hpp>
 #include <moecl/fp4.hpp>
 #include <moecl/fp8.hpp>
-#include <moecl/gather_rows.hpp>
 #include <moecl/group_list.hpp>
-#include <moecl/mx_quantize.hpp>
-#include <moecl/quantize_rows.hpp>
 
 #include <algorithm>
 #include <limits>
 
 #include "host/npu/call.hpp"
 #include "host/npu/describe_routing.hpp"
+#include "host/npu/row_codes.hpp"
 
 namespace moecl::npu {
 namespace {
@@ -26,55 +24,92 @@ struct Sizes {
   std::int64_t experts() const { return end - first; }
 };
 
-/// The rules of a quant_mode that gives MX rows; none for another.
-std::optional<mx_quantize::Args> mx_rules(std::int64_t quant_mode) {
-  mx_quantize::Args rules;
-  switch (quant_mode) {
-    case 9:
-      rules.format = fp4_e2m1;
-      return rules;
+/// How a quant_mode that quantizes makes codes; none for another.
+std::optional<RowCodes> codes_of(const MoeInitRoutingV2Args& args) {
+  using quantize_rows::Codes;
+  using quantize_rows::Rounding;
+  const std::int64_t mode = args.quant_mode;
+  const auto e4m3_if = [](bool yes) { return yes ? Codes::e4m3 : Codes::e5m2; };
+  RowCodes how;
+  switch (mode) {
+    case 0:
+      how.rows.scheme = quantize_rows::Scheme::static_f16;
+      how.rows.scale = args.scale;
+      how.rows.offset = args.offset;
+      return how;
+    case 1:
+    case 13:
+      how.int4 = mode == 13;
+      if (mode == 1 && args.rounding == RoutingRounding::general_template)
+        how.rows.rounding = Rounding::divide_ties_away;
+      return how;
     case 2:
-    case 16:
-      rules.format = fp8_e5m2;
-      break;
     case 3:
+    case 16:
     case 17:
-      rules.format = fp8_e4m3fn;
-      break;
+      how = mx_rows(mode % 2 == 0 ? fp8_e5m2 : fp8_e4m3fn, mx_quantize::ScaleRule::ceil_ratio);
+      how.blocks->least_scale = 1;  // 2^-126
+      if (mode >= 16) how.blocks->least_amax = 1e-4F;
+      return how;
+    case 9:
+      return mx_rows(fp4_e2m1, mx_quantize::ScaleRule::floor_amax);
+    case 4:
+    case 5:
+    case 14:
+    case 15:
+      how = float_rows(e4m3_if(mode % 2 == 1), Rounding::divide, 128);
+      how.rows.power_of_two = true;
+      if (mode >= 14) how.rows.least_amax = 1e-4F;
+      return how;
+    case 11:
+    case 12:
+      how = float_rows(e4m3_if(mode == 12), Rounding::divide, 128);
+      how.scales_align = 2;
+      return how;
+    case 8:
+      return float_rows(Codes::hif8, Rounding::divide);
+    case 6:
+    case 7:
+      how = float_rows(Codes::hif8, Rounding::divide);
+      how.rows.scheme = quantize_rows::Scheme::given;
+      if (mode == 7) how.rows.scale = args.scale;
+      return how;
     default:
       return std::nullopt;
   }
-  rules.scale_rule = mx_quantize::ScaleRule::ceil_ratio;
-  rules.least_scale = 1;  // 2^-126
-  if (quant_mode >= 16) rules.least_amax = 1e-4F;
-  return rules;
 }
 
-void expect_quantization(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
-  const bool mx = mx_rules(args.quant_mode).has_value();
-  if (args.quant_mode >= 4 && args.quant_mode <= 15 && !mx)
-    fail(ErrorCode::unsupported, "quant_mode: {} is not offered, only -1 to 3, 9, 16 and 17", args.quant_mode);
-  require((args.quant_mode >= -1 && args.quant_mode <= 1) || mx, "quant_mode: {} is not in [-1, 17]", args.quant_mode);
-  require(!mx || !args.scale.present(), "scale: quant_mode {} takes none, got {}", args.quant_mode, args.scale);
-  require(args.quant_mode != 9 || sizes.hidden % 2 == 0, "x: fp4 codes are packed by two, but rows have {} columns",
-          sizes.hidden);
-  require(args.quant_mode == -1 || is_activation_dtype(args.x.dtype), "x: quant_mode {} takes floats, got {}",
-          args.quant_mode, args.x);
-  require(args.quant_mode == 0 || !args.offset.present(), "offset: only quant_mode 0 takes one, got {}", args.offset);
-  if (args.quant_mode == 0) {
+bool has_smooth(std::int64_t quant_mode) { return quant_mode == 1 || quant_mode == 13; }
+
+void expect_scale(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
+  require(args.quant_mode == 0 || args.quant_mode == 7 || !args.offset.present(),
+          "offset: only quant_mode 0 takes one, got {}", args.offset);
+  if (args.quant_mode == 0 || args.quant_mode == 7) {
     expect_tensor(args.scale, "scale", DType::f32, {1});
-    expect_tensor(args.offset, "offset", DType::f32, {1});
+    if (args.quant_mode == 0) expect_tensor(args.offset, "offset", DType::f32, {1});
   } else if (args.scale.present() && args.quant_mode == -1) {
-    expect_tensor(args.scale, "scale", DType::f32, {sizes.tokens});
-  } else if (args.scale.present()) {
+    const bool bytes =
+        args.scale.dtype == DType::u8 && args.scale.contiguous() && args.scale.rank >= 2 && args.scale.rank <= 3;
+    require((bytes && args.scale.shape[0] == sizes.tokens) || args.scale.rank == 1,
+            "scale: expected f32[{}], or of codes u8[{}, S], got {}", sizes.tokens, sizes.tokens, args.scale);
+    if (!bytes) expect_tensor(args.scale, "scale", DType::f32, {sizes.tokens});
+  } else if (args.scale.present() && has_smooth(args.quant_mode)) {
     const bool shared = args.scale.rank == 2 && args.scale.shape[0] == 1;
     expect_tensor(args.scale, "scale", DType::f32, {shared ? 1 : sizes.experts(), sizes.hidden});
+  } else {
+    require(!args.scale.present(), "scale: quant_mode {} takes none, got {}", args.quant_mode, args.scale);
   }
 }
 
+void expect_quantization(const MoeInitRoutingV2Args& args, const Sizes& sizes) {
+  const std::optional<RowCodes> codes = codes_of(args);
+  require(args.quant_mode == -1 || codes, "quant_mode: {} is none of -1 to 9 and 11 to 17", args.quant_mode);
+  if (codes) codes->check(args.x);
+  expect_scale(args, sizes);
+}
+
 Sizes sizes_of(const MoeInitRoutingV2Args& args) {
-  require(args.x.rank == 2 && (is_activation_dtype(args.x.dtype) || args.x.dtype == DType::i8),
-          "x: expected f32, f16, bf16 or i8 [N, H], got {}", args.x);
+  require(args.x.rank == 2 && is_movable(args.x.dtype), "x: expected f32, f16, bf16, i8 or u8 [N, H], got {}", args.x);
   expect_tensor(args.expert_idx, "expert_idx", DType::i32, {args.x.shape[0], -1});
   Sizes sizes{args.x.shape[0], args.expert_idx.shape[1], args.x.shape[1], 0, args.expert_num, 0, 0};
   require(args.expert_num >= 1 && args.expert_num <= std::numeric_limits<std::int32_t>::max(),
@@ -108,58 +143,21 @@ Sizes sizes_of(const MoeInitRoutingV2Args& args) {
   return sizes;
 }
 
-std::int64_t codes_per_byte(const mx_quantize::Args& rules) { return rules.format.bits() == 4 ? 2 : 1; }
-
-/// [R, n] as [R, n, 1]: rows may be apart.
-TensorView with_inner(TensorView view) {
-  view.shape[2] = view.stride[2] = 1;
-  view.rank = 3;
-  return view;
-}
-
-void quantize_mx(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& sizes, const TensorView& index,
-                 const TensorView& row_ends, mx_quantize::Args rules) {
-  rules.x = with_inner(args.x);
-  rules.y = reshaped(args.expanded_x, {sizes.rows, sizes.hidden / codes_per_byte(rules), 1});
-  rules.scale = reshaped(args.expanded_scale, {sizes.rows, args.expanded_scale.shape[1] / 2, 1, 2});
-  rules.index = index;
-  rules.divisor = static_cast<std::int32_t>(std::max<std::int64_t>(sizes.top_k, 1));
-  rules.row_ends = row_ends;
-  rules.rows_per_expert = sizes.capacity;
-  steps.run(rules);
-}
-
-void move_rows(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& sizes, const TensorView& index,
-               const TensorView& row_ends) {
-  if (const std::optional<mx_quantize::Args> rules = mx_rules(args.quant_mode))
-    return quantize_mx(steps, args, sizes, index, row_ends, *rules);
-  const auto divisor = static_cast<std::int32_t>(std::max<std::int64_t>(sizes.top_k, 1));
-  const TensorView out = reshaped(args.expanded_x, {sizes.rows, sizes.hidden});
-  if (args.quant_mode == -1) {
-    steps.run(gather_rows::Args{args.x, index, divisor, row_ends, sizes.capacity, out});
-    if (!args.scale.present()) return;
-    steps.run(gather_rows::Args{reshaped(args.scale, {sizes.tokens, 1}), index, divisor, row_ends, sizes.capacity,
-                                reshaped(args.expanded_scale, {sizes.rows, 1})});
-    return;
+void bring_rows(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& sizes, MovedRows from) {
+  const std::optional<RowCodes> codes = codes_of(args);
+  const TensorView scale = args.expanded_scale;
+  if (codes) {
+    const TensorView out = reshaped(args.expanded_x, {sizes.rows, codes->width(sizes.hidden)});
+    if (has_smooth(args.quant_mode)) from.smooth = args.scale;
+    const bool pairs = scale.present() && scale.rank == 3;  // of fp8 groups
+    return quantize_moved(steps, *codes, from, out,
+                          pairs ? reshaped(scale, {scale.shape[0], 2 * scale.shape[1]}) : scale);
   }
-  quantize_rows::Args quantize;
-  quantize.x = args.x;
-  quantize.row_ends = row_ends;
-  quantize.rows_per_expert = sizes.capacity;
-  quantize.q = out;
-  quantize.index = index;
-  quantize.divisor = divisor;
-  if (args.quant_mode == 0) {
-    quantize.scheme = quantize_rows::Scheme::static_f16;
-    quantize.scale = args.scale;
-    quantize.offset = args.offset;
-  } else {
-    quantize.scale = args.expanded_scale;
-    quantize.smooth = args.scale;
-    if (args.rounding == RoutingRounding::general_template)
-      quantize.rounding = quantize_rows::Rounding::divide_ties_away;
-  }
-  steps.run(quantize);
+  move_rows(steps, from, reshaped(args.expanded_x, {sizes.rows, sizes.hidden}));
+  if (!args.scale.present()) return;
+  const std::int64_t each = args.scale.elements() / std::max<std::int64_t>(sizes.tokens, 1);
+  from.x = reshaped(args.scale, {sizes.tokens, sizes.tokens == 0 ? 1 : each});
+  move_rows(steps, from, reshaped(scale, {sizes.rows, sizes.tokens == 0 ? 1 : each}));
 }
 
 void compose(Steps& steps, const MoeInitRoutingV2Args& args) {
@@ -184,7 +182,14 @@ void compose(Steps& steps, const MoeInitRoutingV2Args& args) {
     steps.zero(args.expanded_x);
     if (args.expanded_scale.present()) steps.zero(args.expanded_scale);
   }
-  move_rows(steps, args, sizes, sort.sorted_slots.rows(0, sizes.rows), sort.row_ends);
+  bring_rows(steps, args, sizes,
+             {args.x,
+              sort.sorted_slots.rows(0, sizes.rows),
+              static_cast<std::int32_t>(std::max<std::int64_t>(sizes.top_k, 1)),
+              sort.row_ends,
+              sizes.capacity,
+              {},
+              {}});
   if (!args.expert_tokens_num_flag) return;
   const auto kind = dropless ? static_cast<group_list::Kind>(args.expert_tokens_num_type) : group_list::Kind::counts;
   steps.run(group_list::Write{{}, sort.counts, kind, sort.first_expert, args.expert_tokens});
@@ -194,9 +199,9 @@ void compose(Steps& steps, const MoeInitRoutingV2Args& args) {
 
 void infer(MoeInitRoutingV2Args& args) {
   const Sizes sizes = sizes_of(args);
-  const std::optional<mx_quantize::Args> mx = mx_rules(args.quant_mode);
-  const DType dtype = mx ? DType::u8 : args.quant_mode == -1 ? args.x.dtype : DType::i8;
-  const std::int64_t width = mx ? sizes.hidden / codes_per_byte(*mx) : sizes.hidden;
+  const std::optional<RowCodes> codes = codes_of(args);
+  const DType dtype = codes ? codes->dtype() : args.x.dtype;
+  const std::int64_t width = codes ? codes->width(sizes.hidden) : sizes.hidden;
   if (sizes.capacity == 0)
     set_shape(args.expanded_x, dtype, {sizes.rows, width});
   else
@@ -208,9 +213,16 @@ void infer(MoeInitRoutingV2Args& args) {
     set_shape(args.expert_tokens, DType::i64, {args.expert_num, 2});
   else if (args.expert_tokens_num_flag)
     set_shape(args.expert_tokens, DType::i64, {sizes.experts()});
-  if (args.quant_mode == 1 || (args.quant_mode == -1 && args.scale.present()))
-    set_shape(args.expanded_scale, DType::f32, {sizes.rows});
-  if (mx) set_shape(args.expanded_scale, DType::u8, {sizes.rows, (sizes.hidden + 63) / 64 * 2});
+  if (codes && codes->given()) return;
+  std::vector<std::int64_t> scales = {sizes.rows};
+  if (codes) {
+    for (const std::int64_t each : codes->row_scales(sizes.hidden)) scales.push_back(each);
+    if (codes->scales_align == 2) scales = {sizes.rows, scales.back() / 2, 2};
+    set_shape(args.expanded_scale, codes->scale_dtype(), scales);
+  } else if (args.scale.present()) {
+    for (int d = 1; d < args.scale.rank; ++d) scales.push_back(args.scale.shape[d]);
+    set_shape(args.expanded_scale, args.scale.dtype, scales);
+  }
 }
 
 std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const Device& device) {

@@ -5,6 +5,7 @@
 
 #include "host/npu/call.hpp"
 #include "host/npu/describe_routing.hpp"
+#include "host/npu/row_codes.hpp"
 
 namespace moecl::npu {
 namespace {
@@ -37,7 +38,7 @@ void compose(Steps& steps, const MoeReRoutingArgs& args) {
   steps.run(sort);
   if (wide) steps.run(group_list::Write{{}, sort.counts, group_list::Kind::counts, 0, args.expert_token_num});
 
-  steps.run(gather_rows::Args{args.tokens, args.permute_token_idx, 1, sort.row_ends, 0, args.permute_tokens});
+  move_rows(steps, {args.tokens, args.permute_token_idx, 1, sort.row_ends, 0, {}, {}}, args.permute_tokens);
   if (!args.per_token_scales.present()) return;
   steps.run(gather_rows::Args{reshaped(args.per_token_scales, {rows, 1}), args.permute_token_idx, 1, sort.row_ends, 0,
                               reshaped(args.permute_per_token_scales, {rows, 1})});
@@ -49,8 +50,8 @@ void infer(MoeReRoutingArgs& args) {
   if (args.expert_token_num_type != 1)
     fail(ErrorCode::unsupported, "expert_token_num_type: {} is not offered, only 1", args.expert_token_num_type);
   if (args.idx_type != 0) fail(ErrorCode::unsupported, "idx_type: {} is not offered, only 0", args.idx_type);
-  require(args.tokens.rank == 2 && (is_activation_dtype(args.tokens.dtype) || args.tokens.dtype == DType::i8),
-          "tokens: expected f32, f16, bf16 or i8 [A, H], got {}", args.tokens);
+  require(args.tokens.rank == 2 && is_movable(args.tokens.dtype),
+          "tokens: expected f32, f16, bf16, i8 or u8 [A, H], got {}", args.tokens);
   const TensorView& counts = args.expert_token_num_per_rank;
   require(counts.rank == 2 && counts.elements() > 0 && (counts.dtype == DType::i32 || counts.dtype == DType::i64),
           "expert_token_num_per_rank: expected i32 or i64 [R, E], got {}", counts);

@@ -1,4 +1,3 @@
-#include <moecl/gather_rows.hpp>
 #include <moecl/index_vectors.hpp>
 #include <moecl/stable_sort.hpp>
 
@@ -6,6 +5,7 @@
 
 #include "host/npu/call.hpp"
 #include "host/npu/describe_routing.hpp"
+#include "host/npu/row_codes.hpp"
 
 namespace moecl::npu {
 namespace {
@@ -37,20 +37,19 @@ void compose(Steps& steps, const MoeTokenPermuteArgs& args) {
   sort.scratch = steps.scratch_bytes(stable_sort::scratch_bytes(slots, index_bits, steps.caps()));
   steps.run(sort);
 
-  gather_rows::Args gather;
-  gather.x = args.tokens;
-  gather.index = sort.sorted_slots.rows(0, rows);
-  gather.divisor = static_cast<std::int32_t>(std::max<std::int64_t>(top_k(args), 1));
-  gather.out = args.permuted_tokens;
-  steps.run(gather);
+  MovedRows moved;
+  moved.x = args.tokens;
+  moved.index = sort.sorted_slots.rows(0, rows);
+  moved.divisor = static_cast<std::int32_t>(std::max<std::int64_t>(top_k(args), 1));
+  move_rows(steps, moved, args.permuted_tokens);
 }
 
 }  // namespace
 
 void infer(MoeTokenPermuteArgs& args) {
   if (args.padded_mode) fail(ErrorCode::unsupported, "padded_mode: true is not offered");
-  require(args.tokens.rank == 2 && (is_activation_dtype(args.tokens.dtype) || args.tokens.dtype == DType::i8),
-          "tokens: expected f32, f16, bf16 or i8 [N, H], got {}", args.tokens);
+  require(args.tokens.rank == 2 && is_movable(args.tokens.dtype),
+          "tokens: expected f32, f16, bf16, i8 or u8 [N, H], got {}", args.tokens);
   const std::int64_t tokens = args.tokens.shape[0];
   require((args.indices.rank == 1 || args.indices.rank == 2) && args.indices.shape[0] == tokens &&
               (args.indices.dtype == DType::i32 || args.indices.dtype == DType::i64),

@@ -41,7 +41,9 @@ inline int largest_magnitude(Block block) {
 }
 
 inline int quantize_block(Quantizer q, Block block, uchar* codes) {
-  const int byte = block_scale(q.format, q.scale_rule, max(largest_magnitude(block), q.least_amax_bits), q.least_scale);
+  const int largest = largest_magnitude(block);
+  const int amax = ZEROS_STAY && largest == 0 ? 0 : max(largest, q.least_amax_bits);
+  const int byte = block_scale(q.format, q.scale_rule, amax, q.least_scale);
   const int keep = byte == SCALE_NAN ? 0 : -1;
   vstore16(convert_uchar16(minifloat_codes(q.format, block.low, byte - 127, q.rounding) & keep), 0, codes);
   vstore16(convert_uchar16(minifloat_codes(q.format, block.high, byte - 127, q.rounding) & keep), 1, codes);

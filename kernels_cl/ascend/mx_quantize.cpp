@@ -101,7 +101,7 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const std::int64_t units = (length + block - 1) / block * (packed(args) && inner > 1 ? inner / 2 : inner);
   const auto groups = static_cast<std::size_t>(rows_of(args) * ((units + group_blocks - 1) / group_blocks));
   return {lanes == 1 ? "blocks_per_item" : "block_per_item",
-          fmt::format("-DLANES={}{}", lanes, dtype_option("X_DTYPE", args.x)),
+          fmt::format("-DLANES={} -DZEROS_STAY={}{}", lanes, args.zeros_stay ? 1 : 0, dtype_option("X_DTYPE", args.x)),
           {groups * local, 1, 1},
           {local, 1, 1},
           fmt::format("{} to {} bits", args.x.describe(), args.format.bits()),

@@ -18,6 +18,7 @@ static_assert(MASK_NOT_A_PREFIX == static_cast<int>(FaultCode::mask_not_a_prefix
 static_assert(OTHER_CALL == static_cast<int>(FaultCode::other_call));
 static_assert(PEER_LATE == static_cast<int>(FaultCode::peer_late));
 static_assert(GROUP_LATE == static_cast<int>(FaultCode::group_late));
+static_assert(EXPERT_GONE == static_cast<int>(FaultCode::expert_gone));
 
 std::string describe(const FaultWord& word) {
   switch (word.code) {
@@ -50,6 +51,8 @@ std::string describe(const FaultWord& word) {
       return fmt::format("rank {} did not signal step {} of the exchange in time", word.index, word.value);
     case FaultCode::group_late:
       return fmt::format("work-group {} of a launch did not come to the others in time", word.index);
+    case FaultCode::expert_gone:
+      return fmt::format("slot {} asks for expert {}, which has no place at present", word.index, word.value);
   }
   return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
 }

@@ -15,7 +15,8 @@ enum {
   MASK_NOT_A_PREFIX,
   OTHER_CALL,
   PEER_LATE,
-  GROUP_LATE
+  GROUP_LATE,
+  EXPERT_GONE
 };
 
 // Storage types that are known only when a kernel runs, see any_dtype.clh.

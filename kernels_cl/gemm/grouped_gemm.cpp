@@ -118,6 +118,7 @@ bool has_biases(const Args& args) { return args.bias.present() || args.sum_bias.
 std::string options_of(const Kernel& kernel, const Args& args, std::int64_t slices, const DeviceCaps& caps) {
   std::string options = fmt::format("-DTILE_ROWS={}{}", kernel.tile_rows, kernel.options) + operand_options(args) +
                         dtype_option("OUT_DTYPE", args.out);
+  if (args.slots.present()) options += " -DIN_SLOTS=1";
   if (args.a_zero_point != 0) options += fmt::format(" -DA_ZERO_POINT={}", args.a_zero_point);
   if (args.activation)
     options += fmt::format(" -DFUNCTION={} -DGATED={} -DGATE_IS_RIGHT={}", name(args.activation->function),
@@ -161,7 +162,7 @@ struct Form {
   DType a, out;
   CodeType weights;
   PanelLayout layout;
-  bool gathers, a_is_aligned, out_is_aligned, has_scales, has_biases, activates, quantizes;
+  bool gathers, in_slots, a_is_aligned, out_is_aligned, has_scales, has_biases, activates, quantizes;
   friend bool operator==(const Form&, const Form&) = default;
 };
 Form form_of(const Args& args) {
@@ -175,6 +176,7 @@ Form form_of(const Args& args) {
           args.weights.type,
           args.weights.layout,
           args.a_index.present(),
+          args.slots.present(),
           is_aligned_to_16_bytes(args.a),
           out_is_aligned(args),
           has_scales(args),
@@ -201,6 +203,7 @@ grouped_gemm_args kernel_args(const Args& args, const SliceSums& of_slices, std:
           .group_scale_first = first_element(weights.scale),
           .group_zero_first = first_element(weights.zero),
           .group_index_first = first_element(weights.group_index),
+          .slots_first = first_element(args.slots),
           .sum_bias_first = first_element(args.sum_bias),
           .weight_scale_first = first_element(args.weight_scale),
           .bias_first = first_element(args.bias),
@@ -344,7 +347,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
     launch(stream, {planned.kernel->source, planned.options, planned.kernel->source->name}, planned.range, submit,
            {"grouped_gemm", planned.kernel->variant.name, stream.trace != nullptr ? planned.shape : std::string(),
             planned.cost.bytes, planned.cost.flops},
-           args.a, args.a_index, args.a_scale, weights, group_scale, group_zero, group_index, args.sum_bias,
+           args.a, args.a_index, args.a_scale, weights, group_scale, group_zero, group_index, args.slots, args.sum_bias,
            args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, q, q_scale, parts, stamps,
            kernel_args(args, of_slices, plan.k_slices > 1 ? next_stamps() : 0, planned.patience));
   });

@@ -1,11 +1,12 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-// Of all kernels of the grouped GEMM. Weights, their scales and what columns have start at the segment's first expert,
-// row_ends at expert 0. `q_..` and the magnitudes are of rows that become codes, `parts` and `stamps` of slices of K.
+// Of all kernels of the grouped GEMM. Slots and what columns have start at the segment's first expert, and so do
+// weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows
+// that become codes, `parts` and `stamps` of slices of K.
 typedef struct {
   long a_first, a_index_first, a_scale_first;
-  long weights_first, group_scale_first, group_zero_first, group_index_first;
+  long weights_first, group_scale_first, group_zero_first, group_index_first, slots_first;
   long sum_bias_first, weight_scale_first, bias_first;
   long row_ends_first, k_ends_first, out_first;
   long q_first, q_scale_first, parts_first, stamps_first;
@@ -20,4 +21,4 @@ typedef struct {
   float alpha, limit, up_bias;
   float largest, least_amax, most_amax, least_scale, global_scale;
 } grouped_gemm_args;
-KERNEL_ARGS(grouped_gemm_args, 312);
+KERNEL_ARGS(grouped_gemm_args, 320);

@@ -58,9 +58,14 @@ std::string reject_rows(const Args& args, std::int64_t rows) {
   if (args.index_divisor < 1) return fmt::format("index_divisor: {} is not positive", args.index_divisor);
   if (args.row_ends.present() && (args.row_ends.rank != 1 || args.row_ends.dtype != DType::i32))
     return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
-  if (args.first_expert < 0 || args.first_expert + args.weights.experts > experts_of(args))
+  const TensorView& slots = args.slots;
+  if (slots.present() && (slots.rank != 1 || slots.dtype != DType::i32 || !slots.contiguous() || slots.shape[0] < 1 ||
+                          !args.row_ends.present()))
+    return fmt::format("slots: expected i32[E] beside row_ends, got {} beside {}", slots.describe(),
+                       args.row_ends.describe());
+  if (args.first_expert < 0 || args.first_expert + products_of(args) > experts_of(args))
     return fmt::format("weights: experts [{}, {}) leave the {} of row_ends", args.first_expert,
-                       args.first_expert + args.weights.experts, experts_of(args));
+                       args.first_expert + products_of(args), experts_of(args));
   if (args.rows_per_expert < 0 ||
       (args.rows_per_expert > 0 && (!args.row_ends.present() || rows % args.rows_per_expert != 0 ||
                                     rows / args.rows_per_expert != experts_of(args))))
@@ -72,8 +77,8 @@ std::string reject_rows(const Args& args, std::int64_t rows) {
 std::string reject_k_windows(const Args& args) {
   if (args.k_ends.rank != 1 || args.k_ends.dtype != DType::i32 || args.k_ends.shape[0] < 1)
     return fmt::format("k_ends: expected i32[E], got {}", args.k_ends.describe());
-  if (args.row_ends.present() || args.a_index.present() || args.rows_per_expert != 0 || args.first_expert != 0 ||
-      args.weights.experts != 1)
+  if (args.row_ends.present() || args.slots.present() || args.a_index.present() || args.rows_per_expert != 0 ||
+      args.first_expert != 0 || args.weights.experts != 1)
     return fmt::format(
         "k_ends: expected one matrix and neither row_ends nor a_index, got {}, {} and {} experts from {}",
         args.row_ends.describe(), args.a_index.describe(), args.weights.experts, args.first_expert);

@@ -87,6 +87,7 @@ inline bool has_groups(const Args& args) { return args.weights.grouped() || args
 inline std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 1; }
 /// Products with rows, scales and a bias of their own: one for each packed matrix, or for each window of k.
 inline std::int64_t products_of(const Args& args) {
+  if (args.slots.present()) return args.slots.shape[0];
   return args.k_ends.present() ? args.k_ends.shape[0] : args.weights.experts;
 }
 /// Columns of `out`.

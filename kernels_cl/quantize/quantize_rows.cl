@@ -1,9 +1,11 @@
-// Integer quantization of rows. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
+// Quantization of rows. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"
 #include "kernels_cl/common/rows.clh"
 #include "kernels_cl/common/vector16.clh"
+#include "kernels_cl/quantize/hif8.clh"
+#include "kernels_cl/quantize/minifloat.clh"
 #include "kernels_cl/quantize/quantize_row.clh"
 #include "kernels_cl/quantize/quantize_rows_args.h"
 
@@ -53,6 +55,45 @@ inline float16 codes_static_f16(Quantizer q, float16 x) {
   const float16 scaled = rounded_to_f16(rounded_to_f16(x) * q.scale);
   return offset_codes(q.levels, rounded_to_f16(scaled + q.offset));
 }
+inline float16 codes_given(Quantizer q, float16 x) { return offset_codes(q.levels, x * q.scale); }
+
+// What -DFLOATS names: codes of floats of 8 bits.
+inline int16 float_codes_e4m3(float16 x, float limit) {
+  const Minifloat e4m3 = {8, 3, -6, 0x7e};
+  return minifloat_codes(e4m3, x, 0, HALVES_TO_EVEN);
+}
+inline int16 float_codes_e5m2(float16 x, float limit) {
+  const Minifloat e5m2 = {8, 2, -14, 0x7b};
+  return minifloat_codes(e5m2, x, 0, HALVES_TO_EVEN);
+}
+inline int16 float_codes_hif8(float16 x, float limit) { return hif8_codes(x, limit); }
+inline float16 quotients_given(Quantizer q, float16 x) { return x * q.scale; }
+// A row of zeros has zeros without a sign.
+inline float16 quotients_symmetric(Quantizer q, float16 x) {
+  return q.scale == 0.0f ? (float16)(0.0f) : symmetric_quotients(q, x);
+}
+
+#if IS_FLOATS
+inline int16 float_codes(Quantizer q, float16 x) {
+  return OF(float_codes, FLOATS)(OF(quotients, SCHEME)(q, x), q.levels);
+}
+inline void store_codes(Quantizer quantizer, float16 x, __global uchar* q, int first, int width) {
+  store_step_bytes(float_codes(quantizer, x), q, first, width);
+}
+inline Quantizer float_quantizer(float amax, quantize_rows_args args) {
+  amax = amax < args.least_amax ? args.least_amax : amax;
+  return POWER_OF_TWO ? power_of_two_quantizer(amax, args.levels)
+                      : symmetric_quantizer(amax, args.levels, args.rounding);
+}
+inline float16 neighbours(Row row, int column, int end) {
+  const float16 x = OF(load_upto16, X_DTYPE)(row.x, column, end - column);
+  return row.smooth ? x * OF(load_upto16, SMOOTH_DTYPE)(row.smooth, column, end - column) : x;
+}
+#else
+inline void store_codes(Quantizer quantizer, float16 x, __global STORAGE(Q_DTYPE)* q, int first, int width) {
+  OF(store_step, Q_DTYPE)(OF(codes, SCHEME)(quantizer, x), q, first, width);
+}
+#endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
     const __global STORAGE(X_DTYPE)* x, const __global int* index, const __global int* row_ends,
@@ -74,10 +115,28 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   const Row from = {x + args.x_first + (valid ? source : 0) * args.x_stride,
                     smooth ? smooth + args.smooth_first + expert * args.smooth_stride : 0, valid ? args.width : 0};
   q += args.q_first + row * args.q_stride;
-  scale += args.scale_first;
+  if (scale) scale += args.scale_first;
   if (offset) offset += args.offset_first;
 
-#if GROUPED
+#if GROUP == 128
+  scale += row * args.scale_columns;
+  const int groups = (from.width + 127) / 128, lane = get_local_id(0);
+  for (int group = lane; group < groups; group += LANES) {
+    const int first = group * 128, end = min(first + 128, from.width);
+    int16 largest = 0;
+    for (int column = first; column < end; column += 16)
+      largest = max(largest, magnitude_bits(neighbours(from, column, end)));
+    const Quantizer quantizer = float_quantizer(as_float(max_int_of_16(largest)), args);
+    scale[group] = quantizer.scale;
+    for (int column = first; column < end; column += 16) {
+      const uchar16 bytes = convert_uchar16(float_codes(quantizer, neighbours(from, column, end)));
+      uchar part[16];
+      vstore16(bytes, 0, part);
+      for (int j = 0; j < min(16, end - column); ++j) q[column + j] = part[j];
+    }
+  }
+  for (int group = groups + lane; valid && group < args.scale_columns; group += LANES) scale[group] = 0.0f;
+#elif GROUP == 8
   scale += row * (args.width / 8);
   FOR_EACH_STEP (first, from.width) {
     const float16 x = values(from, first);
@@ -92,7 +151,9 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
     if (column + 8 < args.width) OF(store, SCALE_DTYPE)(high.scale, scale, column / 8 + 1);
   }
 #else
-#if STATIC
+#if IS_GIVEN
+  const Quantizer quantizer = {scale ? scale[0] : 1.0f, 0.0f, args.levels, args.rounding, 0.0f, 0.0f};
+#elif STATIC
   const Quantizer quantizer = {
       rounded_to_f16(scale[0]).s0, rounded_to_f16(offset[0]).s0, args.levels, args.rounding, 0.0f, 0.0f};
 #else
@@ -102,7 +163,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
     if (offset) offset[row] = quantizer.offset;
   }
 #endif
-  FOR_EACH_STEP (first, from.width)
-    OF(store_step, Q_DTYPE)(OF(codes, SCHEME)(quantizer, values(from, first)), q, first, from.width);
+  FOR_EACH_STEP (first, from.width) store_codes(quantizer, values(from, first), q, first, from.width);
 #endif
 }

@@ -1,5 +1,8 @@
 #include <moecl/quantize_rows.hpp>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
@@ -30,15 +33,82 @@ const char* name_of(Scheme scheme) {
     case Scheme::asymmetric:
       return "asymmetric";
     case Scheme::static_f16:
+      return "static_f16";
+    case Scheme::given:
       break;
   }
-  return "static_f16";
+  return "given";
+}
+
+/// How the kernel calls floats.
+const char* name_of(Codes codes) {
+  switch (codes) {
+    case Codes::e4m3:
+      return "e4m3";
+    case Codes::e5m2:
+      return "e5m2";
+    case Codes::hif8:
+      return "hif8";
+    case Codes::integer:
+      break;
+  }
+  return "none";
 }
 
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
 
+bool is_floats(const Args& args) { return args.codes != Codes::integer; }
+/// int4 codes to an element of q; 1: there are none.
+std::int64_t packed(const Args& args) {
+  return args.q.dtype == DType::i32 ? 8 : args.q.dtype == DType::u8 && !is_floats(args) ? 2 : 1;
+}
+
+/// The largest code's number.
+float levels(const Args& args) {
+  switch (args.codes) {
+    case Codes::e4m3:
+      return 448;
+    case Codes::e5m2:
+      return 57344;
+    case Codes::hif8:
+      // A number that is only converted becomes infinity beyond the largest one.
+      return args.scheme == Scheme::given && !args.scale.present() ? std::numeric_limits<float>::infinity() : 32768;
+    case Codes::integer:
+      break;
+  }
+  return packed(args) > 1 ? 7 : 127;
+}
+
+std::string reject_floats(const Args& args, std::int64_t rows) {
+  if (args.scheme != Scheme::symmetric && args.scheme != Scheme::given)
+    return fmt::format("scheme: floats are symmetric or given, not {}", name_of(args.scheme));
+  const bool of_f16 = args.rounding == Rounding::multiply_reciprocal_f16 ||
+                      args.rounding == Rounding::divide_scaled_f16 || args.rounding == Rounding::divide_ties_away;
+  if (of_f16) return "rounding: floats round once, as their format does";
+  if (args.group == 0) return "";
+  const std::int64_t groups = (args.x.shape[1] + 127) / 128;
+  if (args.group != 128 || args.scheme != Scheme::symmetric)
+    return fmt::format("group: expected 0, or 128 for symmetric floats, got {}", args.group);
+  if (args.scale.rank != 2 || args.scale.dtype != DType::f32 || !args.scale.contiguous() ||
+      args.scale.shape[0] != rows || args.scale.shape[1] < groups)
+    return fmt::format("scale: expected f32[{}, {} or more], got {}", rows, groups, args.scale.describe());
+  return args.offset.present() ? fmt::format("offset: a symmetric row has none, got {}", args.offset.describe()) : "";
+}
+
+std::string reject_limits(const Args& args) {
+  if (!(args.least_amax >= 0) || std::isinf(args.least_amax))
+    return fmt::format("least_amax: {} is negative or not finite", args.least_amax);
+  if ((args.power_of_two || args.least_amax > 0) && (args.group != 128 || args.rounding != Rounding::divide))
+    return "power_of_two, least_amax: they go with groups of 128 and Rounding::divide";
+  return "";
+}
+
 std::string reject_parameters(const Args& args, std::int64_t rows) {
-  if (args.group != 0) {
+  if (std::string reason = reject_limits(args); !reason.empty()) return reason;
+  if (is_floats(args)) {
+    if (std::string reason = reject_floats(args, rows); !reason.empty()) return reason;
+    if (args.group != 0) return "";
+  } else if (args.group != 0) {
     if (args.group != 8 || args.scheme != Scheme::symmetric || args.q.dtype != DType::i8 || args.x.shape[1] % 8 != 0)
       return fmt::format("group: expected 0, or 8 for symmetric int8 rows of whole groups, got {} for {}", args.group,
                          args.x.describe());
@@ -47,18 +117,19 @@ std::string reject_parameters(const Args& args, std::int64_t rows) {
       return fmt::format("scale: expected float [{}, {}], got {}", rows, args.x.shape[1] / 8, args.scale.describe());
     return args.offset.present() ? fmt::format("offset: a symmetric row has none, got {}", args.offset.describe()) : "";
   }
-  const bool is_static = args.scheme == Scheme::static_f16;
-  const std::int64_t count = is_static ? 1 : rows;
+  const bool is_given = args.scheme == Scheme::given;
+  const std::int64_t count = is_given || args.scheme == Scheme::static_f16 ? 1 : rows;
   const auto is_vector = [&](const TensorView& view) {
     return view.rank == 1 && view.dtype == DType::f32 && view.shape[0] == count;
   };
-  if (!is_vector(args.scale)) return fmt::format("scale: expected f32[{}], got {}", count, args.scale.describe());
-  if (args.scheme == Scheme::symmetric)
-    return args.offset.present() ? fmt::format("offset: a symmetric row has none, got {}", args.offset.describe()) : "";
+  if (!is_vector(args.scale) && !(is_given && !args.scale.present()))
+    return fmt::format("scale: expected f32[{}], got {}", count, args.scale.describe());
+  if (args.scheme == Scheme::symmetric || is_given)
+    return args.offset.present()
+               ? fmt::format("offset: a {} row has none, got {}", name_of(args.scheme), args.offset.describe())
+               : "";
   return is_vector(args.offset) ? "" : fmt::format("offset: expected f32[{}], got {}", count, args.offset.describe());
 }
-
-bool packed(const Args& args) { return args.q.dtype == DType::i32; }
 
 quantize_rows_args kernel_args(const Args& args) {
   return {.x_first = first_element(args.x),
@@ -78,7 +149,9 @@ quantize_rows_args kernel_args(const Args& args) {
           .divisor = args.divisor,
           .experts = int_of(experts_of(args)),
           .rounding = static_cast<std::int32_t>(args.rounding),
-          .levels = packed(args) ? 7.0F : 127.0F};
+          .scale_columns = args.group == 128 ? int_of(args.scale.shape[1]) : 0,
+          .levels = levels(args),
+          .least_amax = args.least_amax};
 }
 
 }  // namespace
@@ -90,12 +163,15 @@ std::string reject(const Args& args, const Config& config, const Device& device)
     return fmt::format("index: expected i32[R], got {}", args.index.describe());
   if (args.divisor < 1) return fmt::format("divisor: {} is not positive", args.divisor);
   const std::int64_t rows = args.index.present() ? args.index.shape[0] : args.x.shape[0], hidden = args.x.shape[1];
-  if (packed(args) && hidden % 8 != 0)
-    return fmt::format("x: int4 codes are packed by eight, but rows have {} columns", hidden);
-  if (args.q.rank != 2 || (args.q.dtype != DType::i8 && !packed(args)) || args.q.shape[0] != rows ||
-      args.q.shape[1] != (packed(args) ? hidden / 8 : hidden))
-    return fmt::format("q: expected i8[{}, {}] or i32[{}, {}], got {}", rows, hidden, rows, hidden / 8,
-                       args.q.describe());
+  if (hidden % packed(args) != 0)
+    return fmt::format("x: int4 codes are packed by {}, but rows have {} columns", packed(args) == 8 ? "eight" : "two",
+                       hidden);
+  const bool wanted = is_floats(args) ? args.q.dtype == DType::u8 : args.q.dtype == DType::i8 || packed(args) > 1;
+  if (args.q.rank != 2 || !wanted || args.q.shape[0] != rows || args.q.shape[1] != hidden / packed(args) ||
+      args.q.stride[1] != 1)
+    return is_floats(args) ? fmt::format("q: expected u8[{}, {}], got {}", rows, hidden, args.q.describe())
+                           : fmt::format("q: expected i8[{}, {}], i32[{}, {}] or u8[{}, {}], got {}", rows, hidden,
+                                         rows, hidden / 8, rows, hidden / 2, args.q.describe());
   if (std::string reason = reject_parameters(args, rows); !reason.empty()) return reason;
   if (std::string reason = reject_row_ends(args.row_ends, args.rows_per_expert, rows); !reason.empty()) return reason;
   const std::int64_t smooth_experts = args.smooth_rows.present() ? args.smooth.shape[0] : experts_of(args);
@@ -118,14 +194,23 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const std::int32_t lanes = tuned_lanes("quantize_rows", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes);
   return {lanes == 1 ? "row_per_item" : "row_per_group",
-          fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DGROUPED={}{}{}{}{}{}", lanes, name_of(args.scheme),
-                      args.scheme == Scheme::static_f16 ? 1 : 0, args.group == 0 ? 0 : 1,
-                      dtype_option("X_DTYPE", args.x), dtype_option("SMOOTH_DTYPE", args.smooth),
-                      dtype_option("SCALE_DTYPE", args.scale), packed(args) ? " -DQ_DTYPE=i4x8" : " -DQ_DTYPE=i8",
-                      packed(args) || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
+          fmt::format("-DLANES={} -DSCHEME={} -DSTATIC={} -DIS_GIVEN={} -DGROUP={} -DIS_FLOATS={} -DFLOATS={} "
+                      "-DPOWER_OF_TWO={}{}{}{}{}{}",
+                      lanes, name_of(args.scheme), args.scheme == Scheme::static_f16 ? 1 : 0,
+                      args.scheme == Scheme::given ? 1 : 0, args.group, is_floats(args) ? 1 : 0, name_of(args.codes),
+                      args.power_of_two ? 1 : 0, dtype_option("X_DTYPE", args.x),
+                      dtype_option("SMOOTH_DTYPE", args.smooth), dtype_option("SCALE_DTYPE", args.scale),
+                      is_floats(args)     ? " -DQ_DTYPE=u8"
+                      : packed(args) == 8 ? " -DQ_DTYPE=i4x8"
+                      : packed(args) == 2 ? " -DQ_DTYPE=i4x2"
+                                          : " -DQ_DTYPE=i8",
+                      packed(args) > 1 || args.group != 0 ? " -DNEIGHBOURS=1" : ""),
           {static_cast<std::size_t>(args.q.shape[0]) * local, 1, 1},
           {local, 1, 1},
-          fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(), packed(args) ? "int4" : "int8"),
+          fmt::format("{} {} to {}", name_of(args.scheme), args.x.describe(),
+                      is_floats(args)    ? name_of(args.codes)
+                      : packed(args) > 1 ? "int4"
+                                         : "int8"),
           cost(args)};
 }
 
@@ -139,7 +224,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
   enqueue(stream,
           *kept_plan(stream, source::quantize_rows, made, args.x, args.row_ends, args.rows_per_expert, args.q,
                      args.scale, args.scheme, args.offset, args.smooth, args.index, args.divisor, args.smooth_rows,
-                     args.group, config.lanes),
+                     args.group, args.rounding, args.codes, args.power_of_two, args.least_amax, config.lanes),
           args, submit);
 }
 

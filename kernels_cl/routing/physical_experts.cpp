@@ -22,13 +22,17 @@ physical_experts_args kernel_args(const Args& args) {
   return {.ids_first = first_element(args.ids),
           .places_first = first_element(args.places),
           .replicas_first = first_element(args.replicas),
+          .weights_first = first_element(args.weights),
           .physical_first = first_element(args.physical),
+          .placed_weights_first = first_element(args.placed_weights),
           .fault_first = first_element(args.fault),
           .count = int_of(args.ids.elements()),
           .top_k = int_of(args.ids.shape[1]),
           .experts = int_of(args.places.shape[0]),
           .most_replicas = int_of(args.places.shape[1]),
           .first_token = static_cast<std::int32_t>(args.first_token),
+          .expected = args.expected,
+          .refuses = args.refuses,
           .pad = 0};
 }
 
@@ -41,6 +45,16 @@ std::string reject(const Args& args) {
     return fmt::format("places: expected i32[E, most replicas], got {}", args.places.describe());
   if (args.ids.elements() > most_indices || args.places.elements() > most_indices)
     return fmt::format("ids, places: the elements of {} or {} pass int32", args.ids.describe(), args.places.describe());
+  if (args.weights.present() != args.placed_weights.present())
+    return fmt::format("weights and placed_weights: expected both or neither, got {} and {}", args.weights.describe(),
+                       args.placed_weights.describe());
+  if (args.expected < 0 || args.expected > experts)
+    return fmt::format("expected: {} of {} experts", args.expected, experts);
+  for (const auto& [what, view] : {std::pair("weights", &args.weights), {"placed_weights", &args.placed_weights}})
+    if (view->present() &&
+        (view->dtype != DType::f32 || view->rank != 2 || view->shape != args.ids.shape || !view->contiguous()))
+      return fmt::format("{}: expected contiguous f32[{}, {}], got {}", what, args.ids.shape[0], args.ids.shape[1],
+                         view->describe());
   return first_of({reject_matrix("ids", args.ids, args.ids.shape[0], args.ids.shape[1]),
                    reject_matrix("places", args.places, experts, args.places.shape[1]),
                    reject_indices("replicas", args.replicas, experts),
@@ -52,7 +66,8 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args);
   require(reason.empty(), "physical_experts: {}", reason);
   launch_indices(stream, source::physical_experts, "physical_experts_t0", submit, args.ids, cost(args).bytes, args.ids,
-                 args.places, args.replicas, args.physical, args.fault, kernel_args(args));
+                 args.places, args.replicas, args.weights, args.physical, args.placed_weights, args.fault,
+                 kernel_args(args));
 }
 
 OperatorCost cost(const Args& args) { return {3 * args.ids.size_bytes() + args.replicas.size_bytes(), 0}; }

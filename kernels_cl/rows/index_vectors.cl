@@ -54,6 +54,17 @@ __kernel void index_vectors_histogram(const __global void* keys, __global int* c
   if (key >= 0 && key < args.bins) atomic_inc(counts + args.counts_first + key);
 }
 
+__kernel void index_vectors_key_counts(const __global int* keys, __global long* counts,
+                                       const index_vectors_key_counts_args given) {
+  const index_vectors_key_counts_args args = given;
+  const int key = get_global_id(0);
+  if (key >= args.count) return;
+  keys += args.keys_first;
+  long found = 0;
+  for (int i = 0; i < args.key_count; ++i) found += keys[i] == key;
+  counts[args.counts_first + key] += found;
+}
+
 __kernel void index_vectors_group_of_row(const __global int* row_ends, __global int* groups,
                                          const index_vectors_group_of_row_args given) {
   const index_vectors_group_of_row_args args = given;

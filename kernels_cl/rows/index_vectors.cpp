@@ -76,6 +76,13 @@ index_vectors_histogram_args kernel_args(const Histogram& args) {
           .pad = 0};
 }
 
+index_vectors_key_counts_args kernel_args(const KeyCounts& args) {
+  return {.keys_first = first_element(args.keys),
+          .counts_first = first_element(args.counts),
+          .count = int_of(args.counts.shape[0]),
+          .key_count = int_of(args.keys.elements())};
+}
+
 index_vectors_group_of_row_args kernel_args(const GroupOfRow& args) {
   return {.row_ends_first = first_element(args.row_ends),
           .groups_first = first_element(args.groups),
@@ -153,6 +160,13 @@ std::string reject(const Histogram& args) {
                    reject_indices("counts", args.counts, length(args.counts))});
 }
 
+std::string reject(const KeyCounts& args) {
+  if (length(args.counts) < 1 || args.counts.dtype != DType::i64 || !args.counts.contiguous())
+    return fmt::format("counts: expected contiguous i64[E], got {}", args.counts.describe());
+  return first_of({reject_count("keys", args.keys.elements()), reject_count("counts", args.counts.elements()),
+                   reject_shaped("keys", args.keys, args.keys.elements())});
+}
+
 std::string reject(const GroupOfRow& args) {
   if (args.modulus < 1) return fmt::format("modulus: {} is not positive", args.modulus);
   if (length(args.row_ends) < 1) return fmt::format("row_ends: expected i32[G], got {}", args.row_ends.describe());
@@ -219,6 +233,12 @@ void enqueue(StreamView stream, const Histogram& args, Submit submit) {
   enqueue_fill(stream, args.counts.buffer.slice(0, args.counts.size_bytes()), 0, {submit.wait, nullptr});
   launch_indices(stream, source::index_vectors, "index_vectors_histogram", {{}, submit.done}, args.keys,
                  args.keys.size_bytes() + args.counts.size_bytes(), args.keys, args.counts, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const KeyCounts& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_key_counts", submit, args.keys,
+                 args.keys.size_bytes() + 2 * args.counts.size_bytes(), args.keys, args.counts, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit) {

@@ -29,6 +29,12 @@ typedef struct {
 KERNEL_ARGS(index_vectors_histogram_args, 32);
 
 typedef struct {
+  long keys_first, counts_first;
+  int count, key_count;
+} index_vectors_key_counts_args;
+KERNEL_ARGS(index_vectors_key_counts_args, 24);
+
+typedef struct {
   long row_ends_first, groups_first;
   int count, group_count, modulus, pad;
 } index_vectors_group_of_row_args;

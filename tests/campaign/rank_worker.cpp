@@ -35,6 +35,7 @@ void tell(const std::string& line) {
 
 /// Who fails in a round, where and how.
 struct Failure {
+  int round = 0;
   std::int32_t victim = -1;
   int place = 0;  ///< a step of the pass; 7: some microseconds after it began
   int signal = SIGKILL;
@@ -53,13 +54,13 @@ class Pass {
     Context& context = *stream.context;
     const auto fail_at = [&](int place) {
       if (failure == nullptr || failure->place != place) return;
-      tell(fmt::format("fails {}", now_us()));
+      tell(fmt::format("fails {} {}", failure->round, now_us()));
       std::raise(failure->signal);
     };
     if (failure != nullptr && failure->place == 7)
       std::thread([failure, delay = std::chrono::microseconds(std::rand() % 3000)] {
         std::this_thread::sleep_for(delay);
-        tell(fmt::format("fails {}", now_us()));
+        tell(fmt::format("fails {} {}", failure->round, now_us()));
         std::raise(failure->signal);
       }).detach();
     std::vector<float> values;
@@ -119,10 +120,20 @@ class Pass {
 };
 
 /// Each round has another victim, strategy, place and signal; all ranks know them from the number of the round.
-Failure failure_of(int round, std::int32_t size) {
-  return {round % size, round / size / 4 % 8, round / size / 32 % 2 == 0 ? SIGKILL : SIGSTOP};
+Failure failure_of(int round, int seed, std::int32_t size) {
+  return {round, seed % size, seed / size / 4 % 8, seed / size / 32 % 2 == 0 ? SIGKILL : SIGSTOP};
 }
 StrategyKind kind_of(int round, std::int32_t size) { return static_cast<StrategyKind>(round / size % 4); }
+
+/// A machine with other work may take longer than the deadline to start a process.
+template <class Join>
+RankGroup whole_again(const Join& join) {
+  for (int attempt = 0;; ++attempt) try {
+      return join();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::deadline_exceeded || attempt == 10) throw;
+    }
+}
 
 void work(const std::string& name, std::int32_t rank, std::int32_t size, int first, int rounds, int step) {
   const auto context = Context::create({select_devices("", "").front()});
@@ -130,16 +141,15 @@ void work(const std::string& name, std::int32_t rank, std::int32_t size, int fir
   GroupOptions options;
   options.deadline =
       std::chrono::milliseconds(std::getenv("DEADLINE_MS") != nullptr ? std::atoi(std::getenv("DEADLINE_MS")) : 2000);
-  GroupOptions joining = options;
-  RankGroup group = RankGroup::join(name, rank, size, stream, joining);
+  RankGroup group = whole_again([&] { return RankGroup::join(name, rank, size, stream, options); });
   for (int round = first; round < rounds; ++round) {
     const int seed = round * step;
-    const Failure failure = failure_of(seed, size);
+    const Failure failure = failure_of(round, seed, size);
     Pass pass(group, kind_of(seed, size));
     pass.run(5 + rank, nullptr);
-    pass.ranks().share("round", {});
     std::string cause;
     try {
+      pass.ranks().share("round", {});  // whose answer a rank may not have yet when another is lost
       pass.run(9 + rank, rank == failure.victim ? &failure : nullptr);
       for (;;) pass.ranks().barrier();
     } catch (const Error& error) {
@@ -154,7 +164,7 @@ void work(const std::string& name, std::int32_t rank, std::int32_t size, int fir
     smaller.run(4, nullptr);
     tell(fmt::format("shrunk {} {} {} {}", round, left.size(), shrunk, now_us() - begin));
     smaller.ranks().share("all are small", {});
-    group = left.rejoin();
+    group = whole_again([&] { return left.rejoin(); });
     tell(fmt::format("whole {} {}", round, now_us()));
   }
   Pass(group, StrategyKind::mc2).run(3, nullptr);

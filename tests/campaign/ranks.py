@@ -66,18 +66,25 @@ def main():
                 break
             word, *rest = line.split(" ", 3)
             if word == "fails":
-                failed_at[rank.round] = int(rest[0]), rank
+                rank.round = int(rest[0])
+                failed_at[rank.round] = int(rest[1]), rank
             elif word == "ended":
                 round_, at, cause = int(rest[0]), int(rest[1]), rest[2]
-                rank.round = round_ + 1
                 victim = (round_ * options.step) % options.ranks
-                time.sleep(0.001)  # what the victim wrote before is read by another thread
-                while round_ not in failed_at and not lines.empty():
-                    other, text = lines.get()
+                # What the victim wrote before is read by another thread.
+                later, until = [], time.monotonic() + 5
+                while round_ not in failed_at and time.monotonic() < until:
+                    try:
+                        other, text = lines.get(timeout=0.1)
+                    except queue.Empty:
+                        continue
                     if text.startswith("fails"):
-                        failed_at[other.round] = int(text.split()[1]), other
+                        other.round = int(text.split()[1])
+                        failed_at[other.round] = int(text.split()[2]), other
                     else:
-                        lines.put((other, text))
+                        later.append((other, text))
+                for line in later:
+                    lines.put(line)
                 if round_ not in failed_at:
                     problems.append(f"round {round_}: rank {rank.rank} ended before anybody failed: {cause}")
                     break

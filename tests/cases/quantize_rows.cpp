@@ -15,7 +15,7 @@ namespace {
 using quantize_rows::Scheme;
 
 /// Of Scheme::static_f16.
-const oracle::QuantizedRow given{37.3F, {}, -3.3F};
+const oracle::QuantizedRow static_numbers{37.3F, {}, -3.3F};
 
 /// Each word as eight int4, the first in the lowest bits.
 template <class T, class Of>
@@ -36,7 +36,32 @@ std::string QuantizeRowsCase::describe() const {
   std::string text = fmt::format("{}[{}, {}]", name(dtype), sources(), hidden);
   if (rounding != quantize_rows::Rounding::divide) text += fmt::format(", rounding {}", static_cast<int>(rounding));
   if (scheme != Scheme::symmetric) text += fmt::format(", scheme {}", static_cast<int>(scheme));
+  if (codes != quantize_rows::Codes::integer)
+    text += fmt::format(", floats {}, group {}, power of two {}, least amax {}", static_cast<int>(codes), group,
+                        power_of_two, least_amax);
   return text + (int4 ? ", int4" : "");
+}
+
+void QuantizeRowsCase::expect_row(Expected& out, const std::vector<double>& row) const {
+  const bool floats = codes != quantize_rows::Codes::integer;
+  if (scheme == Scheme::given) {
+    for (const double value : row) {
+      const float scaled = static_cast<float>(value) * (given.empty() ? 1 : given.front());
+      out.q.push_back(floats ? oracle::float_code(scaled, codes, !given.empty())
+                             : std::clamp(std::nearbyint(scaled), -128.0F, 127.0F));
+    }
+  } else if (floats) {
+    const oracle::FloatRow made = oracle::quantize_row_to_floats(
+        row, {codes, rounding, static_cast<std::size_t>(group), power_of_two, least_amax});
+    out.q.insert(out.q.end(), made.q.begin(), made.q.end());
+    out.scale.insert(out.scale.end(), made.scale.begin(), made.scale.end());
+    if (group != 0) out.scale.push_back(0);
+  } else {
+    const oracle::QuantizedRow made = oracle::quantize_row(row, rounding, scheme, int4 ? 7 : 127, static_numbers);
+    out.q.insert(out.q.end(), made.q.begin(), made.q.end());
+    out.scale.push_back(made.scale);
+    out.offset.push_back(made.offset);
+  }
 }
 
 QuantizeRowsCase::Expected QuantizeRowsCase::expected() const {
@@ -47,7 +72,7 @@ QuantizeRowsCase::Expected QuantizeRowsCase::expected() const {
     const std::int64_t from = source_row(r, sources(), index, divisor, rows);
     if (from < 0) {
       out.q.insert(out.q.end(), width, untouched);
-      out.scale.push_back(untouched);
+      out.scale.insert(out.scale.end(), static_cast<std::size_t>(scale_columns()), untouched);
       out.offset.push_back(untouched);
       continue;
     }
@@ -55,10 +80,7 @@ QuantizeRowsCase::Expected QuantizeRowsCase::expected() const {
     const std::size_t first = factors.size() > width ? expert_of(r, rows) * width : 0;
     for (std::size_t h = 0; h < width && !factors.empty(); ++h)
       row[h] = static_cast<float>(row[h]) * static_cast<float>(factors[first + h]);
-    const oracle::QuantizedRow codes = oracle::quantize_row(row, rounding, scheme, int4 ? 7 : 127, given);
-    out.q.insert(out.q.end(), codes.q.begin(), codes.q.end());
-    out.scale.push_back(codes.scale);
-    out.offset.push_back(codes.offset);
+    expect_row(out, row);
   }
   return out;
 }
@@ -72,9 +94,20 @@ QuantizeRowsCase::Args QuantizeRowsCase::bring(CaseTensors& tensors) const {
   args.x = tensors.input(dtype, {sources(), hidden}, x);
   args.row_ends = tensors.optional_input(DType::i32, {std::ssize(rows.row_ends)}, doubles(rows.row_ends));
   args.rows_per_expert = rows.rows_per_expert;
-  args.q = int4 ? tensors.output(DType::i32, {count, hidden / 8}) : tensors.output(DType::i8, {count, hidden});
-  args.scale = parameter(given.scale);
-  if (scheme != Scheme::symmetric) args.offset = parameter(given.offset);
+  const bool floats = codes != quantize_rows::Codes::integer;
+  args.q = int4 ? tensors.output(DType::i32, {count, hidden / 8})
+                : tensors.output(floats ? DType::u8 : DType::i8, {count, hidden});
+  if (scheme == Scheme::given)
+    args.scale = tensors.optional_input(DType::f32, {std::ssize(given)}, {given.begin(), given.end()});
+  else if (group != 0)
+    args.scale = tensors.output(DType::f32, {count, scale_columns()});
+  else
+    args.scale = parameter(static_numbers.scale);
+  if (scheme == Scheme::asymmetric || scheme == Scheme::static_f16) args.offset = parameter(static_numbers.offset);
+  args.codes = codes;
+  args.group = group;
+  args.power_of_two = power_of_two;
+  args.least_amax = least_amax;
   args.rounding = rounding;
   args.scheme = scheme;
   args.smooth = tensors.optional_input(smooth_dtype, {std::ssize(smooth) / hidden, hidden}, smooth);

@@ -53,6 +53,7 @@ std::vector<SelfTestResult> self_test_gated_activation(StreamView stream);
 std::vector<SelfTestResult> self_test_combine(StreamView stream);
 std::vector<SelfTestResult> self_test_window_slots(StreamView stream);
 std::vector<SelfTestResult> self_test_physical_experts(StreamView stream);
+std::vector<SelfTestResult> self_test_expert_slots(StreamView stream);
 // Operators of moecl::npu, a file a family.
 std::vector<SelfTestResult> self_test_npu_routing(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_gating(StreamView stream);

@@ -109,10 +109,11 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       fault(stream, DType::i32, {4}, {0, 0, 0, 0}), places = places_of(stream, problem, ids, first);
   ASSERT_EQ(places.values(stream), mine(problem.physical, top_k));
   const StrategyProblem::Rows expected = problem.dispatched(kind, world.rank());
-  const ExpertProblem sizes{hidden, problem.top_k, problem.dtype, problem.wire};
+  ExpertProblem sizes{hidden, problem.top_k, problem.dtype, problem.wire}, plain{hidden, problem.top_k, problem.dtype};
+  sizes.experts_weight = plain.experts_weight = problem.experts_weight;
   const std::unique_ptr<Strategy> on_stream = Strategy::make(kind, rank, sizes),
                                   beside = Strategy::make(kind, rank.beside(), sizes),
-                                  as_they_are = Strategy::make(kind, rank, {hidden, problem.top_k, problem.dtype});
+                                  as_they_are = Strategy::make(kind, rank, plain);
   const bool e4m3 = problem.wire == WireFormat::fp8 || problem.wire == WireFormat::mxfp8;
   std::optional<QuantizedTokens> codes;
   if (e4m3) codes.emplace(stream, problem, x);
@@ -153,8 +154,17 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       arrived.insert(arrived.end(), from, from + hidden);
     }
     expect_within(arrived, expected.x, expected.error);
-    for (std::size_t i = 0; i < arrived.size(); ++i)
-      results[i] = oracle::expert(arrived[i], expected.experts[i / static_cast<std::size_t>(hidden)]);
+    std::vector<double> weight_of(valid, 1);
+    ASSERT_EQ(rows.weights.present(), problem.experts_weight);
+    if (problem.experts_weight) {
+      weight_of = read(rows.weights);
+      weight_of.resize(valid);
+      ASSERT_EQ(weight_of, expected.weights);
+    }
+    for (std::size_t i = 0; i < arrived.size(); ++i) {
+      const std::size_t row = i / static_cast<std::size_t>(hidden);
+      results[i] = oracle::expert(arrived[i], expected.experts[row]) * weight_of[row];
+    }
 
     const DeviceTensor expert_rows(stream, DType::f32, {rows.rows, hidden}, results),
         out(stream, DType::f32, {tokens, hidden},

@@ -103,6 +103,8 @@ static_assert(same(MOECL_CODE_NONE, npu::CodeType::none, MOECL_CODE_E4M3, npu::C
 static_assert(same(MOECL_ROUND_MODE_RINT, npu::RoundMode::rint, MOECL_ROUND_MODE_ROUND, npu::RoundMode::round,
                    MOECL_ROUND_MODE_FLOOR, npu::RoundMode::floor, MOECL_ROUND_MODE_CEIL, npu::RoundMode::ceil,
                    MOECL_ROUND_MODE_TRUNC, npu::RoundMode::trunc));
+static_assert(same(MOECL_ROW_CODE_NONE, npu::RowCodeType::none, MOECL_ROW_CODE_E2M1, npu::RowCodeType::e2m1,
+                   MOECL_ROW_CODE_E1M2, npu::RowCodeType::e1m2, MOECL_ROW_CODE_HIF8, npu::RowCodeType::hif8));
 static_assert(same(MOECL_COMM_ALG_DEFAULT, npu::CommAlg::by_default, MOECL_COMM_ALG_FULLMESH, npu::CommAlg::fullmesh,
                    MOECL_COMM_ALG_FULLMESH_V1, npu::CommAlg::fullmesh_v1, MOECL_COMM_ALG_FULLMESH_V2,
                    npu::CommAlg::fullmesh_v2, MOECL_COMM_ALG_HIERARCHY, npu::CommAlg::hierarchy));
@@ -340,8 +342,12 @@ TEST_P(CNpuTest, RefusesWrongParameters) {
   quant.dst_type = MOECL_QUANT_FLOAT8_E5M2 + 1;
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "dst_type: 4 is not in [0, 4)",
                moecl_dynamic_quant_plan(stream_, &quant, &workspace_bytes_));
-  quant.dst_type = MOECL_QUANT_FLOAT8_E4M3FN;
-  EXPECT_FAILS(MOECL_UNSUPPORTED, "dst_type", moecl_dynamic_quant_plan(stream_, &quant, &workspace_bytes_));
+  moecl_dynamic_quant_asymmetric_args asymmetric = sized<moecl_dynamic_quant_asymmetric_args>();
+  ASSERT_OK(moecl_dynamic_quant_asymmetric_defaults(&asymmetric));
+  asymmetric.x = quant.x;
+  asymmetric.dst_type = MOECL_QUANT_FLOAT8_E4M3FN;
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "dst_type",
+               moecl_dynamic_quant_asymmetric_plan(stream_, &asymmetric, &workspace_bytes_));
 
   moecl_moe_gating_top_k_args gating = sized<moecl_moe_gating_top_k_args>();
   ASSERT_OK(moecl_moe_gating_top_k_defaults(&gating));

@@ -3,83 +3,17 @@
 
 #include <gmock/gmock.h>
 
+#include <list>
+
 #include "tests/host/c_golden.hpp"
-#include "tests/host/c_group.hpp"
+#include "tests/host/c_layers.hpp"
 #include "tests/host/ranked_model.hpp"
 
 namespace moecl::test {
 namespace {
 
-using ParallelLayerHandle = Handle<moecl_parallel_layer, moecl_parallel_layer_destroy>;
-
 constexpr moecl_strategy strategies[] = {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V,
                                          MOECL_STRATEGY_MULTICAST};
-
-/// What each rank has of a layer, and how its passes end.
-struct CLayers {
-  CGroup& on;
-  std::vector<ParallelLayerHandle> of_rank;
-
-  explicit CLayers(CGroup& group) : on(group), of_rank(group.communicators.size()) {}
-  void load(const std::string& model, const moecl_parallel_options& parallel) {
-    on.run([&](std::size_t rank, moecl_communicator* communicator) {
-      EXPECT_OK(moecl_parallel_layer_load(communicator, golden_dir(model).c_str(), -1, &parallel, nullptr,
-                                          of_rank[rank].out()));
-    });
-  }
-  moecl_parallel_layer_info info(std::size_t rank) const {
-    auto told = sized<moecl_parallel_layer_info>();
-    EXPECT_OK(moecl_parallel_layer_describe(of_rank[rank], &told));
-    return told;
-  }
-  /// A pass of each rank's rows of `input`; f32 outputs, also those that may be asked for.
-  struct Pass {
-    std::vector<float> out, routed;
-    std::vector<std::int32_t> ids;
-    std::vector<float> weights;
-  };
-  /// @param routing  passes whose choice is the caller's in this one; empty: the router's
-  std::vector<Pass> forward(const std::vector<std::vector<double>>& inputs,
-                            const std::vector<std::uint8_t>& finished = {}, const std::vector<Pass>& routing = {}) {
-    std::vector<Pass> passes(of_rank.size());
-    on.run([&](std::size_t rank, moecl_communicator*) {
-      const moecl_parallel_layer_info layer = info(rank);
-      const std::vector<double>& x = inputs[rank];
-      const std::size_t tokens = x.size() / static_cast<std::size_t>(layer.hidden),
-                        ids = tokens * static_cast<std::size_t>(layer.top_k);
-      auto args = sized<moecl_forward_args>();
-      args.tokens = static_cast<std::int64_t>(tokens);
-      args.x = on.allocate<float>(rank, {x.begin(), x.end()});
-      args.out = on.allocate(rank, std::vector<float>(x.size()));
-      args.routed_out = on.allocate(rank, std::vector<float>(x.size()));
-      moecl_device_array &chosen = routing.empty() ? args.topk_ids : args.ids,
-                         &weights = routing.empty() ? args.topk_weights : args.weights;
-      chosen = on.allocate(rank, routing.empty() ? std::vector<std::int32_t>(ids) : routing[rank].ids);
-      weights = on.allocate(rank, routing.empty() ? std::vector<float>(ids) : routing[rank].weights);
-      args.fault = on.allocate(rank, std::vector<std::int32_t>(4));
-      if (!finished.empty()) args.finished = on.allocate(rank, finished);
-      EXPECT_OK(moecl_parallel_layer_forward(of_rank[rank], &args));
-      EXPECT_OK(moecl_check_fault(on.streams[rank], args.fault));
-      passes[rank] = {on.read(rank, args.out, x.size()), on.read(rank, args.routed_out, x.size()),
-                      on.read<std::int32_t>(rank, chosen, ids), on.read(rank, weights, ids)};
-    });
-    return passes;
-  }
-};
-
-/// Tokens of `input` for each rank: `tokens` of the dp ranks, or with own tokens of every rank.
-std::vector<std::vector<double>> dealt(const std::vector<double>& input, std::int64_t hidden, std::int32_t ranks,
-                                       const std::vector<std::int64_t>& tokens) {
-  std::vector<std::vector<double>> of_rank;
-  const std::int32_t same = ranks / static_cast<std::int32_t>(tokens.size());
-  auto next = input.begin();
-  for (const std::int64_t count : tokens) {
-    const auto end = next + count * hidden;
-    for (std::int32_t i = 0; i < same; ++i) of_rank.emplace_back(next, end);
-    next = end;
-  }
-  return of_rank;
-}
 
 struct Place {
   const char* name;
@@ -423,9 +357,13 @@ TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
           args.shared_out = on.allocate(rank, std::vector<float>(elements));
           args.expert_num_tokens = wide ? on.allocate(rank, std::vector<std::int64_t>(places))
                                         : on.allocate(rank, std::vector<std::int32_t>(places));
+          args.expert_load = on.allocate(rank, std::vector<std::int64_t>(places, 1));  // to which the pass adds
           auto step = sized<moecl_step>();
           step.strategy = strategy;
           ASSERT_OK(moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &step));
+          std::vector<double> load;
+          for (const std::int64_t rows : on.read<std::int64_t>(rank, args.expert_load, places))
+            load.push_back(static_cast<double>(rows - 1));
           const auto keep = [&](std::size_t part, const auto& values) {
             parts[part][rank].assign(values.begin(), values.end());
           };
@@ -436,6 +374,7 @@ TEST(CParallelLayer, TakesRoutingInEveryFormAndGivesPartsApart) {
             keep(3, on.read<std::int64_t>(rank, args.expert_num_tokens, places));
           else
             keep(3, on.read<std::int32_t>(rank, args.expert_num_tokens, places));
+          EXPECT_EQ(load, parts[3][rank]);
           if (form == 3) {
             EXPECT_EQ(on.read<std::int64_t>(rank, args.topk_ids, slots),
                       rows_of<std::int64_t>(golden.ids, 4, first, tokens));
@@ -537,6 +476,57 @@ TEST(CParallelLayer, AStepIsAgreedOnceForAllLayers) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer is null",
                moecl_parallel_layer_agree(nullptr, nullptr, 1, nullptr));
   EXPECT_OK(moecl_agreed_step_destroy(nullptr));
+}
+
+// Steps of decoding and prefill in turn, of layers that share memory, against each layer alone in a group of its own.
+TEST(CParallelLayer, FourLayersGiveTheBitsOfLayersAlone) {
+  struct Turn {
+    moecl_strategy strategy;
+    std::vector<std::int64_t> tokens;  ///< of each rank
+  };
+  const Turn turns[] = {{MOECL_STRATEGY_MC2, {2, 2}},
+                        {MOECL_STRATEGY_ALL2ALL_V, {20, 13}},
+                        {MOECL_STRATEGY_MC2, {2, 1}},
+                        {MOECL_STRATEGY_ALL_GATHER, {20, 13}}};
+  const std::string name = "qwen2-moe-e16k4";
+  const std::vector<double> input = golden_values(name, "hidden_states");
+  using Rows = std::vector<std::vector<float>>;  // of each rank
+  const auto through = [](CGroup& on, const std::list<CLayers>& layers, const Turn& turn, Rows x) {
+    on.run([&](std::size_t rank, moecl_communicator*) {
+      auto args = sized<moecl_forward_args>();
+      args.tokens = turn.tokens[rank];
+      args.x = on.allocate(rank, x[rank]);
+      auto step = sized<moecl_step>();
+      step.strategy = turn.strategy;
+      moecl_agreed_step* agreed = nullptr;
+      ASSERT_OK(moecl_parallel_layer_agree(layers.front().of_rank[rank], &step, args.tokens, &agreed));
+      for (const CLayers& layer : layers) {
+        args.out = on.allocate(rank, std::vector<float>(x[rank].size()));
+        ASSERT_OK(moecl_parallel_layer_forward_agreed(layer.of_rank[rank], &args, agreed));
+        args.x = args.out;
+      }
+      x[rank] = on.read(rank, args.out, x[rank].size());
+      EXPECT_OK(moecl_agreed_step_destroy(agreed));
+    });
+    EXPECT_EQ(on.failure(), "");
+    return x;
+  };
+  CGroup shared(2);
+  std::list<CLayers> layers;
+  for (int i = 0; i < 4; ++i) layers.emplace_back(shared).load(name, sized<moecl_parallel_options>());
+  for (const Turn& turn : turns) {
+    SCOPED_TRACE(turn.strategy);
+    Rows x, alone;
+    for (const std::vector<double>& rows : dealt(input, 64, 2, turn.tokens)) x.emplace_back(rows.begin(), rows.end());
+    alone = x;
+    for (int i = 0; i < 4; ++i) {
+      CGroup own(2);
+      std::list<CLayers> one;
+      one.emplace_back(own).load(name, sized<moecl_parallel_options>());
+      alone = through(own, one, turn, alone);
+    }
+    EXPECT_EQ(through(shared, layers, turn, x), alone);
+  }
 }
 
 TEST(CParallelLayer, RefusesStepsThatCannotBe) {

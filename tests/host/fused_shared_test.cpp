@@ -1,9 +1,12 @@
 // Shared experts as extra routed ones: the golden layer, with ids that have their columns, on one rank and on several.
 #include <moecl/fused_shared.hpp>
+#include <moecl/layer_builder.h>
+#include <moecl/parallel_layer.h>
 
 #include <gmock/gmock.h>
 
 #include "tests/host/c_golden.hpp"
+#include "tests/host/c_group.hpp"
 #include "tests/host/ranked_model.hpp"
 
 namespace moecl::test {
@@ -95,6 +98,90 @@ TEST(FusedSharedTest, IsTheGoldenOverRanksInEveryStrategy) {
                                          with.out.begin() + (first + count) * hidden);
       EXPECT_LE(relative_error(out, expected), 1e-5);
     });
+  }
+}
+
+/// Tokens [first, first + tokens) of a pass from C.
+struct CPass {
+  moecl_forward_args args = sized<moecl_forward_args>();
+
+  CPass(CGroup& on, std::size_t rank, const WithShared& with, std::int64_t first, std::int64_t tokens) {
+    const auto part = [&](const std::vector<double>& all, std::int64_t columns) {
+      return std::vector<double>(all.begin() + first * columns, all.begin() + (first + tokens) * columns);
+    };
+    const std::int64_t hidden = with.fused.shape.hidden, top_k = with.fused.shape.router.top_k;
+    args.tokens = tokens;
+    args.x = on.allocate<unsigned char>(rank, encode(DType::f32, part(with.model.input, hidden)));
+    args.ids = on.allocate<unsigned char>(rank, encode(DType::i32, part(with.ids, top_k)));
+    args.weights = on.allocate<unsigned char>(rank, encode(DType::f32, part(with.weights, top_k)));
+    args.out = on.allocate(rank, std::vector<float>(static_cast<std::size_t>(tokens * hidden)));
+  }
+  void expect_golden(const CGroup& on, std::size_t rank, const WithShared& with, std::int64_t first) const {
+    const std::int64_t hidden = with.fused.shape.hidden;
+    const std::vector<float> out = on.read(rank, args.out, static_cast<std::size_t>(args.tokens * hidden));
+    const std::vector<double> expected(with.out.begin() + first * hidden,
+                                       with.out.begin() + (first + args.tokens) * hidden);
+    EXPECT_LE(relative_error({out.begin(), out.end()}, expected), 1e-5);
+  }
+};
+
+TEST(FusedSharedTest, IsTheGoldenInC) {
+  const WithShared with(golden_name);
+  RawWeights raw;
+  raw.desc.num_fused_shared_experts = with.count;
+  CGroup on(1);
+  LayerHandle layer;
+  ASSERT_OK(moecl_layer_create(on.streams[0], &raw.desc, nullptr, layer.out()));
+  auto info = sized<moecl_layer_info>();
+  ASSERT_OK(moecl_layer_describe(layer, &info));
+  EXPECT_EQ(info.experts, raw.desc.experts + with.count);
+  EXPECT_EQ(info.top_k, raw.desc.top_k + with.count);
+  EXPECT_EQ(info.shared_intermediate, 0);
+  std::uint64_t bytes = 0;
+  ASSERT_OK(moecl_layer_workspace_bytes(layer, with.model.tokens(), &bytes));
+  CPass pass(on, 0, with, 0, with.model.tokens());
+  pass.args.workspace = on.allocate(0, std::vector<float>(bytes / sizeof(float) + 1));
+  for (int filled = 0; filled < 2; ++filled) {  // and of the same weights once more
+    ASSERT_OK(moecl_layer_forward(layer, on.streams[0], &pass.args, 0, nullptr, nullptr));
+    pass.expect_golden(on, 0, with, 0);
+    ASSERT_OK(moecl_layer_replace(layer, on.streams[0], &raw.desc));
+  }
+
+  auto options = sized<moecl_layer_options>();
+  options.dtype = MOECL_F32;
+  Handle<moecl_layer_builder, moecl_layer_builder_destroy> builder;
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "tensors that come one by one are of experts as stored",
+               moecl_layer_builder_create(on.streams[0], &raw.desc, nullptr, &options, builder.out()));
+  raw.desc.num_fused_shared_experts = 3;
+  LayerHandle none;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "are not 3 of",
+               moecl_layer_create(on.streams[0], &raw.desc, nullptr, none.out()));
+}
+
+TEST(FusedSharedTest, IsTheGoldenInCOverRanksInEveryStrategy) {
+  const WithShared with(golden_name);
+  RawWeights raw;
+  raw.desc.num_fused_shared_experts = with.count;
+  for (const std::int64_t ranks : {1, 2, 3, 4, 8}) {
+    CGroup on(static_cast<std::int32_t>(ranks));
+    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+      Handle<moecl_parallel_layer, moecl_parallel_layer_destroy> layer;
+      ASSERT_OK(moecl_parallel_layer_create(communicator, &raw.desc, nullptr, nullptr, layer.out()));
+      const std::int64_t tokens = with.model.tokens(), mine = static_cast<std::int64_t>(rank),
+                         first = tokens * mine / ranks, count = tokens * (mine + 1) / ranks - first;
+      for (const std::int32_t strategy :
+           {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
+        SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks << ", strategy " << strategy);
+        auto step = sized<moecl_step>();
+        step.strategy = strategy;
+        CPass pass(on, rank, with, first, count);
+        ASSERT_OK(moecl_parallel_layer_forward_step(layer, &pass.args, &step));
+        pass.expect_golden(on, rank, with, first);
+      }
+      ASSERT_OK(moecl_parallel_layer_replace(layer, &raw.desc));
+      ASSERT_OK(moecl_stream_finish(on.streams[rank]));
+    });
+    EXPECT_EQ(on.failure(), "");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -74,7 +75,9 @@ struct DistributeProblem {
   int mask_rank = 0;            ///< 0: none
   std::int32_t per_server = 0;  ///< ranks_per_server of comm_alg hierarchy; 0: fullmesh
   std::int32_t said_rank = -1;  ///< instead of the rank
-  bool smooth = false, shared_x = false, first_version = false;
+  bool smooth = false, shared_x = false, first_version = false, weighted = false;
+  std::optional<DType> y_dtype;
+  npu::RowCodeType y_codes = npu::RowCodeType::none;
   Values scales, alpha_1, alpha_2, v;
   std::vector<Values> shared_rows;  ///< of each rank, [T, H]
 
@@ -84,8 +87,19 @@ struct DistributeProblem {
     for (const auto& rank : group.ranks) most = std::max(most, rank.tokens);
     return most;
   }
+  void draw_codes(std::mt19937_64& engine);
   void draw_rank(std::mt19937_64& engine, std::int64_t tokens);
 };
+
+/// What rows become, where the quant_mode leaves a choice.
+inline void DistributeProblem::draw_codes(std::mt19937_64& engine) {
+  const std::int64_t choice = between(engine, 0, 3);
+  if (quant_mode >= 2 && choice != 0) y_dtype = choice == 1 ? DType::f8_e4m3 : DType::f8_e5m2;
+  if ((quant_mode == 0 && choice == 1) || (quant_mode == 4 && choice == 3)) {
+    y_dtype = DType::u8;
+    y_codes = quant_mode == 0 ? npu::RowCodeType::hif8 : npu::RowCodeType::e2m1;
+  }
+}
 
 inline DistributeProblem::DistributeProblem(std::uint64_t seed, bool hierarchy) {
   std::mt19937_64 engine(seed);
@@ -111,10 +125,13 @@ inline DistributeProblem::DistributeProblem(std::uint64_t seed, bool hierarchy) 
   const std::int32_t ids = group.experts + group.zero + group.copy + group.consts;
   group.top_k = static_cast<std::int32_t>(between(engine, 1, std::min(ids, 4)));
   group.hidden = 8 * between(engine, 1, 5);
-  quant_mode = 2 * between(engine, 0, 1);
-  comm_quant_mode = hierarchy ? 0 : 2 * between(engine, 0, 1);
+  quant_mode = between(engine, 0, 5);
+  static constexpr std::int64_t wires[] = {0, 2, 3, 4};
+  comm_quant_mode = wires[between(engine, 0, 3)];
   nums_type = between(engine, 0, 1);
-  smooth = quant_mode == 2 && between(engine, 0, 1) == 1;
+  smooth = quant_mode == 1 || ((quant_mode == 2 || quant_mode == 3) && between(engine, 0, 1) == 1);
+  weighted = hierarchy || between(engine, 0, 1) == 1;
+  if (!first_version) draw_codes(engine);
   shared_x = between(engine, 0, 2) == 0;
   const std::int64_t same = between(engine, 0, 5);
   const bool uneven = between(engine, 0, 1) == 1;
@@ -200,8 +217,10 @@ NamedValues dispatch_on(Communicator& world, const DistributeProblem& problem, c
   if constexpr (std::is_base_of_v<npu::MoeDistributeV2, Args>) {
     set_special(args, problem);
     if (problem.mask_rank != 0) args.x_active_mask = in.mask;
-    args.expert_scales = in.weights;
+    args.y_dtype = problem.y_dtype;
+    args.y_codes = problem.y_codes;
   }
+  if (problem.weighted) args.expert_scales = in.weights;
   return call_on(world, args);
 }
 

@@ -24,7 +24,9 @@ DistributeProblem small_problem() {
   problem.global_bs = problem.quant_mode = problem.comm_quant_mode = 0;
   problem.nums_type = 1;
   problem.mask_rank = 0;
-  problem.smooth = problem.shared_x = problem.first_version = false;
+  problem.smooth = problem.shared_x = problem.first_version = problem.weighted = false;
+  problem.y_dtype.reset();
+  problem.y_codes = npu::RowCodeType::none;
   problem.scales = Values(32);
   problem.alpha_1 = problem.alpha_2 = problem.v = {};
   problem.shared_rows = {Values(16), Values(16)};

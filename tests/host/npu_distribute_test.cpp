@@ -1,7 +1,12 @@
 // Dispatch and combine over random groups, routings and masks against their definition, on every kind of group.
+#include <moecl/fp4.hpp>
+#include <moecl/fp8.hpp>
+
 #include <gmock/gmock.h>
 
+#include "host/npu/steps.hpp"
 #include "tests/host/npu_distribute_problem.hpp"
+#include "tests/oracle/mx_quantize.hpp"
 #include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
@@ -15,6 +20,56 @@ INSTANTIATE_TEST_SUITE_P(Places, NpuDistributeTest, testing::ValuesIn(settings),
 
 Values row_of(const Values& matrix, std::int64_t row, std::int64_t width) {
   return {matrix.begin() + row * width, matrix.begin() + (row + 1) * width};
+}
+
+struct Coded {
+  Values codes, scales;
+};
+
+Coded of_floats(const Values& x, const oracle::FloatRules& rules) {
+  const oracle::FloatRow made = oracle::quantize_row_to_floats(x, rules);
+  return {{made.q.begin(), made.q.end()}, {made.scale.begin(), made.scale.end()}};
+}
+
+Coded of_blocks(const Values& x, const mx_quantize::Args& rules) {
+  const oracle::MxTensor made = oracle::mx_quantize(x, static_cast<std::int64_t>(x.size()), 1, rules);
+  return {{made.y.begin(), made.y.end()}, {made.scale.begin(), made.scale.end()}};
+}
+
+/// What a quant_mode makes of a row, times its smooth vector.
+Coded coded(const DistributeProblem& problem, const Values& x) {
+  using quantize_rows::Codes;
+  using quantize_rows::Rounding;
+  const bool e5m2 = problem.y_dtype == DType::f8_e5m2;
+  const Codes fp8 = e5m2 ? Codes::e5m2 : Codes::e4m3;
+  Coded out;
+  mx_quantize::Args blocks;
+  blocks.format = problem.y_codes == npu::RowCodeType::e2m1 ? fp4_e2m1 : e5m2 ? fp8_e5m2 : fp8_e4m3fn;
+  switch (problem.quant_mode) {
+    case 0:
+      if (problem.y_codes == npu::RowCodeType::none) return {x, {}};
+      for (const double value : x)
+        out.codes.push_back(oracle::float_code(static_cast<float>(value), Codes::hif8, false));
+      return out;
+    case 1:
+      for (const double value : x)
+        out.codes.push_back(std::clamp(std::nearbyint(static_cast<float>(value)), -128.0F, 127.0F));
+      return out;
+    case 2: {
+      if (problem.y_dtype) return of_floats(x, {fp8, Rounding::multiply_127_by_amax});
+      const oracle::QuantizedRow q = oracle::quantize_row(x, Rounding::multiply_127_by_amax);
+      return {{q.q.begin(), q.q.end()}, {q.scale}};
+    }
+    case 3:
+      return of_floats(x, {fp8, Rounding::multiply_127_by_amax_scaled, 128});
+    case 4:
+      return of_blocks(x, blocks);
+    default:
+      blocks.scale_rule = mx_quantize::ScaleRule::ceil_ratio;
+      blocks.least_amax = 1e-4F;
+      blocks.zeros_stay = true;
+      return of_blocks(x, blocks);
+  }
 }
 
 void expect_dispatched(const DistributeProblem& problem, std::int32_t rank, const NamedValues& got) {
@@ -37,15 +92,13 @@ void expect_dispatched(const DistributeProblem& problem, std::int32_t rank, cons
       for (std::size_t h = 0; h < x.size(); ++h)
         x[h] = static_cast<float>(x[h] * problem.scales[static_cast<std::size_t>(vector * group.hidden) + h]);
     }
-    if (problem.quant_mode == 2) {
-      const oracle::QuantizedRow q = oracle::quantize_row(x, quantize_rows::Rounding::multiply_127_by_amax);
-      x.assign(q.q.begin(), q.q.end());
-      scales.push_back(q.scale);
-    }
-    codes.insert(codes.end(), x.begin(), x.end());
+    const Coded made = coded(problem, x);
+    codes.insert(codes.end(), made.codes.begin(), made.codes.end());
+    scales.insert(scales.end(), made.scales.begin(), made.scales.end());
     triples.insert(triples.end(), {double(row.source), double(row.token), double(row.column)});
-    if (problem.per_server != 0)
-      weights.push_back(from.weights[static_cast<std::size_t>(row.token * group.top_k + row.column)]);
+    if (problem.weighted)
+      weights.push_back(
+          row.column >= group.top_k ? 1 : from.weights[static_cast<std::size_t>(row.token * group.top_k + row.column)]);
   }
   EXPECT_EQ(got.at("ep_recv_counts"), ends);
   EXPECT_EQ(got.at("expert_token_nums"), nums);
@@ -53,19 +106,29 @@ void expect_dispatched(const DistributeProblem& problem, std::int32_t rank, cons
     const Values& all = got.at(name);
     ASSERT_GE(all.size(), expected.size()) << name;
     EXPECT_EQ(Values(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(expected.size())), expected) << name;
-    const double integer = name == std::string("expand_x") ? 0x5a : 0x5a5a5a5a;
+    const bool bytes = name == std::string("expand_x") || name == std::string("dynamic_scales");
+    const double integer = bytes ? 0x5a : 0x5a5a5a5a;
     for (std::size_t i = expected.size(); i < all.size(); ++i)
       ASSERT_TRUE(std::isnan(all[i]) || all[i] == integer) << name << "[" << i << "] was written: " << all[i];
   };
   expect_prefix("expand_x", codes);
-  if (problem.quant_mode == 2) expect_prefix("dynamic_scales", scales);
+  if (problem.quant_mode >= 2) expect_prefix("dynamic_scales", scales);
   if (!problem.first_version) expect_prefix("assist_info_for_combine", triples);
-  if (problem.per_server != 0) expect_prefix("expand_scales", weights);
+  if (problem.weighted) expect_prefix("expand_scales", weights);
 }
 
-/// What the int8 wire makes of a row.
+/// What the wire makes of a row.
 Values over_wire(const DistributeProblem& problem, Values row) {
   if (problem.comm_quant_mode == 0) return row;
+  if (problem.comm_quant_mode != 2) {
+    mx_quantize::Args rules;
+    rules.format = problem.comm_quant_mode == 3 ? fp8_e5m2 : fp8_e4m3fn;
+    const Coded made = of_blocks(row, rules);
+    for (std::size_t h = 0; h < row.size(); ++h)
+      row[h] = std::ldexp(rules.format.decode(static_cast<std::uint8_t>(made.codes[h])),
+                          static_cast<int>(made.scales[h / 32]) - 127);
+    return rounded(DType::bf16, row);
+  }
   for (auto first = row.begin(); first != row.end(); first += 8) {
     const oracle::QuantizedRow q = oracle::quantize_row({first, first + 8}, quantize_rows::Rounding::divide_scaled_f16);
     const double scale = rounded(DType::bf16, {q.scale}).front();
@@ -131,7 +194,8 @@ Values expected_of_servers(const DistributeProblem& problem, std::int32_t home, 
             terms.push_back({mine.weights[static_cast<std::size_t>(t * group.top_k + there[i].column)],
                              row_of(rows[static_cast<std::size_t>(rank)], static_cast<std::int64_t>(i), group.hidden)});
       }
-      sums.push_back({1, rounded(DType::bf16, oracle::combined(terms, {}, group.hidden))});
+      const Values sum = oracle::combined(terms, {}, group.hidden);
+      sums.push_back({1, problem.comm_quant_mode == 0 ? rounded(DType::bf16, sum) : over_wire(problem, sum)});
     }
     const Values last =
         problem.shared_x ? row_of(problem.shared_rows[static_cast<std::size_t>(home)], t, group.hidden) : Values();
@@ -152,7 +216,8 @@ void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
     const DistributeInputs in(world.stream(), problem, world.rank());
     dispatched[r] = dispatch_on<Dispatch>(world, problem, in);
     // What the experts would compute, and NaN behind the rows that they have.
-    rows[r] = rounded(DType::bf16, normal(dispatched[r].at("expand_x").size(), 7 + r));
+    const std::size_t codes_per_byte = problem.y_codes == npu::RowCodeType::e2m1 ? 2 : 1;
+    rows[r] = rounded(DType::bf16, normal(codes_per_byte * dispatched[r].at("expand_x").size(), 7 + r));
     const auto valid = static_cast<std::size_t>(dispatched[r].at("ep_recv_counts").back());
     std::fill(rows[r].begin() + static_cast<std::ptrdiff_t>(valid * static_cast<std::size_t>(problem.group.hidden)),
               rows[r].end(), std::nan(""));
@@ -180,6 +245,63 @@ TEST_P(NpuDistributeTest, AgreesWithTheDefinition) {
       check_both<npu::MoeDistributeDispatchV2Args, npu::MoeDistributeCombineV2Args>(on, problem);
     if (HasFailure()) return;
   }
+}
+
+/// Whole numbers of [0, 127], as every code type has them.
+Values whole_numbers(std::int64_t count, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  Values out;
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(static_cast<double>(between(engine, 0, 127)));
+  return out;
+}
+
+/// Rows of codes with `each` scales, 0: a vector.
+void check_codes(GroupOfRanks& on, const DistributeProblem& problem, DType codes, DType of_scales, std::int64_t each) {
+  const auto& group = problem.group;
+  const auto seed = [](std::int32_t rank) { return static_cast<std::uint64_t>(rank); };
+  on.run([&](Communicator& world) {
+    const auto& mine = group.ranks[static_cast<std::size_t>(world.rank())];
+    const DistributeInputs in(world.stream(), problem, world.rank());
+    const DeviceTensor x(world.stream(), codes, {mine.tokens, group.hidden},
+                         whole_numbers(mine.tokens * group.hidden, seed(world.rank()))),
+        rows(world.stream(), of_scales, {mine.tokens, std::max<std::int64_t>(each, 1)},
+             whole_numbers(mine.tokens * std::max<std::int64_t>(each, 1), 100 + seed(world.rank())));
+    npu::MoeDistributeDispatchV2Args args;
+    set_group(args, problem, world);
+    args.x = x;
+    args.expert_ids = in.ids;
+    args.scales = rows;
+    if (each == 0) args.scales = npu::reshaped(rows, {mine.tokens});
+    const NamedValues got = call_on(world, args);
+    Values expected, scales;
+    const auto append = [](Values& to, const Values& from, std::int64_t row, std::int64_t width) {
+      to.insert(to.end(), from.begin() + row * width, from.begin() + (row + 1) * width);
+    };
+    for (const oracle::DistributedRow& row : oracle::dispatched_rows(group, world.rank())) {
+      const std::int64_t tokens = group.ranks[static_cast<std::size_t>(row.source)].tokens,
+                         width = std::max<std::int64_t>(each, 1);
+      append(expected, whole_numbers(tokens * group.hidden, seed(row.source)), row.token, group.hidden);
+      append(scales, whole_numbers(tokens * width, 100 + seed(row.source)), row.token, width);
+    }
+    const auto begins_with = [](const Values& all, const Values& first) {
+      return all.size() >= first.size() && std::equal(first.begin(), first.end(), all.begin());
+    };
+    EXPECT_TRUE(begins_with(got.at("expand_x"), expected)) << name(codes);
+    EXPECT_TRUE(begins_with(got.at("dynamic_scales"), scales)) << name(codes);
+  });
+}
+
+TEST_P(NpuDistributeTest, CodesTravelWithTheirScales) {
+  const auto is_plain = [](const DistributeProblem& of) {
+    return of.group.size() >= 3 && of.mask_rank == 0 && of.group.zero + of.group.copy + of.group.consts == 0;
+  };
+  std::uint64_t number = 0;
+  while (!is_plain(DistributeProblem(number))) ++number;
+  const DistributeProblem problem(number);
+  GroupOfRanks& on = group(problem.group.size());
+  check_codes(on, problem, DType::u8, DType::u8, 4);
+  check_codes(on, problem, DType::i8, DType::f32, 0);
+  check_codes(on, problem, DType::i32, DType::f32, 2);
 }
 
 TEST_P(NpuDistributeTest, HierarchyAgreesWithTheDefinition) {

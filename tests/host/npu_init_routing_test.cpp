@@ -3,6 +3,7 @@
 
 #include "host/npu/describe_routing.hpp"
 #include "tests/host/npu_routing_case.hpp"
+#include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
 namespace {
@@ -87,6 +88,117 @@ void maybe_mx(RoutingCase& c, npu::MoeInitRoutingV2Args& args, oracle::InitRouti
   if (mode.ceil) in.mx->scale_rule = mx_quantize::ScaleRule::ceil_ratio;
   in.mx->least_scale = mode.ceil ? 1 : 0;
   in.mx->least_amax = mode.least_amax;
+}
+
+using quantize_rows::Codes;
+
+oracle::CodedRow as_values(const oracle::FloatRow& row, std::size_t align) {
+  oracle::CodedRow out{{row.q.begin(), row.q.end()}, {row.scale.begin(), row.scale.end()}};
+  while (out.scale.size() % align != 0) out.scale.push_back(0);
+  return out;
+}
+
+/// int4 by row, times a smooth vector: two to a byte.
+oracle::CodedRow int4_row(const oracle::InitRoutingV2& in, std::vector<double> row, std::size_t expert) {
+  const std::size_t smooth = in.scale.size() > row.size() ? expert * row.size() : 0;
+  for (std::size_t h = 0; h < row.size() && !in.scale.empty(); ++h)
+    row[h] = static_cast<float>(row[h]) * static_cast<float>(in.scale[smooth + h]);
+  const oracle::QuantizedRow made =
+      oracle::quantize_row(row, quantize_rows::Rounding::divide, quantize_rows::Scheme::symmetric, 7);
+  oracle::CodedRow out{{}, {made.scale}};
+  for (std::size_t h = 0; h < row.size(); h += 2) out.values.push_back((made.q[h] & 15) | (made.q[h + 1] & 15) << 4);
+  return out;
+}
+
+/// What the document and op-plugin's test say of the quant_modes that give neither int8 nor MX rows.
+void set_coder(oracle::InitRoutingV2& in) {
+  const std::int64_t mode = in.quant_mode;
+  if (mode == 13) {
+    in.coder = [&in](const std::vector<double>& row, std::size_t expert) { return int4_row(in, row, expert); };
+  } else if (mode == 6 || mode == 7) {
+    in.coder = [&in, mode](const std::vector<double>& row, std::size_t) {
+      oracle::CodedRow out;
+      for (const double x : row)
+        out.values.push_back(
+            mode == 6 ? oracle::float_code(static_cast<float>(x), Codes::hif8, false)
+                      : oracle::float_code(static_cast<float>(x) * static_cast<float>(in.scale[0]), Codes::hif8));
+      return out;
+    };
+  } else {
+    oracle::FloatRules rules{mode == 8                               ? Codes::hif8
+                             : mode == 4 || mode == 14 || mode == 11 ? Codes::e5m2
+                                                                     : Codes::e4m3};
+    rules.group = mode == 8 ? 0 : 128;
+    rules.power_of_two = mode == 4 || mode == 5 || mode >= 14;
+    rules.least_amax = mode >= 14 ? 1e-4F : 0;
+    in.coder = [rules, mode](const std::vector<double>& row, std::size_t) {
+      return as_values(oracle::quantize_row_to_floats(row, rules), mode == 11 || mode == 12 ? 2 : 1);
+    };
+  }
+}
+
+TEST_P(NpuInitRoutingTest, ModesOfA5AgreeWithTheOracle) {
+  if (!device().caps().correctly_rounded_divide) GTEST_SKIP() << "quotients next to a tie may go either way";
+  static const std::vector<std::int64_t> modes = {4, 5, 6, 7, 8, 11, 12, 13, 14, 15};
+  for_each_case([&](RoutingCase& c) {
+    npu::MoeInitRoutingV2Args args;
+    oracle::InitRoutingV2 in;
+    args.quant_mode = in.quant_mode = one_of(c.engine, modes);
+    c.hidden = in.quant_mode == 13 ? 2 * c.hidden : 7 * c.hidden;
+    args.expert_num = in.expert_num = in.end = c.pick(1, 8);
+    in.drop_pad = c.pick(0, 3) == 0;
+    args.drop_pad_mode = in.drop_pad ? 1 : 0;
+    if (in.drop_pad) args.expert_capacity = in.expert_capacity = c.pick(1, 4);
+    args.expert_tokens_num_flag = true;
+    in.top_k = static_cast<std::size_t>(c.top_k);
+    in.x = rows_for_mx(c);
+    in.expert_idx = c.ints(c.slots(), -2, in.expert_num + 1);
+    const bool smooth = in.quant_mode == 13 && c.coin();
+    if (smooth) in.scale = rounded(DType::f32, normal(static_cast<std::size_t>(in.expert_num * c.hidden), c.engine()));
+    if (in.quant_mode == 7) in.scale = {0.375};
+    set_coder(in);
+    const GuardedTensor x = c.upload(one_of(c.engine, floats), {c.tokens, c.hidden}, in.x.values),
+                        ids = c.upload({c.tokens, c.top_k}, in.expert_idx),
+                        scale = smooth ? c.upload(DType::f32, {in.expert_num, c.hidden}, in.scale)
+                                       : c.upload(DType::f32, {static_cast<std::int64_t>(in.scale.size())}, in.scale);
+    SCOPED_TRACE(testing::Message() << "quant_mode " << in.quant_mode);
+    args.x = x;
+    args.expert_idx = ids;
+    if (!in.scale.empty()) args.scale = scale;
+    expect_outputs(c.device, args, exactly(oracle::moe_init_routing_v2(in)));
+  });
+}
+
+TEST_P(NpuInitRoutingTest, CodesTravelWithScalesOfBytes) {
+  for_each_case([&](RoutingCase& c) {
+    npu::MoeInitRoutingV2Args args;
+    oracle::InitRoutingV2 in;
+    args.expert_num = in.expert_num = in.end = c.pick(1, 8);
+    args.active_num = in.active_num = c.pick(-1, c.slots() + 2);
+    args.expert_tokens_num_flag = true;
+    in.top_k = static_cast<std::size_t>(c.top_k);
+    in.expert_idx = c.ints(c.slots(), -2, in.expert_num + 1);
+    const std::int64_t each = 2 * c.pick(1, 3), hidden = c.hidden;
+    const auto bytes = [&](std::int64_t width) {
+      Matrix values{std::vector<double>(static_cast<std::size_t>(c.tokens * width)), static_cast<std::size_t>(width)};
+      for (double& value : values.values) value = static_cast<double>(c.pick(0, 255));
+      return values;
+    };
+    const Matrix codes = bytes(hidden), scales = bytes(each);
+    in.x = scales;
+    const oracle::Tensor moved_scales = oracle::moe_init_routing_v2(in)[0];
+    in.x = codes;
+    std::vector<oracle::Tensor> outputs = oracle::moe_init_routing_v2(in);
+    outputs[3] = moved_scales;
+    const GuardedTensor x = c.upload(DType::u8, {c.tokens, hidden}, codes.values),
+                        ids = c.upload({c.tokens, c.top_k}, in.expert_idx),
+                        flat = c.upload(DType::u8, {c.tokens, each}, scales.values),
+                        pairs = c.upload(DType::u8, {c.tokens, each / 2, 2}, scales.values);
+    args.x = x;
+    args.expert_idx = ids;
+    args.scale = c.coin() ? flat.view() : pairs.view();
+    expect_outputs(c.device, args, exactly(outputs));
+  });
 }
 
 TEST_P(NpuInitRoutingTest, InitRoutingV2AgreesWithTheOracle) {

@@ -58,8 +58,8 @@ TEST_P(NpuRoutingRefusalsTest, InitRoutingV2) {
   };
   refused([](auto& a) { a.active_expert_range = {2, 5}; }, "[2, 5) is no range of 4 experts");
   refused([](auto& a) { a.active_expert_range = {2}; }, "expected 2 numbers, got 1");
-  refused([](auto& a) { a.quant_mode = 4; }, "quant_mode: 4 is not offered");
-  refused([](auto& a) { a.quant_mode = 18; }, "quant_mode: 18 is not in [-1, 17]");
+  refused([](auto& a) { a.quant_mode = 10; }, "quant_mode: 10 is none of -1 to 9 and 11 to 17");
+  refused([](auto& a) { a.quant_mode = 18; }, "quant_mode: 18 is none of -1 to 9 and 11 to 17");
   refused([](auto& a) { a.quant_mode = 0; }, "scale");
   refused([&](auto& a) { a.quant_mode = 1, a.scale = scale; }, "scale");
   refused([](auto& a) { a.expert_tokens_num_type = 3; }, "expert_tokens_num_type: 3");

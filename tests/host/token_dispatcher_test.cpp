@@ -1,4 +1,5 @@
 // Strategies around experts of the caller's own through the C interface: expert e multiplies its rows by e + 1.
+#include <moecl/f16.hpp>
 #include <moecl/token_dispatcher.h>
 
 #include <gmock/gmock.h>
@@ -27,43 +28,54 @@ moecl_token_dispatcher_options options_of(moecl_strategy strategy) {
   return options;
 }
 
-moecl_dispatch_args tokens_of(CGroup& on, std::size_t rank, std::size_t dp_rank) {
+/// @param dtype  MOECL_F32 or MOECL_F16
+moecl_dispatch_args tokens_of(CGroup& on, std::size_t rank, std::size_t dp_rank, moecl_dtype dtype = MOECL_F32) {
   std::vector<float> x, weights;
+  std::vector<std::uint16_t> halves;
   std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < tokens * hidden; ++i) x.push_back(input(dp_rank, i));
+  for (const float value : x) halves.push_back(f16_from_f32(value));
   for (std::size_t slot = 0; slot < tokens * top_k; ++slot) {
     ids.push_back(expert_of(dp_rank, slot));
     weights.push_back(slot % 2 == 0 ? 2 : 0.5F);
   }
   auto args = sized<moecl_dispatch_args>();
   args.tokens = tokens;
-  args.x = on.allocate(rank, x);
+  args.x = dtype == MOECL_F16 ? on.allocate(rank, halves) : on.allocate(rank, x);
   args.ids = on.allocate(rank, ids);
   args.weights = on.allocate(rank, weights);
   return args;
 }
 
-/// What the experts of a rank make of the rows.
-moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_rows& rows) {
-  const auto x = on.read(rank, rows.x, static_cast<std::size_t>(rows.source_rows * hidden));
+/// What the experts of a rank make of the rows, which they multiply by the weights that came with them.
+moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_rows& rows,
+                               moecl_dtype dtype = MOECL_F32) {
+  const auto elements = static_cast<std::size_t>(rows.source_rows * hidden);
+  std::vector<float> x;
+  if (dtype == MOECL_F16)
+    for (const std::uint16_t half : on.read<std::uint16_t>(rank, rows.x, elements)) x.push_back(f16_to_f32(half));
+  else
+    x = on.read(rank, rows.x, elements);
   const auto index = on.read<std::int32_t>(rank, rows.index, static_cast<std::size_t>(rows.rows));
   const auto ends = on.read<std::int32_t>(rank, rows.row_ends, static_cast<std::size_t>(rows.local_experts));
+  std::vector<float> weights(static_cast<std::size_t>(rows.rows), 1);
+  if (rows.weights.memory != nullptr) weights = on.read(rank, rows.weights, weights.size());
   std::vector<float> results(static_cast<std::size_t>(rows.rows * hidden), -1);
   std::size_t row = 0;
   for (std::int32_t e = 0; e < rows.local_experts; ++e)
     for (; row < static_cast<std::size_t>(ends[static_cast<std::size_t>(e)]); ++row)
       for (std::size_t h = 0; h < hidden; ++h)
         results[row * hidden + h] = x[static_cast<std::size_t>(index[row] / rows.index_divisor) * hidden + h] *
-                                    static_cast<float>(rows.first_expert + e + 1);
+                                    static_cast<float>(rows.first_expert + e + 1) * weights[row];
   return on.allocate(rank, results);
 }
 
-std::vector<float> expected_of(std::size_t dp_rank) {
+std::vector<float> expected_of(std::size_t dp_rank, bool weighted = true) {
   std::vector<float> out;
   for (std::size_t i = 0; i < tokens * hidden; ++i) {
     const std::size_t slot = i / hidden * top_k;
-    out.push_back(input(dp_rank, i) * (2 * static_cast<float>(expert_of(dp_rank, slot) + 1) +
-                                       0.5F * static_cast<float>(expert_of(dp_rank, slot + 1) + 1)));
+    out.push_back(input(dp_rank, i) * ((weighted ? 2 : 1) * static_cast<float>(expert_of(dp_rank, slot) + 1) +
+                                       (weighted ? 0.5F : 1) * static_cast<float>(expert_of(dp_rank, slot + 1) + 1)));
   }
   return out;
 }
@@ -115,7 +127,44 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
     }
 }
 
-// Rows in room of equal size, of a step that the ranks agreed about by themselves.
+// Experts who weight: the weights come with the rows, over nodes too, and the sums are plain.
+TEST(CTokenDispatcher, ExpertsWeightTheirRowsInEveryStrategy) {
+  struct Setting {
+    std::int32_t ranks, tp, ranks_per_node, weighted;
+    moecl_dtype dtype;  ///< of bf16 MC2 brings sums home, of f32 rows
+  };
+  for (const Setting& setting :
+       {Setting{1, 1, 0, 1, MOECL_F32}, Setting{3, 1, 0, 1, MOECL_F32}, Setting{4, 2, 0, 1, MOECL_F32},
+        Setting{4, 1, 2, 1, MOECL_F32}, Setting{2, 1, 0, 0, MOECL_F32}, Setting{2, 1, 0, 1, MOECL_F16}}) {
+    CGroup on(setting.ranks);
+    for (const moecl_strategy strategy :
+         {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
+      SCOPED_TRACE(testing::Message() << setting.ranks << " ranks, tp " << setting.tp << ", strategy " << strategy
+                                      << ", dtype " << setting.dtype << ", weighted " << setting.weighted);
+      on.run([&](std::size_t rank, moecl_communicator* communicator) {
+        moecl_token_dispatcher_options options = options_of(strategy);
+        options.tp = setting.tp;
+        options.ranks_per_node = setting.ranks_per_node;
+        options.dtype = setting.dtype;
+        options.experts_weight = 1;
+        DispatcherHandle dispatcher;
+        ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+        const std::size_t dp_rank = rank / static_cast<std::size_t>(setting.tp);
+        moecl_dispatch_args args = tokens_of(on, rank, dp_rank, setting.dtype);
+        if (setting.weighted == 0) args.weights = {};
+        auto rows = sized<moecl_routed_rows>();
+        ASSERT_OK(moecl_token_dispatch(dispatcher, &args, &rows));
+        ASSERT_EQ(rows.weights.memory != nullptr, setting.weighted != 0);
+        const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
+        ASSERT_OK(moecl_token_combine(dispatcher, run_experts(on, rank, rows, setting.dtype), out));
+        EXPECT_EQ(on.read(rank, out, tokens * hidden), expected_of(dp_rank, setting.weighted != 0)) << "rank " << rank;
+      });
+      ASSERT_EQ(on.failure(), "");
+    }
+  }
+}
+
+// Rows in room of equal size, with their weights, of a step that the ranks agreed about by themselves.
 TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   constexpr std::int64_t room = 12;
   const std::int64_t known[] = {tokens, tokens};
@@ -125,7 +174,7 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
     SCOPED_TRACE(strategy);
     on.run([&](std::size_t rank, moecl_communicator* communicator) {
       moecl_token_dispatcher_options options = options_of(strategy);
-      options.batched = 1;
+      options.batched = options.experts_weight = 1;
       options.rows_per_expert = room;
       DispatcherHandle dispatcher;
       ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
@@ -138,13 +187,15 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
       ASSERT_EQ(rows.rows, room * rows.local_experts);
       const auto x = on.read(rank, rows.x, static_cast<std::size_t>(rows.rows * hidden));
       const auto ends = on.read<std::int32_t>(rank, rows.row_ends, static_cast<std::size_t>(rows.local_experts));
+      const auto weights = on.read(rank, rows.weights, static_cast<std::size_t>(rows.rows));
       std::vector<float> results(x.size(), -1);
       for (std::int32_t e = 0; e < rows.local_experts; ++e) {
         const std::int32_t count =
             ends[static_cast<std::size_t>(e)] - (e == 0 ? 0 : ends[static_cast<std::size_t>(e - 1)]);
         for (std::int64_t i = e * room * hidden; i < (e * room + count) * hidden; ++i)
-          results[static_cast<std::size_t>(i)] =
-              x[static_cast<std::size_t>(i)] * static_cast<float>(rows.first_expert + e + 1);
+          results[static_cast<std::size_t>(i)] = x[static_cast<std::size_t>(i)] *
+                                                 static_cast<float>(rows.first_expert + e + 1) *
+                                                 weights[static_cast<std::size_t>(i / hidden)];
       }
       const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
       ASSERT_OK(moecl_token_combine(dispatcher, on.allocate(rank, results), out));
@@ -162,6 +213,20 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
     args.tokens_of_ranks = known;
     auto rows = sized<moecl_routed_rows>();
     EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "an expert has room for 9 rows, and 10 tokens may choose it",
+                 moecl_token_dispatch(dispatcher, &args, &rows));
+  });
+}
+
+TEST(CTokenDispatcher, RanksThatDisagreeAboutWhoWeightsAllFail) {
+  CGroup on(2);
+  on.run([&](std::size_t rank, moecl_communicator* communicator) {
+    moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_ALL2ALL_V);
+    options.experts_weight = rank == 0 ? 0 : 1;
+    DispatcherHandle dispatcher;
+    ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
+    const moecl_dispatch_args args = tokens_of(on, rank, rank);
+    auto rows = sized<moecl_routed_rows>();
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "experts_weight: rank 1 has 1, rank 0 has 0",
                  moecl_token_dispatch(dispatcher, &args, &rows));
   });
 }

@@ -146,6 +146,16 @@ TEST_P(IndexVectorsTest, WidenKeepsTheSign) {
   }
 }
 
+TEST_P(IndexVectorsTest, KeyCountsAddUp) {
+  const GuardedTensor counts = upload(device(), DType::i64, {4}, {0, 4294967296.0, 0, 7});
+  index_vectors::enqueue(device().stream, index_vectors::KeyCounts{ints({3, 1, -1, 1, 4, 3, 3}), counts});
+  EXPECT_EQ(counts.read<std::int64_t>(), (std::vector<std::int64_t>{0, 4294967298, 0, 10}));
+  index_vectors::enqueue(device().stream, index_vectors::KeyCounts{ints({}), counts});
+  EXPECT_EQ(counts.read<std::int64_t>(), (std::vector<std::int64_t>{0, 4294967298, 0, 10}));
+  EXPECT_THAT(index_vectors::reject(index_vectors::KeyCounts{ints({1}), ints({0})}),
+              testing::HasSubstr("counts: expected contiguous i64[E], got i32[1]"));
+}
+
 TEST_P(IndexVectorsTest, RowCountsAddUp) {
   for (const DType dtype : {DType::i32, DType::i64}) {
     const GuardedTensor counts(device(), dtype, {4});

@@ -56,6 +56,7 @@ TEST_P(MxQuantizeTest, RandomShapesFormatsAndRules) {
     args.rounding = roundings[engine() % 3];
     args.scale_rule = engine() % 2 == 0 ? ScaleRule::floor_amax : ScaleRule::ceil_ratio;
     if (engine() % 4 == 0) args.least_amax = 0.75F;
+    args.zeros_stay = engine() % 2 == 0;
     if (engine() % 4 == 0) args.least_scale = 126;
     std::int64_t length = static_cast<std::int64_t>(engine() % 140) + 1, inner = 1;
     if (engine() % 2 == 0) inner = static_cast<std::int64_t>(engine() % 40) + 1;

@@ -45,6 +45,34 @@ TEST_P(PhysicalExpertsTest, EveryTokenChoosesOneOfThePlaces) {
       }
 }
 
+TEST_P(PhysicalExpertsTest, ExpertsThatAreThereShareTheWeightOfThoseThatHaveGone) {
+  // Experts 1 and 3 of 4 have gone; 4 is one that never has a place.
+  const GuardedTensor ids(device(), DType::i32, {4, 3}, Ints{0, 1, 2, 1, 3, -1, 2, 0, 4, 3, 4, 0}),
+      places = ints({0, -1, 1, -1, -1}, 1), replicas = ints({1, 0, 1, 0, 0}), physical(device(), DType::i32, {4, 3}),
+      placed(device(), DType::f32, {4, 3}), fault = ints({0, 0, 0, 0});
+  const std::vector<float> given = {0.5F, 0.25F, 0.25F, 0.75F, 0.25F, 9, 0.3F, 0.6F, 0.1F, 0.5F, 0.25F, 0.25F};
+  const GuardedTensor weights(device(), DType::f32, {4, 3}, given);
+  physical_experts::Args args{ids, places, replicas, 0, physical, fault, weights, placed, 4};
+  physical_experts::enqueue(device().stream, args);
+  EXPECT_EQ(physical.read<std::int32_t>(), (Ints{0, -1, 1, -1, -1, -1, 1, 0, -1, -1, -1, 0}));
+  const std::vector<float> got = placed.read<float>(),
+                           expected = {0.5F * 4 / 3, 0, 0.25F * 4 / 3, 0, 0, 9, 0.3F, 0.6F, 0.1F, 0, 0.5F, 0.5F};
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
+  EXPECT_EQ(fault.read<std::int32_t>(), Ints(4));
+  args.weights = args.placed_weights = {};
+  args.refuses = true;
+  physical_experts::enqueue(device().stream, args);
+  const Ints word = fault.read<std::int32_t>();
+  EXPECT_EQ(word[0], static_cast<std::int32_t>(FaultCode::expert_gone));
+  const Ints all = ids.read<std::int32_t>();
+  EXPECT_EQ(all[static_cast<std::size_t>(word[1])], word[2]);
+  EXPECT_THAT(word[2], testing::AnyOf(1, 3));
+  args.weights = weights;
+  EXPECT_THAT(physical_experts::reject(args), testing::HasSubstr("expected both or neither"));
+  args.weights = {}, args.expected = 6;
+  EXPECT_THAT(physical_experts::reject(args), testing::HasSubstr("expected: 6 of 5 experts"));
+}
+
 TEST_P(PhysicalExpertsTest, TheChoiceDoesNotDependOnHowTokensAreDealt) {
   const Ints ids = {0, 1, 1, 0, 0, 1, 1, 0, 0, 1};
   const GuardedTensor places = ints({0, 2, 4, 1, 3, 5}, 3), replicas = ints({3, 3});

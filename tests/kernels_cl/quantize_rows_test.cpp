@@ -11,10 +11,12 @@
 
 #include "tests/host/files.hpp"
 #include "tests/kernels_cl/operator_test.hpp"
+#include "tests/oracle/quantize_rows.hpp"
 
 namespace moecl::test {
 namespace {
 
+using quantize_rows::Codes;
 using quantize_rows::Rounding;
 using quantize_rows::Scheme;
 
@@ -55,6 +57,62 @@ TEST_P(QuantizeRowsTest, EveryStorageTypeAndWidth) {
     for (const std::int64_t width : widths)
       for (const std::int64_t rows : row_counts)
         check({width, normal(static_cast<std::size_t>(rows * width), 2), Rounding::divide, Scheme::symmetric, dtype});
+}
+
+constexpr Codes floats[] = {Codes::e4m3, Codes::e5m2, Codes::hif8};
+
+TEST_P(QuantizeRowsTest, FloatsOfARowOrOfGroups) {
+  for (const Codes codes : floats)
+    for (const Rounding rounding : {Rounding::divide, Rounding::multiply_127_by_amax,
+                                    Rounding::multiply_127_by_amax_scaled, Rounding::divide_scaled})
+      for (const std::int64_t width : {33, 300})
+        for (const std::int32_t group : {0, 128}) {
+          Case c{width, normal(static_cast<std::size_t>(7 * width), 15), rounding, Scheme::symmetric, DType::bf16};
+          std::fill_n(c.x.begin() + width, width, -0.0);
+          c.codes = codes;
+          c.group = group;
+          c.smooth = normal(static_cast<std::size_t>(width), 16);
+          check(c);
+        }
+}
+
+TEST_P(QuantizeRowsTest, GroupsWithPowersOfTwo) {
+  for (const Codes codes : {Codes::e4m3, Codes::e5m2})
+    for (const float least : {0.0F, 1e-4F}) {
+      Case c{300, normal(5 * 300, 17), Rounding::divide, Scheme::symmetric, DType::bf16};
+      for (std::size_t i = 300; i < 600; ++i) c.x[i] *= 1e-6;
+      std::fill_n(c.x.begin() + 600, 300, 0.0);
+      std::fill_n(c.x.begin() + 900, 128, 448.0);  // a ratio of exactly one
+      c.codes = codes;
+      c.group = 128;
+      c.power_of_two = true;
+      c.least_amax = least;
+      c.index = {4, 3, -1, 2, 1, 0};
+      check(c);
+    }
+}
+
+TEST_P(QuantizeRowsTest, GivenScalesAndNone) {
+  std::vector<double> x = {0, -0.0, 1e-8, -1e-7, 40000, 40960, -50000, 65504, 0.5, 1.5, 2.5, -2.5, 126.5, 200, -200};
+  for (int exponent = -26; exponent <= 15; ++exponent)  // every binade of hif8, its halves too
+    for (int step = 0; step < 32; ++step) x.push_back(std::ldexp(32 + step, exponent - 5));
+  const auto width = static_cast<std::int64_t>(x.size());
+  Case c{width, x, Rounding::divide, Scheme::given};
+  for (const Codes codes : {Codes::integer, Codes::e4m3, Codes::e5m2, Codes::hif8})
+    for (const std::vector<float>& given : {std::vector<float>{}, {0.75F}}) {
+      c.codes = codes;
+      c.given = given;
+      check(c);
+    }
+}
+
+// Codes that en_dtypes 0.0.4, the package of the format's makers, gives.
+TEST(Hif8OracleTest, AgreesWithTheMakersPackage) {
+  const std::pair<float, int> known[] = {{1.0625F, 9},    {1.1875F, 10},     {1.03125F, 8},   {-1.0625F, 137},
+                                         {0x1p-23F, 1},   {0x1.fp-24F, 0},   {0x1.8p-22F, 2}, {40000.0F, 110},
+                                         {50000.0F, 111}, {0x1.8p-16F, 126}, {1e-30F, 0},     {-0.0F, 0},
+                                         {INFINITY, 111}, {-INFINITY, 239},  {4.0F, 32},      {0.0625F, 80}};
+  for (const auto& [value, code] : known) EXPECT_EQ(oracle::float_code(value, Codes::hif8, false), code) << value;
 }
 
 TEST_P(QuantizeRowsTest, AsymmetricRowsUseTheWholeRange) {
@@ -175,7 +233,8 @@ TEST_P(QuantizeRowsTest, RejectsWrongShapes) {
     return quantize_rows::reject(args, {lanes}, device().record());
   };
   EXPECT_EQ(reason({x, {}, 0, right_q, scale}), "");
-  EXPECT_THAT(reason({x, {}, 0, q, scale}), testing::HasSubstr("expected i8[3, 5] or i32[3, 0], got i8[3, 4]"));
+  EXPECT_THAT(reason({x, {}, 0, q, scale}),
+              testing::HasSubstr("expected i8[3, 5], i32[3, 0] or u8[3, 2], got i8[3, 4]"));
   EXPECT_THAT(reason({right_q, {}, 0, right_q, scale}), testing::HasSubstr("got i8[3, 5]"));
   EXPECT_THAT(reason({x, {}, 0, right_q, row_ends}), testing::HasSubstr("expected f32[3], got i32[2]"));
   EXPECT_THAT(reason({x, row_ends, 2, right_q, scale}), testing::HasSubstr("2 x 2 experts does not give 3 rows"));
@@ -191,6 +250,10 @@ TEST_P(QuantizeRowsTest, RejectsWrongShapes) {
               testing::HasSubstr("offset: expected f32[3]"));
   EXPECT_THAT(reason_with([&](auto& args) { args.scheme = Scheme::static_f16; }),
               testing::HasSubstr("scale: expected f32[1], got f32[3]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.codes = Codes::e4m3; }), testing::HasSubstr("q: expected u8[3, 5]"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.power_of_two = true; }), testing::HasSubstr("groups of 128"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.least_amax = -1; }), testing::HasSubstr("negative"));
+  EXPECT_THAT(reason_with([&](auto& args) { args.group = 128; }), testing::HasSubstr("group: expected 0, or 8"));
   EXPECT_THAT(reason_with([&](auto& args) { args.smooth = scale; }),
               testing::HasSubstr("expected [5] or [0, 5] for the experts of row_ends, got f32[3]"));
   EXPECT_THAT(reason_with([&](auto& args) { args.index = scale; }), testing::HasSubstr("expected i32[R], got f32[3]"));

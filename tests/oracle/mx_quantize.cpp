@@ -29,7 +29,7 @@ std::uint8_t minifloat_code(double x, const Minifloat& format, Rounding rounding
 
 MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args& rules) {
   MxBlock out{0, std::vector<std::uint8_t>(x.size())};
-  double amax = rules.least_amax;
+  double amax = 0;
   for (const double value : x) {
     if (!std::isfinite(value)) {
       out.scale = 255;
@@ -37,6 +37,7 @@ MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args&
     }
     amax = std::max(amax, std::abs(value));
   }
+  if (amax > 0 || !rules.zeros_stay) amax = std::max(amax, static_cast<double>(rules.least_amax));
   int exponent = -127;
   if (amax > 0) {
     const double largest = rules.format.decode(rules.format.largest);

@@ -105,8 +105,13 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in) {
   const std::size_t rows = in.drop_pad          ? at(in.expert_num * in.expert_capacity)
                            : in.active_num <= 0 ? slots
                                                 : std::min(at(in.active_num), slots);
-  const std::size_t out_width = in.mx && in.mx->format.bits() == 4 ? width / 2 : width,
-                    scale_width = in.mx ? (width + 63) / 64 * 2 : 1;
+  const CodedRow sizes = in.coder ? in.coder(std::vector<double>(width), 0) : CodedRow{};
+  const std::size_t out_width = in.coder                             ? sizes.values.size()
+                                : in.mx && in.mx->format.bits() == 4 ? width / 2
+                                                                     : width,
+                    scale_width = in.coder ? sizes.scale.size()
+                                  : in.mx  ? (width + 63) / 64 * 2
+                                           : 1;
   Tensor x = undefined(rows * out_width), row_idx = undefined(slots), scale = undefined(rows * scale_width);
   std::vector<std::int64_t> counts(at(in.end - in.first));
   std::size_t active = 0;
@@ -132,6 +137,10 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in) {
           test::oracle::mx_quantize(values, static_cast<std::int64_t>(width), 1, *in.mx);
       values.assign(bytes.y.begin(), bytes.y.end());
       for (std::size_t i = 0; i < scale_width; ++i) set(scale, row * scale_width + i, bytes.scale[i]);
+    } else if (in.coder) {
+      const CodedRow coded = in.coder(values, expert);
+      values = coded.values;
+      for (std::size_t i = 0; i < scale_width; ++i) set(scale, row * scale_width + i, coded.scale[i]);
     } else if (in.quant_mode == -1) {
       set(scale, row, in.scale.empty() ? 0 : in.scale[slot / in.top_k]);
     } else {
@@ -139,7 +148,8 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in) {
     }
     for (std::size_t h = 0; h < out_width; ++h) set(x, row * out_width + h, values[h]);
   }
-  const bool scaled = in.mx || in.quant_mode == 1 || (in.quant_mode == -1 && !in.scale.empty());
+  const bool scaled =
+      in.mx || (in.coder && scale_width != 0) || in.quant_mode == 1 || (in.quant_mode == -1 && !in.scale.empty());
   return {x, row_idx, expert_tokens(in, counts), scaled ? scale : Tensor{}};
 }
 

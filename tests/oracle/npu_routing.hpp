@@ -2,6 +2,7 @@
 #include <moecl/mx_quantize.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -29,6 +30,10 @@ std::vector<Tensor> moe_init_routing(const Matrix& x, const Ints& row_idx, const
 /// Rows up to and with each expert.
 Tensor moe_compute_expert_tokens(const Ints& experts, std::int64_t num_expert);
 
+struct CodedRow {
+  std::vector<double> values, scale;
+};
+
 struct InitRoutingV2 {
   Matrix x;
   Ints expert_idx;
@@ -38,6 +43,8 @@ struct InitRoutingV2 {
   bool drop_pad = false, slots_of_rows = false, ties_away = false;
   std::int64_t tokens_num_type = 0, quant_mode = -1;
   std::optional<mx_quantize::Args> mx = {};  ///< rules of the quant_modes that give MX rows
+  /// Of other quant_modes from 4 on: codes and scales of a row for an expert of the range.
+  std::function<CodedRow(const std::vector<double>& row, std::size_t expert)> coder = {};
 };
 /// {expanded_x, expanded_row_idx, expert_tokens, expanded_scale}, the last empty where there is none.
 std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in);

@@ -18,4 +18,23 @@ QuantizedRow quantize_row(const std::vector<double>& x, quantize_rows::Rounding 
                           quantize_rows::Scheme scheme = quantize_rows::Scheme::symmetric, float levels = 127,
                           const QuantizedRow& given = {});
 
+/// A number's code, found among all numbers of the format. Beyond its largest number: that, or infinity of hif8 unless
+/// `saturates`.
+std::uint8_t float_code(float x, quantize_rows::Codes codes, bool saturates = true);
+
+struct FloatRow {
+  std::vector<float> scale;
+  std::vector<std::uint8_t> q;
+};
+
+/// How a row becomes floats of 8 bits.
+struct FloatRules {
+  quantize_rows::Codes codes = quantize_rows::Codes::e4m3;
+  quantize_rows::Rounding rounding = quantize_rows::Rounding::divide;
+  std::size_t group = 0;  ///< columns of a scale; 0: all
+  bool power_of_two = false;
+  float least_amax = 0;
+};
+FloatRow quantize_row_to_floats(const std::vector<double>& x, const FloatRules& rules);
+
 }  // namespace moecl::test::oracle

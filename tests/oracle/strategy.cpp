@@ -57,6 +57,7 @@ StrategyProblem::StrategyProblem(std::uint64_t seed) {
   for (std::int32_t d = 0; d < ranks / tp; ++d) tokens.push_back(in(0, 3) == 0 ? 0 : in(0, most));
   choose_experts(seed + 1000);
   place_experts(seed + 2000);
+  experts_weight = Draw{std::mt19937_64(seed + 3000)}(0, 2) == 0;
   // Positive values do not cancel: sums in any order differ by roundings only.
   std::uniform_real_distribution<double> value(0.5, 1.5);
   for (std::int64_t i = 0; i < total() * hidden; ++i) x.push_back(value(in.random));
@@ -66,7 +67,8 @@ StrategyProblem::StrategyProblem(std::uint64_t seed) {
   for (const std::int64_t count : tokens) words << count << " ";
   words << "tokens, tp " << tp << ", " << ranks << " ranks in nodes of " << ranks_per_node << ", " << experts << " + "
         << placing.redundant << " experts " << moecl::name(placing.wanted) << ", top " << top_k << ", hidden " << hidden
-        << ", " << moecl::name(dtype) << ", wire " << moecl::name(wire) << ", seed " << seed;
+        << ", " << moecl::name(dtype) << ", wire " << moecl::name(wire) << (experts_weight ? ", experts weight" : "")
+        << ", seed " << seed;
   text = words.str();
 }
 
@@ -147,6 +149,7 @@ StrategyProblem::Rows StrategyProblem::dispatched(StrategyKind kind, std::int32_
             rows.x.insert(rows.x.end(), x.begin() + t * hidden, x.begin() + (t + 1) * hidden);
             for (std::int64_t h = 0; h < hidden; ++h) rows.error.push_back(wire_error(t, h));
             rows.experts.push_back(expert_at[static_cast<std::size_t>(p)]);
+            rows.weights.push_back(weights[static_cast<std::size_t>(t * top_k + k)]);
           }
     rows.ends.push_back(static_cast<double>(rows.experts.size()));
   }
@@ -171,6 +174,7 @@ std::vector<double> StrategyProblem::output(std::int32_t dp_rank, bool in_f32) c
 
 std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_t dp_rank) const {
   const bool codes_home = wire == WireFormat::int8 && kind == StrategyKind::mc2;
+  const bool weighted = over_nodes(kind) || experts_weight;  // as they are sent
   // Parts of the sum that travel home each by itself: of an expert, or of a node.
   const auto part_of = [&](std::int64_t t, std::int64_t k) {
     return over_nodes(kind) ? owner(place(t, k)) / ranks_per_node : k;
@@ -187,12 +191,12 @@ std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_
       for (std::int64_t k = 0; k < top_k; ++k) {
         if (id(t, k) < 0 || part_of(t, k) != part) continue;
         const double weight = weights[static_cast<std::size_t>(t * top_k + k)];
-        if (!over_nodes(kind)) factor = weight;
+        if (!weighted) factor = weight;
         for (std::int64_t h = 0; h < hidden; ++h) {
           const auto i = static_cast<std::size_t>(h);
           const double moved = wire_error(t, h) * static_cast<double>(id(t, k) + 1);
           off[i] += weight * moved;
-          sent[i] += (over_nodes(kind) ? weight : 1) * (expert(at(t, h), id(t, k)) + moved);
+          sent[i] += (weighted ? weight : 1) * (expert(at(t, h), id(t, k)) + moved);
         }
       }
       for (std::int64_t h = 0; h < hidden; ++h) {
@@ -298,7 +302,7 @@ StrategyProblem::Bytes StrategyProblem::received_whole(StrategyKind kind, std::i
           arriving += target == rank && source != rank ? 1 : 0;
           returning += target != rank && source == rank ? 1 : 0;
         }
-    bytes.all = counts + arriving * row_bytes() + returning * sum_row + others_in_group;
+    bytes.all = counts + arriving * (row_bytes() + (experts_weight ? 4 : 0)) + returning * sum_row + others_in_group;
   } else {
     bytes.all = (total() - of_group) * (row_bytes() + top_k * 8);
     if (kind == StrategyKind::all_gather) {

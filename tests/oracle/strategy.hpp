@@ -24,6 +24,7 @@ struct StrategyProblem {
   std::vector<std::int32_t> physical;   ///< [T, K] places
   WireFormat wire = WireFormat::none;
   std::int32_t ranks_per_node;  ///< `ranks`: one node
+  bool experts_weight = false;  ///< not the sum
   std::string text;
 
   /// Of seed % 8 + 1 ranks. Every case is another mix of shapes, routing, placement, wire and nodes.
@@ -48,6 +49,7 @@ struct StrategyProblem {
     std::vector<double> ends, x;
     std::vector<double> error;  ///< as x: how far an element may be off on the wire
     std::vector<std::int64_t> experts;
+    std::vector<double> weights;
   };
   /// What a rank's experts get, in the order expert, source rank, token; over nodes expert, index of the source in its
   /// node, node, token. Shares of a tp group are consecutive tokens.
@@ -80,8 +82,8 @@ struct StrategyProblem {
   std::int64_t first_own_token(std::int32_t rank) const;
   double wire_error(std::int64_t token, std::int64_t h) const;
   std::int64_t home_row_bytes() const;
-  /// A token to a rank, with ids and the weights that its sums need; and what comes back, in rows of `row` bytes.
-  std::int64_t mc2_there(bool sums) const { return row_bytes() + top_k * (sums ? 8 : 4); }
+  /// A token to a rank, with ids and the weights that are needed there; and what comes back, in rows of `row` bytes.
+  std::int64_t mc2_there(bool sums) const { return row_bytes() + top_k * (sums || experts_weight ? 8 : 4); }
   std::int64_t mc2_back(bool sums, std::int64_t row) const { return sums ? row : top_k * row; }
   std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
   Bytes received_over_nodes(std::int32_t rank) const;

@@ -4,7 +4,7 @@
 #
 # usage: bundle_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
-build=$1 scratch=$2
+build=$(realpath "$1") scratch=$2
 largest_bytes=$((40 * 1024 * 1024))
 from_the_system='linux-vdso|ld-linux|/lib(c|m|stdc\+\+|gcc_s)\.so' # the latter two: see tools/package/bundle.cmake
 rm -rf "$scratch"
@@ -26,6 +26,10 @@ for program in "$root"/bin/moecl* "$root"/lib/libmoecl.so; do
     printf '%s needs libraries that are not in the bundle:\n%s\n' "$program" "$outside" >&2
     exit 1
   fi
+done
+
+for plugin in "$build"/moecl_helpers/mpi_*.so; do
+  [[ -s $root/lib/moecl_helpers/$(basename "$plugin") ]] || { echo "$(basename "$plugin") is not in the bundle" >&2; exit 1; }
 done
 
 for library in "$root"/lib/*.so.* "$root"/lib/fallback/*.so.*; do

@@ -3,7 +3,7 @@
 #
 # usage: debian_test.sh BUILD_DIR SCRATCH_DIR
 set -euo pipefail
-build=$1 scratch=$2
+build=$(realpath "$1") scratch=$2
 rm -rf "$scratch"
 mkdir -p "$scratch"
 DEBFULLNAME="A Packager" DEBEMAIL=packager@debian.org cpack --config "$build/CPackConfig.cmake" -G DEB -B "$scratch" >/dev/null
@@ -15,6 +15,13 @@ apt-get install --simulate --no-install-recommends "${packages[@]}" >apt.log || 
 
 for package in "${packages[@]}"; do dpkg-deb --extract "$package" unpacked; done
 usr=$scratch/unpacked/usr
+# Of each MPI there is a plugin here, so that a package has it, which alone needs that MPI.
+for plugin in "$build"/moecl_helpers/mpi_*.so; do
+  mpi=$(basename "$plugin" .so) mpi=${mpi#mpi_}
+  [[ -s $usr/lib/moecl_helpers/mpi_$mpi.so ]] || { echo "no package has mpi_$mpi.so" >&2; exit 1; }
+  dpkg-deb --field ./libmoecl[0-9]*-"$mpi"_*.deb Depends | grep -q "lib$mpi"
+  if dpkg-deb --field ./libmoecl[0-9].[0-9]_*.deb Depends | grep -i mpi; then echo "the library depends on MPI" >&2; exit 1; fi
+done
 export LD_LIBRARY_PATH=$usr/lib PKG_CONFIG_SYSROOT_DIR=$scratch/unpacked
 PKG_CONFIG_PATH=$(echo "$usr"/lib/*/pkgconfig)
 export PKG_CONFIG_PATH

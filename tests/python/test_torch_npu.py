@@ -164,24 +164,97 @@ def test_gating_of_small_groups(torch_npu, size, mode, biased):
     torch.testing.assert_close(out.double(), scores, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [1, 3, 4])
-def test_dispatched_rows_of_the_newer_generation(torch_npu, group, mode):
-    x, ids = random(6, 256), torch.tensor([[0, 2], [1, 0], [2, 3], [3, 1], [0, 1], [2, 0]], dtype=torch.int32)
-    smooth = torch.rand(4, 256, generator=torch.Generator().manual_seed(3)) + 10 if mode == 1 else None
-    rows, scales, _, counts, *_ = torch_npu.npu_moe_distribute_dispatch_v2(
-        x, ids, group, 1, 0, 4, scales=smooth, quant_mode=mode, y_dtype=torch.float8_e4m3fn if mode == 4 else None, tp_world_size=1)
-    order = torch.argsort(ids.flatten(), stable=True)
-    source, expert = x.float()[order // 2], ids.flatten()[order].long()
+IDS = torch.tensor([[0, 2], [1, 0], [2, 3], [3, 1], [0, 1], [2, 0]], dtype=torch.int32)
+SORTED = torch.argsort(IDS.flatten(), stable=True)
+
+
+def dispatch(torch_npu, group, x, **options):
+    rows, scales, _, counts, _, _, weights = torch_npu.npu_moe_distribute_dispatch_v2(x, IDS, group, 1, 0, 4, tp_world_size=1, **options)
     assert counts.tolist() == [4, 3, 3, 2]
-    if mode == 1:
-        assert torch.equal(rows[:12].float(), torch.round(source * smooth[expert]).clamp(-128, 127))
-    elif mode == 3:
-        torch.testing.assert_close(scales[:12], source.view(12, 2, 128).abs().amax(-1) / 448, rtol=0, atol=0)
-        torch.testing.assert_close(rows[:12].float() * scales[:12].repeat_interleave(128, 1), source, rtol=2**-4, atol=2**-7)
+    return rows[:12], scales[:12], weights[:12]
+
+
+@pytest.mark.parametrize("dtype, largest", [(torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57344.0)])
+def test_dispatched_fp8_rows_by_row_and_by_group(torch_npu, group, dtype, largest):
+    x, smooth = random(6, 256), torch.rand(4, 256) + 0.5
+    source = x.float()[SORTED // 2] * smooth[IDS.flatten()[SORTED].long()]
+    rows, scales, weights = dispatch(torch_npu, group, x, scales=smooth, quant_mode=2, y_dtype=dtype, expert_scales=torch.arange(12.0).view(6, 2))
+    factor = torch.full((12,), largest) / source.abs().amax(-1)  # a number over a tensor would be its reciprocal, times it
+    assert rows.dtype == dtype and torch.equal(scales, torch.ones(12) / factor)
+    assert torch.equal(rows.float(), (source * factor[:, None]).to(dtype).float())
+    assert torch.equal(weights, SORTED.float())
+    rows, scales, _ = dispatch(torch_npu, group, x, scales=smooth, quant_mode=3, y_dtype=dtype)
+    amax = source.view(12, 2, 128).abs().amax(-1)
+    assert torch.equal(scales, amax * (torch.tensor(1.0) / largest))
+    assert torch.equal(rows.float(), (source * (torch.full((12, 2), largest) / amax).repeat_interleave(128, 1)).to(dtype).float())
+
+
+def test_dispatched_rows_of_given_scales(torch_npu, group):
+    x, smooth = random(6, 64), torch.rand(4, 64) + 10
+    source, expert = x.float()[SORTED // 2], IDS.flatten()[SORTED].long()
+    for scales, factor in ((smooth, smooth[expert]), (smooth[1], smooth[1]), (smooth[0, :1], smooth[0, 0])):
+        rows, _, _ = dispatch(torch_npu, group, x, scales=scales, quant_mode=1)
+        assert torch.equal(rows.float(), torch.round(source * factor).clamp(-128, 127))
+    ones = torch.ones(6, 64, dtype=torch.bfloat16) * torch.tensor([1, 2, 4, -1, 0.25, 256])[:, None]
+    rows, _, _ = dispatch(torch_npu, group, ones.bfloat16(), quant_mode=0, y_dtype=290)  # HiFloat8
+    assert rows[:, 0].tolist() == torch.tensor([8, 16, 32, 136, 48, 96])[SORTED // 2].tolist()
+
+
+@pytest.mark.parametrize("dtype, mode", [(torch.float8_e4m3fn, 4), (torch.float8_e5m2, 4), (torch.float8_e4m3fn, 5), (torch.float8_e5m2, 5)])
+def test_dispatched_mx_rows(torch_npu, group, dtype, mode):
+    x = random(6, 256)
+    x[1, :32] = 0
+    x[2, :32] *= 1e-7
+    source = x.float()[SORTED // 2]
+    rows, scales, _ = dispatch(torch_npu, group, x, quant_mode=mode, y_dtype=dtype)
+    amax = source.view(12, 8, 32).abs().amax(-1).double()
+    if mode == 4:
+        exponent = torch.floor(torch.log2(amax)) - (8 if dtype == torch.float8_e4m3fn else 15)
     else:
-        exponent = torch.floor(torch.log2(source.view(12, 8, 32).abs().amax(-1))) - 8
-        assert torch.equal(scales[:12].view(torch.uint8).float() - 127, exponent)
-        torch.testing.assert_close(mx_values(rows[:12], scales[:12]), source.clamp(-1e9, 1e9), rtol=2**-3, atol=2**-6)
+        exponent = torch.ceil(torch.log2(amax.clamp(min=torch.tensor(1e-4).item()) / torch.finfo(dtype).max))
+    exponent = torch.where(amax == 0, -127.0, exponent.clamp(min=-127))
+    assert rows.dtype == dtype and torch.equal(scales.view(torch.uint8).double() - 127, exponent)
+    wide = (source.double() / torch.exp2(exponent).repeat_interleave(32, 1)).clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max)
+    assert torch.equal(rows.float(), wide.to(dtype).float())
+
+
+def test_codes_travel_with_their_scales(torch_npu, group):
+    codes, scales = torch_npu.npu_dynamic_mx_quant(random(6, 128), dst_type=torch.float8_e4m3fn)
+    rows, moved, _ = dispatch(torch_npu, group, codes, scales=scales)
+    assert rows.dtype == codes.dtype and torch.equal(rows.view(torch.uint8), codes.view(torch.uint8)[SORTED // 2])
+    assert torch.equal(moved.view(torch.uint8), scales.flatten(1).view(torch.uint8)[SORTED // 2])
+    packed = torch.arange(6 * 16, dtype=torch.int32).view(6, 16)
+    rows, moved, _ = dispatch(torch_npu, group, packed, scales=torch.arange(6.0))
+    assert torch.equal(rows, packed[SORTED // 2]) and torch.equal(moved, (SORTED // 2).float())
+
+
+def test_routed_rows_of_the_newer_generation(torch_npu):
+    x = random(6, 300)
+    source = x.float()[SORTED // 2]
+    padded = torch.nn.functional.pad(source, (0, 84)).view(12, 3, 128)
+
+    def routed(mode, **options):
+        rows, _, _, scales = torch_npu.npu_moe_init_routing_v2(x, IDS, expert_num=4, expert_tokens_num_type=1, expert_tokens_num_flag=True,
+                                                               quant_mode=mode, **options)
+        return rows, scales
+
+    for mode, dtype, largest in ((11, torch.float8_e5m2, 57344.0), (12, torch.float8_e4m3fn, 448.0)):
+        rows, scales = routed(mode)
+        expected = padded.abs().amax(-1) / largest
+        assert scales.shape == (12, 2, 2) and torch.equal(scales.flatten(1), torch.nn.functional.pad(expected, (0, 1)))
+        assert torch.equal(rows.float(), (padded / expected[..., None]).flatten(1)[:, :300].to(dtype).float())
+    for mode, dtype, largest in ((4, torch.float8_e5m2, 57344.0), (5, torch.float8_e4m3fn, 448.0), (15, torch.float8_e4m3fn, 448.0)):
+        rows, scales = routed(mode)
+        expected = torch.exp2(torch.ceil(torch.log2(padded.abs().amax(-1).double() / largest))).float()
+        assert torch.equal(scales, expected)
+        assert torch.equal(rows.float(), (padded / expected[..., None]).flatten(1)[:, :300].to(dtype).float())
+    rows, scales = routed(8)
+    assert rows.dtype == torch.uint8 and torch.equal(scales, source.abs().amax(-1) / 32768)
+    x = random(6, 64)
+    rows, scales = routed(13)
+    source = x.float()[SORTED // 2]
+    codes = torch.round(source / (source.abs().amax(-1, keepdim=True) / 7)).to(torch.int8)
+    assert torch.equal(rows, (codes[:, ::2] & 15 | (codes[:, 1::2] & 15) << 4).view(torch.uint8))
 
 
 def test_fused_layer_is_its_parts(torch_npu, group):

@@ -5,7 +5,9 @@ usage: balance_test.py MOECL DATA_DIR [unittest option...]
 """
 import json
 
-from command import DATA, CommandTest, main
+import numpy
+
+from command import DATA, CommandTest, golden, load, main, save
 
 ANSWERS = ("expected", "also", "expected_exit", "compare", "recorded")
 
@@ -82,6 +84,58 @@ class Balance(CommandTest):
                     self.assertEqual(set(row), set(range(case["experts"])))
                 kept = self.tables({**case, "current": got["physical_to_logical"]}, "moecl")
                 self.assertLessEqual(kept["max_load"], got["max_load"] * (1 + 1e-9))
+
+    def record(self, model, *options):
+        path = self.folder / "record.safetensors"
+        self.succeed("run", golden(model), "--input", golden(model) / "golden.safetensors", "--record", path, *options)
+        return path, {name: values for name, (_, values) in load(path).items()}
+
+    def test_record(self):
+        """Ids and counts are those that PyTorch chose; the loads of places add up to them."""
+        chosen = load(golden("qwen2-moe-e16k4") / "golden.safetensors")["topk_ids"][1]
+        counts = numpy.bincount(chosen.ravel(), minlength=16)
+        for options in ((), ("--ranks", 2, "--ep", "--redundant-experts", 4), ("--ranks", 4, "--tp", 2, "--strategy", "allgather")):
+            with self.subTest(options):
+                path, got = self.record("qwen2-moe-e16k4", *options)
+                self.assertEqual(numpy.sort(got["layer.0.topk_ids"]).tolist(), numpy.sort(chosen).tolist())
+                self.assertEqual(got["layer.0.pass_ends"].tolist(), [len(chosen)])
+                self.assertEqual(got["layer.0.prefill_counts"].tolist(), counts.tolist())
+                self.assertEqual(got["layer.0.decode_counts"].tolist(), [0] * 16)
+                of_places = numpy.zeros(16, int)
+                numpy.add.at(of_places, got["layer.0.physical_to_logical"], got["layer.0.place_counts"])
+                self.assertEqual(of_places.tolist(), counts.tolist())
+                self.assertEqual(got["ranks"].tolist(), [options[1] if options else 1])
+                answer = json.loads(self.succeed("balance", path, "--policy", "vllm", "--ranks", 4, "--slots", 20, "--json"))
+                case = {"layers": 1, "experts": 16, "slots": 20, "ranks": 4, "loads": [counts.tolist()], "current": [[p % 16 for p in range(20)]]}
+                self.assertEqual(answer, self.tables(case, "vllm"))
+                # ascend_default has at most one copy a rank
+                for policy in ("deepseek", "ascend_swift", "flashlb", "moecl", *(() if "--redundant-experts" in options else ("ascend_default",))):
+                    self.succeed("balance", path, "--policy", policy)
+
+    def test_record_of_one_token_is_of_decoding(self):
+        path = self.folder / "record.safetensors"
+        self.succeed("run", golden("qwen2-moe-e16k4"), "--tokens", 1, "--record", path)
+        got = {name: values for name, (_, values) in load(path).items()}
+        self.assertEqual((int(got["layer.0.decode_counts"].sum()), int(got["layer.0.prefill_counts"].sum())), (4, 0))
+
+    def test_broken_records(self):
+        path, good = self.record("qwen2-moe-e16k4")
+        types = {name: dtype for name, (dtype, _) in load(path).items()}
+        for expected, name, values in (("layer.0.topk_ids: 16 is not in [-1, 16)", "topk_ids", good["layer.0.topk_ids"] + (good["layer.0.topk_ids"] == 15)),
+                                       ("pass_ends: expected rising ends", "pass_ends", numpy.array([3])),
+                                       ("counts: -1 is negative", "place_counts", good["layer.0.place_counts"] * 0 - 1),
+                                       ("decode_counts: 3 experts, prefill_counts has 16", "decode_counts", numpy.zeros(3)),
+                                       ("place_counts: 5 places, physical_to_logical has 16", "place_counts", numpy.zeros(5)),
+                                       ("place 1 of layer 0 holds expert 17 of 16", "physical_to_logical", numpy.array([0, 17] + [3] * 14))):
+            with self.subTest(expected):
+                changed = {**good, "layer.0." + name: values}
+                save(path, {key: (types[key], value) for key, value in changed.items()})
+                self.refused(3, expected, "balance", path, "--policy", "vllm")
+        save(path, {"output": ("F32", numpy.zeros(2))})
+        self.refused(3, "expected layer.N.topk_ids", "balance", path, "--policy", "vllm")
+        path = self.folder / "case.json"
+        path.write_text("{}")
+        self.refused(2, "--ranks, --slots: of a record", "balance", path, "--policy", "vllm", "--ranks", 2)
 
     def test_for_people(self):
         case = {"layers": 1, "experts": 4, "slots": 4, "ranks": 2, "loads": [[90, 10, 20, 30]], "current": [[0, 3, 1, 2]]}

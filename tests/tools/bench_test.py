@@ -79,9 +79,10 @@ class Bench(CommandTest):
     def test_replayed_routing(self):
         """Every token goes to the first 8 of 64 experts: an eighth of the weights is read."""
         trace = self.folder / "trace.safetensors"
-        save(trace, {"topk_ids": ("I32", numpy.tile(numpy.arange(8), (3, 1)))})
         common = ("--filter", "^grouped_gemm/", "--tokens", 64, "--schemes", "bf16")
-        narrow, = self.bench(*common, "--routing", trace, experts=64)["benchmarks"]
+        for name in ("topk_ids", "layer.3.topk_ids"):  # of run's --output, and of its --record
+            save(trace, {name: ("I32", numpy.tile(numpy.arange(8), (3, 1)))})
+            narrow, = self.bench(*common, "--routing", trace, experts=64)["benchmarks"]
         wide, = self.bench(*common, experts=64)["benchmarks"]
         self.assertEqual(narrow["name"], "grouped_gemm/olmoe-1b-7b+trace/bf16/T:64/moecl")
         flops, (few, all_of_them) = 2e-9 * 64 * 8 * 2048 * 2048, (run["GB/s"] / run["GFLOP/s"] for run in (narrow, wide))
@@ -154,6 +155,37 @@ class Bench(CommandTest):
         self.refused(4, "frobnicate", "bench", "--compare", "Portable", "frobnicate")
         self.refused(2, "--device", "bench", "--compare", "Portable", "--device", "cpu")
         self.refused(2, "--filter frobnicate", "bench", "--compare", "Portable", "--filter", "frobnicate")
+
+    def test_ranks(self):
+        """Bytes as STRATEGIES.md says: 16 tokens of 2048 numbers of bf16, each with experts on both ranks, 4 of 8 there."""
+        w, t = 2048 * 2, 8
+        there, sums = t * (w + 8 * 8), t * 2048 * 4
+        expected = {"mc2": there + sums, "allgather": there + sums, "multicast": there + 2 * sums, "all2allv": 4 * 8 + 4 * t * (w + 2048 * 4)}
+        name = "layer/olmoe-1b-7b-e8/bf16/T:16/ranks:2/moecl"
+        few = "bench", *MODEL, "--experts", 8, "--schemes", "bf16", "--tokens", 16, "--json"
+        for strategy, options, by in [(strategy, ("--ranks", 2), ()) for strategy in expected] + [
+                ("mc2", ("--ranks", 2, "--launch", "processes"), ()), ("allgather", ("--ranks", "mpi"), ("mpirun.openmpi", "--oversubscribe", "-n", "2"))]:
+            with self.subTest(strategy=strategy, options=options):
+                done = subprocess.run([*by, MOECL, *map(str, few), *map(str, options), "--strategy", strategy], capture_output=True, text=True,
+                                      timeout=120, env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found = json.loads(done.stdout)
+                run, = found["benchmarks"]
+                self.assertEqual((run["name"], run["bytes exchanged"], run["bytes between nodes"]), (name, 2 * expected[strategy], 0))
+                launch = "mpi" if by else "processes" if "processes" in options else "threads"
+                transport = {"threads": "shared_context", "processes": "shared_memory", "mpi": "mpi"}[launch]
+                context = found["context"]
+                self.assertEqual([context[key] for key in ("ranks", "launch", "strategy", "transport")], [2, launch, strategy, transport])
+                self.assertEqual(run["label"], f"{strategy} by {transport}")
+                self.assertLess(0, run["host us"])
+                self.assertLessEqual(run["host us"], run["real_time"])
+        self.assertEqual(self.names("--ranks", 2, *MODEL[2:4], "--experts", 8, "--schemes", "bf16", "--tokens", "16"), [name])
+        text = self.succeed(*few[:-1], "--ranks", 2, "--routing", "zipf", "--topology", "1,1", "--strategy", "mc2")
+        self.assertIn("2 ranks as threads, by shared_context", text)
+        self.assertIn("layer/olmoe-1b-7b-e8+zipf/bf16/T:16/ranks:2/moecl", text)
+        self.refused(2, "--tp 3: does not divide 2 ranks", "bench", "--ranks", 2, "--tp", 3, "--list")
+        self.refused(2, "--ranks", "bench", "--ranks", 2, "--compare", "Portable")
+        self.refused(2, "--strategy mc2 without --ep", "bench", "--ranks", 2, "--no-ep", "--strategy", "mc2", "--list")
 
     def test_interrupted(self):
         """What was measured before it was stopped is in the report."""

@@ -18,7 +18,7 @@ CASES = {
     "qwen3-moe-layer1-e32k8": ("qwen3_moe", 1, 72, 20, 32, 8),
 }
 OPERATORS = {"combine", "fused_moe", "quantize_rows", "expert_sort", "gated_activation", "gather_rows", "gating_top_k", "grouped_gemm",
-             "physical_experts", "route_tokens", "window_slots"}
+             "physical_experts", "expert_slots", "route_tokens", "window_slots"}
 
 
 class Run(CommandTest):

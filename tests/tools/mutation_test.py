@@ -48,6 +48,10 @@ MUTANTS = {
         ("NpuDistributeTest.AgreesWithTheDefinition*", ("if (r <= source) mine", "if (r >= source) mine")),
     "rounding: the int8 wire does not go through f16":
         ("NpuDistributeTest.AgreesWithTheDefinition*", ("RECIPROCAL_F16 || q.rounding == ROUNDING_DIVIDE_SCALED_F16)", "RECIPROCAL_F16)")),
+    "slots: of experts with one priority the one in the upper slot goes":
+        ("ExpertSlotsTest.FollowsThePolicies*", ("keys[other] == keys[s] && other < s", "keys[other] == keys[s] && other > s")),
+    "slots: who stays may be fetched over":
+        ("ExpertSlotsTest.FollowsThePolicies*", ("s >= args.slot_count || in_use ? NEVER", "s >= args.slot_count ? NEVER")),
 }
 
 # Of kernels that only some processors run.

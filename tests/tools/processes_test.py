@@ -18,6 +18,7 @@ SAMPLE = ("mixtral-e8k2", "qwen3-moe-e64k8", "deepseek-v3-fp8block-e8k4", "qwen3
 EVERY = os.environ.get("MOECL_TEST_ALL") == "1"
 CASES = sorted(path.name for path in (DATA / "goldens").iterdir()) if EVERY else SAMPLE
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+TWO_NODES = pathlib.Path(__file__).resolve().with_name("two_nodes.sh")
 MPIRUN = {"openmpi": ("mpirun.openmpi", "--oversubscribe"), "mpich": ("mpirun.mpich",)}
 
 
@@ -149,6 +150,30 @@ class Processes(CommandTest):
                 said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
                 self.assertEqual(len(said), 1, messages)
                 self.assertRegex(said[0], "rank 1 of MPI ")
+
+    def test_bits_over_two_nodes(self):
+        """MPI over TCP between network namespaces."""
+        for strategy, options in (("mc2", ("--topology", "1,1")), ("all2allv", ())):
+            with self.subTest(strategy=strategy):
+                expected = self.tensors("mixtral-e8k2", 2, strategy, *options)[1]
+                summary, got = self.tensors("mixtral-e8k2", "mpi", strategy, *options, by=(TWO_NODES,))
+                self.assertEqual(got, expected)
+                self.assertEqual(summary["parallel"]["ranks"], 2)
+
+    def test_a_node_that_is_cut_off_is_named(self):
+        """Within the deadline of 2 s, by the rank that prints. mpirun itself waits for its daemon beyond the cut."""
+        cut_after = 8  # MPI itself begins, which knows no deadline
+        begin = time.monotonic()
+        run = subprocess.Popen([TWO_NODES, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
+                                "1000000", "--ep", "--quiet", "--ranks", "mpi", "--deadline", "2"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, encoding="utf-8", env={**os.environ, "CUT_AFTER": str(cut_after)})
+        self.addCleanup(run.stderr.close)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        said = next(line for line in run.stderr if line.startswith("moecl: "))
+        self.assertRegex(said, "^moecl: the group of ranks ended: rank 1 of MPI .* has not run for 1[0-9]{3} ms")
+        self.assertGreater(time.monotonic() - begin, cut_after)
+        self.assertLess(time.monotonic() - begin, cut_after + 2 + 3)  # the machine runs other tests too
 
     def test_joined_ranks(self):
         name = f"processes_test-{os.getpid()}"

@@ -1,5 +1,5 @@
-# `cpack -G DEB`: three Debian packages of what `cmake --install` writes, the library by its soname, what builds against
-# it, and the command. cpack reads this for every generator; CPACK_MOECL_* come from bundle.cmake.
+# `cpack -G DEB`: Debian packages of what `cmake --install` writes, the library by its soname, what builds against it, the
+# command, and a plugin for each MPI that was there at the build. cpack reads this for every generator; CPACK_MOECL_* come from bundle.cmake.
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
   return()
 endif()
@@ -8,7 +8,7 @@ if(NOT DEFINED ENV{DEBFULLNAME} OR NOT DEFINED ENV{DEBEMAIL})
 endif()
 set(CPACK_INSTALL_CMAKE_PROJECTS "${CPACK_MOECL_BUILD};moecl;ALL;/")
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL runtime dev tools)
+set(CPACK_COMPONENTS_ALL runtime dev tools ${CPACK_MOECL_MPI_PLUGINS})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian/add_files.cmake)
@@ -24,6 +24,10 @@ set(about "moecl runs Mixture-of-Experts layers of large language models on any
 OpenCL 1.2 device: a router picks a few experts for each token, and only
 those compute.
 ")
+set(mpi_name_openmpi "Open MPI")
+set(mpi_name_mpich MPICH)
+set(mpi_launcher_openmpi openmpi-bin)
+set(mpi_launcher_mpich mpich)
 set(library libmoecl${CPACK_MOECL_SOVERSION})
 set(depends_on_library "${library} (= ${CPACK_PACKAGE_VERSION})")
 
@@ -34,6 +38,21 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/debian/
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Mixture-of-Experts layers on OpenCL devices
 ${about}
 This is the shared library, with the helper that compiles kernels.")
+
+foreach(plugin IN LISTS CPACK_MOECL_MPI_PLUGINS)
+  string(REPLACE "moecl_mpi_" "" mpi ${plugin})
+  string(TOUPPER ${plugin} component)
+  set(CPACK_DEBIAN_${component}_PACKAGE_NAME ${library}-${mpi})
+  set(CPACK_DEBIAN_${component}_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_${component}_PACKAGE_DEPENDS "${depends_on_library}")
+  set(CPACK_DEBIAN_${component}_PACKAGE_SUGGESTS "${mpi_launcher_${mpi}}")
+  set(CPACK_COMPONENT_${component}_DESCRIPTION "Mixture-of-Experts layers on OpenCL devices (ranks of ${mpi_name_${mpi}})
+${about}
+This is what the library loads where its ranks are processes of
+${mpi_name_${mpi}}.")
+  list(APPEND plugin_packages ${library}-${mpi})
+endforeach()
+list(JOIN plugin_packages ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libmoecl-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

@@ -1,7 +1,7 @@
-# What `cmake --install` writes, in four components. runtime: the shared library and the helper that it starts. mpi: its plugins. dev:
-# headers, what find_package and pkg-config need, examples and pages. tools: the command, its page of the
-# manual and what completes its words. Every path is relative, so the tree
-# can be moved.
+# What `cmake --install` writes, in components. runtime: the shared library and the helper that it starts.
+# moecl_mpi_openmpi, moecl_mpi_mpich: what it loads for ranks of that MPI. dev: headers, what find_package and pkg-config
+# need, examples and pages. tools: the command, its page of the manual and what completes its words. Every path is
+# relative, so the tree can be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -15,9 +15,9 @@ install(TARGETS moecl EXPORT moecl LIBRARY COMPONENT runtime NAMELINK_COMPONENT 
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 set_target_properties(moecl PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS moecl_helper RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers COMPONENT runtime)
-if(MOECL_MPI_PLUGINS)
-  install(TARGETS ${MOECL_MPI_PLUGINS} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers COMPONENT mpi)
-endif()
+foreach(plugin IN LISTS MOECL_MPI_PLUGINS)
+  install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moecl_helpers COMPONENT ${plugin})
+endforeach()
 if(TARGET moecl_command)
   file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(moecl_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")

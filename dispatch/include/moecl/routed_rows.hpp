@@ -16,7 +16,9 @@ struct RoutedRows {
   std::int32_t index_divisor = 1;
   std::int64_t x_group = 0;  ///< columns of x that share a scale; 0: all of a row
   TensorView row_ends;       ///< Shape: [local experts] i32, cumulative end offsets
-  std::int64_t rows = 0;     ///< R: the most rows there can be
+  /// Of experts who multiply by them, where weights were brought. Shape: [R, 1] f32: the router's weight of each row
+  TensorView weights;
+  std::int64_t rows = 0;  ///< R: the most rows there can be
   std::int64_t rows_per_expert = 0;
 };
 

@@ -67,6 +67,9 @@ struct ExpertProblem {
   OperandQuant codes = {};
   bool batched = false;   ///< layout of the rows for the experts: RoutedRows::rows_per_expert
   std::int64_t room = 0;  ///< batched: rows that each expert has room for, others are dropped; 0: as many as can come
+  /// Who multiplies the experts' rows by the router's weights: the experts, to whom RoutedRows::weights come with the
+  /// rows, or else the sum. Source: TopKWeightAndReduce of vLLM
+  bool experts_weight = false;
 
   /// Of at most so many rows for an expert. 0: standard layout
   std::int64_t rows_per_expert(std::int64_t most) const noexcept { return !batched ? 0 : room > 0 ? room : most; }

@@ -39,7 +39,8 @@ typedef struct moecl_stored_weights {
 /// A layer whose tensors are said by shard and expert.
 ///
 /// @param desc     Of its arrays only whether `data` is NULL is read: where it is not, such a tensor will come. That is
-///                 said so of the router, biases, the selection bias and the shared experts' gate; all else by sizes
+///                 said so of the router, biases, the selection bias and the shared experts' gate; all else by sizes.
+///                 Errors: unsupported  num_fused_shared_experts, since tensors are of experts as stored
 /// @param stored   NULL: the weights come plain
 /// @param options  dtype must be said. Lifetime: the stream lives until the builder is destroyed
 moecl_status moecl_layer_builder_create(moecl_stream* stream, const moecl_layer_desc* desc,

@@ -16,6 +16,40 @@ namespace moecl {
 /// How the experts' rows stand in memory between the products: concatenated, or in room of equal size for each.
 enum class ExpertLayout : std::uint8_t { standard, batched };
 
+/// Which of the routed experts that do not all fit a budget give their memory to others: of these the one that ...
+enum class ResidencyPolicy : std::uint8_t {
+  lru,          ///< was used longest ago
+  least_stale,  ///< was used least, where a use counts nine tenths of itself a pass later
+  fixed         ///< has the least of the loads that were given
+};
+/// "lru", "least-stale", "static"
+const char* name(ResidencyPolicy policy) noexcept;
+
+/// What is done about an expert that is needed and not in device memory.
+enum class MissedExperts : std::uint8_t {
+  automatic,  ///< in_place on CPUs, whose memory is the host's; else fetched
+  fetched,    ///< it takes the slot of another one
+  in_place    ///< products read it where it is, in host memory. Then all experts are there, and the policy only counts
+};
+/// "auto", "fetched", "in-place"
+const char* name(MissedExperts missed) noexcept;
+
+/// Device memory for the routed experts of a layer, of one rank. The others stand in host memory that the device reads.
+struct ExpertBudget {
+  std::uint64_t bytes = 0;  ///< rounded down to whole experts; 0: none
+  double percent = 0;       ///< of the experts' bytes, rounded up to a whole expert; 0: none. Range: [0, 100]
+  ResidencyPolicy policy = ResidencyPolicy::least_stale;
+  std::vector<float> loads = {};  ///< of ResidencyPolicy::fixed, not negative. Shape: [experts of this rank]
+  MissedExperts missed = MissedExperts::automatic;
+};
+
+/// What the device did since the layer was loaded.
+struct ResidencyCounts {
+  std::int64_t hits = 0;            ///< experts with rows that were in device memory, over passes
+  std::int64_t misses = 0;          ///< that were not
+  std::uint64_t fetched_bytes = 0;  ///< theirs, which came from host memory: copied, or read where they are
+};
+
 /// How a layer is stored and run; the defaults suit most.
 struct MoeLayerOptions {
   /// Storage of activations and weights on the device: f32, f16 or bf16. Sums and rows between kernels are f32.
@@ -43,6 +77,8 @@ struct MoeLayerOptions {
   /// How the panels of the routed experts' weights stand; unset: as is fastest on such a device. Others need weights
   /// that can stand so, and kernels that read them.
   std::optional<PanelLayout> panel_layout;
+  /// For all of the routed experts by default. With one, the passes of a layer go through one stream at a time.
+  ExpertBudget budget;
   /// Logged as warnings when a layer is made: what its checkpoint asks for and is not done.
   std::vector<std::string> warnings;
 };
@@ -58,10 +94,13 @@ struct MoeLayerReport {
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;
-  std::uint64_t weight_bytes = 0;    ///< device memory held
-  QuantizationError quantization;    ///< what MoeLayerOptions::quantize made of the weights
-  std::uint64_t read_bytes = 0;      ///< of the host's matrices, to load them
-  std::int64_t weight_segments = 0;  ///< expert groups that keep below the device's largest allocation
+  std::uint64_t weight_bytes = 0;     ///< device memory held
+  std::int64_t resident_experts = 0;  ///< routed experts here that fit device memory together
+  std::uint64_t resident_bytes = 0;   ///< which they take there
+  std::string missed_experts;         ///< with a budget: "fetched", or "in-place", and why
+  QuantizationError quantization;     ///< what MoeLayerOptions::quantize made of the weights
+  std::uint64_t read_bytes = 0;       ///< of the host's matrices, to load them
+  std::int64_t weight_segments = 0;   ///< expert groups that keep below the device's largest allocation
 };
 
 /// Progress of loading: experts done of all. Called on the loading thread.

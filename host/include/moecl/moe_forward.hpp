@@ -43,6 +43,9 @@ struct MoeOutputs {
   TensorView expert_rows;
   /// Rows that each expert here was given, by any rank. Shape: [experts of this rank] i32 or i64
   TensorView expert_num_tokens;
+  /// in/out: the same, added to what it holds: a record of loads over passes, which LoadRecord keeps by phase.
+  /// Shape: [experts of this rank] i64
+  TensorView expert_load;
 };
 
 /// The operands of a pass of MoeLayer or ParallelLayer.

@@ -57,6 +57,8 @@ class MoeLayer {
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
+  /// What became of MoeLayerOptions::budget in the passes so far; nothing without one. Stops the host.
+  ResidencyCounts residency(StreamView stream) const;
   /// Whether the layer has a router; without one passes bring logits or ids.
   bool has_router() const noexcept;
   /// Bytes that `forward` of up to `tokens` tokens needs.

@@ -279,6 +279,30 @@ typedef struct moecl_operand_quant {
   int32_t reserved;       ///< 0
 } moecl_operand_quant;
 
+/// Who gives its device memory to others, of experts that have a memory budget: the one that ...
+typedef enum moecl_residency {
+  MOECL_RESIDENCY_LEAST_STALE = 0,  ///< was used least, where a use counts nine tenths of itself a pass later
+  MOECL_RESIDENCY_LRU = 1,          ///< was used longest ago
+  MOECL_RESIDENCY_STATIC = 2        ///< has the least of the loads that were given
+} moecl_residency;
+
+/// What is done about an expert that is needed and not in device memory.
+typedef enum moecl_missed_experts {
+  MOECL_MISSED_AUTO = 0,     ///< in place on CPUs, whose memory is the host's; else fetched
+  MOECL_MISSED_FETCHED = 1,  ///< it takes the memory of another one
+  MOECL_MISSED_IN_PLACE = 2  ///< products read it in host memory. Then all experts are there, and residency only counts
+} moecl_missed_experts;
+
+/// What the device did for a memory budget since a layer was loaded.
+typedef struct moecl_residency_counts {
+  uint64_t size_bytes;
+  int64_t resident;        ///< experts that fit device memory together
+  uint64_t budget_bytes;   ///< which they take there
+  int64_t hits;            ///< experts with rows that were there, over passes
+  int64_t misses;          ///< that were not
+  uint64_t fetched_bytes;  ///< theirs, which came from host memory: copied, or read where they are
+} moecl_residency_counts;
+
 /// How a layer is stored and run.
 typedef struct moecl_layer_options {
   uint64_t size_bytes;
@@ -308,6 +332,15 @@ typedef struct moecl_layer_options {
   int32_t router_dtype;
   int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read
                          ///< them
+  /// Device memory for the routed experts here, one of both at most; 0: for all. The others stand in host memory that
+  /// the device reads, and passes of the layer go through one stream at a time. Bytes are rounded down to whole experts
+  uint64_t memory_budget_bytes;
+  double memory_budget_percent;  ///< of the experts' bytes, rounded up to a whole expert
+  int32_t residency;             ///< moecl_residency
+  int32_t resident_loads_count;  ///< of MOECL_RESIDENCY_STATIC: experts of this rank; else 0
+  const float* resident_loads;   ///< the same: a load of each, not negative
+  int32_t missed_experts;        ///< moecl_missed_experts
+  int32_t reserved2;             ///< 0
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -417,10 +450,13 @@ typedef struct moecl_layer_desc {
   /// gate and up have L columns, down has L rows, and passes bring expert_input
   int64_t expert_hidden;
   // Experts without products. Their ids follow the E routed ones in this order.
-  int32_t zero_experts;            ///< give 0
-  int32_t copy_experts;            ///< give their input x
-  int32_t const_experts;           ///< give alpha_1 * x + alpha_2 * v
-  int32_t reserved_2;              ///< 0
+  int32_t zero_experts;   ///< give 0
+  int32_t copy_experts;   ///< give their input x
+  int32_t const_experts;  ///< give alpha_1 * x + alpha_2 * v
+  /// S > 0: the shared experts become S routed ones with ids E, E + 1, ..., so Is = S * I. The layer has no router
+  /// then, and passes bring ids and weights of K + S columns, of which the last S say these with weight 1. Source:
+  /// vLLM. Errors: invalid_argument  there are no shared experts, they have a gate, or Is is not S * I
+  int32_t num_fused_shared_experts;
   moecl_host_array const_alpha_1;  ///< of constant experts. Shape: [const_experts, L]
   moecl_host_array const_alpha_2;  ///< the same
   moecl_host_array const_v;        ///< the same
@@ -481,6 +517,8 @@ moecl_status moecl_layer_replace_expert(moecl_layer* layer, moecl_stream* stream
 moecl_status moecl_layer_destroy(moecl_layer* layer);
 /// @param out_info  Filled as far as its size_bytes reaches.
 moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* out_info);
+/// @param out_counts  Filled as far as its size_bytes reaches. Stops the host.
+moecl_status moecl_layer_residency(const moecl_layer* layer, moecl_stream* stream, moecl_residency_counts* out_counts);
 /// Device memory that moecl_layer_forward needs as workspace for up to `tokens` tokens.
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes);
 
@@ -542,6 +580,10 @@ typedef struct moecl_forward_args {
   /// where there is none. Shape: [T * K, L] of out_dtype. Over ranks with all-to-all, and with MC2 of f32, without tp
   /// groups
   moecl_device_array expert_rows;
+  /// optional in/out: rows that each expert here was given, added to what it holds: a record of loads over passes,
+  /// which nobody waits for. Zero it before; one for prefill and one for decode tell them apart. Shape: [places of this
+  /// rank] int64
+  moecl_device_array expert_load;
 } moecl_forward_args;
 
 /// out = MoE(x).

@@ -83,6 +83,14 @@ typedef enum moecl_comm_alg {
   MOECL_COMM_ALG_HIERARCHY = 4
 } moecl_comm_alg;
 
+/// What rows of MOECL_U8 are that no moecl_dtype names.
+typedef enum moecl_row_code_type {
+  MOECL_ROW_CODE_NONE = 0,
+  MOECL_ROW_CODE_E2M1 = 1,  ///< fp4, two to a byte, element 0 in the low bits
+  MOECL_ROW_CODE_E1M2 = 2,
+  MOECL_ROW_CODE_HIF8 = 3  ///< HiFloat8
+} moecl_row_code_type;
+
 /// How the swiglu_quant operators quantize rows.
 typedef enum moecl_swiglu_quant_rounding {
   MOECL_SWIGLU_QUANT_RECIPROCAL = 0,      ///< x * (127 / amax), scale 1 / (127 / amax)

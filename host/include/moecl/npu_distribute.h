@@ -17,15 +17,16 @@ extern "C" {
 /// npu_moe_distribute_dispatch: the first version of npu_moe_distribute_dispatch_v2
 typedef struct moecl_moe_distribute_dispatch_args {
   uint64_t size_bytes;
-  /// [BS, H] bf16, f16 or f32
+  /// [BS, H] bf16, f16 or f32; of quant_mode 0 also u8 or i8, codes, and i32, eight int4
   moecl_tensor x;
   /// [BS, K] i32
   moecl_tensor expert_ids;
-  /// optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+  /// optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth (2, 3); 1 also [H] or [1]; of codes
+  /// [BS], [BS, S] f32 or [BS, S] u8
   moecl_tensor scales;
   /// optional, reserved: not read
   moecl_tensor x_active_mask;
-  /// optional, reserved: not read
+  /// optional [BS, K] f32
   moecl_tensor expert_scales;
   /// name only: the communicator is the group; NULL: empty
   const char* group_ep;
@@ -49,13 +50,15 @@ typedef struct moecl_moe_distribute_dispatch_args {
   int64_t shared_expert_rank_num;
   /// G, a multiple of R; 0: BS * R, the same BS everywhere
   int64_t global_bs;
-  /// 0 none, 2 int8 for each token
+  /// 0 none, 1 static int8 or HiF8, 2 by row int8 or fp8, 3 fp8 by 128 columns, 4 MX fp8 or fp4, 5 MX fp8 with amax at
+  /// least 1e-4
   int64_t quant_mode;
   /// 0 cumulative, 1 counts
   int64_t expert_token_nums_type;
-  /// out: [A, H], x's dtype or i8
+  /// out: [A, H], x's dtype, i8, or u8: other codes, of fp4 [A, H / 2]
   moecl_tensor expand_x;
-  /// out: [A] f32; with quant_mode 2
+  /// out: [A] f32; 3: [A, ceil(H / 128)]; 4, 5: [A, 2 * ceil(H / 64)] u8; of codes as their scales; not with 0 of
+  /// floats and 1
   moecl_tensor dynamic_scales;
   /// out: [BS * K] i32: earlier pairs of this rank with the same expert
   moecl_tensor expand_idx;
@@ -65,6 +68,8 @@ typedef struct moecl_moe_distribute_dispatch_args {
   moecl_tensor ep_recv_counts;
   /// out: [1] i32, never written; with tp_world_size 1
   moecl_tensor tp_recv_counts;
+  /// out: [A] f32; with expert_scales
+  moecl_tensor expand_scales;
 } moecl_moe_distribute_dispatch_args;
 moecl_status moecl_moe_distribute_dispatch_defaults(moecl_moe_distribute_dispatch_args* args);
 moecl_status moecl_moe_distribute_dispatch_plan(
@@ -76,15 +81,16 @@ moecl_status moecl_moe_distribute_dispatch(
 /// npu_moe_distribute_dispatch_v2: tokens to the ranks of their experts, in the order expert, source rank, token
 typedef struct moecl_moe_distribute_dispatch_v2_args {
   uint64_t size_bytes;
-  /// [BS, H] bf16, f16 or f32
+  /// [BS, H] bf16, f16 or f32; of quant_mode 0 also u8 or i8, codes, and i32, eight int4
   moecl_tensor x;
   /// [BS, K] i32
   moecl_tensor expert_ids;
-  /// optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+  /// optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth (2, 3); 1 also [H] or [1]; of codes
+  /// [BS], [BS, S] f32 or [BS, S] u8
   moecl_tensor scales;
   /// optional [BS] bool, true first, or [BS, K]
   moecl_tensor x_active_mask;
-  /// optional [BS, K] f32, for comm_alg hierarchy
+  /// optional [BS, K] f32; comm_alg hierarchy needs it
   moecl_tensor expert_scales;
   /// optional, refused
   moecl_tensor elastic_info;
@@ -112,7 +118,8 @@ typedef struct moecl_moe_distribute_dispatch_v2_args {
   int64_t shared_expert_rank_num;
   /// G, a multiple of R; 0: BS * R, the same BS everywhere
   int64_t global_bs;
-  /// 0 none, 2 int8 for each token
+  /// 0 none, 1 static int8 or HiF8, 2 by row int8 or fp8, 3 fp8 by 128 columns, 4 MX fp8 or fp4, 5 MX fp8 with amax at
+  /// least 1e-4
   int64_t quant_mode;
   /// 0 cumulative, 1 counts
   int64_t expert_token_nums_type;
@@ -126,15 +133,16 @@ typedef struct moecl_moe_distribute_dispatch_v2_args {
   int64_t const_expert_num;
   /// of hierarchy; 0: all of them
   int64_t ranks_per_server;
-  /// that of expand_x; a moecl_dtype, 0: none
+  /// what rows become: i8, f8_e4m3, f8_e5m2, u8 with y_codes; none: by quant_mode; a moecl_dtype, 0: none
   int32_t y_dtype;
   /// refused; a moecl_dtype, 0: none
   int32_t x_dtype;
   /// refused; a moecl_dtype, 0: none
   int32_t scales_dtype;
-  /// out: [A, H], x's dtype or i8
+  /// out: [A, H], x's dtype, i8, or u8: other codes, of fp4 [A, H / 2]
   moecl_tensor expand_x;
-  /// out: [A] f32; with quant_mode 2
+  /// out: [A] f32; 3: [A, ceil(H / 128)]; 4, 5: [A, 2 * ceil(H / 64)] u8; of codes as their scales; not with 0 of
+  /// floats and 1
   moecl_tensor dynamic_scales;
   /// out: [max(BS * K, 128 * A)] i32: source rank, token, column of each row
   moecl_tensor assist_info_for_combine;
@@ -144,8 +152,10 @@ typedef struct moecl_moe_distribute_dispatch_v2_args {
   moecl_tensor ep_recv_counts;
   /// out: [1] i32, never written; with tp_world_size 1
   moecl_tensor tp_recv_counts;
-  /// out: [A] f32; with hierarchy
+  /// out: [A] f32; with expert_scales
   moecl_tensor expand_scales;
+  /// what rows of y_dtype u8 are: 0 none, 1 e2m1, 2 e1m2, 3 hif8
+  int32_t y_codes;
 } moecl_moe_distribute_dispatch_v2_args;
 moecl_status moecl_moe_distribute_dispatch_v2_defaults(moecl_moe_distribute_dispatch_v2_args* args);
 moecl_status moecl_moe_distribute_dispatch_v2_plan(
@@ -205,7 +215,7 @@ typedef struct moecl_moe_distribute_combine_args {
   int64_t global_bs;
   /// reserved
   int64_t out_dtype;
-  /// 0 none, 2 int8
+  /// 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
   int64_t comm_quant_mode;
   /// reserved
   int64_t group_list_type;
@@ -274,7 +284,7 @@ typedef struct moecl_moe_distribute_combine_v2_args {
   int64_t shared_expert_rank_num;
   /// G, a multiple of R; 0: BS * R, the same BS everywhere
   int64_t global_bs;
-  /// 0 none, 2 int8
+  /// 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
   int64_t comm_quant_mode;
   /// hierarchy: server by server: 0 default, 1 fullmesh, 2 fullmesh_v1, 3 fullmesh_v2, 4 hierarchy
   int32_t comm_alg;

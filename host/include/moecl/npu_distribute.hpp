@@ -23,6 +23,9 @@ namespace moecl::npu {
 /// How rows travel. All but `hierarchy` are alike here.
 enum class CommAlg : std::uint8_t { by_default, fullmesh, fullmesh_v1, fullmesh_v2, hierarchy };
 
+/// What rows of u8 are that no dtype names: fp4 codes two to a byte, element 0 in the low nibble, or HiFloat8.
+enum class RowCodeType : std::uint8_t { none, e2m1, e1m2, hif8 };
+
 /// The group and its experts: the same in all four operators.
 struct MoeDistributeGroup {
   std::string group_ep;                     ///< name only: the communicator is the group
@@ -48,33 +51,45 @@ struct MoeDistributeV2 {
   std::int64_t ranks_per_server = 0;  ///< of hierarchy; divides the ranks; 0: all of them. moecl's own
 };
 
-/// Both versions of dispatch. Rows in the order local expert, source rank, token. quant_mode 2: int8 as
-/// round(x * (127 / amax)), scale 1 / (127 / amax), halves to even.
+/// Both versions of dispatch. Rows in the order local expert, source rank, token. Halves go to even, of HiFloat8 away
+/// from zero; a row or group of zeros has scale 0 and codes 0.
+///
+/// quant_mode 0: rows as they are, codes with their scales, or with y_codes hif8 the nearest numbers of it.
+/// 1, static: int8 round(x * scales) in [-128, 127], or HiFloat8. 2, by row: x * (largest / amax), scale
+/// 1 / (largest / amax); int8, with y_dtype fp8. 3, by 128 columns: fp8 x * (largest / amax), scale
+/// amax * (1 / largest). 4: MX blocks as npu_dynamic_mx_quant with scale_alg 0, fp8 or fp4. 5: MX blocks of fp8 with
+/// scale 2^ceil(log2(max(amax, 1e-4) / largest)), 0 for zeros. fp8 is e4m3 unless y_dtype says e5m2. Source:
+/// moe_distribute_dispatch_v2 of ops-transformer, its document and its kernel for Ascend 950
 struct MoeDistributeDispatchRows : MoeDistributeGroup {
-  TensorView x;           ///< Shape: [BS, H] bf16, f16 or f32; rows may be strided
+  /// Shape: [BS, H] bf16, f16 or f32; of quant_mode 0 also u8 and i8, codes, or i32, eight int4; rows may be strided
+  TensorView x;
   TensorView expert_ids;  ///< Shape: [BS, K] i32
-  TensorView scales;      ///< optional. Shape: [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+  /// optional. quant_mode 2 and 3: smooth, [shared_expert_num + E, H] f32, without shared ranks [E, H]; 1: that, [H] or
+  /// [1], of HiFloat8 [1]; of codes their own, [BS] or [BS, S] f32, or [BS, S] u8
+  TensorView scales;
   /// optional, not read by the first version. Shape: [BS] bool, true for the first tokens; or [BS, K]
   TensorView x_active_mask;
-  TensorView expert_scales;                 ///< with comm_alg hierarchy. Shape: [BS, K] f32
-  std::int64_t quant_mode = 0;              ///< 0 none, 2 int8
+  TensorView expert_scales;                 ///< optional, with comm_alg hierarchy needed. Shape: [BS, K] f32
+  std::int64_t quant_mode = 0;              ///< Range: [0, 5]
   std::int64_t expert_token_nums_type = 1;  ///< 0 cumulative, 1 counts
-  TensorView expand_x;                      ///< out. Shape: [A, H], x's dtype or i8
-  TensorView dynamic_scales;                ///< out, quant_mode 2. Shape: [A] f32
-  TensorView expert_token_nums;             ///< out. Shape: [nl] i64, on a shared rank [1]
-  TensorView ep_recv_counts;                ///< out. Shape: [nl * ranks] i32: cumulative over expert, source rank
-  TensorView tp_recv_counts;                ///< out, tp_world_size 1. Shape: [1] i32; never written
+  TensorView expand_x;  ///< out. Shape: [A, H], x's dtype, i8, or u8 of other codes, [A, H / 2] of fp4
+  /// out, where scales are not given. Shape: [A] f32; of 128 columns [A, ceil(H / 128)]; MX [A, 2 * ceil(H / 64)] u8;
+  /// of codes as their scales
+  TensorView dynamic_scales;
+  TensorView expert_token_nums;  ///< out. Shape: [nl] i64, on a shared rank [1]
+  TensorView ep_recv_counts;     ///< out. Shape: [nl * ranks] i32: cumulative over expert, source rank
+  TensorView tp_recv_counts;     ///< out, tp_world_size 1. Shape: [1] i32; never written
 };
 
-/// Ids from moe_expert_num on are zero, copy and constant experts, which get no rows; hierarchy also gives
-/// expand_scales.
+/// Ids from moe_expert_num on are zero, copy and constant experts, which get no rows.
 ///
 /// Source: npu_moe_distribute_dispatch_v2
 struct MoeDistributeDispatchV2Args : MoeDistributeDispatchRows, MoeDistributeV2 {
-  std::optional<DType> y_dtype;                ///< that of expand_x, or none
+  std::optional<DType> y_dtype;                ///< that of expand_x, f8_e4m3, f8_e5m2, u8 with y_codes, or none
   std::optional<DType> x_dtype, scales_dtype;  ///< refused
   TensorView assist_info_for_combine;          ///< out. Shape: [max(BS * K, 128 * A)] i32: {rank, token, column} a row
-  TensorView expand_scales;                    ///< out, hierarchy. Shape: [A] f32: the weight that each row has
+  TensorView expand_scales;                 ///< out, with expert_scales. Shape: [A] f32: the weight that each row has
+  RowCodeType y_codes = RowCodeType::none;  ///< with y_dtype u8. moecl's own
 };
 void infer(MoeDistributeDispatchV2Args& args);
 std::uint64_t workspace_bytes(const MoeDistributeDispatchV2Args& args, const Device& device);
@@ -85,7 +100,8 @@ void moe_distribute_dispatch_v2(Communicator& ranks, const MoeDistributeDispatch
 ///
 /// Source: npu_moe_distribute_dispatch
 struct MoeDistributeDispatchArgs : MoeDistributeDispatchRows {
-  TensorView expand_idx;  ///< out. Shape: [BS * K] i32: earlier pairs of the rank with the same expert
+  TensorView expand_idx;     ///< out. Shape: [BS * K] i32: earlier pairs of the rank with the same expert
+  TensorView expand_scales;  ///< out, with expert_scales. Shape: [A] f32: the weight that each row has
 };
 void infer(MoeDistributeDispatchArgs& args);
 std::uint64_t workspace_bytes(const MoeDistributeDispatchArgs& args, const Device& device);
@@ -96,7 +112,8 @@ void moe_distribute_dispatch(Communicator& ranks, const MoeDistributeDispatchArg
 /// then shared_expert_x[t]; f32, in that order, multiplied and added separately, rounded once.
 ///
 /// comm_quant_mode 2: each 8 elements travel as int8 with scale amax * (1 / 127), rounded to f16 and then to int8,
-/// scale and product rounded to the rows' dtype.
+/// scale and product rounded to the rows' dtype. 3 and 4: MX blocks of e5m2 and e4m3, scale
+/// 2^(floor(log2(amax)) - that of largest); the rows have these numbers, in their own dtype.
 struct MoeDistributeCombineRows : MoeDistributeGroup {
   TensorView expand_x;               ///< Shape: [A, H] bf16, f16 or f32; as dispatched
   TensorView expert_ids;             ///< Shape: [BS, K] i32: as given to dispatch
@@ -106,13 +123,13 @@ struct MoeDistributeCombineRows : MoeDistributeGroup {
   TensorView x_active_mask;          ///< optional, not read by the first version. Shape: as given to dispatch
   TensorView expand_scales;          ///< with comm_alg hierarchy. Shape: [A] f32, of dispatch
   TensorView shared_expert_x;        ///< optional. Shape: [BS, H] or [a, b, H] with a * b = BS, the type of expand_x
-  std::int64_t comm_quant_mode = 0;  ///< 0 none, 2 int8 (needs H % 8 == 0)
+  std::int64_t comm_quant_mode = 0;  ///< 0 none, 2 int8 (needs H % 8 == 0, f16 or bf16), 3 and 4 MX
   TensorView out;                    ///< out. Shape: [BS, H], expand_x's dtype
 };
 
 /// Rows of inactive tokens are not written. A copy expert's row is ori_x[t], a constant expert's alpha_1 * ori_x[t] +
-/// alpha_2 * v. comm_alg hierarchy: each server's weighted sum (by expand_scales) is rounded to the rows' dtype and the
-/// home rank adds these in server order.
+/// alpha_2 * v. comm_alg hierarchy: each server's weighted sum (by expand_scales) is rounded to the rows' dtype, or, as
+/// it is in f32, to the codes of comm_quant_mode, and the home rank adds these in server order.
 ///
 /// Source: npu_moe_distribute_combine_v2
 struct MoeDistributeCombineV2Args : MoeDistributeCombineRows, MoeDistributeV2 {

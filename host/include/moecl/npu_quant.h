@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/// npu_dynamic_quant: rows to int8 or int4, a scale for each
+/// npu_dynamic_quant: rows to int8, int4 or fp8, a scale for each
 typedef struct moecl_dynamic_quant_args {
   uint64_t size_bytes;
   /// [..., H] f16 or bf16, or beyond the operator f32
@@ -19,7 +19,7 @@ typedef struct moecl_dynamic_quant_args {
   moecl_tensor group_index;
   /// what codes are: 0 int8, 1 quint4x2, 2 float8_e4m3fn, 3 float8_e5m2
   int32_t dst_type;
-  /// out: [..., H] i8, or [..., H / 8] i32
+  /// out: [..., H] i8, of fp8 u8, or [..., H / 8] i32
   moecl_tensor y;
   /// out: x's shape without the last dimension, f32
   moecl_tensor scale;

@@ -3,10 +3,11 @@
 
 namespace moecl::npu {
 
-/// What codes are: int8, or int4 packed by eight in an i32, element 0 in the lowest nibble.
+/// What codes are: int8, int4 packed by eight in an i32, element 0 in the lowest nibble, or fp8.
 enum class QuantType : std::uint8_t { int8, quint4x2, float8_e4m3fn, float8_e5m2 };
 
-/// The templates of the operator; they differ by at most one unit. For quint4x2 read 7 instead of 127.
+/// The templates of the operator; they differ by at most one unit. Instead of 127 read 7 for quint4x2, 448 for
+/// float8_e4m3fn, 57344 for float8_e5m2.
 enum class DynamicQuantRounding : std::uint8_t {
   divide,              ///< x / (amax / 127)
   divide_by_mulscale,  ///< x / scale, scale = amax * (1 / 127)
@@ -14,7 +15,7 @@ enum class DynamicQuantRounding : std::uint8_t {
   multirow_template    ///< x * (127 / amax), scale = amax * (1 / 127)
 };
 
-/// Each row of x, times its smooth vector, to integers with a scale: amax of the row over 127.
+/// Each row of x, times its smooth vector, to codes with a scale: amax of the row over the largest code.
 ///
 /// f32 inside, halves to even. A row of zeros gives scale 0 and zeros.
 /// Source: npu_dynamic_quant
@@ -23,7 +24,7 @@ struct DynamicQuantArgs {
   TensorView smooth_scales;  ///< optional. Shape: [H], with group_index [G, H]; a float type
   TensorView group_index;    ///< optional. Shape: [G] i32 or i64: cumulative row ends, the last one the number of rows
   QuantType dst_type = QuantType::int8;
-  TensorView y;      ///< out. Shape: [..., H] i8, or [..., H / 8] i32
+  TensorView y;      ///< out. Shape: [..., H] i8, of fp8 u8, or [..., H / 8] i32
   TensorView scale;  ///< out. Shape: x's without the last dimension, f32
   DynamicQuantRounding rounding = DynamicQuantRounding::divide;
 };

@@ -36,13 +36,14 @@ moecl_status moecl_moe_init_routing(
 /// npu_moe_init_routing_v2: rows of a range of experts in expert order, quantized on the way
 typedef struct moecl_moe_init_routing_v2_args {
   uint64_t size_bytes;
-  /// [N, H] f32, f16, bf16 or i8
+  /// [N, H] f32, f16 or bf16, or i8 and u8: codes
   moecl_tensor x;
   /// [N, K] i32
   moecl_tensor expert_idx;
-  /// optional f32: [N] (quant_mode -1), [1] (0), [range, H] or [1, H] (1)
+  /// optional f32: [N], of codes also u8 [N, S] or [N, S / 2, 2] (quant_mode -1), [1] (0, 7), [range, H] or [1, H] (1,
+  /// 13)
   moecl_tensor scale;
-  /// optional f32: [1] (quant_mode 0)
+  /// optional f32: [1] (quant_mode 0; 7 does not read it)
   moecl_tensor offset;
   /// most rows that are made; below 1: N * K
   int64_t active_num;
@@ -56,8 +57,8 @@ typedef struct moecl_moe_init_routing_v2_args {
   int64_t expert_tokens_num_type;
   /// whether expert_tokens is written; 1 or 0
   int32_t expert_tokens_num_flag;
-  /// -1 none, 0 static int8, 1 dynamic int8; MX: 2 e5m2, 3 e4m3, 9 fp4 e2m1, 16 and 17 as 2 and 3 with amax at least
-  /// 1e-4
+  /// -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; by 128: 11 e5m2, 12 e4m3, by powers
+  /// of two 4, 14 and 5, 15; HiF8: 6 x, 7 x * scale, 8 by row; 14 on: amax >= 1e-4
   int64_t quant_mode;
   /// [first, end) of the experts; empty: all
   moecl_int_list active_expert_range;
@@ -65,13 +66,14 @@ typedef struct moecl_moe_init_routing_v2_args {
   int64_t row_idx_type;
   /// how quant_mode 1 rounds halves: 0 ties_even, 1 general_template
   int32_t rounding;
-  /// out: [rows, H] or [E, capacity, H], x's dtype or i8; MX: u8, of fp4 half of H
+  /// out: [rows, H] or [E, capacity, H], x's dtype, i8, or u8: other codes, of fp4 and int4 half of H
   moecl_tensor expanded_x;
   /// out: [N * K] i32
   moecl_tensor expanded_row_idx;
   /// out: [range] or [expert_num, 2] i64
   moecl_tensor expert_tokens;
-  /// out: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0
+  /// out: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0; by 128: [rows, ceil(H / 128)] f32, of 11 and 12 [rows,
+  /// ceil(H / 256), 2]
   moecl_tensor expanded_scale;
 } moecl_moe_init_routing_v2_args;
 moecl_status moecl_moe_init_routing_v2_defaults(moecl_moe_init_routing_v2_args* args);
@@ -101,7 +103,7 @@ moecl_status moecl_moe_compute_expert_tokens(
 /// npu_moe_token_permute: tokens sorted by index
 typedef struct moecl_moe_token_permute_args {
   uint64_t size_bytes;
-  /// [N, H] f32, f16, bf16 or i8
+  /// [N, H] f32, f16, bf16, or i8 and u8: codes
   moecl_tensor tokens;
   /// [N] or [N, K], i32 or i64 of [0, 2^24)
   moecl_tensor indices;
@@ -147,7 +149,7 @@ moecl_status moecl_moe_token_unpermute(
 /// npu_moe_re_routing: rows by rank, then expert, put by expert, then rank
 typedef struct moecl_moe_re_routing_args {
   uint64_t size_bytes;
-  /// [A, H] f32, f16, bf16 or i8
+  /// [A, H] f32, f16, bf16, or i8 and u8: codes
   moecl_tensor tokens;
   /// [R, E] i32 or i64, sum A
   moecl_tensor expert_token_num_per_rank;

@@ -48,33 +48,39 @@ enum class RoutingRounding : std::uint8_t {
 /// slot within an expert; rows from min(M, active_num) on are not written. With drop_pad_mode 1 each expert has
 /// expert_capacity rows: what is over is dropped, what is missing is 0.
 ///
-/// MX rows (of f32, f16 or bf16, without scale) are those of mx_quantize: quant_mode 2 e5m2, 3 e4m3, 16 and 17 the same
-/// with amax at least 1e-4, all with scale 2^ceil(log2(amax / largest)), at least 2^-126; 9 e2m1 with
-/// 2^(floor(log2(amax))
-/// - 2). A block of zeros has scale byte 0 except in 16 and 17.
-/// Source: npu_moe_init_routing_v2
+/// quant_mode, of f32, f16 or bf16: 0 and 1 int8, static and with a scale for each row; 13 int4 with one.
+/// MX rows are those of mx_quantize: 2 e5m2, 3 e4m3, 16 and 17 the same with amax at least 1e-4, all with scale
+/// 2^ceil(log2(amax / largest)), at least 2^-126; 9 e2m1 with 2^(floor(log2(amax)) - 2). A block of zeros has scale
+/// byte 0 except in 16 and 17. fp8 with a scale for each 128 columns: 11 e5m2 and 12 e4m3 by amax / largest; 4 e5m2 and
+/// 5 e4m3 by that rounded up to a power of two, 14 and 15 the same with amax at least 1e-4. Scale 0 and codes 0 for
+/// zeros. HiFloat8, halves away from zero: 6 x, infinity from 1.25 * 2^15 on; 7 x * scale and 8 x / (amax / 2^15),
+/// saturated. Source: npu_moe_init_routing_v2 and its test in op-plugin
 struct MoeInitRoutingV2Args {
-  TensorView x;           ///< Shape: [N, H] f32, f16, bf16 or i8
+  TensorView x;           ///< Shape: [N, H] f32, f16, bf16, or i8 and u8 codes, which quant_mode -1 moves
   TensorView expert_idx;  ///< Shape: [N, K] i32; any value: experts outside the range are inactive
-  TensorView scale;   ///< optional f32. quant_mode -1: [N], goes with the rows; 0: [1]; 1: smooth [range, H] or [1, H]
-  TensorView offset;  ///< optional f32. quant_mode 0: [1]
+  /// optional f32. quant_mode -1: [N], or u8 (e8m0) [N, S] or [N, S / 2, 2], goes with the rows; 0 and 7: [1]; 1 and
+  /// 13: smooth [range, H] or [1, H]
+  TensorView scale;
+  TensorView offset;                              ///< optional f32. quant_mode 0: [1]; 7: not read
   std::int64_t active_num = -1;                   ///< most rows that are made; below 1: S
   std::int64_t expert_capacity = -1;              ///< rows of each expert with drop_pad_mode 1
   std::int64_t expert_num = -1;                   ///< E. Range: [1, 2^31)
   std::int64_t drop_pad_mode = 0;                 ///< 0 dropless, 1 drop and pad (all experts)
   std::int64_t expert_tokens_num_type = 0;        ///< 0 cumulative, 1 counts, 2 pairs; counts with drop_pad_mode 1
   bool expert_tokens_num_flag = false;            ///< whether expert_tokens is written
-  std::int64_t quant_mode = -1;                   ///< -1 none, 0 static int8, 1 dynamic int8, or MX
+  std::int64_t quant_mode = -1;                   ///< -1 none, or above. Range: [-1, 17] without 10
   std::vector<std::int64_t> active_expert_range;  ///< [first, end); empty: [0, expert_num)
   std::int64_t row_idx_type = 0;                  ///< 0: row of each slot, -1 without; 1: slot of each row
   RoutingRounding rounding = RoutingRounding::ties_even;
-  TensorView expanded_x;  ///< out. Shape: [rows, H], or [E, expert_capacity, H]; x's dtype, i8 when quantized; MX:
-                          ///< u8, with H / 2 for e2m1
+  /// out. Shape: [rows, H], or [E, expert_capacity, H]; x's dtype, i8 of int8, u8 of other codes, with H / 2 for e2m1
+  /// and int4
+  TensorView expanded_x;
   TensorView expanded_row_idx;  ///< out. Shape: [S] i32
-  TensorView expert_tokens;   ///< out, if asked for. Shape: [range] i64, of pairs [expert_num, 2] up to a (0, 0); slots
-                              ///< before any is dropped
-  TensorView expanded_scale;  ///< out, of quant_mode 1, or of -1 with `scale`. Shape: [rows] f32; MX:
-                              ///< [rows, 2 * ceil(H / 64)] u8: e8m0, padded with 0
+  TensorView expert_tokens;  ///< out, if asked for. Shape: [range] i64, of pairs [expert_num, 2] up to a (0, 0); slots
+                             ///< before any is dropped
+  /// out, unless scales are given. Shape: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0, padded with 0; fp8:
+  /// [rows, ceil(H / 128)] f32, of 11 and 12 [rows, ceil(H / 256), 2], padded with 0; of quant_mode -1 as `scale`
+  TensorView expanded_scale;
 };
 void infer(MoeInitRoutingV2Args& args);
 std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const Device& device);
@@ -85,7 +91,7 @@ void moe_init_routing_v2(StreamView stream, const MoeInitRoutingV2Args& args, co
 ///
 /// Source: npu_moe_token_permute
 struct MoeTokenPermuteArgs {
-  TensorView tokens;                           ///< Shape: [N, H] f32, f16, bf16 or i8
+  TensorView tokens;                           ///< Shape: [N, H] f32, f16, bf16, i8 or u8
   TensorView indices;                          ///< Shape: [N] or [N, K], i32 or i64. Range: [0, 2^24)
   std::optional<std::int64_t> num_out_tokens;  ///< none or 0: all S rows; v > 0: min(v, S); v < 0: max(S + v, 0)
   bool padded_mode = false;                    ///< refused
@@ -119,7 +125,7 @@ void moe_token_unpermute(StreamView stream, const MoeTokenUnpermuteArgs& args, c
 ///
 /// Source: npu_moe_re_routing
 struct MoeReRoutingArgs {
-  TensorView tokens;                       ///< Shape: [A, H] f32, f16, bf16 or i8
+  TensorView tokens;                       ///< Shape: [A, H] f32, f16, bf16, i8 or u8
   TensorView expert_token_num_per_rank;    ///< Shape: [R, E] i32 or i64. Range: not negative, sum A
   TensorView per_token_scales;             ///< optional. Shape: [A] f32
   std::int64_t expert_token_num_type = 1;  ///< 1: counts

@@ -60,6 +60,18 @@ typedef enum moecl_shared_sharding {
   MOECL_SHARED_INTERMEDIATE = 2  ///< each has a part of the intermediate size; partial sums are reduced
 } moecl_shared_sharding;
 
+/// Which of an expert's places a token of a rank takes.
+typedef enum moecl_replica_choice {
+  MOECL_REPLICA_TOKEN_HASH = 0,  ///< by the token's number: any
+  MOECL_REPLICA_PER_RANK = 1     ///< the rank's own, else one by the rank's number (log2phy)
+} moecl_replica_choice;
+
+/// What a token gets whose expert has no place at present.
+typedef enum moecl_lost_experts {
+  MOECL_LOST_REFUSED = 0,  ///< nothing of that expert, and the pass sets its fault word
+  MOECL_LOST_MASKED = 1    ///< its other experts, with weights that add up to what all of them did
+} moecl_lost_experts;
+
 /// The same on every rank; R ranks.
 typedef struct moecl_parallel_options {
   uint64_t size_bytes;
@@ -87,7 +99,9 @@ typedef struct moecl_parallel_options {
   /// Of prefill context parallelism: ranks that bring other tokens of the same requests; tp * pcp divides R. Rank =
   /// (dp_rank * pcp + pcp_rank) * tp + tp_rank, and steps count dp and pcp ranks together. 0: 1
   int32_t pcp;
-  int32_t sp;  ///< of sequence parallelism: 0 or 1, or tp, which is what replace_allreduce says
+  int32_t sp;              ///< of sequence parallelism: 0 or 1, or tp, which is what replace_allreduce says
+  int32_t replica_choice;  ///< moecl_replica_choice
+  int32_t lost_experts;    ///< moecl_lost_experts
 } moecl_parallel_options;
 
 /// What a layer over ranks became.
@@ -158,6 +172,32 @@ moecl_status moecl_parallel_layer_places(const moecl_parallel_layer* layer, int3
                                          int32_t count);
 /// The experts of this rank's places in a line, cut to fit with its NUL: "0->4, 1->5", as engines log it.
 moecl_status moecl_parallel_layer_expert_map(const moecl_parallel_layer* layer, char* out_text, uint64_t text_bytes);
+
+/// What became of a memory budget on this rank. Stops the host.
+moecl_status moecl_parallel_layer_residency(const moecl_parallel_layer* layer, moecl_residency_counts* out_counts);
+
+/// Other experts stand at the places from the next pass on; their weights are there, by
+/// moecl_parallel_layer_replace_expert. By all ranks; the table is swapped on each rank's stream.
+/// @param expert_of_place  Of all ranks' places. @param count  all_places. @param may_lack  Not 0: places may be free
+///                         (-1), and experts without a place be gone
+/// Errors: invalid_argument  another count, an expert without a place, or ranks disagree: the old table stays, and the
+///         group ends
+moecl_status moecl_parallel_layer_update_expert_map(moecl_parallel_layer* layer, const int32_t* expert_of_place,
+                                                    int32_t count, int32_t may_lack);
+
+/// Experts on their way to other ranks, beside passes: <moecl/expert_migration.hpp> says how.
+typedef struct moecl_expert_migration moecl_expert_migration;
+/// Nothing moves yet. By all ranks. @param bytes_per_step  What a rank gets in a step at most; 0: all at once
+/// Errors: as moecl_parallel_layer_update_expert_map; unsupported  ranks have parts of every expert
+moecl_status moecl_expert_migration_create(moecl_parallel_layer* layer, const int32_t* expert_of_place, int32_t count,
+                                           uint64_t bytes_per_step, moecl_expert_migration** out_migration);
+/// Starts the next moves. By all ranks, between passes. @param out_left  experts that no step has started yet
+moecl_status moecl_expert_migration_step(moecl_expert_migration* migration, int64_t* out_left);
+/// Passes from here on have the new table. By all ranks, when all moves have started.
+moecl_status moecl_expert_migration_commit(moecl_expert_migration* migration);
+/// NULL is no error. Without a commit the old table stays. Goes before the layer. Stops the host until what was started
+/// has come.
+moecl_status moecl_expert_migration_destroy(moecl_expert_migration* migration);
 
 /// How a pass goes, as all ranks say alike. All zero: as moecl_parallel_layer_forward.
 typedef struct moecl_step {

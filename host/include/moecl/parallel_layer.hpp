@@ -1,4 +1,5 @@
 #pragma once
+#include <moecl/lost_experts.hpp>
 #include <moecl/moe_layer.hpp>
 #include <moecl/placement_plan.hpp>
 #include <moecl/select_strategy.hpp>
@@ -25,6 +26,9 @@ struct ParallelPlan {
   std::optional<std::int64_t> dbo_decode_token_threshold = {}, dbo_prefill_token_threshold = {};
   /// Passes whose step says no strategy take what these choose for its tokens, each over the same weights.
   std::optional<StrategyRules> rules = {};
+  ReplicaChoice replicas = ReplicaChoice::token_hash;
+  std::vector<double> loads = {};  ///< of ReplicaChoice::by_need, by logical expert
+  LostExperts lost = LostExperts::refused;
 };
 
 /// One rank of a MoE layer: the rank's experts, or its part of every expert, the router and the shared experts on its
@@ -66,9 +70,34 @@ class ParallelLayer {
   /// As MoeLayer::replace_packed_expert
   void replace_packed_expert(std::int64_t place, const std::vector<std::byte>& packed);
 
+  /// Other experts stand at the places from the next pass on: those of `placement`, whose weights are there, by
+  /// replace_expert or copy_expert_in. The table is swapped on the rank's stream, so passes before have the old one.
+  /// Errors: invalid_argument  another number of places, or ranks disagree: the old table stays, but the group ends
+  /// @param loads  of ReplicaChoice::by_need
+  void update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads = {});
+  /// The table in force.
+  const PlacementPlan& placement() const noexcept;
+  const ExpertRank& rank() const noexcept;
+
+  /// An expert as one run of device memory, for moves between ranks: so many bytes, the same on all ranks of alike
+  /// devices. 0: this rank has none.
+  std::uint64_t expert_bytes() const;
+  /// Copies the expert at a place of this rank to such a run. Async
+  void copy_expert_out(StreamView stream, std::int64_t place, BufferView to) const;
+  /// The reverse, on the rank's stream. Async
+  void copy_expert_in(std::int64_t place, BufferView from);
+
+  /// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
+  /// layer may be under way. By all ranks of the new group.
+  /// @param rank  of the new group, with as many places as this rank has
+  /// Errors: invalid_argument  another number of places; as the constructor. This layer is then as it was
+  ParallelLayer in_group(const ExpertRank& rank, const PlacementPlan& placement) &&;
+
   const MoeShape& shape() const noexcept;
   const MoeLayerOptions& options() const noexcept;
   const MoeLayerReport& report() const noexcept;
+  /// What became of MoeLayerOptions::budget in the passes so far; nothing without one. Stops the host.
+  ResidencyCounts residency() const;
   /// Device memory of exchanges and of rows between kernels, which all layers of the same ranks share: they take turns
   /// in it. Grows with the tokens seen.
   std::uint64_t workspace_bytes() const noexcept;
@@ -110,6 +139,7 @@ class ParallelLayer {
   ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights);
 
   struct State;
+  explicit ParallelLayer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -29,7 +29,8 @@ typedef struct moecl_token_dispatcher_options {
   int32_t beside;           ///< not 0: exchanges run on a queue beside the rank's stream
   int32_t partial_sums;     ///< not 0: ranks of a tp group get parts of their sums, which added up are the sums
   int32_t batched;          ///< not 0: rows of each expert stand in room of equal size; not with a wire
-  int32_t reserved;         ///< 0
+  /// not 0: the experts multiply their rows by moecl_routed_rows.weights; else the combine does, by the tokens' weights
+  int32_t experts_weight;
   int64_t rows_per_expert;  ///< batched: that room, at least the tokens of all ranks; 0: as many as may come
 } moecl_token_dispatcher_options;
 
@@ -66,6 +67,7 @@ typedef struct moecl_routed_rows {
   /// 0: rows stand one expert after the other. Else batched: those of local expert e begin at row e * rows_per_expert,
   /// and there are row_ends[e] - row_ends[e - 1]
   int64_t rows_per_expert;
+  moecl_device_array weights;  ///< of experts that weight, where weights were brought. Shape: [rows] f32
 } moecl_routed_rows;
 
 /// By all ranks, with the same options.
@@ -85,7 +87,7 @@ moecl_status moecl_token_dispatcher_destroy(moecl_token_dispatcher* dispatcher);
 /// @param out_rows  Filled as far as its size_bytes reaches.
 moecl_status moecl_token_dispatch(moecl_token_dispatcher* dispatcher, const moecl_dispatch_args* args,
                                   moecl_routed_rows* out_rows);
-/// Brings the weighted sums of the experts' rows home: begin and finish.
+/// Brings the weighted sums of the experts' rows home, of experts that weight their plain sums: begin and finish.
 /// @param expert_rows  Shape: [rows, H] f32, as they were routed. @param out  Shape: [T, H] f32
 moecl_status moecl_token_combine(moecl_token_dispatcher* dispatcher, moecl_device_array expert_rows,
                                  moecl_device_array out);

@@ -10,19 +10,22 @@ namespace {
 constexpr auto builds_sm90a = [](const DeviceCaps& caps) { return caps.nv_sm90a; };
 /// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
 bool is_code_product_of(const Args& args, bool groups) {
-  return is_code_product(args) && has_groups(args) == groups && args.weights.k * bits(args.weights.type) % 16 == 0 &&
-         is_aligned_to_16_bytes(args.a);
+  return is_code_product(args) && !args.slots.present() && has_groups(args) == groups &&
+         args.weights.k * bits(args.weights.type) % 16 == 0 && is_aligned_to_16_bytes(args.a);
 }
 
-constexpr Extension plain{builds_sm90a,
-                          [](const Args&args) { return is_tensor_core_product(args) && is_aligned(args.a, 8); },
-                          "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K and k_ends, rows of `a` "
-                          "from multiples of 8 elements, where a driver builds for sm_90a"},
+constexpr Extension plain{
+    builds_sm90a,
+    [](const Args&args) { return is_tensor_core_product(args) && !args.slots.present() && is_aligned(args.a, 8); },
+    "f16 x f16 or bf16 x bf16 to f32, f16 or bf16, without groups of K, k_ends and slots, rows of `a` "
+    "from multiples of 8 elements, where a driver builds for sm_90a"},
     codes{builds_sm90a, [](const Args&args) { return is_code_product_of(args, false); },
-          "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, without groups of K, rows of `a` from multiples of 16 "
+          "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, without groups of K and slots, rows of `a` from multiples "
+          "of 16 "
           "bytes, K a multiple of 2 (4-bit codes: 4), where a driver builds for sm_90a"},
     groups{builds_sm90a, [](const Args&args) { return is_code_product_of(args, true); },
-           "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, with groups of K, rows of `a` from multiples of 16 "
+           "what nv_sm80_codes, nv_sm80_i8 and nv_sm89_f8 do, with groups of K and without slots, rows of `a` from "
+           "multiples of 16 "
            "bytes, K a multiple of 2 (4-bit codes: 4), where a driver builds for sm_90a"};
 
 /// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, and barriers.

@@ -24,7 +24,8 @@ enum class FaultCode : std::int32_t {
   mask_not_a_prefix,       ///< index: token, value: its mask; active tokens must come first
   other_call,              ///< index: place in a window, value: what came there; a combine got another dispatch's info
   peer_late,               ///< index: rank, value: the step that it did not signal in time
-  group_late               ///< index: work-group of a launch whose groups wait for each other, and which did not come
+  group_late,              ///< index: work-group of a launch whose groups wait for each other, and which did not come
+  expert_gone              ///< index: slot, value: the expert, which stands nowhere at present
 };
 
 /// What a `fault` tensor holds: four i32, zero while nothing was wrong.

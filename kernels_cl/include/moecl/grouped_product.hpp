@@ -32,6 +32,9 @@ struct Args {
   std::int64_t a_group = 0;
   std::int32_t a_zero_point = 0;  ///< what an element of an i8 `a` counts from. Range: [-128, 127], 0 for other types
   PackedWeights weights;
+  /// optional, of row_ends. Shape: [E'] i32, on the device: which of the matrices of `weights` is that of each expert;
+  /// `weights` then has as many as there are slots. Experts with rows have one in range
+  TensorView slots;
   TensorView sum_bias;  ///< optional, i8 x i8 without groups. Shape: [E', N] i32: added to the sums
   /// optional. Shape: [E', N], per channel, or [E', 1]. f32, f16, bf16, or i64 and u64 with f32 in the low half
   TensorView weight_scale;

@@ -46,6 +46,13 @@ struct Histogram {
   TensorView counts;  ///< out. Shape: [E] i32
 };
 
+/// counts[key] += how many keys are so; others than the counts are of are not counted. For few keys: each count looks
+/// at all of them, and needs no atomics.
+struct KeyCounts {
+  TensorView keys;    ///< Shape: any of n elements, i32
+  TensorView counts;  ///< in/out. Shape: [E] i64
+};
+
 /// groups[row] = g % modulus for the rows of group g, -1 for rows past the last. With the [R, E] blocks of R ranks as
 /// groups and modulus E these are ids whose expert_sort is npu_moe_re_routing.
 /// Source: torch.repeat_interleave of expert ids, as TokenDispatcherWithAll2AllV asks it
@@ -89,6 +96,7 @@ std::string reject(const Narrow& args);
 std::string reject(const ColumnOrder& args);
 std::string reject(const SortedRouting& args);
 std::string reject(const Histogram& args);
+std::string reject(const KeyCounts& args);
 std::string reject(const GroupOfRow& args);
 std::string reject(const KeyEnds& args);
 std::string reject(const Widen& args);
@@ -100,6 +108,7 @@ void enqueue(StreamView stream, const Narrow& args, Submit submit = {});
 void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});
 void enqueue(StreamView stream, const Histogram& args, Submit submit = {});
+void enqueue(StreamView stream, const KeyCounts& args, Submit submit = {});
 void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
 void enqueue(StreamView stream, const Widen& args, Submit submit = {});

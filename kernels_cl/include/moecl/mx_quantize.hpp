@@ -36,6 +36,7 @@ struct Args {
   Rounding rounding = Rounding::halves_to_even;
   std::int32_t least_scale = 0;  ///< least scale byte of a block that is not all zeros. Range: [0, 254]
   float least_amax = 0;          ///< amax counts as at least this. Range: finite, not negative
+  bool zeros_stay = false;       ///< a block of zeros has scale byte 0 whatever least_amax is
   /// optional. Shape: [R] i32: row j is that of x[index[j] / divisor]. Absent: R = N, row j is that of x[j].
   /// Range: entries outside [0, N * divisor) leave their row untouched
   TensorView index = {};

@@ -21,6 +21,11 @@ struct Args {
   std::int64_t first_token = 0;  ///< of all tokens, the number of the first one here
   TensorView physical;           ///< out. Shape: [T, K] i32
   TensorView fault;              ///< optional in/out. Shape: [4] i32, see fault.hpp
+  /// optional, both or neither: the weights of the choices, and out, those of a token's experts that have places,
+  /// multiplied by one number so that their sum is what it was; 0 for those that have none. Shape: [T, K] f32
+  TensorView weights = {}, placed_weights = {};
+  std::int32_t expected = 0;  ///< experts [0, expected) should have places: one without has gone
+  bool refuses = false;       ///< who asks for an expert that has gone sets the fault word
 };
 
 /// Why this cannot run; empty when it can.

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-/// Quantizes rows to int8 or int4: q = x * scale^-1, rounded, with a scale for each row from what is in it, or one that
-/// is given.
+/// Quantizes rows to int8, int4 or floats of 8 bits: q = x * scale^-1, rounded, with a scale for each row from what is
+/// in it, or one that is given.
 ///
 /// Rows may be gathered on the way, as in gather_rows, and multiplied by a smooth vector first. All arithmetic is f32
 /// unless a scheme or rounding says f16. A symmetric row of zeros, or with a scale below the smallest normal number
@@ -22,9 +22,14 @@ enum class Scheme : std::uint8_t {
   symmetric,   ///< scale = amax(|x|) / 127, q in [-127, 127]
   asymmetric,  ///< scale = max((max - min) / 255, 1e-12), offset = 127 - max / scale, q = round(x / scale + offset)
   static_f16,  ///< q = round(f16(x) * f16(scale) + f16(offset)), product and sum rounded to f16 too
+  given,       ///< q = round(x * scale), `scale` may be absent; int8 in [-128, 127]
 };
 
-/// The legal orders of rounding of symmetric rows; they differ by at most one unit. For int4 read 7 instead of 127.
+/// What the codes are. Floats saturate; e4m3 and e5m2 round halves to even, hif8 away from zero.
+enum class Codes : std::uint8_t { integer, e4m3, e5m2, hif8 };
+
+/// The legal orders of rounding of symmetric rows; they differ by at most one unit. Instead of 127 read 7 for int4, 448
+/// for e4m3, 57344 for e5m2, 32768 for hif8.
 /// Halves go to the even number except where it says otherwise.
 enum class Rounding : std::uint8_t {
   divide,                       ///< x / (amax / 127)
@@ -41,8 +46,9 @@ struct Args {
   TensorView x;         ///< Shape: [N, H] f32, f16 or bf16
   TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
-  TensorView q;                      ///< out. Shape: [R, H] i8, or [R, H / 8] i32: int4, element 0 in the lowest bits
-  TensorView scale;                  ///< out. Shape: [R] f32; of Scheme::static_f16 in, [1]
+  /// out. Shape: [R, H] i8, or u8 of floats; int4: [R, H / 8] i32 or [R, H / 2] u8, element 0 in the lowest bits
+  TensorView q;
+  TensorView scale;  ///< out. Shape: [R] f32; of Scheme::static_f16 and given in, [1]
   Rounding rounding = Rounding::divide;
   Scheme scheme = Scheme::symmetric;
   TensorView offset = {};  ///< out, of Scheme::asymmetric. Shape: [R] f32; of Scheme::static_f16 in, [1]; else absent
@@ -55,8 +61,12 @@ struct Args {
   /// optional, needs index. Shape: [N * divisor] i32: row j uses smooth[smooth_rows[index[j]]]. Range: [0, E)
   TensorView smooth_rows = {};
   /// 8: each 8 columns have a scale of their own; symmetric int8 only. `scale` is [R, H / 8] f32, f16 or bf16, to which
-  /// it is rounded after use. 0: one scale a row. Source: comm_quant_mode 2 of npu_moe_distribute_combine_v2
+  /// it is rounded after use. Source: comm_quant_mode 2 of npu_moe_distribute_combine_v2. 128: the same of symmetric
+  /// floats; `scale` is [R, ceil(H / 128) or more] f32, and further columns become 0. 0: one scale a row
   std::int32_t group = 0;
+  Codes codes = Codes::integer;
+  bool power_of_two = false;  ///< of groups of 128 and Rounding::divide: scales are rounded up to powers of two
+  float least_amax = 0;       ///< of the same: amax counts as at least this. Range: finite, not negative
 };
 
 struct Config {

@@ -10,6 +10,7 @@ from moecl._runtime import Communicator, Shared, Stream, check, check_cl, defaul
 NONE = -(1 << 63)
 CALL = ffi.typeof("moecl_call*")
 CALL_BYTES = ffi.sizeof("moecl_call")
+WORKSPACE = ffi.typeof("uint64_t*")
 # Weights are read by strides of their own; other operands have stride 1 in the last dimension.
 ANY_STRIDES = {"weight", "x2"}
 
@@ -28,6 +29,7 @@ class Operator:
         check(getattr(lib, f"moecl_{name}_defaults")(defaults))
         self.defaults = ffi.buffer(defaults)[:]
         kinds = {field: about.type.cname.removeprefix("struct ") for field, about in self.kind.item.fields}
+        self.has_lists = any(letter == "o" and kinds[field] == "moecl_tensor_list" for letter, field, *_ in self.fields)
         self.given: list[tuple[str, Callable[..., None]]] = []
         self.outputs: list[tuple[str, bool]] = []
         for letter, field, *choices in self.fields:
@@ -57,8 +59,8 @@ class Operator:
                     setter(shared, args, name, value)
                     if like is None and setter in _TENSORS:
                         like = value[0] if isinstance(value, (list, tuple)) else value
-            room = self._room(shared, args)
-            workspace = ffi.new("uint64_t*")
+            room = self._room(shared, args) if self.has_lists else None
+            workspace = ffi.new(WORKSPACE)
             check(self.plan(handle, args, workspace))
             results = self._outputs(shared, args, like)
             call = ffi.new(CALL)
@@ -99,8 +101,8 @@ class Operator:
 
 
 def _allocate(shared: Shared, tensor: Any, like: Any, name: str) -> Any:
-    array = _arrays.empty(like, tensor.dtype, [tensor.shape[i] for i in range(tensor.rank)])
-    shared.tensor(tensor, array, name, written=True)
+    array = _arrays.empty(like, tensor.dtype, tensor.shape[0:tensor.rank])
+    shared.result(tensor, array, name)
     return array
 
 

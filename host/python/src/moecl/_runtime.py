@@ -12,6 +12,8 @@ from moecl._binding import ffi, lib
 
 USE_HOST_PTR, READ_ONLY, READ_WRITE = 1 << 3, 1 << 2, 1 << 0
 MAP_READ = 1
+POINTER = ffi.typeof("void*")
+READ_BYTES = 65536  # results up to this size are read into their own memory; larger ones are mapped
 
 
 class Error(Exception):
@@ -227,6 +229,8 @@ class Stream(Handle):
         super().__init__(handle, lib.moecl_stream_destroy, context)
         self.context = context
         self._cl = native[0]
+        # What calls write into, one at a time: a status, and the fault word.
+        self._status, self._words = ffi.new("int32_t*"), ffi.new("int32_t[4]")
         self._scratch: dict[str, tuple[Any, int]] = {}
         self._lent: list[Any] = []
 
@@ -279,32 +283,39 @@ class Shared:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.memories: list[Any] = []
-        self.written: list[tuple[Any, int]] = []
+        self.written: list[tuple[Any, int, Any]] = []
         self.keep: list[Any] = []
 
     def lend(self, address: int, bytes_: int, written: bool) -> Any:
-        status = ffi.new("int32_t*")
+        status, host = self.stream._status, ffi.cast(POINTER, address)
         memory = lib.clCreateBuffer(self.stream.context._cl, USE_HOST_PTR | (READ_WRITE if written else READ_ONLY), bytes_,
-                                    ffi.cast("void*", address), status)
+                                    host, status)
         if status[0]:
             check_cl(status[0], f"{bytes_} bytes of the host")
         self.memories.append(memory)
         if written:
-            self.written.append((memory, bytes_))
+            self.written.append((memory, bytes_, host))
         return memory
 
     def fetch(self, wait: Callable[[], None] | None = None, fault: Any = None) -> bool:
         """Waits once, for the results in the host's memory and for the fault word, and says whether there is a fault."""
-        queue, status, mapped = self.stream._cl, ffi.new("int32_t*"), []
-        for memory, bytes_ in self.written:
-            mapped.append(lib.clEnqueueMapBuffer(queue, memory, 0, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status))
+        queue, status, mapped = self.stream._cl, self.stream._status, []
+        for memory, bytes_, host in self.written:
+            if bytes_ <= READ_BYTES:  # one command instead of two, and a copy onto itself
+                check_cl(lib.clEnqueueReadBuffer(queue, memory, 0, 0, bytes_, host, 0, ffi.NULL, ffi.NULL), "reading a result")
+                continue
+            mapped.append((memory, lib.clEnqueueMapBuffer(queue, memory, 0, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status)))
             check_cl(status[0], "mapping a result")
         words = None
         if fault is not None:
-            words = ffi.new("int32_t[4]")
-            check_cl(lib.clEnqueueReadBuffer(queue, fault, 0, 0, 16, words, 0, ffi.NULL, ffi.NULL), "reading the fault word")
-        self.stream.finish() if wait is None else wait()
-        for (memory, _), address in zip(self.written, mapped):
+            words = self.stream._words  # and a read that waits is the wait for all
+            check_cl(lib.clEnqueueReadBuffer(queue, fault, wait is None, 0, 16, words, 0, ffi.NULL, ffi.NULL),
+                     "reading the fault word")
+        if wait is not None:
+            wait()
+        elif words is None:
+            self.stream.finish()
+        for memory, address in mapped:
             check_cl(lib.clEnqueueUnmapMemObject(queue, memory, address, 0, ffi.NULL, ffi.NULL), "unmapping a result")
         self.stream._lent = self.keep  # whose unmapping is complete by the next call's wait
         return words is not None and bool(words[0] or words[1] or words[2] or words[3])
@@ -322,13 +333,13 @@ class Shared:
             raise InvalidArgument(f"{name}: {rank} dimensions; a tensor has at most 4")
         to.dtype = _arrays.UINT8 if dtype in _arrays.CODES else dtype
         to.rank = rank
-        sizes = to.shape
-        for i in range(rank):
-            sizes[i] = shape[i]
-        strides = view.strides if view.strides is not None and view.elements else (0, 0, 0, 0)
-        for i in range(rank):
-            to.stride[i] = strides[i]
+        to.shape[0:rank] = shape
+        to.stride[0:rank] = view.strides if view.strides is not None and view.elements else (0,) * rank
         self._memory(to, view, written)
+
+    def result(self, to: Any, array: Any, name: str) -> None:
+        """A new array as a moecl_tensor whose shape is there already."""
+        self._memory(to, _arrays.view(array, name), True)
 
     def array(self, to: Any, array: Any, name: str, written: bool = False) -> _arrays.View:
         """Fills a moecl_device_array with a contiguous array."""
@@ -383,7 +394,7 @@ def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
 
 
 class RankGroup(Handle):
-    """Ranks that are threads of this process and exchange device memory.
+    """Ranks that are threads of this process and exchange device memory; `join` has ranks that are processes.
 
     Args:
         ranks: how many, on one device; or a stream for each
@@ -397,7 +408,21 @@ class RankGroup(Handle):
         out = ffi.new("moecl_rank_group**")
         check(lib.moecl_rank_group_create([stream._handle for stream in streams], len(streams), given, out))
         super().__init__(out[0], lib.moecl_rank_group_destroy, streams)
-        self.streams = streams
+        self.streams = dict(enumerate(streams))
+
+    @classmethod
+    def join(cls, name: str, rank: int, size: int, stream: Stream | None = None, **options: Any) -> RankGroup:
+        """The group of that name, of `size` processes of this machine that each call this: this one is `rank`. Waits for
+        the others."""
+        stream = stream if stream is not None else default_context().stream()
+        given = struct("moecl_rank_group_options")
+        fill(given[0], options, [])
+        out = ffi.new("moecl_rank_group**")
+        check(lib.moecl_rank_group_join(name.encode(), rank, size, stream._handle, given, out))
+        group = cls.__new__(cls)
+        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, [stream])
+        group.streams = {rank: stream}
+        return group
 
     def communicator(self, rank: int) -> Communicator:
         """What a rank uses in its own thread."""
@@ -423,8 +448,8 @@ class RankGroup(Handle):
         return ffi.string(text).decode(errors="replace")
 
     def run(self, function: Callable[[Communicator], Any]) -> list[Any]:
-        """function(communicator) in a thread for each rank; what they return, in order. A rank that raises ends the group
-        for the others, and its error is raised here."""
+        """function(communicator) in a thread for each rank of this process; what they return, in order. A rank that raises
+        ends the group for the others, and its error is raised here."""
         causes: list[BaseException] = []
 
         def rank(number: int) -> Any:
@@ -436,7 +461,7 @@ class RankGroup(Handle):
                 raise
 
         with ThreadPoolExecutor(len(self.streams)) as pool:
-            futures = [pool.submit(rank, number) for number in range(len(self.streams))]
+            futures = [pool.submit(rank, number) for number in self.streams]
         if causes:
             raise causes[0]
         return [future.result() for future in futures]

@@ -98,34 +98,34 @@ def moe_init_routing_v2(x: Array, expert_idx: Array, *, scale: Array | None = No
     """npu_moe_init_routing_v2: rows of a range of experts in expert order, quantized on the way.
 
     Args:
-        x: [N, H] f32, f16, bf16 or i8
+        x: [N, H] f32, f16 or bf16, or i8 and u8: codes
         expert_idx: [N, K] i32
-        scale: optional f32: [N] (quant_mode -1), [1] (0), [range, H] or [1, H] (1)
-        offset: optional f32: [1] (quant_mode 0)
+        scale: optional f32: [N], of codes also u8 [N, S] or [N, S / 2, 2] (quant_mode -1), [1] (0, 7), [range, H] or
+            [1, H] (1, 13)
+        offset: optional f32: [1] (quant_mode 0; 7 does not read it)
         active_num: most rows that are made; below 1: N * K
         expert_capacity: rows of each expert with drop_pad_mode 1
         expert_num: experts
         drop_pad_mode: 0 dropless, 1 drop and pad (range of all experts)
         expert_tokens_num_type: 0 cumulative, 1 counts, 2 (expert, count) pairs; always counts with drop_pad_mode 1
         expert_tokens_num_flag: whether expert_tokens is written
-        quant_mode: -1 none, 0 static int8, 1 dynamic int8; MX: 2 e5m2, 3 e4m3, 9 fp4 e2m1, 16 and 17 as 2 and 3 with
-            amax at least 1e-4
+        quant_mode: -1 none, 0 static int8, 1 int8, 13 int4; MX: 2, 16 e5m2, 3, 17 e4m3, 9 e2m1; by 128: 11 e5m2, 12
+            e4m3, by powers of two 4, 14 and 5, 15; HiF8: 6 x, 7 x * scale, 8 by row; 14 on: amax >= 1e-4
         active_expert_range: [first, end) of the experts; empty: all
         row_idx_type: 0 row of each slot, 1 slot of each row (dropless only)
         rounding: how quant_mode 1 rounds halves: ties_even, general_template
         on: the stream; None: the default one
 
     Returns:
-        expanded_x: [rows, H] or [E, capacity, H], x's dtype or i8; MX: u8, of fp4 half of H
+        expanded_x: [rows, H] or [E, capacity, H], x's dtype, i8, or u8: other codes, of fp4 and int4 half of H
         expanded_row_idx: [N * K] i32
         expert_tokens: [range] or [expert_num, 2] i64
-        expanded_scale: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0
+        expanded_scale: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0; by 128: [rows, ceil(H / 128)] f32, of 11 and
+            12 [rows, ceil(H / 256), 2]
 
-    Rounding: quant_mode 1: scale amax / 127, x / scale, halves to even; quant_mode 0: product and sum in f16, halves to
-    even; MX: scale 2^ceil(log2(amax / largest)), of fp4 2^(floor(log2(amax)) - 2), halves to even.
-    Refused: quant_mode 4 to 8 and 10 to 15: no product of this page takes grouped MXFP8, HiF8, fp8 by blocks of 128 or
-        int4.
-    Refused: scale of e8m0 and x of fp8: as quant_mode 4 to 15.
+    Rounding: scale amax / largest, x / scale, halves to even, of HiF8 away; quant_mode 0: in f16; MX: 2^ceil(log2(amax
+    / largest)), fp4 2^(floor(log2(amax)) - 2); 4, 5, 14, 15: the next power of two.
+    Refused: quant_mode 10: no document has it.
     """
     return _moe_init_routing_v2(on, x, expert_idx, scale, offset, active_num, expert_capacity, expert_num,
         drop_pad_mode, expert_tokens_num_type, expert_tokens_num_flag, quant_mode, active_expert_range, row_idx_type,
@@ -169,7 +169,7 @@ def moe_token_permute(tokens: Array, indices: Array, *, num_out_tokens: int | No
     """npu_moe_token_permute: tokens sorted by index.
 
     Args:
-        tokens: [N, H] f32, f16, bf16 or i8
+        tokens: [N, H] f32, f16, bf16, or i8 and u8: codes
         indices: [N] or [N, K], i32 or i64 of [0, 2^24)
         num_out_tokens: rows kept; none or 0: all, negative: so many cut off
         padded_mode: false
@@ -228,7 +228,7 @@ def moe_re_routing(tokens: Array, expert_token_num_per_rank: Array, *, per_token
     """npu_moe_re_routing: rows by rank, then expert, put by expert, then rank.
 
     Args:
-        tokens: [A, H] f32, f16, bf16 or i8
+        tokens: [A, H] f32, f16, bf16, or i8 and u8: codes
         expert_token_num_per_rank: [R, E] i32 or i64, sum A
         per_token_scales: optional [A] f32
         expert_token_num_type: 1: counts
@@ -400,7 +400,7 @@ _dynamic_quant = Operator("dynamic_quant", DynamicQuant, False, "i x", "i smooth
 
 def dynamic_quant(x: Array, *, smooth_scales: Array | None = None, group_index: Array | None = None,
         dst_type: str = "int8", rounding: str = "divide", on: Stream | None = None) -> DynamicQuant:
-    """npu_dynamic_quant: rows to int8 or int4, a scale for each.
+    """npu_dynamic_quant: rows to int8, int4 or fp8, a scale for each.
 
     Args:
         x: [..., H] f16 or bf16, or beyond the operator f32
@@ -411,11 +411,10 @@ def dynamic_quant(x: Array, *, smooth_scales: Array | None = None, group_index: 
         on: the stream; None: the default one
 
     Returns:
-        y: [..., H] i8, or [..., H / 8] i32
+        y: [..., H] i8, of fp8 u8, or [..., H / 8] i32
         scale: x's shape without the last dimension, f32
 
-    Rounding: divide: x / (amax / 127), halves to even.
-    Refused: dst_type float8_e4m3fn, float8_e5m2: A5's; npu_dynamic_mx_quant makes fp8 codes.
+    Rounding: divide: x / (amax / 127), of fp8 amax / 448 or 57344; halves to even.
     """
     return _dynamic_quant(on, x, smooth_scales, group_index, dst_type, rounding)
 
@@ -450,7 +449,7 @@ def dynamic_quant_asymmetric(x: Array, *, smooth_scales: Array | None = None, gr
         offset: as scale, f32
 
     Rounding: x / scale + offset in f32, halves to even.
-    Refused: dst_type float8_e4m3fn, float8_e5m2: A5's; npu_dynamic_mx_quant makes fp8 codes.
+    Refused: dst_type float8_e4m3fn, float8_e5m2: offsets are of integers.
     """
     return _dynamic_quant_asymmetric(on, x, smooth_scales, group_index, dst_type)
 
@@ -863,14 +862,15 @@ class MoeDistributeDispatch(NamedTuple):
     expert_token_nums: Array
     ep_recv_counts: Array
     tp_recv_counts: Array
+    expand_scales: Array
 
 
 _moe_distribute_dispatch = Operator("moe_distribute_dispatch", MoeDistributeDispatch, True, "i x", "i expert_ids",
         "i scales", "i x_active_mask", "i expert_scales", "p group_ep", "p ep_world_size", "p ep_rank_id",
         "p moe_expert_num", "p group_tp", "p tp_world_size", "p tp_rank_id", "p expert_shard_type",
         "p shared_expert_num", "p shared_expert_rank_num", "p global_bs", "p quant_mode", "p expert_token_nums_type",
-        "o expand_x", "o dynamic_scales", "o expand_idx", "o expert_token_nums", "o ep_recv_counts",
-        "o tp_recv_counts")
+        "o expand_x", "o dynamic_scales", "o expand_idx", "o expert_token_nums", "o ep_recv_counts", "o tp_recv_counts",
+        "o expand_scales")
 
 
 def moe_distribute_dispatch(on: Communicator, x: Array, expert_ids: Array, *, scales: Array | None = None,
@@ -882,11 +882,12 @@ def moe_distribute_dispatch(on: Communicator, x: Array, expert_ids: Array, *, sc
     """npu_moe_distribute_dispatch: the first version of npu_moe_distribute_dispatch_v2.
 
     Args:
-        x: [BS, H] bf16, f16 or f32
+        x: [BS, H] bf16, f16 or f32; of quant_mode 0 also u8 or i8, codes, and i32, eight int4
         expert_ids: [BS, K] i32
-        scales: optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+        scales: optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth (2, 3); 1 also [H] or [1];
+            of codes [BS], [BS, S] f32 or [BS, S] u8
         x_active_mask: optional, reserved: not read
-        expert_scales: optional, reserved: not read
+        expert_scales: optional [BS, K] f32
         group_ep: name only: the communicator is the group
         ep_world_size: R, the communicator's size
         ep_rank_id: the communicator's rank
@@ -898,20 +899,23 @@ def moe_distribute_dispatch(on: Communicator, x: Array, expert_ids: Array, *, sc
         shared_expert_num: divides shared_expert_rank_num
         shared_expert_rank_num: S, ranks of shared experts
         global_bs: G, a multiple of R; 0: BS * R, the same BS everywhere
-        quant_mode: 0 none, 2 int8 for each token
+        quant_mode: 0 none, 1 static int8 or HiF8, 2 by row int8 or fp8, 3 fp8 by 128 columns, 4 MX fp8 or fp4, 5 MX fp8
+            with amax at least 1e-4
         expert_token_nums_type: 0 cumulative, 1 counts
         on: this rank's communicator; all ranks call
 
     Returns:
-        expand_x: [A, H], x's dtype or i8
-        dynamic_scales: [A] f32; with quant_mode 2
+        expand_x: [A, H], x's dtype, i8, or u8: other codes, of fp4 [A, H / 2]
+        dynamic_scales: [A] f32; 3: [A, ceil(H / 128)]; 4, 5: [A, 2 * ceil(H / 64)] u8; of codes as their scales; not
+            with 0 of floats and 1
         expand_idx: [BS * K] i32: earlier pairs of this rank with the same expert
         expert_token_nums: [nl] i64
         ep_recv_counts: [nl * R] i32, cumulative over expert, source rank
         tp_recv_counts: [1] i32, never written; with tp_world_size 1
+        expand_scales: [A] f32; with expert_scales
 
-    Rounding: quant_mode 2: round(x * (127 / amax)), scale 1 / (127 / amax), halves to even.
-    Refused: quant_mode 1, 3, 4, 5: as in the second version.
+    Rounding: quant_mode 2: x * (largest / amax), scale 1 / (largest / amax); 3: the same product, scale amax * (1 /
+    largest); halves to even, of HiF8 away from zero.
     Refused: tp_world_size above 1: reserved upstream.
     """
     return _moe_distribute_dispatch(on, x, expert_ids, scales, x_active_mask, expert_scales, group_ep, ep_world_size,
@@ -938,7 +942,7 @@ _moe_distribute_dispatch_v2 = Operator("moe_distribute_dispatch_v2", MoeDistribu
         "p quant_mode", "p expert_token_nums_type", "p comm_alg default fullmesh fullmesh_v1 fullmesh_v2 hierarchy",
         "p zero_expert_num", "p copy_expert_num", "p const_expert_num", "p ranks_per_server", "p y_dtype", "p x_dtype",
         "p scales_dtype", "o expand_x", "o dynamic_scales", "o assist_info_for_combine", "o expert_token_nums",
-        "o ep_recv_counts", "o tp_recv_counts", "o expand_scales")
+        "o ep_recv_counts", "o tp_recv_counts", "o expand_scales", "p y_codes none e2m1 e1m2 hif8")
 
 
 def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *, scales: Array | None = None,
@@ -948,15 +952,17 @@ def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *,
         expert_shard_type: int = 0, shared_expert_num: int = 1, shared_expert_rank_num: int = 0, global_bs: int = 0,
         quant_mode: int = 0, expert_token_nums_type: int = 1, comm_alg: str = "", zero_expert_num: int = 0,
         copy_expert_num: int = 0, const_expert_num: int = 0, ranks_per_server: int = 0, y_dtype: DType | None = None,
-        x_dtype: DType | None = None, scales_dtype: DType | None = None) -> MoeDistributeDispatchV2:
+        x_dtype: DType | None = None, scales_dtype: DType | None = None,
+        y_codes: str = "none") -> MoeDistributeDispatchV2:
     """npu_moe_distribute_dispatch_v2: tokens to the ranks of their experts, in the order expert, source rank, token.
 
     Args:
-        x: [BS, H] bf16, f16 or f32
+        x: [BS, H] bf16, f16 or f32; of quant_mode 0 also u8 or i8, codes, and i32, eight int4
         expert_ids: [BS, K] i32
-        scales: optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth
+        scales: optional [shared_expert_num + E, H] f32, without shared ranks [E, H]: smooth (2, 3); 1 also [H] or [1];
+            of codes [BS], [BS, S] f32 or [BS, S] u8
         x_active_mask: optional [BS] bool, true first, or [BS, K]
-        expert_scales: optional [BS, K] f32, for comm_alg hierarchy
+        expert_scales: optional [BS, K] f32; comm_alg hierarchy needs it
         elastic_info: optional, refused
         performance_info: optional, refused
         group_ep: name only: the communicator is the group
@@ -970,30 +976,32 @@ def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *,
         shared_expert_num: divides shared_expert_rank_num
         shared_expert_rank_num: S, ranks of shared experts
         global_bs: G, a multiple of R; 0: BS * R, the same BS everywhere
-        quant_mode: 0 none, 2 int8 for each token
+        quant_mode: 0 none, 1 static int8 or HiF8, 2 by row int8 or fp8, 3 fp8 by 128 columns, 4 MX fp8 or fp4, 5 MX fp8
+            with amax at least 1e-4
         expert_token_nums_type: 0 cumulative, 1 counts
         comm_alg: hierarchy: server by server: fullmesh: fullmesh_v1: fullmesh_v2: hierarchy
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
         const_expert_num: their ids come last
         ranks_per_server: of hierarchy; 0: all of them
-        y_dtype: that of expand_x
+        y_dtype: what rows become: i8, f8_e4m3, f8_e5m2, u8 with y_codes; none: by quant_mode
         x_dtype: refused
         scales_dtype: refused
+        y_codes: what rows of y_dtype u8 are: none, e2m1, e1m2, hif8
         on: this rank's communicator; all ranks call
 
     Returns:
-        expand_x: [A, H], x's dtype or i8
-        dynamic_scales: [A] f32; with quant_mode 2
+        expand_x: [A, H], x's dtype, i8, or u8: other codes, of fp4 [A, H / 2]
+        dynamic_scales: [A] f32; 3: [A, ceil(H / 128)]; 4, 5: [A, 2 * ceil(H / 64)] u8; of codes as their scales; not
+            with 0 of floats and 1
         assist_info_for_combine: [max(BS * K, 128 * A)] i32: source rank, token, column of each row
         expert_token_nums: [nl] i64
         ep_recv_counts: [nl * R] i32, cumulative over expert, source rank
         tp_recv_counts: [1] i32, never written; with tp_world_size 1
-        expand_scales: [A] f32; with hierarchy
+        expand_scales: [A] f32; with expert_scales
 
-    Rounding: quant_mode 2: round(x * (127 / amax)), scale 1 / (127 / amax), halves to even.
-    Refused: quant_mode 1, 3, 4, 5: A2 and A3 document 0 and 2; 3 to 5 are A5's.
-    Refused: x of packed int4: nothing calls it.
+    Rounding: quant_mode 2: x * (largest / amax), scale 1 / (largest / amax); 3: the same product, scale amax * (1 /
+    largest); halves to even, of HiF8 away from zero.
     Refused: tp_world_size above 1: reserved upstream.
     Refused: elastic_info, performance_info: groups do not shrink; a trace tells the times.
     Refused: hierarchy with shared or special experts: the operator has neither there.
@@ -1001,7 +1009,8 @@ def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *,
     return _moe_distribute_dispatch_v2(on, x, expert_ids, scales, x_active_mask, expert_scales, elastic_info,
         performance_info, group_ep, ep_world_size, ep_rank_id, moe_expert_num, group_tp, tp_world_size, tp_rank_id,
         expert_shard_type, shared_expert_num, shared_expert_rank_num, global_bs, quant_mode, expert_token_nums_type,
-        comm_alg, zero_expert_num, copy_expert_num, const_expert_num, ranks_per_server, y_dtype, x_dtype, scales_dtype)
+        comm_alg, zero_expert_num, copy_expert_num, const_expert_num, ranks_per_server, y_dtype, x_dtype, scales_dtype,
+        y_codes)
 
 
 _moe_distribute_combine = Operator("moe_distribute_combine", None, True, "i expand_x", "i expert_ids", "i expand_idx",
@@ -1047,7 +1056,7 @@ def moe_distribute_combine(on: Communicator, expand_x: Array, expert_ids: Array,
         shared_expert_rank_num: S, ranks of shared experts
         global_bs: G, a multiple of R; 0: BS * R, the same BS everywhere
         out_dtype: reserved
-        comm_quant_mode: 0 none, 2 int8
+        comm_quant_mode: 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
         group_list_type: reserved
         on: this rank's communicator; all ranks call
 
@@ -1055,8 +1064,8 @@ def moe_distribute_combine(on: Communicator, expand_x: Array, expert_ids: Array,
         out: [BS, H], the rows' dtype
 
     Rounding: f32, multiply then add, once to the rows' dtype; comm_quant_mode 2: amax * (1 / 127) for 8 elements,
-    through f16.
-    Refused: comm_quant_mode 4: as in the second version.
+    through f16; 3, 4: MX of scale_alg 0.
+    Refused: comm_quant_mode 2 with f32 rows: the operator has none.
     Refused: tp_world_size above 1: reserved upstream.
     """
     return _moe_distribute_combine(on, expand_x, expert_ids, expand_idx, ep_send_counts, expert_scales, tp_send_counts,
@@ -1114,7 +1123,7 @@ def moe_distribute_combine_v2(on: Communicator, expand_x: Array, expert_ids: Arr
         shared_expert_num: divides shared_expert_rank_num
         shared_expert_rank_num: S, ranks of shared experts
         global_bs: G, a multiple of R; 0: BS * R, the same BS everywhere
-        comm_quant_mode: 0 none, 2 int8
+        comm_quant_mode: 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
         comm_alg: hierarchy: server by server: fullmesh: fullmesh_v1: fullmesh_v2: hierarchy
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
@@ -1126,9 +1135,9 @@ def moe_distribute_combine_v2(on: Communicator, expand_x: Array, expert_ids: Arr
         out: [BS, H], the rows' dtype; inactive tokens are not written
 
     Rounding: f32, multiply then add, once to the rows' dtype; comm_quant_mode 2: amax * (1 / 127) for 8 elements,
-    through f16; hierarchy: each server's sum is rounded too, experts in ascending order.
-    Refused: comm_quant_mode 4: MX codes on the way home are A5's.
-    Refused: comm_quant_mode 2 with hierarchy or f32 rows: nothing calls it.
+    through f16; 3, 4: MX of scale_alg 0; hierarchy: each server's sum is rounded too, or quantized, experts in
+    ascending order.
+    Refused: comm_quant_mode 2 with f32 rows: the operator has none.
     Refused: tp_world_size above 1: reserved upstream.
     Refused: elastic_info, performance_info: groups do not shrink; a trace tells the times.
     """

@@ -1,6 +1,5 @@
-"""moe_distribute_* of ranks. Of processes each has the inputs of all, and runs all ranks by moecl's operators, in threads: so
-the rows are those of one process with as many ranks, bit for bit; what travels is inputs, and the work is done by every
-process. Ranks that are threads (`run_ranks`) call moecl's operators as they are."""
+"""moe_distribute_* of ranks: processes, each of which does its own rank's work in a group that they join, or threads
+(`run_ranks`). Either way moecl's operators run as they are, so the bits are the same."""
 from __future__ import annotations
 
 import itertools
@@ -66,12 +65,14 @@ def together(group: Any, function: Callable[..., Any], arguments: dict[str, Any]
     """This rank's result of an operator that all ranks of the group call."""
     if isinstance(group, ThreadGroup):
         return function(group.communicator, **arguments)
-    given = group.gather_objects(arguments)
     if group.operator_ranks is None:
-        group.operator_ranks = moecl.RankGroup(group.size(), deadline_ms=600_000)
-    ranks: moecl.RankGroup = group.operator_ranks
+        name = f"{group.get_hccl_comm_name(group.rank())}-{group.operator_groups}"
+        group.operator_ranks = moecl.RankGroup.join(name, group.rank(), group.size(), deadline_ms=600_000)
+        group.communicator = group.operator_ranks.communicator(group.rank())
     try:
-        return ranks.run(lambda on: function(on, **given[on.rank]))[group.rank()]
+        return function(group.communicator, **arguments)
     except moecl.Error:
-        group.operator_ranks = None  # a group that an operator ended is not used again
+        if group.operator_ranks.failure:  # the next operator joins another one
+            group.operator_ranks = None
+            group.operator_groups += 1
         raise

@@ -141,7 +141,10 @@ class HcclGroup(dist.ProcessGroup):
             store.set("hccl/name", f"moecl-hccl-{os.getpid()}-{len(groups)}")
         self._hccl_name = store.get("hccl/name").decode()
         groups[self._hccl_name] = self
-        self.operator_ranks: Any = None  # of _distribute
+        # Of _distribute: a group of moecl's, this rank's end of it, and how many there were before.
+        self.operator_ranks: Any = None
+        self.communicator: Any = None
+        self.operator_groups = 0
 
     def get_hccl_comm_name(self, rank: int, init_comm: bool = True) -> str:
         """The name by which moe_distribute_* find the group."""

@@ -48,11 +48,6 @@ def code_type(dtype: Any) -> str:
     return short[name]
 
 
-def as_bytes(tensor: Tensor | None) -> Tensor | None:
-    """Codes of 8 bits as int8, which rows are moved as."""
-    return tensor.view(torch.int8) if tensor is not None and tensor.element_size() == 1 and tensor.dtype != torch.bool else tensor
-
-
 def _none(dtype: torch.dtype = torch.float32) -> Tensor:
     """The device gives a tensor where it has nothing to say."""
     return torch.empty(0, dtype=dtype)
@@ -89,6 +84,8 @@ def plain(function: Callable[..., Any], **reserved: Any) -> Callable[..., Any]:
 
 
 _init_routing_v2 = plain(operators.moe_init_routing_v2)
+# What rows of a quant_mode are; those of fp4, int4 and HiFloat8 are bytes.
+FP8_MODES = {mode: torch.float8_e5m2 for mode in (2, 4, 11, 14, 16)} | {mode: torch.float8_e4m3fn for mode in (3, 5, 12, 15, 17)}
 
 
 def npu_moe_init_routing_v2(
@@ -96,25 +93,15 @@ def npu_moe_init_routing_v2(
         expert_capacity: int = -1, expert_num: int = -1, drop_pad_mode: int = 0, expert_tokens_num_type: int = 0,
         expert_tokens_num_flag: bool = False, quant_mode: int = -1, active_expert_range: Sequence[int] = (),
         row_idx_type: int = 0, x_dtype: Any = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows in expert order. fp8 and fp4 rows are moved as bytes, scales of e8m0 [N, S] with them."""
-    given: dict[str, Any] = dict(active_num=active_num, expert_capacity=expert_capacity, expert_num=expert_num,
-                                 drop_pad_mode=drop_pad_mode, active_expert_range=active_expert_range, row_idx_type=row_idx_type)
-    counts = dict(expert_tokens_num_type=expert_tokens_num_type, expert_tokens_num_flag=expert_tokens_num_flag)
-    expert_idx = expert_idx.to(torch.int32)
-    codes = x.element_size() == 1
-    if codes and quant_mode != -1:
-        raise refused("npu_moe_init_routing_v2", f"x of {name_of(x.dtype)} with quant_mode {quant_mode}", "it has codes already")
-    if scale is not None and scale.element_size() == 1:
-        flat = as_bytes(scale.reshape(scale.shape[0], -1))
-        scales = _init_routing_v2(flat, expert_idx, **given)[0].view(torch.uint8).view(scale.dtype)
-        rows, index, tokens, _ = _init_routing_v2(as_bytes(x), expert_idx, **given, **counts)
-        return rows.view(x.dtype), index, tokens, scales.reshape(-1, *scale.shape[1:])
-    if codes:
-        rows, index, tokens, scales = _init_routing_v2(as_bytes(x), expert_idx, scale=scale, **given, **counts)
-        return rows.view(x.dtype), index, tokens, scales
-    rows, index, tokens, scales = _init_routing_v2(x, expert_idx, scale=scale, offset=offset, quant_mode=quant_mode, **given,
-                                                   **counts)
-    made = {2: torch.float8_e5m2, 16: torch.float8_e5m2, 3: torch.float8_e4m3fn, 17: torch.float8_e4m3fn}.get(quant_mode)
+    """Rows in expert order. Codes are moved with their scales, of float32 or e8m0."""
+    rows, index, tokens, scales = _init_routing_v2(
+        x, expert_idx.to(torch.int32), scale=scale, offset=offset, active_num=active_num, expert_capacity=expert_capacity,
+        expert_num=expert_num, drop_pad_mode=drop_pad_mode, expert_tokens_num_type=expert_tokens_num_type,
+        expert_tokens_num_flag=expert_tokens_num_flag, quant_mode=quant_mode, active_expert_range=active_expert_range,
+        row_idx_type=row_idx_type)
+    if quant_mode == -1:
+        return rows.view(x.dtype), index, tokens, scales if scale is None else scales.view(scale.dtype)
+    made = FP8_MODES.get(quant_mode)
     if quant_mode in (2, 3, 9, 16, 17):
         scales = scales.view(E8M0)
     return rows.view(made) if made else rows, index, tokens, scales
@@ -125,8 +112,8 @@ _token_permute = plain(operators.moe_token_permute)
 
 def npu_moe_token_permute(tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None,
                           padded_mode: bool = False) -> tuple[Tensor, Tensor]:
-    """Tokens sorted by index; codes of 8 bits are moved as bytes."""
-    rows, order = _token_permute(as_bytes(tokens), indices, num_out_tokens, padded_mode)
+    """Tokens sorted by index; codes of 8 bits are moved as they are."""
+    rows, order = _token_permute(tokens, indices, num_out_tokens, padded_mode)
     return rows.view(tokens.dtype), order
 
 
@@ -146,7 +133,7 @@ _re_routing = plain(operators.moe_re_routing)
 def npu_moe_re_routing(tokens: Tensor, expert_token_num_per_rank: Tensor, *, per_token_scales: Tensor | None = None,
                        expert_token_num_type: int = 1, idx_type: int = 0) -> tuple[Tensor, ...]:
     """Rows by rank, then expert, put by expert, then rank."""
-    result = _re_routing(as_bytes(tokens), expert_token_num_per_rank, per_token_scales=per_token_scales,
+    result = _re_routing(tokens, expert_token_num_per_rank, per_token_scales=per_token_scales,
                          expert_token_num_type=expert_token_num_type, idx_type=idx_type)
     return result[0].view(tokens.dtype), *result[1:]
 
@@ -168,11 +155,8 @@ def npu_dynamic_quant(x: Tensor, *, smooth_scales: Tensor | None = None, group_i
                       dst_type: Any = None) -> tuple[Tensor, Tensor]:
     """Rows to int8, int4 or fp8, a scale for each."""
     name = "int8" if dst_type is None else name_of(dst_type)
-    if name in LARGEST:
-        if group_index is not None:
-            raise refused("npu_dynamic_quant", f"{name} with group_index", "no caller is known")
-        return fp8_rows(x if smooth_scales is None else x.float() * smooth_scales.float(), getattr(torch, name))
-    return _dynamic_quant(x, smooth_scales=smooth_scales, group_index=group_index, dst_type=name)
+    codes, scale = _dynamic_quant(x, smooth_scales=smooth_scales, group_index=group_index, dst_type=name)
+    return codes.view(getattr(torch, name)) if name in LARGEST else codes, scale
 
 
 _dynamic_mx_quant = plain(operators.dynamic_mx_quant)
@@ -351,55 +335,33 @@ def npu_mm_reduce_scatter_base(self: Tensor, x2: Tensor, hcom: str, world_size: 
     return out
 
 
-
-
 _dispatch: dict[str, Callable[..., Any]] = {"v1": operators.moe_distribute_dispatch, "v2": operators.moe_distribute_dispatch_v2}
-_combine: dict[str, Callable[..., Any]] = {"v1": operators.moe_distribute_combine, "v2": operators.moe_distribute_combine_v2}
+# What moecl's dispatch calls rows that no dtype of it names.
+ROW_CODES = {"float4_e2m1fn_x2": "e2m1", "float4_e1m2fn_x2": "e1m2", "hifloat8": "hif8"}
 
 
-def _dispatched(version: str, x: Tensor, expert_ids: Tensor, group_ep: str, ep_world_size: int, ep_rank_id: int,
-                moe_expert_num: int, quant_mode: int, scales: Tensor | None, y_dtype: Any, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Rows of quant_mode 1, 3 and 4 travel plain and are quantized where they arrive: the same codes."""
-    operator = f"npu_moe_distribute_dispatch{'_v2' if version == 'v2' else ''}"
-    late = quant_mode in (1, 3, 4)
-    if quant_mode not in (0, 1, 2, 3, 4):
-        raise refused(operator, f"quant_mode {quant_mode}", "there are 0, 1, 2, 3 and 4; how 5 clips no document says")
-    if late and scales is not None and quant_mode != 1:
-        raise refused(operator, f"scales with quant_mode {quant_mode}", "no caller is known")
-    if quant_mode == 1 and scales is None:
-        raise ValueError(f"{operator}: quant_mode 1 needs scales")
-    shared = given.get("shared_expert_rank_num", 0)
-    if quant_mode == 1 and shared:
-        raise refused(operator, "quant_mode 1 with ranks of shared experts", "no caller is known")
-    result = together(group_of(group_ep), _dispatch[version], {
-        "x": x, "expert_ids": expert_ids.to(torch.int32), "group_ep": group_ep, "ep_world_size": ep_world_size,
-        "ep_rank_id": ep_rank_id, "moe_expert_num": moe_expert_num, "quant_mode": 0 if late else quant_mode,
-        "scales": None if late else scales, **given})
-    rows, row_scales, assist, counts, received, *rest = result
-    total = int(received[-1])
-    if quant_mode == 1:
-        assert scales is not None
-        per_expert = torch.diff(received.view(-1, ep_world_size)[:, -1], prepend=torch.zeros(1, dtype=received.dtype))
-        first = ep_rank_id * per_expert.numel()
-        of_row = torch.repeat_interleave(torch.arange(per_expert.numel()), per_expert.long())
-        codes = torch.empty(rows.shape, dtype=torch.int8)
-        codes[:total] = (rows[:total].float() * scales[first + of_row]).round().clamp(-128, 127).to(torch.int8)
-        rows = codes
-    elif quant_mode == 3:
-        dtype = torch.float8_e4m3fn if y_dtype is None else getattr(torch, name_of(y_dtype))
-        codes, made = fp8_rows(rows[:total], dtype, 128)
-        rows, row_scales = _room(codes, rows.shape[0]), _room(made, rows.shape[0])
-    elif quant_mode == 4:
-        codes, made = npu_dynamic_mx_quant(rows[:total], dst_type=y_dtype or torch.float8_e4m3fn)
-        rows, row_scales = _room(codes, rows.shape[0]), _room(made.flatten(1), rows.shape[0])
-    return (rows, *_all_there((row_scales, assist, counts, received, *rest)))
+def _wanted(y_dtype: Any) -> dict[str, Any]:
+    if y_dtype is None:
+        return {}
+    name = name_of(y_dtype)
+    return {"y_dtype": "uint8", "y_codes": ROW_CODES[name]} if name in ROW_CODES else {"y_dtype": name}
 
 
-def _room(rows: Tensor, count: int) -> Tensor:
-    """The rows in a tensor of so many."""
-    out = torch.empty((count, *rows.shape[1:]), dtype=rows.dtype)
-    out[:rows.shape[0]].view(torch.uint8).copy_(rows.view(torch.uint8)) if rows.numel() else None
-    return out
+def _dispatched(version: str, x: Tensor, expert_ids: Tensor, group_ep: str, quant_mode: int, scales: Tensor | None,
+                y_dtype: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+    """Rows as torch calls them."""
+    flat = scales if scales is None or scales.dim() < 3 else scales.flatten(1)
+    rows, row_scales, *rest = together(group_of(group_ep), _dispatch[version], {
+        "x": x, "expert_ids": expert_ids.to(torch.int32), "group_ep": group_ep, "quant_mode": quant_mode, "scales": flat,
+        **_wanted(y_dtype), **given})
+    if quant_mode == 0 and x.dtype in CODES:
+        rows = rows.view(x.dtype)
+        row_scales = row_scales.view(scales.dtype) if scales is not None else row_scales
+    elif quant_mode >= 2 and rows.dtype == torch.uint8 and (y_dtype is None or name_of(y_dtype) in LARGEST):
+        rows = rows.view(torch.float8_e4m3fn if y_dtype is None else getattr(torch, name_of(y_dtype)))
+    if quant_mode in (4, 5):
+        row_scales = row_scales.view(E8M0)
+    return (rows, *_all_there((row_scales, *rest)))
 
 
 def npu_moe_distribute_dispatch_v2(
@@ -412,9 +374,12 @@ def npu_moe_distribute_dispatch_v2(
         scales_dtype: Any = None) -> tuple[Any, ...]:
     """Tokens to the ranks of their experts."""
     began = time.perf_counter()
-    result = _dispatched("v2", x, expert_ids, group_ep, ep_world_size, ep_rank_id, moe_expert_num, quant_mode, scales, y_dtype, {
-        "x_active_mask": x_active_mask, "expert_scales": expert_scales, "elastic_info": elastic_info, "group_tp": group_tp, "tp_world_size": tp_world_size, "tp_rank_id": tp_rank_id,
-        "expert_shard_type": expert_shard_type, "shared_expert_num": shared_expert_num,
+    if elastic_info is not None:
+        raise refused("npu_moe_distribute_dispatch_v2", "elastic_info", "its document reserves it, and the device takes None alone")
+    result = _dispatched("v2", x, expert_ids, group_ep, quant_mode, scales, y_dtype, {
+        "ep_world_size": ep_world_size, "ep_rank_id": ep_rank_id, "moe_expert_num": moe_expert_num,
+        "x_active_mask": x_active_mask, "expert_scales": expert_scales, "group_tp": group_tp, "tp_world_size": tp_world_size,
+        "tp_rank_id": tp_rank_id, "expert_shard_type": expert_shard_type, "shared_expert_num": shared_expert_num,
         "shared_expert_rank_num": shared_expert_rank_num, "global_bs": global_bs,
         "expert_token_nums_type": expert_token_nums_type, "comm_alg": comm_alg, "zero_expert_num": zero_expert_num,
         "copy_expert_num": copy_expert_num, "const_expert_num": const_expert_num})
@@ -436,25 +401,12 @@ def npu_moe_distribute_dispatch(
         shared_expert_rank_num: int = 0, quant_mode: int = 0, global_bs: int = 0,
         expert_token_nums_type: int = 1) -> tuple[Any, ...]:
     """The first version of dispatch_v2."""
-    result = _dispatched("v1", x, expert_ids, group_ep, ep_world_size, ep_rank_id, moe_expert_num, quant_mode, scales, None, {
+    return _dispatched("v1", x, expert_ids, group_ep, quant_mode, scales, None, {
+        "ep_world_size": ep_world_size, "ep_rank_id": ep_rank_id, "moe_expert_num": moe_expert_num,
         "x_active_mask": x_active_mask, "expert_scales": expert_scales, "group_tp": group_tp, "tp_world_size": tp_world_size,
         "tp_rank_id": tp_rank_id, "expert_shard_type": expert_shard_type, "shared_expert_num": shared_expert_num,
         "shared_expert_rank_num": shared_expert_rank_num, "global_bs": global_bs,
         "expert_token_nums_type": expert_token_nums_type})
-    return (*result, _none())
-
-
-def _combined(version: str, expand_x: Tensor, group_ep: str, comm_quant_mode: int, given: dict[str, Any]) -> Tensor:
-    """comm_quant_mode 4: rows are rounded to MX codes of e4m3 and back, as if they had travelled so."""
-    if comm_quant_mode == 4:
-        total = int(given["ep_send_counts"][-1])
-        codes, scale = npu_dynamic_mx_quant(expand_x[:total].contiguous(), dst_type=torch.float8_e4m3fn)
-        wide = torch.exp2(scale.view(torch.uint8).flatten(1).float() - 127).repeat_interleave(32, 1)[:, :expand_x.shape[1]]
-        expand_x = expand_x.clone()
-        expand_x[:total] = (codes.float() * wide).to(expand_x.dtype)
-        comm_quant_mode = 0
-    return together(group_of(group_ep), _combine[version],
-                    {"expand_x": expand_x, "group_ep": group_ep, "comm_quant_mode": comm_quant_mode, **given})
 
 
 def npu_moe_distribute_combine_v2(
@@ -469,12 +421,15 @@ def npu_moe_distribute_combine_v2(
         const_expert_num: int = 0) -> Tensor:
     """Expert rows back to their tokens, weighted and summed in column order."""
     began = time.perf_counter()
-    result = _combined("v2", expand_x, group_ep, comm_quant_mode, {
+    if elastic_info is not None:
+        raise refused("npu_moe_distribute_combine_v2", "elastic_info", "its document reserves it, and the device takes None alone")
+    result = together(group_of(group_ep), operators.moe_distribute_combine_v2, {
+        "expand_x": expand_x, "group_ep": group_ep, "comm_quant_mode": comm_quant_mode,
         "expert_ids": expert_ids.to(torch.int32), "assist_info_for_combine": assist_info_for_combine,
         "ep_send_counts": ep_send_counts, "expert_scales": expert_scales, "ep_world_size": ep_world_size,
         "ep_rank_id": ep_rank_id, "moe_expert_num": moe_expert_num, "tp_send_counts": None, "x_active_mask": x_active_mask,
         "expand_scales": expand_scales if comm_alg == "hierarchy" else None, "shared_expert_x": shared_expert_x,
-        "elastic_info": elastic_info, "ori_x": ori_x, "const_expert_alpha_1": const_expert_alpha_1,
+        "ori_x": ori_x, "const_expert_alpha_1": const_expert_alpha_1,
         "const_expert_alpha_2": const_expert_alpha_2, "const_expert_v": const_expert_v,
         "group_tp": group_tp, "tp_world_size": tp_world_size, "tp_rank_id": tp_rank_id, "expert_shard_type": expert_shard_type,
         "shared_expert_num": shared_expert_num, "shared_expert_rank_num": shared_expert_rank_num, "global_bs": global_bs,
@@ -493,7 +448,8 @@ def npu_moe_distribute_combine(
         shared_expert_rank_num: int = 0, global_bs: int = 0, out_dtype: int = 0, comm_quant_mode: int = 0,
         group_list_type: int = 0) -> Tensor:
     """The first version of combine_v2."""
-    return _combined("v1", expand_x, group_ep, comm_quant_mode, {
+    return together(group_of(group_ep), operators.moe_distribute_combine, {
+        "expand_x": expand_x, "group_ep": group_ep, "comm_quant_mode": comm_quant_mode,
         "expert_ids": expert_ids.to(torch.int32), "expand_idx": expand_idx, "ep_send_counts": ep_send_counts,
         "expert_scales": expert_scales, "ep_world_size": ep_world_size, "ep_rank_id": ep_rank_id,
         "moe_expert_num": moe_expert_num, "shared_expert_x": shared_expert_x, "group_tp": group_tp,

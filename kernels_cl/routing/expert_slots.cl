@@ -1,0 +1,79 @@
+// Which experts of a product are in the few slots of device memory: one work-group of ITEMS takes them in.
+#include "kernels_cl/routing/expert_slots_args.h"
+
+#ifdef SLOTS
+#define NEVER INT_MAX
+
+// Counters: hits, misses, passes. Fetches: how many, then an expert and its slot each.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_claim(
+    const __global int* row_ends, __global int* slots, __global int* holders, __global int* priorities,
+    __global int* fetches, __global long* counters, const expert_slots_claim_args given) {
+  const expert_slots_claim_args args = given;
+  __local int keys[SLOTS], order[SLOTS];
+  __local uchar used[EXPERTS], missing[EXPERTS];
+  const int item = get_local_id(0);
+  row_ends += args.row_ends_first + args.first_expert, slots += args.slots_first + args.first_expert;
+  holders += args.holders_first, priorities += args.priorities_first + args.first_expert;
+  fetches += args.fetches_first, counters += args.counters_first;
+  const int pass = (int)counters[2] + args.new_pass;
+  const int before_first = args.first_expert > 0 ? row_ends[-1] : 0;
+  for (int e = item; e < args.experts; e += ITEMS) {
+    used[e] = row_ends[e] > (e > 0 ? row_ends[e - 1] : before_first);
+    missing[e] = used[e] && slots[e] < 0;
+    if (args.policy == SLOTS_LRU && used[e]) priorities[e] = pass;
+    if (args.policy == SLOTS_LEAST_STALE) priorities[e] = as_int(as_float(priorities[e]) * args.fading + used[e]);
+  }
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  // Slots from the one that is given away first. Those of this product's experts stay.
+  for (int s = item; s < SLOTS; s += ITEMS) {
+    const int holder = holders[s], e = holder - args.first_expert;
+    const int in_use = e >= 0 && e < args.experts && used[e];
+    order[s] = -1;
+    keys[s] = s >= args.slot_count || in_use ? NEVER : holder < 0 ? -1 : priorities[e];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int s = item; s < SLOTS; s += ITEMS) {
+    int sooner = 0;
+    for (int other = 0; other < SLOTS; ++other)
+      sooner += keys[other] < keys[s] || (keys[other] == keys[s] && other < s);
+    if (keys[s] != NEVER) order[sooner] = s;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int e = item; e < args.experts; e += ITEMS) {
+    if (!missing[e]) continue;
+    int number = 0;
+    for (int other = 0; other < e; ++other) number += missing[other];
+    const int slot = number < SLOTS ? order[number] : -1;
+    if (slot < 0) continue;  // more experts with rows than slots
+    const int holder = holders[slot];
+    if (holder >= 0) slots[holder - args.first_expert] = -1;
+    slots[e] = slot, holders[slot] = args.first_expert + e;
+    fetches[1 + 2 * number] = args.first_expert + e, fetches[2 + 2 * number] = slot;
+  }
+  if (item == 0) {
+    int hits = 0, misses = 0, free = 0;
+    for (int e = 0; e < args.experts; ++e) hits += used[e] && !missing[e], misses += missing[e];
+    for (int s = 0; s < SLOTS; ++s) free += keys[s] != NEVER;
+    fetches[0] = min(misses, free);
+    counters[0] += hits, counters[1] += misses, counters[2] = pass;
+  }
+}
+#else
+// Work-items of dimension 0 share the copy of a fetch, of which dimension 1 has one each: -DRUNS=1: an item copies a
+// run of units, as CPUs like it; else neighbours copy neighbours.
+__kernel void expert_slots_fetch(const __global UNIT* from, __global UNIT* to, const __global int* fetches,
+                                 const expert_slots_fetch_args given) {
+  const expert_slots_fetch_args args = given;
+  const int number = get_global_id(1);
+  fetches += args.fetches_first;
+  if (number >= fetches[0]) return;
+  from += args.from_first + fetches[1 + 2 * number] * args.units;
+  to += args.to_first + fetches[2 + 2 * number] * args.units;
+#if RUNS
+  const long run = (args.units + get_global_size(0) - 1) / get_global_size(0), first = get_global_id(0) * run;
+  for (long i = first; i < min(first + run, args.units); ++i) to[i] = from[i];
+#else
+  for (long i = get_global_id(0); i < args.units; i += get_global_size(0)) to[i] = from[i];
+#endif
+}
+#endif

@@ -1,0 +1,216 @@
+// Places through the C interface: other tables, experts that move, a memory budget.
+#include <moecl/layer_builder.h>
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tests/host/c_layers.hpp"
+
+namespace moecl::test {
+namespace {
+
+using MigrationHandle = Handle<moecl_expert_migration, moecl_expert_migration_destroy>;
+
+constexpr const char* model = "qwen2-moe-e16k4";
+
+/// Two ranks of eight experts each, and each rank's half of the tokens.
+class CPlacesTest : public testing::Test {
+ protected:
+  void load(const moecl_layer_options* options = nullptr, moecl_lost_experts lost = MOECL_LOST_REFUSED) {
+    auto parallel = sized<moecl_parallel_options>();
+    parallel.strategy = MOECL_STRATEGY_MC2;
+    parallel.lost_experts = lost;
+    layers_.load(model, parallel, options);
+    const std::vector<double> input = golden_values(model, "hidden_states");
+    const std::int64_t tokens = std::ssize(input) / layers_.info(0).hidden;
+    inputs_ = dealt(input, layers_.info(0).hidden, 2, {tokens / 2, tokens - tokens / 2});
+  }
+  /// The outputs of all tokens.
+  std::vector<float> pass() {
+    std::vector<float> all;
+    for (const CLayers::Pass& of : layers_.forward(inputs_)) all.insert(all.end(), of.out.begin(), of.out.end());
+    return all;
+  }
+  static std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+  /// Experts 3 and 12 change places.
+  static std::vector<std::int32_t> swapped() {
+    std::vector<std::int32_t> table(16);
+    std::iota(table.begin(), table.end(), 0);
+    std::swap(table[3], table[12]);
+    return table;
+  }
+  std::string map(std::size_t rank) const {
+    char text[128] = "unset";
+    EXPECT_OK(moecl_parallel_layer_expert_map(layers_.of_rank[rank], text, sizeof(text)));
+    return text;
+  }
+
+  CGroup on_{2};
+  CLayers layers_{on_};
+  std::vector<std::vector<double>> inputs_;
+};
+
+TEST_F(CPlacesTest, ExpertsMoveBesidePasses) {
+  load();
+  const std::vector<float> before = pass();
+  EXPECT_LE(relative_error(doubles(before), golden_values(model, "output")), 1e-5);
+  const std::vector<std::int32_t> target = swapped();
+  std::vector<MigrationHandle> moves(2);
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    EXPECT_OK(moecl_expert_migration_create(layers_.of_rank[rank], target.data(), 16, 1, moves[rank].out()));
+  });
+  std::int64_t left[2] = {1, 1};
+  for (int steps = 0; left[0] > 0 && steps < 4; ++steps) {
+    on_.run([&](std::size_t rank, moecl_communicator*) {
+      EXPECT_OK(moecl_expert_migration_step(moves[rank], &left[rank]));
+    });
+    EXPECT_EQ(pass(), before);
+    EXPECT_THAT(map(0), testing::HasSubstr("3->3"));
+  }
+  EXPECT_EQ(left[0], 0);
+  EXPECT_EQ(left[1], 0);
+  on_.run([&](std::size_t rank, moecl_communicator*) { EXPECT_OK(moecl_expert_migration_commit(moves[rank])); });
+  EXPECT_EQ(pass(), before);
+  EXPECT_THAT(map(0), testing::HasSubstr("3->12"));
+  EXPECT_THAT(map(1), testing::HasSubstr("->3,"));
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "committed before", moecl_expert_migration_commit(moves[rank]));
+  });
+  for (MigrationHandle& handle : moves) handle.reset();
+}
+
+TEST_F(CPlacesTest, AMigrationThatIsGivenUpLeavesTheOldTable) {
+  load();
+  const std::vector<float> before = pass();
+  const std::vector<std::int32_t> target = swapped();
+  {
+    std::vector<MigrationHandle> moves(2);
+    on_.run([&](std::size_t rank, moecl_communicator*) {
+      std::int64_t left = 0;
+      EXPECT_OK(moecl_expert_migration_create(layers_.of_rank[rank], target.data(), 16, 0, moves[rank].out()));
+      EXPECT_OK(moecl_expert_migration_step(moves[rank], &left));
+    });
+    EXPECT_EQ(pass(), before);
+  }
+  EXPECT_EQ(pass(), before);
+  EXPECT_THAT(map(0), testing::HasSubstr("3->3"));
+}
+
+TEST_F(CPlacesTest, PackedExpertsStandWhereATableSays) {
+  load();
+  const std::vector<float> before = pass();
+  const std::vector<std::int32_t> target = swapped();
+  std::vector<std::byte> packed[2];
+  const std::int32_t place[2] = {3, 4};  // of experts 3 and 12
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    std::uint64_t bytes = 0;
+    EXPECT_OK(moecl_parallel_layer_packed_expert_bytes(layers_.of_rank[rank], &bytes));
+    packed[rank].resize(bytes);
+    EXPECT_OK(
+        moecl_parallel_layer_export_packed_expert(layers_.of_rank[rank], place[rank], packed[rank].data(), bytes));
+  });
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    const std::vector<std::byte>& other = packed[1 - rank];
+    EXPECT_OK(
+        moecl_parallel_layer_replace_packed_expert(layers_.of_rank[rank], place[rank], other.data(), other.size()));
+    EXPECT_OK(moecl_parallel_layer_update_expert_map(layers_.of_rank[rank], target.data(), 16, 0));
+  });
+  EXPECT_EQ(pass(), before);
+  std::vector<std::int32_t> told(16);
+  EXPECT_OK(moecl_parallel_layer_places(layers_.of_rank[1], told.data(), 16));
+  EXPECT_EQ(told, target);
+}
+
+TEST_F(CPlacesTest, ATableThatCannotBeLeavesTheOldOne) {
+  const struct {
+    const char* expected;
+    std::int32_t count;
+    std::int32_t at_0;
+  } cases[] = {{"expected 16 places, got 15", 15, 0}, {"expert 0", 16, 1}, {"16", 16, 16}};
+  for (const auto& [expected, count, at_0] : cases) {
+    CGroup on(2);
+    CLayers layers(on);
+    layers.load(model, sized<moecl_parallel_options>());
+    std::vector<std::int32_t> table(16);
+    std::iota(table.begin(), table.end(), 0);
+    table[0] = at_0;
+    on.run([&, expected = expected, count = count](std::size_t rank, moecl_communicator*) {
+      EXPECT_FAILS(MOECL_INVALID_ARGUMENT, expected,
+                   moecl_parallel_layer_update_expert_map(layers.of_rank[rank], table.data(), count, 0));
+    });
+    std::vector<std::int32_t> told(16);
+    EXPECT_OK(moecl_parallel_layer_places(layers.of_rank[0], told.data(), 16));
+    EXPECT_EQ(told[0], 0);
+  }
+}
+
+TEST_F(CPlacesTest, ExpertsMayBeGone) {
+  for (const moecl_lost_experts lost : {MOECL_LOST_REFUSED, MOECL_LOST_MASKED}) {
+    load(nullptr, lost);
+    const std::vector<float> before = pass();
+    std::vector<std::int32_t> table = swapped();
+    std::swap(table[3], table[12]);
+    table[5] = -1;
+    on_.run([&](std::size_t rank, moecl_communicator*) {
+      EXPECT_OK(moecl_parallel_layer_update_expert_map(layers_.of_rank[rank], table.data(), 16, 1));
+    });
+    if (lost == MOECL_LOST_MASKED) {
+      EXPECT_GT(relative_error(doubles(pass()), doubles(before)), 1e-4);
+      continue;
+    }
+    // Tokens of expert 5 set the fault word of their rank.
+    std::int32_t refused = 0;
+    std::mutex mutex;
+    on_.run([&](std::size_t rank, moecl_communicator*) {
+      auto args = sized<moecl_forward_args>();
+      args.tokens = std::ssize(inputs_[rank]) / layers_.info(rank).hidden;
+      args.x = on_.allocate<float>(rank, {inputs_[rank].begin(), inputs_[rank].end()});
+      args.out = on_.allocate(rank, std::vector<float>(inputs_[rank].size()));
+      args.fault = on_.allocate(rank, std::vector<std::int32_t>(4));
+      EXPECT_OK(moecl_parallel_layer_forward(layers_.of_rank[rank], &args));
+      const moecl_status status = moecl_check_fault(on_.streams[rank], args.fault);
+      const std::lock_guard lock(mutex);
+      if (status != MOECL_OK) {
+        ++refused;
+        EXPECT_THAT(std::string(moecl_last_error_message()), testing::HasSubstr("expert"));
+      }
+    });
+    EXPECT_GE(refused, 1);
+  }
+}
+
+TEST_F(CPlacesTest, ABudgetHasTheBitsOfTheWholeLayer) {
+  load();
+  const std::vector<float> whole = pass();
+  auto options = sized<moecl_layer_options>();
+  for (const moecl_missed_experts missed : {MOECL_MISSED_AUTO, MOECL_MISSED_FETCHED, MOECL_MISSED_IN_PLACE})
+    for (const moecl_residency policy : {MOECL_RESIDENCY_LEAST_STALE, MOECL_RESIDENCY_LRU, MOECL_RESIDENCY_STATIC}) {
+      const std::vector<float> loads = {1, 2, 3, 4, 5, 6, 7, 8};
+      options.memory_budget_percent = 25;
+      options.residency = policy;
+      options.missed_experts = missed;
+      options.resident_loads = policy == MOECL_RESIDENCY_STATIC ? loads.data() : nullptr;
+      options.resident_loads_count = policy == MOECL_RESIDENCY_STATIC ? 8 : 0;
+      load(&options);
+      EXPECT_EQ(pass(), whole);
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        auto told = sized<moecl_residency_counts>();
+        EXPECT_OK(moecl_parallel_layer_residency(layers_.of_rank[rank], &told));
+        EXPECT_EQ(told.resident, 2);
+        EXPECT_GE(told.misses, 6) << "eight experts have rows";
+        EXPECT_EQ(told.fetched_bytes, static_cast<std::uint64_t>(told.misses) * (told.budget_bytes / 2));
+      }
+    }
+  options.missed_experts = 3;
+  on_.run([&](std::size_t /*rank*/, moecl_communicator* communicator) {
+    ParallelLayerHandle none;
+    const auto parallel = sized<moecl_parallel_options>();
+    EXPECT_FAILS(
+        MOECL_INVALID_ARGUMENT, "options.missed_experts",
+        moecl_parallel_layer_load(communicator, golden_dir(model).c_str(), -1, &parallel, &options, none.out()));
+  });
+}
+
+}  // namespace
+}  // namespace moecl::test
