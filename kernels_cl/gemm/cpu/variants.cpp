@@ -38,7 +38,7 @@ constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 +
 bool any_operands(const Args&) { return true; }
 bool is_bf16_by_bf16(const Args& args) { return args.weights.type == CodeType::bf16; }
 bool is_i8_by_i4(const Args& args) { return args.a.dtype == DType::i8 && args.weights.type == CodeType::i4; }
-bool has_integers(const Args& args) { return is_integer(args.weights.type); }
+bool is_i8_by_integers(const Args& args) { return args.a.dtype == DType::i8 && is_integer(args.weights.type); }
 
 constexpr Kernel all[] = {
     {.variant = {"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
@@ -74,8 +74,8 @@ constexpr Kernel all[] = {
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
      .activates = true,
-     .k_words = &has_integers,
-     .faster_in_words = &any_operands},
+     .k_words = &any_operands,
+     .faster_in_words = &is_i8_by_integers},
     {.variant =
          {"avx512_bf16",
           "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
@@ -101,7 +101,7 @@ constexpr Kernel all[] = {
      .min_float_width = 8,
      .activates = true,
      .k_words = &any_operands,
-     .faster_in_words = &is_i8_by_i4},
+     .faster_in_words = &is_i8_by_integers},
     {.variant =
          {"avx2",
           "a CPU with AVX2: products of i8 with i8 or i4 in pairs of k, others in f32, 6 x 16 sums in registers"},
