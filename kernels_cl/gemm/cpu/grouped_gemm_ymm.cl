@@ -273,24 +273,20 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
   __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
   __local ulong row_starts[TILE_ROWS];
   Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  const RowTile tile = find_row_tile(&gemm, last_row_tile_first(), TILE_ROWS);
+  const ExpertTile of_expert = enter_tile(&gemm, last_row_tile_first(), row_starts);
+  const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
   const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
-  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   PanelColumns of_columns[PANELS_EACH];
-  find_rows(&gemm, &tile, row_starts);
-  const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const int k = gemm.args.k, steps = k / STEP_K;
 #if HAS_WIDE
   const Codec codec = make_codec();
 #endif
 
   for (int side = 0; side < PANELS_EACH; ++side) {
-    const int of_side = panel_at(n, own, side);
-    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
-    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
     __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
-    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+    load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i)
 #if IS_I8 || !INTEGERS
       side_sums[i] = vload16(i % PARTS, of_columns[side].start);
@@ -298,19 +294,19 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
       side_sums[i] = 0;
 #endif
     for (int first = 0; first < steps; first += BLOCK_STEPS) {
-      Block block = {panel + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
+      Block block = {panel.weights + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
                      kept,
                      block_groups,
                      row_sums,
                      first,
                      min(first + BLOCK_STEPS, steps),
-                     (const __global char*)panel + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
+                     (const __global char*)panel.weights + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
 #if HAS_WIDE
       block.codec = &codec;
 #endif
 #if W_GROUPED
       for (int group = first / GROUP_STEPS, i = 0; group * GROUP_STEPS < block.end; ++group, ++i)
-        load_group(&groups, group, &block_groups[i]);
+        load_group(&panel.groups, group, &block_groups[i]);
 #endif
       for (int row = 0; row < tile.count; ++row) {
 #if COPIES_A
@@ -352,7 +348,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
       }
     }
     for (int row = 0; row < tile.count; ++row)
-      add_last(side_sums + row * PARTS, gemm.a + row_starts[row], panel, &groups, k);
+      add_last(side_sums + row * PARTS, gemm.a + row_starts[row], panel.weights, &panel.groups, k);
   }
   store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }
