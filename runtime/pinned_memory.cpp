@@ -14,8 +14,8 @@ namespace {
 constexpr cl_bitfield location_host = 1U << 0U, pinned = 1U << 1U;
 using CreateBufferNv = cl_mem (*)(cl_context, cl_mem_flags, cl_bitfield, std::size_t, void*, cl_int*);
 
-/// NVIDIA's CL_MEM_ALLOC_HOST_PTR is memory of the GPU, beside pinned memory to map it. Null where the flag says what
-/// it does.
+/// NVIDIA's CL_MEM_ALLOC_HOST_PTR allocates on the GPU, and pinned host memory only to map it. Null on other drivers,
+/// where the flag allocates in the host.
 CreateBufferNv create_buffer_nv(const Device& device) {
   if (!has_extension(device.handle, "cl_nv_create_buffer")) return nullptr;
   return reinterpret_cast<CreateBufferNv>(

@@ -4,8 +4,8 @@
 
 namespace moecl {
 
-/// Memory of the host that kernels of a device read and write where it stands over the bus: CL_MEM_ALLOC_HOST_PTR, on
-/// NVIDIA cl_nv_create_buffer.
+/// Host memory that a device's kernels read and write in place, over the bus where there is one. By
+/// CL_MEM_ALLOC_HOST_PTR; on NVIDIA by cl_nv_create_buffer.
 /// Errors: invalid_argument  size above a device's largest allocation; out_of_memory
 Buffer host_buffer(Context& context, std::uint64_t size_bytes);
 

@@ -84,6 +84,7 @@ std::vector<std::int64_t> loads_of_experts(const PlacementPlan& plan, const std:
   std::vector<std::int64_t> loads(plan.replicas.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int32_t expert = plan.logical_of[static_cast<std::size_t>(first_place + i)];
+    if (expert < 0) continue;  // a free place
     loads[static_cast<std::size_t>(expert)] += of_places[static_cast<std::size_t>(i)];
   }
   return loads;

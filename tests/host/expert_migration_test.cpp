@@ -97,11 +97,13 @@ TEST(ExpertMigrationTest, BitsBeforeDuringAndAfter) {
       EXPECT_EQ(progress.moved, progress.moves);
       EXPECT_EQ(progress.moves > 0, ranks > 1);
       layer.pass(kinds[0], [&](ParallelLayer& l) { of(l)->commit(); });
+      const bool on_gpu = layer.layers.front()->rank().ep.stream().device->caps.type == DeviceType::gpu;
       for (std::size_t k = 0; k < 4; ++k) {
         const Outputs after = layer.pass(kinds[k]);
         SCOPED_TRACE(testing::Message() << name << ", " << moecl::name(kinds[k]) << ", " << ranks << " ranks");
-        // Sums of the others follow the ranks.
-        if (kinds[k] == StrategyKind::mc2 || kinds[k] == StrategyKind::all2all_v || ranks == 1) {
+        // Sums of the others follow the ranks. On a GPU few rows take a kernel that sums in another order, and
+        // all2all_v brings a rank other numbers of rows after a move.
+        if (ranks == 1 || kinds[k] == StrategyKind::mc2 || (kinds[k] == StrategyKind::all2all_v && !on_gpu)) {
           EXPECT_TRUE(after == before[k]);
         } else {
           EXPECT_LE(relative_error(after.out, before[k].out), 1e-6);

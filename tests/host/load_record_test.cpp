@@ -79,6 +79,11 @@ TEST_P(LoadRecordTest, OthersAreRefused) {
       testing::ThrowsMessage<Error>(testing::HasSubstr("places [3, 5) of 4")));
 }
 
+TEST(LoadRecordOfRanks, FreePlacesAreNobodys) {
+  const PlacementPlan plan = place_what_is_left({2, -1, 0, -1}, 3);
+  EXPECT_EQ(loads_of_experts(plan, {5, 7, 1, 9}), (std::vector<std::int64_t>{1, 0, 5}));
+}
+
 TEST(LoadRecordOfRanks, PlacesAddUpToExperts) {
   const Model model("qwen2-moe-e16k4");
   const std::int64_t half = model.tokens() / 2;

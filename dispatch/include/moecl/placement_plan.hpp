@@ -37,9 +37,8 @@ struct PlacementPlan {
   /// Experts without a place.
   std::vector<std::int32_t> gone() const;
   /// Of a plan that was made by hand.
-  /// Errors: invalid_argument  a place holds no expert, an expert has no place unless it may, or physical_of, replicas
-  /// and
-  ///         most_replicas do not say where logical_of puts the experts
+  /// Errors: invalid_argument  a place holds no expert, or an expert has no place, unless that may be; or physical_of,
+  ///         replicas and most_replicas do not say where logical_of puts the experts
   void check() const;
 };
 

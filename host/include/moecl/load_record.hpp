@@ -48,7 +48,7 @@ class LoadRecord {
   std::unique_ptr<State> state_;
 };
 
-/// Loads of places as those of the experts that stand there.
+/// Loads of places as those of the experts that stand there; those of free places are nobody's.
 /// @param of_places  [P], or fewer: those from `first_place` on. @return  Shape: [L]
 /// Errors: invalid_argument  more places than the plan has
 std::vector<std::int64_t> loads_of_experts(const PlacementPlan& plan, const std::vector<std::int64_t>& of_places,
