@@ -1,6 +1,7 @@
 #include "host/layer/expert_cache.hpp"
 
-#include <algorithm>
+#include <moecl/workspace.hpp>
+
 #include <array>
 
 #include "runtime/check.hpp"
@@ -13,22 +14,15 @@ ExpertCache::ExpertCache(StreamView stream, std::int64_t experts, const CacheOpt
   require(slots > 0 && slots < experts, "expert cache: {} slots of {} experts", slots, experts);
   require(options.priorities.empty() || static_cast<std::int64_t>(options.priorities.size()) == experts,
           "expert cache: {} priorities of {} experts", options.priorities.size(), experts);
-  constexpr std::uint64_t alignment = 64;
-  std::uint64_t end = 0;
-  const auto place = [&](DType dtype, std::int64_t count) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(count) * size_bytes(dtype);
-    TensorView view({nullptr, end, bytes}, dtype, {count});
-    end += (bytes + alignment - 1) / alignment * alignment;
-    return view;
-  };
-  counters_ = place(DType::i64, 3);
-  priorities_ = place(DType::i32, experts);
-  slots_ = place(DType::i32, experts);
-  holders_ = place(DType::i32, slots);
-  fetches_ = place(DType::i32, 1 + 2 * slots);
-  memory_ = Buffer(*stream.context, end);
+  WorkspaceLayout layout;
+  counters_ = layout.add(DType::i64, {3});
+  priorities_ = layout.add(DType::i32, {experts});
+  slots_ = layout.add(DType::i32, {experts});
+  holders_ = layout.add(DType::i32, {slots});
+  fetches_ = layout.add(DType::i32, {1 + 2 * slots});
+  memory_ = Buffer(*stream.context, layout.total_bytes());
   for (TensorView* view : {&counters_, &priorities_, &slots_, &holders_, &fetches_})
-    view->buffer.handle = memory_.handle();
+    *view = tensor_in(memory_.view(), *view);
   enqueue_fill(stream, memory_.view(), 0);
   forget(stream);
   if (!options.priorities.empty())

@@ -2,7 +2,11 @@
 #include <moecl/context.hpp>
 #include <moecl/expert_slots.hpp>
 
+#include <algorithm>
+#include <bit>
+
 #include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/routing/expert_slots_args.h"
 #include "runtime/check.hpp"
 
@@ -20,11 +24,8 @@ static_assert(static_cast<int>(Policy::lru) == SLOTS_LRU &&
               static_cast<int>(Policy::least_stale) == SLOTS_LEAST_STALE &&
               static_cast<int>(Policy::fixed) == SLOTS_STATIC);
 
-std::int64_t next_power_of_two(std::int64_t count) {
-  std::int64_t power = 1;
-  while (power < count) power *= 2;
-  return power;
-}
+/// Local memory of so many entries: few programs serve all sizes.
+std::uint64_t room_for(std::int64_t count) { return std::bit_ceil(static_cast<std::uint64_t>(count)); }
 
 std::string reject_bytes(const char* what, const TensorView& view, std::int64_t bytes) {
   if (view.rank == 2 && view.dtype == DType::u8 && view.shape[0] >= 1 && view.shape[1] == bytes && view.contiguous() &&
@@ -77,43 +78,68 @@ std::string reject(const Fetch& args) {
        args.from.shape[1] % 4 == 0 ? std::string() : fmt::format("from: {} bytes of an expert", args.from.shape[1])});
 }
 
-void enqueue(StreamView stream, const Claim& args, Submit submit) {
+namespace {
+
+/// Bytes that an item copies at a time, those of uint16 or uint4 at most.
+std::int64_t unit_of(const Fetch& args, const DeviceCaps& caps) {
+  const std::uint64_t alignment =
+      static_cast<std::uint64_t>(args.from.shape[1]) | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes;
+  std::int64_t unit = caps.type == DeviceType::cpu ? 64 : 16;
+  while (alignment % static_cast<std::uint64_t>(unit) != 0) unit /= 4;
+  return unit;
+}
+
+LaunchPlan plan(const Claim& args) {
   const std::string reason = reject(args);
   require(reason.empty(), "expert_slots: {}", reason);
-  const std::string options =
-      fmt::format("-DITEMS={} -DSLOTS={} -DEXPERTS={}", items, next_power_of_two(args.holders.shape[0]),
-                  next_power_of_two(args.slots.shape[0]));
-  launch(
-      stream, {&source::expert_slots, options, "expert_slots_claim"}, {{items, 1, 1}, {items, 1, 1}}, submit,
-      {"expert_slots", "claim", stream.trace != nullptr ? args.slots.describe() : std::string(), cost(args).bytes, 0},
-      args.row_ends, args.slots, args.holders, args.priorities, args.fetches, args.counters, kernel_args(args));
+  return {"claim",
+          fmt::format("-DITEMS={} -DSLOTS={} -DEXPERTS={}", items, room_for(args.holders.shape[0]),
+                      room_for(args.slots.shape[0])),
+          {items, 1, 1},
+          {items, 1, 1},
+          args.slots.describe(),
+          cost(args)};
+}
+
+LaunchPlan plan(const Fetch& args, const DeviceCaps& caps) {
+  const std::string reason = reject(args);
+  require(reason.empty(), "expert_slots: {}", reason);
+  const bool in_runs = caps.type == DeviceType::cpu;
+  const std::int64_t unit = unit_of(args, caps);
+  // As many as hide the bus, whatever a fetch has.
+  const std::size_t group = in_runs ? 1 : items, groups = 4 * caps.compute_units,
+                    all = static_cast<std::size_t>(args.from.shape[1] / unit),
+                    wide = std::min((all + group - 1) / group, groups);
+  return {"fetch",
+          fmt::format("-DUNIT=uint{} -DRUNS={}", unit == 4 ? "" : std::to_string(unit / 4), static_cast<int>(in_runs)),
+          {wide * group, static_cast<std::size_t>(args.most), 1},
+          {group, 1, 1},
+          args.to.describe(),
+          cost(args)};
+}
+
+}  // namespace
+
+void enqueue(StreamView stream, const Claim& args, Submit submit) {
+  const auto made = [&] { return plan(args); };
+  const auto kept =
+      kept_plan(stream, source::expert_slots, made, args.row_ends, args.slots, args.holders, args.priorities,
+                args.fetches, args.counters, args.first_expert, args.experts, args.fading);
+  launch_planned(stream, source::expert_slots, "expert_slots_claim", *kept, submit, args.row_ends, args.slots,
+                 args.holders, args.priorities, args.fetches, args.counters, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Fetch& args, Submit submit) {
-  const std::string reason = reject(args);
-  require(reason.empty(), "expert_slots: {}", reason);
-  const std::int64_t bytes = args.from.shape[1];
-  const bool in_runs = stream.device->caps.type == DeviceType::cpu;
-  const std::uint64_t alignment =
-      static_cast<std::uint64_t>(bytes) | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes;
-  std::int64_t unit = in_runs ? 64 : 16;  // bytes of uint16, uint4
-  while (alignment % static_cast<std::uint64_t>(unit) != 0) unit /= 4;
-  const auto first = [&](const TensorView& view) {
-    return static_cast<long>(view.buffer.offset_bytes) / static_cast<long>(unit);
-  };
-  // As many as hide the bus, whatever a fetch has.
-  const std::size_t group = in_runs ? 1 : items, groups = 4 * stream.device->caps.compute_units,
-                    all = static_cast<std::size_t>(bytes / unit), wide = std::min((all + group - 1) / group, groups);
-  const std::string options =
-      fmt::format("-DUNIT=uint{} -DRUNS={}", unit == 4 ? "" : std::to_string(unit / 4), static_cast<int>(in_runs));
-  launch(stream, {&source::expert_slots, options, "expert_slots_fetch"},
-         {{wide * group, static_cast<std::size_t>(args.most), 1}, {group, 1, 1}}, submit,
-         {"expert_slots", "fetch", stream.trace != nullptr ? args.to.describe() : std::string(), cost(args).bytes, 0},
-         args.from, args.to, args.fetches,
-         expert_slots_fetch_args{.from_first = first(args.from),
-                                 .to_first = first(args.to),
-                                 .fetches_first = first_element(args.fetches),
-                                 .units = bytes / unit});
+  const DeviceCaps& caps = stream.device->caps;
+  const auto made = [&] { return plan(args, caps); };
+  const auto kept = kept_plan(stream, source::expert_slots, made, args.from, args.to, args.fetches, args.most);
+  const std::int64_t unit = unit_of(args, caps);
+  const auto first = [&](const TensorView& view) { return static_cast<std::int64_t>(view.buffer.offset_bytes) / unit; };
+  launch_planned(stream, source::expert_slots, "expert_slots_fetch", *kept, submit, args.from, args.to, args.fetches,
+                 expert_slots_fetch_args{.from_first = first(args.from),
+                                         .to_first = first(args.to),
+                                         .fetches_first = first_element(args.fetches),
+                                         .units = args.from.shape[1] / unit});
 }
 
 OperatorCost cost(const Claim& args) {

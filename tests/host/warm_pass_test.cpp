@@ -43,6 +43,34 @@ TEST_P(WarmPassTest, AllocatesAsLittleAsThePassBefore) {
   }
 }
 
+TEST_P(WarmPassTest, AllocatesNothingUnderABudget) {
+  const Model model("qwen2-moe-e16k4");
+  const StreamView stream = device().stream;
+  for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
+    SCOPED_TRACE(name(missed));
+    MoeLayerOptions options = model.options;
+    options.budget.percent = 50, options.budget.missed = missed;
+    const MoeLayer layer(stream, model.config.shape, model.weights(0, model.config.shape.experts), options);
+    const Buffer workspace(*stream.context, layer.workspace_bytes(2));
+    const DeviceTensor x(stream, DType::f32, {2, model.hidden()},
+                         {model.input.begin(), model.input.begin() + 2 * model.hidden()}),
+        out(stream, DType::f32, {2, model.hidden()});
+    MoeLayer::Forward args;
+    args.x = x;
+    args.out = out;
+    args.workspace = workspace.view();
+    std::uint64_t allocated = 0;
+    for (int pass = 0; pass < 3; ++pass) {
+      const Allocations allocations;
+      layer.forward(stream, args);
+      allocated = allocations.count();
+      stream.finish();
+    }
+    EXPECT_EQ(allocated, 0U);
+    EXPECT_GT(layer.residency(stream).hits, 0);
+  }
+}
+
 TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
   const Model model("qwen2-moe-e16k4");
   const std::int64_t tokens = 8;
