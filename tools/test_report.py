@@ -4,18 +4,20 @@
 usage: test_report.py BUILD PLATFORM...
 
 BUILD/results holds ctest.xml and one JSON file of GoogleTest for each test source. The run fails, too, when no kernel was
-launched on one of the named platforms, and when a kernel did not compile: a test may pass with the next variant. What a
-failed test printed last stands just before the sums, where a log is read first.
+launched on one of the named platforms, and when a kernel did not compile: a test may pass with the next variant. What
+failed in a test stands just before the sums, where a log is read first.
 """
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
 
-LAST_LINES = 40  # of a failed test
+LINES = 12  # of a failed test: what a cut log still shows of five of them
 SLOWEST = 12
+FAILURE = re.compile(r": Failure$|^(FAIL|ERROR): |^E  |^\w*(Error|Exception): |terminate called|Segmentation|Abort|Sanitizer")
 
 
 def count_cases(path):
@@ -24,6 +26,14 @@ def count_cases(path):
     failed = report["failures"] + report["errors"]
     kernels = {key[len("kernels on "):]: int(value) for key, value in report.items() if key.startswith("kernels on ")}
     return report["tests"] - report["disabled"] - failed, failed, kernels
+
+
+def what_failed(text):
+    """The lines that begin a failure with those just behind them, and the last line; without such lines, the last ones."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    told = {at for i, line in enumerate(lines) if FAILURE.search(line) for at in range(i, min(i + 5, len(lines)))}
+    chosen = sorted(told)[:LINES - 1] + [len(lines) - 1] if told else range(max(len(lines) - LINES, 0), len(lines))
+    return [lines[at] for at in chosen]
 
 
 def dead_programs(build):
@@ -50,7 +60,7 @@ def main():
         else:
             passed, failed = passed + ok, failed + (not ok)
         if not ok:
-            print(f"{name} failed; its last lines:", *(case.findtext("system-out") or "").splitlines()[-LAST_LINES:], sep="\n  ")
+            print(f"{name} failed:", *what_failed(case.findtext("system-out") or ""), sep="\n  ")
     print("slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(slowest, reverse=True)[:SLOWEST]))
     for platform, count in kernels.items():
         print(f"kernels launched on {platform}: {count}")

@@ -1,0 +1,80 @@
+"""Roots of Debian for processors that are not this machine's: made, built for, and run in under QEMU's user mode.
+
+No program of the root runs while it is made: its packages are unpacked, not configured, so binfmt_misc is not needed.
+"""
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+NEEDED_TO_BUILD = ("libc6-dev,libstdc++-12-dev,ocl-icd-opencl-dev,opencl-headers,libclblast-dev,libspdlog-dev,nlohmann-json3-dev,libcli11-dev,"
+                   "libxxhash-dev,libgtest-dev,libgmock-dev,libbenchmark-dev")
+# PoCL asks this file for the CPU and its vectors. QEMU shows that of the machine it runs on.
+NEOVERSE_N1 = """processor\t: 0
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp ssbs
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+
+"""
+
+
+@dataclasses.dataclass
+class Processor:
+    """Names of it: Debian's is the key below, `name` that of GNU and QEMU."""
+
+    name: str
+    cpu: str  # QEMU's
+    cpuinfo: str  # what Linux says of it, of one core
+
+    @property
+    def triplet(self):
+        return f"{self.name}-linux-gnu"
+
+
+PROCESSORS = {"arm64": Processor("aarch64", "neoverse-n1", NEOVERSE_N1)}
+
+
+def make(root, suite, architecture, packages):
+    """Unpacks the suite with those packages, between commas, and what moecl is built with."""
+    processor = PROCESSORS[architecture]
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    subprocess.run([*as_root, "debootstrap", "--foreign", f"--arch={architecture}", "--variant=minbase", f"--include={packages},{NEEDED_TO_BUILD}",
+                    suite, root], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*as_root, "chown", "-R", f"{os.geteuid()}:{os.getegid()}", root], check=True)
+    archives = root / "var/cache/apt/archives"
+    for archive in sorted(archives.glob("*.deb")):
+        subprocess.run(["dpkg-deb", "--extract", archive, root], check=True)
+    shutil.rmtree(archives)
+    # PoCL starts the linker, which the kernel of this machine cannot start by itself.
+    linker = root / "usr/bin/ld"
+    linker.unlink()
+    linker.write_text(f'#!/qemu /bin/dash\nexec /qemu /usr/bin/{processor.triplet}-ld "$@"\n')
+    linker.chmod(0o755)
+    # CLBlast's file for CMake names libraries by their path in the root.
+    for file in root.glob(f"usr/lib/{processor.triplet}/cmake/CLBlast/*.cmake"):
+        file.write_text(file.read_text().replace(f"/usr/lib/{processor.triplet}/libOpenCL", f"${{CMAKE_SYSROOT}}/usr/lib/{processor.triplet}/libOpenCL"))
+    (root / "qemu").touch()  # where it is bound
+    (root / "cpuinfo").write_text(processor.cpuinfo)
+
+
+def build(root, architecture, folder, targets):
+    """Cross-compiles moecl for the root."""
+    triplet = PROCESSORS[architecture].triplet
+    environment = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR": f"{root}/usr/lib/{triplet}/pkgconfig:{root}/usr/share/pkgconfig"}
+    only = [f"-DCMAKE_FIND_ROOT_PATH_MODE_{what}=ONLY" for what in ("LIBRARY", "INCLUDE", "PACKAGE")]
+    subprocess.run(["cmake", "--preset", "ci", "-S", SOURCE, "-B", folder, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={PROCESSORS[architecture].name}",
+                    f"-DCMAKE_C_COMPILER={triplet}-gcc", f"-DCMAKE_CXX_COMPILER={triplet}-g++", f"-DCMAKE_LIBRARY_ARCHITECTURE={triplet}",
+                    f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", folder, "--quiet", *targets], check=True)
+
+
+def emulator(root, architecture):
+    """(Arguments of bwrap, what stands before a command) that run programs of the root in it."""
+    processor = PROCESSORS[architecture]
+    binds = ["--ro-bind", f"/usr/bin/qemu-{processor.name}-static", "/qemu", "--ro-bind", root / "cpuinfo", "/proc/cpuinfo", "--setenv", "QEMU_CPU", processor.cpu]
+    return binds, ["/qemu"]
