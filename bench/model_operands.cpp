@@ -66,10 +66,11 @@ std::string ExpertProduct::variant() const { return grouped_gemm::select(args_, 
 
 ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count) {
   ExpertProduct::Layers layers;
-  const DType rows = Activations(model.scheme, model.shape.hidden).dtype;
+  const Activations rows(model.scheme, model.shape.hidden);
   for (int layer = 0; layer < count; ++layer) {
     const std::vector<ExpertMatrices>& experts = weights.weights.experts;
-    layers.push_back(allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}, rows));
+    layers.push_back(
+        allocate_experts(stream(), model.shape, experts, model.scheme.plain, {}, {rows.dtype, rows.group}));
     WeightUpload upload(stream());
     load_experts(upload, layers.back(), experts, nullptr, {});
     upload.finish();

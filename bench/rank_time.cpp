@@ -19,8 +19,9 @@ struct Group {
   std::vector<Stream> timed, traced;  ///< of each rank: without profiling, and with
   std::unique_ptr<RankGroup> ranks;
 
-  explicit Group(std::size_t count) {
-    const std::vector<Device> devices = gpus();
+  /// @param peer_memory  as of measure_enqueue_of_ranks
+  explicit Group(std::size_t count, const std::shared_ptr<PeerMemory>& peer_memory = nullptr) {
+    const std::vector<Device> devices = peer_memory == nullptr ? gpus() : std::vector<Device>(count, *stream().device);
     ContextOptions options;
     options.trace = true;
     for (std::size_t rank = 0; rank < count; ++rank) {
@@ -29,7 +30,9 @@ struct Group {
       timed.emplace_back(context, 0, false);
       traced.emplace_back(context, 0, true);
     }
-    ranks = std::make_unique<RankGroup>(views(timed));
+    GroupOptions how;
+    if (peer_memory != nullptr) how.transport = TransportKind::peer_window, how.peer_memory = peer_memory;
+    ranks = std::make_unique<RankGroup>(views(timed), how);
   }
   static std::vector<StreamView> views(const std::vector<Stream>& streams) { return {streams.begin(), streams.end()}; }
 };
@@ -115,9 +118,11 @@ std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ran
 }
 
 void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
-                              const std::function<RankStep(Communicator&)>& make) try {
-  Group group(static_cast<std::size_t>(ranks));
+                              const std::function<RankStep(Communicator&)>& make,
+                              const std::shared_ptr<PeerMemory>& peer_memory) try {
+  Group group(static_cast<std::size_t>(ranks), peer_memory);
   const std::vector<RankStep> steps = steps_of(group, make);
+  std::optional<LaunchesLeftOut> left_out(std::in_place);
   for (auto _ : state)
     group.ranks->run([&](Communicator& world) {
       const RankStep& step = steps[static_cast<std::size_t>(world.rank())];
@@ -128,6 +133,7 @@ void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
       world.stream().finish();
       if (world.rank() == 0) state.SetIterationTime(seconds / chain);
     });
+  left_out.reset();
   state.SetLabel(name(group.ranks->transport(1, 0).kind));
   const auto launched = [&](std::uint64_t before) {
     return StreamView(group.timed.front()).context->counters().kernels_launched - before;

@@ -28,8 +28,10 @@ std::optional<RankTimes> measure_ranks(benchmark::State& state, std::int64_t ran
                                        const std::function<RankStep(Communicator&)>& make);
 
 /// Times the processor time that such a step costs the host thread of rank 0, in chains; the finish is not counted.
+/// @param peer_memory  given: each rank has a context of one device, and its peers put into this memory
 void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
-                              const std::function<RankStep(Communicator&)>& make);
+                              const std::function<RankStep(Communicator&)>& make,
+                              const std::shared_ptr<PeerMemory>& peer_memory = nullptr);
 
 /// The GPUs of the kind that benchmarks run on.
 std::vector<Device> gpus();

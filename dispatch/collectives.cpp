@@ -68,6 +68,23 @@ void Communicator::join() {
   stream().flush();
 }
 
+std::int32_t Communicator::ranks_per_node() const {
+  if (group_->nodes.empty()) return size();
+  std::vector<std::int32_t> runs;
+  std::int32_t last = -1;
+  for (const std::int32_t member : members_) {
+    const std::int32_t node = group_->nodes[static_cast<std::size_t>(member)];
+    if (node != last) runs.push_back(0);
+    last = node;
+    ++runs.back();
+  }
+  for (const std::int32_t run : runs)
+    if (run != runs.front())
+      fail(ErrorCode::unsupported, "nodes have {} of the ranks in turn: runs of one size are needed",
+           fmt::join(runs, ", "));
+  return runs.front();
+}
+
 const TransportChoice& Communicator::transport(std::int32_t peer) const {
   require(peer >= 0 && peer < size(), "communicator: rank {} is not in [0, {})", peer, size());
   return group_->choice(members_[static_cast<std::size_t>(peer)], members_[static_cast<std::size_t>(rank_)]);

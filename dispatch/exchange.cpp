@@ -8,7 +8,7 @@ namespace moecl {
 
 std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet(MeetingNote note) const {
   ++me.meetings;
-  auto notes = group.meeting(self.members_).meet(self.rank_, std::move(note));
+  auto notes = meeting().meet(self.rank_, std::move(note));
   const MeetingNote& first = notes->front();
   for (std::size_t r = 1; r < notes->size(); ++r) {
     const MeetingNote& note_of = (*notes)[r];
@@ -18,6 +18,16 @@ std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::mee
   }
   expect_agreement(first.what, first.agreed, self.members_,
                    [&](std::size_t r, std::size_t i) { return (*notes)[r].agreed[i].value; });
+  return notes;
+}
+
+std::shared_ptr<const Communicator::Exchange::Notes> Communicator::Exchange::meet_near(MeetingNote note) const {
+  ++me.meetings;
+  auto notes = meeting().meet_here(self.rank_, std::move(note));
+  const MeetingNote& mine = (*notes)[static_cast<std::size_t>(self.rank_)];
+  for (std::int32_t peer = 0; peer < self.size(); ++peer)
+    if (const MeetingNote& of = (*notes)[static_cast<std::size_t>(peer)]; !is_apart(peer))
+      require(of.what == mine.what, "{}: rank {} is in {}", mine.what, group_rank(peer), of.what);
   return notes;
 }
 
@@ -71,12 +81,12 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     _cl_event* const ready = note.ready->handle();
     enqueue_copy(lane.stream, from, pull.to, {pull.peer != self.rank_ ? WaitList(&ready, 1) : WaitList(), nullptr});
   }
+  carry(notes, std::move(fetches), free);
   const auto arrivals = group.fate.awaited_events(lane.stream, jobs.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].arrived = arrivals[i];
-  if (group.link != nullptr) return carry(notes, std::move(fetches), free);
   // The last job that reads a sender lets it go on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
-    if (shares_events(peer, self.rank_)) continue;
+    if (shares_events(peer, self.rank_) || is_apart(peer)) continue;
     const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
     const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const StagedJob& job) {
       return job.from_stream.queue == stream_of(peer).queue;
@@ -89,8 +99,65 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
   for (StagedJob& job : jobs) lane.copier->enqueue(std::move(job));
 }
 
+void Communicator::Exchange::run_counted(const char* what, const std::vector<BufferView>& shown,
+                                         std::vector<Agreed> agreed, Counted counted) {
+  show(what, shown, Shown::until_read, std::move(agreed), {},
+       [&](const std::shared_ptr<const Notes>& notes, const std::shared_ptr<const Event>& free) {
+         copy_counted(notes, std::move(counted), free);
+       });
+}
+
+void Communicator::Exchange::copy_counted(const std::shared_ptr<const Notes>& notes, Counted counted,
+                                          const std::shared_ptr<const Event>& free) {
+  // The thread must not ask this exchange, which is over then.
+  const auto count = [received = &me.bytes_received, members = self.members_, mine = self.rank_](const Pull& pull) {
+    const auto peer = static_cast<std::size_t>(members[static_cast<std::size_t>(pull.peer)]);
+    if (pull.peer != mine) (*received)[peer] += pull.to.size_bytes;
+    return static_cast<std::int32_t>(peer);
+  };
+  const std::vector<HeldView> into(counted.into.begin(), counted.into.end());
+  std::vector<bool> apart;
+  for (std::int32_t peer = 0; peer < self.size(); ++peer) apart.push_back(is_apart(peer));
+  const auto fetches_of = [count, apart, pulls_of = counted.pulls_of](const auto& table) {
+    std::vector<RowsJob::Fetch> fetches;
+    for (const Pull& pull : pulls_of(table))
+      if (pull.to.size_bytes != 0 && apart[static_cast<std::size_t>(pull.peer)])
+        fetches.push_back({count(pull), pull.piece, pull.from_offset, pull.to});
+    return fetches;
+  };
+  carry(*notes, {}, free, {counted.table, into, fetches_of});
+  CountedJob job;
+  std::vector<StagedJob> of_peer;
+  for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+    const MeetingNote& note = (*notes)[static_cast<std::size_t>(peer)];
+    StagedJob& from = of_peer.emplace_back(staged_job(peer, {}, self.rank_, {}));
+    from.direct = shares_events(peer, self.rank_);
+    from.from_ready = note.ready;
+    from.to_ready = free;
+    if (!from.direct && !is_apart(peer)) job.left.push_back(note.left[static_cast<std::size_t>(self.rank_)]);
+  }
+  job.free = free;
+  const auto copies_of = [count, apart, notes, of_peer, pulls_of = std::move(counted.pulls_of)](const auto& table) {
+    std::vector<StagedJob> jobs;
+    for (const Pull& pull : pulls_of(table)) {
+      const auto peer = static_cast<std::size_t>(pull.peer);
+      if (pull.to.size_bytes == 0 || apart[peer]) continue;
+      count(pull);
+      StagedJob& copy = jobs.emplace_back(of_peer[peer]);
+      copy.from = (*notes)[peer].memory[pull.piece].slice(pull.from_offset, pull.to.size_bytes);
+      copy.to = pull.to;
+    }
+    return jobs;
+  };
+  job.copies = {counted.table, into, copies_of};
+  job.arrived = group.fate.awaited_event(lane.stream);
+  lane.stream.flush();
+  if (lane.copier == nullptr) lane.copier = std::make_unique<StagedCopier>(lane.stream, group.fate);
+  lane.copier->enqueue(std::move(job));
+}
+
 void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches,
-                                   std::shared_ptr<const Event> free) const {
+                                   std::shared_ptr<const Event> free, CountedCopies<RowsJob::Fetch> counted) const {
   const MeetingNote& mine = notes[static_cast<std::size_t>(self.rank_)];
   RowsJob job;
   bool any = false;
@@ -98,16 +165,17 @@ void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetc
     if (is_apart(peer)) job.peers.push_back(self.members_[static_cast<std::size_t>(peer)]);
     for (const HeldView& shown : notes[static_cast<std::size_t>(peer)].memory) any = any || shown.size_bytes != 0;
   }
-  if (job.peers.empty() || !any) return;
+  if (!any || job.peers.empty()) return;
   job.what = mine.what;
   for (const BufferView view : mine.memory) job.shown.emplace_back(view);
   job.fetches = std::move(fetches);
+  job.counted = std::move(counted);
   job.ready = mine.ready;
   job.free = std::move(free);
   job.done = group.fate.awaited_event(lane.stream);
   job.trace = lane.stream.trace;
   lane.stream.flush();
-  group.courier->enqueue(std::move(job));
+  me.courier->enqueue(std::move(job));
 }
 
 }  // namespace moecl

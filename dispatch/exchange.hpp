@@ -24,6 +24,13 @@ struct Communicator::Exchange {
     std::size_t piece = 0;  ///< of what the peer shows
   };
   using Notes = std::vector<MeetingNote>;
+  /// Copies whose sizes are known when a table has been written. Lifetime: `pulls_of` is called by another thread, so
+  /// it owns what it needs
+  struct Counted {
+    BufferView table;  ///< of this rank's device, written by what its queue was given before
+    std::vector<BufferView> into;
+    std::function<std::vector<Pull>(const std::vector<std::int32_t>& table)> pulls_of;
+  };
 
   Communicator& self;
   RankGroup::State& group;
@@ -40,13 +47,36 @@ struct Communicator::Exchange {
   /// Whether that member is another process.
   bool is_apart(std::int32_t peer) const { return transport(peer, self.rank_).between_processes(); }
 
+  /// Whether another member is of this process.
+  bool any_near() const {
+    for (std::int32_t peer = 0; peer < self.size(); ++peer)
+      if (peer != self.rank_ && !is_apart(peer)) return true;
+    return false;
+  }
+  MeetingPlace& meeting() const { return group.meeting(self.members_, group_rank(self.rank_)); }
+
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls, or do not agree
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
+  /// The same of the members of this process.
+  std::shared_ptr<const Notes> meet_near(MeetingNote note) const;
 
   /// @param pulls_of  From the notes of all, what this rank copies
   template <class PullsOf>
   void run(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
            std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
+    show(what, shown, stays, std::move(agreed), std::move(numbers),
+         [&](const std::shared_ptr<const Notes>& notes, const std::shared_ptr<const Event>& free) {
+           copy(*notes, pulls_of(*notes), free);
+         });
+  }
+  /// The same, where numbers on this rank's device say what it copies: its thread for copies reads them when they are
+  /// there. What is shown is free when this rank's queue goes on.
+  void run_counted(const char* what, const std::vector<BufferView>& shown, std::vector<Agreed> agreed, Counted counted);
+
+  /// @param move  From the notes of all and the event after which this rank's memory may be overwritten, copies
+  template <class Move>
+  void show(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
+            std::vector<std::uint64_t> numbers, Move move) {
     group.fate.expect_whole();
     MeetingNote note{
         what, std::move(agreed), std::move(numbers), {shown.begin(), shown.end()}, recorded(lane.stream), {}, {}};
@@ -61,10 +91,10 @@ struct Communicator::Exchange {
       note.left[static_cast<std::size_t>(readers[i])] = std::move(leaving[i]);
     const auto notes = meet(std::move(note));
     if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
-    copy(*notes, pulls_of(*notes), free);
-    if (stays == Shown::until_next || group.link != nullptr) return;  // processes wait by `left` alone
+    move(notes, free);
+    if (stays == Shown::until_next || !any_near()) return;  // other processes wait by `carry` alone
     MeetingNote done{what, {}, {}, {}, recorded(lane.stream), {}, {}};
-    await_members(*meet(std::move(done)));
+    await_members(*meet_near(std::move(done)));
   }
 
   /// Sends of all members, of so many bytes each, one after the other.
@@ -93,7 +123,8 @@ struct Communicator::Exchange {
 
   /// What other processes want of this rank, and it of them: its queue waits until they have read, and until it has
   /// theirs. All members call it. @param fetches  of them
-  void carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches, std::shared_ptr<const Event> free) const;
+  void carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches, std::shared_ptr<const Event> free,
+             CountedCopies<RowsJob::Fetch> counted = {}) const;
   /// @param free  When nobody needs what this rank's memory holds.
   void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free);
 
@@ -106,6 +137,9 @@ struct Communicator::Exchange {
 
   /// What this rank's exchanges are given next waits for an event of a peer's context.
   void await(std::int32_t peer, std::shared_ptr<const Event> ready) const;
+
+  void copy_counted(const std::shared_ptr<const Notes>& notes, Counted counted,
+                    const std::shared_ptr<const Event>& free);
 
   /// A copy by the copier of `to`.
   StagedJob staged_job(std::int32_t from, BufferView source, std::int32_t to, BufferView target) const;

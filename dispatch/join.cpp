@@ -2,11 +2,13 @@
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 
+#include <algorithm>
 #include <numeric>
 
 #include "dispatch/exchange.hpp"
 #include "dispatch/processes/group_memory.hpp"
 #include "dispatch/rank_group.hpp"
+#include "dispatch/transports/by_nodes.hpp"
 #include "dispatch/transports/mpi.hpp"
 #include "dispatch/transports/shared_memory.hpp"
 #include "runtime/check.hpp"
@@ -16,42 +18,49 @@ namespace moecl {
 
 RankGroup::State::~State() {
   watch.reset();
-  courier.reset();
+  // Their threads may end the group, which tells a link of any rank.
+  for (const auto& rank : ranks) rank->courier.reset(), rank->main.copier.reset();
 }
 
-std::shared_ptr<RankGroup::State> RankGroup::State::linked(std::unique_ptr<Link> link, StreamView stream,
-                                                           const GroupOptions& options, const State* of) {
-  auto state = std::make_shared<State>();
-  state->options = options;
-  state->options.peer_memory = driver_peer_memory({stream});
-  state->fate.deadline = options.deadline;
-  state->transports = make_transports(state->options.peer_memory);
-  state->link = std::move(link);
-  Link& through = *state->link;
-  state->fate.settle = [&through](std::string_view cause) { return through.end(cause); };
-  const std::int32_t mine = through.rank(), size = through.size();
-  for (std::int32_t rank = 0; rank < size; ++rank) {
-    state->ranks.push_back(std::make_unique<Rank>());
-    state->ranks.back()->bytes_received = std::vector<std::atomic<std::uint64_t>>(static_cast<std::size_t>(size));
-  }
-  state->rank(mine).main.stream = stream;
-  for (std::int32_t to = 0; to < size; ++to)
-    for (std::int32_t from = 0; from < size; ++from)
-      if (from == to)
-        state->choices.push_back({TransportKind::shared_context, "the rank itself"});
-      else
-        state->choices.push_back({through.kind(), of != nullptr ? "as before" : "not probed yet"});
-  state->courier = std::make_unique<Courier>(stream, through, state->fate);
-  state->watch = std::make_unique<Watch>(through, state->fate);
-  return state;
-}
-
-std::unique_ptr<Link> RankGroup::State::let_go() {
+void RankGroup::State::let_go() {
   watch.reset();
-  fate.settle = nullptr;  // others may not have come as far
+  fate.alone = true;
   fate.end("the ranks form a new group");
-  courier.reset();
-  return std::move(link);
+  for (const auto& rank : ranks) rank->courier.reset();
+}
+
+std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const std::vector<StreamView>& streams,
+                                                           const GroupOptions& options, const State* of) {
+  auto state = std::make_shared<State>(options, streams);
+  Link& through = *links.front();
+  state->add_ranks(static_cast<std::size_t>(through.size()));
+  state->nodes = through.nodes();
+  state->fate.settle = [&through](std::string_view cause) { return through.end(cause); };
+  std::vector<Link*> watched;
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    state->local.push_back(links[i]->rank());
+    Rank& mine = state->rank(links[i]->rank());
+    mine.main.stream = streams[i];
+    mine.courier = std::make_unique<Courier>(streams[i], *links[i], state->fate);
+    watched.push_back(links[i].get());
+    mine.link = std::move(links[i]);
+  }
+  std::vector<std::int32_t> old;  // the number of each in that group
+  for (const std::int32_t place : through.places())
+    if (of != nullptr) {
+      const std::vector<std::int32_t>& before = of->link()->places();
+      old.push_back(static_cast<std::int32_t>(std::find(before.begin(), before.end(), place) - before.begin()));
+    }
+  for (std::int32_t to = 0; to < through.size(); ++to)
+    for (std::int32_t from = 0; from < through.size(); ++from)
+      if (from != to)
+        state->choice(from, to) =
+            of != nullptr ? of->choice(old[static_cast<std::size_t>(from)], old[static_cast<std::size_t>(to)])
+                          : TransportChoice{through.kind(from, to), "not probed"};
+  if (of == nullptr) state->choose_transports(std::nullopt);
+  state->make_copiers();
+  state->watch = std::make_unique<Watch>(std::move(watched), state->fate);
+  return state;
 }
 
 namespace {
@@ -99,16 +108,52 @@ std::vector<double> probe_all(Communicator& ranks) {
 
 }  // namespace
 
+/// Agrees with the others, learns how their threads exchange among each other, and probes the pairs of this rank.
+void RankGroup::State::begin(Communicator& ranks) {
+  const std::int32_t mine = ranks.rank(), size = ranks.size();
+  std::vector<std::int64_t> kinds;  // of how this rank receives from ranks of its process; -1: another process
+  for (std::int32_t from = 0; from < size; ++from)
+    kinds.push_back(is_local(from) ? static_cast<std::int64_t>(choice(from, mine).kind) : -1);
+  const auto all = ranks.share("join", kinds, agreed_about(options));
+  if (size == 1) return;
+  const std::vector<double> rates = probe_all(ranks);
+  for (std::int32_t peer = 0; peer < size; ++peer) {
+    if (is_local(peer)) continue;
+    const bool same_node = nodes[static_cast<std::size_t>(peer)] == nodes[static_cast<std::size_t>(mine)];
+    const std::string reason =
+        fmt::format("{}, {:.1f} GB/s in the probe of all at once", same_node ? "another process" : "another node",
+                    rates[static_cast<std::size_t>(peer)]);
+    choice(peer, mine).reason = choice(mine, peer).reason = reason;
+    if (mine != local.front()) continue;
+    for (std::int32_t from = 0; from < size; ++from)
+      if (const std::int64_t kind = all[static_cast<std::size_t>(peer)].at(static_cast<std::size_t>(from));
+          from != peer && kind >= 0 && kind < static_cast<std::int64_t>(transports.size()))
+        choice(from, peer) = {static_cast<TransportKind>(kind), "threads of another process"};
+  }
+}
+
 RankGroup RankGroup::join(const std::string& name, std::int32_t rank, std::int32_t size, StreamView stream,
                           const GroupOptions& options) {
+  return join(name, {{rank, stream}}, size, options);
+}
+
+RankGroup RankGroup::join(const std::string& name, std::vector<Joining> ranks, std::int32_t size,
+                          const GroupOptions& options) {
   expect_driver_process();
-  require(stream.queue != nullptr, "join: rank {} has no stream", rank);
   expect_possible(options);
   require(!options.transport || *options.transport == TransportKind::shared_memory,
           "join: transport {}: processes of a node have shared_memory",
           moecl::name(options.transport.value_or(TransportKind::shared_memory)));
-  std::unique_ptr<Link> link = link_by_shared_memory(name, rank, size, options.deadline);
-  return begun(State::linked(std::move(link), stream, options, nullptr));
+  std::sort(ranks.begin(), ranks.end(), [](const Joining& a, const Joining& b) { return a.rank < b.rank; });
+  std::vector<std::int32_t> numbers;
+  std::vector<StreamView> streams;
+  for (const Joining& one : ranks) {
+    require(one.stream.queue != nullptr, "join: rank {} has no stream", one.rank);
+    numbers.push_back(one.rank);
+    streams.push_back(one.stream);
+  }
+  Links links = links_by_shared_memory(name, numbers, size, options.deadline);
+  return begun(State::linked(std::move(links), streams, options, nullptr));
 }
 
 RankGroup RankGroup::from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options) {
@@ -116,49 +161,39 @@ RankGroup RankGroup::from_mpi(const void* mpi_comm, StreamView stream, const Gro
   require(stream.queue != nullptr, "mpi: this rank has no stream");
   expect_possible(options);
   require(!options.transport || *options.transport == TransportKind::mpi,
-          "mpi: transport {}: processes of MPI have mpi", moecl::name(options.transport.value_or(TransportKind::mpi)));
-  return begun(State::linked(link_by_mpi(mpi_comm, options.deadline), stream, options, nullptr));
+          "mpi: transport {}: processes of MPI have mpi, and on a node shared_memory where nobody asks",
+          moecl::name(options.transport.value_or(TransportKind::mpi)));
+  std::string name;
+  std::unique_ptr<Link> link = link_by_mpi(mpi_comm, options.deadline, name);
+  if (!options.transport) link = link_by_nodes(std::move(link), name, options.deadline);
+  Links links;
+  links.push_back(std::move(link));
+  return begun(State::linked(std::move(links), {stream}, options, nullptr));
 }
 
 void RankGroup::remove(const std::string& name) noexcept { GroupMemory::remove(name); }
 
 RankGroup RankGroup::begun(std::shared_ptr<State> state) {
   RankGroup group(Made::processes, std::move(state));
-  Communicator ranks = group.communicator(group.state_->link->rank());
-  ranks.share("join", {}, agreed_about(group.state_->options));
-  if (group.size() == 1) return group;
-  const std::vector<double> rates = ranks.together([&] { return probe_all(ranks); });
-  State& of = *group.state_;
-  const auto ranks_count = static_cast<std::size_t>(group.size());
-  for (std::int32_t peer = 0; peer < group.size(); ++peer) {
-    if (peer == ranks.rank()) continue;
-    const auto rate = rates[static_cast<std::size_t>(peer)];
-    for (const auto& [to, from] : {std::pair(ranks.rank(), peer), std::pair(peer, ranks.rank())})
-      of.choices[static_cast<std::size_t>(to) * ranks_count + static_cast<std::size_t>(from)].reason =
-          fmt::format("another process, {:.1f} GB/s in the probe of all at once", rate);
+  group.run_local([&](Communicator& ranks) { ranks.together([&] { group.state_->begin(ranks); }); });
+  for (const std::int32_t rank : group.local_ranks()) {
+    State::Rank& mine = group.state_->rank(rank);
+    mine.meetings = 0;
+    for (auto& bytes : mine.bytes_received) bytes = 0;
   }
-  of.rank(ranks.rank()).meetings = 0;
-  for (auto& bytes : of.rank(ranks.rank()).bytes_received) bytes = 0;
   return group;
 }
 
 RankGroup RankGroup::regrouped(bool everyone) {
-  if (state_->link == nullptr)
+  if (state_->link() == nullptr)
     fail(ErrorCode::unsupported, "group: ranks are threads: make a new one of their streams");
-  const StreamView stream = state_->rank(state_->link->rank()).main.stream;
-  std::unique_ptr<Link> old = state_->let_go();
-  std::unique_ptr<Link> link;
-  try {
-    link = old->regroup(everyone, state_->options.deadline);
-  } catch (...) {
-    state_->link = std::move(old);
-    throw;
-  }
-  state_->link = std::move(old);  // communicators of the group that ended ask it who they are
-  std::shared_ptr<State> next = State::linked(std::move(link), stream, state_->options, state_.get());
+  state_->let_go();
+  Links links = state_->link()->regroup(everyone, state_->options.deadline);
+  std::shared_ptr<State> next =
+      State::linked(std::move(links), state_->local_streams(), state_->options, everyone ? nullptr : state_.get());
   if (everyone) return begun(std::move(next));  // as those do that join
   RankGroup group(Made::processes, std::move(next));
-  group.communicator(group.state_->link->rank()).share("shrink", {});
+  group.run_local([](Communicator& ranks) { ranks.share("shrink", {}); });
   return group;
 }
 
@@ -166,7 +201,8 @@ RankGroup RankGroup::shrink() { return regrouped(false); }
 RankGroup RankGroup::rejoin() { return regrouped(true); }
 
 std::vector<std::int32_t> RankGroup::joined_ranks() const {
-  return state_->link != nullptr ? state_->link->places() : state_->local();
+  const Link* const link = state_->link();
+  return link != nullptr ? link->places() : state_->local;
 }
 
 }  // namespace moecl

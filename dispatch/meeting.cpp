@@ -35,7 +35,7 @@ void GroupFate::end(std::string_view cause) noexcept {
   std::string words;
   try {
     words = cause.empty() ? no_reason : cause;
-    if (settle) words = settle(words);
+    if (settle && !alone) words = settle(words);
   } catch (const std::bad_alloc&) {  // the group ends without words
   }
   const std::lock_guard lock(mutex_);
@@ -106,8 +106,11 @@ std::shared_ptr<const std::vector<MeetingNote>> Meeting::meet(std::int32_t membe
       std::string absent;
       for (std::size_t m = 0; m < members_.size(); ++m)
         if (came_[m] == nullptr) absent += fmt::format("{}{}", absent.empty() ? "" : ", ", members_[m]);
-      fate_.end_locked(
+      came_[me] = nullptr;  // this note goes with the call
+      lock.unlock();
+      fate_.end(
           fmt::format("{}: rank {} waited {} ms for rank {}", what, members_[me], fate_.deadline.count(), absent));
+      lock.lock();
     } else if (round_ != round) {
       return take();
     }

@@ -4,6 +4,7 @@
 #include <moecl/event.hpp>
 #include <moecl/stream.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -25,6 +26,11 @@ struct HeldView : BufferView {
   HeldView() = default;
   HeldView(BufferView view)  // NOLINT(google-explicit-constructor): a view that is kept
       : BufferView(view), held(view.handle == nullptr ? Buffer() : Buffer::borrow(view.handle)) {}
+  HeldView(const HeldView& other) : HeldView(static_cast<const BufferView&>(other)) {}
+  HeldView(HeldView&&) noexcept = default;
+  HeldView& operator=(const HeldView& other) { return *this = HeldView(other); }
+  HeldView& operator=(HeldView&&) noexcept = default;
+  ~HeldView() = default;
 };
 
 /// What a rank brings to a meeting and learns from the others. It lives until the last member is past it: a rank that
@@ -56,6 +62,8 @@ class GroupFate {
   std::string cause() const;
   /// Where ranks are processes: tells a cause to all of them, and gives the one that stands. Set before any use
   std::function<std::string(std::string_view)> settle;
+  /// Nothing is told any more: the others may be in another group already.
+  std::atomic<bool> alone{false};
   /// How long a rank waits for its peers, and for a command of any device.
   std::chrono::milliseconds deadline{30000};
   /// In which commands end after the group's end, since nothing that they wait for is left, but where a driver refuses.
@@ -89,6 +97,8 @@ class MeetingPlace {
   /// Waits for all members and returns their notes. Stops this host thread, not a device.
   /// Errors: deadline_exceeded  somebody did not come in time, which ends the group; or the group ended
   virtual std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note) = 0;
+  /// The same of the members that are of this process, who all call it: the others' notes are empty.
+  virtual std::shared_ptr<const std::vector<MeetingNote>> meet_here(std::int32_t member, MeetingNote note) = 0;
 };
 
 /// Of threads of one process.
@@ -97,6 +107,10 @@ class Meeting final : public MeetingPlace {
   Meeting(GroupFate& fate, std::vector<std::int32_t> members)
       : fate_(fate), members_(std::move(members)), came_(members_.size()) {}
   std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note) override;
+  std::shared_ptr<const std::vector<MeetingNote>> meet_here(std::int32_t member, MeetingNote note) override {
+    return meet(member, std::move(note));
+  }
+  const std::vector<std::int32_t>& members() const noexcept { return members_; }
 
  private:
   GroupFate& fate_;

@@ -3,11 +3,12 @@
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 
+#include <array>
 #include <exception>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
-#include "dispatch/processes/link_meeting.hpp"
 #include "runtime/check.hpp"
 #include "runtime/driver_process.hpp"
 
@@ -39,60 +40,76 @@ void expect_possible(const GroupOptions& options) {
           "group: a deadline of {} ms is not in [1, {}]", options.deadline.count(), longest_ms);
 }
 
-MeetingPlace& RankGroup::State::meeting(const std::vector<std::int32_t>& members) {
+MeetingPlace& RankGroup::State::meeting(const std::vector<std::int32_t>& members, std::int32_t rank) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<MeetingPlace>& place = meetings_[members];
-  if (place != nullptr) return *place;
-  if (link != nullptr && members.size() > 1)
-    place = std::make_unique<LinkMeeting>(fate, *link, members, rank(link->rank()).phase);
-  else
-    place = std::make_unique<Meeting>(fate, members);
+  Meetings& of = meetings_[members];
+  if (of.here == nullptr) {
+    std::vector<std::int32_t> here;
+    std::copy_if(members.begin(), members.end(), std::back_inserter(here),
+                 [this](auto each) { return is_local(each); });
+    of.here = std::make_unique<Meeting>(fate, std::move(here));
+  }
+  if (of.here->members().size() == members.size()) return *of.here;
+  std::unique_ptr<LinkMeeting>& place = of.apart[rank];
+  State::Rank& mine = this->rank(rank);
+  if (place == nullptr) place = std::make_unique<LinkMeeting>(fate, *mine.link, members, *of.here, mine.phase);
   return *place;
 }
 
-std::vector<std::int32_t> RankGroup::State::local() const {
-  if (link != nullptr) return {link->rank()};
-  std::vector<std::int32_t> all(ranks.size());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+RankGroup::State::State(const GroupOptions& given, const std::vector<StreamView>& streams) : options(given) {
+  for (const StreamView& stream : streams) require(stream.queue != nullptr, "group: a rank has no stream");
+  if (options.peer_memory == nullptr) options.peer_memory = driver_peer_memory(streams);
+  fate.deadline = options.deadline;
+  transports = make_transports(options.peer_memory);
 }
 
-RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) : state_(std::make_shared<State>()) {
+void RankGroup::State::add_ranks(std::size_t size) {
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    ranks.push_back(std::make_unique<Rank>());
+    ranks.back()->bytes_received = std::vector<std::atomic<std::uint64_t>>(size);
+  }
+  choices.assign(size * size, {TransportKind::shared_context, "the rank itself"});
+}
+
+std::vector<StreamView> RankGroup::State::local_streams() const {
+  std::vector<StreamView> streams;
+  for (const std::int32_t of : local) streams.push_back(rank(of).main.stream);
+  return streams;
+}
+
+void RankGroup::State::choose_transports(std::optional<TransportKind> wanted) {
+  // Pairs of the same two devices and contexts are alike.
+  std::map<std::array<const void*, 4>, TransportChoice> known;
+  for (const std::int32_t to : local)
+    for (const std::int32_t from : local) {
+      if (from == to) continue;
+      const StreamView source = rank(from).main.stream, target = rank(to).main.stream;
+      const std::array<const void*, 4> pair = {source.context, source.device, target.context, target.device};
+      auto found = known.find(pair);
+      if (found == known.end()) found = known.emplace(pair, choose_transport(transports, source, target, wanted)).first;
+      choice(from, to) = found->second;
+    }
+}
+
+void RankGroup::State::make_copiers() {
+  for (const std::int32_t to : local)
+    for (const std::int32_t from : local)
+      if (Communicator::Lane& lane = rank(to).main; lane.copier == nullptr && !transport(from, to).shares_events())
+        lane.copier = std::make_unique<StagedCopier>(lane.stream, fate);
+}
+
+RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) {
   expect_driver_process();
   require(!streams.empty(), "group: no ranks");
   expect_possible(options);
-  state_->options = options;
-  state_->fate.deadline = options.deadline;
-  if (options.peer_memory == nullptr) state_->options.peer_memory = driver_peer_memory(streams);
-  state_->transports = make_transports(state_->options.peer_memory);
-  for (const StreamView& stream : streams) {
-    require(stream.queue != nullptr, "group: rank {} has no stream", state_->ranks.size());
-    state_->ranks.push_back(std::make_unique<State::Rank>());
-    state_->ranks.back()->main.stream = stream;
-    state_->ranks.back()->bytes_received = std::vector<std::atomic<std::uint64_t>>(streams.size());
+  state_ = std::make_shared<State>(options, streams);
+  state_->add_ranks(streams.size());
+  for (std::size_t rank = 0; rank < streams.size(); ++rank) {
+    state_->local.push_back(static_cast<std::int32_t>(rank));
+    state_->ranks[rank]->main.stream = streams[rank];
   }
-  // Pairs of the same two devices and contexts are alike.
-  std::map<std::pair<std::pair<const Context*, const Device*>, std::pair<const Context*, const Device*>>,
-           TransportChoice>
-      known;
-  for (const StreamView& to : streams)
-    for (const StreamView& from : streams) {
-      if (&from == &to) {
-        state_->choices.push_back({TransportKind::shared_context, "the rank itself"});
-        continue;
-      }
-      const auto pair = std::pair(std::pair<const Context*, const Device*>(from.context, from.device),
-                                  std::pair<const Context*, const Device*>(to.context, to.device));
-      auto found = known.find(pair);
-      if (found == known.end())
-        found = known.emplace(pair, choose_transport(state_->transports, from, to, options.transport)).first;
-      state_->choices.push_back(found->second);
-    }
-  for (std::int32_t to = 0; to < size(); ++to)
-    for (std::int32_t from = 0; from < size(); ++from)
-      if (Communicator::Lane& lane = state_->rank(to).main;
-          lane.copier == nullptr && !state_->transport(from, to).shares_events())
-        lane.copier = std::make_unique<StagedCopier>(lane.stream, state_->fate);
+  state_->choose_transports(options.transport);
+  state_->make_copiers();
 }
 
 RankGroup::RankGroup(Made /*of*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -115,8 +132,8 @@ void RankGroup::set_streams(const std::vector<StreamView>& streams) {
 
 Communicator RankGroup::communicator(std::int32_t rank) {
   require(rank >= 0 && rank < size(), "group: rank {} is not in [0, {})", rank, size());
-  require(state_->link == nullptr || rank == state_->link->rank(), "group: rank {} is another process, this one is {}",
-          rank, state_->link == nullptr ? 0 : state_->link->rank());
+  require(state_->is_local(rank), "group: rank {} is another process, this one is {}", rank,
+          fmt::join(state_->local, ", "));
   std::vector<std::int32_t> everyone(state_->ranks.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   return {state_, std::move(everyone), rank};
@@ -128,13 +145,20 @@ const TransportChoice& RankGroup::transport(std::int32_t from, std::int32_t to) 
   return state_->choice(from, to);
 }
 
-std::vector<std::int32_t> RankGroup::local_ranks() const { return state_->local(); }
+std::vector<std::int32_t> RankGroup::local_ranks() const { return state_->local; }
 
 void RankGroup::abort(std::string_view cause) noexcept { state_->fate.end(cause); }
 
 std::string RankGroup::failure() const {
   const std::string here = state_->fate.cause();
-  return here.empty() && state_->link != nullptr ? state_->link->ended() : here;
+  const Link* const link = state_->link();
+  return here.empty() && link != nullptr ? link->ended() : here;
+}
+
+void RankGroup::run_local(const std::function<void(Communicator&)>& body) {
+  if (state_->local.size() > 1) return run(body);
+  Communicator ranks = communicator(state_->local.front());
+  body(ranks);
 }
 
 void RankGroup::run(const std::function<void(Communicator&)>& body) {

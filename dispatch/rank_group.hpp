@@ -2,6 +2,7 @@
 // What the ranks of a group share.
 #include <moecl/communicator.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "dispatch/meeting.hpp"
 #include "dispatch/processes/courier.hpp"
 #include "dispatch/processes/link.hpp"
+#include "dispatch/processes/link_meeting.hpp"
 #include "dispatch/processes/watch.hpp"
 #include "dispatch/transports/staged_copy.hpp"
 #include "dispatch/transports/transport.hpp"
@@ -34,6 +36,9 @@ struct RankGroup::State {
     std::string phase;  ///< what its exchanges are parts of: "the dispatch by mc2"
     /// By members; of layers, who keep them: a strategy has communicators, which have the group.
     std::map<std::vector<std::int32_t>, std::weak_ptr<StepPool>> pools;
+    /// Where ranks are processes, of one that is here. Else null
+    std::unique_ptr<Link> link;
+    std::unique_ptr<Courier> courier;
   };
 
   GroupOptions options;  ///< peer_memory is set
@@ -41,20 +46,35 @@ struct RankGroup::State {
   std::vector<std::unique_ptr<Rank>> ranks;
   Transports transports;
   std::vector<TransportChoice> choices;  ///< [to][from]
-  /// Where ranks are processes: one of them is here. Else null
-  std::unique_ptr<Link> link;
-  std::unique_ptr<Courier> courier;
-  std::unique_ptr<Watch> watch;
+  std::vector<std::int32_t> nodes;       ///< the first rank on the node of each; empty: all are on one
+  std::vector<std::int32_t> local;       ///< ranks of this process, in order
+  std::unique_ptr<Watch> watch;          ///< where ranks are processes
 
+  /// @param streams  of this process
+  State(const GroupOptions& options, const std::vector<StreamView>& streams);
   ~State();
-  /// Over `link`. @param of  the ranks before, whose pairs stay as they are; null: there were none
-  static std::shared_ptr<State> linked(std::unique_ptr<Link> link, StreamView stream, const GroupOptions& options,
+  /// Over links, one for each of those streams. @param of  a group with these ranks, whose pairs stay as they are;
+  /// null: there was none
+  static std::shared_ptr<State> linked(Links links, const std::vector<StreamView>& streams, const GroupOptions& options,
                                        const State* of);
-  /// Nobody uses the link any more, since the group has ended.
-  std::unique_ptr<Link> let_go();
-  /// Ranks that are of this process.
-  std::vector<std::int32_t> local() const;
+  /// Of all processes, without streams.
+  void add_ranks(std::size_t size);
+  /// Between ranks of this process.
+  void choose_transports(std::optional<TransportKind> wanted);
+  /// With all other ranks, by a rank that is here: agrees about options, and probes.
+  void begin(Communicator& ranks);
+  /// What copies between contexts of this process.
+  void make_copiers();
+  /// The group ends here, and its links are used no more.
+  void let_go();
+  bool is_local(std::int32_t rank) const { return std::binary_search(local.begin(), local.end(), rank); }
+  /// Of a rank that is here; null: all are threads of this process
+  Link* link() const { return rank(local.front()).link.get(); }
+  std::vector<StreamView> local_streams() const;
 
+  TransportChoice& choice(std::int32_t from, std::int32_t to) {
+    return choices[static_cast<std::size_t>(to) * ranks.size() + static_cast<std::size_t>(from)];
+  }
   const TransportChoice& choice(std::int32_t from, std::int32_t to) const {
     return choices[static_cast<std::size_t>(to) * ranks.size() + static_cast<std::size_t>(from)];
   }
@@ -62,12 +82,17 @@ struct RankGroup::State {
     return *transports[static_cast<std::size_t>(choice(from, to).kind)];
   }
   Rank& rank(std::int32_t rank) const { return *ranks[static_cast<std::size_t>(rank)]; }
-  /// The one meeting place of those members.
-  MeetingPlace& meeting(const std::vector<std::int32_t>& members);
+  /// Where that one of those members, a rank of this process, meets the others.
+  MeetingPlace& meeting(const std::vector<std::int32_t>& members, std::int32_t rank);
 
  private:
+  /// Of the same members: of those that are here, and of each of them with the others.
+  struct Meetings {
+    std::unique_ptr<Meeting> here;
+    std::map<std::int32_t, std::unique_ptr<LinkMeeting>> apart;
+  };
   std::mutex mutex_;
-  std::map<std::vector<std::int32_t>, std::unique_ptr<MeetingPlace>> meetings_;
+  std::map<std::vector<std::int32_t>, Meetings> meetings_;
 };
 
 }  // namespace moecl

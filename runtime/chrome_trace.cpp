@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "runtime/atomic_file.hpp"
 #include "runtime/check.hpp"
@@ -55,9 +56,12 @@ class Events {
   }
 
   std::string list() {
-    std::stable_sort(complete_.begin(), complete_.end(), [](const Complete& a, const Complete& b) {
-      return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
-    });
+    // An outer span before its inner ones; an event without length before what begins where it ends.
+    const auto key = [](const Complete& event) {
+      return std::tuple(event.begin_ns, event.end_ns != event.begin_ns, -event.end_ns);
+    };
+    std::stable_sort(complete_.begin(), complete_.end(),
+                     [&](const Complete& a, const Complete& b) { return key(a) < key(b); });
     std::string lines;
     const auto add = [&](const Json& event) { lines.append(lines.empty() ? "" : ",\n").append(text(event)); };
     for (const Json& event : names_) add(event);

@@ -53,11 +53,15 @@ bool host_shares_memory(const Context& context) {
 
 std::byte* host_address(StreamView stream, const BufferView& view) {
   expect_driver_process();
-  const std::lock_guard lock(addresses().mutex);
-  auto known = addresses().of.find(view.handle);
-  if (known == addresses().of.end())
-    known = addresses().of.emplace(view.handle, find_address(stream, view.handle)).first;
-  return known->second + view.offset_bytes;
+  Addresses& all = addresses();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (const auto known = all.of.find(view.handle); known != all.of.end()) return known->second + view.offset_bytes;
+  }
+  // Without the lock: what is waited for here may need the thread in which a buffer goes, which takes it.
+  std::byte* const found = find_address(stream, view.handle);
+  const std::lock_guard lock(all.mutex);
+  return all.of.emplace(view.handle, found).first->second + view.offset_bytes;
 }
 
 }  // namespace moecl

@@ -234,6 +234,7 @@ void KernelLibrary::build_here(Program& program, const Trial* trial) {
 }
 
 void KernelLibrary::save() noexcept {
+  if (!cache_.has_folder()) return;  // for its binary PoCL compiles every kernel once more, for any work-group
   std::vector<Program*> built;
   try {
     const std::lock_guard lock(mutex_);

@@ -30,6 +30,7 @@ class ProgramCache {
  public:
   ProgramCache(const Context& context, const ContextOptions& options);
 
+  bool has_folder() const noexcept { return folder_.has_value(); }
   std::optional<StoredProgram> load(const ProgramKey& key) const;
   void store(const ProgramKey& key, const StoredProgram& program) const;
   /// Waits while another holds the program's, no longer than `patience`; not held where there is no folder.

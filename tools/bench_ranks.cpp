@@ -1,6 +1,7 @@
 #include "tools/bench_ranks.hpp"
 
 #include "bench/results.hpp"
+#include "tools/share_cores.hpp"
 
 namespace moecl::cli {
 namespace {
@@ -16,10 +17,12 @@ BenchRanks::BenchRanks(const RankOptions& options, const bench::ModelBenchmarks&
     : options_(options), plan_(plan_of(options)), layers_(wanted, plan_) {}
 
 nlohmann::ordered_json BenchRanks::open(const DeviceOptions& device) {
-  devices_.emplace(device, options_.ranks, false, options_.launch.rank());
+  const std::string sharing = share_cores(options_.launch.processes_here(options_.ranks));
+  devices_.emplace(device, options_.ranks, false, options_.launch.local(options_.ranks));
   group_.emplace(options_.group(devices_->views()));
   nlohmann::ordered_json facts = bench::device_facts(*devices_->streams.front().view().device);
   facts["launch"] = options_.launch.name();
+  facts["rank_places"] = devices_->places + sharing;
   facts["strategy"] = options_.strategy;
   facts["wire"] = options_.wire;
   facts.update(bench::rank_facts(*group_, plan_));

@@ -58,6 +58,7 @@ struct Chosen {
 struct Products {
   std::vector<std::string> names;
   std::vector<Chosen> variants;
+  std::vector<PanelLayout> layouts;  ///< of weights that some kernel reads, the chosen one first
 };
 
 /// At least one; the last takes any number of rows, also where no table has one for them.
@@ -77,10 +78,18 @@ std::vector<Chosen> chosen_for(DType a, CodeType weights, const Device& device) 
   if (reached() < grouped_gemm::any_rows) {
     grouped_gemm::Args args;
     args.a.dtype = a, args.weights.type = weights;
-    const std::string left = grouped_gemm::select(args, {"", reached() + 1}, device);
+    const std::string left = grouped_gemm::select(args, {"", {reached() + 1, 1}}, device);
     chosen.push_back({left, because(left), grouped_gemm::any_rows});
   }
   return chosen;
+}
+
+std::string layouts_text(const std::vector<PanelLayout>& layouts) {
+  std::string text = fmt::format("weights stand {}: {}", name(layouts.front()), grouped_gemm::why(layouts.front()));
+  for (const PanelLayout& other : layouts)
+    if (&other != &layouts.front())
+      text += fmt::format("{}{}", &other == &layouts[1] ? "; --layout " : ", ", name(other));
+  return text;
 }
 
 std::vector<Products> products_on(const Device& device) {
@@ -92,12 +101,22 @@ std::vector<Products> products_on(const Device& device) {
   std::vector<Products> found;
   for (const auto& [a, weights] : types) {
     const std::vector<Chosen> variants = chosen_for(a, weights, device);
-    const auto same =
-        std::find_if(found.begin(), found.end(), [&](const Products& one) { return one.variants == variants; });
-    Products& products = same != found.end() ? *same : found.emplace_back(Products{{}, variants});
+    std::vector<PanelLayout> layouts = grouped_gemm::panel_layouts(a, weights, device.caps);
+    const PanelLayout chosen = grouped_gemm::panel_layout({a, 0, weights, PackedWeights::k_major_block}, device.caps);
+    std::stable_partition(layouts.begin(), layouts.end(), [&](PanelLayout one) { return one == chosen; });
+    const auto same = std::find_if(found.begin(), found.end(), [&](const Products& one) {
+      return one.variants == variants && one.layouts == layouts;
+    });
+    Products& products = same != found.end() ? *same : found.emplace_back(Products{{}, variants, layouts});
     products.names.push_back(fmt::format("{} x {}", name(a), name(weights)));
   }
   return found;
+}
+
+std::vector<std::string> names_of(const std::vector<PanelLayout>& layouts) {
+  std::vector<std::string> names;
+  for (const PanelLayout layout : layouts) names.emplace_back(name(layout));
+  return names;
 }
 
 nlohmann::ordered_json describe(const Found& found) {
@@ -143,7 +162,9 @@ nlohmann::ordered_json describe(const Found& found) {
       entry["variants"].push_back({{"products", products.names},
                                    {"most_rows", any ? nullptr : nlohmann::ordered_json(one.most_rows)},
                                    {"variant", one.variant},
-                                   {"because", one.because}});
+                                   {"because", one.because},
+                                   {"layout", name(products.layouts.front())},
+                                   {"layouts", names_of(products.layouts)}});
     }
   entry["quirks"] = caps.quirks;
   entry["notes"] = found.notes;
@@ -175,6 +196,7 @@ void print(const Found& found) {
       for (const std::string& line : wrapped(fmt::format("{}", fmt::join(products.names, ", ")), line_width))
         fmt::print("{}\n", line);
       fmt::print("{}", table(variants));
+      fmt::print("  {}\n", layouts_text(products.layouts));
     }
   }
   for (const DeadProgram& dead : found.dead)

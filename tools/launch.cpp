@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <numeric>
+#include <optional>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -27,8 +29,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A rank that this process has started.
+/// Ranks that this process has started as another.
 struct Child {
+  int rank = 0;  ///< the first of them
   pid_t process = 0;
   int messages = -1;  ///< what it writes to stderr; rank 0 writes to this command's
   std::string told;   ///< so far
@@ -75,7 +78,7 @@ Child start(std::vector<std::string> arguments, const std::string& group, int ra
     close(pipe[1]);
     fcntl(pipe[0], F_SETFL, O_NONBLOCK);
   }
-  return {process, pipe[0], {}, {}};
+  return {rank, process, pipe[0], {}, {}};
 }
 
 void listen(std::vector<Child>& children) {
@@ -100,7 +103,7 @@ std::string last_line(std::string text) {
 }
 
 /// What the command says where rank 0, which speaks for itself, has not said it.
-void tell_failure(const std::vector<Child>& children, int first) {
+void tell_failure(const std::vector<Child>& children, std::size_t first) {
   const Child& told = children.front();
   if (told.failed() && WIFEXITED(*told.status)) return;
   for (const Child& child : children)
@@ -108,27 +111,27 @@ void tell_failure(const std::vector<Child>& children, int first) {
       fmt::print(stderr, "{}\n", line);
       return;
     }
-  const int status = *children[static_cast<std::size_t>(first)].status;
+  const int status = *children[first].status, rank = children[first].rank;
   report(WIFSIGNALED(status)
-             ? fmt::format("rank {} was ended by signal {} ({})", first, WTERMSIG(status), strsignal(WTERMSIG(status)))
-             : fmt::format("rank {} ended with status {}", first, WEXITSTATUS(status)));
+             ? fmt::format("rank {} was ended by signal {} ({})", rank, WTERMSIG(status), strsignal(WTERMSIG(status)))
+             : fmt::format("rank {} ended with status {}", rank, WEXITSTATUS(status)));
 }
 
 /// Ranks of this command as processes. One that fails ends the others, which may first say what they know of it.
-int run_processes(int ranks, const std::string& group) {
+int run_processes(int ranks, int ranks_each, const std::string& group) {
   const std::vector<std::string> arguments = own_arguments();
   std::vector<Child> children;
-  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(arguments, group, rank));
+  for (int rank = 0; rank < ranks; rank += ranks_each) children.push_back(start(arguments, group, rank));
   // Until rank 0 has said why; what it has said, the others need not.
   constexpr std::chrono::milliseconds grace{3000}, after_rank_0{300};
-  std::optional<int> first;
+  std::optional<std::size_t> first;
   Clock::time_point end{};
   const auto ended = [](const Child& child) { return child.status.has_value(); };
   while (!std::all_of(children.begin(), children.end(), ended)) {
     const bool told = ended(children.front());
     listen(children);
-    for (int rank = 0; rank < ranks && !first; ++rank)
-      if (children[static_cast<std::size_t>(rank)].failed()) first = rank, end = Clock::now() + grace;
+    for (std::size_t i = 0; i < children.size() && !first; ++i)
+      if (children[i].failed()) first = i, end = Clock::now() + grace;
     if (first && !told && ended(children.front())) end = std::min(end, Clock::now() + after_rank_0);
     if (!first || Clock::now() < end) continue;
     for (const Child& child : children)
@@ -147,10 +150,10 @@ int run_processes(int ranks, const std::string& group) {
 int rank_of_mpi = -1;
 
 /// What Open MPI's or MPICH's launcher says.
-int launched(const char* by_openmpi, const char* by_mpich) {
+std::optional<int> launched(const char* by_openmpi, const char* by_mpich) {
   for (const char* name : {by_openmpi, by_mpich})
     if (const char* const text = std::getenv(name); text != nullptr) return std::atoi(text);
-  throw Error(ErrorCode::invalid_argument, "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
+  return std::nullopt;
 }
 
 void refuse_launch_unless(bool condition, const std::string& message) {
@@ -169,8 +172,11 @@ void Launch::add_to(CLI::App& command, int& ranks) {
               ranks = std::stoi(text);
               return;
             }
-            ranks = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
-            rank_ = rank_of_mpi = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+            const std::optional<int> size = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+                                     rank = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+            refuse_launch_unless(size && rank, "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
+            ranks = *size;
+            rank_ = rank_of_mpi = *rank;
           },
           "parallel group of tp * dp ranks; mpi: the processes that mpirun has started")
       ->check([](const std::string& text) { return text == "mpi" ? std::string() : whole_number(1, most_ranks)(text); })
@@ -182,7 +188,13 @@ void Launch::add_to(CLI::App& command, int& ranks) {
   CLI::Option* const join = command.add_option(
       "--join", group_, "this process is one rank of the group of that name, whose others are started elsewhere");
   join->type_name("NAME");
-  command.add_option("--rank", rank_, "which rank it is")->check(whole_number(0, most_ranks - 1))->needs(join);
+  command.add_option("--rank", rank_, "which rank it is, or the first that it has")
+      ->check(whole_number(0, most_ranks - 1))
+      ->needs(join);
+  command
+      .add_option("--ranks-per-process", ranks_each_, "ranks that are threads of each process, but for the last one")
+      ->check(whole_number(1, most_ranks))
+      ->capture_default_str();
   command.add_option("--deadline", deadline_s_, "longest wait for a peer, in seconds")
       ->check(seconds(0.01, 86400))
       ->capture_default_str();
@@ -194,9 +206,12 @@ void Launch::check(int ranks) const {
   refuse_launch_unless(
       group_.empty() || (rank_ >= 0 && rank_ < ranks),
       fmt::format("--join {}: --rank {} is not in [0, {}): --ranks says how many there are", group_, rank_, ranks));
-  constexpr int most_processes = 64;
-  refuse_launch_unless((group_.empty() && kind_ == "threads") || ranks <= most_processes,
-                       fmt::format("--ranks {}: at most {} processes are a group", ranks, most_processes));
+  const bool threads = group_.empty() && kind_ == "threads";
+  constexpr int most_joined = 64;
+  refuse_launch_unless(threads || ranks <= most_joined,
+                       fmt::format("--ranks {}: at most {} ranks of processes are a group", ranks, most_joined));
+  refuse_launch_unless(ranks_each_ == 1 || !threads,
+                       fmt::format("--ranks-per-process {}: with --launch processes or --join", ranks_each_));
 }
 
 std::string Launch::name() const { return mpi_ ? "mpi" : is_one_of_many() ? "processes" : kind_; }
@@ -208,14 +223,29 @@ std::chrono::milliseconds Launch::deadline() const {
 int Launch::run(int ranks, const std::function<int()>& body) const {
   if (is_one_of_many() || kind_ == "threads" || ranks == 1) return body();
   check(ranks);
-  return run_processes(ranks, fmt::format("launch-{}-{}", getpid(), Clock::now().time_since_epoch().count()));
+  return run_processes(ranks, ranks_each_,
+                       fmt::format("launch-{}-{}", getpid(), Clock::now().time_since_epoch().count()));
 }
 
-RankGroup Launch::join(int ranks, StreamView stream, const GroupOptions& options) const {
-  if (mpi_) return RankGroup::from_mpi(nullptr, stream, options);
+std::vector<int> Launch::local(int ranks) const {
+  const int first = is_one_of_many() ? rank_ : 0;
+  std::vector<int> all(static_cast<std::size_t>(is_one_of_many() ? std::min(ranks_each_, ranks - first) : ranks));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+int Launch::processes_here(int ranks) const {
+  if (mpi_) return launched("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(1);
+  return is_one_of_many() ? (ranks + ranks_each_ - 1) / ranks_each_ : 1;
+}
+
+RankGroup Launch::join(int ranks, const std::vector<StreamView>& streams, const GroupOptions& options) const {
+  if (mpi_) return RankGroup::from_mpi(nullptr, streams.front(), options);
   static int groups = 0;  // a command may make several, one after the other
   const std::string name = fmt::format("{}.{}", group_, groups++);
-  RankGroup group = RankGroup::join(name, rank_, ranks, stream, options);
+  std::vector<RankGroup::Joining> joining;
+  for (std::size_t i = 0; i < streams.size(); ++i) joining.push_back({rank_ + static_cast<int>(i), streams[i]});
+  RankGroup group = RankGroup::join(name, joining, ranks, options);
   if (rank_ == 0) RankGroup::remove(name);  // everybody is there, and nobody comes again
   return group;
 }

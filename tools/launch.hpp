@@ -6,9 +6,9 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/commands.hpp"
 
@@ -16,7 +16,7 @@ namespace moecl::cli {
 
 class Launch {
  public:
-  /// --ranks, --launch, --join, --rank and --deadline.
+  /// --ranks, --launch, --join, --rank, --ranks-per-process and --deadline.
   void add_to(CLI::App& command, int& ranks);
   /// Errors: invalid_argument  options that contradict each other
   void check(int ranks) const;
@@ -24,22 +24,26 @@ class Launch {
   /// "threads", "processes", "mpi"
   std::string name() const;
   std::chrono::milliseconds deadline() const;
-  /// Whether this process is one rank of several.
+  /// Whether this process is one of several.
   bool is_one_of_many() const { return mpi_ || !group_.empty(); }
-  /// Of this process; unset: all ranks are here.
-  std::optional<int> rank() const { return is_one_of_many() ? std::optional(rank_) : std::nullopt; }
+  /// Of so many, those of this process.
+  std::vector<int> local(int ranks) const;
+  /// Of so many ranks, the processes on this node, as far as their launcher says it.
+  int processes_here(int ranks) const;
   /// Whether this process tells the results.
   bool tells() const { return !is_one_of_many() || rank_ == 0; }
 
-  /// Calls `body` here, or in processes of this command, as many as ranks; the exit code of all of them.
+  /// Calls `body` here, or in processes of this command; the exit code of all of them.
   int run(int ranks, const std::function<int()>& body) const;
-  /// The group of this process' rank, the next one of this command. Errors: as RankGroup::join
-  RankGroup join(int ranks, StreamView stream, const GroupOptions& options) const;
+  /// The group of this process' ranks, the next one of this command. @param streams  of those
+  /// Errors: as RankGroup::join
+  RankGroup join(int ranks, const std::vector<StreamView>& streams, const GroupOptions& options) const;
 
  private:
   bool mpi_ = false;
   std::string kind_ = "threads", group_;
-  int rank_ = -1;
+  int rank_ = -1;  ///< the first of this process
+  int ranks_each_ = 1;
   double deadline_s_ = 30;
 };
 

@@ -124,6 +124,9 @@ void LayerOptions::add_to(CLI::App& command) {
   command.add_option("--quantize", quantize, "quantize an unquantized checkpoint's experts while loading")
       ->check(one_of(known_schemes()))
       ->type_name("SCHEME");
+  command.add_option("--layout", layout, "how weights are packed on the device; `moecl devices` lists layouts")
+      ->check(one_of({"auto", "n_major", "k_major", "k_words"}))
+      ->capture_default_str();
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
   RankOptions::add_to(command);
@@ -166,6 +169,7 @@ void LayerOptions::add_to(CLI::App& command) {
                   "suits CPUs (auto)")
       ->check(one_of({"auto", "fetched", "in-place"}))
       ->capture_default_str();
+  command.add_flag("--prefetch", prefetch, "before each pass bring its experts, on a queue beside it, with a budget");
   device.add_to(command);
 }
 
@@ -184,6 +188,7 @@ void LayerOptions::check() const {
   refuse_unless(budget.has_value() || residency == "auto", "--residency " + residency + ": needs a --memory-budget");
   refuse_unless(budget.has_value() || missed_experts == "auto",
                 "--missed-experts " + missed_experts + ": needs a --memory-budget");
+  refuse_unless(!prefetch || budget.has_value(), "--prefetch: needs a --memory-budget");
   for (const std::int64_t tokens : tokens_per_rank)
     refuse_unless(tokens >= 0, fmt::format("--tokens-per-rank: {} is negative", tokens));
 }
@@ -198,6 +203,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
   layer_options_.one_launch = !options.several_launches;
+  if (options.layout != "auto") layer_options_.panel_layout = panel_layout_named(options.layout);
   if (options.budget) {
     layer_options_.budget = *options.budget;
     if (options.missed_experts != "auto")

@@ -26,10 +26,10 @@ struct LayerOptions : RankOptions {
   std::optional<int> layer;    ///< default: the first one with experts
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto",
-              missed_experts = "auto";
+              missed_experts = "auto", layout = "auto";
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
   int redundant_experts = 0, micro_batches = 1;
-  bool sub_devices = false, replace_allreduce = false, several_launches = false;
+  bool sub_devices = false, replace_allreduce = false, several_launches = false, prefetch = false;
   std::vector<std::int64_t> tokens_per_rank;
   DeviceOptions device;
 

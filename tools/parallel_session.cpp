@@ -13,6 +13,7 @@
 #include "tools/layer_session.hpp"
 #include "tools/progress.hpp"
 #include "tools/rank_devices.hpp"
+#include "tools/share_cores.hpp"
 #include "tools/tensor_values.hpp"
 
 namespace moecl::cli {
@@ -46,6 +47,8 @@ nlohmann::json report_of(const std::vector<std::unique_ptr<ParallelLayer>>& laye
                             {"hits", residency.hits},
                             {"misses", residency.misses},
                             {"fetched_bytes", residency.fetched_bytes},
+                            {"prefetched", residency.prefetched},
+                            {"prefetched_hits", residency.prefetched_hits},
                             {"largest_difference", error.largest_difference},
                             {"largest", error.largest},
                             {"sum_squared_differences", error.sum_squared_differences},
@@ -74,7 +77,8 @@ class ParallelSession final : public LayerSession {
   explicit ParallelSession(const LayerOptions& options)
       : LayerSession(options),
         options_(options),
-        devices_(options.device, options.ranks, options.sub_devices, options.launch.rank()),
+        sharing_(options.sub_devices ? "" : share_cores(options.launch.processes_here(options.ranks))),
+        devices_(options.device, options.ranks, options.sub_devices, options.launch.local(options.ranks)),
         group_(options.group(devices_.views())) {}
 
   LayerOutputs run(const std::vector<float>& hidden_states, int repeat, ForwardTimes& times) override;
@@ -120,6 +124,7 @@ class ParallelSession final : public LayerSession {
   }
 
   LayerOptions options_;
+  std::string sharing_;  ///< of cores; before the devices
   RankDevices devices_;
   RankGroup group_;
   std::vector<std::unique_ptr<ParallelLayer>> layers_;  ///< of ranks that are here
@@ -241,6 +246,10 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     telling.topk_weights = observed.weights;
     LoadRecord loads(stream, 1, place_of(world).local_experts);
     telling.expert_load = loads.counts(0, outputs.phase);
+    const auto prefetch = [&] {
+      if (options_.prefetch) layer.prefetch(forward);
+    };
+    prefetch();
     layer.forward(telling, step);
     world.wait(stream.record());
     const auto loads_of = world.share("loads", read_loads(stream, loads, outputs.phase));
@@ -250,6 +259,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       const std::uint64_t syncs = host_syncs(), bytes = received(false), crossed = received(true);
       world.share("go", {});
       const auto start = std::chrono::steady_clock::now();
+      prefetch();
       layer.forward(forward, step);
       world.share("enqueued", {});
       std::vector<std::int64_t> counted(3);  // each process counts for its ranks
@@ -291,7 +301,9 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
     ParallelLayer::Forward forward;
     forward.x = x;
     forward.out = out;
-    layers_[static_cast<std::size_t>(world.rank())]->forward(forward);
+    ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
+    if (options_.prefetch) layer.prefetch(forward);
+    layer.forward(forward);
     world.wait(world.stream().record());
     world.share("traced", {});
     const std::string here = is_first_here(world) ? report_of(layers_, devices_, group_).dump() : std::string();
@@ -313,7 +325,7 @@ void ParallelSession::merge(const std::vector<nlohmann::json>& processes) {
   for (int rank = 0; rank < options_.ranks; ++rank)
     report_.devices.push_back(
         devices_.streams[static_cast<std::size_t>(rank) % devices_.streams.size()].view().device->caps);
-  report_.rank_places = devices_.places;
+  report_.rank_places = devices_.places + sharing_;
   const StrategyChoice& strategy = mine.last_strategy();
   report_.strategy = name(strategy.kind);
   report_.strategy_reason = strategy.reason;
@@ -332,6 +344,8 @@ void ParallelSession::merge(const std::vector<nlohmann::json>& processes) {
       report_.residency.hits += layer["hits"].get<std::int64_t>();
       report_.residency.misses += layer["misses"].get<std::int64_t>();
       report_.residency.fetched_bytes += layer["fetched_bytes"].get<std::uint64_t>();
+      report_.residency.prefetched += layer["prefetched"].get<std::int64_t>();
+      report_.residency.prefetched_hits += layer["prefetched_hits"].get<std::int64_t>();
       report_.layer.quantization.add(
           {layer["largest_difference"], layer["largest"], layer["sum_squared_differences"], layer["sum_squared"]});
     }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "tools/commands.hpp"
 
@@ -26,14 +28,25 @@ std::vector<Device> RankDevices::divide(const std::vector<Device>& devices, int 
   return of_rank;
 }
 
-RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devices, std::optional<int> only) {
+RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devices, std::vector<int> local) {
+  if (local.empty()) {
+    local.resize(static_cast<std::size_t>(ranks));
+    std::iota(local.begin(), local.end(), 0);
+  }
   std::vector<Device> devices = options.select();
   if (devices.size() > static_cast<std::size_t>(ranks)) devices.resize(static_cast<std::size_t>(ranks));
   const std::size_t whole = devices.size();
   if (sub_devices && whole < static_cast<std::size_t>(ranks))
     if (std::vector<Device> parts = divide(devices, ranks); !parts.empty()) devices = std::move(parts);
   const std::size_t all = devices.size();
-  if (only) devices = {devices[static_cast<std::size_t>(*only) % all]};
+  std::vector<Device> used;
+  std::vector<std::size_t> number(all, all);  // of each device among those
+  for (const int rank : local)
+    if (std::size_t& of = number[static_cast<std::size_t>(rank) % all]; of == all) {
+      of = used.size();
+      used.push_back(devices[static_cast<std::size_t>(rank) % all]);
+    }
+  devices = std::move(used);
   const std::size_t count = devices.size();
   // Where each device went: a context and its index there.
   std::vector<std::pair<std::size_t, std::size_t>> where;
@@ -55,8 +68,8 @@ RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devic
     contexts.push_back(options.open(std::move(together)));
     where.emplace_back(contexts.size() - 1, 0);
   }
-  for (int rank = 0; rank < (only ? 1 : ranks); ++rank) {
-    const auto [context, index] = where[static_cast<std::size_t>(rank) % count];
+  for (const int rank : local) {
+    const auto [context, index] = where[number[static_cast<std::size_t>(rank) % all]];
     streams.emplace_back(*contexts[context], index, false);
   }
   if (!divided.empty() && all == static_cast<std::size_t>(ranks))

@@ -26,9 +26,9 @@ struct RankDevices {
   std::vector<Stream> streams;  ///< of each rank here, without profiling
   std::string places;           ///< in words
 
-  /// @param only  unset: all ranks; else the one of this process
+  /// @param local  ranks of this process; empty: all
   /// Errors: no_device
-  RankDevices(const DeviceOptions& options, int ranks, bool sub_devices = false, std::optional<int> only = {});
+  RankDevices(const DeviceOptions& options, int ranks, bool sub_devices = false, std::vector<int> local = {});
   std::vector<StreamView> views() const;
   /// Streams that record, of the same devices.
   std::vector<Stream> traced() const;

@@ -54,7 +54,7 @@ RankGroup RankOptions::group(const std::vector<StreamView>& streams) const {
   GroupOptions options;
   options.transport = transport;
   options.deadline = launch.deadline();
-  if (launch.is_one_of_many()) return launch.join(ranks, streams.front(), options);
+  if (launch.is_one_of_many()) return launch.join(ranks, streams, options);
   return RankGroup(streams, options);
 }
 

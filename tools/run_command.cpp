@@ -118,11 +118,13 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                             {"hits", report.residency.hits},
                             {"misses", report.residency.misses},
                             {"fetched_bytes", report.residency.fetched_bytes},
+                            {"prefetched", report.residency.prefetched},
+                            {"prefetched_hits", report.residency.prefetched_hits},
                             {"missed_experts", report.layer.missed_experts}};
   summary["weight_segments"] = report.layer.weight_segments;
   summary["chunk_tokens"] = report.layer.chunk_tokens;
   summary["expert_format"] = report.layer.expert_format;
-  summary["weights"] = {{"layout", report.layer.expert_layout}};
+  summary["weights"] = {{"layout", report.layer.expert_layout}, {"reason", report.layer.expert_layout_reason}};
   summary["load_ms"] = session.load_ms();
   summary["read_bytes"] = report.layer.read_bytes;
   summary["load_gb_per_s"] = static_cast<double>(report.layer.read_bytes) / 1e6 / session.load_ms();
@@ -145,10 +147,12 @@ void print(const nlohmann::ordered_json& s) {
              text(s["devices"][0]["driver"]));
   fmt::print("activations {}: {}\n", text(s["activations"]["quantized"]), text(s["activations"]["reason"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
-  fmt::print("{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\ndense products by {}: {}\n\n",
-             text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]),
-             text(s["combine_form"]), s["placement"]["experts"].get<int>(), text(s["placement"]["name"]),
-             text(s["placement"]["reason"]), text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+  fmt::print(
+      "{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\nweights {}: {}\ndense products by {}: {}\n\n",
+      text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]), text(s["combine_form"]),
+      s["placement"]["experts"].get<int>(), text(s["placement"]["name"]), text(s["placement"]["reason"]),
+      text(s["weights"]["layout"]), text(s["weights"]["reason"]), text(s["dense_backend"]["name"]),
+      text(s["dense_backend"]["reason"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),
@@ -166,9 +170,10 @@ void print(const nlohmann::ordered_json& s) {
       s["weight_bytes"].get<std::uint64_t>(), text(s["expert_format"]), s["programs"]["built"].get<int>(),
       s["programs"]["from_cache"].get<int>());
   if (s.contains("residency"))
-    fmt::print("{} experts resident in {} bytes, {}: {} hits, {} misses of {} bytes, {}\n",
+    fmt::print("{} experts resident in {} bytes, {}: {} hits ({} of {} prefetched), {} misses, {} bytes, {}\n",
                s["residency"]["resident"].get<std::int64_t>(), s["residency"]["budget_bytes"].get<std::uint64_t>(),
                text(s["residency"]["policy"]), s["residency"]["hits"].get<std::int64_t>(),
+               s["residency"]["prefetched_hits"].get<std::int64_t>(), s["residency"]["prefetched"].get<std::int64_t>(),
                s["residency"]["misses"].get<std::int64_t>(), s["residency"]["fetched_bytes"].get<std::uint64_t>(),
                text(s["residency"]["missed_experts"]));
   if (s.contains("quantize"))

@@ -13,6 +13,7 @@ class SingleSession final : public LayerSession {
  public:
   explicit SingleSession(const LayerOptions& options)
       : LayerSession(options), context_(options.device.open()), stream_(*context_, 0, false) {
+    if (options.prefetch) beside_ = Stream::beside(stream_, false);
     const auto start = std::chrono::steady_clock::now();
     const MoeWeights weights = find_layer_weights(checkpoint_, config_);
     Progress progress("loading experts");
@@ -27,7 +28,8 @@ class SingleSession final : public LayerSession {
     Context& context = *context_;
     const DeviceTensor x(context, layer_options_.dtype, {tokens_, shape.hidden});
     const ObservedTensors observed(context, shape, tokens_);
-    const Buffer workspace(context, layer_->workspace_bytes(tokens_));
+    const Buffer workspace(context, layer_->workspace_bytes(tokens_)),
+        of_prefetch(context, layer_->workspace_bytes(tokens_));
     const std::vector<std::byte> bytes = encode(hidden_states, layer_options_.dtype);
     write_blocking(stream_, x.view.buffer, bytes.data(), bytes.size());
 
@@ -43,19 +45,24 @@ class SingleSession final : public LayerSession {
     LoadRecord loads(stream_, 1, shape.experts);
     outputs.phase = phase_of(tokens_);
     telling.expert_load = loads.counts(0, outputs.phase);
-    layer_->forward(stream_, telling);
+    const bool prefetches = beside_.view().queue != nullptr;
+    const auto pass = [&](StreamView stream, StreamView beside, const MoeLayer::Forward& args) {
+      if (prefetches) layer_->prefetch(beside, args, of_prefetch.view());
+      layer_->forward(stream, args);
+    };
+    pass(stream_, beside_, telling);
     outputs.place_loads = read_loads(stream_, loads, outputs.phase);
     for (int i = 0; i < repeat; ++i) {
       const std::uint64_t syncs_before = context.counters().host_syncs;
       const auto start = std::chrono::steady_clock::now();
-      layer_->forward(stream_, forward);
+      pass(stream_, beside_, forward);
       times.host_syncs = context.counters().host_syncs - syncs_before;
       stream_.finish();
       times.us.push_back(milliseconds_since(start) * 1e3);
     }
     std::sort(times.us.begin(), times.us.end());
-    const Stream traced(context);
-    layer_->forward(traced, forward);
+    const Stream traced(context), traced_beside = prefetches ? Stream(context) : Stream();
+    pass(traced, traced_beside, forward);
     traced.finish();
     observed.read(stream_, outputs);
     count_experts(shape, outputs);
@@ -81,7 +88,7 @@ class SingleSession final : public LayerSession {
 
  private:
   std::unique_ptr<Context> context_;
-  Stream stream_;
+  Stream stream_, beside_;  ///< the second of prefetches, if there are any
   std::optional<MoeLayer> layer_;
   std::int64_t tokens_ = 0;
 };

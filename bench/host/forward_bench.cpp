@@ -11,6 +11,7 @@
 #include "bench/model_case.hpp"
 #include "bench/rank_time.hpp"
 #include "tests/cases/device_memory.hpp"
+#include "tests/cases/waiting_peer_memory.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -47,7 +48,8 @@ void add(const char* scheme, bool one_launch, const char* title) {
 }
 
 /// A pass of one of several ranks, of a step that was agreed before.
-void forward_over_ranks(benchmark::State& state, StrategyKind kind) {
+/// @param peer_memory  as of measure_enqueue_of_ranks
+void forward_over_ranks(benchmark::State& state, StrategyKind kind, const std::shared_ptr<PeerMemory>& peer_memory) {
   const std::int64_t tokens = state.range(1);
   const ModelCase model = ModelCase::named("qwen3-30b-a3b", 16, Scheme::named("bf16"));
   const ModelWeights weights(model, true);
@@ -58,7 +60,7 @@ void forward_over_ranks(benchmark::State& state, StrategyKind kind) {
     AgreedStep step;
     test::DeviceTensor x, out;
   };
-  measure_enqueue_of_ranks(state, state.range(0), [&](Communicator& world) -> RankStep {
+  const auto make = [&](Communicator& world) -> RankStep {
     const ExpertRank place(world, 1, model.shape.experts);
     MoeWeights own = weights.weights;
     const auto first = own.experts.begin() + place.first_expert;
@@ -75,7 +77,18 @@ void forward_over_ranks(benchmark::State& state, StrategyKind kind) {
       args.out = rank->out;
       rank->layer.forward(args, rank->step);
     };
-  });
+  };
+  measure_enqueue_of_ranks(state, state.range(0), make, peer_memory);
+}
+
+void add_over_ranks(const std::string& title, StrategyKind kind, const std::shared_ptr<PeerMemory>& peer_memory) {
+  benchmark::RegisterBenchmark(title.c_str(),
+                               [=](benchmark::State& state) { forward_over_ranks(state, kind, peer_memory); })
+      ->ArgNames({"ranks", "T"})
+      ->Args({2, 1})
+      ->Args({2, 64})
+      ->UseManualTime()
+      ->Iterations(50);
 }
 
 const bool registered = [] {
@@ -84,13 +97,8 @@ const bool registered = [] {
   add("fp8_w8a8_block", true, "host_time/fp8_w8a8_block");
   for (const StrategyKind kind :
        {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast})
-    benchmark::RegisterBenchmark(fmt::format("host_time/ranks/{}", name(kind)).c_str(),
-                                 [=](benchmark::State& state) { forward_over_ranks(state, kind); })
-        ->ArgNames({"ranks", "T"})
-        ->Args({2, 1})
-        ->Args({2, 64})
-        ->UseManualTime()
-        ->Iterations(50);
+    add_over_ranks(fmt::format("host_time/ranks/{}", name(kind)), kind, nullptr);
+  add_over_ranks("host_time/ranks/mc2/put_windows", StrategyKind::mc2, std::make_shared<test::WaitingPeerMemory>());
   return true;
 }();
 

@@ -113,6 +113,15 @@ class Conversation {
   Ranges given_, wanted_;
 };
 
+/// For the trace.
+std::string words_of(const RowsJob& job, const Link& link, std::uint64_t bytes) {
+  std::string ways;
+  for (const std::int32_t peer : job.peers)
+    if (const std::string_view way = name(link.kind(peer, link.rank())); ways.find(way) == std::string::npos)
+      ways += fmt::format("{}{}", ways.empty() ? " by " : " and ", way);
+  return fmt::format("{}{}: {} bytes to rank {}", job.what, ways, bytes, link.rank());
+}
+
 }  // namespace
 
 /// Parts of one look at a peer that are on their way between a device and the link.
@@ -151,7 +160,7 @@ void Courier::work() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const RowsJob job = std::move(jobs_.front());
+    RowsJob job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
     try {
@@ -172,12 +181,11 @@ void Courier::move(Moving& done) {
   if (done.in != 0) link_.take(Link::rows, done.peer, std::exchange(done.in, 0));
 }
 
-void Courier::carry(const RowsJob& job) {
+void Courier::carry(RowsJob& job) {
+  if (job.counted) job.fetches = job.counted.read(reads_, *job.ready, fate_);
   std::uint64_t bytes_in = 0;
   for (const RowsJob::Fetch& fetch : job.fetches) bytes_in += fetch.to.size_bytes;
-  const Trace::Span span(job.trace, job.trace == nullptr ? std::string()
-                                                         : fmt::format("{} by {}: {} bytes to rank {}", job.what,
-                                                                       name(link_.kind()), bytes_in, link_.rank()));
+  const Trace::Span span(job.trace, job.trace == nullptr ? std::string() : words_of(job, link_, bytes_in));
   std::vector<Conversation> peers;
   for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer);
   const RowsAccess shown(reads_, job.ready), wanted(writes_, job.free);
@@ -236,8 +244,12 @@ void Courier::carry(const RowsJob& job) {
     std::string absent;
     std::vector<std::int32_t> missed;
     const bool late = Clock::now() >= end;
+    // What a peer sent before it left has arrived by the time that its leaving is seen.
+    const auto is_gone = [this](std::int32_t peer) {
+      return link_.has_left(peer) && link_.arrived(Link::rows, peer).empty();
+    };
     for (const Conversation& with : peers)
-      if ((!with.got() || !with.gave()) && (late || link_.has_left(with.peer()))) {
+      if ((!with.got() || !with.gave()) && (late || is_gone(with.peer()))) {
         absent += fmt::format("{}{}", absent.empty() ? "" : ", ", link_.describe(with.peer()));
         missed.push_back(with.peer());
       }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dispatch/counted_copies.hpp"
 #include "dispatch/meeting.hpp"
 #include "dispatch/processes/link.hpp"
 
@@ -30,6 +31,7 @@ struct RowsJob {
   std::vector<std::int32_t> peers;  ///< of the group, but this rank
   std::vector<HeldView> shown;      ///< what peers may ask for
   std::vector<Fetch> fetches;
+  CountedCopies<Fetch> counted;        ///< optional: says the fetches
   std::shared_ptr<const Event> ready;  ///< `shown` holds its bytes
   std::shared_ptr<const Event> free;   ///< nobody needs what the fetches overwrite
   std::shared_ptr<UserEvent> done;     ///< completed when `shown` has been read and the fetches hold their bytes
@@ -53,7 +55,7 @@ class Courier {
   struct Moving;
 
   void work();
-  void carry(const RowsJob& job);
+  void carry(RowsJob& job);
   void move(Moving& done);
 
   Link& link_;

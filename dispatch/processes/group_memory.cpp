@@ -38,12 +38,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '1'};
+constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '2'};
 /// Notes are short; longer ones go in parts.
 constexpr std::uint64_t note_ring_bytes = 16384;
-/// A ring takes some chunks of rows at a time. All rings of a group together stay below a limit that containers give to
-/// shared memory.
-constexpr std::uint64_t most_ring_bytes = 4 << 20, least_ring_bytes = 64 << 10, most_bytes = 56 << 20;
+/// A ring takes some chunks of rows at a time, and stays in the cache of a core. All rings of a group together stay
+/// below a limit that containers give to shared memory.
+constexpr std::uint64_t most_ring_bytes = 1 << 20, least_ring_bytes = 64 << 10, most_bytes = 56 << 20;
 /// The byte whose lock is for opening and removing; those before it are the places'.
 constexpr std::int64_t opening = GroupMemory::most_places;
 
@@ -153,10 +153,23 @@ std::span<std::byte> GroupMemory::bytes(Link::Channel channel, std::int32_t from
   return {data_ + pairs * note_ring_bytes + (index - pairs) * header_->ring_bytes, header_->ring_bytes};
 }
 
-GroupMemory::GroupMemory(const std::string& name, std::int32_t place, std::int32_t places)
-    : name_(name), place_(place), places_(places) {
+std::uint64_t GroupMemory::own_bits() const noexcept {
+  std::uint64_t bits = 0;
+  for (const std::int32_t place : own_) bits |= bit_of(place);
+  return bits;
+}
+
+std::string GroupMemory::own_words() const { return fmt::format("rank {}", fmt::join(own_, ", ")); }
+
+GroupMemory::GroupMemory(const std::string& name, const std::vector<std::int32_t>& own, std::int32_t places)
+    : name_(name), own_(own), places_(places) {
   require(places >= 1 && places <= most_places, "join: {} ranks on a node are not in [1, {}]", places, most_places);
-  require(place >= 0 && place < places, "join: rank {} is not in [0, {})", place, places);
+  require(!own.empty(), "join: this process has no rank");
+  for (const std::int32_t place : own)
+    require(place >= 0 && place < places, "join: rank {} is not in [0, {})", place, places);
+  std::sort(own_.begin(), own_.end());
+  for (std::size_t i = 1; i < own_.size(); ++i)
+    require(own_[i] != own_[i - 1], "join: rank {} is named twice", own_[i]);
   path_ = path_of(name);
   sweep(path_.substr(0, path_.rfind('/')));
   open_file(path_);
@@ -229,10 +242,10 @@ void GroupMemory::map(const std::string& path) {
   if (header_->magic != magic)
     fail(ErrorCode::invalid_argument, "join: the ranks of '{}' are of another version of moecl, this one is {}", name_,
          MOECL_VERSION);
-  require(version == MOECL_VERSION, "join: the ranks of '{}' are moecl {}, rank {} is {}", name_, version, place_,
+  require(version == MOECL_VERSION, "join: the ranks of '{}' are moecl {}, {} is {}", name_, version, own_words(),
           MOECL_VERSION);
-  require(header_->places == places_, "join: '{}' is a group of {} ranks, rank {} expects {}", name_, header_->places,
-          place_, places_);
+  require(header_->places == places_, "join: '{}' is a group of {} ranks, {} expects {}", name_, header_->places,
+          own_words(), places_);
   const std::uint64_t of_ring = header_->ring_bytes;
   if (!std::has_single_bit(of_ring) || of_ring > most_ring_bytes || size != total_of(of_ring))
     fail(ErrorCode::invalid_data, "join: {} has {} bytes with rings of {}", path, size, of_ring);
@@ -240,19 +253,23 @@ void GroupMemory::map(const std::string& path) {
   slots_ = reinterpret_cast<SharedSlot*>(begin + slots_at);
   rings_ = reinterpret_cast<SharedRing*>(begin + rings_at);
   data_ = begin + data_at;
-  SharedSlot& mine = slots_[place_];
-  require(lock_byte(file_, place_, false), "join: rank {} of '{}' is there already, process {}", place_, name_,
-          mine.process.load());
-  mine.came = 0;
-  mine.process = static_cast<std::uint32_t>(getpid());
+  for (const std::int32_t place : own_)
+    require(lock_byte(file_, place, false), "join: rank {} of '{}' is there already, process {}", place, name_,
+            slot(place).process.load());
+  for (const std::int32_t place : own_) {
+    SharedSlot& mine = slot(place);
+    mine.came = 0;
+    mine.together = own_bits();
+    mine.process = static_cast<std::uint32_t>(getpid());
+  }
 }
 
 GroupMemory::~GroupMemory() {
-  slot(place_).process = 0;
+  for (const std::int32_t place : own_) slot(place).process = 0;
   for (std::int32_t other = 0; other < places_; ++other)
     for (const Link::Channel channel : {Link::notes, Link::rows}) ring_bell(other, channel);
   lock_byte(file_, opening, true);
-  unlock_byte(file_, place_);
+  for (const std::int32_t place : own_) unlock_byte(file_, place);
   if (!anybody(file_) && has_name(file_, path_)) unlink(path_.c_str());
   unlock_byte(file_, opening);
   unmap();
@@ -274,11 +291,11 @@ void GroupMemory::ring_bell(std::int32_t place, Link::Channel channel) const noe
   if (of.asleep[channel].load() != 0) futex_wake(of.bells[channel]);
 }
 
-void GroupMemory::rest(Link::Channel channel, std::uint32_t heard) const noexcept {
+void GroupMemory::rest(std::int32_t place, Link::Channel channel, std::uint32_t heard) const noexcept {
   // A peer that runs answers in some microseconds, in which a wake-up would cost more. Others may run meanwhile.
   constexpr std::chrono::microseconds looks_for{50};
   constexpr std::chrono::milliseconds at_most{5};
-  SharedSlot& mine = slot(place_);
+  SharedSlot& mine = slot(place);
   for (const Clock::time_point end = Clock::now() + looks_for; Clock::now() < end; std::this_thread::yield())
     if (mine.bells[channel].load(std::memory_order_acquire) != heard) return;
   mine.asleep[channel] = 1;
@@ -288,48 +305,51 @@ void GroupMemory::rest(Link::Channel channel, std::uint32_t heard) const noexcep
 
 bool GroupMemory::has_ended(std::int32_t place) const noexcept {
   // Who leaves says so before it unlocks.
-  return place != place_ && !is_locked(file_, place) && slot(place).process != 0;
+  return (own_bits() & bit_of(place)) == 0 && !is_locked(file_, place) && slot(place).process != 0;
 }
 
 GroupMemory::Generation GroupMemory::assemble(bool everyone, std::chrono::milliseconds deadline) {
-  SharedSlot& mine = slot(place_);
   const Clock::time_point end = Clock::now() + deadline;
+  const auto come = [this](std::uint32_t generation) {
+    for (const std::int32_t place : own_) slot(place).came = generation;
+  };
+  const std::uint64_t own = own_bits();
   std::uint32_t seen = header_->generation;
-  mine.came = seen + 1;
+  come(seen + 1);
   for (;;) {
     if (const std::uint32_t now = header_->generation; now != seen) {
       const std::uint64_t members = header_->members;
-      if ((members & bit_of(place_)) != 0) {
+      if ((members & own) == own) {
         Generation begun{now, {}};
         for (std::int32_t place = 0; place < places_; ++place)
           if ((members & bit_of(place)) != 0) begun.places.push_back(place);
         return begun;
       }
       if (!everyone)
-        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' went on without rank {}: they had given it up", name_,
-             place_);
+        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' went on without {}: they had given it up", name_,
+             own_words());
       seen = now;
-      mine.came = seen + 1;
+      come(seen + 1);
     }
     std::uint64_t wanted = all();
     if (!everyone) {
       for (std::int32_t place = 0; place < places_; ++place)
-        if (!is_locked(file_, place) && place != place_) give_up(place);
+        if ((own & bit_of(place)) == 0 && !is_locked(file_, place)) give_up(place);
       wanted &= ~header_->lost.load();
-      if ((wanted & bit_of(place_)) == 0)
-        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' have given up rank {}", name_, place_);
+      if ((wanted & own) != own)
+        fail(ErrorCode::deadline_exceeded, "the ranks of '{}' have given up {}", name_, own_words());
     }
     std::string absent;
     for (std::int32_t place = 0; place < places_; ++place)
       if ((wanted & bit_of(place)) != 0 && slot(place).came != seen + 1)
         absent += fmt::format("{}{}", absent.empty() ? "" : ", ", place);
-    if (absent.empty() && std::countr_zero(wanted) == place_) {
+    if (absent.empty() && std::countr_zero(wanted) == own_.front()) {
       begin(wanted, seen + 1);
       continue;
     }
     if (Clock::now() >= end) {
-      mine.came = 0;
-      fail(ErrorCode::deadline_exceeded, "join: rank {} of '{}' waited {} ms for rank {}", place_, name_,
+      come(0);
+      fail(ErrorCode::deadline_exceeded, "join: {} of '{}' waited {} ms for rank {}", own_words(), name_,
            deadline.count(), absent.empty() ? "0" : absent);
     }
     constexpr std::chrono::milliseconds between_looks{1};
@@ -371,11 +391,13 @@ std::string GroupMemory::ended(std::uint32_t generation) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::uint32_t state = header_->end;
   if (state == generation * 4) return {};
-  if (state / 4 != generation) return fmt::format("the ranks of '{}' went on without rank {}", name_, place_);
+  if (state / 4 != generation) return fmt::format("the ranks of '{}' went on without {}", name_, own_words());
   if (state % 4 == 1) return "a rank was ended while it said why it fails";
   return {header_->cause.data(), strnlen(header_->cause.data(), header_->cause.size())};
 }
 
-void GroupMemory::give_up(std::int32_t place) noexcept { header_->lost.fetch_or(bit_of(place)); }
+void GroupMemory::give_up(std::int32_t place) noexcept {
+  header_->lost.fetch_or(bit_of(place) | (slot(place).together & all()));
+}
 
 }  // namespace moecl

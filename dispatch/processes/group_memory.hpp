@@ -15,10 +15,11 @@
 
 namespace moecl {
 
-/// A process at its place. Words of atomics, since others read them at any time.
+/// A rank at its place. Words of atomics, since others read them at any time.
 struct SharedSlot {
   alignas(64) std::atomic<std::uint32_t> process;   ///< 0: nobody is here, or it has left
   std::atomic<std::uint32_t> came;                  ///< for which generation
+  std::atomic<std::uint64_t> together;              ///< a bit for each place of that process
   std::atomic<std::uint64_t> beats;                 ///< grow while the process runs
   std::array<std::atomic<std::uint64_t>, 8> phase;  ///< text
   alignas(64) std::array<std::atomic<std::uint32_t>, Link::channels> bells;
@@ -32,8 +33,8 @@ struct SharedRing {
 };
 
 /// A file in memory that belongs to this user alone, in a folder that does: no other user can read it, write it or have
-/// had its name before. Each process locks a byte of it, which the system unlocks when the process ends, however it
-/// does.
+/// had its name before. Each process locks a byte of it for each of its places, which the system unlocks when the
+/// process ends, however it does.
 class GroupMemory {
  public:
   static constexpr std::int32_t most_places = 64;
@@ -43,9 +44,9 @@ class GroupMemory {
     std::vector<std::int32_t> places;
   };
 
-  /// Finds or makes the memory and takes a place. Errors: invalid_argument  the name, or no such place, another number
-  /// of places, another version of moecl, or somebody is at that place; io_error, out_of_memory
-  GroupMemory(const std::string& name, std::int32_t place, std::int32_t places);
+  /// Finds or makes the memory and takes the places of this process. Errors: invalid_argument  the name, or no such
+  /// place, another number of places, another version of moecl, or somebody is at one; io_error, out_of_memory
+  GroupMemory(const std::string& name, const std::vector<std::int32_t>& own, std::int32_t places);
   /// Leaves. The last one removes the memory.
   ~GroupMemory();
   GroupMemory(const GroupMemory&) = delete;
@@ -53,7 +54,8 @@ class GroupMemory {
   /// Takes the name away: as RankGroup::remove.
   static void remove(const std::string& name) noexcept;
 
-  std::int32_t place() const noexcept { return place_; }
+  /// This process', in order.
+  const std::vector<std::int32_t>& own() const noexcept { return own_; }
   std::int32_t places() const noexcept { return places_; }
   const std::string& name() const noexcept { return name_; }
   SharedSlot& slot(std::int32_t place) const noexcept { return slots_[place]; }
@@ -62,7 +64,7 @@ class GroupMemory {
   std::span<std::byte> bytes(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
   /// Wakes who rests there.
   void ring_bell(std::int32_t place, Link::Channel channel) const noexcept;
-  void rest(Link::Channel channel, std::uint32_t heard) const noexcept;
+  void rest(std::int32_t place, Link::Channel channel, std::uint32_t heard) const noexcept;
 
   /// Whether the process at that place has ended. One that left has not.
   bool has_ended(std::int32_t place) const noexcept;
@@ -74,6 +76,7 @@ class GroupMemory {
   std::string end(std::uint32_t generation, std::string_view cause) noexcept;
   /// Empty: it has not ended.
   std::string ended(std::uint32_t generation) const;
+  /// With the other places of that process.
   void give_up(std::int32_t place) noexcept;
 
  private:
@@ -86,8 +89,12 @@ class GroupMemory {
   std::size_t ring_index(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
   void unmap() noexcept;
 
+  std::uint64_t own_bits() const noexcept;
+  std::string own_words() const;
+
   std::string name_, path_;
-  std::int32_t place_, places_;
+  std::vector<std::int32_t> own_;
+  std::int32_t places_;
   int file_ = -1;
   std::size_t mapped_bytes_ = 0;
   Header* header_ = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// What ties the processes of a group together: bytes in order between each pair, and who is still there.
+// What ties a rank to those of other processes: bytes in order between each pair, and who is still there.
 #include <moecl/transport_kind.hpp>
 
 #include <chrono>
@@ -26,11 +26,15 @@ class Link {
   static constexpr int channels = 2;
 
   virtual ~Link() = default;
-  virtual TransportKind kind() const noexcept = 0;
+  /// How bytes of the one get to the other.
+  virtual TransportKind kind(std::int32_t from, std::int32_t to) const noexcept = 0;
   virtual std::int32_t rank() const noexcept = 0;
   virtual std::int32_t size() const noexcept = 0;
   /// The rank that each had when it joined: others where the group has shrunk.
   virtual const std::vector<std::int32_t>& places() const noexcept = 0;
+
+  /// The first rank on the node of each rank.
+  virtual std::vector<std::int32_t> nodes() const { return std::vector<std::int32_t>(places().size(), 0); }
 
   /// Room for what goes to the peer next; empty: none now. Lifetime: until `send`
   virtual std::span<std::byte> room(Channel channel, std::int32_t peer) = 0;
@@ -63,9 +67,13 @@ class Link {
   /// has not. Calls come some milliseconds apart
   virtual std::string look() = 0;
 
-  /// A link of those that are left, or of all again. All of them call it; nobody uses this link any more.
+  /// Links of those that are left, or of all again: one for each rank of this process. All processes call it, of one
+  /// of their links; nobody uses them any more.
   /// Errors: deadline_exceeded  not all came in time; unsupported  the launcher ends all ranks together
-  virtual std::unique_ptr<Link> regroup(bool everyone, std::chrono::milliseconds deadline) = 0;
+  virtual std::vector<std::unique_ptr<Link>> regroup(bool everyone, std::chrono::milliseconds deadline) = 0;
 };
+
+/// Of the ranks of this process, in order.
+using Links = std::vector<std::unique_ptr<Link>>;
 
 }  // namespace moecl

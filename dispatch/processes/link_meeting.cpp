@@ -101,19 +101,40 @@ MeetingNote read(const Bytes& bytes, const MeetingNote& mine, const std::vector<
 
 }  // namespace
 
+LinkMeeting::LinkMeeting(GroupFate& fate, Link& link, std::vector<std::int32_t> members, Meeting& here,
+                         const std::string& phase)
+    : fate_(fate), link_(link), members_(std::move(members)), here_(here), phase_(phase) {
+  const std::vector<std::int32_t>& near = here.members();
+  for (std::size_t m = 0; m < members_.size(); ++m)
+    (std::find(near.begin(), near.end(), members_[m]) != near.end() ? near_ : apart_).push_back(m);
+}
+
 std::shared_ptr<const std::vector<MeetingNote>> LinkMeeting::meet(std::int32_t member, MeetingNote note) {
   const std::string place = phase_.empty() ? note.what : fmt::format("{} of {}", note.what, phase_);
   link_.in_phase("in " + place);
+  // Others first: they shall not wait for a thread of this process that does not come.
   const std::vector<Bytes> all = exchange(member, written(note, members_, round_), note.what);
+  const auto notes = notes_here(member, std::move(note));
   link_.in_phase("after " + place);
-  auto notes = std::make_shared<std::vector<MeetingNote>>();
-  for (std::size_t m = 0; m < members_.size(); ++m)
-    if (m == static_cast<std::size_t>(member))
-      notes->emplace_back();
-    else
-      notes->push_back(read(all[m], note, members_, round_, members_[m]));
-  (*notes)[static_cast<std::size_t>(member)] = std::move(note);
+  const MeetingNote& mine = (*notes)[static_cast<std::size_t>(member)];
+  for (const std::size_t m : apart_) (*notes)[m] = read(all[m], mine, members_, round_, members_[m]);
   ++round_;
+  return notes;
+}
+
+std::shared_ptr<const std::vector<MeetingNote>> LinkMeeting::meet_here(std::int32_t member, MeetingNote note) {
+  return notes_here(member, std::move(note));
+}
+
+std::shared_ptr<std::vector<MeetingNote>> LinkMeeting::notes_here(std::int32_t member, MeetingNote note) {
+  auto notes = std::make_shared<std::vector<MeetingNote>>(members_.size());
+  if (near_.size() == 1) {
+    (*notes)[near_.front()] = std::move(note);
+    return notes;
+  }
+  const auto place = std::find(near_.begin(), near_.end(), static_cast<std::size_t>(member)) - near_.begin();
+  const auto of_threads = here_.meet(static_cast<std::int32_t>(place), std::move(note));
+  for (std::size_t i = 0; i < near_.size(); ++i) (*notes)[near_[i]] = (*of_threads)[i];
   return notes;
 }
 
@@ -125,7 +146,6 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
   put_number(message, mine.size());
   message.insert(message.end(), mine.begin(), mine.end());
   std::vector<std::size_t> sent(members_.size()), got(members_.size());
-  const auto me = static_cast<std::size_t>(member);
   const auto complete = [&](std::size_t m) { return got[m] >= 8 && got[m] == 8 + received[m].size(); };
   std::vector<std::array<std::byte, 8>> heads(members_.size());
   Clock::time_point end = Clock::now() + fate_.deadline;
@@ -134,8 +154,7 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
     fate_.expect_whole();
     const std::uint32_t heard = link_.bell(Link::notes);
     bool moved = false, done = true;
-    for (std::size_t m = 0; m < members_.size(); ++m) {
-      if (m == me) continue;
+    for (const std::size_t m : apart_) {
       const std::int32_t peer = members_[m];
       for (std::span<std::byte> room; sent[m] < message.size() && !(room = link_.room(Link::notes, peer)).empty();) {
         const std::size_t bytes = std::min(room.size(), message.size() - sent[m]);
@@ -170,13 +189,14 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
     if (Clock::now() >= end) {
       std::string absent;
       std::vector<std::int32_t> missed;
-      for (std::size_t m = 0; m < members_.size(); ++m)
-        if (m != me && !complete(m)) {
+      for (const std::size_t m : apart_)
+        if (!complete(m)) {
           absent += fmt::format("{}{}", absent.empty() ? "" : ", ", link_.describe(members_[m]));
           missed.push_back(members_[m]);
         }
       link_.give_up(missed);
-      fate_.end(fmt::format("{}: rank {} waited {} ms for {}", what, members_[me], fate_.deadline.count(), absent));
+      fate_.end(fmt::format("{}: rank {} waited {} ms for {}", what, members_[static_cast<std::size_t>(member)],
+                            fate_.deadline.count(), absent));
       continue;
     }
     link_.rest(Link::notes, heard);

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static int broken = 0, world_rank = 0;
+#include "dispatch/processes/launcher_end.h"
+
+static int broken = 0, grace_ms = 0, world_rank = 0;
 
 /* Ranks that know less wait for rank 0, which says why. */
 static void end_mpi(void) {
@@ -18,6 +20,7 @@ static void end_mpi(void) {
     MPI_Finalize();
     return;
   }
+  moecl_end_launcher(grace_ms);
   if (world_rank != 0) usleep(500000);
   MPI_Abort(MPI_COMM_WORLD, 4);
 }
@@ -53,15 +56,29 @@ static int open_comm(const void* comm, void** out_comm, int* rank, int* size, in
   return MPI_SUCCESS;
 }
 
-static void close_comm(void* comm, int whole) {
+static void close_comm(void* comm, int whole, int launcher_ms) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!whole) {
     broken = 1; /* MPI may still use what it was given */
+    grace_ms = launcher_ms;
     return;
   }
   if (!finalized) MPI_Comm_free((MPI_Comm*)comm);
   free(comm);
+}
+
+static int nodes(void* comm, int* out_nodes, uint64_t* word) {
+  MPI_Comm here;
+  int first = 0;
+  const MPI_Comm all = *(MPI_Comm*)comm;
+  int error = MPI_Comm_rank(all, &first);
+  if (error == MPI_SUCCESS) error = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, first, MPI_INFO_NULL, &here);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Bcast(&first, 1, MPI_INT, 0, here);
+  if (error == MPI_SUCCESS) error = MPI_Bcast(word, 1, MPI_UINT64_T, 0, here);
+  MPI_Comm_free(&here);
+  return error != MPI_SUCCESS ? error : MPI_Allgather(&first, 1, MPI_INT, out_nodes, 1, MPI_INT, all);
 }
 
 static int begin(void* comm, void* bytes, int count, int peer, int tag, void** out_request, int receives) {
@@ -110,8 +127,6 @@ static void cancel_request(void** request) {
   *request = NULL;
 }
 
-static void abort_job(void* comm, int code) { MPI_Abort(*(MPI_Comm*)comm, code); }
-
 static void describe_error(int error, char* text, int bytes) {
   char all[MPI_MAX_ERROR_STRING + 1] = "";
   int length = 0;
@@ -128,7 +143,7 @@ static void describe_error(int error, char* text, int bytes) {
 #endif
 
 static const struct moecl_mpi functions = {
-    MOECL_MPI_PLUGIN_VERSION, LIBRARY,   open_comm,     close_comm, send_bytes, receive_bytes, test_request,
-    cancel_request,           abort_job, describe_error};
+    MOECL_MPI_PLUGIN_VERSION, LIBRARY,       open_comm, close_comm, nodes, send_bytes, receive_bytes, test_request,
+    cancel_request,           describe_error};
 
 const struct moecl_mpi* moecl_mpi_plugin(void) { return &functions; }

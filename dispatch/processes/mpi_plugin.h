@@ -3,7 +3,9 @@
 /* What moecl needs of MPI, as functions of a library that is built once for each MPI and loaded on use. No name of MPI
    stands here, since its types differ. Functions give 0, or an error of MPI. Calls come one at a time. */
 
-#define MOECL_MPI_PLUGIN_VERSION 1
+#include <stdint.h>
+
+#define MOECL_MPI_PLUGIN_VERSION 3
 
 struct moecl_mpi {
   int version;      /* MOECL_MPI_PLUGIN_VERSION */
@@ -13,8 +15,11 @@ struct moecl_mpi {
    *thread_level: what MPI was initialised with, 0 to 3. */
   int (*open)(const void* comm, void** out_comm, int* rank, int* size, int* thread_level);
   /* Frees the communicator. Where `open` had initialised MPI, it is finalized when the process ends; but if ranks were
-     lost, `whole` is 0 then, the job is aborted then, with code 4. */
-  void (*close)(void* comm, int whole);
+     lost, `whole` is 0 then, the job is aborted then, with code 4, and its launchers have to end in so many ms. */
+  void (*close)(void* comm, int whole, int launcher_ms);
+  /* The first rank on the node of each rank. All ranks call it.
+     word  in, out: becomes that of the first rank on this node */
+  int (*nodes)(void* comm, int* out_nodes, uint64_t* word);
   /* Begins to send or receive. */
   int (*send)(void* comm, const void* bytes, int count, int peer, int tag, void** out_request);
   int (*receive)(void* comm, void* bytes, int count, int peer, int tag, void** out_request);
@@ -22,8 +27,6 @@ struct moecl_mpi {
   int (*test)(void** request, int* done, int* count);
   /* Of a receive that nothing will come for. */
   void (*cancel)(void** request);
-  /* Ends all processes of the job. */
-  void (*abort)(void* comm, int code);
   /* What an error means. */
   void (*describe)(int error, char* text, int bytes);
 };

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "dispatch/meeting.hpp"
 #include "dispatch/processes/link.hpp"
@@ -12,7 +14,9 @@ namespace moecl {
 /// Ends the group here when it has ended elsewhere, or when a peer has died.
 class Watch {
  public:
-  Watch(Link& link, GroupFate& fate) : thread_([this, &link, &fate] { look(link, fate); }) {}
+  /// @param links  of the ranks of this process
+  Watch(std::vector<Link*> links, GroupFate& fate)
+      : thread_([this, links = std::move(links), &fate] { look(links, fate); }) {}
   ~Watch() {
     closing_ = true;
     thread_.join();
@@ -23,10 +27,11 @@ class Watch {
  private:
   static constexpr std::chrono::milliseconds between_looks{5};
 
-  void look(Link& link, GroupFate& fate) noexcept {
+  void look(const std::vector<Link*>& links, GroupFate& fate) noexcept {
     while (!closing_) {
       try {
-        if (const std::string cause = link.look(); !cause.empty()) return fate.end(cause);
+        for (Link* const link : links)
+          if (const std::string cause = link->look(); !cause.empty()) return fate.end(cause);
       } catch (const std::exception& error) {
         return fate.end(error.what());
       }

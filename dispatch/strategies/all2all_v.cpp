@@ -121,6 +121,7 @@ class All2AllV final : public Strategy {
     expert_sort::enqueue(stream, in_order);
     received_rows_ = in_order.slot_rows;
     RoutedRows rows = rows_in_order(stream, window_, in_order, 1, received_layout_->batched, into_);
+    rows.slot_rows = rows_of_tokens(problem_, in_order);
     if (weights_.present())
       rows.weights = received_layout_->row_weights.in_order(stream, came_weights_, in_order, into_);
     return rows;
@@ -135,7 +136,10 @@ class All2AllV final : public Strategy {
     const TensorView send = tensor_in(memory, shown.back);
     share_out_ = tensor_in(memory, shown.share);
     sums_ = sums;
-    gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
+    if (problem_.experts_sum())  // of rows as they came
+      enqueue_copy(stream, whole(expert_rows), whole(send));
+    else
+      gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
     const TensorView& home = came_home_.codes;
     Communicator::Exchange(rank_.ep).all_to_all(
@@ -174,7 +178,7 @@ class All2AllV final : public Strategy {
 
     ReceiveLayout(const All2AllV& of, const WireRow& row, std::int64_t received)
         : window(workspace, row, received, of.problem_.hidden),
-          weights(workspace.add(DType::f32, {of.problem_.experts_weight ? received : 0, 1})),
+          weights(workspace.add(DType::f32, {of.problem_.experts_weight() ? received : 0, 1})),
           blocks(workspace.add(DType::i32, {of.rank_.ep.size() * of.sorted_experts()})),
           groups(workspace.add(DType::i32, {received, 1})),
           by_expert(workspace, received, of.sorted_experts(), of.rank_.ep.rank_stream().device->caps,

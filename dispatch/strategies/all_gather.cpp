@@ -81,6 +81,7 @@ class AllGather final : public Strategy {
     }
     RoutedRows rows = rows_in_order(stream, all_x_, sort_, problem_.top_k, layout_->batched, memory_);
     rows.weights = layout_->row_weights.in_order(stream, all_weights_, sort_, memory_);
+    rows.slot_rows = rows_of_tokens(problem_, sort_);
     return rows;
   }
 
@@ -91,22 +92,27 @@ class AllGather final : public Strategy {
     const ShareLayout shown(*this, total_, sums.shape[0], brought_.reduce_results);
     const TensorView share =
         tensor_in(shares_[brought_.reduce_results ? 1 : 0].take(rank_, shown.workspace), shown.sums);
-    combine::Args args;
-    args.rows = expert_rows;
-    args.slot_rows = sort_.slot_rows;
-    args.weights = weights_of_sum(problem_, all_weights_);
-    args.out = tensor_in(partials_.take(rank_, layout.workspace), layout.sums);
-    combine::enqueue(stream, args);
+    const TensorView partial = tensor_in(partials_.take(rank_, layout.workspace), layout.sums);
+    if (problem_.experts_sum()) {
+      enqueue_copy(stream, whole(expert_rows), whole(partial));
+    } else {
+      combine::Args args;
+      args.rows = expert_rows;
+      args.slot_rows = sort_.slot_rows;
+      args.weights = weights_of_sum(problem_, all_weights_);
+      args.out = partial;
+      combine::enqueue(stream, args);
+    }
     rank_.ep.fork();
     if (!by_broadcast_) {
-      Communicator::Exchange(rank_.dp).reduce_scatter(args.out, sums, tokens_, Shown::until_next);
+      Communicator::Exchange(rank_.dp).reduce_scatter(partial, sums, tokens_, Shown::until_next);
       if (rank_.tp.size() > 1 && brought_.reduce_results)
         Communicator::Exchange(rank_.tp).all_reduce(sums, share, Shown::until_next);
       return;
     }
-    Communicator::Exchange(summing(brought_.reduce_results)).all_reduce(args.out, share, Shown::until_next);
+    Communicator::Exchange(summing(brought_.reduce_results)).all_reduce(partial, share, Shown::until_next);
     const std::int64_t first = std::accumulate(tokens_.begin(), tokens_.begin() + rank_.dp.rank(), std::int64_t{0});
-    const TensorView own = args.out.rows(first, sums.shape[0]);
+    const TensorView own = partial.rows(first, sums.shape[0]);
     enqueue_copy(rank_.ep.stream(), whole(own), whole(sums));
   }
 

@@ -23,8 +23,8 @@ StepNeeds LocalStrategy::needs(std::int64_t tokens) const {
   needs.rows = layout.sort.rows();
   needs.source_rows = problem_.batched ? needs.rows : tokens;
   needs.in_place = !problem_.batched;
-  needs.local = needs.in_place && !problem_.experts_weight;
-  needs.fills_sums = false;
+  needs.local = needs.in_place && !problem_.experts_weight();
+  needs.fills_sums = problem_.experts_sum();
   return needs;
 }
 
@@ -46,10 +46,17 @@ RoutedRows LocalStrategy::receive() {
   RoutedRows rows = rows_in_order(stream_, {tokens_.x, tokens_.x_scale, tokens_.x_group}, sort_, problem_.top_k,
                                   layout.batched, memory_);
   rows.weights = layout.row_weights.in_order(stream_, tokens_.weights, sort_, memory_);
+  rows.slot_rows = rows_of_tokens(problem_, sort_);
   return rows;
 }
 
+void LocalStrategy::begin_combine(TensorView expert_rows, TensorView sums) {
+  expert_rows_ = expert_rows;
+  if (problem_.experts_sum()) enqueue_copy(stream_, whole(expert_rows), whole(expert_rows_ = sums));
+}
+
 combine::Args LocalStrategy::finish_combine() {
+  if (problem_.experts_sum()) return sums_alone(expert_rows_);
   combine::Args sum;
   sum.rows = expert_rows_;
   sum.slot_rows = sort_.slot_rows;

@@ -16,7 +16,7 @@ class LocalStrategy final : public Strategy {
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override;
   void begin_dispatch() override {}
   RoutedRows receive() override;
-  void begin_combine(TensorView expert_rows, TensorView /*sums*/) override { expert_rows_ = expert_rows; }
+  void begin_combine(TensorView expert_rows, TensorView sums) override;
   combine::Args finish_combine() override;
   std::uint64_t workspace_bytes() const noexcept override { return 0; }
 

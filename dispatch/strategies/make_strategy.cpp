@@ -1,3 +1,4 @@
+#include <moecl/index_vectors.hpp>
 #include <moecl/strategy.hpp>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@ class Together final : public Strategy {
  public:
   Together(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem, StepMemory* memory)
       : ranks_(rank.ep),
+        experts_(rank.experts),
         dispatch_(fmt::format("dispatch by {}", name(kind))),
         combine_(fmt::format("combine by {}", name(kind))),
         begins_steps_(memory == nullptr),
@@ -23,7 +25,16 @@ class Together final : public Strategy {
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override { return strategy_->bytes(tokens); }
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override {
     if (begins_steps_) memory_.begin();
-    return in(dispatch_, [&] { return strategy_->prepare(tokens, workspace); });
+    return in(dispatch_, [&] {
+      if (tokens.ids.dtype != DType::i64) return strategy_->prepare(tokens, workspace);
+      TokensIn narrow = tokens;
+      narrow.ids = narrow_ids(tokens.ids);
+      const auto sort = strategy_->prepare(narrow, workspace);  // ranks agree before anything is enqueued
+      const TensorView to(narrow.ids.buffer, DType::i32, {narrow.ids.elements()});
+      index_vectors::enqueue(ranks_.rank_stream(),
+                             index_vectors::Narrow{tokens.ids, -1, experts_, -1, {}, to, tokens.fault});
+      return sort;
+    });
   }
   void begin_dispatch() override {
     in(dispatch_, [&] { strategy_->begin_dispatch(); });
@@ -41,10 +52,15 @@ class Together final : public Strategy {
     return in(combine_, [&] { return strategy_->finish_combine(); });
   }
   std::uint64_t workspace_bytes() const noexcept override {
-    return memory_.capacity_bytes() + strategy_->workspace_bytes();
+    return memory_.capacity_bytes() + ids_.capacity_bytes() + strategy_->workspace_bytes();
   }
 
  private:
+  /// Memory for them in 32 bits.
+  TensorView narrow_ids(const TensorView& ids) {
+    const auto bytes = static_cast<std::uint64_t>(ids.elements()) * sizeof(std::int32_t);
+    return {ids_.reserve(*ranks_.rank_stream().context, bytes), DType::i32, {ids.shape[0], ids.shape[1]}};
+  }
   /// What the half is called, other processes are told, in case that this one ends in it.
   template <class Body>
   std::invoke_result_t<const Body&> in(const std::string& half, const Body& body) {
@@ -69,7 +85,9 @@ class Together final : public Strategy {
   }
 
   Communicator ranks_;
+  std::int32_t experts_;
   std::string dispatch_, combine_;
+  Workspace ids_;  ///< of a step that brings them in 64 bits
   StepMemory memory_;
   bool begins_steps_;
   std::unique_ptr<Strategy> strategy_;

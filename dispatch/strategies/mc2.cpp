@@ -73,6 +73,7 @@ class Mc2 final : public Strategy {
     expert_sort::enqueue(stream, in_order_);
     RoutedRows rows = rows_in_order(stream, received_.rows, in_order_, problem_.top_k, layout_->batched, memory_);
     rows.weights = layout_->row_weights.in_order(stream, received_.weights, in_order_, memory_);
+    rows.slot_rows = rows_of_tokens(problem_, in_order_);
     received_.weights = weights_of_sum(problem_, received_.weights);
     return rows;
   }
@@ -130,8 +131,9 @@ class Mc2 final : public Strategy {
             capacity);
     mine.capacity = std::max(most, capacity);
     mine.row = row;
-    mine.sums = combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
-    mine.weighted = weights && (mine.sums || problem_.experts_weight);
+    mine.sums = problem_.experts_sum() ||
+                combine_form(StrategyKind::mc2, problem_.dtype, problem_.wire) == CombineForm::partial_sums;
+    mine.weighted = weights && (mine.sums || problem_.experts_weight());
     WorkspaceLayout sizes;
     mine.ids = sizes.add(DType::i32, {mine.each[static_cast<std::size_t>(rank_.ep.rank())], problem_.top_k});
     return mine;

@@ -46,7 +46,9 @@ class PulledWindows final : public Mc2Windows {
     const Results layout(*this, tokens);
     const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
     const WireRows leaving = layout.rows.in(outbox_.take(rank_, layout.workspace)), home = layout.rows.in(memory);
-    if (tokens.sums) {
+    if (problem_.experts_sum()) {
+      pack_rows(stream, {rows, {}}, {}, 1, {}, leaving);
+    } else if (tokens.sums) {
       combine::Args sum;
       sum.rows = rows;
       sum.slot_rows = in_order.slot_rows;

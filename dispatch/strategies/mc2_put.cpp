@@ -70,13 +70,14 @@ class PutWindows final : public Mc2Windows {
   WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,
                    const expert_sort::Args& in_order) override {
     const HalfLayout half = half_home(rank_, problem_, tokens);
-    const Step step = begin_step(home_, half, tokens, {rows, {}}, in_order.row_ends);
-    if (tokens.sums) {
+    const bool sums = problem_.experts_sum();
+    const Step step = begin_step(home_, half, tokens, {rows, {}}, sums ? TensorView() : in_order.row_ends);
+    if (tokens.sums && !sums) {
       window_put::enqueue(rank_.ep.stream(), window_put::Sum{in_order.slot_rows, received.weights, problem_.top_k,
                                                              step.leaving.codes, step.to});
     } else {
       window_put::enqueue(rank_.ep.stream(), window_put::Combine{in_order.slot_rows, problem_.top_k, step.leaving.codes,
-                                                                 step.leaving.scale, step.to});
+                                                                 step.leaving.scale, step.to, sums});
     }
     const WireRows came = half.rows.in(step.memory);
     const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.return_rows_each());

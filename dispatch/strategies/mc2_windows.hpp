@@ -32,7 +32,8 @@ class Mc2Windows {
  public:
   virtual ~Mc2Windows() = default;
   virtual Mc2Received dispatch(const Mc2Tokens& tokens) = 0;
-  /// @param rows  of this rank's experts for `received`, which `tokens` brought here. Shape: [rows, H] f32
+  /// @param rows  of this rank's experts for `received`, which `tokens` brought here. Shape: [rows, H] f32, of experts
+  /// who sum [R * capacity, H] f32
   /// @param in_order  the sort of the received slots that gave their order
   /// @return  Shape: [R * capacity * return_rows_each, H]: what every rank has for this rank's tokens, a slab each
   virtual WireRows combine(const Mc2Tokens& tokens, const Mc2Received& received, TensorView rows,

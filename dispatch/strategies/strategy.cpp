@@ -55,6 +55,18 @@ const char* name(ExpertSharding sharding) noexcept {
   return sharding == ExpertSharding::experts ? "experts" : "intermediate";
 }
 
+const char* name(ExpertOutput output) noexcept {
+  switch (output) {
+    case ExpertOutput::weighted_rows:
+      return "weighted_rows";
+    case ExpertOutput::sums:
+      return "sums";
+    case ExpertOutput::rows:
+      break;
+  }
+  return "rows";
+}
+
 const char* name(CombineForm form) noexcept { return form == CombineForm::rows ? "rows" : "partial_sums"; }
 
 CombineForm combine_form(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept {

@@ -23,7 +23,7 @@ std::vector<Agreed> agreed_about(StrategyKind kind, const ExpertRank& rank, cons
           {"scales of codes", scales_of(problem.codes)},
           {"batched", problem.batched},
           {"rows_per_expert", problem.room},
-          {"experts_weight", problem.experts_weight},
+          {"expert_output", problem.expert_output},
           {"experts", rank.experts},
           {"sharding", rank.sharding},
           {"ranks of a tp group", rank.tp.size()},

@@ -91,11 +91,16 @@ struct BatchedLayout {
 /// scales
 RoutedRows rows_in_order(StreamView stream, const WireRows& rows, const expert_sort::Args& sort, std::int32_t divisor,
                          const BatchedLayout& batched, BufferView memory);
+/// Of experts who sum: which of the rows in the order of that sort are a token's; else nothing.
+inline TensorView rows_of_tokens(const ExpertProblem& problem, const expert_sort::Args& sort) {
+  if (!problem.experts_sum()) return {};
+  return {sort.slot_rows.buffer, DType::i32, {sort.ids.shape[0], sort.ids.shape[1]}};
+}
 
 /// The router's weight of each row, in memory of a workspace; nothing where the sum multiplies by them.
 struct RowWeights {
   RowWeights(WorkspaceLayout& workspace, const ExpertProblem& problem, const SortLayout& sort)
-      : wanted(problem.experts_weight), rows(workspace.add(DType::f32, {wanted ? sort.rows() : 0, 1})) {}
+      : wanted(problem.experts_weight()), rows(workspace.add(DType::f32, {wanted ? sort.rows() : 0, 1})) {}
   /// Those of the rows in the order of that sort. @param weights  of its slots, contiguous; absent: there are none
   /// Async: no kernel, or one
   TensorView in_order(StreamView stream, TensorView weights, const expert_sort::Args& sort, BufferView memory) const;
@@ -105,7 +110,7 @@ struct RowWeights {
 };
 /// What is left for the sum to multiply by.
 inline TensorView weights_of_sum(const ExpertProblem& problem, TensorView weights) {
-  return problem.experts_weight ? TensorView() : weights;
+  return problem.experts_weight() ? TensorView() : weights;
 }
 /// Slots one below the other. Shape: [N * K, 1]
 inline TensorView as_slots(const TensorView& weights) {

@@ -108,6 +108,9 @@ void gather(StreamView stream, const WireRows& from, TensorView index, std::int3
 
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to) {
+  if (!index.present() && !to.scale.present())
+    return enqueue_copy(stream, from.codes.buffer.slice(0, from.codes.size_bytes()),
+                        to.codes.buffer.slice(0, to.codes.size_bytes()));
   if (from.scale.present() || !to.scale.present()) return gather(stream, from, index, divisor, row_ends, 0, to);
   if (to.how.quantized()) {
     auto args = quantize_groups::args_of(to.how);

@@ -48,7 +48,7 @@ struct WireRows {
 void gather(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
             std::int64_t rows_per_expert, const WireRows& to);
 /// The same, quantized unless `from` is already or `to` is not to be.
-/// @param index  optional if `to` is quantized. @param row_ends  optional: rows past the last are left out
+/// @param index  optional: as they stand. @param row_ends  optional: rows past the last are left out
 void pack_rows(StreamView stream, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
                const WireRows& to);
 /// `rows` as they are where they may travel so, else packed at `place`. @param row_ends  as in pack_rows

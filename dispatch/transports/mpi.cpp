@@ -8,9 +8,11 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "dispatch/processes/mpi_plugin.h"
+#include "dispatch/processes/patience.hpp"
 #include "dispatch/transports/transport.hpp"
 #include "runtime/check.hpp"
 #include "runtime/child_process.hpp"
@@ -81,13 +83,13 @@ struct Lane {
 
 class MpiLink final : public Link {
  public:
-  MpiLink(const void* comm, std::chrono::milliseconds deadline)
+  MpiLink(const void* comm, std::chrono::milliseconds deadline, std::string& name_of_node)
       : most_silent_(deadline * 3 / 4), beaten_(Clock::now()), looked_(beaten_) {
     int thread_level = 0;
     check_mpi(plugin().open(comm, &comm_, &rank_, &size_, &thread_level), "the communicator");
     constexpr int serialized = 2;
     if (thread_level < serialized) {
-      plugin().close(comm_, 1);
+      plugin().close(comm_, 1, 0);
       fail(ErrorCode::unsupported,
            "mpi: {} was initialised for {}: moecl calls it from two threads, one at a time, which is "
            "MPI_THREAD_SERIALIZED",
@@ -95,6 +97,11 @@ class MpiLink final : public Link {
     }
     const auto peers = static_cast<std::size_t>(size_);
     for (std::int32_t rank = 0; rank < size_; ++rank) places_.push_back(rank);
+    nodes_.resize(peers);
+    std::random_device random;
+    std::uint64_t word = std::uint64_t{random()} << 32 | random();
+    check_mpi(plugin().nodes(comm_, nodes_.data(), &word), "the nodes");
+    name_of_node = fmt::format("mpi-{:016x}", word);
     for (auto& of : lanes_)
       for (auto& direction : of) direction.resize(peers);
     endings_.resize(peers);
@@ -129,15 +136,16 @@ class MpiLink final : public Link {
         for (Slot& slot : lane.slot) sent = sent && slot.request == nullptr;
     for (auto* const kept : {&beats_out_, &goodbyes_})
       for (Slot& slot : *kept) sent = sent && slot.request == nullptr;
-    plugin().close(comm_, sent && cause_.empty() ? 1 : 0);
+    plugin().close(comm_, sent && cause_.empty() ? 1 : 0, static_cast<int>((most_silent_ / 3).count()));
   }
   MpiLink(const MpiLink&) = delete;
   MpiLink& operator=(const MpiLink&) = delete;
 
-  TransportKind kind() const noexcept override { return TransportKind::mpi; }
+  TransportKind kind(std::int32_t /*from*/, std::int32_t /*to*/) const noexcept override { return TransportKind::mpi; }
   std::int32_t rank() const noexcept override { return rank_; }
   std::int32_t size() const noexcept override { return size_; }
   const std::vector<std::int32_t>& places() const noexcept override { return places_; }
+  std::vector<std::int32_t> nodes() const override { return nodes_; }
 
   std::span<std::byte> room(Channel channel, std::int32_t peer) override {
     const std::lock_guard lock(mutex_);
@@ -151,7 +159,7 @@ class MpiLink final : public Link {
     Slot& slot = current(channel, out, peer);
     check_mpi(plugin().send(comm_, slot.bytes.data(), static_cast<int>(bytes), peer, channel, &slot.request), "send");
     ++lane(channel, out, peer).next;
-    waiting_since_[channel] = {};
+    patience_.moved(channel);
   }
   std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
     const std::lock_guard lock(mutex_);
@@ -164,7 +172,7 @@ class MpiLink final : public Link {
   }
   void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
-    waiting_since_[channel] = {};
+    patience_.moved(channel);
     Slot& slot = current(channel, in, peer);
     slot.taken += bytes;
     if (slot.taken < slot.count) return;
@@ -179,17 +187,8 @@ class MpiLink final : public Link {
     return all;
   }
   std::uint32_t bell(Channel /*channel*/) noexcept override { return 0; }
-  /// MPI tells nobody that something has come: looks again, at first at once.
-  void rest(Channel channel, std::uint32_t /*heard*/) noexcept override {
-    constexpr std::chrono::microseconds at_once{100}, longest_sleep{500};
-    const auto now = Clock::now();
-    Clock::time_point& began = waiting_since_[channel];
-    if (began == Clock::time_point()) began = now;
-    if (now - began < at_once)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::min<Clock::duration>((now - began) / 8, longest_sleep));
-  }
+  /// MPI tells nobody that something has come.
+  void rest(Channel channel, std::uint32_t /*heard*/) noexcept override { patience_.rest(channel); }
 
   void in_phase(std::string_view what) noexcept override {
     const std::lock_guard lock(mutex_);
@@ -233,7 +232,7 @@ class MpiLink final : public Link {
     }
     return beat();
   }
-  std::unique_ptr<Link> regroup(bool /*everyone*/, std::chrono::milliseconds /*deadline*/) override {
+  Links regroup(bool /*everyone*/, std::chrono::milliseconds /*deadline*/) override {
     fail(ErrorCode::unsupported, "group: {} ends all ranks with the one that is lost: groups of RankGroup::join go on",
          plugin().name);
   }
@@ -356,7 +355,7 @@ class MpiLink final : public Link {
 
   void* comm_ = nullptr;
   int rank_ = 0, size_ = 0;
-  std::vector<std::int32_t> places_;
+  std::vector<std::int32_t> places_, nodes_;
   std::chrono::milliseconds most_silent_;
   mutable std::mutex mutex_;  ///< MPI is called by one thread at a time; of all below
   std::array<std::array<std::vector<Lane>, 2>, Link::channels> lanes_;
@@ -367,7 +366,7 @@ class MpiLink final : public Link {
   Clock::time_point beaten_, looked_;
   std::array<char, beat_bytes> phase_{};
   std::string cause_;
-  std::array<Clock::time_point, Link::channels> waiting_since_{};  ///< something went or came; 0: not yet
+  Patience patience_;
 };
 
 class Mpi final : public Transport {
@@ -382,8 +381,8 @@ class Mpi final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Link> link_by_mpi(const void* mpi_comm, std::chrono::milliseconds deadline) {
-  return std::make_unique<MpiLink>(mpi_comm, deadline);
+std::unique_ptr<Link> link_by_mpi(const void* mpi_comm, std::chrono::milliseconds deadline, std::string& name_of_node) {
+  return std::make_unique<MpiLink>(mpi_comm, deadline, name_of_node);
 }
 
 std::unique_ptr<const Transport> make_mpi() { return std::make_unique<Mpi>(); }

@@ -22,13 +22,13 @@ struct Peer {
 
 class SharedMemoryLink final : public Link {
  public:
-  SharedMemoryLink(std::shared_ptr<GroupMemory> memory, GroupMemory::Generation generation,
+  SharedMemoryLink(std::shared_ptr<GroupMemory> memory, GroupMemory::Generation generation, std::int32_t own,
                    std::chrono::milliseconds deadline)
       : memory_(std::move(memory)),
         generation_(std::move(generation)),
-        rank_(static_cast<std::int32_t>(
-            std::find(generation_.places.begin(), generation_.places.end(), memory_->place()) -
-            generation_.places.begin())),
+        own_(own),
+        rank_(static_cast<std::int32_t>(std::find(generation_.places.begin(), generation_.places.end(), own) -
+                                        generation_.places.begin())),
         most_silent_(deadline * 3 / 4),
         looked_(Clock::now()) {
     for (const std::int32_t place : generation_.places) {
@@ -37,42 +37,44 @@ class SharedMemoryLink final : public Link {
     }
   }
 
-  TransportKind kind() const noexcept override { return TransportKind::shared_memory; }
+  TransportKind kind(std::int32_t /*from*/, std::int32_t /*to*/) const noexcept override {
+    return TransportKind::shared_memory;
+  }
   std::int32_t rank() const noexcept override { return rank_; }
   std::int32_t size() const noexcept override { return static_cast<std::int32_t>(generation_.places.size()); }
   const std::vector<std::int32_t>& places() const noexcept override { return generation_.places; }
 
   std::span<std::byte> room(Channel channel, std::int32_t peer) override {
-    const SharedRing& ring = memory_->ring(channel, memory_->place(), place(peer));
-    const std::span<std::byte> bytes = memory_->bytes(channel, memory_->place(), place(peer));
+    const SharedRing& ring = memory_->ring(channel, own_, place(peer));
+    const std::span<std::byte> bytes = memory_->bytes(channel, own_, place(peer));
     const std::uint64_t written = ring.written.load(std::memory_order_relaxed),
                         used = written - ring.taken.load(std::memory_order_acquire);
     expect_sane(used, bytes.size(), peer);
     return part(bytes, written, bytes.size() - used);
   }
   void send(Channel channel, std::int32_t peer, std::size_t bytes) override {
-    memory_->ring(channel, memory_->place(), place(peer)).written.fetch_add(bytes, std::memory_order_release);
+    memory_->ring(channel, own_, place(peer)).written.fetch_add(bytes, std::memory_order_release);
     memory_->ring_bell(place(peer), channel);
   }
   std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
-    const SharedRing& ring = memory_->ring(channel, place(peer), memory_->place());
-    const std::span<std::byte> bytes = memory_->bytes(channel, place(peer), memory_->place());
+    const SharedRing& ring = memory_->ring(channel, place(peer), own_);
+    const std::span<std::byte> bytes = memory_->bytes(channel, place(peer), own_);
     const std::uint64_t taken = ring.taken.load(std::memory_order_relaxed),
                         there = ring.written.load(std::memory_order_acquire) - taken;
     expect_sane(there, bytes.size(), peer);
     return part(bytes, taken, there);
   }
   void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
-    memory_->ring(channel, place(peer), memory_->place()).taken.fetch_add(bytes, std::memory_order_release);
+    memory_->ring(channel, place(peer), own_).taken.fetch_add(bytes, std::memory_order_release);
     memory_->ring_bell(place(peer), channel);
   }
   std::uint32_t bell(Channel channel) noexcept override {
-    return memory_->slot(memory_->place()).bells[channel].load(std::memory_order_acquire);
+    return memory_->slot(own_).bells[channel].load(std::memory_order_acquire);
   }
-  void rest(Channel channel, std::uint32_t heard) noexcept override { memory_->rest(channel, heard); }
+  void rest(Channel channel, std::uint32_t heard) noexcept override { memory_->rest(own_, channel, heard); }
 
   void in_phase(std::string_view what) noexcept override {
-    auto& words = memory_->slot(memory_->place()).phase;
+    auto& words = memory_->slot(own_).phase;
     std::array<char, sizeof(words)> text{};
     std::memcpy(text.data(), what.data(), std::min(what.size(), text.size() - 1));
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -100,7 +102,7 @@ class SharedMemoryLink final : public Link {
   std::string ended() const override { return memory_->ended(generation_.number); }
 
   std::string look() override {
-    memory_->slot(memory_->place()).beats.fetch_add(1, std::memory_order_relaxed);
+    memory_->slot(own_).beats.fetch_add(1, std::memory_order_relaxed);
     if (std::string cause = memory_->ended(generation_.number); !cause.empty()) return cause;
     // A machine that stood still has not heard anybody meanwhile.
     constexpr std::chrono::microseconds longest_pause{50000};
@@ -128,9 +130,18 @@ class SharedMemoryLink final : public Link {
     return {};
   }
 
-  std::unique_ptr<Link> regroup(bool everyone, std::chrono::milliseconds deadline) override {
-    GroupMemory::Generation next = memory_->assemble(everyone, deadline);
-    return std::make_unique<SharedMemoryLink>(memory_, std::move(next), most_silent_ * 4 / 3);
+  Links regroup(bool everyone, std::chrono::milliseconds deadline) override {
+    return links_of(memory_, everyone, deadline, most_silent_ * 4 / 3);
+  }
+
+  /// Of a new generation, which is waited for so long.
+  static Links links_of(const std::shared_ptr<GroupMemory>& memory, bool everyone, std::chrono::milliseconds wait,
+                        std::chrono::milliseconds deadline) {
+    const GroupMemory::Generation begun = memory->assemble(everyone, wait);
+    Links links;
+    for (const std::int32_t own : memory->own())
+      links.push_back(std::make_unique<SharedMemoryLink>(memory, begun, own, deadline));
+    return links;
   }
 
  private:
@@ -148,6 +159,7 @@ class SharedMemoryLink final : public Link {
 
   std::shared_ptr<GroupMemory> memory_;
   GroupMemory::Generation generation_;
+  std::int32_t own_;  ///< its place
   std::int32_t rank_;
   std::chrono::milliseconds most_silent_;
   std::vector<Peer> peers_;
@@ -167,11 +179,9 @@ class SharedMemory final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Link> link_by_shared_memory(const std::string& name, std::int32_t rank, std::int32_t size,
-                                            std::chrono::milliseconds deadline) {
-  auto memory = std::make_shared<GroupMemory>(name, rank, size);
-  GroupMemory::Generation first = memory->assemble(true, deadline);
-  return std::make_unique<SharedMemoryLink>(std::move(memory), std::move(first), deadline);
+Links links_by_shared_memory(const std::string& name, const std::vector<std::int32_t>& ranks, std::int32_t size,
+                             std::chrono::milliseconds deadline) {
+  return SharedMemoryLink::links_of(std::make_shared<GroupMemory>(name, ranks, size), true, deadline, deadline);
 }
 
 std::unique_ptr<const Transport> make_shared_memory() { return std::make_unique<SharedMemory>(); }

@@ -7,9 +7,9 @@
 
 namespace moecl {
 
-/// Waits for all ranks of that name. @param deadline  For that, and what a peer may be silent for
-/// Errors: as GroupMemory and GroupMemory::assemble
-std::unique_ptr<Link> link_by_shared_memory(const std::string& name, std::int32_t rank, std::int32_t size,
-                                            std::chrono::milliseconds deadline);
+/// Waits for all ranks of that name. @param ranks  of this process. @param deadline  For that, and what a peer may be
+/// silent for. Errors: as GroupMemory and GroupMemory::assemble
+Links links_by_shared_memory(const std::string& name, const std::vector<std::int32_t>& ranks, std::int32_t size,
+                             std::chrono::milliseconds deadline);
 
 }  // namespace moecl

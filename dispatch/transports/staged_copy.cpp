@@ -42,7 +42,7 @@ StagedCopier::~StagedCopier() {
       static_cast<void>(source.pinned.release());  // commands still read and write it
 }
 
-void StagedCopier::enqueue(StagedJob job) {
+void StagedCopier::enqueue(std::variant<StagedJob, CountedJob> job) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -50,12 +50,16 @@ void StagedCopier::enqueue(StagedJob job) {
   changed_.notify_all();
 }
 
-void StagedCopier::end_group(const StagedJob& job, const char* why) noexcept {
+void StagedCopier::end_group(std::uint64_t bytes, const char* why) noexcept {
   try {
-    fate_.end(fmt::format("staged copy of {} bytes: {}", job.from.size_bytes, why));
+    fate_.end(fmt::format("staged copy of {} bytes: {}", bytes, why));
   } catch (const std::bad_alloc&) {  // the words alone
     fate_.end(why);
   }
+}
+
+void StagedCopier::complete(const std::shared_ptr<UserEvent>& event) {
+  if (event != nullptr && !event->complete()) fate_.end(refused_event);
 }
 
 void StagedCopier::work() {
@@ -63,17 +67,45 @@ void StagedCopier::work() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const StagedJob job = std::move(jobs_.front());
+    const auto job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    try {
-      if (fate_.cause().empty()) job.from.size_bytes != 0 ? copy(job) : wait_for_sender(job);
-    } catch (const std::exception& error) {
-      end_group(job, error.what());
-    }
-    for (const auto& event : {job.left, job.arrived})
-      if (event != nullptr && !event->complete()) fate_.end(refused_event);
+    std::visit([&](const auto& of) { run(of); }, job);
   }
+}
+
+void StagedCopier::run(const StagedJob& job) {
+  try {
+    if (fate_.cause().empty()) job.from.size_bytes != 0 ? copy(job) : wait_for_sender(job);
+  } catch (const std::exception& error) {
+    end_group(job.from.size_bytes, error.what());
+  }
+  complete(job.left);
+  complete(job.arrived);
+}
+
+void StagedCopier::run(const CountedJob& job) {
+  std::uint64_t bytes = 0;
+  try {
+    if (fate_.cause().empty()) {
+      std::vector<Event> copied;
+      for (const StagedJob& each : job.copies.read(to_queue_, *job.free, fate_)) {
+        bytes = each.from.size_bytes;
+        if (!each.direct) {
+          copy(each);
+          continue;
+        }
+        _cl_event* const ready = each.from_ready->handle();
+        enqueue_copy(to_queue_, each.from, each.to, {wait_for(ready), &copied.emplace_back()});
+      }
+      to_queue_.view().flush();
+      for (const Event& event : copied) fate_.wait(event);
+    }
+  } catch (const std::exception& error) {
+    end_group(bytes, error.what());
+  }
+  for (const auto& event : job.left) complete(event);
+  complete(job.arrived);
 }
 
 StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
@@ -154,7 +186,7 @@ void StagedCopier::copy(const StagedJob& job) {
     if (chunk > 0) write(chunk - 1);
   }
   write(count - 1);
-  if (job.left != nullptr && !job.left->complete()) fate_.end(refused_event);
+  complete(job.left);
   for (const Event& event : written) fate_.wait(event);
 }
 

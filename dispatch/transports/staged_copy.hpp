@@ -12,7 +12,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <variant>
+#include <vector>
 
+#include "dispatch/counted_copies.hpp"
 #include "dispatch/meeting.hpp"
 #include "runtime/pinned_memory.hpp"
 #include "runtime/user_event.hpp"
@@ -31,6 +34,15 @@ struct StagedJob {
   PeerMemory* peer_memory = nullptr;        ///< optional: chunks stand in such memory of the receiver's device
   Trace* trace = nullptr;                   ///< optional: gets a block
   std::int32_t from_rank = 0, to_rank = 0;  ///< for the block
+  bool direct = false;  ///< of a CountedJob: both are of one context, so the receiver's queue copies
+};
+
+/// Copies whose sizes stand in a table of the receiver's.
+struct CountedJob {
+  CountedCopies<StagedJob> copies;               ///< their events are this job's
+  std::shared_ptr<const Event> free;             ///< the table is there, and nobody needs what the copies overwrite
+  std::vector<std::shared_ptr<UserEvent>> left;  ///< completed when all has been read
+  std::shared_ptr<UserEvent> arrived;            ///< completed when all is there
 };
 
 /// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.
@@ -45,7 +57,7 @@ class StagedCopier {
   StagedCopier& operator=(const StagedCopier&) = delete;
 
   /// Async. Jobs are done in order.
-  void enqueue(StagedJob job);
+  void enqueue(std::variant<StagedJob, CountedJob> job);
 
   static constexpr std::uint64_t chunk_bytes = 8 << 20;
   static constexpr std::size_t slots = 4;
@@ -59,7 +71,10 @@ class StagedCopier {
   };
 
   void work();
-  void end_group(const StagedJob& job, const char* why) noexcept;
+  void run(const StagedJob& job);
+  void run(const CountedJob& job);
+  void end_group(std::uint64_t bytes, const char* why) noexcept;
+  void complete(const std::shared_ptr<UserEvent>& event);
   void copy(const StagedJob& job);
   void wait_for_sender(const StagedJob& job);
   Source& source_of(const StagedJob& job);
@@ -72,7 +87,7 @@ class StagedCopier {
   std::map<const Device*, Source> sources_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<StagedJob> jobs_;
+  std::deque<std::variant<StagedJob, CountedJob>> jobs_;
   bool closing_ = false;
   std::thread thread_;  ///< last: it uses everything above
 };

@@ -33,16 +33,15 @@ TensorView vector_of(const Context& context, moecl_device_array array, const cha
   return {tensor_of(context, array, what, dtype, count, 1).buffer, dtype, {count}};
 }
 
-BufferView workspace_of(const Context& context, const moecl_forward_args& args) {
-  if (args.workspace.memory == nullptr) {
-    require(args.workspace_bytes == 0, "workspace: workspace_bytes {} of no cl_mem", args.workspace_bytes);
+BufferView workspace_of(const Context& context, moecl_device_array workspace, std::uint64_t bytes) {
+  if (workspace.memory == nullptr) {
+    require(bytes == 0, "workspace: workspace_bytes {} of no cl_mem", bytes);
     return {};
   }
-  const BufferView memory = memory_of(context, args.workspace, WorkspaceLayout::alignment_bytes, "workspace");
-  require(args.workspace_bytes <= memory.size_bytes,
-          "workspace: workspace_bytes {} leave a cl_mem with {} bytes from {} on", args.workspace_bytes,
-          memory.size_bytes, args.workspace.offset_bytes);
-  return memory.slice(0, or_default(args.workspace_bytes, memory.size_bytes));
+  const BufferView memory = memory_of(context, workspace, WorkspaceLayout::alignment_bytes, "workspace");
+  require(bytes <= memory.size_bytes, "workspace: workspace_bytes {} leave a cl_mem with {} bytes from {} on", bytes,
+          memory.size_bytes, workspace.offset_bytes);
+  return memory.slice(0, or_default(bytes, memory.size_bytes));
 }
 
 MoeForward forward_args(const Context& context, const MoeShape& shape, const MoeLayerOptions& options,
@@ -86,7 +85,7 @@ MoeForward forward_args(const Context& context, const MoeShape& shape, const Moe
   forward.expert_rows = optional_tensor(context, args.expert_rows, "expert_rows", out, tokens * top_k, width);
   forward.expert_num_tokens = vector_of(context, args.expert_num_tokens, "expert_num_tokens", ids, local_experts);
   forward.expert_load = vector_of(context, args.expert_load, "expert_load", DType::i64, local_experts);
-  forward.workspace = workspace_of(context, args);
+  forward.workspace = workspace_of(context, args.workspace, args.workspace_bytes);
   if (args.fault.memory != nullptr) forward.fault = fault_word(context, args.fault);
   return forward;
 }
@@ -104,21 +103,47 @@ TensorView fault_word(const Context& context, moecl_device_array array) {
 using namespace moecl;
 using namespace moecl::c_api;
 
-moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
-                                 uint32_t num_wait_events, cl_event const* wait_events, cl_event* out_event) {
+namespace {
+
+struct WaitedEvents {
+  uint32_t count;
+  cl_event const* events;
+};
+
+template <class Enqueue>
+moecl_status enqueue_of(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                        const char* what, WaitedEvents waited, cl_event* out_event, Enqueue enqueue) {
   return guarded([&] {
     const moecl_layer& of = required(layer, "layer");
     const StreamView on = required(stream, "stream").stream;
-    require(on.context->handle() == of.context->handle(),
-            "forward: the stream and the layer are of different cl_contexts");
+    require(on.context->handle() == of.context->handle(), "{}: the stream and the layer are of different cl_contexts",
+            what);
     const MoeShape& shape = of.layer.shape();
     const MoeForward forward =
         forward_args(*on.context, shape, of.layer.options(), shape.experts, read_struct(args, "args"));
     Event done;
-    Submit submit{wait_list(*on.context, num_wait_events, wait_events), out_event != nullptr ? &done : nullptr};
-    of.layer.forward(on, forward, submit);
+    const Submit submit{wait_list(*on.context, waited.count, waited.events), out_event != nullptr ? &done : nullptr};
+    enqueue(of.layer, on, forward, submit);
     if (out_event != nullptr) *out_event = done.release();
   });
+}
+
+}  // namespace
+
+moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                                 uint32_t num_wait_events, cl_event const* wait_events, cl_event* out_event) {
+  return enqueue_of(layer, stream, args, "forward", {num_wait_events, wait_events}, out_event,
+                    [](const MoeLayer& of, StreamView on, const MoeForward& forward, Submit submit) {
+                      of.forward(on, forward, submit);
+                    });
+}
+
+moecl_status moecl_layer_prefetch(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                                  uint32_t num_wait_events, cl_event const* wait_events, cl_event* out_event) {
+  return enqueue_of(layer, stream, args, "prefetch", {num_wait_events, wait_events}, out_event,
+                    [](const MoeLayer& of, StreamView on, const MoeForward& forward, Submit submit) {
+                      of.prefetch(on, forward, forward.workspace, submit);
+                    });
 }
 
 moecl_status moecl_check_fault(moecl_stream* stream, moecl_device_array fault) {

@@ -14,7 +14,7 @@ TensorView vector_of(const Context& context, moecl_device_array array, const cha
                      std::int64_t count);
 
 /// The caller's memory for a pass; absent: none.
-BufferView workspace_of(const Context& context, const moecl_forward_args& args);
+BufferView workspace_of(const Context& context, moecl_device_array workspace, std::uint64_t bytes);
 /// @param local_experts  those of this rank. Errors: invalid_argument
 MoeForward forward_args(const Context& context, const MoeShape& shape, const MoeLayerOptions& options,
                         std::int64_t local_experts, const moecl_forward_args& args);

@@ -33,7 +33,7 @@ moecl_status moecl_layer_load(moecl_stream* stream, const char* model_dir, int32
     moecl_layer*& out = required(out_layer, "out_layer");
     const moecl_stream& on = required(stream, "stream");
     const moecl_layer_options given = read_options(options, "options");
-    const StoredLayer stored(model_dir, layer, given.router_spec);
+    const StoredLayer stored(model_dir, layer, given.router_spec, given.num_fused_shared_experts);
     const MoeWeights weights = stored.weights();
     out = make_layer(on, stored.config.shape, weights, stored.options(given, weights), given.router_spec);
   });
@@ -46,15 +46,17 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
     const moecl_stream& on = required(stream, "stream");
     const FusedShared given = layer_of(read_struct(desc, "desc"));
     out = make_layer(on, given.shape, given.weights,
-                     layer_options(read_options(options, "options"), stored_dtype(given.weights)), nullptr);
+                     layer_options(read_options_beside_desc(options), stored_dtype(given.weights)), nullptr);
   });
 }
 
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir,
                                 int32_t decoder_layer) {
   return guarded([&] {
-    const std::string& router_spec = required(layer, "layer").router_spec;
-    replace_weights(layer, stream, StoredLayer(model_dir, decoder_layer, router_spec.c_str()).weights());
+    const moecl_layer& of = required(layer, "layer");
+    const StoredLayer stored(model_dir, decoder_layer, of.router_spec.c_str(),
+                             of.layer.shape().router.fused_shared_experts);
+    replace_weights(layer, stream, stored.weights());
   });
 }
 

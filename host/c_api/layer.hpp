@@ -19,6 +19,10 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
 
 /// @param weights  of one expert at least. @param stored  The type where the caller says none
 MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored);
+/// Of a layer whose description says how many shared experts are fused. Errors: invalid_argument  the options say it
+moecl_layer_options read_options_beside_desc(const moecl_layer_options* options);
+/// `fuse_shared_experts`, of any; 0: the layer as it is.
+MoeLayerConfig fused(const MoeLayerConfig& config, std::int32_t count);
 MoeShape shape_of(const moecl_layer_desc& desc);
 moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts);
 /// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
@@ -36,7 +40,7 @@ struct StoredLayer {
   MoeLayerConfig config;
 
   /// @param router_spec  NULL: none
-  StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec);
+  StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec, std::int32_t fused_shared_experts);
   MoeWeights weights() const;
   /// Of those experts alone.
   MoeWeights weights(const std::vector<std::int64_t>& expert_ids) const;

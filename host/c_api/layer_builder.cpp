@@ -76,16 +76,13 @@ Described described(const moecl_layer_desc* desc, const moecl_stored_weights* st
                     const moecl_layer_options* options) {
   const auto given = read_struct(desc, "desc");
   const auto weights = read_options(stored, "stored");
-  if (given.num_fused_shared_experts != 0)
-    fail(ErrorCode::unsupported,
-         "desc.num_fused_shared_experts: {}; tensors that come one by one are of experts as stored",
-         given.num_fused_shared_experts);
   Described layer;
   layer.by_shard = true;
   layer.config =
       named_layer(shape_of(given), modules_of(weights), given.gate_up_interleaved != 0, weights.transposed != 0);
   if (given.router.data == nullptr) layer.config.names.router.clear();
-  layer.options = options_of(layer.config, read_options(options, "options"));
+  layer.config = fused(layer.config, given.num_fused_shared_experts);
+  layer.options = options_of(layer.config, read_options_beside_desc(options));
   return layer;
 }
 
@@ -94,7 +91,7 @@ Described described(const char* config_json, std::int32_t layer, const moecl_lay
   const ModelConfig model = ModelConfig::load(&required(config_json, "config_json"), text_or_empty(given.router_spec));
   Described of;
   of.by_shard = false;
-  of.config = model.layer(layer == -1 ? model.first_moe_layer() : layer);
+  of.config = fused(model.layer(layer == -1 ? model.first_moe_layer() : layer), given.num_fused_shared_experts);
   of.options = options_of(of.config, given);
   of.router_spec = text_or_empty(given.router_spec);
   return of;

@@ -25,6 +25,8 @@ static_assert(static_cast<int>(ActivationFunction::silu) == MOECL_SILU &&
               static_cast<int>(ActivationFunction::fast_gelu) == MOECL_FAST_GELU);
 static_assert(static_cast<int>(ExpertLayout::standard) == MOECL_LAYOUT_STANDARD &&
               static_cast<int>(ExpertLayout::batched) == MOECL_LAYOUT_BATCHED);
+static_assert(static_cast<int>(PanelLayout::n_major) == 0 &&
+              static_cast<int>(PanelLayout::k_words) == MOECL_PANELS_K_WORDS - MOECL_PANELS_N_MAJOR);
 
 /// Rows [first_row, first_row + rows) of an array with that many columns; absent when the array is.
 HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_row, std::int64_t rows,
@@ -66,7 +68,9 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.dtype = from.dtype == MOECL_DEFAULT_DTYPE ? stored : dtype_of(from.dtype, "options.dtype");
   if (from.router_dtype != MOECL_DEFAULT_DTYPE)
     options.router_dtype = dtype_of(from.router_dtype, "options.router_dtype");
-  require(from.reserved == 0, "options.reserved: {} is not 0", from.reserved);
+  if (const auto panels = enumerator(from.panel_layout, MOECL_PANELS_K_WORDS, "options.panel_layout");
+      panels != MOECL_PANELS_AUTO)
+    options.panel_layout = static_cast<PanelLayout>(panels - MOECL_PANELS_N_MAJOR);
   options.layout = enumerator(from.expert_layout, ExpertLayout::batched, "options.expert_layout");
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
@@ -94,9 +98,22 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   return options;
 }
 
+moecl_layer_options read_options_beside_desc(const moecl_layer_options* options) {
+  const auto given = read_options(options, "options");
+  require(given.num_fused_shared_experts == 0,
+          "options.num_fused_shared_experts: {}; of a layer that is described desc says it",
+          given.num_fused_shared_experts);
+  return given;
+}
+
+MoeLayerConfig fused(const MoeLayerConfig& config, std::int32_t count) {
+  return count == 0 ? config : fuse_shared_experts(config, count);
+}
+
 moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts) {
   moecl_residency_counts told = {};
   told.size_bytes = sizeof(told);
+  told.prefetched = counts.prefetched, told.prefetched_hits = counts.prefetched_hits;
   told.resident = report.resident_experts, told.budget_bytes = report.resident_bytes;
   told.hits = counts.hits, told.misses = counts.misses, told.fetched_bytes = counts.fetched_bytes;
   return told;
@@ -232,9 +249,11 @@ ExpertMatrices expert_of(const moecl_layer_desc& desc) {
   return weights_of(desc).experts.front();
 }
 
-StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec)
+StoredLayer::StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec,
+                         std::int32_t fused_shared_experts)
     : checkpoint(Checkpoint::open(&required(model_dir, "model_dir"), text_or_empty(router_spec))),
-      config(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer)) {}
+      config(fused(checkpoint.config().layer(layer == -1 ? checkpoint.config().first_moe_layer() : layer),
+                   fused_shared_experts)) {}
 
 MoeWeights StoredLayer::weights() const { return find_layer_weights(checkpoint, config); }
 

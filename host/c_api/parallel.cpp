@@ -105,7 +105,7 @@ moecl_status moecl_parallel_layer_load(moecl_communicator* communicator, const c
   return collective(communicator, [&](Communicator& ranks, const Context&) {
     moecl_parallel_layer*& out = required(out_layer, "out_layer");
     const moecl_layer_options given = read_options(options, "options");
-    const StoredLayer stored(model_dir, layer, given.router_spec);
+    const StoredLayer stored(model_dir, layer, given.router_spec, given.num_fused_shared_experts);
     const MoeShape& shape = stored.config.shape;
     const Decided decided(read_options(parallel, "parallel"), shape, ranks.size());
     out = make_layer(*communicator, decided, shape, stored.options(given, stored.weights({0})),
@@ -122,7 +122,7 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
     const FusedShared all = layer_of(read_struct(desc, "desc"));
     const Decided decided(read_options(parallel, "parallel"), all.shape, ranks.size());
     out = make_layer(*communicator, decided, all.shape,
-                     layer_options(read_options(options, "options"), stored_dtype(all.weights)),
+                     layer_options(read_options_beside_desc(options), stored_dtype(all.weights)),
                      [&](const std::vector<std::int64_t>& experts) { return of_experts(all.weights, experts); });
   });
 }
@@ -130,7 +130,8 @@ moecl_status moecl_parallel_layer_create(moecl_communicator* communicator, const
 moecl_status moecl_parallel_layer_reload(moecl_parallel_layer* layer, const char* model_dir, int32_t decoder_layer) {
   return guarded([&] {
     moecl_parallel_layer& of = required(layer, "layer");
-    const StoredLayer stored(model_dir, decoder_layer, of.router_spec.c_str());
+    const StoredLayer stored(model_dir, decoder_layer, of.router_spec.c_str(),
+                             of.layer.shape().router.fused_shared_experts);
     of.layer.replace_weights(stored.weights(experts_of(of.rank, of.placement)));
   });
 }
@@ -285,6 +286,24 @@ moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, co
                                                  const moecl_agreed_step* step) {
   return pass(layer, args, [&](moecl_parallel_layer& of, const MoeForward& forward) {
     of.layer.forward(forward, required(step, "step").step);
+  });
+}
+
+moecl_status moecl_parallel_layer_prefetch(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                           uint32_t num_wait_events, _cl_event* const* wait_events,
+                                           _cl_event** out_event) {
+  if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");
+  Communicator& ranks = layer->rank.ep;
+  return guarded([&] {
+    ranks.together([&] {
+      const Context& context = *ranks.rank_stream().context;
+      const MoeForward tokens = forward_args(context, layer->layer.shape(), layer->layer.options(),
+                                             layer->rank.local_experts, read_struct(args, "args"));
+      Event done;
+      const WaitList wait = wait_list(context, num_wait_events, wait_events);
+      layer->layer.prefetch(tokens, {wait, out_event != nullptr ? &done : nullptr});
+      if (out_event != nullptr) *out_event = done.release();
+    });
   });
 }
 

@@ -45,6 +45,14 @@ moecl_status group_of_processes(moecl_stream* stream, moecl_rank_group** out_gro
   });
 }
 
+/// Those of this process.
+std::vector<moecl_stream> held(moecl_stream* const* streams, std::int32_t count) {
+  require(count >= 0 && count <= most_ranks, "streams: {} of them", count);
+  std::vector<moecl_stream> all;
+  for (std::int32_t i = 0; i < count; ++i) all.push_back(held(required((&required(streams, "streams"))[i], "stream")));
+  return all;
+}
+
 template <class Regroup>
 moecl_status regrouped(moecl_rank_group* group, moecl_rank_group** out_group, Regroup regroup) {
   return guarded([&] {
@@ -96,13 +104,9 @@ moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count
                                      const moecl_rank_group_options* options, moecl_rank_group** out_group) {
   return guarded([&] {
     moecl_rank_group*& out = required(out_group, "out_group");
-    require(count >= 0 && count <= most_ranks, "streams: {} of them", count);
-    std::vector<moecl_stream> kept;
+    std::vector<moecl_stream> kept = held(streams, count);
     std::vector<StreamView> views;
-    for (std::int32_t rank = 0; rank < count; ++rank) {
-      kept.push_back(held(required((&required(streams, "streams"))[rank], "stream")));
-      views.push_back(kept.back().stream);
-    }
+    for (const moecl_stream& stream : kept) views.push_back(stream.stream);
     RankGroup group(views, group_options(options));
     out = handle_of(std::move(kept), std::move(group));
   });
@@ -112,6 +116,20 @@ moecl_status moecl_rank_group_join(const char* name, int32_t rank, int32_t size,
                                    const moecl_rank_group_options* options, moecl_rank_group** out_group) {
   return group_of_processes(stream, out_group, [&](StreamView on) {
     return RankGroup::join(&required(name, "name"), rank, size, on, group_options(options));
+  });
+}
+
+moecl_status moecl_rank_group_join_ranks(const char* name, const int32_t* ranks, moecl_stream* const* streams,
+                                         int32_t count, int32_t size, const moecl_rank_group_options* options,
+                                         moecl_rank_group** out_group) {
+  return guarded([&] {
+    moecl_rank_group*& out = required(out_group, "out_group");
+    std::vector<moecl_stream> kept = held(streams, count);
+    std::vector<RankGroup::Joining> joining;
+    for (std::int32_t i = 0; i < count; ++i)
+      joining.push_back({(&required(ranks, "ranks"))[i], kept[static_cast<std::size_t>(i)].stream});
+    RankGroup group = RankGroup::join(&required(name, "name"), joining, size, group_options(options));
+    out = handle_of(std::move(kept), std::move(group));
   });
 }
 

@@ -92,7 +92,7 @@ moecl_status moecl_token_dispatcher_create(moecl_communicator* communicator,
     problem.wire = enumerator(from.wire, WireFormat::mxfp8, "options.wire");
     problem.batched = from.batched != 0;
     problem.room = from.rows_per_expert;
-    problem.experts_weight = from.experts_weight != 0;
+    problem.expert_output = enumerator(from.expert_output, ExpertOutput::sums, "options.expert_output");
     require(from.rows_per_expert >= 0, "options.rows_per_expert: {} is negative", from.rows_per_expert);
     if (problem.batched && problem.wire != WireFormat::none)
       fail(ErrorCode::unsupported, "options.batched: the layout is of rows as they are, not of {} codes",
@@ -114,7 +114,8 @@ moecl_status moecl_begin_dispatch(moecl_token_dispatcher* dispatcher, const moec
     require(given.tokens >= 0, "tokens: {} is negative", given.tokens);
     TokensIn tokens;
     tokens.x = tensor_of(context, given.x, "x", of.problem.dtype, given.tokens, of.problem.hidden);
-    tokens.ids = tensor_of(context, given.ids, "ids", DType::i32, given.tokens, of.problem.top_k);
+    tokens.ids = tensor_of(context, given.ids, "ids", c_api::ids_dtype(given.ids_dtype, "ids_dtype"), given.tokens,
+                           of.problem.top_k);
     tokens.weights = optional_tensor(context, given.weights, "weights", DType::f32, given.tokens, of.problem.top_k);
     if (given.fault.memory != nullptr) tokens.fault = fault_word(context, given.fault);
     tokens.reduce_results = of.reduce_results;
@@ -138,7 +139,7 @@ moecl_status moecl_dispatch_hook(moecl_token_dispatcher* dispatcher) {
 moecl_status moecl_receive_dispatch(moecl_token_dispatcher* dispatcher, moecl_routed_rows* out_rows) {
   return step(dispatcher, State::hooked, State::received, [&](moecl_token_dispatcher& of, StreamView) {
     const RoutedRows rows = of.strategy->receive();
-    of.rows = rows.rows;
+    of.rows = of.problem.experts_sum() ? rows.slot_rows.shape[0] : rows.rows;
     moecl_routed_rows told{};
     told.rows = rows.rows;
     told.source_rows = rows.x.shape[0];
@@ -151,6 +152,11 @@ moecl_status moecl_receive_dispatch(moecl_token_dispatcher* dispatcher, moecl_ro
     told.local_experts = of.rank.local_experts;
     told.rows_per_expert = rows.rows_per_expert;
     told.weights = array_of(rows.weights);
+    told.slot_rows = array_of(rows.slot_rows);
+    if (rows.slot_rows.present()) {
+      told.tokens = rows.slot_rows.shape[0];
+      told.slots = rows.slot_rows.shape[1];
+    }
     write_struct(told, out_rows, "out_rows");
   });
 }

@@ -1,3 +1,4 @@
+#include <moecl/fused_shared.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/named_weights.hpp>
 
@@ -12,7 +13,7 @@ namespace {
 const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerConfig& config) {
   const ExpertTensorNames* named = nullptr;
   for (const ExpertTensorNames& form : config.names.experts) {
-    const NetworkParts parts(form, config.shape.hidden, config.shape.intermediate, config.shape.experts, 0);
+    const NetworkParts parts(form, config.shape.hidden, config.shape.intermediate, config.shape.routed_experts(), 0);
     if (find.fits(parts.up) && find.fits(parts.down)) return form;
     if (named == nullptr && find.has(parts.down)) named = &form;
   }
@@ -30,7 +31,10 @@ MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& conf
     const std::int64_t id = id_of(i);
     require(id >= 0 && id < shape.experts, "expert {} of {}", id, shape.experts);
     weights.experts.push_back(
-        find_network(find, form, NetworkParts(form, shape.hidden, shape.intermediate, shape.experts, id)));
+        id >= shape.routed_experts()
+            ? find_expert(checkpoint, config, id)
+            : find_network(find, form,
+                           NetworkParts(form, shape.hidden, shape.intermediate, shape.routed_experts(), id)));
   }
   return weights;
 }

@@ -1,3 +1,4 @@
+#include <moecl/fused_shared.hpp>
 #include <moecl/named_weights.hpp>
 
 #include <algorithm>
@@ -59,7 +60,8 @@ struct Form {
   NetworkParts parts;
 
   Form(const MoeLayerConfig& config, const ExpertTensorNames& form, std::int64_t expert)
-      : names(form), parts(form, config.shape.expert_width(), config.shape.intermediate, config.shape.experts, expert) {
+      : names(form),
+        parts(form, config.shape.expert_width(), config.shape.intermediate, config.shape.routed_experts(), expert) {
     for (std::string* bias : {&names.gate_bias, &names.up_bias, &names.down_bias})
       *bias = substitute(*bias, "expert", std::to_string(expert));
   }
@@ -71,7 +73,24 @@ struct Form {
 };
 
 NetworkParts shared_parts(const MoeLayerConfig& config) {
-  return {config.names.shared, config.shape.hidden, config.shape.shared_intermediate, 0, 0};
+  const MoeShape& shape = config.shape;
+  const std::int64_t width = shape.shared_intermediate > 0 ? shape.shared_intermediate
+                                                           : shape.router.fused_shared_experts * shape.intermediate;
+  return {config.names.shared, shape.hidden, width, 0, 0};
+}
+
+Needs shared_needs(const TensorSource& source, const MoeLayerConfig& config) {
+  Needs needs;
+  needs.add(source, LayerTensors(source, config), config.names.shared, shared_parts(config));
+  return needs;
+}
+
+ExpertMatrices find_shared(const LayerTensors& find, const MoeLayerConfig& config) {
+  return find_network(find, config.names.shared, shared_parts(config));
+}
+
+bool is_of_any(std::string_view tensor, std::initializer_list<const std::string*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string* name) { return is_of(tensor, *name, "."); });
 }
 
 /// [V, K] of integers, whose ids the layer checks.
@@ -114,7 +133,7 @@ MoeWeights find_common_weights(const TensorSource& source, const MoeLayerConfig&
   const TensorPart of_experts = TensorPart::whole("", shape.choices(), 1);
   if (shape.router_bias) weights.router_bias = find.vector(of_experts.bias(names.router_bias));
   if (shape.selection_bias) weights.selection_bias = find.vector(of_experts.bias(names.selection_bias));
-  if (shape.shared_intermediate > 0) weights.shared = find_network(find, names.shared, shared_parts(config));
+  if (shape.shared_intermediate > 0) weights.shared = find_shared(find, config);
   if (shape.shared_gate) weights.shared_gate = find.plain(TensorPart::whole(names.shared_gate, 1, shape.hidden));
   if (shape.vocabulary > 0) weights.expert_table = find_table(source, config);
   const auto vectors = [&](const std::string& name) {
@@ -140,14 +159,16 @@ std::vector<std::string> missing_common_tensors(const TensorSource& source, cons
   need(shape.vocabulary > 0, names.expert_table);
   for (const std::string* name : {&names.const_alpha_1, &names.const_alpha_2, &names.const_v})
     need(shape.const_experts > 0, *name);
-  if (shape.shared_intermediate > 0)
-    needs.add(source, LayerTensors(source, config), names.shared, shared_parts(config));
   need(shape.shared_gate, names.shared_gate);
+  if (shape.shared_intermediate == 0) return needs.missing;
+  const std::vector<std::string> of_shared = shared_needs(source, config).missing;
+  needs.missing.insert(needs.missing.end(), of_shared.begin(), of_shared.end());
   return needs.missing;
 }
 
 std::vector<std::string> missing_expert_tensors(const TensorSource& source, const MoeLayerConfig& config,
                                                 std::int64_t expert) {
+  if (expert >= config.shape.routed_experts()) return shared_needs(source, config).missing;
   const LayerTensors find(source, config);
   Needs most;
   for (const ExpertTensorNames& form : config.names.experts) {
@@ -161,6 +182,8 @@ std::vector<std::string> missing_expert_tensors(const TensorSource& source, cons
 ExpertMatrices find_expert(const TensorSource& source, const MoeLayerConfig& config, std::int64_t expert) {
   const LayerTensors find(source, config);
   require(expert >= 0 && expert < config.shape.experts, "expert {} of {}", expert, config.shape.experts);
+  if (const std::int64_t index = expert - config.shape.routed_experts(); index >= 0)
+    return fused_shared_expert(config.shape, find_shared(find, config), index);
   // Where forms share names, that of the tensors' shapes.
   const ExpertTensorNames* whole = &config.names.experts.front();
   for (const ExpertTensorNames& names : config.names.experts) {
@@ -181,11 +204,13 @@ TensorOwner owner_of(const MoeLayerConfig& config, std::string_view tensor) {
       if (const std::int64_t expert = expert_in(tensor, *name); expert >= 0) return {TensorOwner::Kind::expert, expert};
       if (form.stacked && is_of(tensor, *name, "._")) return {TensorOwner::Kind::every_expert, 0};
     }
-  for (const std::string* name :
-       {&names.router, &names.router_bias, &names.selection_bias, &names.shared.gate, &names.shared.up,
-        &names.shared.down, &names.shared.gate_bias, &names.shared.up_bias, &names.shared.down_bias, &names.shared_gate,
-        &names.expert_table, &names.const_alpha_1, &names.const_alpha_2, &names.const_v})
-    if (is_of(tensor, *name, ".")) return {TensorOwner::Kind::common, 0};
+  const ExpertTensorNames& shared = names.shared;
+  if (is_of_any(tensor,
+                {&shared.gate, &shared.up, &shared.down, &shared.gate_bias, &shared.up_bias, &shared.down_bias}))
+    return {config.shape.router.fused_shared_experts > 0 ? TensorOwner::Kind::fused_shared : TensorOwner::Kind::common};
+  if (is_of_any(tensor, {&names.router, &names.router_bias, &names.selection_bias, &names.shared_gate,
+                         &names.expert_table, &names.const_alpha_1, &names.const_alpha_2, &names.const_v}))
+    return {TensorOwner::Kind::common};
   return {};
 }
 

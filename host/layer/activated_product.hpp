@@ -50,18 +50,18 @@ grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& a
 
 /// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
 /// steps that all of them can. Async: a kernel for each product, and for each step that is left
-/// @param product  makes the arguments of the i-th: to keep them all takes memory
-/// @param before   enqueues what the i-th product needs
+/// @param product  makes the arguments of the i-th: to keep them all takes memory. @param config  what variants are
+/// chosen by. @param before   enqueues what the i-th product needs
 template <class Product, class Before>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
-                       FirstPlans& plans, const Before& before) {
+                       const grouped_gemm::Config& config, FirstPlans& plans, const Before& before) {
   const Device& device = *stream.device;
   const auto decide = [&] {
     ActivatedPlans made;
     std::vector<std::string> variants(products);
     for (std::size_t i = 0; i < products; ++i) {
       const grouped_gemm::Args args = product(i);
-      variants[i] = grouped_gemm::select(args, {}, device);
+      variants[i] = grouped_gemm::select(args, config, device);
       made.taken = taken_over(variants[i], args, after, device, made.taken);
     }
     for (std::size_t i = 0; i < products; ++i)
@@ -80,7 +80,7 @@ void enqueue_activated(StreamView stream, std::size_t products, const Product& p
 template <class Product>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
                        FirstPlans& plans) {
-  enqueue_activated(stream, products, product, after, plans, [](std::size_t) {});
+  enqueue_activated(stream, products, product, after, {}, plans, [](std::size_t) {});
 }
 
 }  // namespace moecl

@@ -99,6 +99,7 @@ DeviceWeights::Memory DeviceWeights::allocate(const WeightFormat& format, std::i
   if (format.groups > 0) {
     const auto shape = {experts, PackedWeights::panels(n), format.groups, PackedWeights::panel_columns};
     memory.weights.group = format.group;
+    memory.weights.panel_scales = format.panel_scales;
     memory.weights.scale = tensor(memory.scale, format.scale, shape);
     if (format.zero) memory.weights.zero = tensor(memory.zero, DType::i16, shape);
     if (format.group == 0) memory.weights.group_index = tensor(memory.group_index, DType::i32, {experts, k});
@@ -223,9 +224,10 @@ void DeviceWeights::multiply(grouped_gemm::Args& args) const {
   args.weight_scale = column_scales_;
 }
 
-void DeviceWeights::multiply(grouped_gemm::Args& args, std::int64_t first, std::int64_t count) const {
+void DeviceWeights::multiply(grouped_gemm::Args& args, const ExpertCache& claimed, std::int64_t first,
+                             std::int64_t count) const {
   multiply(args);
-  args.slots = cache_.slots(first, count);
+  args.slots = claimed.slots(first, count);
   args.first_expert += static_cast<std::int32_t>(first);
   for (TensorView* vectors : {&args.bias, &args.weight_scale})
     if (vectors->present()) *vectors = vectors->rows(first, count);

@@ -45,9 +45,9 @@ class DeviceWeights {
   PanelLayout layout() const noexcept { return read().weights.layout; }
   /// Sets the operands of a product that these weights are.
   void multiply(grouped_gemm::Args& args) const;
-  /// The same of experts [first, first + count), which were brought, and of which the segment is. @param args  whose
+  /// The same of experts [first, first + count), which were brought to slots that `claimed` gave. @param args  whose
   /// first_expert is that of the segment
-  void multiply(grouped_gemm::Args& args, std::int64_t first, std::int64_t count) const;
+  void multiply(grouped_gemm::Args& args, const ExpertCache& claimed, std::int64_t first, std::int64_t count) const;
   /// Whether experts have a budget of device memory.
   bool limited() const noexcept { return cache_.present(); }
   /// Whether they take turns in slots of it.

@@ -30,11 +30,18 @@ class ExpertCache {
   std::int64_t slot_count() const noexcept { return holders_.shape[0]; }
   /// For grouped_gemm::Args::slots.
   TensorView slots(std::int64_t first, std::int64_t count) const { return part(slots_, first, count); }
-  /// Brings those experts of [first, first + count) that have rows. Async: a kernel, and one for each kind of piece
-  /// that is copied.
-  /// @param row_ends  of all experts here. @param most_used  bounds the experts with rows; at most slots
-  void bring(StreamView stream, TensorView row_ends, std::int64_t first, std::int64_t count, std::int64_t most_used,
-             bool new_pass) const;
+  /// Experts and the slots that they may take.
+  struct Part {
+    std::int64_t first, count;
+    std::int64_t first_slot = 0, slots = 0;  ///< 0: all
+    bool foreseen = false;                   ///< as in expert_slots::Claim
+  };
+  /// Gives slots to those experts of a part that have rows. Async: a kernel
+  /// @param row_ends  of all experts here
+  void claim(StreamView stream, TensorView row_ends, const Part& part) const;
+  /// Copies what the last claim of `claimed` asks for to such slots here. Async: a kernel for each kind of piece
+  /// @param most_used  bounds the experts with rows
+  void fetch(StreamView stream, const ExpertCache& claimed, std::int64_t most_used) const;
   /// Weights were written: no slot has an expert. Async
   void forget(StreamView stream) const;
   /// Of an expert.
@@ -54,7 +61,7 @@ class ExpertCache {
   }
 
   Buffer memory_;
-  TensorView slots_, holders_, priorities_, fetches_, counters_;
+  TensorView slots_, holders_, priorities_, fetches_, counters_, awaited_;
   std::vector<Piece> pieces_;
   expert_slots::Policy policy_ = expert_slots::Policy::lru;
   bool in_place_ = false;

@@ -29,11 +29,19 @@ void expect_plain(const std::vector<MatrixStack>& stacks) {
 }
 
 WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, const OperandQuant& quantize,
-                       std::int64_t k, DType rows, const DeviceCaps& caps) {
+                       std::int64_t k, RowKind rows, std::optional<PanelLayout> layout, const DeviceCaps& caps) {
   if (quantize.quantized()) expect_plain(stacks);
-  WeightFormat format = quantize.quantized() ? WeightFormat::of(quantize, k) : WeightFormat::of(stacks, dtype);
-  if (!format.zero && (format.groups == 0 || format.group != 0))
-    format.layout = grouped_gemm::panel_layout(rows, format.type, k, caps);
+  WeightFormat format =
+      quantize.quantized() ? WeightFormat::of(quantize, stacks.front()) : WeightFormat::of(stacks, dtype);
+  if (layout) {
+    const std::vector<PanelLayout> read = grouped_gemm::panel_layouts(rows.dtype, format.type, caps);
+    if (std::find(read.begin(), read.end(), *layout) == read.end())
+      fail(ErrorCode::unsupported, "layout of weights: no kernel of device '{}' multiplies {} rows by {} in {}",
+           caps.name, name(rows.dtype), name(format.type), name(*layout));
+    format.layout = *layout;
+  } else if (!format.zero && (format.groups == 0 || format.group != 0)) {
+    format.layout = grouped_gemm::panel_layout({rows.dtype, rows.group, format.type, k, format.group}, caps);
+  }
   return format;
 }
 
@@ -69,13 +77,14 @@ CacheOptions slots_of(const ExpertBudget& budget, std::uint64_t expert_bytes, st
 
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, DType rows, const ExpertBudget& budget) {
+                                            const OperandQuant& quantize, RowKind rows, const ExpertBudget& budget,
+                                            std::optional<PanelLayout> layout) {
   if (experts.empty()) return {};  // a rank that has none
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
   const ExpertStacks stacks(experts);
   const DeviceCaps& caps = stream.device->caps;
-  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden, rows, caps),
-                     down = format_of(stacks.down, dtype, quantize, inter, rows, caps);
+  const WeightFormat gate_up = format_of(stacks.gate_up, dtype, quantize, hidden, rows, layout, caps),
+                     down = format_of(stacks.down, dtype, quantize, inter, rows, layout, caps);
   const std::uint64_t one = std::max(gate_up.size_bytes(width, hidden), down.size_bytes(hidden, inter));
   const std::uint64_t largest = caps.max_alloc_bytes;
   if (one > largest)

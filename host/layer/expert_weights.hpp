@@ -17,15 +17,24 @@ struct ExpertSegment {
   std::int64_t experts = 0;
 };
 
+/// Rows that a product multiplies.
+struct RowKind {
+  DType dtype;
+  std::int64_t group = 0;  ///< columns that share a scale; 0: all, or none has one
+};
+
 /// Memory for the experts in as few segments as the device's largest allocation allows.
 /// Errors: unsupported  one expert's matrix alone exceeds it; invalid_argument  experts differ in their format
 /// Those of a budget are one segment.
 /// @param quantize  What plain ones are to be quantized to; plain: not at all
 /// @param rows      What the experts' products multiply with them, which decides on the layout of their panels
+/// @param layout    Of their panels, if it is given. Errors: unsupported  no kernel there reads it; invalid_argument
+///                  such weights cannot stand so
 /// Errors also: invalid_argument  a budget below one expert
 std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& shape,
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
-                                            const OperandQuant& quantize, DType rows, const ExpertBudget& budget = {});
+                                            const OperandQuant& quantize, RowKind rows, const ExpertBudget& budget = {},
+                                            std::optional<PanelLayout> layout = {});
 /// Errors: invalid_argument  these are stored otherwise than what the segments are for
 void expect_experts(const std::vector<ExpertSegment>& segments, const std::vector<ExpertMatrices>& experts, DType dtype,
                     const OperandQuant& quantize);

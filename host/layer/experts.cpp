@@ -74,12 +74,16 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
                  const MoeLayerOptions& options, dense_backend::Backend batched_backend)
     : shape_(shape), dtype_(options.dtype), quantize_(options.quantize) {
   const std::optional<CodeRows> rows = code_rows(options.activations);
-  if (options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast)
+  const bool by_clblast = options.layout == ExpertLayout::batched && batched_backend == dense_backend::Backend::clblast;
+  if (by_clblast && options.panel_layout)
+    fail(ErrorCode::unsupported, "layout of weights: CLBlast reads no panels, got {}", name(*options.panel_layout));
+  if (by_clblast)
     batched_ = allocate_batched_experts(stream, shape);
   else
-    segments_ =
-        allocate_experts(stream, shape, experts, dtype_, quantize_, rows ? rows->codes : dtype_, options.budget);
-  plan_waves();
+    segments_ = allocate_experts(stream, shape, experts, dtype_, quantize_,
+                                 rows ? RowKind{rows->codes, rows->group} : RowKind{dtype_}, options.budget,
+                                 options.panel_layout);
+  plan_waves(stream.device->caps);
   if (experts.empty()) return;
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
@@ -100,6 +104,7 @@ void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
 QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMatrices>& experts,
                                 const LoadProgress& progress) {
   if (experts.empty()) return {};
+  turns_.begin(upload.stream());
   input_quant_.load(upload, of_each(experts, &ExpertMatrices::gate_up_input_scale));
   activated_quant_.load(upload, of_each(experts, &ExpertMatrices::down_input_scale));
   std::optional<DeviceQuantizer> quantizer;
@@ -112,6 +117,7 @@ QuantizationError Experts::load(WeightUpload& upload, const std::vector<ExpertMa
 }
 
 QuantizationError Experts::load(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert) {
+  turns_.begin(upload.stream());
   input_quant_.load(upload, number, {expert.gate_up_input_scale});
   activated_quant_.load(upload, number, {expert.down_input_scale});
   if (batched_.gate_up.present()) {
@@ -197,14 +203,18 @@ Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std:
             experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
 
-void Experts::plan_waves() {
+void Experts::plan_waves(const DeviceCaps& caps) {
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const ExpertSegment& segment = segments_[i];
     whole_.push_back({i, 0, segment.experts});
     if (!segment.gate_up.in_slots()) continue;
+    // While one half of the slots is read, the other is filled. A CPU would copy with the cores that multiply.
     const std::int64_t slots = segment.gate_up.cache().slot_count();
-    for (std::int64_t first = 0; first < segment.experts; first += slots)
-      in_turn_.push_back({i, first, std::min(slots, segment.experts - first)});
+    in_halves_ = slots > 1 && caps.type != DeviceType::cpu;
+    const std::int64_t each = in_halves_ ? slots / 2 : slots;
+    for (std::int64_t first = 0; first < segment.experts; first += each)
+      in_turn_.push_back(
+          {i, first, std::min(each, segment.experts - first), static_cast<std::size_t>(first / each % 2)});
   }
 }
 
@@ -213,17 +223,34 @@ const std::vector<Experts::Wave>& Experts::waves(std::int64_t rows) const {
   return fit ? whole_ : in_turn_;
 }
 
-void Experts::bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights,
-                    const RoutedRows& rows) const {
-  const DeviceWeights& of = segments_[wave.segment].*weights;
-  if (!of.limited()) return;
-  if (of.cache().in_place() && weights != &ExpertSegment::gate_up) return;  // a pass counts once
-  const std::int64_t most_used = std::clamp<std::int64_t>(std::min(wave.count, rows.rows), 1, of.cache().slot_count());
-  of.cache().bring(stream, rows.row_ends, wave.first, wave.count, most_used, wave.first == 0);
+void Experts::claim(StreamView stream, const RoutedRows& rows) const {
+  for (const ExpertSegment& segment : segments_)
+    if (segment.gate_up.limited()) segment.gate_up.cache().claim(stream, rows.row_ends, {0, segment.experts});
 }
 
-grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
-                                       const ProductRows& a, bool dispatched, TensorView out) const {
+std::optional<WaveCopies> Experts::wave_copies(StreamView stream, const std::vector<Wave>& waves) const {
+  if (!in_turn(waves) || !in_halves_) return std::nullopt;
+  // Not before a pass needs it: some drivers launch in turn once there are several queues.
+  if (copies_.view().queue == nullptr) copies_ = Stream::beside(stream);
+  return WaveCopies(stream, copies_);
+}
+
+void Experts::bring(StreamView stream, std::optional<WaveCopies>& copies, const Wave& wave,
+                    DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const {
+  const ExpertCache& cache = (segments_[wave.segment].*weights).cache();
+  const std::int64_t half = cache.slot_count() / 2;
+  ExpertCache::Part part{wave.first, wave.count};
+  if (copies) part.first_slot = static_cast<std::int64_t>(wave.half) * half, part.slots = half;
+  const auto enqueue = [&](StreamView on) {
+    cache.claim(on, rows.row_ends, part);
+    cache.fetch(on, cache, std::min(wave.count, rows.rows));
+  };
+  copies ? copies->bring(wave.half, enqueue) : enqueue(stream);
+}
+
+grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, bool in_turn,
+                                       const RoutedRows& rows, const ProductRows& a, bool dispatched,
+                                       TensorView out) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
@@ -235,7 +262,7 @@ grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSeg
   const ExpertSegment& segment = segments_[wave.segment];
   args.first_expert = segment.first_expert;
   if ((segment.*weights).in_slots())
-    (segment.*weights).multiply(args, wave.first, wave.count);
+    (segment.*weights).multiply(args, claimed(wave, weights, in_turn), wave.first, wave.count);
   else
     (segment.*weights).multiply(args);
   args.row_ends = rows.row_ends;
@@ -255,9 +282,10 @@ void Experts::run_batched(StreamView stream, const RoutedRows& rows, const Produ
   product(down_in.rows, batched_.down, down);
 }
 
-TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace,
-                        ExpertPlans& plans) const {
-  const TensorView products = tensor_in(workspace, layout.product_rows), down = with_columns(products, shape_.hidden);
+TensorView Experts::run(StreamView stream, const RoutedRows& rows, std::int64_t expected, const Layout& layout,
+                        BufferView workspace, ExpertPlans& plans, TensorView out) const {
+  const TensorView products = tensor_in(workspace, layout.product_rows),
+                   down = out.present() ? out : with_columns(products, shape_.hidden);
   AfterProduct after;
   after.activation.x = with_columns(products, product_width());
   after.activation.row_ends = rows.row_ends;
@@ -281,28 +309,58 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, const Layout&
     return down;
   }
   const std::vector<Wave>& waves = this->waves(rows.rows);
-  const auto first = [&](std::size_t i) {
-    return product_of(waves[i], &ExpertSegment::gate_up, rows, x, !by_expert, after.activation.x);
+  const bool in_turn = this->in_turn(waves);
+  if (limited()) turns_.begin(stream);
+  if (torn_ || in_turn) forget(stream);  // waves take slots in the order of experts, whoever has them
+  torn_ = limited();
+  if (!in_turn) claim(stream, rows);
+  const auto before = [&](std::optional<WaveCopies>& copies, const Wave& wave, DeviceWeights ExpertSegment::*weights) {
+    const DeviceWeights& of = segments_[wave.segment].*weights;
+    if (in_turn) return bring(stream, copies, wave, weights, rows);
+    if (of.in_slots()) of.cache().fetch(stream, claimed(wave, weights, false), std::min(wave.count, rows.rows));
   };
-  enqueue_activated(stream, waves.size(), first, after, plans,
-                    [&](std::size_t i) { bring(stream, waves[i], &ExpertSegment::gate_up, rows); });
+  const auto first = [&](std::size_t i) {
+    return product_of(waves[i], &ExpertSegment::gate_up, in_turn, rows, x, !by_expert, after.activation.x);
+  };
+  std::optional<WaveCopies> copies = wave_copies(stream, waves);
+  const grouped_gemm::Config config{{}, {expected, rows.row_ends.shape[0]}};
+  enqueue_activated(stream, waves.size(), first, after, config, plans,
+                    [&](std::size_t i) { before(copies, waves[i], &ExpertSegment::gate_up); });
   const auto second = [&](const Wave& wave) {
-    return product_of(wave, &ExpertSegment::down, rows, next.rows, false, down);
+    return product_of(wave, &ExpertSegment::down, in_turn, rows, next.rows, false, down);
   };
   const Device& device = *stream.device;
   const auto decide = [&] {
     std::vector<grouped_gemm::Plan> made;
-    for (const Wave& wave : waves) made.push_back(grouped_gemm::plan(second(wave), {}, device));
+    for (const Wave& wave : waves) made.push_back(grouped_gemm::plan(second(wave), config, device));
     return made;
   };
   with_next_variant(stream, [&] {
     const auto planned = plans.second.find(device, decide);
     for (std::size_t i = 0; i < waves.size(); ++i) {
-      bring(stream, waves[i], &ExpertSegment::down, rows);
+      before(copies, waves[i], &ExpertSegment::down);
       grouped_gemm::enqueue(stream, (*planned)[i], second(waves[i]));
     }
   });
+  if (in_turn) forget(stream);
+  torn_ = false;
+  if (limited()) turns_.end(stream);
   return down;
+}
+
+void Experts::prefetch(StreamView stream, TensorView row_ends, std::int64_t rows) const {
+  if (!limited()) return;
+  const ExpertSegment& all = segments_.front();
+  if (std::min(all.experts, rows) > resident()) return;
+  turns_.begin(stream);
+  if (torn_) forget(stream);
+  torn_ = true;
+  const ExpertCache& claimed = all.gate_up.cache();
+  claimed.claim(stream, row_ends, {.first = 0, .count = all.experts, .foreseen = true});
+  for (const DeviceWeights* weights : {&all.gate_up, &all.down})
+    weights->cache().fetch(stream, claimed, std::min(all.experts, rows));
+  torn_ = false;
+  turns_.end(stream);
 }
 
 std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const Layout& layout,
@@ -317,9 +375,9 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
   Products both;
   both.activated = of_activated.args;
   const Wave& all = whole_.front();
-  both.gate_up = product_of(all, &ExpertSegment::gate_up, rows, as_product_rows(rows), true, activated);
+  both.gate_up = product_of(all, &ExpertSegment::gate_up, false, rows, as_product_rows(rows), true, activated);
   both.gate_up.activation = shape_.activation;
-  both.down = product_of(all, &ExpertSegment::down, rows, of_activated.rows, false, down);
+  both.down = product_of(all, &ExpertSegment::down, false, rows, of_activated.rows, false, down);
   return both;
 }
 
@@ -332,6 +390,12 @@ std::uint64_t Experts::weight_bytes() const noexcept {
 std::string Experts::layout() const {
   if (segments_.empty()) return batched_.gate_up.present() ? "row_major" : "";
   return joined_formats(name(segments_.front().gate_up.layout()), name(segments_.front().down.layout()));
+}
+
+std::string Experts::layout_reason() const {
+  if (segments_.empty()) return batched_.gate_up.present() ? "what CLBlast reads" : "";
+  const ExpertSegment& first = segments_.front();
+  return joined_formats(grouped_gemm::why(first.gate_up.layout()), grouped_gemm::why(first.down.layout()));
 }
 
 namespace {
@@ -354,12 +418,14 @@ void Experts::copy_out(StreamView stream, std::int64_t number, BufferView to) co
 }
 
 void Experts::copy_in(StreamView stream, std::int64_t number, BufferView from) {
+  turns_.begin(stream);
   std::uint64_t at = 0;
   for (const BufferView& part : parts(number)) {
     enqueue_copy(stream, from.slice(at, part.size_bytes), part);
     at += room_of(part);
   }
   forget(stream);
+  if (limited()) turns_.end(stream);
 }
 
 void Experts::forget(StreamView stream) const {
@@ -392,7 +458,8 @@ ResidencyCounts Experts::residency(StreamView stream) const {
   if (!limited()) return {};
   const ExpertSegment& only = segments_.front();
   ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product's experts are the same
-  counts.fetched_bytes += static_cast<std::uint64_t>(counts.misses) * only.down.cache().expert_bytes();
+  counts.fetched_bytes +=
+      static_cast<std::uint64_t>(counts.misses + counts.prefetched) * only.down.cache().expert_bytes();
   return counts;
 }
 

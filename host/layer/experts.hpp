@@ -9,7 +9,9 @@
 
 #include "host/layer/activated_product.hpp"
 #include "host/layer/expert_weights.hpp"
+#include "host/layer/queue_turns.hpp"
 #include "host/layer/row_quant.hpp"
+#include "host/layer/wave_copies.hpp"
 
 namespace moecl {
 
@@ -61,8 +63,16 @@ class Experts {
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice, once where
   /// it makes the codes of the second
-  TensorView run(StreamView stream, const RoutedRows& rows, const Layout& layout, BufferView workspace,
-                 ExpertPlans& plans) const;
+  /// @param expected  rows of all experts here that variants are chosen by, wherever rows came from
+  /// @param out       optional: takes the result, contiguous
+  TensorView run(StreamView stream, const RoutedRows& rows, std::int64_t expected, const Layout& layout,
+                 BufferView workspace, ExpertPlans& plans, TensorView out = {}) const;
+
+  /// Brings the experts that a pass to come may have rows of, if experts take turns; nothing where such a pass would
+  /// stream them in waves. Passes on other queues come before and after. Async: a claim, and a kernel for each kind of
+  /// piece
+  /// @param rows  bounds the rows of all experts
+  void prefetch(StreamView stream, TensorView row_ends, std::int64_t rows) const;
 
   /// What `run` enqueues of tokens, or their codes, that it reads in place, where it is two products and codes of the
   /// rows between them, if any: weights in one segment, and an activation that the first can apply.
@@ -72,6 +82,8 @@ class Experts {
   };
   std::optional<Products> products(const RoutedRows& rows, const Layout& layout, BufferView workspace) const;
 
+  /// Whether rows must stand in room of equal size: CLBlast multiplies.
+  bool needs_batches() const noexcept { return batched_.gate_up.present(); }
   /// Whether rows that are no codes meet weights of 8 bits or fewer.
   bool are_weight_only() const noexcept {
     return !segments_.empty() && bits(segments_.front().down.type()) <= 8 && !input_quant_.gives_codes();
@@ -81,6 +93,8 @@ class Experts {
   std::string format() const;
   /// How their panels stand: "n_major", "k_major; down n_major"; "row_major" as CLBlast has them.
   std::string layout() const;
+  /// Why, for people.
+  std::string layout_reason() const;
   /// An expert as one run of device memory; 0: there are no experts here.
   std::uint64_t expert_bytes() const;
   /// Copies the number-th expert to such a run. Async
@@ -105,19 +119,29 @@ class Experts {
   void run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
                    const ProductRows& down_in, TensorView down, ExpertPlans& plans) const;
 
-  /// Experts whose weights a product finds in device memory: all of a segment, or as many as slots.
+  /// Experts whose weights a product finds in device memory: all of a segment, or as many as there are slots for.
   struct Wave {
     std::size_t segment;
     std::int64_t first, count;
+    std::size_t half = 0;  ///< of the slots, where waves take turns in both
   };
   /// Made once: a warm pass allocates nothing for it.
-  void plan_waves();
+  void plan_waves(const DeviceCaps& caps);
   const std::vector<Wave>& waves(std::int64_t rows) const;
-  /// Before the product of a wave of experts that take turns.
-  void bring(StreamView stream, const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
+  bool in_turn(const std::vector<Wave>& waves) const noexcept { return &waves == &in_turn_; }
+  /// Experts with rows come to slots before the first product, for both.
+  void claim(StreamView stream, const RoutedRows& rows) const;
+  /// Brings a wave of experts that take turns, before its product.
+  void bring(StreamView stream, std::optional<WaveCopies>& copies, const Wave& wave,
+             DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
+  std::optional<WaveCopies> wave_copies(StreamView stream, const std::vector<Wave>& waves) const;
+  /// Of products that are not in turn one claim serves both.
+  const ExpertCache& claimed(const Wave& wave, DeviceWeights ExpertSegment::*weights, bool in_turn) const {
+    return (in_turn ? segments_[wave.segment].*weights : segments_[wave.segment].gate_up).cache();
+  }
 
-  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, const RoutedRows& rows,
-                                const ProductRows& a, bool dispatched, TensorView out) const;
+  grouped_gemm::Args product_of(const Wave& wave, DeviceWeights ExpertSegment::*weights, bool in_turn,
+                                const RoutedRows& rows, const ProductRows& a, bool dispatched, TensorView out) const;
 
   std::int64_t product_width() const noexcept { return shape_.activation.input_width(shape_.intermediate); }
 
@@ -126,7 +150,12 @@ class Experts {
   OperandQuant quantize_;
   RowQuant input_quant_, activated_quant_;
   std::vector<ExpertSegment> segments_;  ///< empty when CLBlast runs the batched layout
-  std::vector<Wave> whole_, in_turn_;    ///< a wave a segment; where there are fewer slots as many experts a wave
+  std::vector<Wave> whole_, in_turn_;    ///< a wave a segment; where there are fewer slots, waves that fit
+  bool in_halves_ = false;               ///< waves take turns in both halves of the slots
+  // Passes of experts with a budget go through one stream at a time, prefetches beside them through another.
+  mutable Stream copies_;      ///< of waves in halves
+  mutable QueueTurns turns_;   ///< of passes and prefetches
+  mutable bool torn_ = false;  ///< a pass ended between a claim and its copies: slots may have what they should not
   BatchedExpertWeights batched_;
   DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
 };

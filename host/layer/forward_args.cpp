@@ -209,11 +209,28 @@ MoeForward checked_forward(const MoeForward& args, const MoeShape& shape, const 
   return checked;
 }
 
+MoeForward checked_prefetch(const MoeInputs& given, const MoeShape& shape, const LayerParts& parts) {
+  const TensorView& said_by = given.ids.present() ? given.ids : given.given_logits;
+  const std::int64_t width = shape.expert_width(),
+                     tokens = said_by.present() ? said_by.shape[0] : by_token(given.x).shape[0];
+  MoeForward args;
+  static_cast<MoeInputs&>(args) = given;
+  args.expert_input = {};  // no memory, but its shape
+  args.expert_input.rank = 2, args.expert_input.dtype = parts.options.dtype;
+  args.expert_input.shape = {tokens, width}, args.expert_input.stride = {width, 1};
+  args.expert_input_scale = {};
+  MoeForward checked = args;
+  expect_x(checked, args, shape, parts);
+  if (width == shape.hidden) checked.expert_input = {};
+  expect_routing(checked, checked.x.shape[0], shape, parts);
+  return checked;
+}
+
 void expect_operands_apart(const MoeForward& args, BufferView workspace) {
   using enum Access;
-  const TensorView x = args.x.buffer.handle != nullptr ? args.x : TensorView();
+  const auto in_memory = [](const TensorView& view) { return view.buffer.handle != nullptr ? view : TensorView(); };
   expect_apart(std::array{
-      Operand("x", read, x), Operand("expert_input", read, args.expert_input),
+      Operand("x", read, in_memory(args.x)), Operand("expert_input", read, in_memory(args.expert_input)),
       Operand("expert_input_scale", read, args.expert_input_scale), Operand("given_logits", read, args.given_logits),
       Operand("token_ids", read, args.token_ids), Operand("ids", read, args.ids),
       Operand("weights", read, args.weights), Operand("finished", read, args.finished),

@@ -19,6 +19,9 @@ bool is_in_place(const MoeForward& args);
 MoeForward checked_forward(const MoeForward& args, const MoeShape& shape, const LayerParts& parts,
                            std::int64_t local_experts);
 
+/// The same of tokens whose experts are prefetched: what the experts would take is not looked at.
+MoeForward checked_prefetch(const MoeInputs& tokens, const MoeShape& shape, const LayerParts& parts);
+
 /// Of checked arguments.
 /// @param workspace  as much of it as the pass uses
 /// Errors: invalid_argument  what the pass writes overlaps something else that it uses

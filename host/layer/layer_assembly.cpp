@@ -52,52 +52,46 @@ LayerAssembly::LayerAssembly(const ExpertRank& rank, const PlacementPlan& placem
   expert_of_place_ = experts_of(rank, placement);
 }
 
-bool LayerAssembly::is_here(std::int64_t expert) const {
-  return std::find(expert_of_place_.begin(), expert_of_place_.end(), expert) != expert_of_place_.end();
+std::vector<std::int64_t> LayerAssembly::experts_here(const TensorOwner& owner) const {
+  const std::int64_t routed = config_.shape.routed_experts();
+  std::vector<std::int64_t> here;
+  for (const std::int64_t expert : expert_of_place_)
+    if (owner.kind == TensorOwner::Kind::expert ? expert == owner.expert
+                                                : (expert < routed) == (owner.kind == TensorOwner::Kind::every_expert))
+      here.push_back(expert);
+  return here;
 }
 
 bool LayerAssembly::wants(const std::string& name) const {
+  using Kind = TensorOwner::Kind;
   const TensorOwner owner = owner_of(config_, name);
-  if (owner.kind != TensorOwner::Kind::expert)
-    return owner.kind == TensorOwner::Kind::common ||
-           (owner.kind == TensorOwner::Kind::every_expert && !expert_of_place_.empty());
-  require(owner.expert < config_.shape.experts, "layer builder: {}: expert {} of {}", name, owner.expert,
-          config_.shape.experts);
-  return is_here(owner.expert);
+  if (owner.kind == Kind::nobody || owner.kind == Kind::common) return owner.kind == Kind::common;
+  require(owner.kind != Kind::expert || owner.expert < config_.shape.routed_experts(),
+          "layer builder: {}: expert {} of {}", name, owner.expert, config_.shape.routed_experts());
+  return !experts_here(owner).empty();
 }
 
 bool LayerAssembly::set(const HostTensor& tensor) {
-  using Kind = TensorOwner::Kind;
-  const TensorOwner owner = owner_of(config_, tensor.name);
   if (!wants(tensor.name)) return false;
-  if (owner.kind == Kind::common) {
+  const TensorOwner owner = owner_of(config_, tensor.name);
+  if (owner.kind == TensorOwner::Kind::common) {
     tensors_.put(tensor);
     return true;
   }
-  if (owner.kind == Kind::every_expert) {
-    const auto is_written_here = [&](std::int64_t expert) { return is_written(expert); };
-    require(!std::all_of(expert_of_place_.begin(), expert_of_place_.end(), is_written_here),
-            "layer builder: {}: all experts were whole before; tensors that need not be there come before the others",
-            tensor.name);
-    tensors_.put(tensor);
-    for (const std::int64_t expert : expert_of_place_)
-      if (!is_written(expert) && !write_if_whole(expert)) return true;
-    tensors_.drop([&](const std::string& name) { return owner_of(config_, name).kind == Kind::every_expert; });
-    return true;
-  }
-  if (is_written(owner.expert)) {
+  const std::vector<std::int64_t> experts = experts_here(owner);
+  if (std::all_of(experts.begin(), experts.end(), [&](std::int64_t expert) { return is_written(expert); })) {
     // What only confirms the shape says nothing new.
     require(tensor.name.ends_with(".weight_shape"),
-            "layer builder: {}: expert {} was whole before; tensors that need not be there come before the others",
-            tensor.name, owner.expert);
+            "layer builder: {}: {} whole before; tensors that need not be there come before the others", tensor.name,
+            owner.kind == TensorOwner::Kind::expert         ? fmt::format("expert {} was", owner.expert)
+            : owner.kind == TensorOwner::Kind::every_expert ? "all experts were"
+                                                            : "the shared experts were");
     return true;
   }
   tensors_.put(tensor);
-  if (write_if_whole(owner.expert))
-    tensors_.drop([&](const std::string& name) {
-      const TensorOwner of = owner_of(config_, name);
-      return of.kind == Kind::expert && of.expert == owner.expert;
-    });
+  for (const std::int64_t expert : experts)
+    if (!is_written(expert) && !write_if_whole(expert)) return true;
+  tensors_.drop([&](const std::string& name) { return owner_of(config_, name) == owner; });
   return true;
 }
 

@@ -56,7 +56,8 @@ class LayerAssembly {
   const std::optional<ExpertRank>& rank() const noexcept { return rank_; }
 
  private:
-  bool is_here(std::int64_t expert) const;
+  /// The experts of the places here that have such a tensor; an expert of several places several times.
+  std::vector<std::int64_t> experts_here(const TensorOwner& owner) const;
   bool is_written(std::int64_t expert) const { return written_[static_cast<std::size_t>(expert)]; }
   /// Writes the expert to its places if nothing of it is missing.
   bool write_if_whole(std::int64_t expert);

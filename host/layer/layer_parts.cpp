@@ -22,8 +22,8 @@ void expect_shape(const MoeShape& shape) {
   require(shape.expert_hidden >= 0 && shape.vocabulary >= 0, "layer: expert_hidden {} or vocabulary {} is negative",
           shape.expert_hidden, shape.vocabulary);
   require(shape.vocabulary == 0 || !shape.selection_bias, "layer: a selection bias, but a table says the experts");
-  require(shape.router.top_k >= 1 && shape.router.top_k <= shape.choices(), "layer: top_k {} is not in [1, {} experts]",
-          shape.router.top_k, shape.choices());
+  require(shape.router.chosen() >= 1 && shape.router.chosen() <= shape.choices(),
+          "layer: top_k {} is not in [1, {} experts]", shape.router.chosen(), shape.choices());
   const std::string unroutable = gating_top_k::reject(shape.router, shape.choices());
   require(unroutable.empty(), "layer: {}", unroutable);
   require(shape.shared_intermediate >= 0, "layer: shared intermediate size {} is negative", shape.shared_intermediate);
@@ -51,8 +51,8 @@ void expect_expert(const ExpertMatrices& expert, const std::string& what, std::i
 /// The ids of a table, checked.
 std::vector<std::int32_t> ids_of(const HostMatrix& given, const MoeShape& shape) {
   require((given.dtype == DType::i32 || given.dtype == DType::i64) && given.rows == shape.vocabulary &&
-              given.columns == shape.router.top_k,
-          "expert table: expected i32 or i64 [{}, {}], got {} [{}, {}]", shape.vocabulary, shape.router.top_k,
+              given.columns == shape.router.chosen(),
+          "expert table: expected i32 or i64 [{}, {}], got {} [{}, {}]", shape.vocabulary, shape.router.chosen(),
           name(given.dtype), given.rows, given.columns);
   const HostMatrix table = given.in_memory();
   std::vector<std::int32_t> ids;
@@ -215,6 +215,7 @@ void LayerParts::allocate_experts(StreamView stream, const std::vector<ExpertMat
   }
   report.expert_format = experts.format();
   report.expert_layout = experts.layout();
+  report.expert_layout_reason = options.panel_layout ? "asked for by the caller" : experts.layout_reason();
   report.weight_segments = experts.segments();
 }
 
@@ -239,9 +240,9 @@ void LayerParts::allocate_common(StreamView stream, const MoeWeights& weights) {
     selection_bias = TensorView(selection_bias_memory.view(), DType::f32, {shape.choices()});
   }
   if (shape.vocabulary > 0) {
-    const auto entries = static_cast<std::uint64_t>(shape.vocabulary * shape.router.top_k);
+    const auto entries = static_cast<std::uint64_t>(shape.vocabulary * shape.router.chosen());
     expert_table_memory = Buffer(*stream.context, entries * sizeof(std::int32_t));
-    expert_table = TensorView(expert_table_memory.view(), DType::i32, {shape.vocabulary, shape.router.top_k});
+    expert_table = TensorView(expert_table_memory.view(), DType::i32, {shape.vocabulary, shape.router.chosen()});
   }
   special = SpecialExperts(stream, shape, options.dtype);
   report.dense_backend = dense_backend::name(backends.dense.backend);

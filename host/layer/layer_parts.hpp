@@ -44,6 +44,7 @@ struct LayerParts {
   /// All else, and what the layer became. @param weights  Its experts are one of those here, if there is one
   void write_common(StreamView stream, const MoeWeights& weights);
 
+  std::int64_t local_experts() const noexcept { return local_experts_; }
   /// Errors: invalid_argument  a replacement that began has not come to its end
   void expect_whole() const;
   /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the

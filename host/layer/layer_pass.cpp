@@ -6,6 +6,8 @@
 #include <moecl/route_tokens.hpp>
 #include <moecl/trace.hpp>
 
+#include <algorithm>
+
 #include "host/layer/forward_args.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "runtime/check.hpp"
@@ -158,43 +160,59 @@ void LayerPass::route() {
   begin();
 }
 
-void LayerPass::begin() {
-  const LayerParts& parts = over_.parts;
-  const RouterSpec& router = parts.shape.router;
-  const Device& device = *stream_.device;
+void LayerPass::prefetch(Submit submit) {
+  const Trace::Span span(stream_.trace, "prefetch experts");
+  plan();
   const gating_top_k::Args choice = this->choice();
-  const bool chosen = args_.ids.present();
+  const std::optional<expert_sort::Args> sort = prepare(choice);
+  run_router(choice);
+  choose(choice, sort, std::nullopt);
+  over_.strategy.begin_dispatch();
+  const RoutedRows rows = over_.strategy.receive();
+  over_.parts.experts.prefetch(stream_, rows.row_ends, rows.rows);
+  enqueue_marker(stream_, submit);
+  if (submit.done != nullptr) stream_.flush();  // passes wait for it on another queue
+}
+
+void LayerPass::begin() {
+  const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
   run_router(choice);
-  const quantize_groups::Args codes = codes_ ? codes_->args : quantize_groups::Args();
+  choose(choice, sort, codes_);
+  run_special(placed(choice));
+  if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
+    index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});
+  input_.enqueue(stream_, steps().input);
+  over_.strategy.begin_dispatch();
+}
+
+void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
+                       const std::optional<RowQuant::Step>& codes) {
+  const RouterSpec& router = over_.parts.shape.router;
+  const Device& device = *stream_.device;
+  const bool chosen = args_.ids.present();
   // One launch chooses and sorts, where what it chooses is what is sorted.
   if (!chosen && !args_.token_ids.present() && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
-    const route_tokens::Args routing{choice, *sort, codes};
-    with_next_variant(stream_, [&] {
+    const route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
+    return with_next_variant(stream_, [&] {
       plan();
       const route_tokens::Plan& launches =
           steps().route.find([&] { return route_tokens::plan(routing, router, device); });
       route_tokens::enqueue(stream_, launches, routing, router);
     });
-  } else {
-    if (!chosen) {
-      const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
-      gating_top_k::enqueue(stream_, launch, choice, router);
-    }
-    if (over_.places != nullptr)
-      over_.places->find(stream_, choice.ids, choice.weights, part_.first_token, placed_,
-                         scratch(layout_->placed_weights), args_.fault);
-    run_special(placed(choice));
-    if (sort) {
-      const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
-      expert_sort::enqueue(stream_, launches, *sort);
-    }
-    if (codes_) enqueue_planned(stream_, codes, steps().codes);
   }
-  if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
-    index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});
-  input_.enqueue(stream_, steps().input);
-  over_.strategy.begin_dispatch();
+  if (!chosen) {
+    const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
+    gating_top_k::enqueue(stream_, launch, choice, router);
+  }
+  if (over_.places != nullptr)
+    over_.places->find(stream_, choice.ids, choice.weights, part_.first_token, placed_,
+                       scratch(layout_->placed_weights), args_.fault);
+  if (sort) {
+    const expert_sort::Plan& launches = steps().sort.find([&] { return expert_sort::plan(*sort, {}, device); });
+    expert_sort::enqueue(stream_, launches, *sort);
+  }
+  if (codes) enqueue_planned(stream_, codes->args, steps().codes);
 }
 
 void LayerPass::run_router(const gating_top_k::Args& choice) {
@@ -206,7 +224,7 @@ void LayerPass::run_router(const gating_top_k::Args& choice) {
     enqueue_fill(stream_, choice.logits.buffer.slice(0, choice.logits.size_bytes()), 0);
   if (chosen && args_.ids.dtype == DType::i64)
     index_vectors::enqueue(
-        stream_, index_vectors::Narrow{args_.ids, -1, parts.shape.choices(), -1, {}, flat(choice.ids), args_.fault});
+        stream_, index_vectors::Narrow{args_.ids, -1, parts.shape.ids(), -1, {}, flat(choice.ids), args_.fault});
 }
 
 void LayerPass::run_special(const gating_top_k::Args& choice) {
@@ -234,13 +252,21 @@ void LayerPass::run_shared() {
 void LayerPass::run_experts() {
   const RoutedRows rows = over_.strategy.receive();
   count(rows);
-  received_ = steps().received(rows.x.shape[0], rows.rows);
+  const std::int64_t expected = expected_rows(rows);
+  received_ = steps().received({rows.x.shape[0], rows.rows, expected});
   const Experts& experts = over_.parts.experts;
-  if (layout_->experts) return send_home(experts.run(stream_, rows, *layout_->experts, memory_, received_->routed));
+  if (layout_->experts)
+    return send_home(experts.run(stream_, rows, expected, *layout_->experts, memory_, received_->routed));
   WorkspaceLayout layout;
   const Experts::Layout of_rows(layout, experts, rows.x.shape[0], rows.rows);
   const BufferView memory = over_.memory->take(*stream_.context, layout.total_bytes());
-  send_home(experts.run(stream_, rows, of_rows, memory, received_->routed));
+  send_home(experts.run(stream_, rows, expected, of_rows, memory, received_->routed));
+}
+
+std::int64_t LayerPass::expected_rows(const RoutedRows& rows) const {
+  const MoeShape& shape = over_.parts.shape;
+  const std::int64_t chosen = part_.tokens_of_all * shape.router.top_k, experts = shape.experts;
+  return (chosen * rows.row_ends.shape[0] + experts - 1) / std::max<std::int64_t>(experts, 1);
 }
 
 void LayerPass::count(const RoutedRows& rows) {

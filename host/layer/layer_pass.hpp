@@ -33,11 +33,15 @@ class LayerPass {
     /// What ranks have agreed about, as in TokensIn: of this part.
     const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
     std::int64_t capacity = 0;
+    /// Of all ranks. Experts' variants are chosen by them, so that another placement of experts leaves the bits.
+    std::int64_t tokens_of_all = 0;
   };
   /// @param args  Checked, [T, H]
   LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);
 
   void run(Submit submit = {});
+  /// Router and choice alone, then the experts that such a pass would use come to device memory.
+  void prefetch(Submit submit = {});
 
   /// Router, choice of experts and their places; launches the tokens.
   void route();
@@ -75,9 +79,14 @@ class LayerPass {
   bool run_at_once(Submit submit);
   /// Routes by the plan.
   void begin();
+  /// Experts, their places, the order of rows, and codes of the tokens if asked for.
+  void choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
+              const std::optional<RowQuant::Step>& codes);
   /// Logits, and the caller's ids as operators take them.
   void run_router(const gating_top_k::Args& choice);
   void run_special(const gating_top_k::Args& choice);
+  /// Of all experts here, where they are chosen evenly.
+  std::int64_t expected_rows(const RoutedRows& rows) const;
   void count(const RoutedRows& rows);
   void send_home(TensorView expert_rows);
   /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.

@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::uint64_t alignment_bytes = 16;  // of vector loads
 
-PassForm::Operand operand(const TensorView& view) {
-  return {view.present(), view.dtype, view.stride[0], view.buffer.offset_bytes % alignment_bytes};
-}
-
 }  // namespace
 
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire) {
@@ -56,6 +52,10 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }
 
+PassForm::Operand PassForm::Operand::of(const TensorView& view) {
+  return {view.present(), view.dtype, view.stride[0], view.buffer.offset_bytes % alignment_bytes};
+}
+
 PassForm::PassForm(const Device& device, const MoeForward& args, const Step& step, std::int64_t of_group)
     : tokens(args.x.shape[0]),
       group_tokens(of_group < 0 ? tokens : of_group),
@@ -63,22 +63,22 @@ PassForm::PassForm(const Device& device, const MoeForward& args, const Step& ste
       reduce_results(step.reduce_results),
       failed_variants(device.failed_variants->size()),
       in_place(is_in_place(args)),
-      operands{operand(args.x),
-               operand(args.expert_input),
-               operand(args.expert_input_scale),
-               operand(args.given_logits),
-               operand(args.token_ids),
-               operand(args.ids),
-               operand(args.weights),
-               operand(args.finished),
-               operand(args.out),
-               operand(args.routed_out),
-               operand(args.shared_out),
-               operand(args.router_logits),
-               operand(args.topk_ids),
-               operand(args.topk_weights),
-               operand(args.expert_rows),
-               operand(args.expert_num_tokens),
+      operands{Operand::of(args.x),
+               Operand::of(args.expert_input),
+               Operand::of(args.expert_input_scale),
+               Operand::of(args.given_logits),
+               Operand::of(args.token_ids),
+               Operand::of(args.ids),
+               Operand::of(args.weights),
+               Operand::of(args.finished),
+               Operand::of(args.out),
+               Operand::of(args.routed_out),
+               Operand::of(args.shared_out),
+               Operand::of(args.router_logits),
+               Operand::of(args.topk_ids),
+               Operand::of(args.topk_weights),
+               Operand::of(args.expert_rows),
+               Operand::of(args.expert_num_tokens),
                {false, DType::u8, 0, args.workspace.offset_bytes % alignment_bytes}} {}
 
 }  // namespace moecl

@@ -60,6 +60,7 @@ struct PassForm {
     DType dtype = DType::f32;
     std::int64_t stride = 0;
     std::uint64_t misaligned_bytes = 0;
+    static Operand of(const TensorView& view);
     auto operator<=>(const Operand&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
   std::int64_t tokens, group_tokens;
@@ -95,20 +96,24 @@ struct StepPlans {
   SharedPlans shared;
   SpecialExperts::Plans special;
 
-  /// Those of so many rows. Threads: safe
-  std::shared_ptr<ReceivedPlans> received(std::int64_t source_rows, std::int64_t rows) {
+  struct Rows {
+    std::int64_t sources, rows, expected;
+    auto operator<=>(const Rows&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
+  };
+  /// Those of so many. Threads: safe
+  std::shared_ptr<ReceivedPlans> received(const Rows& rows) {
     const std::lock_guard lock(mutex_);
-    const auto found = received_.find({source_rows, rows});
+    const auto found = received_.find(rows);
     if (found != received_.end()) return found->second;
     // all2all_v brings another number nearly every time.
     if (received_.size() >= most_received) received_.clear();
-    return received_[{source_rows, rows}] = std::make_shared<ReceivedPlans>();
+    return received_[rows] = std::make_shared<ReceivedPlans>();
   }
 
  private:
   static constexpr std::size_t most_received = 64;
   std::mutex mutex_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<ReceivedPlans>> received_;
+  std::map<Rows, std::shared_ptr<ReceivedPlans>> received_;
 };
 
 /// The choices of a pass.

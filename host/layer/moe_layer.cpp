@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dispatch/strategies/local_strategy.hpp"
+#include "host/layer/expert_pass.hpp"
 #include "host/layer/forward_args.hpp"
 #include "host/layer/layer_assembly.hpp"
 #include "host/layer/layer_pass.hpp"
@@ -34,9 +35,14 @@ struct MoeLayer::State : LayerParts {
     return PassLayout(*this, strategy(on_device), tokens, places.present()).bytes();
   }
   void choose_chunk();
+  void expect_workspace(BufferView workspace, std::int64_t tokens, std::uint64_t needed) const;
+  LayerPass pass(StreamView stream, LocalStrategy& strategy, const MoeForward& args, LayerPass::Part part) const {
+    return {stream, {*this, plans, strategy, nullptr, places.present() ? &places : nullptr}, args, part};
+  }
 
   ExpertPlaces places;
   mutable LayerPlans plans;
+  mutable ExpertPassPlans expert_plans;
 };
 
 namespace {
@@ -111,6 +117,15 @@ ResidencyCounts MoeLayer::residency(StreamView stream) const {
 }
 bool MoeLayer::has_router() const noexcept { return state_->has_router; }
 
+void MoeLayer::forward_experts(StreamView stream, const ExpertRows& rows, Submit submit) const {
+  expect_stream_on(*state_->device, stream, "experts");
+  state_->expect_whole();
+  run_expert_pass(stream, *state_, state_->expert_plans, rows, submit);
+}
+std::uint64_t MoeLayer::expert_workspace_bytes(std::int64_t rows, std::int64_t slots) const {
+  return expert_pass_bytes(*state_, rows, slots);
+}
+
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
   // A rest of a few tokens in one launch may need more than a whole chunk.
@@ -156,6 +171,28 @@ void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
   }
 }
 
+void MoeLayer::State::expect_workspace(BufferView workspace, std::int64_t tokens, std::uint64_t needed) const {
+  require(workspace.size_bytes >= needed && workspace.handle != nullptr, "workspace: {} tokens need {} bytes, got {}",
+          tokens, needed, workspace.handle != nullptr ? workspace.size_bytes : 0);
+  require(workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
+          workspace.offset_bytes, sizeof(float));
+}
+
+void MoeLayer::prefetch(StreamView stream, const MoeInputs& tokens, BufferView workspace, Submit submit) const {
+  expect_stream_on(*state_->device, stream, "prefetch");
+  state_->expect_whole();
+  MoeForward args = checked_prefetch(tokens, state_->shape, *state_);
+  const std::int64_t count = args.x.shape[0];
+  if (count > 0) state_->expect_workspace(workspace, count, workspace_bytes(count));
+  if (count == 0 || count > state_->report.chunk_tokens || !state_->experts.limited())
+    return enqueue_marker(stream, submit);
+  args.workspace = workspace;
+  expect_operands_apart(args, workspace.slice(0, workspace_bytes(count)));
+  if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
+  LocalStrategy strategy = state_->strategy(stream);
+  state_->pass(stream, strategy, args, {0, true, nullptr, 0, count}).prefetch({{}, submit.done});
+}
+
 void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {
   const MoeShape& shape = state_->shape;
   expect_stream_on(*state_->device, stream, "forward");
@@ -167,19 +204,13 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   if (tokens == 0) return enqueue_marker(stream, submit);
   std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens);
   const std::uint64_t needed = workspace_bytes(tokens);
-  require(args.workspace.size_bytes >= needed && args.workspace.handle != nullptr,
-          "workspace: {} tokens need {} bytes, got {}", tokens, needed,
-          args.workspace.handle != nullptr ? args.workspace.size_bytes : 0);
-  require(args.workspace.offset_bytes % sizeof(float) == 0, "workspace: byte offset {} is no multiple of {}",
-          args.workspace.offset_bytes, sizeof(float));
+  state_->expect_workspace(args.workspace, tokens, needed);
   expect_operands_apart(args, args.workspace.slice(0, needed));
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);
     LocalStrategy strategy = state_->strategy(stream);
-    const PassParts over{*state_, state_->plans, strategy, nullptr,
-                         state_->places.present() ? &state_->places : nullptr};
-    LayerPass(stream, over, part_of(args, first, count), {first, first == 0})
+    state_->pass(stream, strategy, part_of(args, first, count), {first, first == 0, nullptr, 0, count})
         .run({{}, first + count == tokens ? submit.done : nullptr});
   }
 }

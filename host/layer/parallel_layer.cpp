@@ -2,9 +2,12 @@
 #include <moecl/trace.hpp>
 
 #include <algorithm>
+#include <numeric>
 
 #include "dispatch/put_window.hpp"
 #include "dispatch/step_pool.hpp"
+#include "dispatch/strategies/gathered_choices.hpp"
+#include "host/layer/expert_pass.hpp"
 #include "host/layer/forward_args.hpp"
 #include "host/layer/layer_assembly.hpp"
 #include "host/layer/layer_pass.hpp"
@@ -96,6 +99,7 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
           {"experts", shape.experts},
           {"shared_intermediate", shape.shared_intermediate},
           {"top_k", router.top_k},
+          {"fused_shared_experts", router.fused_shared_experts},
           {"router",
            std::vector<double>{static_cast<double>(router.score), static_cast<double>(router.order),
                                static_cast<double>(router.groups), static_cast<double>(router.kept_groups),
@@ -122,26 +126,56 @@ std::optional<DType> agreed_router_dtype(const ExpertRank& rank, const ParallelP
 
 }  // namespace
 
+/// What prefetches go through, on a queue of their own.
+struct ParallelLayer::Ahead {
+  ExpertRank rank;
+  std::int64_t most_rows = 0;  ///< more fit the slots of no rank; 0: no rank has a budget
+  StepMemory memory;
+  LayerPlans plans;
+  GatheredChoices choices;
+
+  /// By all ranks.
+  Ahead(const ExpertRank& of, std::int32_t top_k, const Experts& experts)
+      : rank(of.beside()), choices(rank, top_k, memory) {
+    for (const auto& theirs : rank.ep.share("prefetch", {experts.limited() ? experts.resident() : 0}))
+      most_rows = std::max(most_rows, theirs.front());
+  }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+  /// What is under way has its memory here.
+  ~Ahead() {
+    try {
+      rank.ep.stream().finish();
+    } catch (const Error&) {  // of a device that failed nothing is
+    }
+  }
+};
+
 struct ParallelLayer::State {
   ExpertRank rank;
   ExpertRank exchanging;  ///< the same, with what tokens it has by itself
   MoeShape shape;
   ParallelPlan plan;
+  std::optional<DType> router_dtype;  ///< as it was asked for; `parts` has what ranks agreed about
   ExpertPlaces places;
   LayerPlans plans;
+  ExpertPassPlans expert_plans;
   SharedGroup group;
   std::shared_ptr<StepPool> pool;
   StrategyChoice last;                                                    ///< of passes
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
-  LayerParts parts;  ///< whose shape is that of the rank. The last, since it is taken once nothing else can fail
+  LayerParts parts;  ///< whose shape is that of the rank. The last to be made, since it is taken once nothing can fail
+  std::unique_ptr<Ahead> ahead;  ///< since the first prefetch
 
   /// @param of_rank  Left alone by a constructor that throws
-  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, LayerParts&& of_rank)
+  State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, std::optional<DType> router,
+        LayerParts&& of_rank)
       : rank(of),
         exchanging(how.replace_allreduce ? of.with_own_tokens() : of),
         shape(whole),
         plan(how),
+        router_dtype(router),
         places(places_of(of, how, whole)),
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)),
@@ -194,6 +228,7 @@ struct ParallelLayer::State {
   void expect_rows_home(const MoeForward& args, StrategyKind kind) const;
   /// @param args  checked
   void forward(const MoeForward& args, const AgreedStep& step, Submit submit);
+  void prefetch(const MoeInputs& tokens, Submit submit);
   struct Batch;
   void run(const MoeForward& args, const Batch& batch, std::int32_t batches);
   LayerPass pass(std::size_t lane, const MoeForward& args, const Batch& batch);
@@ -206,6 +241,13 @@ struct ParallelLayer::State::Batch {
   bool first = true;                          ///< the same
   std::vector<std::int64_t> tokens_of_ranks;  ///< of this batch
   std::int64_t max_tokens = 0;                ///< on any rank; also where the step bounds them
+
+  /// Of all ranks, those of a tp group once; of a bounded step as many as there can be.
+  std::int64_t tokens_of_all(std::int64_t tp) const {
+    const auto ranks = static_cast<std::int64_t>(tokens_of_ranks.size()) / tp;
+    if (step.max_tokens_across_dp) return max_tokens * ranks;
+    return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.end(), std::int64_t{0}) / tp;
+  }
 
   /// One of `parts`, of the tokens of rank r.
   Batch part(std::int32_t parts, std::int32_t index, std::int32_t r) const {
@@ -225,7 +267,7 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
     MoeLayerOptions agreed = options;
     agreed.router_dtype = agreed_router_dtype(rank, plan, shape, options, router_dtype(weights, options));
     state_ = std::make_unique<State>(
-        rank, plan, shape,
+        rank, plan, shape, options.router_dtype,
         LayerParts(rank.ep.rank_stream(), shape_of_rank(rank, plan.shared_sharding, shape, weights),
                    weights_of_rank(rank, plan.shared_sharding, shape, weights), rank.local_experts, agreed, progress));
   });
@@ -238,7 +280,8 @@ ParallelLayer::ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights) {
     weights.expect_whole();
     const std::optional<DType> router =
         agreed_router_dtype(rank, plan, weights.shape(), weights.options(), weights.router_dtype_alone());
-    state_ = std::make_unique<State>(rank, plan, weights.shape(), weights.finish(router));
+    const std::optional<DType> asked = weights.options().router_dtype;
+    state_ = std::make_unique<State>(rank, plan, weights.shape(), asked, weights.finish(router));
   });
 }
 ParallelLayer::~ParallelLayer() = default;
@@ -277,9 +320,11 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
     if (plan.replicas == ReplicaChoice::by_need) plan.loads = loads;
     const ReplicaTable table = State::table_of(of.rank, plan);
     of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
+    if (of.ahead != nullptr) of.ahead->rank.ep.join();  // it reads the old table
     of.places.update(of.rank.ep.rank_stream(), placement, table, plan.lost);
     of.plan = std::move(plan);
     of.plans.clear();
+    if (of.ahead != nullptr) of.ahead->plans.clear();
   });
 }
 const PlacementPlan& ParallelLayer::placement() const noexcept { return state_->plan.placement; }
@@ -316,9 +361,14 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
             "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,
             old.rank.local_experts);
     require(rank.sharding == ExpertSharding::experts, "in_group: ranks have parts of every expert");
-    expect_possible(rank, plan, old.shape, old.parts.options);
-    ranks.share("parallel layer", {}, agreed_by_ranks(rank, plan, old.shape, old.parts.options));
-    return ParallelLayer(std::make_unique<State>(rank, plan, old.shape, std::move(old.parts)));
+    // As if the layer were made now: other ranks may do that.
+    const LayerParts& parts = old.parts;
+    MoeLayerOptions asked = parts.options;
+    asked.router_dtype = old.router_dtype;
+    const DType stored = parts.has_router ? parts.report.router_dtype : asked.dtype;
+    const DType agreed = agreed_router_dtype(rank, plan, old.shape, asked, stored).value_or(stored);
+    require(agreed == stored, "in_group: the router is {} here, and {} by the other ranks", name(stored), name(agreed));
+    return ParallelLayer(std::make_unique<State>(rank, plan, old.shape, old.router_dtype, std::move(old.parts)));
   });
 }
 
@@ -354,6 +404,19 @@ void ParallelLayer::forward(const Forward& args, const AgreedStep& step, Submit 
     step.expect_of(of.exchanging);
     of.forward(of.checked(args, step.step()), step, submit);
   });
+}
+
+void ParallelLayer::prefetch(const MoeInputs& tokens, Submit submit) {
+  expect_driver_process();
+  state_->rank.ep.together([&] { state_->prefetch(tokens, submit); });
+}
+
+void ParallelLayer::forward_experts(const ExpertRows& rows, Submit submit) {
+  state_->parts.expect_whole();
+  run_expert_pass(state_->rank.ep.rank_stream(), state_->parts, state_->expert_plans, rows, submit);
+}
+std::uint64_t ParallelLayer::expert_workspace_bytes(std::int64_t rows, std::int64_t slots) const {
+  return expert_pass_bytes(state_->parts, rows, slots);
 }
 
 AgreedStep ParallelLayer::agree(const Step& step, std::int64_t tokens) const {
@@ -466,6 +529,26 @@ void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agr
   enqueue_marker(stream, {{}, submit.done});
 }
 
+void ParallelLayer::State::prefetch(const MoeInputs& tokens, Submit submit) {
+  parts.expect_whole();
+  const MoeForward args = checked_prefetch(tokens, shape, parts);
+  if (ahead == nullptr) ahead = std::make_unique<Ahead>(exchanging, shape.router.top_k, parts.experts);
+  ahead->rank.ep.fork();
+  const StreamView stream = ahead->rank.ep.stream();
+  enqueue_marker(stream, {submit.wait, nullptr});
+  if (ahead->most_rows > 0) {
+    const AgreedStep step(ahead->rank, {}, args.x.shape[0], agreed_about_layer(args));
+    Batch all{step.step(), step.tokens_before(), true, step.tokens_of_ranks(), step.max_tokens()};
+    if (all.tokens_of_all(exchanging.tp.size()) * shape.router.top_k <= ahead->most_rows)
+      return LayerPass(stream,
+                       {parts, ahead->plans, ahead->choices, &ahead->memory, places.present() ? &places : nullptr},
+                       args, {all.first_token, true, &all.tokens_of_ranks, 0, all.tokens_of_all(exchanging.tp.size())})
+          .prefetch({{}, submit.done});
+  }
+  enqueue_marker(stream, {{}, submit.done});
+  if (submit.done != nullptr) stream.flush();
+}
+
 LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Batch& batch) {
   const bool bounded = batch.step.max_tokens_across_dp.has_value();
   return {rank.ep.rank_stream(),
@@ -473,7 +556,8 @@ LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, c
            places.present() ? &places : nullptr, &group, batch.step, exchanging.tp.rank() == 0},
           args,
           {batch.first_token, batch.first, &batch.tokens_of_ranks,
-           bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0}};
+           bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0,
+           batch.tokens_of_all(exchanging.tp.size())}};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.

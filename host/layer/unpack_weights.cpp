@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels_cl/gemm/panel_order.h"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -27,18 +28,24 @@ int narrow_code(const std::byte* row, std::int64_t column, int width) {
   return width == 4 ? low : low | (byte(32 + column % 16) >> (column / 16 * 2) & 3) << 4;
 }
 
-/// Where panels.clh says that the 8-bit code of (k, column) stands in a K-major panel.
-std::int64_t k_major_at(std::int64_t k, std::int64_t column) {
-  constexpr std::int64_t block = PackedWeights::k_major_block;
-  const std::int64_t line = column / 16 * 16 + column % 2 * 8 + column % 16 / 2;
-  return k / block * (block * PackedWeights::panel_columns) + line * block + k % block;
-}
-
-float code_number(const std::byte* row, CodeType type, std::int64_t column) {
-  if (bits(type) >= 8) return number_at(row, *storage_dtype(type), column);
-  const int code = narrow_code(row, column, bits(type));
+float narrow_number(int code, CodeType type) {
   return is_integer(type) ? static_cast<float>((code ^ 8) - 8)
                           : minifloat_of(type).decode(static_cast<std::uint8_t>(code));
+}
+
+/// The number at (k, column) of a panel, before its scale.
+float code_number(const std::byte* panel, CodeType type, PanelLayout layout, int k, int column) {
+  const int width = bits(type);
+  if (layout == PanelLayout::k_major) return number_at(panel, *storage_dtype(type), k_major_at(k, column));
+  if (layout == PanelLayout::k_words) {
+    const auto word = read_at<std::uint32_t>(panel, k_word_at(k, column, width)) >> k_word_shift(k, width);
+    if (width == 4) return narrow_number(static_cast<int>(word & 15U), type);
+    const auto value = static_cast<std::uint16_t>(word);
+    return number_at(reinterpret_cast<const std::byte*>(&value), *storage_dtype(type), 0);
+  }
+  const std::byte* row = panel + std::int64_t{k} * PackedWeights::panel_columns * width / 8;
+  return width >= 8 ? number_at(row, *storage_dtype(type), column)
+                    : narrow_number(narrow_code(row, column, width), type);
 }
 
 }  // namespace
@@ -74,8 +81,7 @@ std::vector<float> unpack_weights(const PackedWeights& format, const PackedBytes
     for (std::int64_t k = 0; k < format.k; ++k) {
       const std::int64_t column = n % panel;
       const std::byte* of_panel = bytes.codes.data() + n / panel * format.k * row_bytes;
-      float number = format.layout == PanelLayout::k_major ? code_number(of_panel, format.type, k_major_at(k, column))
-                                                           : code_number(of_panel + k * row_bytes, format.type, column);
+      float number = code_number(of_panel, format.type, format.layout, static_cast<int>(k), static_cast<int>(column));
       if (format.grouped()) {
         const std::int64_t group =
             format.group_index.present() ? read_at<std::int32_t>(bytes.group_index.data(), k) : k / format.group;

@@ -28,6 +28,12 @@ bool has_runs(const WeightMatrix& matrix) {
   return true;
 }
 
+/// Of blocks of whole panels, where the matrix begins and ends with one.
+bool has_panel_scales(const ScaleGroup& group, std::int64_t rows, bool alone) {
+  const std::int64_t panel = PackedWeights::panel_columns;
+  return group.rows != ScaleGroup::whole && group.rows % panel == 0 && (alone || rows % panel == 0);
+}
+
 /// All but the number of groups where an index says them.
 WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
   WeightFormat format;
@@ -56,6 +62,7 @@ std::vector<HostMatrix> first_biases(const ExpertMatrices& network) {
 WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plain) {
   WeightFormat all = format_of(stacks.front().front(), plain);
   bool indexed = false;
+  all.panel_scales = all.groups > 0;
   for (const MatrixStack& stack : stacks)
     for (const WeightMatrix& matrix : stack) {
       const WeightFormat format = format_of(matrix, plain);
@@ -64,6 +71,7 @@ WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plai
               "weights: expected one format, got {} and {}", all.describe(), format.describe());
       all.column_scale =
           all.column_scale || matrix.global_scale != 1 || (matrix.scale.present() && !has_groups(matrix));
+      all.panel_scales = all.panel_scales && has_panel_scales(matrix.group, matrix.rows(), stack.size() == 1);
       indexed = indexed || (has_groups(matrix) && (format.group == 0 || format.group != all.group));
     }
   if (indexed) {
@@ -73,13 +81,15 @@ WeightFormat WeightFormat::of(const std::vector<MatrixStack>& stacks, DType plai
   return all;
 }
 
-WeightFormat WeightFormat::of(const OperandQuant& quantized, std::int64_t k) {
+WeightFormat WeightFormat::of(const OperandQuant& quantized, const MatrixStack& plain) {
+  const WeightMatrix& first = plain.front();
   WeightFormat format;
   format.type = packed_type(*quantized.type);
   format.column_scale = quantized.scale == ScaleFormat::e4m3 || quantized.group.columns == ScaleGroup::whole;
   if (quantized.group.columns == ScaleGroup::whole) return format;
   format.group = quantized.group.columns;
-  format.groups = (k + format.group - 1) / format.group;
+  format.groups = (first.columns() + format.group - 1) / format.group;
+  format.panel_scales = has_panel_scales(quantized.group, first.rows(), plain.size() == 1);
   format.scale = quantized.scale == ScaleFormat::real   ? DType::f32
                  : quantized.scale == ScaleFormat::e8m0 ? DType::u8
                                                         : DType::f8_e4m3;
@@ -88,6 +98,7 @@ WeightFormat WeightFormat::of(const OperandQuant& quantized, std::int64_t k) {
 
 bool WeightFormat::holds(WeightFormat other) const {
   other.column_scale = other.column_scale || column_scale;
+  other.panel_scales = other.panel_scales && panel_scales;
   other.layout = layout;
   return other == *this;
 }
@@ -108,7 +119,7 @@ std::string WeightFormat::describe() const {
                         group > 0 ? fmt::format("of {} columns", group) : fmt::format("of {} groups by index", groups));
   if (zero) text += ", zero points";
   if (column_scale) text += ", scales of output channels";
-  if (layout == PanelLayout::k_major) text += ", k_major";
+  if (layout != PanelLayout::n_major) text += fmt::format(", {}", name(layout));
   return text;
 }
 

@@ -24,14 +24,15 @@ struct WeightFormat {
   std::int64_t group = 0;     ///< columns of K in a group; 0: `group_index` says which belong together
   bool zero = false;          ///< zero points beside the scales
   bool column_scale = false;  ///< scales that multiply the sums
+  bool panel_scales = false;  ///< the columns of a panel share the scales of groups
   PanelLayout layout = PanelLayout::n_major;
 
   /// Plain matrices are stored as `plain`. Errors: invalid_argument  matrices differ in their format
   static WeightFormat of(const std::vector<MatrixStack>& stacks, DType plain);
-  /// Of matrices [*, k] that are quantized so while they are packed.
-  static WeightFormat of(const OperandQuant& quantized, std::int64_t k);
-  /// Whether matrices of the other format can be packed where some of this one are: a missing column scale is 1, and
-  /// the layout is this one's.
+  /// Of plain matrices that are quantized so while they are packed.
+  static WeightFormat of(const OperandQuant& quantized, const MatrixStack& plain);
+  /// Whether matrices of the other format can be packed where some of this one are: a missing column scale is 1,
+  /// scales of a panel may be shared without need, and the layout is this one's.
   bool holds(WeightFormat other) const;
   bool operator==(const WeightFormat& other) const = default;
   /// Device memory of one expert [n, k], all that is resident of it.

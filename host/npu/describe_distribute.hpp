@@ -28,7 +28,7 @@ void visit_v2_parameters(A& a, V& visit) {
   visit.parameter("zero_expert_num", a.zero_expert_num, "their ids come after the E experts");
   visit.parameter("copy_expert_num", a.copy_expert_num, "their ids come next");
   visit.parameter("const_expert_num", a.const_expert_num, "their ids come last");
-  visit.parameter("ranks_per_server", a.ranks_per_server, "of hierarchy; 0: all of them");
+  visit.parameter("ranks_per_server", a.ranks_per_server, "of hierarchy; 0: as the nodes of the group");
 }
 template <class A, class V>
 void visit_dispatch_inputs(A& a, V& visit) {

@@ -3,6 +3,7 @@
 #include <moecl/expert_sort.hpp>
 
 #include "dispatch/agreement.hpp"
+#include "dispatch/exchange.hpp"
 
 namespace moecl::npu {
 
@@ -82,13 +83,14 @@ void check_together(Communicator& ranks, const char* name, const std::function<v
   std::rethrow_exception(refusal);
 }
 
-SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts) {
+SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts, std::int32_t first) {
   const std::int64_t slots = ids.elements();
   SortedIds sorted{steps.scratch(DType::i32, {experts}), steps.scratch(DType::i32, {slots}),
                    steps.scratch(DType::i32, {slots})};
   expert_sort::Args sort;
   sort.ids = ids;
-  sort.end_expert = sort.total_experts = experts;
+  sort.first_expert = first;
+  sort.end_expert = sort.total_experts = first + experts;
   sort.row_ends = sorted.row_ends;
   sort.sorted_slots = sorted.sorted_slots;
   sort.slot_rows = sorted.slot_rows;
@@ -97,18 +99,79 @@ SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts) {
   return sorted;
 }
 
-TensorView exchange_slabs(Steps& steps, Communicator* ranks, const TensorView& send) {
+TensorView window_like(Steps& steps, const TensorView& send) {
   TensorView received = send;
   received.buffer = steps.scratch_bytes(send.size_bytes());
-  if (ranks == nullptr) return received;
-  const std::uint64_t slab = send.size_bytes() / static_cast<std::uint64_t>(ranks->size());
-  Communicator::Blocks blocks;
-  for (std::int32_t r = 0; r < ranks->size(); ++r) {
-    blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
-    blocks.bytes.push_back(slab);
-  }
-  ranks->all_to_all_v(send.buffer, blocks, received.buffer, blocks);
   return received;
+}
+
+namespace {
+
+/// Rows of a slab. Errors: invalid_data  more than it has room for
+std::int64_t rows_of(const SlabExchange& how, const Slab& slab, const std::vector<std::int32_t>& table) {
+  const std::int64_t first = slab.list * how.table.shape[1];
+  const auto end = [&](std::int64_t number) -> std::int64_t {
+    return number == 0 ? 0 : table[static_cast<std::size_t>(first + number - 1)];
+  };
+  const std::int64_t rows = end(slab.end) - end(slab.begin);
+  if (rows < 0 || rows > how.capacity)
+    fail(ErrorCode::invalid_data, "rank {} counts {} rows for a slab of {}", slab.peer, rows, how.capacity);
+  return std::min(rows + (how.one_more ? 1 : 0), how.capacity);
+}
+
+}  // namespace
+
+void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vector<Piece>& pieces) {
+  if (ranks == nullptr) return;
+  std::vector<BufferView> shown, into;
+  std::vector<std::uint64_t> row_bytes;
+  for (const Piece& piece : pieces) {
+    shown.push_back(piece.send.buffer.slice(0, piece.send.size_bytes()));
+    into.push_back(piece.recv.buffer);
+    row_bytes.push_back(size_bytes(piece.send.dtype) *
+                        static_cast<std::uint64_t>(piece.send.rank == 1 ? 1 : piece.send.shape[1]));
+  }
+  const auto pulls_of = [how, pieces, row_bytes](const std::vector<std::int32_t>& table) {
+    std::vector<Communicator::Exchange::Pull> pulls;
+    for (const Slab& slab : how.slabs) {
+      const auto rows = static_cast<std::uint64_t>(rows_of(how, slab, table)),
+                 capacity = static_cast<std::uint64_t>(how.capacity);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const auto place = [&](std::int32_t number) {
+          return static_cast<std::uint64_t>(number) * capacity * row_bytes[i];
+        };
+        pulls.push_back(
+            {slab.peer, place(slab.from), pieces[i].recv.buffer.slice(place(slab.to), rows * row_bytes[i]), i});
+      }
+    }
+    return pulls;
+  };
+  Communicator::Exchange(*ranks).run_counted("counted all_to_all", shown,
+                                             {{"rows of a slab", how.capacity}, {"bytes of rows", row_bytes}},
+                                             {how.table.buffer.slice(0, how.table.size_bytes()), into, pulls_of});
+}
+
+std::vector<TensorView> gather_lists(Steps& steps, Communicator* ranks, std::int32_t size,
+                                     const std::vector<TensorView>& lists) {
+  std::vector<TensorView> all;
+  std::vector<Communicator::Exchange::Gathered> pieces;
+  for (const TensorView& list : lists) {
+    all.push_back(steps.scratch(DType::i32, {size, list.shape[0]}));
+    pieces.push_back({list.buffer.slice(0, list.size_bytes()), all.back().buffer,
+                      std::vector<std::uint64_t>(static_cast<std::size_t>(size), list.size_bytes())});
+  }
+  if (ranks != nullptr) Communicator::Exchange(*ranks).gather(pieces, Shown::until_read);
+  return all;
+}
+
+Servers::Servers(const Distribution& d, Communicator* ranks)
+    : each(d.ranks_per_server), count(d.ranks / each), mine(d.rank / each), index(d.rank % each) {
+  if (ranks == nullptr) return;
+  std::vector<std::int32_t> here, there;
+  for (std::int32_t i = 0; i < each; ++i) here.push_back(mine * each + i);
+  for (std::int32_t s = 0; s < count; ++s) there.push_back(s * each + index);
+  near = ranks->part(here);
+  alike = ranks->part(there);
 }
 
 }  // namespace moecl::npu

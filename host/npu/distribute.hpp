@@ -4,6 +4,7 @@
 #include <moecl/npu_distribute.hpp>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "host/npu/call.hpp"
@@ -25,6 +26,10 @@ struct Distribution {
   std::int32_t owners() const { return shared_ranks + experts; }  ///< experts in order of rank, shared ones first
   std::int32_t columns() const { return static_cast<std::int32_t>(top_k) + shared_experts; }  ///< slots of a token
   std::int64_t experts_each() const { return experts / (ranks - shared_ranks); }              ///< nl of other ranks
+  /// The owners of rank r are [first_owner(r), first_owner(r + 1)).
+  std::int64_t first_owner(std::int32_t r) const {
+    return r < shared_ranks ? r : shared_ranks + (r - shared_ranks) * experts_each();
+  }
   std::int64_t local_experts() const { return rank < shared_ranks ? 1 : experts_each(); }
   /// The most rows from one rank to another.
   std::int64_t capacity() const { return most_tokens * std::min(experts_each(), top_k); }
@@ -93,11 +98,43 @@ Distribution distribution_of(const Args& args) {
 struct SortedIds {
   TensorView row_ends, sorted_slots, slot_rows;
 };
-/// @param ids  Shape: [?, ?] i32; -1: none
-SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts);
+/// @param ids  Shape: [?, ?] i32; others than those of [first, first + experts) are none
+SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts, std::int32_t first = 0);
 
-/// Slab r of `send` to rank r, for all r; what came, the slab of rank 0 first. Nothing moves while `ranks` is null.
-TensorView exchange_slabs(Steps& steps, Communicator* ranks, const TensorView& send);
+/// A slab that a peer has for this rank: number `from` of what it sends becomes number `to` of what comes. It has the
+/// rows from end `begin` to end `end` of a list of the table.
+struct Slab {
+  std::int32_t peer, from, to;
+  std::int64_t list, begin, end;
+};
+/// Slabs of `capacity` rows, of which as many travel as exist. The table of cumulative ends is on the device.
+struct SlabExchange {
+  std::int64_t capacity;
+  TensorView table;  ///< Shape: [lists, ends] i32
+  std::vector<Slab> slabs;
+  bool one_more = false;  ///< rows of a slab, where it has room
+};
+/// What stands in slabs here and comes to stand so. Shape: [slabs * capacity] or [slabs * capacity, ?]
+struct Piece {
+  TensorView send, recv;
+};
+/// All pieces in one exchange. Nothing moves while `ranks` is null.
+void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vector<Piece>& pieces);
+/// Memory for what comes in such slabs.
+TensorView window_like(Steps& steps, const TensorView& send);
+/// Lists of all ranks, one below the other, in one exchange. @param lists  Shape: [?] i32. @return  Shape: [ranks, ?]
+std::vector<TensorView> gather_lists(Steps& steps, Communicator* ranks, std::int32_t size,
+                                     const std::vector<TensorView>& lists);
+
+/// The servers of comm_alg hierarchy: rank = server * each + index.
+struct Servers {
+  std::int32_t each, count, mine, index;
+  std::optional<Communicator> near, alike;  ///< ranks of this server; those of this index. Empty while checking
+
+  Servers(const Distribution& d, Communicator* ranks);
+  Communicator* in_server() { return near ? &*near : nullptr; }
+  Communicator* peers() { return alike ? &*alike : nullptr; }
+};
 
 /// A vector as a matrix of one column.
 inline TensorView as_column(const TensorView& view) { return reshaped(view, {view.elements(), 1}); }
@@ -110,15 +147,38 @@ void agree(Communicator& ranks, const char* name, const std::vector<Agreed>& min
 /// goes on. Anything else ends the group.
 void check_together(Communicator& ranks, const char* name, const std::function<void()>& check);
 
+/// The parameters with the server size that the group has, where hierarchy leaves it to the group.
+/// Errors: unsupported  its servers do not have equal runs of ranks
+template <class Args>
+Args with_servers(Args args, const Communicator& ranks) {
+  if constexpr (std::is_base_of_v<MoeDistributeV2, Args>)
+    if (args.comm_alg == CommAlg::hierarchy && args.ranks_per_server == 0)
+      args.ranks_per_server = ranks.ranks_per_node();
+  return args;
+}
+
+/// Workspace of a call: where the group says the server size, the most that it may need.
+template <class Args>
+std::uint64_t measure_for_servers(const Args& args, const Device& device, Composition<Args> compose) {
+  std::uint64_t most = measure(args, device, compose);
+  if constexpr (std::is_base_of_v<MoeDistributeV2, Args>)
+    if (args.comm_alg == CommAlg::hierarchy && args.ranks_per_server == 0)
+      for (Args each = args; each.ranks_per_server++ < args.ep_world_size;)
+        if (args.ep_world_size % each.ranks_per_server == 0) most = std::max(most, measure(each, device, compose));
+  return most;
+}
+
 /// As `call`, by all ranks. `compose` takes the communicator too: null while checking.
 /// @param more  must be alike, beside the distribution
 template <class Args, class Compose>
-void call_together(Communicator& ranks, const Args& args, const Call& how, Compose compose,
+void call_together(Communicator& ranks, const Args& given, const Call& how, Compose compose,
                    const std::vector<Agreed>& more) {
   const char* const name = Describe<Args>::name;
   named(name, [&] {
     std::vector<Agreed> mine;
+    Args args = given;
     check_together(ranks, name, [&] {
+      args = with_servers(given, ranks);
       const Distribution distribution = distribution_of(args);
       require(distribution.ranks == ranks.size() && distribution.rank == ranks.rank(),
               "ep_world_size, ep_rank_id: rank {} of {}, but the communicator is rank {} of {}", distribution.rank,

@@ -8,6 +8,8 @@
 #include <moecl/scatter_add.hpp>
 #include <moecl/window_slots.hpp>
 
+#include <limits>
+
 #include "host/npu/describe_distribute.hpp"
 #include "host/npu/distribute.hpp"
 
@@ -32,8 +34,9 @@ void infer_combine(Args& args) {
 
 /// The rows that this rank computed, on their way to the ranks whose tokens they are.
 struct Returning {
-  TensorView to_send;  ///< which row stands where in the window. Shape: [ranks * capacity] i32
-  SortedIds home;      ///< this rank's own slots
+  TensorView to_send;      ///< which row stands where in the window. Shape: [ranks * capacity] i32
+  TensorView source_ends;  ///< rows by the rank they go to, cumulative. Shape: [ranks] i32
+  SortedIds home;          ///< this rank's own slots
   expert_routes::Args routes;
 };
 
@@ -44,6 +47,7 @@ Returning compose_routes(Steps& steps, const Args& args, const Distribution& d) 
   expect_tensor(args.ep_send_counts, "ep_send_counts", DType::i32, {d.local_experts() * d.ranks});
   steps.run(index_vectors::GroupOfRow{args.ep_send_counts, d.ranks, sources});
   const SortedIds by_source = sort_ids(steps, as_column(sources), d.ranks);
+  r.source_ends = by_source.row_ends;
   r.to_send = steps.scratch(DType::i32, {d.window_rows()});
   steps.run(window_slots::Outgoing{by_source.row_ends, by_source.sorted_slots, d.ranks, r.to_send});
 
@@ -70,6 +74,14 @@ Returning compose_routes(Steps& steps, const Args& args, const Distribution& d) 
   return r;
 }
 
+/// Rows come home from every rank, as many as this rank's tokens have there.
+SlabExchange homewards(const Distribution& d, const Returning& r) {
+  SlabExchange how{d.capacity(), reshaped(r.home.row_ends, {1, d.owners()}), {}};
+  for (std::int32_t from = 0; from < d.ranks; ++from)
+    how.slabs.push_back({from, d.rank, from, 0, d.first_owner(from), d.first_owner(from + 1)});
+  return how;
+}
+
 /// Strict mode: what dispatch said about the rows against what this call's ids and mask say.
 void compose_check(Steps& steps, const MoeDistributeCombineV2Args& args, const Distribution& d, const Returning& r,
                    Communicator* ranks) {
@@ -77,10 +89,15 @@ void compose_check(Steps& steps, const MoeDistributeCombineV2Args& args, const D
   if (!steps.strict()) return;
   const TensorView source_slots = steps.scratch(DType::i32, {d.window_rows()}),
                    expected = steps.scratch(DType::i32, {d.window_rows()});
-  if (!steps.fault().present()) return void(exchange_slabs(steps, nullptr, source_slots));
+  const TensorView told = window_like(steps, source_slots);
+  if (!steps.fault().present()) return;
   steps.run(window_slots::SourceSlots{r.to_send, args.assist_info_for_combine, d.ranks, d.columns(), source_slots});
   steps.run(window_slots::Outgoing{r.home.row_ends, r.home.sorted_slots, d.ranks, expected, d.shared_ranks});
-  steps.run(index_vectors::Expect{exchange_slabs(steps, ranks, source_slots), expected, steps.fault()});
+  steps.fill(told, 0xFFFFFFFFU);
+  SlabExchange how = homewards(d, r);
+  how.one_more = true;  // which has to be none
+  exchange_slabs(ranks, how, {{source_slots, told}});
+  steps.run(index_vectors::Expect{told, expected, steps.fault()});
 }
 void compose_check(Steps& steps, const MoeDistributeCombineArgs& args, const Distribution& d, const Returning& r,
                    Communicator* /*ranks*/) {
@@ -137,6 +154,18 @@ TensorView wire_rows(Steps& steps, std::int64_t comm_quant_mode, const TensorVie
   return send;
 }
 
+/// Rows and their scales, as what `sum` adds.
+void exchange_wire(Steps& steps, Communicator* ranks, const SlabExchange& how, const TensorView& rows,
+                   const TensorView& scales, combine::Args& sum) {
+  sum.rows = window_like(steps, rows);
+  std::vector<Piece> pieces = {{rows, sum.rows}};
+  if (scales.present()) {
+    sum.rows_scale = window_like(steps, scales);
+    pieces.push_back({scales, sum.rows_scale});
+  }
+  exchange_slabs(ranks, how, pieces);
+}
+
 /// Every row goes home by itself.
 template <class Args>
 void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, const Returning& r, Communicator* ranks,
@@ -147,68 +176,67 @@ void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, con
   sum.weights = r.routes.row_weights;
   TensorView scales;
   const TensorView send = wire_rows(steps, args.comm_quant_mode, args.expand_x, r.to_send, d.dtype, scales);
-  if (scales.present()) sum.rows_scale = exchange_slabs(steps, ranks, scales);
-  sum.rows = exchange_slabs(steps, ranks, send);
+  exchange_wire(steps, ranks, homewards(d, r), send, scales, sum);
   if constexpr (is_v2<Args>) compose_special(steps, args, d, r, sum);
 }
 
-/// Slabs of a window [servers, ranks of a server, ...] to the rank of this server with the home's index.
-TensorView exchange_in_server(Steps& steps, Communicator* server, std::int32_t servers, const TensorView& send) {
-  TensorView received = send;
-  received.buffer = steps.scratch_bytes(send.size_bytes());
-  if (server == nullptr) return received;
-  const std::uint64_t each = send.size_bytes() / static_cast<std::uint64_t>(servers);
-  const std::uint64_t slab = each / static_cast<std::uint64_t>(server->size());
-  Communicator::Blocks blocks;
-  for (std::int32_t r = 0; r < server->size(); ++r) {
-    blocks.offsets.push_back(static_cast<std::uint64_t>(r) * slab);
-    blocks.bytes.push_back(slab);
-  }
-  for (std::int32_t s = 0; s < servers; ++s) {
-    const std::uint64_t first = static_cast<std::uint64_t>(s) * each;
-    server->all_to_all_v(send.buffer.slice(first, each), blocks, received.buffer.slice(first, each), blocks);
-  }
-  return received;
-}
-
-/// Rows meet at the rank of their server that has the home's index; its weighted sum of a token crosses to the home.
+/// Rows meet at the rank of their server that has the home's index; its weighted sums of the tokens that have some
+/// cross to the home.
 void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, const Distribution& d, const Returning& r,
                        Communicator* ranks, combine::Args& sum) {
-  const std::int32_t each = d.ranks_per_server, servers = d.ranks / each;
-  std::optional<Communicator> server, peers;
-  if (ranks != nullptr) {
-    std::vector<std::int32_t> near, alike;
-    for (std::int32_t i = 0; i < each; ++i) near.push_back(d.rank / each * each + i);
-    for (std::int32_t s = 0; s < servers; ++s) alike.push_back(s * each + d.rank % each);
-    server = ranks->part(near);
-    peers = ranks->part(alike);
-  }
-  Communicator* const in_server = server ? &*server : nullptr;
-  const std::int64_t window = d.window_rows(), partial_rows = servers * d.most_tokens;
+  Servers servers(d, ranks);
+  const std::int32_t count = servers.count;
+  const std::int64_t window = d.window_rows(), partial_rows = count * d.most_tokens;
   const TensorView send = steps.scratch(d.dtype, {window, d.hidden}), weights = steps.scratch(DType::f32, {window}),
                    tokens = steps.scratch(DType::i32, {window});
   expect_tensor(args.expand_scales, "expand_scales", DType::f32, {d.expand_rows()});
   steps.run(gather_rows::Args{args.expand_x, r.to_send, 1, {}, 0, send});
   steps.run(gather_rows::Args{as_column(args.expand_scales), r.to_send, 1, {}, 0, as_column(weights)});
-  steps.run(
-      window_slots::DestinationTokens{r.to_send, args.assist_info_for_combine, d.ranks, each, d.most_tokens, tokens});
+  steps.run(window_slots::DestinationTokens{r.to_send, args.assist_info_for_combine, d.ranks, servers.each,
+                                            d.most_tokens, tokens});
+  SlabExchange in_server{
+      d.capacity(), gather_lists(steps, servers.in_server(), servers.each, {r.source_ends}).front(), {}};
+  for (std::int32_t from = 0; from < servers.each; ++from)
+    for (std::int32_t server = 0; server < count; ++server) {
+      const std::int32_t home = server * servers.each + servers.index;
+      in_server.slabs.push_back({from, home, server * servers.each + from, from, home, home + 1});
+    }
   scatter_add::Args partial;
-  partial.rows = exchange_in_server(steps, in_server, servers, send);
-  partial.weights = exchange_in_server(steps, in_server, servers, weights);
-  partial.destinations = exchange_in_server(steps, in_server, servers, tokens);
+  partial.rows = window_like(steps, send);
+  partial.weights = window_like(steps, weights);
+  partial.destinations = window_like(steps, tokens);
+  steps.fill(partial.destinations, 0xFFFFFFFFU);
+  exchange_slabs(servers.in_server(), in_server,
+                 {{send, partial.rows}, {weights, partial.weights}, {tokens, partial.destinations}});
   const bool quantized = args.comm_quant_mode != 0;
   partial.out = steps.scratch(quantized ? DType::f32 : d.dtype, {partial_rows, d.hidden});
   partial.scratch = steps.scratch_bytes(scatter_add::scratch_bytes(window, partial_rows, steps.caps()));
   steps.run(partial);
 
-  Communicator* const to_homes = peers ? &*peers : nullptr;
-  TensorView crossing = partial.out, scales;
-  if (quantized) crossing = wire_rows(steps, args.comm_quant_mode, partial.out, {}, d.dtype, scales);
-  if (scales.present()) sum.rows_scale = exchange_slabs(steps, to_homes, scales);
-  sum.rows = exchange_slabs(steps, to_homes, crossing);
-  const TensorView order = steps.scratch(DType::i32, {d.most_tokens, servers});
-  steps.run(index_vectors::ColumnOrder{order});
-  sum.slot_rows = reshaped(order.rows(0, d.tokens), {d.tokens * servers});
+  // Of the tokens of each home those that have rows here, as one group of owners: all that are counted.
+  const auto slabs_of = [&](const TensorView& owners, std::int32_t first, std::int32_t each, std::int32_t slabs,
+                            std::int32_t groups) {
+    const TensorView ids = steps.scratch(DType::i32, {owners.shape[0], groups});
+    steps.run(window_slots::ReachedGroups{owners, first, each, slabs, ids});
+    return sort_ids(steps, ids, slabs * groups);
+  };
+  const TensorView rows_each = steps.scratch(DType::i32, {std::max<std::int64_t>(partial_rows, 1)});
+  steps.run(index_vectors::Histogram{partial.destinations, rows_each});
+  constexpr std::int32_t any = std::numeric_limits<std::int32_t>::max();
+  const SortedIds leaving = slabs_of(as_column(rows_each.rows(0, partial_rows)), 1, any, count, 1);
+  const TensorView to_cross = steps.scratch(DType::i32, {partial_rows});
+  steps.run(window_slots::Outgoing{leaving.row_ends, leaving.sorted_slots, count, to_cross});
+  TensorView scales;
+  const TensorView crossing = wire_rows(steps, args.comm_quant_mode, partial.out, to_cross, d.dtype, scales);
+
+  const SortedIds home = slabs_of(r.routes.owners, 0, servers.each * static_cast<std::int32_t>(d.local_experts()), 1,
+                                  count);  // of this rank's tokens, by server
+  SlabExchange homes{d.most_tokens, reshaped(home.row_ends, {1, count}), {}};
+  for (std::int32_t server = 0; server < count; ++server)
+    homes.slabs.push_back({server, servers.mine, server, 0, server, server + 1});
+  exchange_wire(steps, servers.peers(), homes, crossing, scales, sum);
+  sum.slot_rows = steps.scratch(DType::i32, {d.tokens * count});
+  steps.run(window_slots::ReturnRows{home.row_ends, home.slot_rows, count, d.most_tokens, sum.slot_rows});
 }
 
 template <class Args>
@@ -234,10 +262,10 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
 
 template <class Args>
 std::uint64_t workspace_of(const Args& args, const Device& device) {
-  return measure(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+  return measure_for_servers<Args>(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
-/// Rows read, sent and summed in full windows.
+/// Rows read, sent and summed where windows are full.
 template <class Args>
 OperatorCost combine_cost(const Args& args) {
   const Distribution d = distribution_of(args);

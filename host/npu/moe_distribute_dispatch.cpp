@@ -1,10 +1,12 @@
 #include <moecl/expert_routes.hpp>
 #include <moecl/fp4.hpp>
 #include <moecl/fp8.hpp>
+#include <moecl/index_vectors.hpp>
 #include <moecl/window_slots.hpp>
 
 #include "host/npu/describe_distribute.hpp"
 #include "host/npu/distribute.hpp"
+#include "host/npu/parcel.hpp"
 #include "host/npu/row_codes.hpp"
 
 namespace moecl::npu {
@@ -158,22 +160,18 @@ void infer_dispatch(Args& args) {
   }
 }
 
-/// A value of each window row to the row of `out` that it became.
-void deliver(Steps& steps, Communicator* ranks, const TensorView& send, const SortedIds& order, const TensorView& out) {
-  const TensorView window = exchange_slabs(steps, ranks, send);
-  const std::int64_t rows = std::min(out.shape[0], window.shape[0]);
-  const bool is_vector = out.rank == 1;
-  move_rows(steps,
-            {is_vector ? as_column(window) : window, order.sorted_slots.rows(0, rows), 1, order.row_ends, 0, {}, {}},
-            (is_vector ? as_column(out) : out).rows(0, rows));
-}
+/// What this rank sends, and how it gets there.
+struct Sending {
+  expert_routes::Args routes;
+  std::optional<RowCodes> codes;
+  SortedIds by_owner;
+};
 
 template <class Args>
-void compose(Steps& steps, const Args& args, Communicator* ranks) {
-  const Distribution d = distribution_of(args);
-  const std::int64_t slots = d.tokens * d.columns(), window = d.window_rows();
-
-  expert_routes::Args routes;
+Sending compose_routes(Steps& steps, const Args& args, const Distribution& d) {
+  Sending s;
+  s.codes = wire_codes(args);
+  expert_routes::Args& routes = s.routes;
   routes.expert_ids = args.expert_ids;
   routes.experts = d.experts;
   routes.shared_experts = d.shared_experts;
@@ -181,7 +179,7 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
   routes.rank = d.rank;
   routes.owners = steps.scratch(DType::i32, {d.tokens, d.columns()});
   routes.fault = steps.fault();
-  if (by_expert(args)) routes.smooth_rows = steps.scratch(DType::i32, {slots});
+  if (by_expert(args)) routes.smooth_rows = steps.scratch(DType::i32, {d.tokens * d.columns()});
   if (args.expert_scales.present()) {
     routes.weights = args.expert_scales;
     routes.row_weights = steps.scratch(DType::f32, {d.tokens, d.columns()});
@@ -193,62 +191,129 @@ void compose(Steps& steps, const Args& args, Communicator* ranks) {
     routes.const_experts = d.const_experts;
   }
   steps.run(routes);
+  s.by_owner = sort_ids(steps, routes.owners, d.owners());
+  return s;
+}
 
-  const SortedIds sorted = sort_ids(steps, routes.owners, d.owners());
-  const TensorView to_send = steps.scratch(DType::i32, {window});
-  steps.run(window_slots::Outgoing{sorted.row_ends, sorted.sorted_slots, d.ranks, to_send, d.shared_ranks});
-  const std::optional<RowCodes> codes = wire_codes(args);
-  const TensorView send = steps.scratch(args.expand_x.dtype, {window, args.expand_x.shape[1]});
-  MovedRows moved{args.x, to_send, d.columns(), {}, 0, {}, routes.smooth_rows};
-  TensorView scales;  // of the window's rows
-  if (args.dynamic_scales.present()) {
-    const bool vector = args.dynamic_scales.rank == 1;
-    scales = vector ? steps.scratch(args.dynamic_scales.dtype, {window})
-                    : steps.scratch(args.dynamic_scales.dtype, {window, args.dynamic_scales.shape[1]});
-  }
-  if (codes) {
+/// Rows as they travel: of x by index, with the scales that they have then.
+template <class Args>
+void compose_rows(Steps& steps, const Args& args, const Sending& s, MovedRows moved, std::int64_t count,
+                  TensorView& rows, TensorView& scales) {
+  rows = steps.scratch(args.expand_x.dtype, {count, args.expand_x.shape[1]});
+  if (args.dynamic_scales.present()) scales = room_for(steps, count, args.dynamic_scales, args.dynamic_scales.dtype);
+  if (s.codes) {
     const bool one = args.scales.rank == 1 && args.scales.shape[0] == 1;
     if (!one) moved.smooth = args.scales;
-    quantize_moved(steps, *codes, moved, send, scales);
-  } else {
-    move_rows(steps, moved, send);
-    if (scales.present()) {
-      moved.x = args.scales.rank == 1 ? as_column(args.scales) : args.scales;
-      move_rows(steps, moved, scales.rank == 1 ? as_column(scales) : scales);
-    }
+    return quantize_moved(steps, *s.codes, moved, rows, scales);
   }
+  move_rows(steps, moved, rows);
+  if (scales.present()) move_all(steps, args.scales, moved.index, moved.divisor, {}, scales);
+}
 
-  const TensorView all_ends = steps.scratch(DType::i32, {d.ranks, d.owners()});
-  if (ranks != nullptr) ranks->all_gather(sorted.row_ends.buffer, all_ends.buffer);
+/// What came, in the order of the experts.
+/// @param each  slots of a place, which has one row
+template <class Args>
+void deliver(Steps& steps, const Args& args, const Parcel& window, const SortedIds& order, std::int32_t each) {
+  const auto rows_to = [&](const TensorView& from, const TensorView& out, std::int32_t divisor) {
+    if (!from.present()) return;
+    const std::int64_t rows = std::min(out.shape[0], order.sorted_slots.shape[0]);
+    move_all(steps, from, order.sorted_slots.rows(0, rows), divisor, order.row_ends, out.rows(0, rows));
+  };
+  rows_to(window.rows, args.expand_x, each);
+  rows_to(window.scales, args.dynamic_scales, each);
+  if (window.weights.present()) rows_to(reshaped(window.weights, {window.weights.elements()}), args.expand_scales, 1);
+}
+
+template <class Args>
+void compose_counts(Steps& steps, const Args& args, const Distribution& d, const TensorView& all_ends) {
+  steps.run(window_slots::Counts{all_ends, d.rank, args.ep_recv_counts, args.expert_token_nums,
+                                 args.expert_token_nums_type == 0, d.shared_ranks});
+}
+
+/// A row for each pair, straight to its expert's rank.
+template <class Args>
+void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, const Sending& s, Communicator* ranks) {
+  const std::int64_t window = d.window_rows();
+  const TensorView to_send = steps.scratch(DType::i32, {window});
+  steps.run(window_slots::Outgoing{s.by_owner.row_ends, s.by_owner.sorted_slots, d.ranks, to_send, d.shared_ranks});
+  Parcel send;
+  compose_rows(steps, args, s, {args.x, to_send, d.columns(), {}, 0, {}, s.routes.smooth_rows}, window, send.rows,
+               send.scales);
+  if (s.routes.weights.present()) {
+    send.weights = steps.scratch(DType::f32, {window});
+    move_all(steps, reshaped(s.routes.row_weights, {d.tokens * d.columns()}), to_send, 1, {}, send.weights);
+  }
+  if constexpr (is_v2<Args>) send.slots = to_send;
+
+  const TensorView all_ends = gather_lists(steps, ranks, d.ranks, {s.by_owner.row_ends}).front();
   const TensorView local_ids = steps.scratch(DType::i32, {window, 1});
   steps.run(window_slots::Incoming{all_ends, d.rank, local_ids, d.shared_ranks});
   const SortedIds order = sort_ids(steps, local_ids, static_cast<std::int32_t>(d.local_experts()));
-  steps.run(window_slots::Counts{all_ends, d.rank, args.ep_recv_counts, args.expert_token_nums,
-                                 args.expert_token_nums_type == 0, d.shared_ranks});
-  deliver(steps, ranks, send, order, args.expand_x);
-  if (scales.present()) deliver(steps, ranks, scales, order, args.dynamic_scales);
-  if (args.expert_scales.present()) {
-    const TensorView weights = steps.scratch(DType::f32, {window});
-    move_rows(steps, {reshaped(routes.row_weights, {slots, 1}), to_send, 1, {}, 0, {}, {}}, as_column(weights));
-    deliver(steps, ranks, weights, order, args.expand_scales);
-  }
+  compose_counts(steps, args, d, all_ends);
+  SlabExchange how{d.capacity(), all_ends, {}};
+  for (std::int32_t r = 0; r < d.ranks; ++r)
+    how.slabs.push_back({r, d.rank, r, r, d.first_owner(d.rank), d.first_owner(d.rank + 1)});
+  const Parcel came = send.window(steps);
+  exchange_slabs(ranks, how, send.to(came));
+  deliver(steps, args, came, order, 1);
   if constexpr (is_v2<Args>) {
-    const TensorView from = exchange_slabs(steps, ranks, to_send);
     const std::int64_t rows = std::min(window, d.expand_rows());
-    steps.run(window_slots::Sources{order.row_ends, order.sorted_slots.rows(0, rows), from, d.ranks, d.columns(),
+    steps.run(window_slots::Sources{order.row_ends, order.sorted_slots.rows(0, rows), came.slots, d.ranks, d.columns(),
                                     args.assist_info_for_combine});
+  }
+}
+
+/// Server by server. Codes that depend on the expert travel as a row for each pair, all else as one for each token.
+void compose_hierarchy(Steps& steps, const MoeDistributeDispatchV2Args& args, const Distribution& d, const Sending& s,
+                       Communicator* ranks) {
+  const bool pairs = by_expert(args);
+  const std::int32_t each = pairs ? 1 : d.columns();
+  const std::int64_t units = pairs ? d.tokens * d.columns() : d.tokens;
+  Parcel own;
+  own.owners = reshaped(s.routes.owners, {units, each});
+  own.weights = reshaped(s.routes.row_weights, {units, each});
+  if (s.codes) {
+    MovedRows moved{args.x, {}, d.columns() / each, {}, 0, {}, s.routes.smooth_rows};
+    if (pairs) {
+      const TensorView slots = steps.scratch(DType::i32, {units, 1});
+      steps.run(index_vectors::ColumnOrder{slots});
+      moved.index = reshaped(slots, {units});
+    }
+    compose_rows(steps, args, s, moved, units, own.rows, own.scales);
   } else {
-    steps.run(window_slots::PositionsInExpert{sorted.row_ends, sorted.slot_rows, d.columns(),
+    own.rows = args.x;
+    own.scales = args.scales;
+  }
+  TensorView all_ends;
+  const Parcel came = server_by_server(steps, d, own, s.by_owner.row_ends, ranks, all_ends);
+  compose_counts(steps, args, d, all_ends);
+  const SortedIds order = sort_ids(steps, came.owners, static_cast<std::int32_t>(d.local_experts()),
+                                   static_cast<std::int32_t>(d.first_owner(d.rank)));
+  deliver(steps, args, came, order, each);
+  const std::int64_t rows = std::min(order.sorted_slots.shape[0], d.expand_rows());
+  steps.run(window_slots::Sources{order.row_ends, order.sorted_slots.rows(0, rows), came.slots, d.ranks, d.columns(),
+                                  args.assist_info_for_combine, each, d.ranks / d.ranks_per_server});
+}
+
+template <class Args>
+void compose(Steps& steps, const Args& args, Communicator* ranks) {
+  const Distribution d = distribution_of(args);
+  const Sending s = compose_routes(steps, args, d);
+  if constexpr (is_v2<Args>) {
+    if (d.hierarchy) return compose_hierarchy(steps, args, d, s, ranks);
+  } else {
+    steps.run(window_slots::PositionsInExpert{s.by_owner.row_ends, s.by_owner.slot_rows, d.columns(),
                                               reshaped(args.expand_idx, {d.tokens, d.top_k})});
   }
+  compose_fullmesh(steps, args, d, s, ranks);
 }
 
 template <class Args>
 std::uint64_t workspace_of(const Args& args, const Device& device) {
-  return measure(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
+  return measure_for_servers<Args>(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
-/// Rows read, sent and written in full windows.
+/// Rows read, sent and written where windows are full.
 template <class Args>
 OperatorCost dispatch_cost(const Args& args) {
   const Distribution d = distribution_of(args);

@@ -31,9 +31,9 @@ void Steps::copy(const TensorView& from, const TensorView& to) {
   if (enqueuing_) enqueue_copy(stream_, from.buffer.slice(0, from.size_bytes()), to.buffer.slice(0, to.size_bytes()));
 }
 
-void Steps::zero(const TensorView& view) {
-  require(view.contiguous(), "zero: {} is not contiguous", view);
-  if (enqueuing_) enqueue_fill(stream_, view.buffer.slice(0, view.size_bytes()), 0);
+void Steps::fill(const TensorView& view, std::uint32_t pattern) {
+  require(view.contiguous(), "fill: {} is not contiguous", view);
+  if (enqueuing_) enqueue_fill(stream_, view.buffer.slice(0, view.size_bytes()), pattern);
 }
 
 std::vector<std::int64_t> shape_of(const TensorView& view) {

@@ -44,8 +44,10 @@ class Steps {
       expect_accepted(reject(args, rest..., {}, device_));
   }
   void copy(const TensorView& from, const TensorView& to);
+  /// With a pattern of 32 bits.
+  void fill(const TensorView& view, std::uint32_t pattern);
   /// Whole elements of 0 in every storage type.
-  void zero(const TensorView& view);
+  void zero(const TensorView& view) { fill(view, 0); }
 
  private:
   static void expect_accepted(const std::string& reason) { require(reason.empty(), "{}", reason); }

@@ -19,6 +19,7 @@ static_assert(OTHER_CALL == static_cast<int>(FaultCode::other_call));
 static_assert(PEER_LATE == static_cast<int>(FaultCode::peer_late));
 static_assert(GROUP_LATE == static_cast<int>(FaultCode::group_late));
 static_assert(EXPERT_GONE == static_cast<int>(FaultCode::expert_gone));
+static_assert(GROUP_TOO_LARGE == static_cast<int>(FaultCode::group_too_large));
 
 std::string describe(const FaultWord& word) {
   switch (word.code) {
@@ -53,6 +54,8 @@ std::string describe(const FaultWord& word) {
       return fmt::format("work-group {} of a launch did not come to the others in time", word.index);
     case FaultCode::expert_gone:
       return fmt::format("slot {} asks for expert {}, which has no place at present", word.index, word.value);
+    case FaultCode::group_too_large:
+      return fmt::format("group list: entry {} has {} rows, more than it has room for", word.index, word.value);
   }
   return fmt::format("the fault word holds an unknown code {}", static_cast<std::int32_t>(word.code));
 }

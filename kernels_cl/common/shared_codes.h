@@ -16,7 +16,8 @@ enum {
   OTHER_CALL,
   PEER_LATE,
   GROUP_LATE,
-  EXPERT_GONE
+  EXPERT_GONE,
+  GROUP_TOO_LARGE
 };
 
 // Storage types that are known only when a kernel runs, see any_dtype.clh.

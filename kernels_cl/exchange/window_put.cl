@@ -132,12 +132,20 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_disp
   end_step(addresses, late, fault, &args.put);
 }
 
-// Rows of the received slots go back to the rank of their slab, into this rank's slab there.
+inline bool any_row(const __global int* slot_rows, int top_k) {
+  for (int k = 0; k < top_k; ++k)
+    if (slot_rows[k] >= 0) return true;
+  return false;
+}
+
+// Rows of the received slots go back to the rank of their slab, into this rank's slab there; or one row of
+// each received token that has any here.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_combine(
     const __global int* slot_rows, const __global uchar* codes, const __global uchar* scale,
     const __global long* addresses, __global int* late, __global int* fault, const window_put_combine_args given) {
   const window_put_combine_args args = given;
-  const int group = get_group_id(0), groups = get_num_groups(0), slots = args.put.capacity * args.put.top_k;
+  const int group = get_group_id(0), groups = get_num_groups(0), top_k = args.put.top_k;
+  const int slots = args.of_tokens ? args.put.capacity : args.put.capacity * top_k;
   const int ranks = args.put.ranks, rank = args.put.rank, parts = args.put.parts;
   addresses += args.put.addresses_first;
   slot_rows += args.slot_rows_first;
@@ -148,7 +156,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
   // Neighbours go to different ranks, so that all links are busy.
   for (int i = group; i < ranks * slots * parts; i += groups) {
     const int to = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
-    const int row = slot_rows[to * slots + slot];
+    const int at = to * slots + slot;
+    const int row = !args.of_tokens ? slot_rows[at] : any_row(slot_rows + (long)at * top_k, top_k) ? at : -1;
     if (row >= 0) copy_row(addresses, (ulong)1 << to, (ulong)rank * slots + slot, row, part, codes, scale, &args.put);
   }
   end_step(addresses, late, fault, &args.put);
@@ -168,12 +177,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
   }
 PUT_SUM_OF(float)
 PUT_SUM_OF(float4)
-
-inline bool any_row(const __global int* slot_rows, int top_k) {
-  for (int k = 0; k < top_k; ++k)
-    if (slot_rows[k] >= 0) return true;
-  return false;
-}
 
 // Weighted sums of the received tokens' rows likewise, of those that have any.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(

@@ -128,7 +128,9 @@ window_put_combine_args kernel_args(const Combine& args, const Grid& grid) {
   return {.put = put_args(args.to, grid, args.top_k, args.codes, args.scale),
           .slot_rows_first = first_element(args.slot_rows),
           .codes_first = first_element(as_bytes(args.codes)),
-          .scale_first = first_element(as_bytes(args.scale))};
+          .scale_first = first_element(as_bytes(args.scale)),
+          .of_tokens = args.of_tokens,
+          .pad = 0};
 }
 
 window_put_sum_args kernel_args(const Sum& args, const Grid& grid) {
@@ -172,6 +174,9 @@ std::string reject(const Combine& args) {
   if (std::string reason = reject_slot_rows(args.slot_rows, args.top_k, args.to); !reason.empty()) return reason;
   if (args.codes.rank < 1 || !args.codes.contiguous())
     return fmt::format("codes: expected contiguous rows, got {}", args.codes.describe());
+  if (args.of_tokens && args.codes.shape[0] != args.slot_rows.shape[0] / args.top_k)
+    return fmt::format("codes: expected {} rows, one a token, got {}", args.slot_rows.shape[0] / args.top_k,
+                       args.codes.describe());
   return args.scale.present() ? reject_rows("scale", args.scale, args.codes.shape[0]) : std::string();
 }
 

@@ -25,8 +25,9 @@ KERNEL_ARGS(window_put_dispatch_args, 160);
 typedef struct {
   window_put_args put;
   long slot_rows_first, codes_first, scale_first;
+  int of_tokens, pad;
 } window_put_combine_args;
-KERNEL_ARGS(window_put_combine_args, 112);
+KERNEL_ARGS(window_put_combine_args, 120);
 
 typedef struct {
   window_put_args put;

@@ -83,11 +83,29 @@ __kernel void window_slots_sources(const __global int* row_ends, const __global 
   const window_slots_sources_args args = given;
   const int row = get_global_id(0);
   if (row >= args.count || row >= row_ends[args.row_ends_first + args.experts - 1]) return;
-  const int place = sorted_slots[args.sorted_slots_first + row], slot = slots[args.slots_first + place];
+  const int there = sorted_slots[args.sorted_slots_first + row], place = there / args.each;
+  const int slot = slots[args.slots_first + place] / args.divisor * args.each + there % args.each;
   triples += args.triples_first + 3 * (long)row;
   triples[0] = place / args.capacity;
   triples[1] = slot / args.columns;
   triples[2] = slot % args.columns;
+}
+
+// Element i is of token i / groups.
+__kernel void window_slots_reached_groups(const __global int* owners, __global int* ids,
+                                          const window_slots_reached_groups_args given) {
+  const window_slots_reached_groups_args args = given;
+  const int i = get_global_id(0);
+  if (i >= args.count) return;
+  const int token = i / args.groups, group = i % args.groups;
+  owners += args.owners_first + (long)token * args.columns;
+  int id = -1;
+  for (int c = 0; c < args.columns; ++c) {
+    const int owner = owners[c];
+    if (owner >= args.first_owner && (owner - args.first_owner) / args.owners_each == group)
+      id = group * args.slabs + token / args.slab_tokens;
+  }
+  ids[args.ids_first + i] = id;
 }
 
 // The inverse: the slot of rank i / capacity that the row at place i says it is of; -2 where it is another rank's.

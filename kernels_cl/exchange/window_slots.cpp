@@ -109,7 +109,22 @@ window_slots_sources_args kernel_args(const Sources& args) {
           .count = int_of(args.sorted_slots.shape[0]),
           .experts = int_of(args.row_ends.shape[0]),
           .capacity = int_of(args.slots.shape[0] / args.ranks),
-          .columns = args.columns};
+          .columns = args.columns,
+          .each = args.each,
+          .divisor = args.divisor};
+}
+
+window_slots_reached_groups_args kernel_args(const ReachedGroups& args) {
+  return {.owners_first = first_element(args.owners),
+          .ids_first = first_element(args.ids),
+          .count = int_of(args.ids.elements()),
+          .columns = int_of(args.owners.shape[1]),
+          .groups = int_of(args.ids.shape[1]),
+          .first_owner = args.first_owner,
+          .owners_each = args.owners_each,
+          .slabs = args.slabs,
+          .slab_tokens = int_of(args.ids.shape[0] / args.slabs),
+          .pad = 0};
 }
 
 window_slots_source_slots_args kernel_args(const SourceSlots& args) {
@@ -203,9 +218,24 @@ std::string reject(const Sources& args) {
                                      reject_slabs(args.slots, args.ranks), reject_columns(args.columns)});
       !reason.empty())
     return reason;
+  if (args.each < 1 || args.divisor < 1)
+    return fmt::format("each, divisor: {} and {} are not positive", args.each, args.divisor);
   if (args.triples.shape[0] / 3 >= args.sorted_slots.shape[0]) return {};
   return fmt::format("triples: {} rows need {} elements, got {}", args.sorted_slots.shape[0],
                      3 * args.sorted_slots.shape[0], args.triples.describe());
+}
+
+std::string reject(const ReachedGroups& args) {
+  if (std::string reason = first_of({reject_ints("owners", args.owners, 2), reject_ints("ids", args.ids, 2)});
+      !reason.empty())
+    return reason;
+  if (args.ids.shape[0] != args.owners.shape[0] || args.ids.shape[1] < 1)
+    return fmt::format("ids: expected i32[{}, groups], got {}", args.owners.shape[0], args.ids.describe());
+  if (args.first_owner < 0 || args.owners_each < 1)
+    return fmt::format("owners: {} in a group, from {} on", args.owners_each, args.first_owner);
+  return args.slabs >= 1 && args.owners.shape[0] % args.slabs == 0
+             ? std::string()
+             : fmt::format("slabs: {} tokens do not stand in {} of them", args.owners.shape[0], args.slabs);
 }
 
 std::string reject(const SourceSlots& args) {
@@ -273,6 +303,12 @@ void enqueue(StreamView stream, const Sources& args, Submit submit) {
   launch_indices(stream, source::window_slots, "window_slots_sources", submit, args.triples,
                  2 * args.triples.size_bytes(), args.row_ends, args.sorted_slots, args.slots, args.triples,
                  kernel_args(args));
+}
+
+void enqueue(StreamView stream, const ReachedGroups& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::window_slots, "window_slots_reached_groups", submit, args.ids,
+                 args.owners.size_bytes() + args.ids.size_bytes(), args.owners, args.ids, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const SourceSlots& args, Submit submit) {

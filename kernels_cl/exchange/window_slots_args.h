@@ -34,9 +34,15 @@ KERNEL_ARGS(window_slots_counts_args, 48);
 
 typedef struct {
   long row_ends_first, sorted_slots_first, slots_first, triples_first;
-  int count, experts, capacity, columns;
+  int count, experts, capacity, columns, each, divisor;
 } window_slots_sources_args;
-KERNEL_ARGS(window_slots_sources_args, 48);
+KERNEL_ARGS(window_slots_sources_args, 56);
+
+typedef struct {
+  long owners_first, ids_first;
+  int count, columns, groups, first_owner, owners_each, slabs, slab_tokens, pad;
+} window_slots_reached_groups_args;
+KERNEL_ARGS(window_slots_reached_groups_args, 48);
 
 typedef struct {
   long rows_first, triples_first, slots_first;

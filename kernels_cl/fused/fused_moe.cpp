@@ -135,6 +135,7 @@ std::string unconnected(const Args& args) {
 /// Why one program does not multiply by the weights of both products.
 std::string unlike(const PackedWeights& first, const PackedWeights& second) {
   if (first.type != second.type) return fmt::format("weights are {} and {}", name(first.type), name(second.type));
+  if (first.layout == PanelLayout::k_words) return "weights stand in words of K";
   if (first.layout != second.layout)
     return fmt::format("weights are {} and {}", name(first.layout), name(second.layout));
   if (first.group_index.present() || second.group_index.present()) return "groups of K stand in any order";
@@ -183,7 +184,6 @@ std::string unsupported(const Args& args) {
   if (!args.gate_up.activation || args.gate_up.out.dtype != (quantizes(args) ? DType::f32 : dtype))
     return "the first product is not activated";
   if (args.down.activation || args.down.out.dtype != DType::f32) return "the second product is not plain f32";
-  if (args.gate_up.weights.experts != args.gating.logits.shape[1]) return "not all experts are here";
   const combine::Args& combine = args.combine;
   if (combine.column_slots || combine.slot_ends.present() || combine.bias.present() || combine.residual.present() ||
       combine.skip_zero_weights || combine.active.present() || combine.shared_scale != 1 ||
@@ -289,6 +289,8 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   const std::int64_t tokens = args.router.a.shape[0];
   if (const std::int64_t most = most_tokens(args); tokens > most)
     return fmt::format("{} tokens are more than {}", tokens, most);
+  if (args.gate_up.weights.experts != args.gating.logits.shape[1] + spec.fused_shared_experts)
+    return "not all experts are here";
   if (std::string reason = unsupported(args); !reason.empty()) return reason;
   for (const grouped_gemm::Args* product : {&args.gate_up, &args.down})
     if (select(config) == nv_sm80 && !grouped_gemm::is_tensor_core_product(*product) &&

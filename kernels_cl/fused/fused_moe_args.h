@@ -27,4 +27,4 @@ typedef struct {
   float alpha, limit, up_bias;
   quantize_rules rules;
 } fused_moe_args;
-KERNEL_ARGS(fused_moe_args, 624);
+KERNEL_ARGS(fused_moe_args, 632);

@@ -87,8 +87,9 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const Device&
   if (const Extension* needs = kernel.extension; needs != nullptr && !(needs->offered(caps) && needs->multiplies(args)))
     return fmt::format("variant {}: multiplies {}, got {} x {}", variant, needs->what, args.a.describe(),
                        name(args.weights.type));
-  if (args.weights.layout == PanelLayout::k_major && !kernel.k_major)
-    return fmt::format("variant {}: reads n_major panels, got k_major ones", variant);
+  if (!reads(kernel, args))
+    return fmt::format("variant {}: reads no {} panels of {}", variant, name(args.weights.layout),
+                       name(args.weights.type));
   return {};
 }
 
@@ -141,7 +142,8 @@ std::int64_t column_groups_of(const Kernel& kernel, const Args& args, const Devi
   constexpr std::int64_t groups_of_a_thread = 32;
   const std::int64_t panels = (output_width(args) + PackedWeights::panel_columns - 1) / PackedWeights::panel_columns;
   std::int64_t each = kernel.panels;
-  while (each > 1 && row_tiles_of(kernel, args) * panels < each * groups_of_a_thread * caps.compute_units) each /= 2;
+  while (each > 1 && row_tiles_of(kernel, all_of(args)) * panels < each * groups_of_a_thread * caps.compute_units)
+    each /= 2;
   return (panels + each - 1) / each;
 }
 
@@ -161,7 +163,7 @@ struct Form {
   DType a, out;
   CodeType weights;
   PanelLayout layout;
-  bool gathers, in_slots, a_is_aligned, out_is_aligned, has_scales, has_biases, activates, quantizes;
+  bool panel_scales, gathers, in_slots, a_is_aligned, out_is_aligned, has_scales, has_biases, activates, quantizes;
   friend bool operator==(const Form&, const Form&) = default;
 };
 Form form_of(const Args& args) {
@@ -174,6 +176,7 @@ Form form_of(const Args& args) {
           args.out.dtype,
           args.weights.type,
           args.weights.layout,
+          args.weights.panel_scales,
           args.a_index.present(),
           args.slots.present(),
           is_aligned_to_16_bytes(args.a),
@@ -310,9 +313,9 @@ Plan plan(const Args& args, const Config& config, const Device& device) {
       &kernel,
       options_of(kernel, args, made.k_slices, device.caps),
       {{runs ? size(column_groups_of(kernel, args, device.caps)) * kernel.work_items : 0,
-        kernel.persistent ? 1 : size(row_tiles_of(kernel, args)), size(made.k_slices)},
+        kernel.persistent ? 1 : size(row_tiles_of(kernel, all_of(args))), size(made.k_slices)},
        {kernel.work_items, 1, 1}},
-      tiles_of(kernel, args),
+      tiles_of(kernel, args, all_of(args)),
       form_of(args),
       config.patience,
       failing(kernel, args),

@@ -136,8 +136,11 @@ std::string operand_options(const Args& args) {
     options += fmt::format(" -DW_GROUP={} -DW_SCALE_DTYPE={} -DW_ZERO={}",
                            args.weights.group_index.present() ? 0 : args.weights.group, scale_name(args.weights.scale),
                            args.weights.zero.present() ? 1 : 0);
-  if (args.weights.layout == PanelLayout::k_major) options += " -DW_K_MAJOR=1";
-  return options;
+  return options + layout_option(args.weights.layout);
+}
+
+const char* layout_option(PanelLayout layout) noexcept {
+  return layout == PanelLayout::k_major ? " -DW_K_MAJOR=1" : layout == PanelLayout::k_words ? " -DW_K_WORDS=1" : "";
 }
 
 std::string reject_activation(const Args& args, const Activation& activation) {

@@ -12,6 +12,8 @@ namespace moecl::grouped_gemm {
 std::string reject_operands(const Args& args);
 /// -D definitions of the types of rows and weights and of their scales for groups of K.
 std::string operand_options(const Args& args);
+/// -D definition of how panels stand; none for n_major.
+const char* layout_option(PanelLayout layout) noexcept;
 
 /// What the dot products of a CPU multiply: scales for groups of K stand in runs of it.
 inline bool has_runs_of_groups(const Args& args) {
@@ -25,6 +27,13 @@ inline bool is_vnni_product(const Args& args) {
 inline bool is_bf16_product(const Args& args) {
   const CodeType type = args.weights.type;
   return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
+}
+/// What dot products of bytes multiply of rows of numbers: weights of 4 bits that are integers, or halves of such.
+inline bool is_digits_product(const Args& args) {
+  const CodeType type = args.weights.type;
+  return (args.a.dtype == DType::f16 || args.a.dtype == DType::bf16) &&
+         (type == CodeType::i4 || type == CodeType::f4_e2m1) && args.weights.layout == PanelLayout::k_words &&
+         has_runs_of_groups(args);
 }
 /// What the kernel for AVX2 multiplies.
 inline bool is_avx2_product(const Args& args) {
@@ -49,7 +58,8 @@ inline std::int64_t column_stride(const TensorView& vector) { return vector.shap
 inline bool is_tensor_core_product(const Args& args) {
   const bool f16 = args.a.dtype == DType::f16 && args.weights.type == CodeType::f16;
   return (f16 || (args.a.dtype == DType::bf16 && args.weights.type == CodeType::bf16)) && args.a_group == 0 &&
-         !args.weights.grouped() && !args.k_ends.present() && is_activation_dtype(args.out.dtype);
+         !args.weights.grouped() && args.weights.layout == PanelLayout::n_major && !args.k_ends.present() &&
+         is_activation_dtype(args.out.dtype);
 }
 
 inline bool is_f8(DType type) { return type == DType::f8_e4m3 || type == DType::f8_e5m2; }
@@ -75,7 +85,8 @@ inline bool is_code_product(const Args& args) {
   const bool groups = is_step_group(group, bits) && is_step_group(args.a_group, bits) &&
                       (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
                       (!weights.zero.present() || (wide && group % 32 == 0));
-  return types && groups && !(wide && weights.layout == PanelLayout::k_major) && !args.k_ends.present() &&
+  return types && groups && weights.layout != PanelLayout::k_words &&
+         !(wide && weights.layout == PanelLayout::k_major) && !args.k_ends.present() &&
          is_activation_dtype(args.out.dtype);
 }
 inline bool has_groups(const Args& args) { return args.weights.grouped() || args.a_group != 0; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels_cl/gemm/panel_order.h"
 #include "kernels_cl/gemm/tiles.hpp"
 #include "runtime/check.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
   const auto builds = [&](const Kernel& kernel) {
-    if (args.weights.layout == PanelLayout::k_major && !kernel.k_major) return false;
+    if (!reads(kernel, args)) return false;
     return device.failed_variants->size() == 0 || !device.failed_variants->contains(failing(kernel, args));
   };
   std::vector<const Candidate*> found, last;
@@ -93,21 +94,61 @@ DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps) {
   return multiplies && size_bytes(args.a.dtype) == 2 ? args.a.dtype : DType::f32;
 }
 
-PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps) {
-  if (bits(weights) != 8 || size_bytes(rows) != 1 || k % PackedWeights::k_major_block != 0) return PanelLayout::n_major;
+PanelLayout panel_layout(const Factors& factors, const DeviceCaps& caps) {
   Args args;
-  args.weights.type = weights;
-  args.a.dtype = rows;
-  const bool reads = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
-    const Extension* extension = one.kernel->extension;
-    return one.kernel->k_major && extension != nullptr && extension->offered(caps) && extension->multiplies(args);
-  });
-  return reads ? PanelLayout::k_major : PanelLayout::n_major;
+  args.a.dtype = factors.rows, args.a_group = factors.rows_group;
+  args.weights.type = factors.weights, args.weights.k = factors.k, args.weights.group = factors.weights_group;
+  const auto first_that = [&](auto&& holds) {
+    return std::find_if(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+      const Extension* extension = one.kernel->extension;
+      return extension != nullptr && extension->offered(caps) && extension->multiplies(args) && holds(*one.kernel);
+    });
+  };
+  const bool blocks = bits(factors.weights) == 8 && size_bytes(factors.rows) == 1 && factors.k % K_MAJOR_BLOCK == 0;
+  if (blocks && first_that([](const Kernel& kernel) { return kernel.k_major; }) != candidates().end())
+    return PanelLayout::k_major;
+  const bool words = factors.k % (WORD_BITS / bits(factors.weights)) == 0 && factors.weights_group % 16 == 0;
+  const auto n_major = first_that([](const Kernel&) { return true; });
+  args.weights.layout = PanelLayout::k_words;
+  const auto faster_in_words = first_that(
+      [&](const Kernel& kernel) { return kernel.faster_in_words != nullptr && kernel.faster_in_words(args); });
+  const bool faster = faster_in_words != candidates().end() && faster_in_words <= n_major;
+  return words && faster ? PanelLayout::k_words : PanelLayout::n_major;
+}
+
+std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps) {
+  std::vector<PanelLayout> found;
+  for (const PanelLayout layout : {PanelLayout::n_major, PanelLayout::k_major, PanelLayout::k_words}) {
+    Args args;
+    args.a.dtype = rows, args.weights.type = weights, args.weights.layout = layout;
+    const bool is_read = std::any_of(candidates().begin(), candidates().end(), [&](const Candidate& one) {
+      const Extension* extension = one.kernel->extension;
+      return reads(*one.kernel, args) && (extension != nullptr ? extension->offered(caps) && extension->multiplies(args)
+                                                               : is_register_tile(*one.kernel) != rows_choose(caps));
+    });
+    args.weights.experts = 1, args.weights.n = PackedWeights::panel_columns, args.weights.k = K_MAJOR_BLOCK;
+    args.weights.buffer.size_bytes = PackedWeights::size_bytes(weights, 1, args.weights.n, args.weights.k);
+    if (is_read && args.weights.reject().empty()) found.push_back(layout);
+  }
+  return found;
+}
+
+const char* why(PanelLayout layout) noexcept {
+  switch (layout) {
+    case PanelLayout::k_major:
+      return "tensor cores take it so";
+    case PanelLayout::k_words:
+      return "dot products take it so";
+    default:
+      return "every kernel reads it";
+  }
 }
 
 std::vector<Range> ranges(DType a, CodeType weights, const Device& device) {
   Args args;
   args.a.dtype = a, args.weights.type = weights;
+  if (panel_layout({a, 0, weights, K_MAJOR_BLOCK}, device.caps) == PanelLayout::k_words)
+    args.weights.layout = PanelLayout::k_words;
   std::vector<Range> found;
   for (const Candidate* one : suitable(args, device))
     found.push_back({one->kernel->variant.name, most_rows_of(*one, args, device)});
@@ -139,21 +180,26 @@ std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps&
   constexpr std::int64_t step = 64, least_steps = 4;
   const std::uint64_t needed = scratch_bytes(caps);
   if (!kernel.slices_k || products_of(args) != 1 || needed == 0 || args.scratch.size_bytes < needed) return 1;
-  const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args), 1);
+  const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args, all_of(args)), 1);
   return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
 }
 
 Choice choose(const Args& args, const Config& config, const Device& device) {
   const DeviceCaps& caps = device.caps;
   if (!config.variant.empty()) return {find(config.variant), "named"};
-  const std::int64_t spread = (args.out.shape[0] + experts_of(args) - 1) / std::max<std::int64_t>(experts_of(args), 1);
-  const std::int64_t of_expert = config.expected_rows > 0 ? config.expected_rows : spread;
+  const bool whole = config.expected.rows == 0;
+  const std::int64_t rows = whole ? args.out.shape[0] : config.expected.rows,
+                     experts = std::max<std::int64_t>(whole ? experts_of(args) : config.expected.experts, 1),
+                     of_expert = (rows + experts - 1) / experts;
+  const auto tiles = [&](const Kernel& kernel) {
+    return tiles_of(kernel, args, whole ? all_of(args) : config.expected);
+  };
   const std::vector<const Candidate*> fitting = suitable(args, device);
   const auto enough = std::find_if(fitting.begin(), fitting.end(),
                                    [&](const Candidate* one) { return of_expert <= most_rows_of(*one, args, device); });
   const Candidate& wanted = **(enough != fitting.end() ? enough : fitting.begin());
   const std::int64_t units = caps.compute_units;
-  if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles_of(*wanted.kernel, args) >= units)
+  if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles(*wanted.kernel) >= units)
     return {wanted.kernel,
             fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, device)), of_expert)};
   // Its tiles leave compute units idle: others may be done sooner.
@@ -161,7 +207,7 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
   constexpr double tile_time_k = 7168;
   const auto time = [&](const Candidate* one) {
     const Kernel& kernel = *one->kernel;
-    const std::int64_t slices = slices_of(kernel, args, caps), waves = (tiles_of(kernel, args) + units - 1) / units;
+    const std::int64_t slices = slices_of(kernel, args, caps), waves = (tiles(kernel) + units - 1) / units;
     const double of_tile = one->tile_us * static_cast<double>(args.weights.k) / tile_time_k;
     return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? handing_over_us : 0);
   };

@@ -28,7 +28,7 @@ inline int panel_code(const __global uchar* row, int column) {
 }
 
 // A work-item makes the bytes of the columns lane, lane + 16, lane + 32 and lane + 48, and leaves in them what belongs
-// to other matrices. Of K-major panels it makes four k of every PACK_K_LANES-th column.
+// to other matrices. Of K-major panels it makes four k of every PACK_K_LANES-th column, of words whole ones.
 __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void pack_codes(
     const __global uchar* source, __global uchar* packed, const pack_codes_args given) {
   const pack_codes_args args = given;
@@ -48,6 +48,18 @@ __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void
       for (int j = 0; j < 4 && own; ++j)
         codes |= (uint)(args.flip ^ source_code(source, args.codes, row + column, i + j)) << (j * 8);
       *(__global uint*)(to + k_major_at(i, column)) = codes;
+    }
+#elif W_K_WORDS
+  const int word_k = WORD_BITS / CODE_BITS;
+  for (int i = k_begin + (int)get_local_id(1) * word_k; i < k_end; i += PACK_K_LANES * word_k)
+    for (int column = lane; column < PANEL; column += PACK_LANES) {
+      const bool own = row + column >= 0 && row + column < columns.rows;
+      if (!own && panel * PANEL + column < columns.zero_first) continue;
+      uint word = 0;
+      for (int j = i; j < i + word_k && own; ++j)
+        word |= (uint)((args.flip ^ source_code(source, args.codes, row + column, j)) & ((1 << CODE_BITS) - 1))
+                << k_word_shift(j, CODE_BITS);
+      ((__global uint*)to)[k_word_at(i, column, CODE_BITS)] = word;
     }
 #else
   for (int i = k_begin + (int)get_local_id(1); i < k_end; i += PACK_K_LANES) {

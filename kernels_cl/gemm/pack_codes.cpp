@@ -4,6 +4,7 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/gemm/pack_codes_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -64,12 +65,12 @@ std::string reject_groups(const Args& args) {
   return reject_codes("zero", args.zero, args.zero_codes);
 }
 
-/// -D definitions of where codes stand.
-std::string layout_options(const CodeLayout& codes, std::size_t scale_bytes, PanelLayout packed) {
+/// -D definitions of where codes stand, before and after.
+std::string source_options(const CodeLayout& codes, std::size_t scale_bytes, PanelLayout packed) {
   return fmt::format(
       "-DCODE_BITS={} -DUNIT_BYTES={} -DUNIT_ROWS={} -DUNIT_COLUMNS={} -DINTERLEAVED={} -DSCALE_BYTES={}{}",
       bits(codes.type), codes.unit_bytes, codes.unit_rows(), codes.unit_columns(), codes.interleaved ? 1 : 0,
-      scale_bytes, packed == PanelLayout::k_major ? " -DW_K_MAJOR=1" : "");
+      scale_bytes, grouped_gemm::layout_option(packed));
 }
 
 TensorView bytes_of(const BufferView& buffer) {
@@ -162,7 +163,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string shape = fmt::format("{} [{}, {}]", name(codes.type), codes.rows, codes.columns);
   const TensorView source = bytes_of(args.source), view = args.packed.view(),
                    packed(view.buffer, DType::u8, {static_cast<std::int64_t>(view.size_bytes())});
-  launch(stream, {&source::pack_codes, layout_options(codes, scale_bytes, args.packed.layout), "pack_codes"},
+  launch(stream, {&source::pack_codes, source_options(codes, scale_bytes, args.packed.layout), "pack_codes"},
          {{size((args.packed.k + k_block - 1) / k_block * PACK_LANES), PACK_K_LANES, size(panels)},
           {PACK_LANES, PACK_K_LANES, 1}},
          grouped ? Submit{submit.wait} : submit, {"pack_codes", "t0", shape, work.bytes, work.flops}, source, packed,
@@ -171,12 +172,12 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const TensorView &packed_scale = args.packed.scale, &packed_zero = args.packed.zero;
   const Submit last{{}, submit.done};
   const NdRange range{{size(panels * panel), size(args.packed.groups()), 1}, {size(panel), 1, 1}};
-  launch(stream, {&source::pack_codes, layout_options(codes, scale_bytes, args.packed.layout), "pack_scales"}, range,
+  launch(stream, {&source::pack_codes, source_options(codes, scale_bytes, args.packed.layout), "pack_scales"}, range,
          packed_zero.present() ? Submit{} : last, {"pack_scales", "t0", args.scale.describe(), 0, 0}, args.scale,
          args.source_group, packed_scale, scales_args(args, packed_scale));
   if (!packed_zero.present()) return;
   const TensorView zero = bytes_of(args.zero);
-  launch(stream, {&source::pack_codes, layout_options(args.zero_codes, scale_bytes, args.packed.layout), "pack_zeros"},
+  launch(stream, {&source::pack_codes, source_options(args.zero_codes, scale_bytes, args.packed.layout), "pack_zeros"},
          range, last, {"pack_zeros", "t0", name(args.zero_codes.type), 0, 0}, zero, args.source_group, packed_zero,
          zeros_args(args, zero, packed_zero));
 }

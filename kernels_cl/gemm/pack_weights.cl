@@ -3,8 +3,12 @@
 // write neighbouring columns).
 #include "kernels_cl/common/any_dtype.clh"
 #include "kernels_cl/gemm/pack_weights_args.h"
+#include "kernels_cl/gemm/panel_order.h"
 
-enum { PANEL = 64, SIDE = 16 };
+enum { PANEL = PANEL_COLUMNS, SIDE = 16 };
+#ifndef W_K_WORDS
+#define W_K_WORDS 0
+#endif
 
 // int4 in words of eight; `i` counts int4 and 16 of them start at a word.
 inline float load_i4x8(const __global int* p, ulong i) { return (float)((p[i / 8] << (28 - 4 * (int)(i % 8))) >> 28); }
@@ -41,13 +45,19 @@ inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) {
   return x * load16_any(m->scale, m->scale_dtype, m->scale_first + at);
 }
 
+// Where element (k, column) of a panel stands, which is in rows of a k or in words.
+inline ulong panel_at(bool in_rows, int k, int column) {
+  const int bits = OF(bytes_of, PACKED_DTYPE) * 8, word_k = WORD_BITS / bits;
+  return in_rows ? (ulong)k * PANEL + column : (ulong)k_word_at(k, column, bits) * word_k + k % word_k;
+}
+
 // Columns [begin, end) of `to`, a panel whose column 0 is `row`; k in [k_begin, k_end).
 inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int begin, int end,
-                         int k_begin, int k_end) {
+                         int k_begin, int k_end, bool in_rows) {
   for (int column = begin; column < end; ++column)
     for (int i = k_begin; i < k_end; ++i) OF(store, PACKED_DTYPE)
   (dequantized(OF(load, SOURCE_DTYPE)(from->elements, index_of(from, row + column, i)), from, row + column, i), to,
-   (ulong)i * PANEL + column);
+   panel_at(in_rows, i, column));
 }
 
 // The same for SIDE columns, where the rows of one k are neighbours.
@@ -86,6 +96,27 @@ inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* 
     OF(store16, PACKED_DTYPE)(dequantized16(even[i], from, row + column, k + i), to, (ulong)(k + i) * PANEL + column);
 }
 
+#if W_K_WORDS && LANES == 1
+// Makes words of the rows of a panel's k, which take the same memory.
+inline void make_words(__global STORAGE(PACKED_DTYPE)* panel, int k_begin, int k_end) {
+  const int word_k = WORD_BITS / (OF(bytes_of, PACKED_DTYPE) * 8);
+  for (int i = k_begin; i < k_end; i += word_k) {
+    __global STORAGE(PACKED_DTYPE)* rows = panel + (ulong)i * PANEL;
+    uint16 words[PANEL / SIDE];
+    for (int part = 0; part < PANEL / SIDE; ++part) {
+      words[part] = 0;
+      for (int j = 0; j < word_k; ++j)
+#if OF(IS_I8, PACKED_DTYPE)
+        words[part] |= convert_uint16(((const __global uchar16*)rows)[j * (PANEL / SIDE) + part]) << (uint)(j * 8);
+#else
+        words[part] |= convert_uint16(((const __global ushort16*)rows)[j * (PANEL / SIDE) + part]) << (uint)(j * 16);
+#endif
+    }
+    for (int part = 0; part < PANEL / SIDE; ++part) ((__global uint16*)rows)[part] = words[part];
+  }
+}
+#endif
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
     const __global STORAGE(SOURCE_DTYPE)* source, const __global void* scale, const __global void* offset,
     __global STORAGE(PACKED_DTYPE)* packed, const pack_weights_args given) {
@@ -109,22 +140,28 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
   // Columns of this panel, and the row that would be its column 0.
   const long row = panel * PANEL - args.first_column;
   const int begin = max(0L, -row), end = min((long)PANEL, args.rows - row);
+  const int zero_begin = clamp(args.zero_first - panel * PANEL, 0L, (long)PANEL);
+  // Rows of a whole panel become words in the end; columns beside those of others are such at once.
+  const bool makes_words = W_K_WORDS && LANES == 1 && begin == 0 && zero_begin <= end,
+             in_rows = makes_words || !W_K_WORDS;
 #if LANES == 1
   for (int column = begin; column < end; column += SIDE) {
     for (int i = k_begin; i < k_end; i += SIDE) {
-      if (args.row_stride == 1 && column + SIDE <= end)
+      if (in_rows && args.row_stride == 1 && column + SIDE <= end)
         copy_block(&from, to, row, column, i, min(i + SIDE, k_end));
-      else if (args.k_stride == 1 && column + SIDE <= end && i + SIDE <= k_end)
+      else if (in_rows && args.k_stride == 1 && column + SIDE <= end && i + SIDE <= k_end)
         transpose_block(&from, to, row, column, i);
       else
-        copy_columns(&from, to, row, column, min(column + SIDE, end), i, min(i + SIDE, k_end));
+        copy_columns(&from, to, row, column, min(column + SIDE, end), i, min(i + SIDE, k_end), in_rows);
     }
   }
 #else
   for (int column = begin + get_local_id(0); column < end; column += LANES)
-    copy_columns(&from, to, row, column, column + 1, k_begin, k_end);
+    copy_columns(&from, to, row, column, column + 1, k_begin, k_end, in_rows);
 #endif
-  const int zero_begin = clamp(args.zero_first - panel * PANEL, 0L, (long)PANEL);
   for (int column = zero_begin + get_local_id(0); column < PANEL; column += LANES)
-    for (int i = k_begin; i < k_end; ++i) OF(store, PACKED_DTYPE)(0.0f, to, (ulong)i * PANEL + column);
+    for (int i = k_begin; i < k_end; ++i) OF(store, PACKED_DTYPE)(0.0f, to, panel_at(in_rows, i, column));
+#if W_K_WORDS && LANES == 1
+  if (makes_words) make_words(to, k_begin, k_end);
+#endif
 }

@@ -4,6 +4,7 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/launch_shape.hpp"
+#include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/gemm/pack_weights_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
@@ -78,8 +79,7 @@ std::string reject(const Args& args, const Device&) {
   const DType to = storage_dtype(args.packed.type).value_or(DType::u8);
   if ((!is_activation_dtype(to) && to != DType::i8) || args.packed.grouped())
     return fmt::format("packed: expected f32, f16, bf16 or i8 without scales, got {}", name(args.packed.type));
-  if (args.packed.layout != PanelLayout::n_major)
-    return fmt::format("packed: expected n_major panels, got {}", name(args.packed.layout));
+  if (args.packed.layout == PanelLayout::k_major) return "packed: expected n_major or k_words panels, got k_major";
   std::string text = fmt::format("source: expected [rows, {}] of a type that converts to {}, got {}", args.packed.k,
                                  name(to), args.source.describe());
   if ((args.source.rank != 2 && args.source.rank != 3) || !converts(from, to)) return text;
@@ -126,9 +126,9 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
   launch(stream,
          {&source::pack_weights,
-          fmt::format("-DLANES={} -DK_BLOCK={} -DSOURCE_DTYPE={}{}", lanes, k_block,
+          fmt::format("-DLANES={} -DK_BLOCK={} -DSOURCE_DTYPE={}{}{}", lanes, k_block,
                       args.source.dtype == DType::i32 ? "i4x8" : name(args.source.dtype),
-                      dtype_option("PACKED_DTYPE", packed)),
+                      dtype_option("PACKED_DTYPE", packed), grouped_gemm::layout_option(args.packed.layout)),
           "pack_weights"},
          {{size((m.k + k_block - 1) / k_block * lanes), size(touched), size(m.experts)}, {size(lanes), 1, 1}}, submit,
          {"pack_weights", lanes == 1 ? "panel_per_item" : "panel_per_group", args.source.describe(), work.bytes,

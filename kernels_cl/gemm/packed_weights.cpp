@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels_cl/gemm/panel_order.h"
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -38,7 +39,17 @@ std::string reject_groups(const PackedWeights& weights) {
 
 }  // namespace
 
-const char* name(PanelLayout layout) noexcept { return layout == PanelLayout::k_major ? "k_major" : "n_major"; }
+static_assert(PackedWeights::panel_columns == PANEL_COLUMNS && PackedWeights::k_major_block == K_MAJOR_BLOCK);
+
+const char* name(PanelLayout layout) noexcept {
+  return layout == PanelLayout::k_major ? "k_major" : layout == PanelLayout::k_words ? "k_words" : "n_major";
+}
+
+PanelLayout panel_layout_named(const std::string& name) {
+  for (const PanelLayout layout : {PanelLayout::n_major, PanelLayout::k_major, PanelLayout::k_words})
+    if (name == moecl::name(layout)) return layout;
+  fail(ErrorCode::invalid_argument, "layout of weights: expected n_major, k_major or k_words, got '{}'", name);
+}
 
 std::int64_t PackedWeights::panels(std::int64_t n) noexcept { return (n + panel_columns - 1) / panel_columns; }
 
@@ -73,6 +84,11 @@ std::string PackedWeights::reject() const {
         "layout of weights: k_major takes 8-bit codes with K a multiple of {}, without zero points and "
         "group_index, got {} with K = {}, zero {}, group_index {}",
         k_major_block, name(type), k, zero.describe(), group_index.describe());
+  if (layout == PanelLayout::k_words &&
+      (WORD_BITS % bits(type) != 0 || bits(type) == WORD_BITS || k % (WORD_BITS / bits(type)) != 0))
+    return fmt::format(
+        "layout of weights: k_words takes 4, 8 or 16 bits with K a multiple of the values in 32, got {} with K = {}",
+        name(type), k);
   return grouped() ? reject_groups(*this) : std::string();
 }
 

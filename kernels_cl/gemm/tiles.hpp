@@ -5,18 +5,19 @@
 namespace moecl::grouped_gemm {
 
 /// At most: each expert has one partial tile of rows.
-inline std::int64_t row_tiles_of(const Kernel& kernel, const Args& args) {
-  const std::int64_t rows = args.out.shape[0], partial = std::min(products_of(args), rows);
-  return partial + (rows - partial) / kernel.tile_rows;
+inline std::int64_t row_tiles_of(const Kernel& kernel, Expected expected) {
+  const std::int64_t partial = std::min(expected.experts, expected.rows);
+  return partial + (expected.rows - partial) / kernel.tile_rows;
 }
+inline Expected all_of(const Args& args) { return {args.out.shape[0], products_of(args)}; }
 /// A gated activation's have gate and up of the same columns; a CPU's work-item takes a panel of each.
 inline std::int64_t column_tiles_of(const Kernel& kernel, const Args& args) {
   const std::int64_t n = kernel.tensor_cores ? args.weights.n : output_width(args);
   return (n + tile_columns(kernel) - 1) / tile_columns(kernel);
 }
 /// Tiles of rows and columns.
-inline std::int64_t tiles_of(const Kernel& kernel, const Args& args) {
-  return row_tiles_of(kernel, args) * column_tiles_of(kernel, args);
+inline std::int64_t tiles_of(const Kernel& kernel, const Args& args, Expected expected) {
+  return row_tiles_of(kernel, expected) * column_tiles_of(kernel, args);
 }
 /// Of a tile's sums, which a slice of K hands over.
 inline std::uint64_t sums_bytes(const Kernel& kernel) {

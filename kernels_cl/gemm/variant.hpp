@@ -32,13 +32,15 @@ struct Kernel {
   /// One work-item keeps a tile of sums in its registers: for CPUs whose driver wants vectors of at least so many
   /// floats. 1: the work-items of a group share a tile
   std::uint32_t min_float_width = 1;
-  std::uint32_t good_float_width = 1;  ///< where the device prefers shorter vectors, only a table takes it
-  bool tensor_cores = false;           ///< a kernel of tensor_tile.clh
-  bool persistent = false;             ///< a work-group a compute unit takes tiles in turn
-  bool activates = false;              ///< its sums
-  bool quantizes = false;              ///< the activation of its sums
-  bool k_major = false;                ///< it reads such panels too
-  bool slices_k = false;               ///< with work-groups of their own, which hand over a tile of sums
+  std::uint32_t good_float_width = 1;           ///< where the device prefers shorter vectors, only a table takes it
+  bool tensor_cores = false;                    ///< a kernel of tensor_tile.clh
+  bool persistent = false;                      ///< a work-group a compute unit takes tiles in turn
+  bool activates = false;                       ///< its sums
+  bool quantizes = false;                       ///< the activation of its sums
+  bool k_major = false;                         ///< it reads such panels too
+  bool (*k_words)(const Args& args) = nullptr;  ///< whether it reads such panels; null: none
+  bool (*faster_in_words)(const Args& args) = nullptr;  ///< of those that it reads; null: none
+  bool slices_k = false;  ///< with work-groups of their own, which hand over a tile of sums
 };
 
 namespace cpu {
@@ -65,6 +67,16 @@ const std::vector<Candidate>& candidates();
 /// Null: there is none of that name.
 const Kernel* find(std::string_view variant);
 
+inline bool reads(const Kernel& kernel, const Args& args) {
+  switch (args.weights.layout) {
+    case PanelLayout::k_major:
+      return kernel.k_major;
+    case PanelLayout::k_words:
+      return kernel.k_words != nullptr && kernel.k_words(args);
+    default:
+      return true;
+  }
+}
 inline bool is_register_tile(const Kernel& kernel) { return kernel.min_float_width > 1; }
 inline std::int64_t tile_columns(const Kernel& kernel) { return kernel.panels * PackedWeights::panel_columns; }
 

@@ -4,29 +4,30 @@
 #ifdef SLOTS
 #define NEVER INT_MAX
 
-// Counters: hits, misses, passes. Fetches: how many, then an expert and its slot each.
+// Counters: hits, misses, passes, fetches foreseen, hits by them. Fetches: how many, then an expert and its slot each.
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_claim(
     const __global int* row_ends, __global int* slots, __global int* holders, __global int* priorities,
-    __global int* fetches, __global long* counters, const expert_slots_claim_args given) {
+    __global int* fetches, __global long* counters, __global int* awaited, const expert_slots_claim_args given) {
   const expert_slots_claim_args args = given;
   __local int keys[SLOTS], order[SLOTS];
   __local uchar used[EXPERTS], missing[EXPERTS];
   const int item = get_local_id(0);
   row_ends += args.row_ends_first + args.first_expert, slots += args.slots_first + args.first_expert;
-  holders += args.holders_first, priorities += args.priorities_first + args.first_expert;
+  holders += args.holders_first + args.first_slot, priorities += args.priorities_first + args.first_expert;
   fetches += args.fetches_first, counters += args.counters_first;
-  const int pass = (int)counters[2] + args.new_pass;
+  awaited += args.awaited_first + args.first_slot;
+  const int pass = (int)counters[2] + args.new_pass, policy = args.foreseen ? SLOTS_STATIC : args.policy;
   const int before_first = args.first_expert > 0 ? row_ends[-1] : 0;
   for (int e = item; e < args.experts; e += ITEMS) {
     used[e] = row_ends[e] > (e > 0 ? row_ends[e - 1] : before_first);
-    missing[e] = used[e] && slots[e] < 0;
-    if (args.policy == SLOTS_LRU && used[e]) priorities[e] = pass;
-    if (args.policy == SLOTS_LEAST_STALE) priorities[e] = as_int(as_float(priorities[e]) * args.fading + used[e]);
+    missing[e] = used[e] && !(slots[e] >= args.first_slot && slots[e] < args.first_slot + args.slot_count);
+    if (policy == SLOTS_LRU && used[e]) priorities[e] = pass;
+    if (policy == SLOTS_LEAST_STALE) priorities[e] = as_int(as_float(priorities[e]) * args.fading + used[e]);
   }
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   // Slots from the one that is given away first. Those of this product's experts stay.
   for (int s = item; s < SLOTS; s += ITEMS) {
-    const int holder = holders[s], e = holder - args.first_expert;
+    const int holder = s < args.slot_count ? holders[s] : -1, e = holder - args.first_expert;
     const int in_use = e >= 0 && e < args.experts && used[e];
     order[s] = -1;
     keys[s] = s >= args.slot_count || in_use ? NEVER : holder < 0 ? -1 : priorities[e];
@@ -47,15 +48,26 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_cl
     if (slot < 0) continue;  // more experts with rows than slots
     const int holder = holders[slot];
     if (holder >= 0) slots[holder - args.first_expert] = -1;
-    slots[e] = slot, holders[slot] = args.first_expert + e;
-    fetches[1 + 2 * number] = args.first_expert + e, fetches[2 + 2 * number] = slot;
+    if (slots[e] >= 0) holders[slots[e] - args.first_slot] = -1;  // another part's
+    slots[e] = args.first_slot + slot, holders[slot] = args.first_expert + e, awaited[slot] = args.foreseen;
+    fetches[1 + 2 * number] = args.first_expert + e, fetches[2 + 2 * number] = slots[e];
   }
   if (item == 0) {
-    int hits = 0, misses = 0, free = 0;
-    for (int e = 0; e < args.experts; ++e) hits += used[e] && !missing[e], misses += missing[e];
+    int hits = 0, misses = 0, free = 0, expected = 0;
+    for (int e = 0; e < args.experts; ++e) {
+      misses += missing[e];
+      if (!used[e] || missing[e]) continue;
+      ++hits;
+      if (args.foreseen) continue;
+      const int slot = slots[e] - args.first_slot;
+      expected += awaited[slot], awaited[slot] = 0;
+    }
     for (int s = 0; s < SLOTS; ++s) free += keys[s] != NEVER;
     fetches[0] = min(misses, free);
-    counters[0] += hits, counters[1] += misses, counters[2] = pass;
+    if (args.foreseen)
+      counters[3] += fetches[0];
+    else
+      counters[0] += hits, counters[1] += misses, counters[2] = pass, counters[4] += expected;
   }
 }
 #else

@@ -42,12 +42,15 @@ expert_slots_claim_args kernel_args(const Claim& args) {
           .priorities_first = first_element(args.priorities),
           .fetches_first = first_element(args.fetches),
           .counters_first = first_element(args.counters),
+          .awaited_first = first_element(args.awaited),
           .first_expert = args.first_expert,
           .experts = args.experts,
-          .slot_count = int_of(args.holders.shape[0]),
+          .slot_count = args.slot_count > 0 ? args.slot_count : int_of(args.holders.shape[0]) - args.first_slot,
           .policy = static_cast<std::int32_t>(args.policy),
           .fading = args.fading,
-          .new_pass = args.new_pass};
+          .new_pass = args.new_pass && !args.foreseen,
+          .first_slot = args.first_slot,
+          .foreseen = args.foreseen};
 }
 
 }  // namespace
@@ -60,11 +63,14 @@ std::string reject(const Claim& args) {
     return fmt::format("holders: expected i32[S] of at most {} slots, got {}", most_slots, args.holders.describe());
   if (args.first_expert < 0 || args.experts < 1 || std::int64_t{args.first_expert} + args.experts > experts)
     return fmt::format("experts: {} from {} leave the {} of slots", args.experts, args.first_expert, experts);
+  if (args.first_slot < 0 || args.slot_count < 0 || args.first_slot >= slots ||
+      std::int64_t{args.first_slot} + args.slot_count > slots)
+    return fmt::format("slots: {} from {} leave the {} of holders", args.slot_count, args.first_slot, slots);
   if (!(args.fading >= 0 && args.fading <= 1)) return fmt::format("fading: {} is not in [0, 1]", args.fading);
-  if (args.counters.rank != 1 || args.counters.dtype != DType::i64 || args.counters.shape[0] != 3)
-    return fmt::format("counters: expected i64[3], got {}", args.counters.describe());
+  if (args.counters.rank != 1 || args.counters.dtype != DType::i64 || args.counters.shape[0] != 5)
+    return fmt::format("counters: expected i64[5], got {}", args.counters.describe());
   return first_of({reject_indices("row_ends", args.row_ends, experts), reject_indices("slots", args.slots, experts),
-                   reject_indices("holders", args.holders, slots),
+                   reject_indices("holders", args.holders, slots), reject_indices("awaited", args.awaited, slots),
                    reject_indices("priorities", args.priorities, experts),
                    reject_indices("fetches", args.fetches, 1 + 2 * slots)});
 }
@@ -122,11 +128,11 @@ LaunchPlan plan(const Fetch& args, const DeviceCaps& caps) {
 
 void enqueue(StreamView stream, const Claim& args, Submit submit) {
   const auto made = [&] { return plan(args); };
-  const auto kept =
-      kept_plan(stream, source::expert_slots, made, args.row_ends, args.slots, args.holders, args.priorities,
-                args.fetches, args.counters, args.first_expert, args.experts, args.fading);
+  const auto kept = kept_plan(stream, source::expert_slots, made, args.row_ends, args.slots, args.holders,
+                              args.priorities, args.fetches, args.counters, args.awaited, args.first_expert,
+                              args.experts, args.fading, args.first_slot, args.slot_count);
   launch_planned(stream, source::expert_slots, "expert_slots_claim", *kept, submit, args.row_ends, args.slots,
-                 args.holders, args.priorities, args.fetches, args.counters, kernel_args(args));
+                 args.holders, args.priorities, args.fetches, args.counters, args.awaited, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Fetch& args, Submit submit) {

@@ -34,12 +34,16 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k_by
   if (!known && team_lane() == 0)
     set_fault(fault_word(fault, args.fault_first), INDEX_OUT_OF_RANGE, token, convert_int_sat(row));
   const Score score = score_of(rule, logits, m.scratch);
-  for (int step = first_of_lane(); step < rule.top_k; step += TEAM_STEP)
-    for (int k = step; k < min(step + STEP, rule.top_k); ++k) {
-      const int expert = known ? experts[args.experts_first + row * rule.top_k + k] : -1;
+  const int top_k = chosen_of(rule);
+  ids += rule.ids_first + token * rule.ids_stride;
+  weights += rule.weights_first + token * rule.weights_stride;
+  for (int step = first_of_lane(); step < top_k; step += TEAM_STEP)
+    for (int k = step; k < min(step + STEP, top_k); ++k) {
+      const int expert = known ? experts[args.experts_first + row * top_k + k] : -1;
       const bool exists = expert >= 0 && expert < rule.experts;
-      ids[rule.ids_first + token * rule.ids_stride + k] = is_finished ? rule.finished_id : exists ? expert : -1;
+      ids[k] = is_finished ? rule.finished_id : exists ? expert : -1;
       m.chosen[k] = exists ? OF(load, LOGITS_DTYPE)(logits, expert) : NAN;
     }
-  store_weights(rule, score, weights + rule.weights_first + token * rule.weights_stride, true, m);
+  store_weights(rule, score, weights, true, m);
+  store_shared(rule, ids, weights, is_finished, true);
 }

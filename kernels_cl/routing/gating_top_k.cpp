@@ -24,14 +24,16 @@ static_assert(GROUP_MAX == static_cast<int>(GroupScore::max));
 static_assert(GROUP_SUM_OF_TOP_2 == static_cast<int>(GroupScore::sum_of_top_2));
 
 std::string reject(const RouterSpec& spec, std::int64_t experts) {
-  if (spec.top_k < 1 || spec.top_k > experts)
-    return fmt::format("top_k: {} of {} experts cannot be chosen", spec.top_k, experts);
+  const std::int32_t chosen = spec.chosen();
+  if (spec.fused_shared_experts < 0)
+    return fmt::format("fused_shared_experts: {} is negative", spec.fused_shared_experts);
+  if (chosen < 1 || chosen > experts) return fmt::format("top_k: {} of {} experts cannot be chosen", chosen, experts);
   if (spec.groups < 1 || experts % spec.groups != 0)
     return fmt::format("groups: {} experts do not form {} equal groups", experts, spec.groups);
   if (spec.kept_groups < 1 || spec.kept_groups > spec.groups)
     return fmt::format("kept_groups: {} of {} groups cannot be kept", spec.kept_groups, spec.groups);
-  if (const std::int64_t left = experts / spec.groups * spec.kept_groups; spec.top_k > left)
-    return fmt::format("top_k: {} experts cannot be chosen from {} of {} groups of {}: they hold {}", spec.top_k,
+  if (const std::int64_t left = experts / spec.groups * spec.kept_groups; chosen > left)
+    return fmt::format("top_k: {} experts cannot be chosen from {} of {} groups of {}: they hold {}", chosen,
                        spec.kept_groups, spec.groups, experts / spec.groups, left);
   if (spec.score == ScoreFunction::sparse_mixer && (spec.order != ScoreOrder::after_top_k || spec.groups != 1))
     return fmt::format("score: a sparse mixer needs ScoreOrder::after_top_k and 1 group, got {} and {}",
@@ -47,8 +49,8 @@ std::string reject_table(const Args& args, const RouterSpec& spec) {
   if (!experts.present()) return {};
   if (args.selection_bias.present() || args.scores.present() || spec.score == ScoreFunction::sparse_mixer)
     return "table: goes with neither selection_bias nor scores nor a sparse mixer, which are of a choice";
-  if (experts.rank != 2 || experts.dtype != DType::i32 || experts.shape[1] != spec.top_k || !experts.contiguous())
-    return fmt::format("table: expected contiguous i32[V, {}], got {}", spec.top_k, experts.describe());
+  if (experts.rank != 2 || experts.dtype != DType::i32 || experts.shape[1] != spec.chosen() || !experts.contiguous())
+    return fmt::format("table: expected contiguous i32[V, {}], got {}", spec.chosen(), experts.describe());
   if (token_ids.rank != 1 || (token_ids.dtype != DType::i32 && token_ids.dtype != DType::i64) ||
       token_ids.shape[0] != args.logits.shape[0])
     return fmt::format("token_ids: expected i32[{}] or i64[{}], got {}", args.logits.shape[0], args.logits.shape[0],

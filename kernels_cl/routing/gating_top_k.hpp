@@ -39,6 +39,7 @@ inline std::string options(const Args& args) {
 
 inline gating_top_k_args kernel_args(const Args& args, const RouterSpec& spec) {
   const auto experts = static_cast<std::int32_t>(args.logits.shape[1]);
+  const std::int32_t all_experts = experts + spec.fused_shared_experts;
   return {.logits_first = first_element(args.logits),
           .selection_bias_first = first_element(args.selection_bias),
           .finished_first = first_element(args.finished),
@@ -57,12 +58,14 @@ inline gating_top_k_args kernel_args(const Args& args, const RouterSpec& spec) {
           .kept_groups = spec.kept_groups,
           .group_score = static_cast<std::int32_t>(spec.group_score),
           .renormalise = std::int32_t{spec.renormalise},
-          .finished_id = args.finished_id.value_or(experts),
+          .finished_id = args.finished_id.value_or(all_experts),
           .team_words = team_words(experts, spec),
           .epsilon = spec.renormalise_epsilon,
           .minimum = spec.renormalise_minimum,
           .scaling_factor = spec.scaling_factor,
-          .mixer_limit = 2 * spec.mixer_jitter};
+          .mixer_limit = 2 * spec.mixer_jitter,
+          .shared = spec.fused_shared_experts,
+          .pad = 0};
 }
 
 }  // namespace moecl::gating_top_k

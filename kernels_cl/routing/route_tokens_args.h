@@ -12,4 +12,4 @@ typedef struct {
   int tokens, width, group, pad;
   quantize_rules rules;
 } route_tokens_args;
-KERNEL_ARGS(route_tokens_args, 352);
+KERNEL_ARGS(route_tokens_args, 360);

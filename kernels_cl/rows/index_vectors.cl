@@ -122,6 +122,22 @@ __kernel void index_vectors_row_counts(const __global int* row_ends, __global vo
   }
 }
 
+__kernel void index_vectors_valid_rows(const __global int* row_ends, __global int* slots,
+                                       const index_vectors_valid_rows_args given) {
+  const index_vectors_valid_rows_args args = given;
+  const int row = get_global_id(0);
+  if (row >= args.count) return;
+  row_ends += args.row_ends_first;
+  bool valid;
+  if (args.rows_per_expert == 0) {
+    valid = row < row_ends[args.experts - 1];
+  } else {
+    const int expert = row / args.rows_per_expert;
+    valid = row % args.rows_per_expert < row_ends[expert] - (expert == 0 ? 0 : row_ends[expert - 1]);
+  }
+  slots[args.slots_first + row] = valid ? row : -1;
+}
+
 __kernel void index_vectors_expect(const __global int* got, const __global int* expected, __global int* fault,
                                    const index_vectors_expect_args given) {
   const index_vectors_expect_args args = given;

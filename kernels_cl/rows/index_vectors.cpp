@@ -116,6 +116,15 @@ index_vectors_row_counts_args kernel_args(const RowCounts& args) {
           .pad = 0};
 }
 
+index_vectors_valid_rows_args kernel_args(const ValidRows& args) {
+  return {.row_ends_first = first_element(args.row_ends),
+          .slots_first = first_element(args.slots),
+          .count = int_of(args.slots.shape[0]),
+          .experts = int_of(args.row_ends.shape[0]),
+          .rows_per_expert = int_of(args.rows_per_expert),
+          .pad = 0};
+}
+
 index_vectors_expect_args kernel_args(const Expect& args) {
   return {.got_first = first_element(args.got),
           .expected_first = first_element(args.expected),
@@ -202,6 +211,16 @@ std::string reject(const RowCounts& args) {
   return reject_count("row_ends", count);
 }
 
+std::string reject(const ValidRows& args) {
+  const std::int64_t experts = length(args.row_ends), rows = length(args.slots);
+  if (experts < 1) return fmt::format("row_ends: expected i32[E], got {}", args.row_ends.describe());
+  if (rows < 0) return fmt::format("slots: expected i32[R], got {}", args.slots.describe());
+  if (args.rows_per_expert < 0 || (args.rows_per_expert > 0 && rows != experts * args.rows_per_expert))
+    return fmt::format("slots: {} rows of {} experts with room for {} each", rows, experts, args.rows_per_expert);
+  return first_of({reject_count("slots", rows), reject_indices("row_ends", args.row_ends, experts),
+                   reject_indices("slots", args.slots, rows)});
+}
+
 std::string reject(const Expect& args) {
   const std::int64_t count = length(args.got);
   return first_of({reject_count("got", count), reject_indices("got", args.got, count),
@@ -263,6 +282,12 @@ void enqueue(StreamView stream, const RowCounts& args, Submit submit) {
   require_no(reject(args));
   launch_indices(stream, source::index_vectors, "index_vectors_row_counts", submit, args.row_ends,
                  args.row_ends.size_bytes() + args.counts.size_bytes(), args.row_ends, args.counts, kernel_args(args));
+}
+
+void enqueue(StreamView stream, const ValidRows& args, Submit submit) {
+  require_no(reject(args));
+  launch_indices(stream, source::index_vectors, "index_vectors_valid_rows", submit, args.slots,
+                 args.row_ends.size_bytes() + args.slots.size_bytes(), args.row_ends, args.slots, kernel_args(args));
 }
 
 void enqueue(StreamView stream, const Expect& args, Submit submit) {

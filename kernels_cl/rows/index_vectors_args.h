@@ -59,6 +59,12 @@ typedef struct {
 KERNEL_ARGS(index_vectors_row_counts_args, 32);
 
 typedef struct {
+  long row_ends_first, slots_first;
+  int count, experts, rows_per_expert, pad;
+} index_vectors_valid_rows_args;
+KERNEL_ARGS(index_vectors_valid_rows_args, 32);
+
+typedef struct {
   long got_first, expected_first, fault_first;
   int count, pad;
 } index_vectors_expect_args;

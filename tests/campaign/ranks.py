@@ -113,6 +113,8 @@ def main():
                     begin_again(rank)
                 else:
                     problems.append(f"rank {rank.rank} in round {rank.round}: {line}")
+    except KeyboardInterrupt:  # what there is so far is told
+        problems.append("interrupted")
     finally:
         for rank in everybody:
             if rank.process.poll() is None:

@@ -12,14 +12,15 @@ ExpertSlotsMemory::ExpertSlotsMemory(StreamView stream, std::int64_t experts, st
       holders(stream, DType::i32, {count}, std::vector<double>(static_cast<std::size_t>(count), -1)),
       priorities(stream, DType::i32, {experts}, std::vector<double>(static_cast<std::size_t>(experts))),
       fetches(stream, DType::i32, {1 + 2 * count}, std::vector<double>(static_cast<std::size_t>(1 + 2 * count))),
-      counters(stream, DType::i64, {3}, {0, 0, 0}),
+      counters(stream, DType::i64, {5}, {0, 0, 0, 0, 0}),
+      awaited(stream, DType::i32, {count}, std::vector<double>(static_cast<std::size_t>(count))),
       from(stream, DType::u8, {experts, expert_bytes}),
       to(stream, DType::u8, {count, expert_bytes}) {
   enqueue_fill(stream, from.buffer.view(), 0x01010101);
 }
 
 expert_slots::Claim ExpertSlotsMemory::claim() const {
-  expert_slots::Claim claim{row_ends, slots, holders, priorities, fetches, counters};
+  expert_slots::Claim claim{row_ends, slots, holders, priorities, fetches, counters, awaited};
   claim.experts = static_cast<std::int32_t>(slots.view.shape[0]);
   return claim;
 }

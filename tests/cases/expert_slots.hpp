@@ -11,7 +11,7 @@ namespace moecl::test {
 struct ExpertSlotsMemory {
   ExpertSlotsMemory(StreamView stream, std::int64_t experts, std::int64_t slots, std::int64_t expert_bytes);
 
-  DeviceTensor row_ends, slots, holders, priorities, fetches, counters, from, to;
+  DeviceTensor row_ends, slots, holders, priorities, fetches, counters, awaited, from, to;
 
   expert_slots::Claim claim() const;
   expert_slots::Fetch fetch(std::int64_t most) const { return {from, to, fetches, most}; }

@@ -31,7 +31,8 @@ std::string GroupedGemmCase::describe() const {
   return fmt::format("{} x {} -> {}, rows {}, N {}, K {}{}{}{}", name(a), name(weights), name(out),
                      fmt::join(rows_of_expert, "+"), n, k,
                      rows_per_expert != 0 ? fmt::format(", batched by {}", rows_per_expert) : "",
-                     divisor != 0 ? fmt::format(", gathered by {}", divisor) : "", bias ? ", bias" : "");
+                     divisor != 0 ? fmt::format(", gathered by {}", divisor) : "", bias ? ", bias" : "") +
+         (layout == PanelLayout::n_major ? "" : fmt::format(", {}", name(layout)));
 }
 
 GroupedProduct make_product(const GroupedGemmCase& shape, std::uint64_t seed) {
@@ -92,9 +93,10 @@ double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& pr
 }
 
 PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k,
-                               const std::vector<double>& values)
+                               const std::vector<double>& values, PanelLayout layout)
     : buffer(*stream.context, PackedWeights::size_bytes(code_type(dtype), experts, n, k)),
       weights{buffer.view(), code_type(dtype), experts, n, k} {
+  weights.layout = layout;
   const DeviceTensor source(stream, dtype, {experts * n, k}, values);
   for (std::int64_t expert = 0; expert < experts; ++expert)
     pack_weights::enqueue(stream, {source.view.rows(expert * n, n), weights, expert, 0});
@@ -104,8 +106,8 @@ PackedOnDevice::PackedOnDevice(StreamView stream, DType dtype, std::int64_t expe
 GroupedGemmOperands::GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,
                                          Guards guards)
     : CaseTensors(stream, guards),
-      packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k,
-              product.weights) {
+      packed_(stream, shape.weights, product.k_ends.empty() ? product.experts() : 1, shape.n, shape.k, product.weights,
+              shape.layout) {
   const std::int64_t sources = std::ssize(product.a) / shape.k, experts = product.experts();
   args.a = input(shape.a, {sources, shape.k}, product.a);
   args.a_index = optional_input(DType::i32, {product.rows}, product.index);
@@ -131,7 +133,7 @@ std::vector<SelfTestResult> self_test_grouped_gemm(StreamView stream) {
     std::string tested;
     for (const std::int64_t expected_rows : {1, 1000}) {
       const GroupedGemmOperands operands(stream, shape, product);
-      const grouped_gemm::Plan plan = grouped_gemm::plan(operands.args, {"", expected_rows}, *stream.device);
+      const grouped_gemm::Plan plan = grouped_gemm::plan(operands.args, {"", {expected_rows, 1}}, *stream.device);
       if (plan.variant == std::exchange(tested, plan.variant)) continue;
       grouped_gemm::enqueue(stream, plan, operands.args);
       results.push_back({"grouped_gemm", plan.variant, shape.describe(),

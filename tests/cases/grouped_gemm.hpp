@@ -21,6 +21,7 @@ struct GroupedGemmCase {
   DType vectors = DType::f32;        ///< of weight_scale and bias
   std::int64_t extra_roundings = 0;  ///< of each product, beside those of its sum
   bool f8_steps = false;             ///< of Hopper's wgmma, which adds 32 products and a sum to 13 bits after the point
+  PanelLayout layout = PanelLayout::n_major;
 
   std::string describe() const;
 };
@@ -38,7 +39,7 @@ struct PackedOnDevice {
   Buffer buffer;
   PackedWeights weights;
   PackedOnDevice(StreamView stream, DType dtype, std::int64_t experts, std::int64_t n, std::int64_t k,
-                 const std::vector<double>& values);
+                 const std::vector<double>& values, PanelLayout layout = PanelLayout::n_major);
 };
 
 /// Its operands on a device.

@@ -113,7 +113,7 @@ std::string QuantizedCase::describe() const {
                                  : " by index",
                      zero ? ", zero points" : "", placing == CodePlacing::words_k ? ", words along K" : "",
                      placing == CodePlacing::words_n_awq ? ", interleaved words along N" : "",
-                     layout == PanelLayout::k_major ? ", K-major" : "");
+                     layout == PanelLayout::n_major ? "" : fmt::format(", {}", name(layout)));
 }
 
 QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std::int64_t k, std::uint64_t seed) {
@@ -175,6 +175,7 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
   weights = {codes.view(), type, experts, n, k};
   weights.group = kind.group;
   weights.layout = kind.layout;
+  weights.panel_scales = kind.scale && kind.group > 0 && kind.group_rows % PackedWeights::panel_columns == 0;
   const std::int64_t groups = kind.group > 0 ? (k + kind.group - 1) / kind.group : kind.groups,
                      panels = PackedWeights::panels(n);
   if (kind.scale) {

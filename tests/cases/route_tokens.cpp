@@ -18,7 +18,7 @@ RouteTokensCase::Expected RouteTokensCase::expected() const {
   for (std::size_t slot = 0; slot < chosen.ids.size() && !finished.empty(); ++slot)
     if (finished[slot / static_cast<std::size_t>(spec.top_k)] != 0) chosen.ids[slot] = -1;
   Expected out{std::move(chosen.ids), std::move(chosen.weights), {}};
-  out.sort = oracle::expert_sort(out.ids, 0, experts, experts, rows_per_expert);
+  out.sort = oracle::expert_sort(out.ids, 0, all_experts(), all_experts(), rows_per_expert);
   out.sort.sorted_slots.resize(static_cast<std::size_t>(rows()), -1);
   return out;
 }
@@ -33,9 +33,9 @@ RouteTokensCase::Args RouteTokensCase::bring(CaseTensors& tensors) const {
   args.gating.finished = tensors.optional_input(DType::u8, {tokens()}, doubles(finished));
   args.gating.finished_id = -1;
   args.sort.ids = args.gating.ids;
-  args.sort.end_expert = args.sort.total_experts = experts;
+  args.sort.end_expert = args.sort.total_experts = all_experts();
   args.sort.rows_per_expert = rows_per_expert;
-  args.sort.row_ends = tensors.output(DType::i32, {experts});
+  args.sort.row_ends = tensors.output(DType::i32, {all_experts()});
   args.sort.sorted_slots =
       tensors.output(DType::i32, {rows()}, std::vector<double>(static_cast<std::size_t>(rows()), -1));
   args.sort.slot_rows = tensors.output(DType::i32, {tokens() * top_k});

@@ -15,7 +15,8 @@ struct RouteTokensCase {
   std::vector<std::uint8_t> finished = {};  ///< [T], or empty
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
-  std::int64_t rows() const { return rows_per_expert == 0 ? tokens() * spec.top_k : experts * rows_per_expert; }
+  std::int32_t all_experts() const { return experts + spec.fused_shared_experts; }
+  std::int64_t rows() const { return rows_per_expert == 0 ? tokens() * spec.top_k : all_experts() * rows_per_expert; }
   std::string describe() const;
 
   using Args = route_tokens::Args;

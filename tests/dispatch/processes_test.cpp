@@ -1,5 +1,7 @@
 // Groups of processes: who may join, what happens when one is not what it should be. Threads join as processes do;
 // whole processes are killed by tests/campaign/ranks.py.
+#include <moecl/window.hpp>
+
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -69,7 +71,7 @@ TEST(Join, TellsWhoDidNotCome) {
 TEST(Join, ARankIsThereOnce) {
   const Stream stream(*devices()[0]->context);
   const std::string name = fresh_name();
-  const GroupMemory first(name, 1, 2);
+  const GroupMemory first(name, {1}, 2);
   EXPECT_THAT(refusal([&] { join(name, 1, 2, stream, 50); }),
               AllOf(HasSubstr("rank 1"), HasSubstr("is there already, process " + std::to_string(getpid()))));
   EXPECT_THAT(refusal([&] { join(name, 0, 3, stream, 50); }), HasSubstr("is a group of 2 ranks, rank 0 expects 3"));
@@ -101,27 +103,27 @@ TEST(Join, RanksAgreeAboutOptions) {
 
 TEST(Join, ForeignFilesAreRefused) {
   const std::string name = fresh_name(), path = "/dev/shm/moecl-" + std::to_string(geteuid()) + "/group-" + name;
-  const GroupMemory makes_the_folder(fresh_name(), 0, 1);
+  const GroupMemory makes_the_folder(fresh_name(), {0}, 1);
   std::FILE* const file = std::fopen(path.c_str(), "w");
   ASSERT_NE(file, nullptr);
   std::fclose(file);
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
-  EXPECT_THAT(refusal([&] { GroupMemory(name, 0, 1); }), HasSubstr("is not a file of this user alone"));
+  EXPECT_THAT(refusal([&] { GroupMemory(name, {0}, 1); }), HasSubstr("is not a file of this user alone"));
   ASSERT_EQ(unlink(path.c_str()), 0);
   ASSERT_EQ(symlink("/dev/null", path.c_str()), 0);
-  EXPECT_THAT(refusal([&] { GroupMemory(name, 0, 1); }), HasSubstr(path));
+  EXPECT_THAT(refusal([&] { GroupMemory(name, {0}, 1); }), HasSubstr(path));
   unlink(path.c_str());
 }
 
 TEST(Join, WhatKilledGroupsHaveLeftIsRemoved) {
   const std::string folder = "/dev/shm/moecl-" + std::to_string(geteuid()) + "/",
                     left = folder + "group-" + fresh_name();
-  const GroupMemory living(fresh_name(), 0, 1);
+  const GroupMemory living(fresh_name(), {0}, 1);
   std::FILE* const file = std::fopen(left.c_str(), "w");
   ASSERT_NE(file, nullptr);
   std::fclose(file);
   ASSERT_EQ(chmod(left.c_str(), 0600), 0);
-  const GroupMemory next(fresh_name(), 0, 1);
+  const GroupMemory next(fresh_name(), {0}, 1);
   struct stat found {};
   EXPECT_NE(stat(left.c_str(), &found), 0);
   EXPECT_EQ(stat((folder + "group-" + living.name()).c_str(), &found), 0);
@@ -131,8 +133,8 @@ TEST(Join, TheLastOneRemovesTheMemory) {
   const std::string name = fresh_name(), path = "/dev/shm/moecl-" + std::to_string(geteuid()) + "/group-" + name;
   struct stat found {};
   {
-    const GroupMemory one(name, 0, 2);
-    { const GroupMemory other(name, 1, 2); }
+    const GroupMemory one(name, {0}, 2);
+    { const GroupMemory other(name, {1}, 2); }
     EXPECT_EQ(stat(path.c_str(), &found), 0);
     EXPECT_EQ(found.st_mode & 0777, 0600U);
   }
@@ -160,7 +162,7 @@ class Liar : public testing::Test {
   }
   std::string name_ = fresh_name();
   GroupOptions options_;
-  GroupMemory memory_{name_, 0, 2};
+  GroupMemory memory_{name_, {0}, 2};
   std::future<std::string> honest_;
 };
 
@@ -214,6 +216,142 @@ TEST(Regroup, WhoLeavesIsMissedAndTheOthersGoOn) {
       all.barrier();
     }));
   for (auto& rank : ranks) rank.get();
+}
+
+/// Two processes of two ranks: what each pair has, and why.
+TEST(Join, AProcessMayHaveSeveralRanks) {
+  const std::string name = fresh_name();
+  std::vector<std::future<void>> processes;
+  for (const std::int32_t first : {0, 2})
+    processes.push_back(std::async(std::launch::async, [&, first] {
+      const Stream even(*devices()[0]->context), odd(*devices()[0]->context);
+      RankGroup group = RankGroup::join(name, {{first + 1, odd}, {first, even}}, 4, within(20000));
+      EXPECT_EQ(group.local_ranks(), (std::vector<std::int32_t>{first, first + 1}));
+      for (std::int32_t from = 0; from < 4; ++from)
+        for (std::int32_t to = 0; to < 4; ++to) {
+          if (from == to) continue;
+          const TransportChoice& choice = group.transport(from, to);
+          const bool here = from / 2 == first / 2 && to / 2 == first / 2, threads = from / 2 == to / 2;
+          EXPECT_EQ(choice.kind, threads ? TransportKind::shared_context : TransportKind::shared_memory);
+          const bool mine = from / 2 == first / 2 || to / 2 == first / 2;
+          const char* const why = threads ? (here ? "GB/s in the probe" : "threads of another process")
+                                          : (mine ? "another process, " : "not probed");
+          EXPECT_THAT(choice.reason, HasSubstr(why));
+        }
+      EXPECT_THAT(refusal([&] { group.communicator(3 - first); }), HasSubstr("is another process, this one is"));
+    }));
+  for (auto& process : processes) process.get();
+}
+
+TEST(Join, RefusesRanksTwiceAndNone) {
+  const Stream stream(*devices()[0]->context);
+  EXPECT_THAT(refusal([&] {
+                RankGroup::join(fresh_name(), {{1, stream}, {1, stream}}, 2);
+              }),
+              HasSubstr("rank 1 is named twice"));
+  EXPECT_THAT(refusal([&] { RankGroup::join(fresh_name(), std::vector<RankGroup::Joining>(), 2); }),
+              HasSubstr("has no rank"));
+}
+
+/// Threads of a process may have contexts of their own: a pair of each transport.
+TEST(Join, ThreadsOfTwoContextsAndAnotherProcess) {
+  const std::string name = fresh_name();
+  const auto other = Context::create({*devices()[0]->stream.view().device});
+  std::vector<std::future<void>> processes;
+  for (const std::int32_t process : {0, 1})
+    processes.push_back(std::async(std::launch::async, [&, process] {
+      const Stream first(*devices()[0]->context), second(*devices()[0]->context), third(*other);
+      std::vector<RankGroup::Joining> ranks = {{3, first}};
+      if (process == 0) ranks = {{0, first}, {1, second}, {2, third}};
+      RankGroup group = RankGroup::join(name, ranks, 4, within(20000));
+      if (process == 0) {
+        EXPECT_EQ(group.transport(0, 1).kind, TransportKind::shared_context);
+        EXPECT_EQ(group.transport(0, 2).kind, TransportKind::staged);
+        EXPECT_EQ(group.transport(0, 3).kind, TransportKind::shared_memory);
+      }
+      group.run([](Communicator& comm) {
+        const StreamView stream = comm.stream();
+        const std::int32_t mine = comm.rank();
+        const Buffer send(*stream.context, 4), all(*stream.context, 16);
+        Window window(comm, 16);
+        for (std::int32_t step = 0; step < 3; ++step) {
+          const std::vector<std::int32_t> expected = {step, step + 10, step + 20, step + 30};
+          std::vector<std::int32_t> got(4);
+          const std::int32_t brought = step + 10 * mine;
+          write_blocking(stream, send.view(), &brought, 4);
+          comm.all_gather(send.view(), all.view());
+          comm.wait(stream.record());
+          read_blocking(stream, all.view(), got.data(), 16);
+          EXPECT_EQ(got, expected);
+          for (std::int32_t peer = 0; peer < 4; ++peer)
+            window.put(peer, static_cast<std::uint64_t>(4 * mine), send.view());
+          window.fence();
+          comm.wait(stream.record());
+          read_blocking(stream, window.memory(), got.data(), 16);
+          EXPECT_EQ(got, expected);
+          comm.barrier();  // the next puts find nobody who reads
+        }
+      });
+    }));
+  for (auto& process : processes) process.get();
+}
+
+/// Also where nobody of the other process waits for it.
+TEST(Join, AThreadThatDoesNotComeIsNamedInAllProcesses) {
+  const std::string name = fresh_name();
+  std::vector<std::future<void>> processes;
+  for (const std::int32_t first : {0, 2})
+    processes.push_back(std::async(std::launch::async, [&, first] {
+      const Stream even(*devices()[0]->context), odd(*devices()[0]->context);
+      RankGroup group = RankGroup::join(name, {{first, even}, {first + 1, odd}}, 4, within(2000));
+      if (first == 0) {
+        Communicator pair = group.communicator(0).part({0, 1});
+        EXPECT_THAT(refusal([&] { pair.barrier(); }), HasSubstr("barrier: rank 0 waited 2000 ms for rank 1"));
+      }
+      for (int looks = 0; looks < 1000 && group.failure().empty(); ++looks)
+        std::this_thread::sleep_for(milliseconds(10));
+      EXPECT_EQ(group.failure(), "barrier: rank 0 waited 2000 ms for rank 1");
+    }));
+  for (auto& process : processes) process.get();
+}
+
+TEST(Regroup, AProcessGoesWithAllItsRanks) {
+  const std::string name = fresh_name();
+  std::vector<std::future<void>> processes;
+  std::promise<void> alone;
+  const std::shared_future<void> left = alone.get_future().share();
+  for (std::int32_t process = 0; process < 3; ++process)
+    processes.push_back(std::async(std::launch::async, [&, process] {
+      const Stream even(*devices()[0]->context), odd(*devices()[0]->context);
+      const std::int32_t first = 2 * process;
+      const auto join_again = [&] {
+        return RankGroup::join(name, {{first, even}, {first + 1, odd}}, 6, within(20000));
+      };
+      const auto all_meet = [&](RankGroup& group) {
+        group.run([](Communicator& ranks) {
+          EXPECT_EQ(ranks.share("numbers", {ranks.rank()}).size(), static_cast<std::size_t>(ranks.size()));
+          ranks.barrier();
+        });
+      };
+      std::optional<RankGroup> group(join_again());
+      all_meet(*group);
+      if (process == 1) {
+        group.reset();
+        left.wait();
+        RankGroup again = join_again();
+        return all_meet(again);
+      }
+      EXPECT_THAT(refusal([&] { all_meet(*group); }), HasSubstr("has left the group"));
+      RankGroup smaller = group->shrink();
+      EXPECT_EQ(smaller.joined_ranks(), (std::vector<std::int32_t>{0, 1, 4, 5}));
+      EXPECT_EQ(smaller.local_ranks(), (std::vector<std::int32_t>{process, process + 1}));
+      EXPECT_EQ(smaller.transport(process, process + 1).kind, TransportKind::shared_context);
+      all_meet(smaller);
+      if (process == 0) alone.set_value();
+      RankGroup whole = smaller.rejoin();
+      all_meet(whole);
+    }));
+  for (auto& each : processes) each.get();
 }
 
 TEST(Regroup, ThreadsCannot) {

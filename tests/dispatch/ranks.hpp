@@ -1,8 +1,9 @@
 #pragma once
 // Groups of ranks to test on: on each device, forced through the staged transport, through peers' memory that is a
-// fake, over all platforms at once, and joined as processes join.
+// fake, over all platforms at once, and joined as processes join, of which each may have several ranks.
 #include <moecl/communicator.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -18,20 +19,26 @@
 
 namespace moecl::test {
 
-/// One group of all ranks, or one for each of them: threads can join as processes do.
+/// One group of all ranks, or several: threads can join as processes do.
 class GroupOfRanks {
  public:
   void make(const std::vector<StreamView>& streams, const GroupOptions& options) {
     groups_.clear();
     groups_.emplace_back(streams, options);
   }
-  void join(const std::vector<StreamView>& streams, const GroupOptions& options) {
+  /// @param ranks_each  of a process; the last has what is left
+  void join(const std::vector<StreamView>& streams, const GroupOptions& options, std::size_t ranks_each) {
     static std::atomic<int> names{0};
     const std::string name = "tests-" + std::to_string(getpid()) + "-" + std::to_string(names++);
-    std::vector<std::optional<RankGroup>> joined(streams.size());
-    each(streams.size(), [&](std::size_t rank) {
-      joined[rank].emplace(RankGroup::join(name, static_cast<std::int32_t>(rank),
-                                           static_cast<std::int32_t>(streams.size()), streams[rank], options));
+    std::vector<std::vector<RankGroup::Joining>> processes;
+    for (std::size_t rank = 0; rank < streams.size(); ++rank) {
+      if (rank % ranks_each == 0) processes.emplace_back();
+      processes.back().push_back({static_cast<std::int32_t>(rank), streams[rank]});
+    }
+    std::vector<std::optional<RankGroup>> joined(processes.size());
+    each(processes.size(), [&](std::size_t process) {
+      joined[process].emplace(
+          RankGroup::join(name, processes[process], static_cast<std::int32_t>(streams.size()), options));
     });
     RankGroup::remove(name);
     groups_.clear();
@@ -46,12 +53,22 @@ class GroupOfRanks {
   void abort(std::string_view cause) noexcept { groups_.front().abort(cause); }
   std::string failure() const { return groups_.front().failure(); }
   void set_streams(const std::vector<StreamView>& streams) {
-    if (groups_.size() == 1) return groups_.front().set_streams(streams);
-    for (std::size_t rank = 0; rank < streams.size(); ++rank) groups_[rank].set_streams({streams[rank]});
+    for (RankGroup& group : groups_) {
+      std::vector<StreamView> of_group;
+      for (const std::int32_t rank : group.local_ranks()) of_group.push_back(streams[static_cast<std::size_t>(rank)]);
+      group.set_streams(of_group);
+    }
   }
 
  private:
-  RankGroup& of(std::int32_t rank) { return groups_[groups_.size() == 1 ? 0 : static_cast<std::size_t>(rank)]; }
+  RankGroup& of(std::int32_t rank) {
+    const auto has = [rank](const RankGroup& group) {
+      const std::vector<std::int32_t> ranks = group.local_ranks();
+      return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    };
+    const auto found = std::find_if(groups_.begin(), groups_.end(), has);
+    return found != groups_.end() ? *found : groups_.front();  // which refuses a rank that there is not
+  }
   /// In a thread each, but for one. Errors: the cause, whoever was first to tell it; else the first
   static void each(std::size_t count, const std::function<void(std::size_t)>& body) {
     if (count == 1) return body(0);
@@ -83,21 +100,22 @@ class GroupOfRanks {
 /// Streams of R ranks. Ranks of one device share its context.
 class Ranks {
  public:
-  enum Places { first_device, last_device, all_platforms };
+  /// two_processes: half of the ranks each, all on the first device.
+  enum Places { first_device, last_device, all_platforms, two_processes };
 
   Ranks(std::int32_t count, Places places, GroupOptions options = {}) {
     for (std::int32_t rank = 0; rank < count; ++rank) {
       const std::size_t last = devices().size() - 1;
-      const std::size_t place = places == first_device  ? 0
+      const std::size_t place = places == all_platforms ? static_cast<std::size_t>(rank) % (last + 1)
                                 : places == last_device ? last
-                                                        : static_cast<std::size_t>(rank) % (last + 1);
+                                                        : 0;
       streams_.emplace_back(*devices()[place]->context);
       views_.push_back(streams_.back().view());
     }
     if (options.transport == TransportKind::peer_window && options.peer_memory == nullptr)
       options.peer_memory = std::make_shared<FakePeerMemory>();
     if (options.transport == TransportKind::shared_memory)
-      group.join(views_, options);
+      group.join(views_, options, places == two_processes ? (views_.size() + 1) / 2 : 1);
     else
       group.make(views_, options);
   }
@@ -139,10 +157,16 @@ inline constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "firs
                                        {Ranks::first_device, TransportKind::staged, "first_device_staged"},
                                        {Ranks::last_device, std::nullopt, "last_device"},
                                        {Ranks::all_platforms, std::nullopt, "all_platforms"},
-                                       {Ranks::all_platforms, TransportKind::shared_memory, "joined"}};
+                                       {Ranks::all_platforms, TransportKind::shared_memory, "joined"},
+                                       {Ranks::two_processes, TransportKind::shared_memory, "threads_of_processes"}};
 /// The same, and through peers' memory that is a fake.
 inline constexpr Setting settings_with_fake[] = {
-    settings[0], settings[1], settings[2],
-    settings[3], settings[4], {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
+    settings[0],
+    settings[1],
+    settings[2],
+    settings[3],
+    settings[4],
+    settings[5],
+    {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
 
 }  // namespace moecl::test

@@ -92,8 +92,21 @@ struct QuantizedTokens {
   }
 };
 
+/// What experts who sum give: of each token the sum of its rows, which are weighted already.
+std::vector<double> sums_of_tokens(const std::vector<double>& slot_rows, const std::vector<double>& rows,
+                                   std::int64_t tokens, std::int64_t hidden) {
+  std::vector<double> sums(static_cast<std::size_t>(tokens * hidden));
+  const std::size_t slots = tokens == 0 ? 0 : slot_rows.size() / static_cast<std::size_t>(tokens);
+  for (std::size_t slot = 0; slot < slot_rows.size(); ++slot)
+    for (std::int64_t h = 0; slot_rows[slot] >= 0 && h < hidden; ++h)
+      sums[slot / slots * static_cast<std::size_t>(hidden) + static_cast<std::size_t>(h)] +=
+          rows[static_cast<std::size_t>(static_cast<std::int64_t>(slot_rows[slot]) * hidden + h)];
+  return sums;
+}
+
 /// One rank of passes through the same strategy object, one through another that exchanges on its own queue, and for
-/// the wires of e4m3 one with tokens that are codes already. The first pass gives tp ranks parts of their sums.
+/// the wires of e4m3 one with tokens that are codes already. The first pass gives tp ranks parts of their sums, the
+/// second has ids of 64 bits.
 void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem& problem, bool one_context) {
   const ExpertRank rank(world, problem.tp, problem.places(), ExpertSharding::experts, problem.ranks_per_node);
   const StreamView stream = world.stream();
@@ -108,9 +121,10 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       weights(stream, DType::f32, {tokens, top_k}, mine(problem.weights, top_k)),
       fault(stream, DType::i32, {4}, {0, 0, 0, 0}), places = places_of(stream, problem, ids, first);
   ASSERT_EQ(places.values(stream), mine(problem.physical, top_k));
+  const DeviceTensor wide(stream, DType::i64, {tokens, top_k}, places.values(stream));
   const StrategyProblem::Rows expected = problem.dispatched(kind, world.rank());
   ExpertProblem sizes{hidden, problem.top_k, problem.dtype, problem.wire}, plain{hidden, problem.top_k, problem.dtype};
-  sizes.experts_weight = plain.experts_weight = problem.experts_weight;
+  sizes.expert_output = plain.expert_output = problem.expert_output;
   const std::unique_ptr<Strategy> on_stream = Strategy::make(kind, rank, sizes),
                                   beside = Strategy::make(kind, rank.beside(), sizes),
                                   as_they_are = Strategy::make(kind, rank, plain);
@@ -120,7 +134,7 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
   std::vector<double> before;
   for (int pass = 0; pass < (e4m3 ? 4 : 3); ++pass) {
     Strategy* const strategy = (pass < 2 ? on_stream : pass == 2 ? beside : as_they_are).get();
-    TokensIn brought{x, places, weights, fault};
+    TokensIn brought{x, pass == 1 ? wide.view : places.view, weights, fault};
     brought.reduce_results = pass > 0;
     const StrategyProblem::Bytes bytes = problem.received(kind, world.rank(), brought.reduce_results);
     if (pass == 3) codes->bring(brought);
@@ -155,8 +169,8 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
     }
     expect_within(arrived, expected.x, expected.error);
     std::vector<double> weight_of(valid, 1);
-    ASSERT_EQ(rows.weights.present(), problem.experts_weight);
-    if (problem.experts_weight) {
+    ASSERT_EQ(rows.weights.present(), problem.experts_weight());
+    if (problem.experts_weight()) {
       weight_of = read(rows.weights);
       weight_of.resize(valid);
       ASSERT_EQ(weight_of, expected.weights);
@@ -166,7 +180,13 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
       results[i] = oracle::expert(arrived[i], expected.experts[row]) * weight_of[row];
     }
 
-    const DeviceTensor expert_rows(stream, DType::f32, {rows.rows, hidden}, results),
+    std::int64_t returned = rows.rows;
+    ASSERT_EQ(rows.slot_rows.present(), problem.experts_sum());
+    if (problem.experts_sum()) {
+      returned = rows.slot_rows.shape[0];
+      results = sums_of_tokens(read(rows.slot_rows), results, returned, hidden);
+    }
+    const DeviceTensor expert_rows(stream, DType::f32, {returned, hidden}, results),
         out(stream, DType::f32, {tokens, hidden},
             std::vector<double>(static_cast<std::size_t>(tokens * hidden), std::nan("")));
     const std::uint64_t more_syncs = host_syncs_of(world, [&] { strategy->combine(stream, expert_rows, out); });
@@ -194,6 +214,49 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
   EXPECT_EQ(fault.values(stream), std::vector<double>(4));
 }
 
+/// The strategy of one rank alone, standard and batched.
+void expect_local(StreamView stream, const StrategyProblem& problem, bool batched) {
+  const std::int64_t tokens = problem.total(), hidden = problem.hidden, top_k = problem.top_k;
+  const DeviceTensor x(stream, problem.dtype, {tokens, hidden}, problem.x),
+      ids(stream, DType::i32, {tokens, top_k}, {problem.ids.begin(), problem.ids.end()}),
+      weights(stream, DType::f32, {tokens, top_k}, problem.weights), out(stream, DType::f32, {tokens, hidden});
+  ExpertProblem sizes{hidden, problem.top_k, problem.dtype};
+  sizes.batched = batched;
+  sizes.expert_output = problem.expert_output;
+  const std::unique_ptr<Strategy> strategy = Strategy::make_local(stream, problem.experts, sizes);
+  const Buffer memory(*stream.context, strategy->needs(tokens).workspace_bytes);
+  expert_sort::enqueue(stream, *strategy->prepare({x, ids, weights, {}}, memory.view()));
+  strategy->begin_dispatch();
+  const RoutedRows rows = strategy->receive();
+  ASSERT_EQ(rows.slot_rows.present(), problem.experts_sum());
+
+  const auto read = [&](const TensorView& view) {
+    std::vector<unsigned char> raw(view.size_bytes());
+    read_blocking(stream, view.buffer, raw.data(), raw.size());
+    return decode(view.dtype, raw);
+  };
+  const std::vector<double> source = read(rows.x), ends = read(rows.row_ends),
+                            index = batched ? std::vector<double>() : read(rows.index),
+                            of_row = problem.experts_weight() ? read(rows.weights) : std::vector<double>();
+  std::vector<double> results(static_cast<std::size_t>(rows.rows * hidden), std::nan(""));
+  for (std::int64_t e = 0, row = 0; e < problem.experts; ++e)
+    for (std::int64_t i = 0; row < static_cast<std::int64_t>(ends[static_cast<std::size_t>(e)]); ++row, ++i) {
+      const std::int64_t at = batched ? e * rows.rows_per_expert + i : row;
+      const auto j = static_cast<std::size_t>(at);
+      const std::int64_t from = batched ? at : static_cast<std::int64_t>(index[j]) / rows.index_divisor;
+      for (std::int64_t h = 0; h < hidden; ++h)
+        results[static_cast<std::size_t>(at * hidden + h)] =
+            oracle::expert(source[static_cast<std::size_t>(from * hidden + h)], e) * (of_row.empty() ? 1 : of_row[j]);
+    }
+  if (problem.experts_sum()) results = sums_of_tokens(read(rows.slot_rows), results, tokens, hidden);
+  const DeviceTensor expert_rows(stream, DType::f32, {problem.experts_sum() ? tokens : rows.rows, hidden}, results);
+  strategy->combine(stream, expert_rows, out);
+  const std::vector<double> expected = problem.output(0, false);
+  std::vector<double> error;
+  for (const double value : expected) error.push_back(1e-6 * value);
+  expect_within(out.values(stream), expected, error);
+}
+
 class StrategyTest : public testing::TestWithParam<Setting> {
  protected:
   Ranks make(std::int32_t count) {
@@ -216,6 +279,19 @@ TEST_P(StrategyTest, EveryStrategyIsTheLayer) {
         });
     }
   }
+}
+
+TEST_P(StrategyTest, OneRankAloneIsTheLayer) {
+  Ranks on = make(1);
+  int summed = 0;
+  for (std::uint64_t seed = 0; seed < 96; seed += 8) {
+    const StrategyProblem problem(seed);
+    SCOPED_TRACE(problem.text);
+    summed += problem.experts_sum() ? 1 : 0;
+    for (const bool batched : {false, true})
+      on.group.run([&](Communicator& world) { expect_local(world.stream(), problem, batched); });
+  }
+  EXPECT_GT(summed, 2);
 }
 
 /// Tokens that chose many experts each, of ordinary width.
@@ -242,75 +318,6 @@ TEST(CombineFormTest, SumsAreForHiddenStatesOf16BitsWhoseResultsAreNumbers) {
       EXPECT_EQ(combine_form(StrategyKind::all_gather, dtype, wire), CombineForm::partial_sums);
       EXPECT_EQ(combine_form(StrategyKind::multicast, dtype, wire), CombineForm::partial_sums);
     }
-}
-
-TEST_P(StrategyTest, RefusesWhatCannotTravel) {
-  Ranks on = make(4);
-  const Error ended = error_of([&] {
-    on.group.run([&](Communicator& world) {
-      const ExpertRank rank(world, 1, 8);
-      const auto refusal = [&](StrategyKind kind) {
-        return std::string(error_of([&] { Strategy::make(kind, rank, {12, 2, DType::f32, WireFormat::int8}); }).what());
-      };
-      EXPECT_THAT(refusal(StrategyKind::mc2), testing::HasSubstr("wire int8 groups columns by 8, hidden is 12"));
-      EXPECT_NO_THROW(Strategy::make(StrategyKind::all2all_v, rank, {12, 2, DType::f32, WireFormat::int8}));
-      EXPECT_THAT(error_of([&] { ExpertRank(world, 1, 8, ExpertSharding::experts, 3); }).what(),
-                  testing::HasSubstr("nodes of 3 ranks do not divide 4 ranks"));
-    });
-  });
-  EXPECT_THAT(ended.what(), testing::HasSubstr("wire int8 groups columns by 8, hidden is 12"));
-}
-
-TEST_P(StrategyTest, RanksThatDisagreeAboutTheWireAllFail) {
-  Ranks on = make(2);
-  for (const std::string& text : failures(on, [](Communicator& world) {
-         const ExpertRank rank(world, 1, 8);
-         const WireFormat wire = world.rank() == 1 ? WireFormat::int8 : WireFormat::none;
-         const StreamView stream = world.stream();
-         const DeviceTensor x(stream, DType::f32, {1, 8}), ids(stream, DType::i32, {1, 2}, {0, 1}),
-             weights(stream, DType::f32, {1, 2}, {1, 1});
-         Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32, wire})->dispatch(stream, {x, ids, weights, {}});
-       }))
-    EXPECT_THAT(text, testing::HasSubstr("dispatch: wire: rank 1 has int8, rank 0 has none"));
-}
-
-TEST_P(StrategyTest, RanksThatDisagreeAboutTheStrategyOrTheCodesAllFail) {
-  const auto texts = [&](bool kinds_differ) {
-    Ranks on = make(2);
-    return failures(on, [&](Communicator& world) {
-      const ExpertRank rank(world, 1, 8);
-      const StreamView stream = world.stream();
-      const bool odd = world.rank() == 1;
-      const DeviceTensor x(stream, odd && !kinds_differ ? DType::i8 : DType::f8_e4m3, {1, 8}),
-          ids(stream, DType::i32, {1, 2}, {0, 1}), weights(stream, DType::f32, {1, 2}, {1, 1}),
-          scale(stream, DType::f32, {1}, {1});
-      Strategy::make(odd && kinds_differ ? StrategyKind::multicast : StrategyKind::all_gather, rank, {8, 2, DType::f32})
-          ->dispatch(stream, {x, ids, weights, {}, scale});
-    });
-  };
-  for (const std::string& text : texts(false))
-    EXPECT_THAT(text, testing::HasSubstr("dispatch: x: rank 1 has i8, rank 0 has f8_e4m3"));
-  for (const std::string& text : texts(true))
-    EXPECT_THAT(text, testing::HasSubstr("dispatch: strategy: rank 1 has multicast, rank 0 has allgather"));
-}
-
-TEST_P(StrategyTest, AnExpertThatDoesNotExistIsAFault) {
-  for (const std::int32_t ranks_per_node : {4, 2}) {
-    Ranks on = make(4);
-    on.group.run([&](Communicator& world) {
-      const ExpertRank rank(world, 1, 8, ExpertSharding::experts, ranks_per_node);
-      const StreamView stream = world.stream();
-      const double wrong = world.rank() == 2 ? 8 : 7;
-      const DeviceTensor x(stream, DType::f32, {1, 8}, std::vector<double>(8, 1)),
-          ids(stream, DType::i32, {1, 2}, {0, wrong}), weights(stream, DType::f32, {1, 2}, {1, 1}),
-          fault(stream, DType::i32, {4}, {0, 0, 0, 0});
-      Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch(stream, {x, ids, weights, fault});
-      const std::vector<double> word = fault.values(stream);
-      EXPECT_EQ(word[0] != 0, world.rank() == 2);
-      EXPECT_EQ(word[1], world.rank() == 2 ? 1 : 0);
-      EXPECT_EQ(word[2], world.rank() == 2 ? 8 : 0);
-    });
-  }
 }
 
 }  // namespace

@@ -299,6 +299,12 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   options.dtype = 0;
   options.expert_layout = 2;
   EXPECT_FAILS(invalid, "expert_layout: 2", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  options.expert_layout = 0;
+  options.panel_layout = 4;
+  EXPECT_FAILS(invalid, "panel_layout: 4", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  options.panel_layout = MOECL_PANELS_K_WORDS;
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "multiplies f32 rows by f32 in k_words",
+               moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
   EXPECT_FAILS(invalid, "desc: the pointer is null", moecl_layer_create(stream_, nullptr, nullptr, layer_.out()));
   EXPECT_FAILS(invalid, "stream: the pointer is null", moecl_layer_create(nullptr, &raw.desc, nullptr, layer_.out()));
   EXPECT_FAILS(invalid, "out_layer: the pointer is null", moecl_layer_create(stream_, &raw.desc, nullptr, nullptr));

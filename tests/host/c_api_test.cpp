@@ -260,5 +260,53 @@ TEST_P(CApiTest, CompilesALayerBeforeItsFirstPass) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "compile: -1 tokens", moecl_layer_compile(layer, stream, -1));
 }
 
+TEST_P(CApiTest, ExpertsComeBeforeTheirPass) {
+  const std::string model = "qwen2-moe-e16k4";
+  CallersQueue own(device());
+  ContextHandle context;
+  StreamHandle stream, beside;
+  LayerHandle layer;
+  ASSERT_OK(moecl_context_wrap(own.context, nullptr, context.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, stream.out()));
+  ASSERT_OK(moecl_stream_create(context, 0, beside.out()));
+  auto options = sized<moecl_layer_options>();
+  options.memory_budget_percent = 50;
+  ASSERT_OK(moecl_layer_load(stream, golden_dir(model).c_str(), -1, &options, layer.out()));
+  auto info = sized<moecl_layer_info>();
+  ASSERT_OK(moecl_layer_describe(layer, &info));
+  std::uint64_t needed = 0;
+  ASSERT_OK(moecl_layer_workspace_bytes(layer, 1, &needed));
+  const std::vector<double> input = golden_values(model, "hidden_states");
+  std::vector<float> x(input.begin(), input.begin() + info.hidden), out(x.size());
+  const auto memory = [&](std::size_t bytes, void* from) {
+    return clCreateBuffer(own.context, CL_MEM_READ_WRITE | (from != nullptr ? CL_MEM_COPY_HOST_PTR : 0), bytes, from,
+                          nullptr);
+  };
+  cl_mem held[] = {memory(x.size() * sizeof(float), x.data()), memory(x.size() * sizeof(float), nullptr),
+                   memory(needed, nullptr), memory(needed, nullptr)};
+  auto args = sized<moecl_forward_args>();
+  args.tokens = 1, args.x.memory = held[0], args.workspace.memory = held[2];
+  cl_event brought = nullptr;
+  EXPECT_OK(moecl_layer_prefetch(layer, beside, &args, 0, nullptr, &brought));
+  ASSERT_NE(brought, nullptr);
+  args.out.memory = held[1], args.workspace.memory = held[3];
+  EXPECT_OK(moecl_layer_forward(layer, stream, &args, 1, &brought, nullptr));
+  clReleaseEvent(brought);
+  auto counts = sized<moecl_residency_counts>();
+  EXPECT_OK(moecl_layer_residency(layer, stream, &counts));
+  EXPECT_EQ(counts.prefetched, 4);
+  EXPECT_EQ(counts.prefetched_hits, 4);
+  EXPECT_EQ(counts.hits, 4);
+  EXPECT_EQ(counts.misses, 0);
+  args.x.memory = nullptr;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "x: the cl_mem is null",
+               moecl_layer_prefetch(layer, beside, &args, 0, nullptr, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer is null",
+               moecl_layer_prefetch(nullptr, beside, &args, 0, nullptr, nullptr));
+  EXPECT_OK(moecl_stream_finish(stream));
+  EXPECT_OK(moecl_stream_finish(beside));
+  for (cl_mem each : held) clReleaseMemObject(each);
+}
+
 }  // namespace
 }  // namespace moecl::test

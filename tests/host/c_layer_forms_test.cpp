@@ -1,4 +1,4 @@
-// The forms of layer_forms_test.cpp through the C interface: one layer, and one over two ranks with every strategy.
+// The forms of layer_forms_test.cpp through the C interface: one layer, and one over 1 to 8 ranks with every strategy.
 #include <moecl/parallel_layer.h>
 
 #include <gmock/gmock.h>
@@ -120,31 +120,36 @@ TEST(CLayerFormsTest, OneLayer) {
 }
 
 TEST(CLayerFormsTest, EveryStrategy) {
+  // Of all ranks but the last, which has the rest.
+  const std::vector<std::int64_t> shares[] = {{}, {4}, {0}, {4, 0}, {2, 1, 3}, {1, 1, 0, 1, 1, 1, 1}};
   for (const LayerForm& form : forms_in_c())
-    for (const std::int64_t of_first : {std::int64_t{4}, std::int64_t{0}}) {
-      CGroup on(2);
-      const std::vector<std::int64_t> tokens = {of_first, form.tokens() - of_first};
-      std::vector<std::vector<CGiven>> of_rank(2);
+    for (const std::vector<std::int64_t>& share : shares) {
+      SCOPED_TRACE(testing::Message() << form.name << ", " << share.size() + 1 << " ranks");
+      std::vector<std::int64_t> tokens = share;
+      tokens.push_back(form.tokens() - std::accumulate(share.begin(), share.end(), std::int64_t{0}));
+      CGroup on(static_cast<std::int32_t>(tokens.size()));
+      std::vector<std::vector<CGiven>> of_rank(tokens.size());
       on.run([&](std::size_t rank, moecl_communicator* communicator) {
         const moecl_layer_desc desc = form.layer.desc();
         const moecl_layer_options options = options_of(form);
         ParallelHandle layer;
-        EXPECT_OK(moecl_parallel_layer_create(communicator, &desc, nullptr, &options, layer.out())) << form.name;
+        EXPECT_OK(moecl_parallel_layer_create(communicator, &desc, nullptr, &options, layer.out()));
+        const auto before = tokens.begin() + static_cast<std::ptrdiff_t>(rank);
+        const std::int64_t first = std::accumulate(tokens.begin(), before, std::int64_t{0});
         for (const std::int32_t strategy :
              {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
           auto step = sized<moecl_step>();
           step.strategy = strategy;
           const bool rows = strategy == MOECL_STRATEGY_ALL2ALL_V;
-          of_rank[rank].push_back(
-              pass_in_c(on, rank, form, rank == 0 ? 0 : of_first, tokens[rank], rows, [&](moecl_forward_args& args) {
-                EXPECT_OK(moecl_parallel_layer_forward_step(layer, &args, &step)) << form.name << ", " << strategy;
-              }));
+          of_rank[rank].push_back(pass_in_c(on, rank, form, first, *before, rows, [&](moecl_forward_args& args) {
+            EXPECT_OK(moecl_parallel_layer_forward_step(layer, &args, &step)) << strategy;
+          }));
         }
         EXPECT_OK(moecl_stream_finish(on.streams[rank]));
       });
       for (std::size_t i = 0; i < of_rank.front().size(); ++i) {
-        CGiven all = of_rank[0][i];
-        all.append(of_rank[1][i]);
+        CGiven all;
+        for (const std::vector<CGiven>& passes : of_rank) all.append(passes[i]);
         expect_given_in_c(form, all);
       }
     }

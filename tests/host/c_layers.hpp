@@ -11,6 +11,9 @@
 
 namespace moecl::test {
 
+inline constexpr moecl_strategy c_strategies[] = {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER,
+                                                  MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST};
+
 using ParallelLayerHandle = Handle<moecl_parallel_layer, moecl_parallel_layer_destroy>;
 
 /// What each rank has of a layer, and how its passes end.
@@ -78,6 +81,27 @@ inline std::vector<std::vector<double>> dealt(const std::vector<double>& input, 
     next = end;
   }
   return of_rank;
+}
+
+/// The golden routing and outputs of a model's first tokens.
+struct CGolden {
+  std::vector<double> x, logits, ids, weights, out, routed, shared, counts;
+  explicit CGolden(const std::string& name)
+      : x(golden_values(name, "hidden_states")),
+        logits(golden_values(name, "router_logits")),
+        ids(golden_values(name, "topk_ids")),
+        weights(golden_values(name, "topk_weights")),
+        out(golden_values(name, "output")),
+        routed(golden_values(name, "routed_output")),
+        shared(golden_values(name, "shared_output")),
+        counts(golden_values(name, "expert_counts")) {}
+};
+
+/// Rows [first, first + count) of a matrix as numbers of another type.
+template <class T>
+std::vector<T> rows_of(const std::vector<double>& matrix, std::int64_t width, std::int64_t first, std::int64_t count) {
+  const auto begin = matrix.begin() + first * width;
+  return {begin, begin + count * width};
 }
 
 }  // namespace moecl::test

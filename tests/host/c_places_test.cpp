@@ -212,5 +212,66 @@ TEST_F(CPlacesTest, ABudgetHasTheBitsOfTheWholeLayer) {
   });
 }
 
+TEST_F(CPlacesTest, PrefetchesOverRanks) {
+  load();
+  const std::vector<float> whole = pass();
+  auto options = sized<moecl_layer_options>();
+  options.memory_budget_percent = 50;
+  options.missed_experts = MOECL_MISSED_FETCHED;
+  load(&options);
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    // The second rank brings a token, of which the choice is known.
+    const std::vector<std::int32_t> chosen = {1, 6, 9, 14};
+    const std::vector<float> weigh(4, 0.25F);
+    auto args = sized<moecl_forward_args>();
+    args.tokens = rank == 1 ? 1 : 0;
+    args.x = on_.allocate(rank, std::vector<float>(static_cast<std::size_t>(layers_.info(rank).hidden)));
+    args.ids = on_.allocate(rank, chosen), args.weights = on_.allocate(rank, weigh);
+    cl_event done = nullptr;
+    EXPECT_OK(moecl_parallel_layer_prefetch(layers_.of_rank[rank], &args, 0, nullptr, &done));
+    EXPECT_EQ(clWaitForEvents(1, &done), CL_SUCCESS);
+    clReleaseEvent(done);
+    auto told = sized<moecl_residency_counts>();
+    EXPECT_OK(moecl_parallel_layer_residency(layers_.of_rank[rank], &told));
+    EXPECT_EQ(told.prefetched, 2);
+  });
+  EXPECT_EQ(pass(), whole);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "layer: the pointer is null",
+               moecl_parallel_layer_prefetch(nullptr, nullptr, 0, nullptr, nullptr));
+  on_.run([&](std::size_t rank, moecl_communicator*) {
+    EXPECT_NE(moecl_parallel_layer_prefetch(layers_.of_rank[rank], nullptr, 0, nullptr, nullptr), MOECL_OK);
+    EXPECT_THAT(std::string(moecl_last_error_message()), testing::HasSubstr("args"));
+  });
+}
+
+TEST_F(CPlacesTest, TakesAndTellsPlaces) {
+  CGroup on(2);
+  CLayers layers(on);
+  const std::vector<std::int32_t> places = {5, 4, 3, 2, 1, 0, 6, 7, 5, 5};  // of eight experts, one thrice
+  auto parallel = sized<moecl_parallel_options>();
+  parallel.expert_of_place = places.data();
+  parallel.places = static_cast<std::int32_t>(places.size());
+  layers.load("mixtral-e8k2", parallel);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(layers.info(rank).all_places, 10);
+    EXPECT_EQ(layers.info(rank).places, 5);
+    std::vector<std::int32_t> told(10);
+    EXPECT_OK(moecl_parallel_layer_places(layers.of_rank[rank], told.data(), 10));
+    EXPECT_EQ(told, places);
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "count: expected 10 places, got 9",
+                 moecl_parallel_layer_places(layers.of_rank[rank], told.data(), 9));
+    char text[64] = "unset";
+    EXPECT_OK(moecl_parallel_layer_expert_map(layers.of_rank[rank], text, sizeof(text)));
+    EXPECT_STREQ(text, rank == 0 ? "0->5, 1->4, 2->3, 3->2, 4->1" : "0->0, 1->6, 2->7, 3->5, 4->5");
+  }
+  const std::vector<double> input = golden_values("mixtral-e8k2", "hidden_states"),
+                            output = golden_values("mixtral-e8k2", "output");
+  const std::ptrdiff_t hidden = layers.info(0).hidden, half = 5 * hidden;
+  const auto passes = layers.forward({{input.begin(), input.begin() + half}, {input.begin() + half, input.end()}});
+  std::vector<double> got(passes[0].out.begin(), passes[0].out.end());
+  got.insert(got.end(), passes[1].out.begin(), passes[1].out.end());
+  EXPECT_LE(relative_error(got, output), 1e-5);
+}
+
 }  // namespace
 }  // namespace moecl::test

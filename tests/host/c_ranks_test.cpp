@@ -270,6 +270,43 @@ TEST(CRanks, RanksJoinShrinkAndComeBack) {
   EXPECT_FAILS(MOECL_UNSUPPORTED, "no mpirun", moecl_rank_group_from_mpi(nullptr, on.streams[0], nullptr, &none));
 }
 
+TEST(CRanks, AProcessJoinsWithSeveralRanks) {
+  const std::string name = "c_ranks_test-several-" + std::to_string(getpid());
+  CGroup on(4);
+  const auto take_part = [&](std::int32_t first) {
+    const std::int32_t ranks[] = {first, first + 1};
+    const auto at = static_cast<std::size_t>(first);
+    moecl_stream* const streams[] = {on.streams[at], on.streams[at + 1]};
+    GroupHandle group;
+    EXPECT_OK(moecl_rank_group_join_ranks(name.c_str(), ranks, streams, 2, 4, nullptr, group.out()));
+    for (std::int32_t peer = 0; peer < 4; ++peer) {
+      auto info = sized<moecl_transport_info>();
+      if (peer == first) continue;
+      EXPECT_OK(moecl_rank_group_transport(group, peer, first, &info));
+      EXPECT_EQ(info.transport, peer == first + 1 ? MOECL_TRANSPORT_SHARED_CONTEXT : MOECL_TRANSPORT_SHARED_MEMORY);
+    }
+    std::vector<std::thread> threads;
+    for (const std::int32_t rank : ranks)
+      threads.emplace_back([&group, rank] {
+        CommunicatorHandle communicator;
+        EXPECT_OK(moecl_rank_group_communicator(group, rank, communicator.out()));
+        EXPECT_OK(moecl_barrier(communicator));
+      });
+    for (std::thread& thread : threads) thread.join();
+  };
+  std::thread other([&] { take_part(2); });
+  take_part(0);
+  other.join();
+
+  moecl_rank_group* none = nullptr;
+  const std::int32_t twice[] = {0, 0};
+  moecl_stream* const streams[] = {on.streams[0], on.streams[1]};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "rank 0 is named twice",
+               moecl_rank_group_join_ranks(name.c_str(), twice, streams, 2, 4, nullptr, &none));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "ranks: the pointer is null",
+               moecl_rank_group_join_ranks(name.c_str(), nullptr, streams, 2, 4, nullptr, &none));
+}
+
 TEST(CRanks, WaitsForARanksStreamUntilTheDeadline) {
   CGroup on(2, 100);
   EXPECT_OK(moecl_communicator_wait(on.communicators[0]));

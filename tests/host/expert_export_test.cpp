@@ -73,6 +73,35 @@ TEST_P(ExpertExportTest, IsTheMatrixOfTheCheckpointInEveryScheme) {
   }
 }
 
+TEST_P(ExpertExportTest, IsTheSameInEveryLayoutAndReplacesExperts) {
+  for (const char* name : {"mixtral-awq-e4k2", "qwen3-moe-ct-int8-e8k2", "deepseek-v3-fp8block-e8k4",
+                           "qwen3-moe-ct-nvfp4-e8k2", "qwen3-moe-e128k8-bf16"}) {
+    SCOPED_TRACE(name);
+    Model model(name);
+    const MoeWeights weights = find_layer_weights(model.checkpoint, model.config);
+    model.options.dtype = DType::bf16;
+    model.options.activations = model.config.expert_scheme().activations;
+    model.options.panel_layout = PanelLayout::k_words;
+    MoeWeights other = weights;
+    std::swap(other.experts[1], other.experts[0]);
+    MoeLayer layer = loaded(model, other);
+    EXPECT_EQ(layer.report().expert_layout, "k_words");
+    layer.replace_weights(device().stream, weights);
+    const PlainExpert plain = layer.plain_expert(device().stream, 1);
+    expect_matrix(plain.gate, in_memory(weights.experts[1].gate), "gate");
+    expect_matrix(plain.up, in_memory(weights.experts[1].up), "up");
+    expect_matrix(plain.down, in_memory(weights.experts[1].down), "down");
+  }
+  Model model("mixtral-e8k2");
+  model.options.panel_layout = PanelLayout::k_words;
+  EXPECT_THAT(error_of([&] { loaded(model, find_layer_weights(model.checkpoint, model.config)); }).what(),
+              HasSubstr("multiplies f32 rows by f32 in k_words"));
+  model.options.layout = ExpertLayout::batched;
+  model.options.dense_backend = dense_backend::Backend::clblast;
+  EXPECT_THAT(error_of([&] { loaded(model, find_layer_weights(model.checkpoint, model.config)); }).what(),
+              HasSubstr("CLBlast reads no panels, got k_words"));
+}
+
 TEST_P(ExpertExportTest, GoesPackedFromLayerToLayer) {
   for (const char* name : {"mixtral-e8k2", "gpt-oss-mxfp4-e8k4", "mixtral-awq-e4k2", "qwen3-moe-gptq-e8k4",
                            "deepseek-v3-fp8block-e8k4", "qwen3-moe-ct-nvfp4-e8k2"}) {

@@ -1,4 +1,5 @@
 // A layer whose tensors come one by one: the bits of the layer of their checkpoint, and what is said on the way.
+#include <moecl/fused_shared.hpp>
 #include <moecl/layer_builder.hpp>
 #include <moecl/named_weights.hpp>
 
@@ -88,6 +89,39 @@ TEST_P(LayerBuilderTest, TakesTensorsInAnyOrderAndQuantizesThem) {
     const MoeLayer layer = built(model, tensors);
     EXPECT_EQ(run(model, layer), run(model, expected));
     EXPECT_EQ(layer.report().quantization.largest_difference, expected.report().quantization.largest_difference);
+  }
+}
+
+/// The golden with its shared experts as extra routed ones.
+Model fused_golden(const std::string& name, std::int32_t shared_experts) {
+  Model model = golden(name);
+  model.config = fuse_shared_experts(model.config, shared_experts);
+  return model;
+}
+
+TEST_P(LayerBuilderTest, SharedExpertsMayBeExtraRoutedOnes) {
+  for (const auto& [name, count] : {std::pair{"deepseek-v2-greedy-e64k6", 2}, {"deepseek-v3-fp8block-e8k4", 1}}) {
+    SCOPED_TRACE(name);
+    const Model plain = golden(name), model = fused_golden(name, count);
+    const FusedShared whole =
+        fuse_shared_experts(plain.config.shape, find_layer_weights(plain.checkpoint, plain.config), count);
+    const MoeLayer expected(device().stream, whole.shape, whole.weights, model.options);
+    std::vector<HostTensor> tensors = tensors_of(model);
+    EXPECT_EQ(run(model, built(model, tensors)), run(model, expected));
+    EXPECT_EQ(run(model, loaded(model)), run(model, expected));
+    std::reverse(tensors.begin(), tensors.end());
+    LayerBuilder builder = this->builder(model);
+    const HostTensor* last = nullptr;
+    for (const HostTensor& tensor : tensors)
+      if (last == nullptr && tensor.name.find("layers.0.mlp.shared_experts") != tensor.name.npos)
+        last = &tensor;
+      else
+        builder.set(tensor);
+    ASSERT_NE(last, nullptr);
+    EXPECT_THAT(builder.missing(), ElementsAre(last->name));
+    EXPECT_TRUE(builder.set(*last));
+    EXPECT_THAT(error_of([&] { builder.set(*last); }).what(), HasSubstr("the shared experts were whole before"));
+    EXPECT_EQ(run(model, builder.finish()), run(model, expected));
   }
 }
 
@@ -222,10 +256,11 @@ TEST_P(LayerBuilderTest, RefusesWhatDoesNotFit) {
 }
 
 TEST(LayerBuilderOfRanksTest, EachRankKeepsWhatItNeeds) {
-  for (const char* name : {"qwen2-moe-e16k4", "deepseek-v3-fp8block-e8k4"})
+  const Model models[] = {golden("qwen2-moe-e16k4"), golden("deepseek-v3-fp8block-e8k4"),
+                          fused_golden("deepseek-v2-greedy-e64k6", 2)};
+  for (const Model& model : models)
     for (const ExpertSharding sharding : {ExpertSharding::experts, ExpertSharding::intermediate}) {
-      SCOPED_TRACE(name);
-      const Model model = golden(name);
+      SCOPED_TRACE(model.checkpoint.dir());
       ParallelPlan plan;
       plan.strategy = StrategyKind::all_gather;
       if (sharding == ExpertSharding::experts)

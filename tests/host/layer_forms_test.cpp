@@ -195,7 +195,7 @@ TEST_P(LayerFormsTest, RefusesWhatDoesNotFit) {
 }
 
 TEST(LayerFormsOfRanksTest, EveryStrategy) {
-  const std::vector<std::int64_t> shares[] = {{1}, {4, 5}, {4, 0, 5}};
+  const std::vector<std::int64_t> shares[] = {{1}, {4, 5}, {4, 0, 5}, {2, 1, 3, 0}, {1, 1, 0, 1, 1, 1, 1, 0}};
   for (const LayerForm& form : layer_forms(devices()[0]->caps()))
     for (const std::vector<std::int64_t>& share : shares) {
       std::vector<std::int64_t> tokens = share;

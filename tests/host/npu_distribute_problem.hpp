@@ -183,7 +183,8 @@ inline void set_special(npu::MoeDistributeV2& args, const DistributeProblem& pro
   args.copy_expert_num = problem.group.copy;
   args.const_expert_num = problem.group.consts;
   if (problem.per_server != 0) args.comm_alg = npu::CommAlg::hierarchy;
-  args.ranks_per_server = problem.per_server;
+  const bool all = problem.per_server == problem.group.size();  // as these groups have them
+  args.ranks_per_server = all ? 0 : problem.per_server;
 }
 
 /// A rank's tensors that both operators take.

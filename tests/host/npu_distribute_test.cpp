@@ -206,6 +206,37 @@ Values expected_of_servers(const DistributeProblem& problem, std::int32_t home, 
   return out;
 }
 
+/// Of dispatch.
+oracle::DistributeBytes bytes_of_dispatch(const DistributeProblem& problem) {
+  const std::int64_t hidden = problem.group.hidden;
+  oracle::DistributeBytes bytes;
+  bytes.per_server = problem.per_server;
+  bytes.row = problem.y_codes == npu::RowCodeType::e2m1     ? hidden / 2
+              : problem.quant_mode == 0 && !problem.y_dtype ? 2 * hidden
+                                                            : hidden;
+  if (problem.quant_mode == 2) bytes.row += 4;
+  if (problem.quant_mode == 3) bytes.row += 4 * ((hidden + 127) / 128);
+  if (problem.quant_mode >= 4) bytes.row += (hidden + 63) / 64 * 2;
+  bytes.weights = problem.weighted;
+  bytes.sources = !problem.first_version;
+  bytes.row_for_each_pair = problem.smooth;
+  return bytes;
+}
+
+oracle::DistributeBytes bytes_of_combine(const DistributeProblem& problem) {
+  const auto& group = problem.group;
+  const std::int64_t hidden = group.hidden, wire = problem.comm_quant_mode == 2 ? hidden + hidden / 8 * 2 : 2 * hidden,
+                     experts = group.experts / (group.size() - group.shared_ranks),
+                     most = problem.global_bs == 0 ? problem.most_tokens() : problem.global_bs / group.size();
+  oracle::DistributeBytes bytes;
+  bytes.per_server = problem.per_server;
+  bytes.row = problem.per_server == 0 ? wire : 2 * hidden;
+  bytes.partial = wire;
+  bytes.capacity = most * std::min<std::int64_t>(experts, group.top_k);
+  bytes.sources = !problem.first_version;
+  return bytes;
+}
+
 template <class Dispatch, class Combine>
 void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -214,7 +245,10 @@ void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
   group.run([&](Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     const DistributeInputs in(world.stream(), problem, world.rank());
+    const auto before = static_cast<std::int64_t>(world.bytes_received());
     dispatched[r] = dispatch_on<Dispatch>(world, problem, in);
+    const auto between = static_cast<std::int64_t>(world.bytes_received());
+    EXPECT_EQ(between - before, oracle::dispatch_bytes(problem.group, world.rank(), bytes_of_dispatch(problem)));
     // What the experts would compute, and NaN behind the rows that they have.
     const std::size_t codes_per_byte = problem.y_codes == npu::RowCodeType::e2m1 ? 2 : 1;
     rows[r] = rounded(DType::bf16, normal(codes_per_byte * dispatched[r].at("expand_x").size(), 7 + r));
@@ -222,6 +256,8 @@ void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
     std::fill(rows[r].begin() + static_cast<std::ptrdiff_t>(valid * static_cast<std::size_t>(problem.group.hidden)),
               rows[r].end(), std::nan(""));
     combined[r] = combine_on<Combine>(world, problem, in, dispatched[r], rows[r]);
+    EXPECT_EQ(static_cast<std::int64_t>(world.bytes_received()) - between,
+              oracle::combine_bytes(problem.group, world.rank(), bytes_of_combine(problem)));
   });
   for (std::int32_t rank = 0; rank < group.size(); ++rank) {
     SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);

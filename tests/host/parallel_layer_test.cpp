@@ -159,14 +159,18 @@ TEST_P(ParallelLayerTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
   const Error of_group = error_of([&] {
     on.group.run([&](Communicator& world) {
       const ExpertRank rank(world, 1, model.config.shape.experts);
-      ParallelLayer layer(rank, {StrategyKind::all2all_v}, model.config.shape,
-                          model.weights(rank.first_expert, rank.local_experts));
+      std::optional<ParallelLayer> layer;
       const DeviceTensor x(world.stream(), DType::f32, {3, model.hidden() - world.rank()}),
           out(world.stream(), DType::f32, {3, model.hidden()});
       ParallelLayer::Forward args;
       args.x = x;
       args.out = out;
-      const std::string refusal = error_of([&] { layer.forward(args); }).what();
+      // The peer may hear of it while it still makes its layer.
+      const std::string refusal = error_of([&] {
+                                    layer.emplace(rank, ParallelPlan{StrategyKind::all2all_v}, model.config.shape,
+                                                  model.weights(rank.first_expert, rank.local_experts));
+                                    layer->forward(args);
+                                  }).what();
       if (world.rank() == 0) of_peer = refusal;
       world.stream().finish();
     });

@@ -62,7 +62,7 @@ Outputs forward(StreamView stream, const Model& model, std::int64_t first, std::
       stream, model.options.dtype, {tokens, shape.hidden},
       {model.input.begin() + first * shape.hidden, model.input.begin() + (first + tokens) * shape.hidden});
   const DeviceTensor out(stream, DType::f32, {tokens, shape.hidden}),
-      routed(stream, DType::f32, {tokens, shape.hidden}), logits(stream, DType::f32, {tokens, shape.experts}),
+      routed(stream, DType::f32, {tokens, shape.hidden}), logits(stream, DType::f32, {tokens, shape.choices()}),
       ids(stream, DType::i32, {tokens, top_k}), weights(stream, DType::f32, {tokens, top_k});
   Forward args;
   args.x = x;

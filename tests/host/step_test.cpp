@@ -56,10 +56,16 @@ TEST_P(StepTest, PassesOfEveryStrategyRunOverOneCopyOfTheWeights) {
     const auto layer = layer_of(rank, model);
     const std::uint64_t weights = layer->report().weight_bytes;
     const auto r = static_cast<std::size_t>(world.rank());
-    for (int turn = 0; turn < 2; ++turn)
+    const ContextCounters& counters = world.stream().context->counters();
+    std::uint64_t programs[2] = {};
+    for (std::uint64_t& after : programs) {
       for (const StrategyKind kind : all_kinds)
         got[r].push_back(forward<MoeForward>(world.stream(), model, r == 0 ? 0 : tokens[0], tokens[r],
                                              [&](MoeForward& args) { layer->forward(args, {kind}); }));
+      world.share("turn", {});  // of all ranks
+      after = counters.programs_built + counters.programs_from_disk;
+    }
+    EXPECT_EQ(programs[1], programs[0]) << "a strategy that ran before compiles nothing when it comes again";
     EXPECT_EQ(layer->report().weight_bytes, weights);
   });
   for (std::size_t i = 0; i < got[0].size(); ++i) {

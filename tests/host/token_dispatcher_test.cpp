@@ -47,6 +47,26 @@ moecl_dispatch_args tokens_of(CGroup& on, std::size_t rank, std::size_t dp_rank,
   return args;
 }
 
+/// The same ids in 64 bits.
+void widen_ids(CGroup& on, std::size_t rank, moecl_dispatch_args& args) {
+  const auto ids = on.read<std::int32_t>(rank, args.ids, static_cast<std::size_t>(args.tokens * top_k));
+  args.ids = on.allocate(rank, std::vector<std::int64_t>(ids.begin(), ids.end()));
+  args.ids_dtype = MOECL_I64;
+}
+
+/// What they give back of their rows: those, or of experts who sum the sums of each token.
+std::vector<float> results_of(CGroup& on, std::size_t rank, const moecl_routed_rows& rows,
+                              const std::vector<float>& results) {
+  if (rows.slot_rows.memory == nullptr) return results;
+  const auto slots = on.read<std::int32_t>(rank, rows.slot_rows, static_cast<std::size_t>(rows.tokens * rows.slots));
+  std::vector<float> sums(static_cast<std::size_t>(rows.tokens * hidden));
+  for (std::size_t slot = 0; slot < slots.size(); ++slot)
+    for (std::size_t h = 0; slots[slot] >= 0 && h < hidden; ++h)
+      sums[slot / static_cast<std::size_t>(rows.slots) * hidden + h] +=
+          results[static_cast<std::size_t>(slots[slot]) * hidden + h];
+  return sums;
+}
+
 /// What the experts of a rank make of the rows, which they multiply by the weights that came with them.
 moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_rows& rows,
                                moecl_dtype dtype = MOECL_F32) {
@@ -67,7 +87,17 @@ moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_
       for (std::size_t h = 0; h < hidden; ++h)
         results[row * hidden + h] = x[static_cast<std::size_t>(index[row] / rows.index_divisor) * hidden + h] *
                                     static_cast<float>(rows.first_expert + e + 1) * weights[row];
-  return on.allocate(rank, results);
+  return on.allocate(rank, results_of(on, rank, rows, results));
+}
+
+/// Each strategy with experts who weight, and with experts who sum.
+std::vector<std::pair<moecl_strategy, moecl_expert_output>> strategies_and_outputs() {
+  std::vector<std::pair<moecl_strategy, moecl_expert_output>> all;
+  for (const moecl_strategy strategy :
+       {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST})
+    for (const moecl_expert_output output : {MOECL_EXPERT_WEIGHTED_ROWS, MOECL_EXPERT_SUMS})
+      all.emplace_back(strategy, output);
+  return all;
 }
 
 std::vector<float> expected_of(std::size_t dp_rank, bool weighted = true) {
@@ -98,8 +128,9 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
             ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
             const std::size_t dp_rank = rank / static_cast<std::size_t>(tp);
             const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
-            for (int pass = 0; pass < 2; ++pass) {
+            for (const bool wide : {false, true}) {
               moecl_dispatch_args args = tokens_of(on, rank, dp_rank);
+              if (wide) widen_ids(on, rank, args);
               args.fault = on.allocate(rank, std::vector<std::int32_t>(4));
               auto rows = sized<moecl_routed_rows>();
               if (in_steps == 0) {
@@ -127,8 +158,8 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
     }
 }
 
-// Experts who weight: the weights come with the rows, over nodes too, and the sums are plain.
-TEST(CTokenDispatcher, ExpertsWeightTheirRowsInEveryStrategy) {
+// Experts who weight: the weights come with the rows, over nodes too, and the sums are plain, or the experts' as well.
+TEST(CTokenDispatcher, ExpertsWeightAndSumTheirRowsInEveryStrategy) {
   struct Setting {
     std::int32_t ranks, tp, ranks_per_node, weighted;
     moecl_dtype dtype;  ///< of bf16 MC2 brings sums home, of f32 rows
@@ -137,16 +168,16 @@ TEST(CTokenDispatcher, ExpertsWeightTheirRowsInEveryStrategy) {
        {Setting{1, 1, 0, 1, MOECL_F32}, Setting{3, 1, 0, 1, MOECL_F32}, Setting{4, 2, 0, 1, MOECL_F32},
         Setting{4, 1, 2, 1, MOECL_F32}, Setting{2, 1, 0, 0, MOECL_F32}, Setting{2, 1, 0, 1, MOECL_F16}}) {
     CGroup on(setting.ranks);
-    for (const moecl_strategy strategy :
-         {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
+    for (const auto& [strategy, output] : strategies_and_outputs()) {
       SCOPED_TRACE(testing::Message() << setting.ranks << " ranks, tp " << setting.tp << ", strategy " << strategy
-                                      << ", dtype " << setting.dtype << ", weighted " << setting.weighted);
-      on.run([&](std::size_t rank, moecl_communicator* communicator) {
+                                      << ", dtype " << setting.dtype << ", weighted " << setting.weighted
+                                      << ", experts give " << output);
+      on.run([&, strategy = strategy, output = output](std::size_t rank, moecl_communicator* communicator) {
         moecl_token_dispatcher_options options = options_of(strategy);
         options.tp = setting.tp;
         options.ranks_per_node = setting.ranks_per_node;
         options.dtype = setting.dtype;
-        options.experts_weight = 1;
+        options.expert_output = output;
         DispatcherHandle dispatcher;
         ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
         const std::size_t dp_rank = rank / static_cast<std::size_t>(setting.tp);
@@ -155,6 +186,7 @@ TEST(CTokenDispatcher, ExpertsWeightTheirRowsInEveryStrategy) {
         auto rows = sized<moecl_routed_rows>();
         ASSERT_OK(moecl_token_dispatch(dispatcher, &args, &rows));
         ASSERT_EQ(rows.weights.memory != nullptr, setting.weighted != 0);
+        ASSERT_EQ(rows.slot_rows.memory != nullptr, output == MOECL_EXPERT_SUMS);
         const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
         ASSERT_OK(moecl_token_combine(dispatcher, run_experts(on, rank, rows, setting.dtype), out));
         EXPECT_EQ(on.read(rank, out, tokens * hidden), expected_of(dp_rank, setting.weighted != 0)) << "rank " << rank;
@@ -169,12 +201,12 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   constexpr std::int64_t room = 12;
   const std::int64_t known[] = {tokens, tokens};
   CGroup on(2);
-  for (const moecl_strategy strategy :
-       {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
-    SCOPED_TRACE(strategy);
-    on.run([&](std::size_t rank, moecl_communicator* communicator) {
+  for (const auto& [strategy, output] : strategies_and_outputs()) {
+    SCOPED_TRACE(testing::Message() << strategy << ", experts give " << output);
+    on.run([&, strategy = strategy, output = output](std::size_t rank, moecl_communicator* communicator) {
       moecl_token_dispatcher_options options = options_of(strategy);
-      options.batched = options.experts_weight = 1;
+      options.batched = 1;
+      options.expert_output = output;
       options.rows_per_expert = room;
       DispatcherHandle dispatcher;
       ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
@@ -198,7 +230,7 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
                                                  weights[static_cast<std::size_t>(i / hidden)];
       }
       const moecl_device_array out = on.allocate(rank, std::vector<float>(tokens * hidden, -1));
-      ASSERT_OK(moecl_token_combine(dispatcher, on.allocate(rank, results), out));
+      ASSERT_OK(moecl_token_combine(dispatcher, on.allocate(rank, results_of(on, rank, rows, results)), out));
       EXPECT_EQ(on.read(rank, out, tokens * hidden), expected_of(rank)) << "rank " << rank;
     });
     ASSERT_EQ(on.failure(), "");
@@ -217,16 +249,47 @@ TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   });
 }
 
+TEST(CTokenDispatcher, IdsOf64BitsThatAreNoExpertsAreAFault) {
+  CGroup on(1);
+  for (const moecl_strategy strategy :
+       {MOECL_STRATEGY_MC2, MOECL_STRATEGY_ALL_GATHER, MOECL_STRATEGY_ALL2ALL_V, MOECL_STRATEGY_MULTICAST}) {
+    SCOPED_TRACE(strategy);
+    const moecl_token_dispatcher_options options = options_of(strategy);
+    DispatcherHandle dispatcher;
+    ASSERT_OK(moecl_token_dispatcher_create(on.communicators[0], &options, dispatcher.out()));
+    moecl_dispatch_args args = tokens_of(on, 0, 0);
+    args.ids_dtype = MOECL_I64;
+    std::vector<std::int64_t> ids(tokens * top_k, -1);
+    ids[3] = (std::int64_t{1} << 32) + 2;  // expert 2, if its upper half were lost
+    args.ids = on.allocate(0, ids);
+    args.fault = on.allocate(0, std::vector<std::int32_t>(4));
+    auto rows = sized<moecl_routed_rows>();
+    ASSERT_OK(moecl_token_dispatch(dispatcher, &args, &rows));
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "index 3 of the list is 2147483647, which is out of range",
+                 moecl_check_fault(on.streams[0], args.fault));
+    const moecl_device_array out = on.allocate(0, std::vector<float>(tokens * hidden, -1));
+    ASSERT_OK(moecl_token_combine(dispatcher, run_experts(on, 0, rows), out));
+    EXPECT_THAT(on.read(0, out, tokens * hidden), testing::Each(0));
+  }
+  DispatcherHandle dispatcher;
+  const moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_MC2);
+  ASSERT_OK(moecl_token_dispatcher_create(on.communicators[0], &options, dispatcher.out()));
+  moecl_dispatch_args args = tokens_of(on, 0, 0);
+  args.ids_dtype = MOECL_F32;
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "ids_dtype: expected i32 or i64, got f32",
+               moecl_begin_dispatch(dispatcher, &args));
+}
+
 TEST(CTokenDispatcher, RanksThatDisagreeAboutWhoWeightsAllFail) {
   CGroup on(2);
   on.run([&](std::size_t rank, moecl_communicator* communicator) {
     moecl_token_dispatcher_options options = options_of(MOECL_STRATEGY_ALL2ALL_V);
-    options.experts_weight = rank == 0 ? 0 : 1;
+    options.expert_output = rank == 0 ? MOECL_EXPERT_ROWS : MOECL_EXPERT_SUMS;
     DispatcherHandle dispatcher;
     ASSERT_OK(moecl_token_dispatcher_create(communicator, &options, dispatcher.out()));
     const moecl_dispatch_args args = tokens_of(on, rank, rank);
     auto rows = sized<moecl_routed_rows>();
-    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "experts_weight: rank 1 has 1, rank 0 has 0",
+    EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "expert_output: rank 1 has sums, rank 0 has rows",
                  moecl_token_dispatch(dispatcher, &args, &rows));
   });
 }
@@ -273,6 +336,7 @@ TEST(CTokenDispatcher, RefusesWhatCannotBe) {
   refuses("options.experts: 0 is not positive", [](Options& o) { o.experts = 0; });
   refuses("options.dtype", [](Options& o) { o.dtype = MOECL_I8; });
   refuses("options.wire: 4 is not in [0, 3]", [](Options& o) { o.wire = 4; });
+  refuses("options.expert_output: 3 is not in [0, 2]", [](Options& o) { o.expert_output = 3; });
   refuses("options.rows_per_expert: -1 is negative", [](Options& o) { o.rows_per_expert = -1; });
   refuses("top_k 6 of 5 experts", [](Options& o) { o.top_k = 6; });
   refuses("tp 2 does not divide 1 ranks", [](Options& o) { o.tp = 2; });

@@ -51,7 +51,8 @@ TEST_P(WarmPassTest, AllocatesNothingUnderABudget) {
     MoeLayerOptions options = model.options;
     options.budget.percent = 50, options.budget.missed = missed;
     const MoeLayer layer(stream, model.config.shape, model.weights(0, model.config.shape.experts), options);
-    const Buffer workspace(*stream.context, layer.workspace_bytes(2));
+    const Buffer workspace(*stream.context, layer.workspace_bytes(2)),
+        of_prefetch(*stream.context, layer.workspace_bytes(2));
     const DeviceTensor x(stream, DType::f32, {2, model.hidden()},
                          {model.input.begin(), model.input.begin() + 2 * model.hidden()}),
         out(stream, DType::f32, {2, model.hidden()});
@@ -62,12 +63,13 @@ TEST_P(WarmPassTest, AllocatesNothingUnderABudget) {
     std::uint64_t allocated = 0;
     for (int pass = 0; pass < 3; ++pass) {
       const Allocations allocations;
+      layer.prefetch(stream, args, of_prefetch.view());
       layer.forward(stream, args);
       allocated = allocations.count();
       stream.finish();
     }
     EXPECT_EQ(allocated, 0U);
-    EXPECT_GT(layer.residency(stream).hits, 0);
+    EXPECT_GT(layer.residency(stream).prefetched_hits, 0);
   }
 }
 
@@ -96,7 +98,9 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
       args.expert_num_tokens = counts;
       const Step step{kind};
       const auto pass = [&] {
-        LayerPass(stream, {parts, plans, *strategy, &memory, nullptr, nullptr, step}, args, {}).run();
+        LayerPass(stream, {parts, plans, *strategy, &memory, nullptr, nullptr, step}, args,
+                  {0, true, nullptr, 0, world.size() * tokens})
+            .run();
         stream.finish();
       };
       pass();
@@ -116,7 +120,9 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
         const std::vector<double> of_experts = counts.values(stream);
         source_rows = rows = static_cast<std::int64_t>(std::accumulate(of_experts.begin(), of_experts.end(), 0.0));
       }
-      const std::shared_ptr<ReceivedPlans> received = kept->steps->received(source_rows, rows);
+      const std::int64_t chosen = world.size() * tokens * model.config.shape.router.top_k;
+      const StepPlans::Rows got{source_rows, rows, chosen * rank.local_experts / model.config.shape.experts};
+      const std::shared_ptr<ReceivedPlans> received = kept->steps->received(got);
       received->routed.products.find(on, [&] { return again(ActivatedPlans()); });
       received->routed.second.find(on, [&] { return again(std::vector<grouped_gemm::Plan>()); });
       received->sum.with_shared.find([&] { return again(LaunchPlan()); });
@@ -126,7 +132,7 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
       EXPECT_GT(decided, 0U);
       world.share("again", {});
       pass();
-      EXPECT_EQ(kept->steps->received(source_rows, rows), received);
+      EXPECT_EQ(kept->steps->received(got), received);
       EXPECT_EQ(decisions.made(), decided) << "by the strategy's own operators";
     });
   }

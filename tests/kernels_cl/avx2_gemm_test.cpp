@@ -15,16 +15,14 @@ namespace {
 
 class Avx2GemmTest : public OnEveryDevice {
  protected:
-  /// Variants of the kernel that multiply such operands here.
+  /// Variants for shorter registers that multiply such operands here.
   std::vector<std::string> variants_for(Operands& operands) const {
     std::vector<std::string> names;
-    for (const grouped_gemm::Variant& variant : grouped_gemm::variants())
-      if (std::string_view(grouped_gemm::find(variant.name)->source->name) == "grouped_gemm_ymm" &&
-          operands.fitting(variant.name))
-        names.emplace_back(variant.name);
+    for (const char* variant : {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits"})
+      if (operands.fitting(variant)) names.emplace_back(variant);
     return names;
   }
-  /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points.
+  /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points and of words.
   void check(const GroupedGemmCase& shape, const GroupedProduct& product,
              const PackedWeights* weights = nullptr) const {
     Operands operands(device(), shape, product);
@@ -79,10 +77,36 @@ TEST_P(Avx2GemmTest, MultipliesIntegersWithScalesOfGroups) {
   check_codes({CodeType::i8, DType::f32, 544, 0, true}, DType::i8, {1, 14}, 65, 1091);
 }
 
+TEST_P(Avx2GemmTest, MultipliesWords) {
+  const auto check_words = [&](QuantizedCase kind, DType a, const std::vector<std::int64_t>& rows, std::int64_t n,
+                               std::int64_t k) {
+    kind.layout = PanelLayout::k_words;
+    check_codes(kind, a, rows, n, k);
+  };
+  const std::vector<std::int64_t> rows = {1, 2, 3, 0, 4, 5, 6, 7, 9, 11, 100};
+  for (const CodeType type : {CodeType::i8, CodeType::i4}) {
+    check_words({type, {}}, DType::i8, rows, 70, 808);
+    check_words({type, DType::f16, 16}, DType::i8, {1, 66}, 130, 304);
+    check_words({type, DType::bf16, 48, 0, true}, DType::i8, {1, 97}, 65, 536);
+    check_words({type, DType::f16, 128}, DType::i8, {1, 14}, 65, 1096);
+  }
+  check_words({CodeType::i8, {}}, DType::i8, {1, 7}, 65, 1092);
+  for (const CodeType type : {CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1})
+    check_words({type, {}}, DType::bf16, {1, 8}, 67, 72);
+  check_words({CodeType::i4, DType::f16, 48, 0, true}, DType::f16, {1, 97}, 65, 536);
+  check_words({CodeType::f4_e2m1, DType::f8_e4m3, 16}, DType::bf16, {1, 2, 3}, 200, 304);
+  GroupedGemmCase shape{{1, 9}, 70, 266, DType::bf16, DType::bf16, DType::f32, 0, 3, 2, true};
+  shape.layout = PanelLayout::k_words;
+  check(shape, make_product(shape, 7));
+}
+
 // With -128 on both sides, whose products and pairs of products are the largest.
 TEST_P(Avx2GemmTest, SumsInt8Exactly) {
-  for (const DType out : {DType::i32, DType::f32}) {
-    GroupedGemmCase shape{{2, 9}, 65, 1401, DType::i8, DType::i8, out};
+  for (const auto& [out, layout] : {std::pair(DType::i32, PanelLayout::n_major),
+                                    {DType::f32, PanelLayout::n_major},
+                                    {DType::i32, PanelLayout::k_words}}) {
+    GroupedGemmCase shape{{2, 9}, 65, layout == PanelLayout::n_major ? 1401 : 1404, DType::i8, DType::i8, out};
+    shape.layout = layout;
     GroupedProduct product = make_product(shape, 3);
     for (double& value : product.a) value = value < 0 ? -128 : 127;
     for (double& value : product.weights) value = value < 0 ? -128 : 127;

@@ -42,16 +42,17 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
           priority = std::bit_cast<std::int32_t>(static_cast<float>(random() % 10));
       const GuardedTensor slots = ints(model.slots), holders = ints(model.holders), priorities = ints(model.priorities),
                           fetches = ints(Ints(static_cast<std::size_t>(1 + 2 * count))),
-                          counters(device(), DType::i64, {3}, std::vector<std::int64_t>(3));
+                          counters(device(), DType::i64, {5}, std::vector<std::int64_t>(5)),
+                          awaited = ints(Ints(static_cast<std::size_t>(count)));
       const std::int64_t words = experts == 9 ? 2064 : experts == 4 ? 5 : 12;  // units of 64, 4 and 16 bytes
       Ints weights(static_cast<std::size_t>(experts * words));
       for (std::int32_t& word : weights) word = static_cast<std::int32_t>(random());
       const GuardedTensor from(device(), DType::i32, {experts, words}, weights),
           to(device(), DType::i32, {count, words});
-      for (int pass = 0; pass < 12; ++pass) {
-        // Waves of as many experts as slots, or all experts, of which few are used.
-        const bool all = pass % 2 == 0;
-        const std::int32_t each = all ? experts : count;
+      for (int pass = 0; pass < 16; ++pass) {
+        // Waves of as many experts as slots, or as half of them, or all experts, of which few are used or foreseen.
+        const bool all = pass % 2 == 0, halves = pass % 4 == 3 && count > 1, foreseen = pass % 6 == 2;
+        const std::int32_t half = count / 2, each = all ? experts : halves ? half : count;
         std::vector<bool> used(static_cast<std::size_t>(experts));
         if (all)
           for (int i = 0; i < count; ++i) used[random() % used.size()] = true;
@@ -63,17 +64,23 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
           ends.push_back(end += is_used ? 1 + static_cast<std::int32_t>(random() % 3) : 0);
         const GuardedTensor row_ends = ints(ends);
         for (std::int32_t first = 0; first < experts; first += each) {
-          expert_slots::Claim claim{row_ends, slots, holders, priorities, fetches, counters};
+          expert_slots::Claim claim{row_ends, slots, holders, priorities, fetches, counters, awaited};
           claim.first_expert = first, claim.experts = std::min(each, experts - first);
           claim.policy = policy, claim.fading = 0.5F, claim.new_pass = first == 0;
+          claim.first_slot = halves && first / half % 2 == 1 ? half : 0, claim.slot_count = halves ? half : 0;
+          claim.foreseen = foreseen;
           expert_slots::enqueue(device().stream, claim);
           expert_slots::enqueue(device().stream, expert_slots::Fetch{as_bytes(from), as_bytes(to), fetches, count});
-          const auto expected = model.claim(used, first, claim.experts, static_cast<oracle::SlotPolicy>(policy),
-                                            claim.fading, first == 0);
+          const auto expected =
+              model.claim_part(used, first, claim.experts, static_cast<oracle::SlotPolicy>(policy), claim.fading,
+                               first == 0, claim.first_slot, halves ? half : count, foreseen);
           ASSERT_EQ(slots.read<std::int32_t>(), model.slots) << "pass " << pass << " from expert " << first;
           ASSERT_EQ(holders.read<std::int32_t>(), model.holders);
           ASSERT_EQ(priorities.read<std::int32_t>(), model.priorities);
-          ASSERT_EQ(counters.read<std::int64_t>(), (std::vector<std::int64_t>{model.hits, model.misses, model.passes}));
+          ASSERT_EQ(counters.read<std::int64_t>(),
+                    (std::vector<std::int64_t>{model.hits, model.misses, model.passes, model.prefetched,
+                                               model.prefetched_hits}));
+          ASSERT_EQ(awaited.read<std::int32_t>(), Ints(model.awaited.begin(), model.awaited.end()));
           const Ints got = fetches.read<std::int32_t>();
           ASSERT_EQ(got[0], std::ssize(expected));
           for (std::size_t i = 0; i < expected.size(); ++i)
@@ -92,8 +99,8 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
 
 TEST_P(ExpertSlotsTest, RejectsWrongShapes) {
   const GuardedTensor four = ints({0, 0, 0, 0}), two = ints({0, 0}), five = ints({0, 0, 0, 0, 0}),
-                      counters(device(), DType::i64, {3}, std::vector<std::int64_t>(3));
-  expert_slots::Claim good{four, four, two, four, five, counters};
+                      counters(device(), DType::i64, {5}, std::vector<std::int64_t>(5));
+  expert_slots::Claim good{four, four, two, four, five, counters, two};
   good.experts = 4;
   EXPECT_EQ(expert_slots::reject(good), "");
   const auto refused = [&](const char* expected, const auto& change) {
@@ -103,8 +110,10 @@ TEST_P(ExpertSlotsTest, RejectsWrongShapes) {
   };
   refused("row_ends: expected i32[4]", [&](auto& c) { c.row_ends = two; });
   refused("fetches: expected i32[5]", [&](auto& c) { c.fetches = four; });
-  refused("counters: expected i64[3]", [&](auto& c) { c.counters = four; });
+  refused("counters: expected i64[5]", [&](auto& c) { c.counters = four; });
+  refused("awaited: expected i32[2]", [&](auto& c) { c.awaited = four; });
   refused("experts: 4 from 1 leave the 4 of slots", [&](auto& c) { c.first_expert = 1; });
+  refused("slots: 2 from 1 leave the 2 of holders", [&](auto& c) { c.first_slot = 1, c.slot_count = 2; });
   refused("fading: 2 is not in [0, 1]", [&](auto& c) { c.fading = 2; });
   const GuardedTensor words(device(), DType::i32, {4, 2}), slots(device(), DType::i32, {2, 2}),
       others(device(), DType::i32, {2, 3});

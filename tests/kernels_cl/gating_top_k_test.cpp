@@ -125,6 +125,18 @@ TEST_P(GatingTopKTest, NegativeSumsAreNotDividedBy) {
   check({1, 2, -4, 8}, 4, {}, raw);
 }
 
+TEST_P(GatingTopKTest, FusedSharedExpertsFollowTheChosen) {
+  RouterSpec spec = deepseek_v3;
+  for (const std::int32_t shared : {1, 3, 40}) {
+    spec.fused_shared_experts = shared;
+    spec.top_k = 8 + shared;
+    for (const DType dtype : {DType::f32, DType::bf16}) check(normal(5 * 256, 2), 256, normal(256, 3), spec, dtype);
+  }
+  RouterSpec one{2};  // of one expert, and the one that is always there
+  one.fused_shared_experts = 1;
+  check({-3}, 1, {}, one);
+}
+
 TEST_P(GatingTopKTest, RandomSpecs) {
   std::mt19937_64 engine(13);
   const auto below = [&](std::int32_t n) {

@@ -95,6 +95,21 @@ TEST_P(GroupListTest, FaultsNameTheFirstWrongEntryAndNothingLeadsOutside) {
   read({4, 4}, Kind::counts, 9, {4, 8}, {code(FaultCode::group_sum_too_small), 8, 9}, true);
 }
 
+TEST_P(GroupListTest, GroupsHaveRoomForSoMany) {
+  const auto read_with_room = [&](const std::vector<double>& counts) {
+    const GuardedTensor list = list_tensor(device(), DType::i32, Kind::counts, counts);
+    const GuardedTensor ends(device(), DType::i32, {3}), word(device(), DType::i32, {4}, Ints(4));
+    group_list::Read args{list, Kind::counts, 12, false, ends, word};
+    args.rows_per_group = 4;
+    group_list::enqueue(device().stream, args);
+    Ints told = ends.read<std::int32_t>();
+    for (const std::int32_t part : word.read<std::int32_t>()) told.push_back(part);
+    return told;
+  };
+  EXPECT_EQ(read_with_room({4, 0, 3}), (Ints{4, 4, 7, 0, 0, 0, 0}));
+  EXPECT_EQ(read_with_room({1, 5, 9}), (Ints{1, 5, 9, code(FaultCode::group_too_large), 1, 5, 0}));
+}
+
 TEST_P(GroupListTest, EntriesPast32BitsAreInFault) {
   const double huge = 4611686018427387904.0;  // 2^62
   for (const Kind kind : {Kind::cumsum, Kind::counts}) {

@@ -114,6 +114,19 @@ TEST_P(GroupedGemmTest, SumsInt8Exactly) {
   }
 }
 
+TEST_P(GroupedGemmTest, ReadsPanelsOfWords) {
+  const auto check_words = [&](GroupedGemmCase shape) {
+    shape.layout = PanelLayout::k_words;
+    check(shape);
+  };
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 97}) check_words({{rows}, 65, 38, dtype, dtype, DType::f32});
+    check_words({{3, 0, 9, 1}, 200, 530, dtype, dtype, DType::f32, 0, 2, 2, true});
+  }
+  check_words({{3, 0, 9, 70}, 67, 36, DType::f32, DType::bf16, DType::f32});
+  check_words({{3, 0, 9, 1}, 67, 1044, DType::i8, DType::i8, DType::f32, 0, 2, 2, true});
+}
+
 TEST_P(GroupedGemmTest, GathersRowsByIndexAndLeavesInvalidRowsAlone) {
   check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 9, 0});
   check({{5, 0, 11}, 65, 33, DType::f32, DType::f32, DType::f32, 0, 0, 4, true});
@@ -251,10 +264,36 @@ TEST(GroupedGemmSelectTest, TakesShorterRegistersWithoutAvx512) {
     EXPECT_EQ(selected(alder_lake, DType::bf16, weights), "avx2");
   EXPECT_EQ(selected(zen3, DType::i8, CodeType::i8), "avx2");
   EXPECT_EQ(selected(alder_lake, DType::i8, CodeType::i4), "avx_vnni");
+  args.weights.layout = PanelLayout::k_words;
+  for (const CodeType weights : {CodeType::i4, CodeType::f4_e2m1}) {
+    EXPECT_EQ(selected(alder_lake, DType::bf16, weights), "avx_vnni_digits");
+    EXPECT_EQ(selected(zen3, DType::bf16, weights), "avx2_digits");
+    EXPECT_EQ(selected(alder_lake, DType::f32, weights), "avx2");
+  }
+  EXPECT_EQ(selected(alder_lake, DType::bf16, CodeType::f8_e4m3), "avx2");
+  args.weights.layout = PanelLayout::n_major;
   args.a_zero_point = 1;
   EXPECT_EQ(selected(alder_lake, DType::i8, CodeType::i8), "avx2");
   zen3.has_avx512 = true;
   EXPECT_EQ(selected(zen3, DType::f32, CodeType::f32), "t0_tile16");
+}
+
+TEST(GroupedGemmSelectTest, RowsOfNumbersTakeWordsOfFourBitsWithoutAvx512) {
+  DeviceCaps zen3, alder_lake;
+  zen3.type = alder_lake.type = DeviceType::cpu;
+  zen3.has_avx2 = alder_lake.has_avx2 = alder_lake.has_avx_vnni = true;
+  for (const DeviceCaps& caps : {zen3, alder_lake})
+    EXPECT_EQ(grouped_gemm::row_dtype(CodeType::i4, DType::bf16, caps), DType::bf16);
+  const auto layout = [](const DeviceCaps& caps, DType a, CodeType weights, std::int64_t group) {
+    return grouped_gemm::panel_layout({a, 0, weights, 2048, group}, caps);
+  };
+  for (const DeviceCaps& caps : {zen3, alder_lake}) {
+    EXPECT_EQ(layout(caps, DType::bf16, CodeType::i4, 128), PanelLayout::k_words);
+    EXPECT_EQ(layout(caps, DType::f16, CodeType::f4_e2m1, 32), PanelLayout::k_words);
+    EXPECT_EQ(layout(caps, DType::bf16, CodeType::f4_e2m1, 16), PanelLayout::k_words);
+    EXPECT_EQ(layout(caps, DType::f32, CodeType::i4, 128), PanelLayout::n_major);
+    EXPECT_EQ(layout(caps, DType::bf16, CodeType::f8_e4m3, 128), PanelLayout::n_major);
+  }
 }
 
 TEST(GroupedGemmSelectTest, TakesTilesBeforeDotProducts) {
@@ -443,7 +482,7 @@ TEST_P(GroupedGemmTest, SumsSlicesOfK) {
       const bool is_sliced = before != after;
       EXPECT_EQ(is_sliced, units / tiles >= 2 && k >= 2 * 4 * 64) << variant << ", " << shape.describe();
       if (!is_sliced) continue;
-      grouped_gemm::enqueue(device().stream, *args, {variant, 0, 0});
+      grouped_gemm::enqueue(device().stream, *args, {variant, {}, 0});
       for (const double late : operands.out()) EXPECT_TRUE(std::isnan(late)) << "nobody waited, and all is well";
     }
   }

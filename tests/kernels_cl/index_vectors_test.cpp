@@ -166,6 +166,19 @@ TEST_P(IndexVectorsTest, RowCountsAddUp) {
   }
 }
 
+TEST_P(IndexVectorsTest, ValidRowsOfBothLayouts) {
+  const GuardedTensor ends = ints({2, 2, 5});
+  const auto valid = [&](std::int64_t rows, std::int64_t rows_per_expert) {
+    const GuardedTensor slots(device(), DType::i32, {rows});
+    index_vectors::enqueue(device().stream, index_vectors::ValidRows{ends, rows_per_expert, slots});
+    return slots.values();
+  };
+  EXPECT_EQ(valid(7, 0), (std::vector<double>{0, 1, 2, 3, 4, -1, -1}));
+  EXPECT_EQ(valid(12, 4), (std::vector<double>{0, 1, -1, -1, -1, -1, -1, -1, 8, 9, 10, -1}));
+  EXPECT_THAT(index_vectors::reject(index_vectors::ValidRows{ends, 4, ends}),
+              testing::HasSubstr("slots: 3 rows of 3 experts with room for 4 each"));
+}
+
 TEST_P(IndexVectorsTest, RejectsWrongShapes) {
   const GuardedTensor four = ints({0, 1, 2, 3}), three = ints({0, 1, 2}), reals(device(), DType::f32, {4});
   const auto reason = [](const auto& args) { return index_vectors::reject(args); };

@@ -98,6 +98,14 @@ class Assembly(unittest.TestCase):
                         self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
                                          f" -DA_IN_ORDER={order} {function}", "sm_90a", 80 if operands is I4 else 64)
 
+    def test_products_of_blocks(self):
+        for order, function in ((0, GATED), (1, "")):
+            with self.subTest(order=order):
+                self.expect_fast("grouped_gemm_wgmma_blocks", f"{PRODUCT} {F8_BLOCKS} -DTILE_ROWS=128 -DSTAGES=4"
+                                 f" -DW_K_MAJOR=1 -DA_IN_ORDER={order} {function}", "sm_90a")
+        self.expect_fast("grouped_gemm_wgmma_blocks", f"{PRODUCT} {F8_BLOCKS} -DTILE_ROWS=128 -DSTAGES=4 -DW_K_MAJOR=1"
+                         f" -DA_IN_ORDER=0 {GATED} {TO_F8}".replace("OUT_DTYPE=bf16", "OUT_DTYPE=f32"), "sm_90a")
+
     def test_products_that_become_codes(self):
         for rows in (64, 128):
             with self.subTest(rows=rows):

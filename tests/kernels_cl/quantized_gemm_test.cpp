@@ -42,7 +42,7 @@ class QuantizedGemmTest : public OnEveryDevice {
       const std::string_view kernel = grouped_gemm::find(variant.name)->source->name;
       GroupedGemmCase on_variant = shape;
       on_variant.f8_steps =
-          size_bytes(args->a.dtype) == 1 && args->a.dtype != DType::i8 && kernel == "grouped_gemm_wgmma_codes";
+          size_bytes(args->a.dtype) == 1 && args->a.dtype != DType::i8 && kernel.rfind("grouped_gemm_wgmma_", 0) == 0;
       EXPECT_LE(grouped_gemm_error(on_variant, product, operands.out()), 1);
       ++ran;
     }
@@ -83,8 +83,8 @@ class QuantizedGemmTest : public OnEveryDevice {
 MOECL_ON_EVERY_DEVICE(QuantizedGemmTest);
 
 TEST_P(QuantizedGemmTest, MultipliesEveryFormatOfCodes) {
-  for (const CodeType type : {CodeType::i8, CodeType::u8, CodeType::i4, CodeType::u4, CodeType::f8_e4m3,
-                              CodeType::f8_e5m2, CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::f4_e2m1})
+  for (const CodeType type : {CodeType::f6_e2m3, CodeType::f6_e3m2, CodeType::i8, CodeType::u8, CodeType::i4,
+                              CodeType::u4, CodeType::f8_e4m3, CodeType::f8_e5m2, CodeType::f4_e2m1})
     check({type, {}}, {3, 0, 8}, 67, 70, DType::bf16);
 }
 
@@ -216,6 +216,7 @@ TEST_P(QuantizedGemmTest, MultipliesKMajorPanels) {
     }
   };
   check_k_major({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, {3, 0, 8, 70}, 200, 384, DType::f32, 128);
+  check_k_major({CodeType::f8_e4m3, DType::f16, 128, 0, false, 64}, {130, 65, 0, 1}, 320, 512, DType::f32, 128);
   check_k_major({CodeType::f8_e4m3, DType::u8, 32}, {3, 0, 8}, 67, 256, DType::u8, 32);
   check_k_major({CodeType::f8_e5m2, {}}, {3, 0, 131}, 67, 128, DType::f32, 0);
   check_k_major({CodeType::i8, {}}, {3, 0, 66}, 200, 384, DType::f32, 0);
@@ -237,6 +238,46 @@ TEST_P(QuantizedGemmTest, KMajorPanelsAreRefusedWhereNobodyReadsThem) {
   EXPECT_THAT(refusal(args), testing::HasSubstr("K a multiple of 128"));
   args = operands.args, args.weights.type = CodeType::i4;
   EXPECT_THAT(refusal(args), testing::HasSubstr("8-bit codes"));
+}
+
+TEST_P(QuantizedGemmTest, MultipliesPanelsOfWords) {
+  const auto check_words = [&](QuantizedCase kind, const std::vector<std::int64_t>& rows, std::int64_t n,
+                               std::int64_t k, DType a, Variants which = Variants::of_extensions) {
+    kind.layout = PanelLayout::k_words;
+    check(kind, rows, n, k, a, which);
+  };
+  for (const CodeType type : {CodeType::i8, CodeType::u8, CodeType::i4, CodeType::u4, CodeType::f8_e4m3,
+                              CodeType::f8_e5m2, CodeType::f4_e2m1})
+    check_words({type, {}}, {3, 0, 9, 70}, 67, 296, DType::f32, Variants::all);
+  for (const CodeType type : {CodeType::i8, CodeType::i4}) {
+    check_words({type, {}}, {1, 2, 4, 5, 97}, 200, 1064, DType::i8);
+    check_words({type, DType::f16, 16}, {3, 0, 66}, 130, 304, DType::i8);
+    check_words({type, DType::bf16, 48, 0, true}, {1, 97}, 65, 536, DType::i8);
+    check_words({type, DType::f16, 128}, {1, 14}, 65, 1096, DType::i8);
+  }
+  check_words({CodeType::i8, {}}, {1, 7}, 65, 1092, DType::i8);
+  check_words({CodeType::u4, DType::f16, 32, 0, true, 1, CodePlacing::words_n_awq}, {3, 0, 8}, 72, 96, DType::f32,
+              Variants::all);
+  check_words({CodeType::u4, DType::f16, 0, 5, true, 1, CodePlacing::words_k, 1}, {3, 0, 8}, 67, 136, DType::f32,
+              Variants::all);
+  check_words({CodeType::f4_e2m1, DType::f8_e4m3, 16}, {3, 0, 8}, 67, 72, DType::bf16);
+  check_words({CodeType::f8_e4m3, DType::f32, 128, 0, false, 128}, {3, 0, 8}, 200, 200, DType::bf16);
+}
+
+TEST_P(QuantizedGemmTest, WordsOfOtherBitsAreRefused) {
+  QuantizedCase kind{CodeType::i4, {}};
+  kind.layout = PanelLayout::k_words;
+  const GroupedGemmCase shape{{5}, 65, 64};
+  Operands operands(device(), shape, make_product(shape, 3));
+  operands.args.weights = QuantizedOnDevice(device().stream, kind, 1, 65, 64, 5).weights;
+  const auto refusal = [&](CodeType type, std::int64_t k) {
+    grouped_gemm::Args args = operands.args;
+    args.weights.type = type, args.weights.k = k;
+    return grouped_gemm::reject(args, {}, device().record());
+  };
+  EXPECT_THAT(refusal(CodeType::i4, 60), testing::HasSubstr("K = 60"));
+  EXPECT_THAT(refusal(CodeType::f6_e2m3, 32), testing::HasSubstr("got f6_e2m3"));
+  EXPECT_THAT(refusal(CodeType::f32, 8), testing::HasSubstr("got f32"));
 }
 
 TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {

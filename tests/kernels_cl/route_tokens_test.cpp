@@ -61,6 +61,14 @@ TEST_P(RouteTokensTest, EveryRuleOfARouter) {
   check({20, hard, {}, {4, ScoreFunction::softmax, ScoreOrder::before_top_k, 5, 3, GroupScore::max, true, 0, 1}});
 }
 
+TEST_P(RouteTokensTest, FusedSharedExpertsAreTakenByEveryTokenThatIsNotFinished) {
+  RouterSpec spec{6, ScoreFunction::sigmoid};
+  spec.fused_shared_experts = 2;
+  spec.scaling_factor = 2.5F;
+  for (const std::size_t tokens : {1, 5, 16, 17}) check({12, normal(tokens * 12, tokens), normal(12, 3), spec});
+  check({12, normal(3 * 12, 8), {}, spec, 4, {0, 1, 0}});
+}
+
 TEST_P(RouteTokensTest, FinishedTokensChooseNobodyAndFullExpertsAreReported) {
   check({12, normal(5 * 12, 8), {}, {3}, 0, {0, 1, 0, 0, 1}});
   check({12, normal(2 * 12, 9), {}, {3}, 0, {1, 1}});

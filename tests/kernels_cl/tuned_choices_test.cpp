@@ -43,7 +43,7 @@ tuning::Table table(const std::string& choices) {
 std::string variant_for(const Device& device, std::int64_t rows, DType a, CodeType weights) {
   grouped_gemm::Args args;
   args.a.dtype = a, args.weights.type = weights, args.weights.n = 64;
-  return grouped_gemm::select(args, {"", rows}, device);
+  return grouped_gemm::select(args, {"", {rows, 1}}, device);
 }
 
 const tuning::Table user{R"({"entries": [

@@ -170,7 +170,7 @@ void check(const TestDevice& on, const Exchange& of, bool sums) {
               oracle::token_return_rows(given, of.top_k, of.first_expert, of.experts, of.ranks, of.capacity, sums));
     for (std::int32_t to = 0; to < of.ranks; ++to) expect_dispatched(sent[static_cast<std::size_t>(to)], of, rank, to);
 
-    // Back: the rows of slots whose expert this rank has.
+    // Back: the rows of slots whose expert this rank has; of sums one of each token that has any.
     Ints slot_rows;
     std::int32_t rows = 0;
     for (std::int32_t source = 0; source < of.ranks; ++source) {
@@ -181,14 +181,19 @@ void check(const TestDevice& on, const Exchange& of, bool sums) {
         const bool here =
             slot < static_cast<std::int64_t>(theirs.size()) && of.owner(theirs[static_cast<std::size_t>(slot)]) == rank;
         slot_rows.push_back(here ? rows++ : -1);
-        if (here) expect_at(window, of, rank * of.capacity * of.top_k + slot, rank, slot_rows.back());
+        const std::int64_t token = slot / of.top_k;
+        if (here && sums)
+          expect_at(window, of, rank * of.capacity + token, rank, source * of.capacity + token);
+        else if (here)
+          expect_at(window, of, rank * of.capacity * of.top_k + slot, rank, slot_rows.back());
       }
     }
+    if (sums) rows = static_cast<std::int32_t>(of.ranks * of.capacity);
     const GuardedTensor found = ints(slot_rows), results = rows_of(on, rank, rows, of.row_bytes),
                         scales = rows_of(on, rank, rows, of.scale_bytes);
     window_put::enqueue(on.stream,
                         window_put::Combine{found, of.top_k, results, of.scale_bytes != 0 ? TensorView(scales) : none,
-                                            back.of_rank(rank, 1)});
+                                            back.of_rank(rank, 1), sums});
   }
   for (std::int32_t rank = 0; rank < of.ranks; ++rank) {
     SCOPED_TRACE(rank);

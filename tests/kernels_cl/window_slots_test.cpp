@@ -272,6 +272,46 @@ TEST_P(WindowSlotsTest, RowsKnowWhoseTheyAreAndComeBack) {
       }
 }
 
+TEST_P(WindowSlotsTest, TokensReachGroupsOfOwners) {
+  for (const Routing& routing : routings_with_holes())
+    for (const std::int32_t each : {1, 3})
+      for (const std::int32_t first : {0, 2})
+        for (const std::int64_t slabs : {std::int64_t{1}, std::max<std::int64_t>(routing.tokens, 1)}) {
+          SCOPED_TRACE(testing::Message()
+                       << routing.name << ", " << each << " owners from " << first << " on, " << slabs << " slabs");
+          const std::int64_t groups = 4;
+          Ints expected(static_cast<std::size_t>(routing.tokens * groups), -1);
+          for (std::int64_t t = 0; t < routing.tokens; ++t)
+            for (std::int64_t k = 0; k < routing.top_k; ++k)
+              for (std::int64_t g = 0; g < groups; ++g) {
+                const std::int64_t owner = routing.ids[static_cast<std::size_t>(t * routing.top_k + k)],
+                                   begin = first + g * each;
+                if (owner >= begin && owner < begin + each)
+                  expected[static_cast<std::size_t>(t * groups + g)] =
+                      static_cast<std::int32_t>(g * slabs + (slabs == 1 ? 0 : t));
+              }
+          const GuardedTensor owners(device(), DType::i32, {routing.tokens, routing.top_k}, routing.ids),
+              ids(device(), DType::i32, {routing.tokens, groups});
+          window_slots::enqueue(
+              device().stream, window_slots::ReachedGroups{owners, first, each, static_cast<std::int32_t>(slabs), ids});
+          EXPECT_EQ(ids.read<std::int32_t>(), expected);
+        }
+}
+
+/// A window of two ranks with two places each, of whole tokens or of single slots.
+TEST_P(WindowSlotsTest, PlacesMayBeWholeTokens) {
+  const GuardedTensor ends = ints({1, 3}), slots = ints({6, 15, 3, 9}), triples = out(9);
+  const auto sources = [&](const Ints& sorted, std::int32_t each, std::int32_t divisor) {
+    window_slots::enqueue(device().stream,
+                          window_slots::Sources{ends, ints(sorted), slots, 2, 4, triples, each, divisor});
+    return triples.read<std::int32_t>();
+  };
+  // Slots of a place: 4 a token. Place 1 of rank 0 has token 15 / 3 = 5.
+  EXPECT_EQ(sources({6, 8, 15}, 4, 3), (Ints{0, 5, 2, 1, 1, 0, 1, 3, 3}));
+  // One slot: place 3, of rank 1, has slot 9 / 3 = 3 of its rank.
+  EXPECT_EQ(sources({3, 0, 1}, 1, 3), (Ints{1, 0, 3, 0, 0, 2, 0, 1, 1}));
+}
+
 TEST_P(WindowSlotsTest, PositionsCountEarlierSlotsOfTheSameExpert) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int64_t counted : {std::int64_t{1}, routing.top_k}) {
@@ -315,6 +355,14 @@ TEST_P(WindowSlotsTest, RefusesWrongArguments) {
   EXPECT_THAT(reason(ReturnRows{ends, slots, 0, 3, slots}), testing::HasSubstr("for each of 0 ranks"));
   EXPECT_THAT(reason(ReturnRows{ends, slots, 2, std::numeric_limits<std::int32_t>::max() / 2, slots}),
               testing::HasSubstr("cannot be counted in int32"));
+  using window_slots::ReachedGroups;
+  EXPECT_EQ(reason(ReachedGroups{ids, 0, 1, 3, ids}), "");
+  EXPECT_THAT(reason(ReachedGroups{slots, 0, 1, 1, ids}), testing::HasSubstr("owners: expected contiguous i32 of 2"));
+  EXPECT_THAT(reason(ReachedGroups{ids, 0, 1, 1, all_ends}), testing::HasSubstr("ids: expected i32[6, groups]"));
+  EXPECT_THAT(reason(ReachedGroups{ids, -1, 1, 1, ids}), testing::HasSubstr("1 in a group, from -1 on"));
+  EXPECT_THAT(reason(ReachedGroups{ids, 0, 1, 4, ids}), testing::HasSubstr("6 tokens do not stand in 4 of them"));
+  EXPECT_THAT(reason(window_slots::Sources{ends, slots, slots, 1, 1, out(18), 0, 1}),
+              testing::HasSubstr("each, divisor: 0 and 1 are not positive"));
   EXPECT_THROW(window_slots::enqueue(device().stream, Outgoing{ends, slots, 4, slots}), Error);
 }
 

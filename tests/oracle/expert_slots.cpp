@@ -7,8 +7,16 @@ namespace moecl::test::oracle {
 std::vector<std::pair<std::int32_t, std::int32_t>> ExpertSlots::claim(const std::vector<bool>& used, std::int32_t first,
                                                                       std::int32_t count, SlotPolicy policy,
                                                                       float fading, bool new_pass) {
-  passes += new_pass;
-  for (std::int32_t e = first; e < first + count; ++e) {
+  return claim_part(used, first, count, policy, fading, new_pass, 0, static_cast<std::int32_t>(holders.size()), false);
+}
+
+std::vector<std::pair<std::int32_t, std::int32_t>> ExpertSlots::claim_part(const std::vector<bool>& used,
+                                                                           std::int32_t first, std::int32_t count,
+                                                                           SlotPolicy policy, float fading,
+                                                                           bool new_pass, std::int32_t first_slot,
+                                                                           std::int32_t slot_count, bool foreseen) {
+  passes += new_pass && !foreseen;
+  for (std::int32_t e = first; e < first + count && !foreseen; ++e) {
     std::int32_t& priority = priorities[static_cast<std::size_t>(e)];
     const bool is_used = used[static_cast<std::size_t>(e)];
     if (policy == SlotPolicy::lru && is_used) priority = static_cast<std::int32_t>(passes);
@@ -18,14 +26,18 @@ std::vector<std::pair<std::int32_t, std::int32_t>> ExpertSlots::claim(const std:
   std::vector<std::pair<std::int32_t, std::int32_t>> fetches;
   for (std::int32_t e = first; e < first + count; ++e) {
     if (!used[static_cast<std::size_t>(e)]) continue;
-    if (slots[static_cast<std::size_t>(e)] >= 0) {
+    std::int32_t& slot = slots[static_cast<std::size_t>(e)];
+    if (slot >= first_slot && slot < first_slot + slot_count) {
+      if (foreseen) continue;
       ++hits;
+      prefetched_hits += awaited[static_cast<std::size_t>(slot)];
+      awaited[static_cast<std::size_t>(slot)] = false;
       continue;
     }
-    ++misses;
+    misses += !foreseen;
     std::size_t best = holders.size();
     std::int64_t least = 0;
-    for (std::size_t s = 0; s < holders.size(); ++s) {
+    for (auto s = static_cast<std::size_t>(first_slot); s < static_cast<std::size_t>(first_slot + slot_count); ++s) {
       const std::int32_t holder = holders[s];
       const bool here = holder >= first && holder < first + count && used[static_cast<std::size_t>(holder)];
       const std::int64_t key = holder < 0 ? -1 : priorities[static_cast<std::size_t>(holder)];
@@ -33,7 +45,9 @@ std::vector<std::pair<std::int32_t, std::int32_t>> ExpertSlots::claim(const std:
     }
     if (best == holders.size()) continue;  // more of them than slots
     if (holders[best] >= 0) slots[static_cast<std::size_t>(holders[best])] = -1;
-    holders[best] = e, slots[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(best);
+    if (slot >= 0) holders[static_cast<std::size_t>(slot)] = -1;
+    holders[best] = e, slot = static_cast<std::int32_t>(best);
+    awaited[best] = foreseen, prefetched += foreseen;
     fetches.emplace_back(e, static_cast<std::int32_t>(best));
   }
   return fetches;

@@ -83,7 +83,7 @@ TopK gating_top_k(const std::vector<double>& logits, const std::vector<double>& 
 
   TopK out;
   for (const std::size_t e : ranking(choice))
-    if (kept[e / size] && out.ids.size() < static_cast<std::size_t>(spec.top_k)) {
+    if (kept[e / size] && out.ids.size() < static_cast<std::size_t>(spec.top_k - spec.fused_shared_experts)) {
       out.ids.push_back(static_cast<std::int32_t>(e));
       out.weights.push_back(score[e]);
     }
@@ -103,6 +103,10 @@ TopK gating_top_k(const std::vector<double>& logits, const std::vector<double>& 
   }
   sum = std::max(sum, static_cast<double>(spec.renormalise_minimum));
   for (double& weight : out.weights) weight = weight / (spec.renormalise && sum > 0 ? sum : 1) * spec.scaling_factor;
+  for (std::int32_t i = 0; i < spec.fused_shared_experts; ++i) {
+    out.ids.push_back(static_cast<std::int32_t>(logits.size()) + i);
+    out.weights.push_back(1);
+  }
   return out;
 }
 

@@ -36,6 +36,19 @@ std::vector<DistributedRow> dispatched_rows(const DistributeGroup& group, std::i
 /// The rank that the pair's row goes to; -1 if to none.
 std::int32_t destination(const DistributeGroup& group, std::int32_t source, std::int64_t token, std::int32_t column);
 
+/// How many bytes a rank receives from the others, as dispatch/STRATEGIES.md has it for the operators.
+struct DistributeBytes {
+  std::int32_t per_server = 0;     ///< ranks of a server; 0: fullmesh
+  std::int64_t row = 0;            ///< bytes of a row on its way: codes with their scales
+  std::int64_t capacity = 0;       ///< of combine: the most rows between two ranks
+  std::int64_t partial = 0;        ///< of combine over servers: bytes of a sum
+  bool weights = false;            ///< of dispatch: travel
+  bool sources = false;            ///< of dispatch: which token a row is of travels. Of combine: is checked
+  bool row_for_each_pair = false;  ///< of dispatch over servers: codes depend on the expert
+};
+std::int64_t dispatch_bytes(const DistributeGroup& group, std::int32_t rank, const DistributeBytes& of);
+std::int64_t combine_bytes(const DistributeGroup& group, std::int32_t rank, const DistributeBytes& of);
+
 /// Rows of a token that its experts computed, in column order, with weights.
 struct CombineTerm {
   double weight;

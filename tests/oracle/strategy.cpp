@@ -57,7 +57,7 @@ StrategyProblem::StrategyProblem(std::uint64_t seed) {
   for (std::int32_t d = 0; d < ranks / tp; ++d) tokens.push_back(in(0, 3) == 0 ? 0 : in(0, most));
   choose_experts(seed + 1000);
   place_experts(seed + 2000);
-  experts_weight = Draw{std::mt19937_64(seed + 3000)}(0, 2) == 0;
+  expert_output = static_cast<ExpertOutput>(Draw{std::mt19937_64(seed + 3000)}(0, 2));
   // Positive values do not cancel: sums in any order differ by roundings only.
   std::uniform_real_distribution<double> value(0.5, 1.5);
   for (std::int64_t i = 0; i < total() * hidden; ++i) x.push_back(value(in.random));
@@ -67,8 +67,8 @@ StrategyProblem::StrategyProblem(std::uint64_t seed) {
   for (const std::int64_t count : tokens) words << count << " ";
   words << "tokens, tp " << tp << ", " << ranks << " ranks in nodes of " << ranks_per_node << ", " << experts << " + "
         << placing.redundant << " experts " << moecl::name(placing.wanted) << ", top " << top_k << ", hidden " << hidden
-        << ", " << moecl::name(dtype) << ", wire " << moecl::name(wire) << (experts_weight ? ", experts weight" : "")
-        << ", seed " << seed;
+        << ", " << moecl::name(dtype) << ", wire " << moecl::name(wire) << ", experts give "
+        << moecl::name(expert_output) << ", seed " << seed;
   text = words.str();
 }
 
@@ -174,15 +174,16 @@ std::vector<double> StrategyProblem::output(std::int32_t dp_rank, bool in_f32) c
 
 std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_t dp_rank) const {
   const bool codes_home = wire == WireFormat::int8 && kind == StrategyKind::mc2;
-  const bool weighted = over_nodes(kind) || experts_weight;  // as they are sent
-  // Parts of the sum that travel home each by itself: of an expert, or of a node.
-  const auto part_of = [&](std::int64_t t, std::int64_t k) {
-    return over_nodes(kind) ? owner(place(t, k)) / ranks_per_node : k;
+  const bool weighted = over_nodes(kind) || experts_weight();  // as they are sent
+  // Parts of the sum that travel home each by itself: of an expert, of a rank whose experts sum, or of a node.
+  const auto part_of = [&](std::int64_t t, std::int64_t k) -> std::int64_t {
+    if (over_nodes(kind)) return owner(place(t, k)) / ranks_per_node;
+    return experts_sum() ? owner(place(t, k)) : k;
   };
   std::vector<double> error;
   const std::int64_t first = first_token(dp_rank);
   for (std::int64_t t = first; t < first + tokens[static_cast<std::size_t>(dp_rank)]; ++t) {
-    const std::int64_t parts = over_nodes(kind) ? ranks / ranks_per_node : top_k;
+    const std::int64_t parts = over_nodes(kind) ? ranks / ranks_per_node : experts_sum() ? ranks : top_k;
     std::vector<double> off(static_cast<std::size_t>(hidden)), all(static_cast<std::size_t>(hidden));
     for (std::int64_t part = 0; part < parts; ++part) {
       // The part's values at most, as they are sent, and the factor that they get at home.
@@ -302,7 +303,7 @@ StrategyProblem::Bytes StrategyProblem::received_whole(StrategyKind kind, std::i
           arriving += target == rank && source != rank ? 1 : 0;
           returning += target != rank && source == rank ? 1 : 0;
         }
-    bytes.all = counts + arriving * (row_bytes() + (experts_weight ? 4 : 0)) + returning * sum_row + others_in_group;
+    bytes.all = counts + arriving * (row_bytes() + (experts_weight() ? 4 : 0)) + returning * sum_row + others_in_group;
   } else {
     bytes.all = (total() - of_group) * (row_bytes() + top_k * 8);
     if (kind == StrategyKind::all_gather) {

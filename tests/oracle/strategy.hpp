@@ -24,7 +24,7 @@ struct StrategyProblem {
   std::vector<std::int32_t> physical;   ///< [T, K] places
   WireFormat wire = WireFormat::none;
   std::int32_t ranks_per_node;  ///< `ranks`: one node
-  bool experts_weight = false;  ///< not the sum
+  ExpertOutput expert_output = ExpertOutput::rows;
   std::string text;
 
   /// Of seed % 8 + 1 ranks. Every case is another mix of shapes, routing, placement, wire and nodes.
@@ -37,8 +37,12 @@ struct StrategyProblem {
   std::int32_t places() const { return static_cast<std::int32_t>(expert_at.size()); }
   /// In two levels.
   bool over_nodes(StrategyKind kind) const { return kind == StrategyKind::mc2 && ranks_per_node < ranks; }
+  bool experts_weight() const { return expert_output != ExpertOutput::rows; }
+  bool experts_sum() const { return expert_output == ExpertOutput::sums; }
   /// MC2 brings home a sum from each rank instead of a row from each expert.
-  bool sums_home(WireFormat of_results) const { return dtype != DType::f32 && of_results != WireFormat::int8; }
+  bool sums_home(WireFormat of_results) const {
+    return experts_sum() || (dtype != DType::f32 && of_results != WireFormat::int8);
+  }
   /// The sums have the order of a single rank, and nothing is rounded on the way.
   bool is_exact(StrategyKind kind) const {
     if (wire != WireFormat::none || over_nodes(kind)) return false;
@@ -83,7 +87,7 @@ struct StrategyProblem {
   double wire_error(std::int64_t token, std::int64_t h) const;
   std::int64_t home_row_bytes() const;
   /// A token to a rank, with ids and the weights that are needed there; and what comes back, in rows of `row` bytes.
-  std::int64_t mc2_there(bool sums) const { return row_bytes() + top_k * (sums || experts_weight ? 8 : 4); }
+  std::int64_t mc2_there(bool sums) const { return row_bytes() + top_k * (sums || experts_weight() ? 8 : 4); }
   std::int64_t mc2_back(bool sums, std::int64_t row) const { return sums ? row : top_k * row; }
   std::int64_t gathered_outputs(std::int32_t rank, bool from_other_nodes) const;
   Bytes received_over_nodes(std::int32_t rank) const;

@@ -1,5 +1,7 @@
 """Layers from arrays, over one device and over ranks, against NumPy; a released checkpoint against its golden."""
+import os
 import pathlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -91,6 +93,23 @@ def test_a_failing_rank_ends_the_group():
 
     with pytest.raises(RuntimeError, match="out of luck"):
         moecl.RankGroup(2).run(rank)
+
+
+def test_a_process_joins_with_several_ranks():
+    """Two groups of this process, as of two: one has the ranks 0 and 2, the other rank 1."""
+    name = f"test_layers-{os.getpid()}"
+
+    def join(ranks):
+        group = moecl.RankGroup.join(name, ranks, 3)
+        return group.run(lambda on: (on.rank, on.all_gather(numpy.full(1, on.rank, "i4"), [1, 1, 1]).tolist())), group.transport(0, 2)
+
+    with ThreadPoolExecutor(2) as pool:
+        (several, near), (alone, elsewhere) = pool.map(join, ([0, 2], 1))
+    assert several + alone == [(rank, [0, 1, 2]) for rank in (0, 2, 1)]
+    assert near["reason"].startswith("same device, ")
+    assert elsewhere["reason"] == "threads of another process"
+    with pytest.raises(ValueError, match="0 streams for 2 ranks"):
+        moecl.RankGroup.join(name, [0, 1], 2, [])
 
 
 def test_collectives():

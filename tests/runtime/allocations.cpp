@@ -4,12 +4,16 @@
 #include <new>
 
 namespace {
-thread_local std::uint64_t allocations = 0;
+thread_local std::uint64_t allocations = 0, failing = 0;  // failing: the number of the one that does; 0: none
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static constexpr bool own = false;
+#else
+static constexpr bool own = true;
 void* operator new(std::size_t size) {
   ++allocations;
+  if (allocations == failing) throw std::bad_alloc();
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
@@ -17,4 +21,13 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 #endif
 
-std::uint64_t moecl::test::Allocations::so_far() { return allocations; }
+namespace moecl::test {
+
+std::uint64_t Allocations::so_far() { return allocations; }
+
+FailingAllocation::FailingAllocation(std::uint64_t nth) { failing = allocations + nth; }
+FailingAllocation::~FailingAllocation() { failing = 0; }
+bool FailingAllocation::failed() const { return allocations >= failing; }
+bool FailingAllocation::is_possible() { return own; }
+
+}  // namespace moecl::test

@@ -17,4 +17,18 @@ class Allocations {
   std::uint64_t first_;
 };
 
+/// Makes one call of operator new by this thread fail, while it lives.
+class FailingAllocation {
+ public:
+  /// @param nth  from now on, from 1
+  explicit FailingAllocation(std::uint64_t nth);
+  ~FailingAllocation();
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+  /// Whether there were so many.
+  bool failed() const;
+  /// Not in a build with a sanitizer.
+  static bool is_possible();
+};
+
 }  // namespace moecl::test

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "tests/devices.hpp"
@@ -33,6 +34,25 @@ TEST_P(HostAddress, BothSeeWhatTheOtherWrote) {
     for (int i = 0; i < 256; ++i)
       ASSERT_EQ(read[static_cast<std::size_t>(i)], i >= 64 && i < 192 ? 200 + again : again);
   }
+}
+
+/// Drivers tell that a buffer goes in threads that others may be waiting for.
+TEST(HostAddresses, BuffersGoWhileOthersAreFound) {
+  const TestDevice& on = *devices()[0];
+  if (!host_shares_memory(*on.context)) return;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&on] {
+      const Stream stream(*on.context), finding(*on.context);
+      for (int i = 0; i < 300; ++i) {
+        const Buffer buffer(*on.context, 4096);
+        EXPECT_NE(host_address(finding, buffer.view()), nullptr);
+        enqueue_fill(stream, buffer.view(), 7);
+        stream.view().flush();
+      }
+      stream.finish();
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

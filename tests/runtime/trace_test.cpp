@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/kernel.hpp"
+#include "runtime/trace_record.hpp"
 #include "tests/devices.hpp"
 #include "tests/host/files.hpp"
 
@@ -282,6 +283,23 @@ TEST_P(TraceTest, WritesTheWholeFileOrNone) {
   written();
   written();
   EXPECT_EQ(dir_.entries(), 1u);
+}
+
+/// A driver that reports several completions at once gives the earlier ones no length.
+TEST(ChromeTraceTest, AnEventWithoutLengthStandsBeforeWhatBeginsAtItsEnd) {
+  std::vector<TracedCommand> commands(3);
+  const std::int64_t times[][2] = {{0, 10}, {10, 10}, {10, 20}};
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    commands[i].name = std::to_string(i);
+    commands[i].start_ns = times[i][0], commands[i].end_ns = times[i][1];
+  }
+  const TempDir dir;
+  write_chrome_trace(dir.file("trace.json"), 0, {TracedDevice{nullptr, "device", 0}}, {TracedQueue{nullptr, 0, ""}},
+                     commands, {});
+  const Parsed trace(dir.file("trace.json"));
+  std::string order;
+  for (const Complete& event : trace.tracks.at({2, 1})) order += event.name;
+  EXPECT_EQ(order, "012");
 }
 
 }  // namespace

@@ -11,22 +11,34 @@ Flow jump(Warp&, const Instruction&) { return Flow::jump; }
 Flow leave(Warp&, const Instruction&) { return Flow::exit; }
 /// All of the warp together.
 Flow meet_warp(Warp& warp, const Instruction&) { return warp.all_are_here() ? Flow::next : Flow::wait; }
-Flow meet_group(Warp& warp, const Instruction& instruction) {
-  if (!warp.all_are_here()) return Flow::wait;
+/// Source: PTX ISA, bar: a barrier is complete, and begins anew, once as many warps as awaited have come to it.
+auto& group_barrier(Warp& warp, const Instruction& instruction) {
   const u32 number = warp.fetch<u32>(instruction.operands[0])[0];
   if (number >= std::size(warp.group.barriers)) throw Fault("bar: no barrier " + std::to_string(number));
-  auto& barrier = warp.group.barriers[number];
+  return warp.group.barriers[number];
+}
+u32 awaited_warps(const Warp& warp, const Instruction& instruction) {
+  return instruction.operands.size() > 1 ? static_cast<u32>(instruction.operands[1].value / warp_lanes)
+                                         : warp.group.living_warps();
+}
+Flow meet_group(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  auto& barrier = group_barrier(warp, instruction);
   if (!warp.is_at_barrier) {
     warp.is_at_barrier = true, warp.barrier_generation = barrier.generation;
     ++barrier.arrived;
   }
-  const u32 awaited = instruction.operands.size() > 1 ? static_cast<u32>(instruction.operands[1].value / warp_lanes)
-                                                      : warp.group.living_warps();
   if (barrier.generation == warp.barrier_generation) {
-    if (barrier.arrived < awaited) return Flow::wait;
+    if (barrier.arrived < awaited_warps(warp, instruction)) return Flow::wait;
     barrier.arrived = 0, ++barrier.generation;
   }
   warp.is_at_barrier = false;
+  return Flow::next;
+}
+Flow arrive_at_group(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  auto& barrier = group_barrier(warp, instruction);
+  if (++barrier.arrived >= awaited_warps(warp, instruction)) barrier.arrived = 0, ++barrier.generation;
   return Flow::next;
 }
 
@@ -97,6 +109,7 @@ void add_control(Table& table) {
   table["bra"] = table["bra.uni"] = jump;
   table["ret"] = table["exit"] = leave;
   table["bar.sync"] = meet_group;
+  table["bar.arrive"] = arrive_at_group;
   table["bar.warp.sync"] = meet_warp;
   for (const char* name : {"membar.cta", "membar.gl", "membar.sys", "fence.acq_rel.gpu", "fence.acq_rel.sys",
                            "setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"})

@@ -223,8 +223,12 @@ class KnownBuffers {
     cl_mem whole = nullptr;
     below->clGetMemObjectInfo(buffer, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof(whole), &whole, nullptr);
     if (whole != nullptr) find(whole, queue);
-    const std::lock_guard lock(mutex_);
-    if (const auto found = ranges_.find(buffer); found != ranges_.end()) return found->second;
+    const std::lock_guard one_maps(mapping_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = ranges_.find(buffer); found != ranges_.end()) return found->second;
+    }
+    // Without that lock: the driver's threads, which this waits for, may be in `forget`.
     std::size_t bytes = 0;
     below->clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof(bytes), &bytes, nullptr);
     cl_int status = CL_SUCCESS;
@@ -233,9 +237,10 @@ class KnownBuffers {
     if (status != CL_SUCCESS) throw Fault("a buffer that cannot be mapped: " + std::to_string(status));
     below->clEnqueueUnmapMemObject(queue, buffer, mapped, 0, nullptr, nullptr);
     below->clFinish(queue);
+    const auto address = reinterpret_cast<std::uintptr_t>(mapped);
     below->clSetMemObjectDestructorCallback(
         buffer, [](cl_mem gone, void* known) { static_cast<KnownBuffers*>(known)->forget(gone); }, this);
-    const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+    const std::lock_guard lock(mutex_);
     return ranges_[buffer] = {address, address + bytes};
   }
   void append_to(std::vector<Range>& memory) const {
@@ -248,7 +253,8 @@ class KnownBuffers {
     const std::lock_guard lock(mutex_);
     ranges_.erase(buffer);
   }
-  mutable std::mutex mutex_;
+  std::mutex mapping_;
+  mutable std::mutex mutex_;  ///< of ranges_ alone
   std::map<cl_mem, Range> ranges_;
 } known_buffers;
 

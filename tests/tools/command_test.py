@@ -158,7 +158,7 @@ class Run(CommandTest):
                 self.assertEqual([sorted(device) for device in summary["devices"]], [["driver", "name", "platform"]])
                 self.assertIn("Portable", summary["devices"][0]["platform"])
                 self.assertEqual(summary["parallel"], {"ranks": 1, "tp": 1, "dp": 1, "ep": False, "launch": "threads"})
-                self.assertEqual(summary["weights"], {"layout": "n_major"})  # which every CPU reads
+                self.assertEqual(summary["weights"], {"layout": "n_major", "reason": "every kernel reads it"})  # in f32
                 self.assertTrue(summary["strategy"]["name"] and summary["strategy"]["reason"])
                 self.assertTrue(summary["kernels"])
                 for kernel in summary["kernels"]:
@@ -394,6 +394,21 @@ class ProgramCache(CommandTest):
 
 
 class OtherVerbs(CommandTest):
+    def test_layout(self):
+        case = golden("qwen3-moe-ct-int8-e8k2")
+        file = case / "golden.safetensors"
+        expected = load(file)["actquant.output_ref"][1]
+        for layout in ("n_major", "k_words"):
+            summary, found = self.run_layer(case, "--layout", layout, "--input", file, "--dtype", "f32")
+            self.assertEqual(summary["weights"], {"layout": layout, "reason": "asked for by the caller"})
+            self.assert_close(found["output"][1], expected, 1e-5)
+        text = self.succeed("verify", golden("mixtral-awq-e4k2"), "--ranks", 2, "--layout", "k_words", "--platform",
+                            "Portable")
+        self.assertEqual(text.splitlines()[-1], "1 passed, 0 failed")
+        self.refused(3, "multiplies f32 rows by f32 in k_words", "run", golden("mixtral-t0"), "--layout", "k_words",
+                     "--platform", "Portable")
+        self.refused(2, "--layout", "run", case, "--layout", "rows")
+
     def test_verify(self):
         sound = [golden(case) for case in ("mixtral-t0", "mixtral-k-equals-e")]
         altered = self.folder / "altered"
@@ -454,6 +469,9 @@ class OtherVerbs(CommandTest):
                 self.assertEqual(len([choice for choice in device["variants"] if choice["most_rows"] is None]),
                                  len({tuple(choice["products"]) for choice in device["variants"]}))  # any number has one
                 self.assertTrue(all(choice["variant"] and choice["because"] for choice in device["variants"]))
+                for choice in device["variants"]:
+                    self.assertEqual(choice["layout"], choice["layouts"][0])
+                    self.assertIn("n_major", choice["layouts"])
         text = self.succeed("devices")
         self.assertRegex(text, r"bf16 x bf16.*\n +(any|up to \d+) +\w+ +\w+")
         self.assertIn(portable["name"], text)

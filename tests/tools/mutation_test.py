@@ -72,12 +72,14 @@ if "avx2" in pathlib.Path("/proc/cpuinfo").read_text():
             ("Avx2GemmTest.SumsInt8Exactly*", ("next = codes16(row + OF(panel_units, W_DTYPE), part);", "next = codes16(row, part);")),
         "order: columns that bytes of two codes give change places":
             ("Avx2GemmTest.ARowDoesNotDepend*", ("#define LAST_COLUMNS 4, 12, 5, 13,", "#define LAST_COLUMNS 4, 5, 12, 13,")),
+        "digits: what they leave of a number is lost":
+            ("Avx2DigitsGemmTest.SmallNumbersKeep*", ("rest_of((float16)(x), of->unit).s0 / W_STEPS;", "0;")),
     }
 
 # Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
 SIMULATED = {
     "groups: a step has the scales of the one before":
-        ("QuantizedGemmTest.MultipliesRowsOfCodes*", ("gemm, step + 1);  // while", "gemm, step);  // while")),
+        ("QuantizedGemmTest.MultipliesRowsOfCodesWithScalesOfGroups*", ("gemm, step + 1);  // while", "gemm, step);  // while")),
     "copies: a stage is said to be there before its rows are":
         ("GroupedGemmTest.GathersRowsByIndex*", ("barrier_arrive_after_copies(full_at);", "barrier_arrive(full_at);")),
     "copies: a stage is filled again before its products end":
@@ -94,6 +96,8 @@ SIMULATED = {
         ("FusedMoeTest.TakesEveryNumber*", ("looks < grid->patience && came < groups", "looks < 1 && came < groups")),
 }
 
+CHECK_FAILED = r"(?m):[0-9]+: Failure$"
+
 
 class MutationTest(unittest.TestCase):
     def mutant(self, pieces):
@@ -105,12 +109,12 @@ class MutationTest(unittest.TestCase):
         return program
 
     def run_mutant(self, pieces, tests, **environment):
-        """The property tests of that name, until one fails."""
+        """The property tests of that name, until the first check that fails, which ends the program."""
         with tempfile.TemporaryDirectory() as folder:
             mutant = pathlib.Path(folder, TESTS.name)
             mutant.write_bytes(self.mutant(pieces))
             mutant.chmod(0o755)
-            return subprocess.run([mutant, f"--gtest_filter=*{tests}", "--gtest_brief=1", "--gtest_fail_fast"],
+            return subprocess.run([mutant, f"--gtest_filter=*{tests}", "--gtest_brief=1", "--gtest_throw_on_failure"],
                                   env={**os.environ, "MOECL_CACHE": "off", "MOECL_COMPILE": "in_process", "RUSTICL_ENABLE": "", **environment},
                                   capture_output=True, encoding="utf-8", errors="replace", timeout=600)
 
@@ -118,22 +122,22 @@ class MutationTest(unittest.TestCase):
         for what, (tests, *pieces) in MUTANTS.items():
             with self.subTest(mutant=what):
                 done = self.run_mutant(pieces, tests)
-                self.assertEqual(done.returncode, 1, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
-                self.assertIn("[  FAILED  ]", done.stdout)
+                self.assertNotEqual(done.returncode, 0, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
+                self.assertRegex(done.stdout, CHECK_FAILED)
 
     def test_every_mutant_for_avx2_is_noticed(self):
         for what, (tests, *pieces) in AVX2.items():
             with self.subTest(mutant=what):
                 done = self.run_mutant(pieces, tests, MOECL_CPU_FEATURES="avx2", POCL_KERNELLIB_NAME="avx2")
-                self.assertEqual(done.returncode, 1, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
-                self.assertIn("[  FAILED  ]", done.stdout)
+                self.assertNotEqual(done.returncode, 0, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
+                self.assertRegex(done.stdout, CHECK_FAILED)
 
     def test_every_mutant_for_tensor_cores_is_noticed(self):
         for what, (tests, *pieces) in SIMULATED.items():
             with self.subTest(mutant=what):
                 done = self.run_mutant(pieces, tests, OPENCL_LAYERS=SIMULATED_GPU)
                 self.assertNotEqual(done.returncode, 0, f"{tests} does not notice this mutant\n{done.stdout}{done.stderr}")
-                self.assertRegex(done.stdout + done.stderr, r"\[  FAILED  \]|simulated GPU: [a-z_ ]+:")
+                self.assertRegex(done.stdout + done.stderr, CHECK_FAILED + r"|simulated GPU: [a-z_ ]+:")
 
 
 if __name__ == "__main__":

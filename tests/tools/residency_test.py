@@ -45,6 +45,37 @@ class Residency(CommandTest):
         self.assertEqual(ranks["residency"]["resident"], 16)
         self.assertEqual(ranks["residency"]["policy"], "least-stale")
 
+    def test_prefetch(self):
+        """The same experts come before the first pass. A trace has what brought them."""
+        trace, out = self.folder / "trace.json", self.folder / "out.safetensors"
+        run = ("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "25%", "--residency", "lru")
+        for missed in ("fetched", "in-place"):
+            with self.subTest(missed):
+                got = self.run_json(*run, "--missed-experts", missed, "--prefetch", "--trace", trace, "--output", out)
+                told = got["residency"]
+                self.assertEqual((told["hits"], told["misses"], told["prefetched"], told["prefetched_hits"]), (32, 0, 8, 8))
+                self.assertEqual(told["fetched_bytes"] * 2, told["budget_bytes"])
+                self.assertEqual(got["host_syncs"], 0)
+                self.assertIn("prefetch experts", trace.read_text())
+                without = self.folder / "without.safetensors"
+                self.run_json(*run, "--output", without)
+                numpy.testing.assert_array_equal(load(out)["output"][1], load(without)["output"][1])
+        self.refused(2, "--prefetch: needs a --memory-budget", "run", golden("qwen3-moe-e64k8"), "--prefetch")
+
+    def test_prefetch_over_ranks(self):
+        """Each rank brings what the token of the first one chooses at its places."""
+        trace, out, without = self.folder / "trace.json", self.folder / "out.safetensors", self.folder / "without.safetensors"
+        run = ("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "50%", "--residency", "lru", "--ranks", 2, "--ep")
+        for strategy in ("mc2", "allgather"):
+            with self.subTest(strategy):
+                got = self.run_json(*run, "--strategy", strategy, "--prefetch", "--trace", trace, "--output", out)
+                told = got["residency"]
+                self.assertEqual((told["hits"], told["misses"], told["prefetched"], told["prefetched_hits"]), (32, 0, 8, 8))
+                self.assertEqual(got["host_syncs"], 0)
+                self.assertIn("prefetch experts", trace.read_text())
+                self.run_json(*run, "--strategy", strategy, "--output", without)
+                numpy.testing.assert_array_equal(load(out)["output"][1], load(without)["output"][1])
+
     def test_policies_by_a_record(self):
         record, out = self.folder / "record.safetensors", self.folder / "out.safetensors"
         self.succeed("run", golden("qwen2-moe-e16k4"), "--record", record, "--output", out)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two nodes on one machine: network namespaces with a cable between them, in a user namespace of their own. Runs a command
-# as a rank of Open MPI on each, over TCP. CUT_AFTER seconds, where it is set, the cable is cut.
+# as a rank of Open MPI on each, or RANKS_EACH of them, over TCP. CUT_AFTER seconds, where it is set, the cable is cut.
+# When mpirun has ended, so has everything on both nodes, or a line says what has not.
 #
 # usage: two_nodes.sh COMMAND...
 set -euo pipefail
@@ -25,5 +26,12 @@ if [[ -n ${CUT_AFTER:-} ]]; then
   (sleep "$CUT_AFTER" && ip link set cable0 down) </dev/null &>/dev/null &
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-mpirun.openmpi --host 10.77.0.1:1,10.77.0.2:1 --mca plm_rsh_agent "$scratch/agent" --mca btl tcp,self \
-  --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 -np 2 "$@" </dev/null
+each=${RANKS_EACH:-1}
+mpirun.openmpi --host "10.77.0.1:$each,10.77.0.2:$each" -np $((2 * each)) --mca plm_rsh_agent "$scratch/agent" \
+  --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@" </dev/null && status=0 || status=$?
+for _ in {1..20}; do
+  left=$(grep -lxE 'orted|moecl' /proc/[0-9]*/comm 2>/dev/null) || exit $status
+  sleep 0.1
+done
+echo "two_nodes.sh: still there after mpirun: $left" >&2
+exit 1

@@ -32,7 +32,7 @@ class Communicator;
 class StepPool;
 
 /// Ranks that exchange buffers, one stream each: threads of this process, whose streams may be of different contexts
-/// and platforms, or processes.
+/// and platforms, or processes, each of which may have several.
 ///
 /// The first failure of any rank (an exception, a peer that does not come within the deadline, arguments that disagree)
 /// ends the group: every call of every rank then fails with that cause, and nothing waits any longer. A new group can
@@ -44,9 +44,9 @@ class RankGroup {
   /// Probes transports. Lifetime: the streams outlive the group.
   /// Errors: invalid_argument  no stream, or a transport that a pair cannot have; device_error
   explicit RankGroup(std::vector<StreamView> streams, const GroupOptions& options = {});
-  /// The group of that name, of processes of this user on this node that something else has started: one rank each.
-  /// Rows go by shared memory. Waits for all ranks, checks that they agree about version and options, and probes each
-  /// pair. Stops the host.
+  /// The group of that name, of processes of this user on this node that something else has started. Rows go by shared
+  /// memory. Waits for all ranks, checks that they agree about version and options, and probes each pair. Stops the
+  /// host.
   /// @param name    as a file's, the same for all ranks: "MASTER_ADDR:MASTER_PORT", say
   /// @param stream  of this rank. Lifetime: as the constructor's
   /// Errors: invalid_argument   ranks differ in version, size or options, or a process is that rank already;
@@ -54,12 +54,23 @@ class RankGroup {
   ///         io_error, out_of_memory  no shared memory
   static RankGroup join(const std::string& name, std::int32_t rank, std::int32_t size, StreamView stream,
                         const GroupOptions& options = {});
+  /// A rank that joins, and its stream.
+  struct Joining {
+    std::int32_t rank;
+    StreamView stream;  ///< Lifetime: as the constructor's
+  };
+  /// The same for a process with several ranks, which are threads of it: these exchange as the constructor's do, and by
+  /// shared memory with those of other processes. They join and are lost together. One call joins all of them.
+  /// Errors: as `join` of one; invalid_argument  no rank, or one twice
+  static RankGroup join(const std::string& name, std::vector<Joining> ranks, std::int32_t size,
+                        const GroupOptions& options = {});
   /// Takes the name from a group: who has joined goes on, nobody joins any more. Also of a group whose processes were
   /// killed, whose memory stays otherwise until that name is joined again.
   static void remove(const std::string& name) noexcept;
   /// The group of the processes of an MPI communicator, in its order of ranks: one rank each. All of them call it. MPI
   /// is that of the process, else that of the launcher, Open MPI or MPICH: a plugin beside this library is loaded for
-  /// it. MPI's threads: it has been initialised with MPI_THREAD_SERIALIZED at least. A rank that is lost ends the job.
+  /// it. MPI's threads: it has been initialised with MPI_THREAD_SERIALIZED at least. Ranks of a node exchange by shared
+  /// memory, unless options.transport is mpi. A rank that is lost ends the job.
   /// @param mpi_comm  an MPI_Comm, which is duplicated; null: MPI_COMM_WORLD, which this call initialises where nobody
   /// has,
   ///                  and which is finalized with the last group then
@@ -70,11 +81,11 @@ class RankGroup {
   ~RankGroup();
 
   std::int32_t size() const noexcept;
-  /// Those of this process: all, or one.
+  /// Those of this process, in order.
   std::vector<std::int32_t> local_ranks() const;
   /// The rank that each had in the group that was joined: other ones once it has shrunk.
   std::vector<std::int32_t> joined_ranks() const;
-  /// A group of the processes that are left of this one, which has ended, over the same stream; all of them call it,
+  /// A group of the processes that are left of this one, which has ended, over the same streams; all of them call it,
   /// and use the new one alone. Ranks count anew, in the old order. Nothing is compiled or probed again. Communicators,
   /// windows, strategies and layers of this group stay ended: those of the new one take the same memory and weights.
   /// Stops the host. Errors: unsupported  ranks are threads, or MPI's;
@@ -108,6 +119,8 @@ class RankGroup {
   RankGroup(Made, std::shared_ptr<State> state);
   static RankGroup begun(std::shared_ptr<State> state);
   RankGroup regrouped(bool everyone);
+  /// As `run`; where one rank is here, in this thread.
+  void run_local(const std::function<void(Communicator&)>& body);
   std::shared_ptr<State> state_;
 };
 
@@ -128,6 +141,9 @@ class Communicator {
   StreamView stream() const;
   /// The rank's stream itself.
   StreamView rank_stream() const;
+  /// Of members that stand on nodes in runs of one size, that size: threads and processes of shared memory are all on
+  /// one, of MPI's it says which. Errors: unsupported  they do not
+  std::int32_t ranks_per_node() const;
   /// How this rank receives from a member.
   const TransportChoice& transport(std::int32_t peer) const;
   /// Bytes that this rank has received from others so far, over all its communicators.

@@ -67,10 +67,10 @@ struct ExpertProblem {
   OperandQuant codes = {};
   bool batched = false;   ///< layout of the rows for the experts: RoutedRows::rows_per_expert
   std::int64_t room = 0;  ///< batched: rows that each expert has room for, others are dropped; 0: as many as can come
-  /// Who multiplies the experts' rows by the router's weights: the experts, to whom RoutedRows::weights come with the
-  /// rows, or else the sum. Source: TopKWeightAndReduce of vLLM
-  bool experts_weight = false;
+  ExpertOutput expert_output = ExpertOutput::rows;
 
+  bool experts_weight() const noexcept { return expert_output != ExpertOutput::rows; }
+  bool experts_sum() const noexcept { return expert_output == ExpertOutput::sums; }
   /// Of at most so many rows for an expert. 0: standard layout
   std::int64_t rows_per_expert(std::int64_t most) const noexcept { return !batched ? 0 : room > 0 ? room : most; }
 };
@@ -83,13 +83,16 @@ enum class CombineForm : std::uint8_t {
 /// "rows", "partial_sums"
 const char* name(CombineForm form) noexcept;
 /// all2all_v: rows; all_gather, multicast: sums. mc2: sums of hidden states of 16 bits whose results travel as numbers;
-/// rows in f32, where the bits of one rank are promised, and as int8 codes, whose scales are those of rows.
+/// rows in f32, where the bits of one rank are promised, and as int8 codes, whose scales are those of rows; of experts
+/// who sum it has sums alone.
 CombineForm combine_form(StrategyKind kind, DType hidden_states, WireFormat wire) noexcept;
 
 /// The tokens of one call. Ranks of one tp group bring the same ones.
 struct TokensIn {
-  TensorView x;             ///< Shape: [T, H]
-  TensorView ids;           ///< Shape: [T, K] i32, global experts
+  TensorView x;  ///< Shape: [T, H]
+  /// Shape: [T, K] i32 or i64, global experts, -1 for none. Of i64 the caller's `prepare` enqueues a copy in i32,
+  /// so they must be there by then; not of make_local
+  TensorView ids;
   TensorView weights;       ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
   TensorView x_scale = {};  ///< optional, as weights: `x` is codes, which travel as they are. Shape: see RoutedRows
@@ -149,7 +152,8 @@ class Strategy {
   virtual StepNeeds needs(std::int64_t /*tokens*/) const { return {}; }
   /// What it takes where the ranks have so many: of each rank of `ep`, those of a tp group the same.
   virtual StepBytes bytes(const std::vector<std::int64_t>& tokens) const = 0;
-  /// Begins a step: ranks agree about it. Enqueues nothing; ids and weights need not be known yet.
+  /// Begins a step: ranks agree about it. Enqueues nothing but ids of 64 bits in 32; weights, and ids of 32, need not
+  /// be known yet.
   /// @param workspace  At least needs(T).workspace_bytes, the strategy's until the sum
   /// @return  The sort of the tokens' ids that `begin_dispatch` expects to have been enqueued; none where that has none
   virtual std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) = 0;
@@ -161,9 +165,9 @@ class Strategy {
   /// The rows for this rank's experts, in the order expert, source rank, token, k; mc2 over nodes: expert, index of the
   /// source within its node, source node, token, k. The rank's stream waits for them.
   virtual RoutedRows receive() = 0;
-  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received; unless `local` free again for what
-  /// comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for all tokens that were
-  /// brought; absent unless `fills_sums`
+  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received, or the [M, H] f32 of experts who sum;
+  /// unless `local` free again for what comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for
+  /// all tokens that were brought; absent unless `fills_sums`
   virtual void begin_combine(TensorView expert_rows, TensorView sums) = 0;
   /// The rank's stream waits for what comes home.
   /// @return  The sum that is left, whose `out` the caller chooses; without slot_rows its rows are the `sums`

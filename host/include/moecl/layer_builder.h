@@ -40,7 +40,7 @@ typedef struct moecl_stored_weights {
 ///
 /// @param desc     Of its arrays only whether `data` is NULL is read: where it is not, such a tensor will come. That is
 ///                 said so of the router, biases, the selection bias and the shared experts' gate; all else by sizes.
-///                 Errors: unsupported  num_fused_shared_experts, since tensors are of experts as stored
+///                 With num_fused_shared_experts the tensors of the shared experts come as else
 /// @param stored   NULL: the weights come plain
 /// @param options  dtype must be said. Lifetime: the stream lives until the builder is destroyed
 moecl_status moecl_layer_builder_create(moecl_stream* stream, const moecl_layer_desc* desc,

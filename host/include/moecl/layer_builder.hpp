@@ -22,7 +22,7 @@ class LayerAssembly;
 /// Threads: one at a time. Lifetime: context and group outlive the builder.
 class LayerBuilder {
  public:
-  /// @param config   ModelConfig::layer or named_layer
+  /// @param config   ModelConfig::layer or named_layer, also of fuse_shared_experts
   /// @param options  Also the activations that the scheme means: built_options has them
   /// Errors: as MoeLayer
   LayerBuilder(StreamView stream, const MoeLayerConfig& config, const MoeLayerOptions& options);

@@ -1,6 +1,7 @@
 #pragma once
 #include <moecl/dense_backend.hpp>
 #include <moecl/dtype.hpp>
+#include <moecl/packed_weights.hpp>
 #include <moecl/quant_scheme.hpp>
 #include <moecl/quantization_error.hpp>
 
@@ -44,9 +45,12 @@ struct ExpertBudget {
 
 /// What the device did since the layer was loaded.
 struct ResidencyCounts {
-  std::int64_t hits = 0;            ///< experts with rows that were in device memory, over passes
-  std::int64_t misses = 0;          ///< that were not
-  std::uint64_t fetched_bytes = 0;  ///< theirs, which came from host memory: copied, or read where they are
+  std::int64_t hits = 0;             ///< experts with rows that were in device memory, over passes
+  std::int64_t misses = 0;           ///< that were not
+  std::uint64_t fetched_bytes = 0;   ///< theirs, which came from host memory: copied, or read where they are; and those
+                                     ///< of experts that were prefetched
+  std::int64_t prefetched = 0;       ///< experts that MoeLayer::prefetch brought
+  std::int64_t prefetched_hits = 0;  ///< hits of these, each once
 };
 
 /// How a layer is stored and run; the defaults suit most.
@@ -73,6 +77,9 @@ struct MoeLayerOptions {
   OperandQuant activations, shared_activations;
   /// How plain weights of the routed experts are quantized, on the device while they are loaded; plain: not at all.
   OperandQuant quantize;
+  /// How the panels of the routed experts' weights stand; unset: as is fastest on such a device. Others need weights
+  /// that can stand so, and kernels that read them.
+  std::optional<PanelLayout> panel_layout;
   /// For all of the routed experts by default. With one, the passes of a layer go through one stream at a time.
   ExpertBudget budget;
   /// Logged as warnings when a layer is made: what its checkpoint asks for and is not done.
@@ -85,7 +92,8 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
-  std::string expert_layout;        ///< how their panels stand: "n_major", "k_major"; "row_major" for CLBlast
+  std::string expert_layout;  ///< how their panels stand: "n_major", "k_words"; "row_major" for CLBlast
+  std::string expert_layout_reason;
   DType router_dtype = DType::f32;  ///< of the router's weights
   std::string activations;          ///< "plain", or what they are quantized to and how products take it
   std::int64_t chunk_tokens = 0;

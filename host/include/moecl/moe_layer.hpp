@@ -1,5 +1,6 @@
 #pragma once
 #include <moecl/context.hpp>
+#include <moecl/expert_rows.hpp>
 #include <moecl/fault.hpp>
 #include <moecl/layer_options.hpp>
 #include <moecl/moe_forward.hpp>
@@ -78,6 +79,32 @@ class MoeLayer {
   /// Errors: invalid_argument  before anything is enqueued
   /// Async:  kernels only; never stops the host. Empty: T == 0 enqueues nothing but honours `submit`
   void forward(StreamView stream, const Forward& args, Submit submit = {}) const;
+
+  /// Brings experts that a pass to come may need to device memory, where MoeLayerOptions::budget lets them take turns:
+  /// those that `tokens` would choose here. So hidden states of the layer before, seen by this layer's router, bring
+  /// them while that one computes; `stream` is another than that of the passes. Results keep their bits: who was not
+  /// foreseen is missed as before. This layer's passes and prefetches take turns by themselves, whatever their streams:
+  /// experts of a pass stay until it is over, and a pass waits for what was prefetched before it.
+  /// Source: FATE (arXiv 2502.12224): gates of adjacent layers choose alike
+  ///
+  /// Nothing is enqueued without a budget, and nothing is brought for more tokens than fit the slots with all their
+  /// experts, nor beyond report().chunk_tokens.
+  /// @param tokens     x, ids or given_logits as of `forward`; expert_input may be absent
+  /// @param workspace  workspace_bytes of so many tokens; of this call alone until its last command completes
+  /// Errors: invalid_argument  before anything is enqueued
+  /// Async:  kernels and markers; never stops the host. Empty: T == 0 enqueues nothing but honours `submit`
+  /// Threads: with `forward` of this layer, from one at a time
+  void prefetch(StreamView stream, const MoeInputs& tokens, BufferView workspace, Submit submit = {}) const;
+
+  /// The routed experts alone, over rows that an exchange of the caller's brought. Router, shared experts and weights
+  /// on the experts' input are the caller's, too.
+  ///
+  /// Errors: invalid_argument  before anything is enqueued; unsupported  rows without room of equal size where CLBlast
+  ///         multiplies
+  /// Async:  kernels only; never stops the host. Empty: no rows leave sums of 0; `submit` is honoured
+  void forward_experts(StreamView stream, const ExpertRows& rows, Submit submit = {}) const;
+  /// Bytes of its workspace, of so many rows and, of who sums, slots: M * S.
+  std::uint64_t expert_workspace_bytes(std::int64_t rows, std::int64_t slots = 0) const;
 
  private:
   friend class LayerBuilder;

@@ -37,8 +37,12 @@ struct MoeShape {
   std::int64_t vocabulary = 0;
 
   std::int64_t expert_width() const noexcept { return expert_hidden == 0 ? hidden : expert_hidden; }  ///< L
+  /// Those that are routed as a checkpoint has it, without the shared ones among them (fuse_shared_experts).
+  std::int32_t routed_experts() const noexcept { return experts - router.fused_shared_experts; }
   std::int32_t special_experts() const noexcept { return zero_experts + copy_experts + const_experts; }
-  std::int32_t choices() const noexcept { return experts + special_experts(); }  ///< what a router chooses among: C
+  std::int32_t ids() const noexcept { return experts + special_experts(); }  ///< of all experts, from 0 on
+  /// What a router chooses among: C.
+  std::int32_t choices() const noexcept { return ids() - router.fused_shared_experts; }
 };
 
 /// A matrix in host memory or in a file. Owns no bytes; they must outlive the call it is passed to.

@@ -248,6 +248,14 @@ typedef enum moecl_expert_layout {
   MOECL_LAYOUT_BATCHED = 1    ///< room of equal size for every expert
 } moecl_expert_layout;
 
+/// How the panels of experts' weights stand on a device (`moecl run --layout`).
+typedef enum moecl_panel_layout {
+  MOECL_PANELS_AUTO = 0,     ///< as is fastest there
+  MOECL_PANELS_N_MAJOR = 1,  ///< the columns of one k side by side: every kernel reads it
+  MOECL_PANELS_K_MAJOR = 2,  ///< 128 k of a column, of 8-bit codes, for tensor cores
+  MOECL_PANELS_K_WORDS = 3   ///< 32 bits of a column, of 4, 8 or 16 bits, for dot products of CPUs
+} moecl_panel_layout;
+
 /// To which power of two a scale is rounded that comes from its group's numbers.
 typedef enum moecl_scale_rounding {
   MOECL_ROUND_STANDARD = 0,     ///< e8m0: the largest magnitude's, down. Real scales: not rounded
@@ -288,11 +296,14 @@ typedef enum moecl_missed_experts {
 /// What the device did for a memory budget since a layer was loaded.
 typedef struct moecl_residency_counts {
   uint64_t size_bytes;
-  int64_t resident;        ///< experts that fit device memory together
-  uint64_t budget_bytes;   ///< which they take there
-  int64_t hits;            ///< experts with rows that were there, over passes
-  int64_t misses;          ///< that were not
-  uint64_t fetched_bytes;  ///< theirs, which came from host memory: copied, or read where they are
+  int64_t resident;         ///< experts that fit device memory together
+  uint64_t budget_bytes;    ///< which they take there
+  int64_t hits;             ///< experts with rows that were there, over passes
+  int64_t misses;           ///< that were not
+  uint64_t fetched_bytes;   ///< theirs, which came from host memory: copied, or read where they are; and those of
+                            ///< experts that were prefetched
+  int64_t prefetched;       ///< experts that moecl_layer_prefetch brought
+  int64_t prefetched_hits;  ///< hits of these, each once
 } moecl_residency_counts;
 
 /// How a layer is stored and run.
@@ -322,7 +333,8 @@ typedef struct moecl_layer_options {
   /// moecl_dtype of the router's weights, by which its product goes; 0: f32 where they are given so beside experts that
   /// are not, so that rounding chooses no other experts, else dtype
   int32_t router_dtype;
-  int32_t reserved;  ///< 0
+  int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read
+                         ///< them
   /// Device memory for the routed experts here, one of both at most; 0: for all. The others stand in host memory that
   /// the device reads, and passes of the layer go through one stream at a time. Bytes are rounded down to whole experts
   uint64_t memory_budget_bytes;
@@ -331,7 +343,8 @@ typedef struct moecl_layer_options {
   int32_t resident_loads_count;  ///< of MOECL_RESIDENCY_STATIC: experts of this rank; else 0
   const float* resident_loads;   ///< the same: a load of each, not negative
   int32_t missed_experts;        ///< moecl_missed_experts
-  int32_t reserved2;             ///< 0
+  /// Of a layer of a checkpoint, or of its names: as moecl_layer_desc has it, which says it of other layers
+  int32_t num_fused_shared_experts;
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -444,9 +457,9 @@ typedef struct moecl_layer_desc {
   int32_t zero_experts;   ///< give 0
   int32_t copy_experts;   ///< give their input x
   int32_t const_experts;  ///< give alpha_1 * x + alpha_2 * v
-  /// S > 0: the shared experts become S routed ones with ids E, E + 1, ..., so Is = S * I. The layer has no router
-  /// then, and passes bring ids and weights of K + S columns, of which the last S say these with weight 1. Source:
-  /// vLLM. Errors: invalid_argument  there are no shared experts, they have a gate, or Is is not S * I
+  /// S > 0: the shared experts become S routed ones with ids E, E + 1, ..., so Is = S * I. Every token takes them: ids
+  /// and weights have K + S columns, of which the last S say these with weight 1. Source: vLLM
+  /// Errors: invalid_argument  there are no shared experts, they have a gate, or Is is not S * I
   int32_t num_fused_shared_experts;
   moecl_host_array const_alpha_1;  ///< of constant experts. Shape: [const_experts, L]
   moecl_host_array const_alpha_2;  ///< the same
@@ -590,6 +603,17 @@ typedef struct moecl_forward_args {
 moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
                                  uint32_t num_wait_events, struct _cl_event* const* wait_events,
                                  struct _cl_event** out_event);
+/// Brings experts that a pass to come may need to device memory, where they take turns in a memory budget: those that
+/// these tokens would choose here. So hidden states of the layer before bring them while that one computes; `stream` is
+/// another than that of the passes, which take turns with prefetches by themselves. Results keep their bits.
+///
+/// Nothing is brought without a budget, for more tokens than fit it with all their experts, nor beyond chunk_tokens.
+/// @param args  tokens, what says the routing (x, ids or given_logits and theirs), and a workspace of this call's own;
+///              outputs and expert_input are not looked at
+/// Async, Empty, events, Errors: as moecl_layer_forward. Threads: with moecl_layer_forward of this layer, one at a time
+moecl_status moecl_layer_prefetch(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
+                                  uint32_t num_wait_events, struct _cl_event* const* wait_events,
+                                  struct _cl_event** out_event);
 /// Reads a fault word that earlier commands of the stream were given. Stops the host.
 /// Errors: invalid_argument  it holds a fault: an id outside [-1, E), or more rows than an expert has room for; the
 ///                           message has the slot (token * K + k) and the value

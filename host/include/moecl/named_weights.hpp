@@ -30,12 +30,17 @@ MoeLayerConfig named_layer(const MoeShape& shape, const QuantizedModules& quanti
 struct TensorOwner {
   /// How many experts have it.
   enum class Kind : std::uint8_t {
-    nobody,       ///< of another layer, or of another part of the model
-    common,       ///< of the router or the shared experts
-    expert,       ///< of one routed expert
-    every_expert  ///< of all of them
+    nobody,        ///< of another layer, or of another part of the model
+    common,        ///< of the router or the shared experts
+    expert,        ///< of one routed expert
+    every_expert,  ///< of all of them
+    fused_shared   ///< of the shared experts, which are extra routed ones
   } kind = Kind::nobody;
   std::int64_t expert = 0;
+
+  friend bool operator==(const TensorOwner& a, const TensorOwner& b) noexcept {
+    return a.kind == b.kind && a.expert == b.expert;
+  }
 };
 /// By its name alone.
 TensorOwner owner_of(const MoeLayerConfig& config, std::string_view tensor);
@@ -47,7 +52,7 @@ std::vector<std::string> missing_expert_tensors(const TensorSource& source, cons
 /// See missing_expert_tensors.
 std::vector<std::string> missing_common_tensors(const TensorSource& source, const MoeLayerConfig& config);
 
-/// One routed expert, or all that is none, as find_layer_weights has them.
+/// One routed expert, also a shared one among them, or all that is none, as find_layer_weights has them.
 /// Errors: as find_layer_weights
 ExpertMatrices find_expert(const TensorSource& source, const MoeLayerConfig& config, std::int64_t expert);
 MoeWeights find_common_weights(const TensorSource& source, const MoeLayerConfig& config);  ///< see find_expert

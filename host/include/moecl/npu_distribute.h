@@ -131,7 +131,7 @@ typedef struct moecl_moe_distribute_dispatch_v2_args {
   int64_t copy_expert_num;
   /// their ids come last
   int64_t const_expert_num;
-  /// of hierarchy; 0: all of them
+  /// of hierarchy; 0: as the nodes of the group
   int64_t ranks_per_server;
   /// what rows become: i8, f8_e4m3, f8_e5m2, u8 with y_codes; none: by quant_mode; a moecl_dtype, 0: none
   int32_t y_dtype;
@@ -294,7 +294,7 @@ typedef struct moecl_moe_distribute_combine_v2_args {
   int64_t copy_expert_num;
   /// their ids come last
   int64_t const_expert_num;
-  /// of hierarchy; 0: all of them
+  /// of hierarchy; 0: as the nodes of the group
   int64_t ranks_per_server;
   /// out: [BS, H], the rows' dtype; inactive tokens are not written
   moecl_tensor out;

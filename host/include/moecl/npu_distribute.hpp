@@ -9,7 +9,8 @@
 ///
 /// Every rank of the communicator, which stands for group_ep, calls the same operator with its own tensors, on the
 /// communicator's stream. The ranks first agree about the parameters and about who refuses its arguments: then every
-/// rank throws, nothing is enqueued and the group stays whole. Counts never come to the host.
+/// rank throws, nothing is enqueued and the group stays whole. Rows that exist travel, and no others: how many there
+/// are a thread of the rank reads, never the one that calls. Each byte: dispatch/STRATEGIES.md.
 /// The ranks [0, S) with S = shared_expert_rank_num own a shared expert each, the others
 /// nl = moe_expert_num / (ranks - S) experts each. G = global_bs, or BS * ranks with global_bs 0, which needs the same
 /// BS everywhere; no rank has more than Bmax = G / ranks tokens.
@@ -20,7 +21,8 @@
 /// Errors: as npu.hpp and communicator.hpp
 namespace moecl::npu {
 
-/// How rows travel. All but `hierarchy` are alike here.
+/// How rows travel. All but `hierarchy` are alike here: with it a token crosses to a server once, and the server's sum
+/// comes back.
 enum class CommAlg : std::uint8_t { by_default, fullmesh, fullmesh_v1, fullmesh_v2, hierarchy };
 
 /// What rows of u8 are that no dtype names: fp4 codes two to a byte, element 0 in the low nibble, or HiFloat8.
@@ -48,7 +50,7 @@ struct MoeDistributeV2 {
   std::int64_t zero_expert_num = 0;   ///< Range: 0 or more
   std::int64_t copy_expert_num = 0;   ///< Range: 0 or more
   std::int64_t const_expert_num = 0;  ///< Range: 0 or more
-  std::int64_t ranks_per_server = 0;  ///< of hierarchy; divides the ranks; 0: all of them. moecl's own
+  std::int64_t ranks_per_server = 0;  ///< of hierarchy; divides the ranks; 0: the group's. moecl's own
 };
 
 /// Both versions of dispatch. Rows in the order local expert, source rank, token. Halves go to even, of HiFloat8 away

@@ -237,6 +237,16 @@ moecl_status moecl_parallel_layer_forward_step(moecl_parallel_layer* layer, cons
 moecl_status moecl_parallel_layer_forward_events(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                  const moecl_step* step, uint32_t num_wait_events,
                                                  struct _cl_event* const* wait_events, struct _cl_event** out_event);
+/// Brings experts of this rank's places that a pass to come may need to device memory, as moecl_layer_prefetch: those
+/// that the tokens of all ranks would choose here. By all ranks, in the same order as their passes. It runs on a queue
+/// of the layer's own, after what the rank's stream was given so far; the next pass of this layer waits for it. Results
+/// keep their bits. Nothing is enqueued where no rank has a memory budget.
+/// @param args  x, ids with weights or given_logits, and finished; they stay as they are until out_event
+/// @param num_wait_events,wait_events,out_event  As in moecl_layer_forward, of that queue
+/// Errors, Async: as moecl_parallel_layer_forward. Empty: T = 0 takes part
+moecl_status moecl_parallel_layer_prefetch(moecl_parallel_layer* layer, const moecl_forward_args* args,
+                                           uint32_t num_wait_events, struct _cl_event* const* wait_events,
+                                           struct _cl_event** out_event);
 /// A step that all ranks agreed about once, for passes of any number of layers of theirs.
 typedef struct moecl_agreed_step moecl_agreed_step;
 /// By all ranks: one meeting of their host threads, no device work.

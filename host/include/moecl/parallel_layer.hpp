@@ -88,7 +88,7 @@ class ParallelLayer {
   void copy_expert_in(std::int64_t place, BufferView from);
 
   /// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
-  /// layer may be under way. By all ranks of the new group.
+  /// layer may be under way. By all ranks of the new group, of which those that are new make their layers instead.
   /// @param rank  of the new group, with as many places as this rank has
   /// Errors: invalid_argument  another number of places; as the constructor. This layer is then as it was
   ParallelLayer in_group(const ExpertRank& rank, const PlacementPlan& placement) &&;
@@ -126,6 +126,24 @@ class ParallelLayer {
   ///         others may have enqueued their part. Ranks of a tp group that divide the intermediate size of shared
   ///         experts all ask for routed_out or shared_out, or none
   void forward(const Forward& args, const AgreedStep& step, Submit submit = {});
+  /// Brings experts of this rank's places that a pass to come may need to device memory, as MoeLayer::prefetch: those
+  /// that the tokens of all ranks would choose here. By all ranks, in the same order as their passes. It runs on a
+  /// queue of the layer's own, after what the rank's stream was given so far, and nobody waits but the next pass of
+  /// this layer: so a pass of the layer before, enqueued after this call, runs meanwhile.
+  ///
+  /// Nothing is enqueued where no rank has a budget, and nothing is brought for more tokens of all ranks than fit the
+  /// slots of some rank with all their experts. A pass by mc2 counts as many tokens on each rank as the one that has
+  /// most, and streams its experts where those would not fit.
+  /// @param tokens  of this rank, x, ids or given_logits as of `forward`; they stay as they are until submit.done
+  /// @param submit  Events of that queue
+  /// Errors: as forward. Async: waits for the peers' host threads; never stops the host for a device
+  /// Empty:  T == 0 takes part
+  void prefetch(const MoeInputs& tokens, Submit submit = {});
+  /// The experts of this rank's places alone, over rows that an exchange of the caller's brought, on the rank's stream:
+  /// as MoeLayer::forward_experts. By this rank alone; with a part of every expert it gives its part of the sums.
+  void forward_experts(const ExpertRows& rows, Submit submit = {});
+  /// As MoeLayer::expert_workspace_bytes
+  std::uint64_t expert_workspace_bytes(std::int64_t rows, std::int64_t slots = 0) const;
   /// A step for this layer and all others of the same ranks: one meeting. By all ranks.
   /// @param tokens  T of this rank. Errors: as AgreedStep
   AgreedStep agree(const Step& step, std::int64_t tokens) const;
@@ -139,6 +157,7 @@ class ParallelLayer {
   ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights);
 
   struct State;
+  struct Ahead;
   explicit ParallelLayer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -63,14 +63,22 @@ moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count
 /// deadline_exceeded  not all ranks came: also where some are on another node, which needs MPI; io_error, out_of_memory
 moecl_status moecl_rank_group_join(const char* name, int32_t rank, int32_t size, moecl_stream* stream,
                                    const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// The same for a process with several ranks, which are threads of it: these exchange as those of
+/// moecl_rank_group_create do, and by shared memory with those of other processes. They join and are lost together.
+/// @param ranks  of this process: `count` of the `size`. @param streams  one for each of them
+/// Errors: as moecl_rank_group_join; invalid_argument  no rank, or one twice
+moecl_status moecl_rank_group_join_ranks(const char* name, const int32_t* ranks, moecl_stream* const* streams,
+                                         int32_t count, int32_t size, const moecl_rank_group_options* options,
+                                         moecl_rank_group** out_group);
 /// The group of the processes of an MPI communicator, in its order of ranks: one rank each. All of them call it. Open
 /// MPI or MPICH: a plugin beside this library is loaded for the one that the process has, or its launcher. MPI has been
-/// initialised with MPI_THREAD_SERIALIZED at least. A rank that is lost ends the job.
+/// initialised with MPI_THREAD_SERIALIZED at least. Ranks of a node exchange by shared memory, unless the options ask
+/// for mpi. A rank that is lost ends the job.
 /// @param mpi_comm  an MPI_Comm, which is duplicated; NULL: MPI_COMM_WORLD, which this call initialises where nobody
 /// has Errors: unsupported  no MPI, or no plugin for it; another thread level; as moecl_rank_group_join
 moecl_status moecl_rank_group_from_mpi(const void* mpi_comm, moecl_stream* stream,
                                        const moecl_rank_group_options* options, moecl_rank_group** out_group);
-/// A group of the processes that are left of this one, which has ended, over the same stream; all of them call it, and
+/// A group of the processes that are left of this one, which has ended, over the same streams; all of them call it, and
 /// use the new one alone. Ranks count anew, in the old order. Nothing is compiled or probed again.
 /// Errors: unsupported  ranks are threads, or MPI's; deadline_exceeded  the others have given up this rank
 moecl_status moecl_rank_group_shrink(moecl_rank_group* group, moecl_rank_group** out_group);

@@ -14,6 +14,15 @@ extern "C" {
 /// One rank's end of a strategy, with the memory of a step.
 typedef struct moecl_token_dispatcher moecl_token_dispatcher;
 
+/// What experts give back: who multiplies by the router's weights, and who sums. Source: TopKWeightAndReduce of vLLM
+typedef enum moecl_expert_output {
+  MOECL_EXPERT_ROWS = 0,           ///< rows as the products gave them: the combine multiplies, and sums
+  MOECL_EXPERT_WEIGHTED_ROWS = 1,  ///< rows multiplied by moecl_routed_rows.weights: the combine sums
+  /// of each token that came one row, the sum of its weighted rows (moecl_routed_rows.slot_rows), of a token without
+  /// any row 0: the combine brings them home
+  MOECL_EXPERT_SUMS = 2
+} moecl_expert_output;
+
 /// The same on every rank. Rank = dp_rank * tp + tp_rank; R ranks.
 typedef struct moecl_token_dispatcher_options {
   uint64_t size_bytes;
@@ -29,8 +38,7 @@ typedef struct moecl_token_dispatcher_options {
   int32_t beside;           ///< not 0: exchanges run on a queue beside the rank's stream
   int32_t partial_sums;     ///< not 0: ranks of a tp group get parts of their sums, which added up are the sums
   int32_t batched;          ///< not 0: rows of each expert stand in room of equal size; not with a wire
-  /// not 0: the experts multiply their rows by moecl_routed_rows.weights; else the combine does, by the tokens' weights
-  int32_t experts_weight;
+  int32_t expert_output;    ///< moecl_expert_output
   int64_t rows_per_expert;  ///< batched: that room, at least the tokens of all ranks; 0: as many as may come
 } moecl_token_dispatcher_options;
 
@@ -39,7 +47,7 @@ typedef struct moecl_dispatch_args {
   uint64_t size_bytes;
   int64_t tokens;              ///< T; ranks of a tp group have the same ones
   moecl_device_array x;        ///< Shape: [T, H] of the dispatcher's dtype
-  moecl_device_array ids;      ///< Shape: [T, K] int32; -1: no expert
+  moecl_device_array ids;      ///< Shape: [T, K] int32 or int64, as ids_dtype says; -1: no expert
   moecl_device_array weights;  ///< optional, on every rank or on none. Shape: [T, K] f32; absent: 1
   moecl_device_array fault;    ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
   /// optional, on every rank or on none: tokens of each of the R ranks, about which all agree, as about whether weights
@@ -47,6 +55,8 @@ typedef struct moecl_dispatch_args {
   const int64_t* tokens_of_ranks;
   /// tokens of a rank's share that MC2 has windows for, the same on every rank; 0: as many as the rank with most has
   int64_t capacity;
+  int32_t ids_dtype;  ///< MOECL_I32 or MOECL_I64; 0: i32
+  int32_t reserved;   ///< 0
 } moecl_dispatch_args;
 
 /// The rows that this rank's experts got, in the order expert, source rank, token, k. Row j is row index[j] /
@@ -68,6 +78,10 @@ typedef struct moecl_routed_rows {
   /// and there are row_ends[e] - row_ends[e - 1]
   int64_t rows_per_expert;
   moecl_device_array weights;  ///< of experts that weight, where weights were brought. Shape: [rows] f32
+  int64_t tokens;              ///< M that came; 0 but for experts that sum
+  int64_t slots;               ///< S of each of them
+  /// of experts that sum: which rows are a token's. Shape: [M, S] int32, negative where an expert of it is not here
+  moecl_device_array slot_rows;
 } moecl_routed_rows;
 
 /// By all ranks, with the same options.
@@ -88,7 +102,8 @@ moecl_status moecl_token_dispatcher_destroy(moecl_token_dispatcher* dispatcher);
 moecl_status moecl_token_dispatch(moecl_token_dispatcher* dispatcher, const moecl_dispatch_args* args,
                                   moecl_routed_rows* out_rows);
 /// Brings the weighted sums of the experts' rows home, of experts that weight their plain sums: begin and finish.
-/// @param expert_rows  Shape: [rows, H] f32, as they were routed. @param out  Shape: [T, H] f32
+/// @param expert_rows  Shape: [rows, H] f32, as they were routed; of experts that sum [tokens, H] f32.
+/// @param out          Shape: [T, H] f32
 moecl_status moecl_token_combine(moecl_token_dispatcher* dispatcher, moecl_device_array expert_rows,
                                  moecl_device_array out);
 

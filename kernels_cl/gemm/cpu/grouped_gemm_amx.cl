@@ -150,15 +150,13 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
                                        __local Total* all_sums, __local Step* w_block, __local RowsTile* a_tiles,
                                        __local ulong* row_starts, __local Sum* run_sums, __local Run* run) {
   Gemm gemm = *given;
-  const RowTile tile = find_row_tile(&gemm, tile_number, TILE_ROWS);
+  const ExpertTile of_expert = enter_tile(&gemm, tile_number, row_starts);
+  const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
   const int n = gemm.args.n, out_panels = panels_of(n) / PANELS_EACH;
   const int panels_each = (out_panels + groups_beside - 1) / groups_beside;
   const int first_own = group * panels_each, end_own = min(first_own + panels_each, out_panels);
-  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   const Codec codec = make_codec();
-  find_rows(&gemm, &tile, row_starts);
-  const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const __global STORAGE(A_DTYPE)* const a = gemm.a;
   const int k = gemm.args.k;
   for (int own = first_own; own < end_own; ++own)
@@ -176,15 +174,13 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
       copy_row(a + row_starts[row], a_begin, a_end, row % SIDE, a_tiles + row / SIDE * A_TILES);
     for (int own = first_own; own < end_own; ++own)
       for (int side = 0; side < PANELS_EACH; ++side) {
-        const int of_side = panel_at(n, own, side);
-        const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
-        const Groups groups = groups_of_panel(&expert_weights, of_side);
+        const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
         for (int block = a_begin; block < a_end; block += block_steps) {
           const int block_end = min(block + block_steps, a_end);
-          Fetch ahead = {(const __global char*)panel + (ulong)block_end * STEP_BYTES,
+          Fetch ahead = {(const __global char*)panel.weights + (ulong)block_end * STEP_BYTES,
                          passes > 1 ? 0 : STEP_BYTES / 128};
           for (int i = block; i < block_end; ++i) {
-            w_block[i - block] = load_step(&codec, panel, i);
+            w_block[i - block] = load_step(&codec, panel.weights, i);
             fetch(&ahead);
           }
           ahead.lines = (TILE_STEPS * (STEP_BYTES / 64 - ahead.lines) + passes - 1) / passes;
@@ -193,7 +189,7 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
           for (int begin = block, end; begin < block_end; begin = end) {
 #if W_GROUPED
             end = run_end(begin, steps);
-            load_run(&groups, begin / RUN_STEPS, run);
+            load_run(&panel.groups, begin / RUN_STEPS, run);
 #else
             end = block_end;
 #endif
@@ -230,12 +226,11 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
     const int columns = min(PANEL, n - own * PANEL);
     PanelColumns of_columns[PANELS_EACH];
     for (int side = 0; side < PANELS_EACH; ++side) {
-      const int of_side = panel_at(n, own, side);
-      const Groups groups = groups_of_panel(&expert_weights, of_side);
-      load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+      const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
+      load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
       for (int row = 0; row < tile.count; ++row)
-        complete_row(sums_of(all_sums, own - first_own, side) + row * PARTS, a + row_starts[row],
-                     panel_of(&expert_weights, of_side), &groups, &of_columns[side], k);
+        complete_row(sums_of(all_sums, own - first_own, side) + row * PARTS, a + row_starts[row], panel.weights,
+                     &panel.groups, &of_columns[side], k);
     }
     store_rows(&gemm, &tile, sums_of(all_sums, own - first_own, 0), of_columns, own, columns);
   }

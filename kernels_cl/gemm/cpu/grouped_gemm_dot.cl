@@ -23,11 +23,12 @@ typedef struct {
 enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
 
 inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
+enum { FETCHED_AHEAD = 8192 };
 // A processor by itself asks for too little ahead to keep memory busy.
 INLINE void fetch_ahead(const __global STORAGE(W_DTYPE)* panel, int step) {
 #pragma unroll
   for (int line = 0; line < STEP_BYTES; line += 64)
-    __builtin_prefetch((const __global char*)panel + (ulong)step * STEP_BYTES + 4096 + line);
+    __builtin_prefetch((const __global char*)panel + (ulong)step * STEP_BYTES + FETCHED_AHEAD + line);
 }
 INLINE Step next_step(Block* block, int source, int i) {
   if (source == FROM_KEPT) {
@@ -91,22 +92,18 @@ INLINE void multiply_block(Block* block, const Row a[REGISTER_ROWS], int rows, i
 ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number, __local Total* tile_sums,
                                      __local Step* kept, __local ulong* row_starts, __local Run* runs) {
   Gemm gemm = *given;
-  const RowTile tile = find_row_tile(&gemm, tile_number, TILE_ROWS);
+  const ExpertTile of_expert = enter_tile(&gemm, tile_number, row_starts);
+  const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
   const int n = gemm.args.n, columns = min(PANEL, n - own * PANEL);
-  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   const Codec codec = make_codec();
   PanelColumns of_columns[PANELS_EACH];
-  find_rows(&gemm, &tile, row_starts);
-  const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const int k = gemm.args.k;
 
   for (int side = 0; side < PANELS_EACH; ++side) {
-    const int of_side = panel_at(n, own, side);
-    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
-    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
     __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
-    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+    load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = 0;
 
     const bool streams = tile.count <= REGISTER_ROWS;
@@ -115,10 +112,15 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
       const int block_end = min(first + block_steps, steps);
 #if W_GROUPED
       for (int begin = first, i = 0; begin < block_end; begin = run_end(begin, steps), ++i)
-        load_run(&groups, begin / RUN_STEPS, &runs[i]);
+        load_run(&panel.groups, begin / RUN_STEPS, &runs[i]);
 #endif
-      Block block = {
-          panel, &codec, kept, runs, first, block_end, (const __global char*)panel + (ulong)block_end * STEP_BYTES};
+      Block block = {panel.weights,
+                     &codec,
+                     kept,
+                     runs,
+                     first,
+                     block_end,
+                     (const __global char*)panel.weights + (ulong)block_end * STEP_BYTES};
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
         __local Total* totals = side_sums + row * PARTS;
@@ -134,7 +136,8 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
       }
     }
     for (int row = 0; row < tile.count; ++row)
-      complete_row(side_sums + row * PARTS, gemm.a + row_starts[row], panel, &groups, &of_columns[side], k);
+      complete_row(side_sums + row * PARTS, gemm.a + row_starts[row], panel.weights, &panel.groups, &of_columns[side],
+                   k);
   }
   store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }

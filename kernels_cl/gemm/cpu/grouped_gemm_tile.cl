@@ -44,7 +44,7 @@ inline void decode_weights(const __global STORAGE(W_DTYPE)* panel, const Groups*
     }
     for (int part = 0; part < PARTS; ++part)
       *(__local float16*)(block + (i - k_begin) * PANEL + part * 16) =
-          weights16(panel + (ulong)i * OF(panel_units, W_DTYPE), part * 16, zero[part], scale[part]);
+          weights16(panel, i, part * 16, zero[part], scale[part]);
   }
 }
 #endif
@@ -93,7 +93,7 @@ INLINE PartGroups load_part_groups(const Run* run) {
 INLINE float16 part_weights(const Run* run, bool decoded, const PartGroups* groups, int i, int p) {
   const int column = (run->part + p) * 16;
   if (decoded) return *(const __local float16*)(run->decoded + i * PANEL + column);
-  return weights16(run->streamed + (ulong)i * OF(panel_units, W_DTYPE), column, groups->zero[p], groups->scale[p]);
+  return weights16(run->streamed, i, column, groups->zero[p], groups->scale[p]);
 }
 // Adds the products of the run to the totals of its rows and parts.
 INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, bool decoded, __local Total* totals) {
@@ -155,21 +155,17 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
 #endif
   __local ulong row_starts[TILE_ROWS];
   Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  const RowTile tile = find_row_tile(&gemm, last_row_tile_first(), TILE_ROWS);
+  const ExpertTile of_expert = enter_tile(&gemm, last_row_tile_first(), row_starts);
+  const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
   const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
-  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   PanelColumns of_columns[PANELS_EACH];
-  find_rows(&gemm, &tile, row_starts);
-  const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const int k = gemm.args.k;
 
   for (int side = 0; side < PANELS_EACH; ++side) {
-    const int of_side = panel_at(n, own, side);
-    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
-    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
     __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
-    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+    load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = vload16(i % PARTS, of_columns[side].start);
 
     const bool streams = tile.count <= REGISTER_ROWS;
@@ -188,9 +184,9 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
                    k_begin, k_end, a_block + row * DECODED_K);
 #endif
 #if DECODED_W
-      if (!streams) decode_weights(panel, &groups, k_begin, k_end, w_block);
+      if (!streams) decode_weights(panel.weights, &panel.groups, k_begin, k_end, w_block);
 #endif
-      const __global STORAGE(W_DTYPE)* streamed = panel + (ulong)k_begin * OF(panel_units, W_DTYPE);
+      const __global STORAGE(W_DTYPE)* streamed = panel.weights + (ulong)k_begin * OF(panel_units, W_DTYPE);
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
         // All rows but the first fetch the next block meanwhile, in equal parts, at most a line each k.
@@ -199,7 +195,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
                   line_step = row > 0 ? min(64, (block_bytes / K_BLOCK + others - 1) / others) : 0,
                   first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
         Run run = {.streamed = streamed,
-                   .groups = &groups,
+                   .groups = &panel.groups,
                    .fetched = (const __global char*)streamed + block_bytes + first_line,
                    .line_step = line_step};
         Row a[REGISTER_ROWS];
@@ -222,7 +218,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
           }
 #endif
           for (run.begin = 0; run.begin < k_end - k_begin; run.begin = run.end) {
-            run.group = group_at(&groups, k_begin + run.begin);
+            run.group = group_at(&panel.groups, k_begin + run.begin);
             run.end = min(group_end(run.group, k_begin + run.begin, k), k_end) - k_begin;
             multiply_streamed(&run, a, count, totals);
           }

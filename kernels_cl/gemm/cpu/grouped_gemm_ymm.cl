@@ -8,64 +8,75 @@
 // ends of blocks.
 #include "kernels_cl/gemm/cpu/ymm_steps.clh"
 
-enum { BLOCK_K = BLOCK_STEPS * STEP_K };
+enum { BLOCK_STEPS = BLOCK_BYTES_OF_PART / (int)sizeof(Step), BLOCK_K = BLOCK_STEPS * STEP_K };
 enum { STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
 // How many blocks ahead weights and their scales are asked for: memory takes longer than a block of few bits.
 enum { BLOCK_BYTES = BLOCK_STEPS * STEP_BYTES, BLOCKS_AHEAD = BLOCK_BYTES < 8192 ? 8192 / BLOCK_BYTES : 1 };
+// A run ends with its group, of at least 16 k, with its block, and where sums of bytes would grow too large.
 #if W_GROUPED
 typedef float16 Total;
-enum { RUN_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };  // groups are at least 16 long
-inline int run_end(int begin, int steps) {
-  return min(min((begin / RUN_STEPS + 1) * RUN_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS), steps);
-}
+enum { GROUP_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };
 #else
 typedef Sum Total;
-enum { RUNS_OF_BLOCK = 1 };
-inline int run_end(int begin, int steps) { return min((begin / BLOCK_STEPS + 1) * BLOCK_STEPS, steps); }
+enum { GROUP_STEPS = BLOCK_STEPS, RUNS_OF_BLOCK = BYTE_SUMS ? BLOCK_K / MOST_BYTES_K : 1 };
 #endif
+enum { MOST_STEPS = BYTE_SUMS ? MOST_BYTES_K / STEP_K : BLOCK_STEPS };
+inline int run_end(int begin, int steps) {
+  const int end = min((begin / GROUP_STEPS + 1) * GROUP_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS);
+  return min(min(end, begin + MOST_STEPS), steps);
+}
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
-// What the columns of a panel have in a run.
+// What the columns of a panel have in a group.
 typedef struct {
   float16 scale[PARTS];
+#if W_ZERO
   Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
-} Run;
-#define HAS_OFFSETS (W_ZERO || (INTEGERS && AVX_VNNI))
+#endif
+} GroupOfColumns;
+#define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
 // Rows of `a` of a block, as steps take them.
-#if INTEGERS && !AVX_VNNI
+#if INTEGERS && !AVX_VNNI && !BYTE_SUMS
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
-inline uint element(Row row, int step) { return ((const __local uint*)row)[step]; }
+inline uint element(Row row, int at) { return ((const __local uint*)row)[at]; }
 inline int number(Row row, int i) { return row[i]; }
-// A zero past the last.
+// Of a step of words even k stand before odd ones.
+#if W_K_WORDS
+inline short16 in_order_of_steps(short16 x) {
+  return __builtin_shufflevector(x, x, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+}
+inline int place_in_step(int i) { return i / 4 * 4 + i % 2 * 2 + i % 4 / 2; }
+#else
+inline short16 in_order_of_steps(short16 x) { return x; }
+inline int place_in_step(int i) { return i; }
+#endif
 inline void copy_row(const __global char* row, const __global float* scale, int begin, int end, __local short* to) {
   int i = begin;
   for (; i + 16 <= end; i += 16)
-    *(__local short16*)(to + i - begin) = __builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT;
-  for (; i < end; ++i) to[i - begin] = row[i] - A_ZERO_POINT;
+    *(__local short16*)(to + i - begin) =
+        in_order_of_steps(__builtin_convertvector(load_char16(row + i), short16) - (short)A_ZERO_POINT);
+  for (; i < end; ++i) to[place_in_step(i - begin)] = row[i] - A_ZERO_POINT;
 }
 #elif INTEGERS
 #define COPIES_A 0
 typedef char Copied;
-typedef struct __attribute__((packed)) {
-  uint v;
-} PackedUint;
 typedef const __global char* Row;
-inline uint element(Row row, int step) { return ((const __global PackedUint*)row)[step].v; }
+inline uint element(Row row, int at) { return ((const __global Element32*)row)[at].v; }
 inline int number(Row row, int i) { return row[i]; }
 #elif OF(IS_F32, A_DTYPE) && !A_GROUP
 #define COPIES_A 0
 typedef float Copied;
 typedef const __global float* Row;
-inline float element(Row row, int step) { return row[step]; }
+inline float element(Row row, int at) { return row[at]; }
 inline float number(Row row, int i) { return row[i]; }
 #else
 #define COPIES_A 1
 typedef float Copied;
 typedef const __local float* Row;
-inline float element(Row row, int step) { return row[step]; }
+inline float element(Row row, int at) { return row[at]; }
 inline float number(Row row, int i) { return row[i]; }
 inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAGE(A_SCALE_DTYPE)* scale, int begin,
                      int end, __local float* to) {
@@ -83,7 +94,7 @@ inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAG
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;  // from the block on
   __local Step* kept;                      // Shape: [PARTS, BLOCK_STEPS]
-  const __local Run* runs;
+  const __local GroupOfColumns* groups;
   const __local Number*
       row_sums;    // of a row's runs, from the first row of those multiplied. Shape: [rows, RUNS_OF_BLOCK]
   int begin, end;  // steps, of all of K
@@ -96,16 +107,22 @@ enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made, made and kept, wer
 
 INLINE Step next_step(const Block* block, int source, int step, int part) {
   if (source == FROM_KEPT) return block->kept[part * BLOCK_STEPS + step];
-  const Step made = load_step(block->panel + (ulong)step * (STEP_K * OF(panel_units, W_DTYPE)), part);
+  const Step made = load_step(block->panel, step, part);
   if (source == KEPT) block->kept[part * BLOCK_STEPS + step] = made;
   return made;
 }
 
-INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int row, int part) {
+// `group`: of the block's.
+INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int group, int row, int part) {
+#if BYTE_SUMS
+  sum = sum_of_bytes(sum);
+#endif
 #if W_GROUPED
-  const __local Run* of = block->runs + run;
-#if HAS_OFFSETS
+  const __local GroupOfColumns* of = block->groups + group;
+#if W_ZERO
   sum -= block->row_sums[row * RUNS_OF_BLOCK + run] * of->offset[part];
+#elif HAS_OFFSETS
+  sum -= block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
 #endif
   return fma(convert_float16(sum), of->scale[part], total);
 #elif HAS_OFFSETS
@@ -135,6 +152,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
     const __global char* fetched = block->fetched + part * BLOCK_STEPS * (STEP_BYTES / PARTS);
     for (int begin = block->begin, end, run = 0; begin < block->end; begin = end, ++run) {
       end = run_end(begin, block->end);
+      const int group = begin / GROUP_STEPS - block->begin / GROUP_STEPS;
       Sum sums[REGISTER_ROWS][PARTS];
 #pragma unroll
       for (int r = 0; r < REGISTER_ROWS; ++r)
@@ -155,12 +173,14 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
           for (int p = 0; p < PARTS; ++p)
             if (p < parts) w[p] = next_step(block, source, step, part + p);
 #pragma unroll
-        for (int r = 0; r < REGISTER_ROWS; ++r) {
-          if (r >= rows) break;
+        for (int i = 0; i < OPERANDS; ++i)
 #pragma unroll
-          for (int p = 0; p < PARTS; ++p)
-            if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], element(a[r], step));
-        }
+          for (int r = 0; r < REGISTER_ROWS; ++r) {
+            if (r >= rows) break;
+#pragma unroll
+            for (int p = 0; p < PARTS; ++p)
+              if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], i, element(a[r], step * OPERANDS + i));
+          }
       }
 #if HAS_WIDE
       if (source == WIDE) order(sums[0]);
@@ -170,7 +190,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
 #pragma unroll
         for (int p = 0; p < PARTS; ++p)
           if (r < rows && p < parts)
-            totals[r * PARTS + p] = total_with(totals[r * PARTS + p], sums[r][p], block, run, r, part + p);
+            totals[r * PARTS + p] = total_with(totals[r * PARTS + p], sums[r][p], block, run, group, r, part + p);
     }
   }
 }
@@ -198,12 +218,12 @@ INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], in
 }
 
 #if W_GROUPED
-inline void load_run(const Groups* of, int group, __local Run* run) {
+inline void load_group(const Groups* of, int group, __local GroupOfColumns* columns) {
   fetch_scales(of, group + (BLOCKS_AHEAD * BLOCK_K + W_GROUP - 1) / W_GROUP);
   for (int part = 0; part < PARTS; ++part) {
-    run->scale[part] = scales16(of, group, part * 16);
-#if HAS_OFFSETS
-    run->offset[part] = sum_of_floats(zeros16(of, group, part * 16)) + W_OFFSET;
+    columns->scale[part] = scales16(of, group, part * 16);
+#if W_ZERO
+    columns->offset[part] = sum_of_floats(zeros16(of, group, part * 16)) + W_OFFSET;
 #endif
   }
 }
@@ -212,7 +232,15 @@ inline void load_run(const Groups* of, int group, __local Run* run) {
 // The sum of elements [begin, end) of a row.
 inline Number sum_of(Row row, int begin, int end) {
   Number sum = 0;
-  for (int i = begin; i < end; ++i) sum += number(row, i);
+  int i = begin;
+#if INTEGERS && !COPIES_A
+  const short16 ones = 1;
+  int8 sums = 0;
+  for (; i + 16 <= end; i += 16)
+    sums += __builtin_ia32_pmaddwd256(__builtin_convertvector(load_char16(row + i), short16), ones);
+  for (int lane = 0; lane < 8; ++lane) sum += ((const int*)&sums)[lane];
+#endif
+  for (; i < end; ++i) sum += number(row, i);
   return sum;
 }
 #endif
@@ -221,49 +249,67 @@ inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row
                      const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k) {
 #if INTEGERS
   for (int i = k / STEP_K * STEP_K; i < k; ++i) {
-    const __global STORAGE(W_DTYPE)* w = panel + (ulong)i * OF(panel_units, W_DTYPE);
     const int x = row[i] - A_ZERO_POINT;
     for (int part = 0; part < PARTS; ++part)
 #if W_GROUPED
-      totals[part] = fma(
-          (float16)((float)x),
-          weights16(w, part * 16, zeros16(of, group_at(of, i), part * 16), scales16(of, group_at(of, i), part * 16)),
-          totals[part]);
+      totals[part] = fma((float16)((float)x),
+                         weights16(panel, i, part * 16, zeros16(of, group_at(of, i), part * 16),
+                                   scales16(of, group_at(of, i), part * 16)),
+                         totals[part]);
 #else
-      totals[part] += x * convert_int16(codes16(w, part));
+      totals[part] += x * convert_int16(numbers16(panel, i, part * 16));
 #endif
   }
 #endif
 }
+
+#if W_GROUPED && !INTEGERS
+inline bool are_finite(const __local Total* totals) {
+  bool finite = true;
+  for (int part = 0; part < PARTS; ++part) finite = finite && !any((as_int16(totals[part]) & 0x7f800000) == 0x7f800000);
+  return finite;
+}
+// Sums of numbers far from one may overflow before their groups' scales bring them back: such a row is added up anew,
+// by weights with their scales.
+inline void add_anew(__local Total* totals, const float* start, const __global STORAGE(A_DTYPE)* row,
+                     const __global STORAGE(A_SCALE_DTYPE)* scale, const __global STORAGE(W_DTYPE)* panel,
+                     const Groups* of, int k) {
+  for (int part = 0; part < PARTS; ++part) {
+    float16 total = vload16(part, start);
+    for (int i = 0; i < k; ++i) {
+      const int group = group_at(of, i);
+      total = fma((float16)(activation(row, scale, i)),
+                  weights16(panel, i, part * 16, zeros16(of, group, part * 16), scales16(of, group, part * 16)), total);
+    }
+    totals[part] = total;
+  }
+}
+#endif
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GROUPED_GEMM_BUFFERS,
                                                                               const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
   __local Step kept[PARTS * BLOCK_STEPS];
-  __local Run runs[RUNS_OF_BLOCK];
+  __local GroupOfColumns block_groups[RUNS_OF_BLOCK];
   __local Number row_sums[HAS_OFFSETS ? TILE_ROWS * RUNS_OF_BLOCK : 1];
   __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
   __local ulong row_starts[TILE_ROWS];
   Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  const RowTile tile = find_row_tile(&gemm, last_row_tile_first(), TILE_ROWS);
+  const ExpertTile of_expert = enter_tile(&gemm, last_row_tile_first(), row_starts);
+  const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
   const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
-  const Epilogue epilogue = expert_epilogue(&gemm, tile.expert);
   PanelColumns of_columns[PANELS_EACH];
-  find_rows(&gemm, &tile, row_starts);
-  const Weights expert_weights = enter_expert(&gemm, tile.expert);
   const int k = gemm.args.k, steps = k / STEP_K;
 #if HAS_WIDE
   const Codec codec = make_codec();
 #endif
 
   for (int side = 0; side < PANELS_EACH; ++side) {
-    const int of_side = panel_at(n, own, side);
-    const __global STORAGE(W_DTYPE)* panel = panel_of(&expert_weights, of_side);
-    const Groups groups = groups_of_panel(&expert_weights, of_side);
+    const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
     __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
-    load_columns(&epilogue, of_side * PANEL, columns, &of_columns[side]);
+    load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
     for (int i = 0; i < tile.count * PARTS; ++i)
 #if IS_I8 || !INTEGERS
       side_sums[i] = vload16(i % PARTS, of_columns[side].start);
@@ -271,19 +317,19 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
       side_sums[i] = 0;
 #endif
     for (int first = 0; first < steps; first += BLOCK_STEPS) {
-      Block block = {panel + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
+      Block block = {panel.weights + (ulong)first * (STEP_K * OF(panel_units, W_DTYPE)),
                      kept,
-                     runs,
+                     block_groups,
                      row_sums,
                      first,
                      min(first + BLOCK_STEPS, steps),
-                     (const __global char*)panel + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
+                     (const __global char*)panel.weights + (ulong)first * STEP_BYTES + BLOCKS_AHEAD * BLOCK_BYTES};
 #if HAS_WIDE
       block.codec = &codec;
 #endif
 #if W_GROUPED
-      for (int begin = first, i = 0; begin < block.end; begin = run_end(begin, steps), ++i)
-        load_run(&groups, begin / RUN_STEPS, &runs[i]);
+      for (int group = first / GROUP_STEPS, i = 0; group * GROUP_STEPS < block.end; ++group, ++i)
+        load_group(&panel.groups, group, &block_groups[i]);
 #endif
       for (int row = 0; row < tile.count; ++row) {
 #if COPIES_A
@@ -325,7 +371,13 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
       }
     }
     for (int row = 0; row < tile.count; ++row)
-      add_last(side_sums + row * PARTS, gemm.a + row_starts[row], panel, &groups, k);
+      add_last(side_sums + row * PARTS, gemm.a + row_starts[row], panel.weights, &panel.groups, k);
+#if W_GROUPED && !INTEGERS
+    for (int row = 0; row < tile.count; ++row)
+      if (!are_finite(side_sums + row * PARTS))
+        add_anew(side_sums + row * PARTS, of_columns[side].start, gemm.a + row_starts[row],
+                 gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride, panel.weights, &panel.groups, k);
+#endif
   }
   store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }

@@ -1,7 +1,7 @@
 #include "kernels_cl/gemm/variant.hpp"
 
 namespace moecl::source {
-extern const ProgramSource grouped_gemm_amx, grouped_gemm_dot, grouped_gemm_tile, grouped_gemm_ymm;
+extern const ProgramSource grouped_gemm_amx, grouped_gemm_digits, grouped_gemm_dot, grouped_gemm_tile, grouped_gemm_ymm;
 }
 
 namespace moecl::grouped_gemm::cpu {
@@ -16,6 +16,8 @@ constexpr Extension vnni{[](const DeviceCaps&caps) { return caps.has_avx512_vnni
     amx_int8{[](const DeviceCaps&caps) { return caps.has_amx_int8; }, &is_vnni_product, integers},
     amx_bf16{[](const DeviceCaps&caps) { return caps.has_amx_bf16; }, &is_bf16_product, numbers};
 
+constexpr const char* digits =
+    "f16 or bf16 x i4 or f4_e2m1 in k_words, scales for groups of a multiple of 16 in K or none, on AVX2";
 constexpr const char* not_in_order = "anything but scales for groups of K in any order or not in sixteens, on AVX2";
 constexpr const char* shorter_integers =
     "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-VNNI without AVX-512";
@@ -23,7 +25,10 @@ constexpr const char* shorter_integers =
 constexpr Extension avx2{[](const DeviceCaps&caps) { return caps.has_avx2 && !caps.has_avx512; }, &is_avx2_product,
                          not_in_order},
     avx_vnni{[](const DeviceCaps&caps) { return caps.has_avx_vnni && !caps.has_avx512; }, &is_vnni_product,
-             shorter_integers};
+             shorter_integers},
+    avx2_digits{[](const DeviceCaps&caps) { return caps.has_avx2 && !caps.has_avx512; }, &is_digits_product, digits},
+    avx_vnni_digits{[](const DeviceCaps&caps) { return caps.has_avx_vnni && !caps.has_avx512; }, &is_digits_product,
+                    digits};
 
 /// Sums of a panel, and where a row starts.
 constexpr std::uint64_t row_bytes = 64 * 4 + 8;
@@ -34,6 +39,31 @@ constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 
 constexpr std::uint64_t dot_bytes = 96 * row_bytes + 128 * 256 + 33 * 512;
 /// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
+/// grouped_gemm_digits: its rows, their digits in a block, steps of a panel, and scales of runs.
+constexpr std::uint64_t digits_bytes(std::uint64_t panels) {
+  return sums_bytes(48, panels) + 48 * (8 + 640) + 64 * 128 + 9 * 512 + 64;
+}
+
+bool any_operands(const Args&) { return true; }
+bool is_bf16_by_bf16(const Args& args) { return args.weights.type == CodeType::bf16; }
+bool is_i8_by_i4(const Args& args) { return args.a.dtype == DType::i8 && args.weights.type == CodeType::i4; }
+bool is_i8_by_integers(const Args& args) { return args.a.dtype == DType::i8 && is_integer(args.weights.type); }
+
+constexpr Kernel digits_kernel(const Variant& variant, const Extension& extension, const char* options) {
+  return {.variant = variant,
+          .source = &source::grouped_gemm_digits,
+          .extension = &extension,
+          .options = options,
+          .tile_rows = 48,
+          .panels = 4,
+          .work_items = 1,
+          .local_mem_bytes = digits_bytes(4),
+          .gated_bytes = sums_bytes(48, 4),
+          .min_float_width = 8,
+          .activates = true,
+          .k_words = &any_operands,
+          .faster_in_words = &any_operands};
+}
 
 constexpr Kernel all[] = {
     {.variant = {"amx_int8", "a CPU with AMX: products of i8 with i8 or i4, 16 x 16 sums in a tile register"},
@@ -68,7 +98,9 @@ constexpr Kernel all[] = {
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands,
+     .faster_in_words = &is_i8_by_integers},
     {.variant =
          {"avx512_bf16",
           "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
@@ -80,30 +112,41 @@ constexpr Kernel all[] = {
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &is_bf16_by_bf16},
     {.variant = {"avx_vnni",
                  "a CPU with AVX-VNNI: products of i8 with i8 or i4 in fours of k, 6 x 16 sums in registers"},
      .source = &source::grouped_gemm_ymm,
      .extension = &avx_vnni,
-     .options = " -DBLOCK_STEPS=64 -DAVX_VNNI=1",
+     .options = " -DBLOCK_BYTES_OF_PART=4096 -DAVX_VNNI=1",
      .tile_rows = 96,
      .work_items = 1,
      .local_mem_bytes = ymm_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 8,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands,
+     .faster_in_words = &is_i8_by_integers},
+    digits_kernel({"avx_vnni_digits",
+                   "a CPU with AVX-VNNI: products of f16 or bf16 with i4 or f4 in words, rows as digits of 8 bits"},
+                  avx_vnni_digits, " -DAVX_VNNI=1"),
+    digits_kernel(
+        {"avx2_digits", "a CPU with AVX2: products of f16 or bf16 with i4 or f4 in words, rows as digits of 8 bits"},
+        avx2_digits, ""),
     {.variant =
          {"avx2",
           "a CPU with AVX2: products of i8 with i8 or i4 in pairs of k, others in f32, 6 x 16 sums in registers"},
      .source = &source::grouped_gemm_ymm,
      .extension = &avx2,
-     .options = " -DBLOCK_STEPS=64",
+     .options = " -DBLOCK_BYTES_OF_PART=4096",
      .tile_rows = 96,
      .work_items = 1,
      .local_mem_bytes = ymm_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 8,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands,
+     .faster_in_words = &is_i8_by_i4},
     {.variant = {"t0_tile",
                  "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_tile,
@@ -114,7 +157,8 @@ constexpr Kernel all[] = {
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 4,
      .good_float_width = 16,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
     {.variant = {"t0_tile16", "a CPU with shorter registers: the same in 6 x 16 sums"},
      .source = &source::grouped_gemm_tile,
      .options = " -DK_BLOCK=512 -DREGISTER_PARTS=1",
@@ -123,7 +167,8 @@ constexpr Kernel all[] = {
      .local_mem_bytes = 96 * row_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 4,
-     .activates = true},
+     .activates = true,
+     .k_words = &any_operands},
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mm
     const OutRows out_rows = out_rows_of(&tile, tile_m * 16, &gemm);
 #pragma unroll
     for (int j = 0; j < 2 * OUT_PANELS; ++j) {
-      const int column = j / 2 * PANEL + warp_n * 16 + j % 2 * 8;
+      const int column = j / 2 * PANEL + warp_n * 16 + j % 2 * 8 + lane % 4 * 2;
       const float4 sum = vload4(0, sums[m][j]), up = vload4(0, sums[m][GATED ? j + 2 : j]);
       put_columns(output_of(&gemm, sum, up, &epilogue, &out_rows, tile.first_panel * PANEL + column), column % PIECE,
                   stages + (tile_m * PIECES + column / PIECE) * PIECE_BYTES);

@@ -18,18 +18,24 @@ enum class Policy : std::uint8_t {
 };
 
 /// Experts of [first_expert, first_expert + experts) that have rows and no slot take those of experts that have none
-/// here. There are at least as many slots as experts with rows.
+/// here. There should be as many slots as experts with rows: the last of more get none.
 struct Claim {
   TensorView row_ends;    ///< Shape: [E] i32, cumulative
   TensorView slots;       ///< in/out. Shape: [E] i32: the slot of each expert; -1: none
   TensorView holders;     ///< in/out. Shape: [S] i32: the expert in each slot; -1: none
   TensorView priorities;  ///< in/out. Shape: [E] i32: of lru passes, of others bits of floats that are not negative
   TensorView fetches;     ///< out. Shape: [1 + 2 S] i32: how many are missing, then an expert and its slot each
-  TensorView counters;    ///< in/out. Shape: [3] i64: experts with rows that had a slot, that had none, passes
+  /// in/out. Shape: [5] i64: experts with rows that had a slot, that had none, passes; experts that foreseen claims
+  /// fetched, and those of the first that had a slot by one
+  TensorView counters;
+  TensorView awaited;  ///< in/out. Shape: [S] i32: 1 where a foreseen claim gave the slot, and no pass has used it yet
   std::int32_t first_expert = 0, experts = 0;
   Policy policy = Policy::lru;
   float fading = 0.9F;
   bool new_pass = true;  ///< false: other experts of the same pass came before
+  /// Slots that may be taken, from this one: who is in another one comes anew. 0: all from it on
+  std::int32_t first_slot = 0, slot_count = 0;
+  bool foreseen = false;  ///< for a pass to come: it counts apart, and priorities stay
 };
 
 /// to[slot] = from[expert] for each fetch.

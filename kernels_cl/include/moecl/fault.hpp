@@ -25,7 +25,8 @@ enum class FaultCode : std::int32_t {
   other_call,              ///< index: place in a window, value: what came there; a combine got another dispatch's info
   peer_late,               ///< index: rank, value: the step that it did not signal in time
   group_late,              ///< index: work-group of a launch whose groups wait for each other, and which did not come
-  expert_gone              ///< index: slot, value: the expert, which stands nowhere at present
+  expert_gone,             ///< index: slot, value: the expert, which stands nowhere at present
+  group_too_large  ///< index: entry of the group list, value: its rows (cut to 32 bits), more than there is room
 };
 
 /// What a `fault` tensor holds: four i32, zero while nothing was wrong.

@@ -23,7 +23,8 @@ namespace moecl::gating_top_k {
 
 /// Experts by token id: the router only weighs them. Source: hash routing of DeepSeek-V4's first layers, in vLLM
 struct TokenTable {
-  TensorView experts;    ///< Shape: [V, K] i32 contiguous. Range: [0, E); others are no expert, -1 with weight 0
+  /// Shape: [V, K] i32 contiguous, K as RouterSpec::chosen. Range: [0, E); others are no expert, -1 with weight 0
+  TensorView experts;
   TensorView token_ids;  ///< Shape: [T] i32 or i64. Range: [0, V); others have no experts and set the fault word
 };
 
@@ -34,7 +35,7 @@ struct Args {
   TensorView weights;         ///< out. Shape: [T, K] f32, f16 or bf16
   TensorView scores = {};  ///< optional out. Shape: [T, E] f32: scores of all experts, without bias; before_top_k only
   TensorView finished = {};  ///< optional. Shape: [T] u8 or boolean: not 0 makes the ids of that token `finished_id`
-  std::optional<std::int32_t> finished_id = {};  ///< absent: E, "no expert"
+  std::optional<std::int32_t> finished_id = {};  ///< absent: past all experts, "no expert"
   TokenTable table = {};  ///< optional, without selection_bias, scores and sparse mixers. Ids are in the table's order
   TensorView fault = {};  ///< optional in/out, of `table`. Shape: [4] i32, see fault.hpp
 };

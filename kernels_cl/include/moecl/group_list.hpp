@@ -27,6 +27,8 @@ struct Read {
   bool all_rows = false;  ///< a smaller sum sets it too
   TensorView row_ends;    ///< out. Shape: [E] i32
   TensorView fault;       ///< optional in/out. Shape: [4] i32, see fault.hpp: the first entry in fault
+  /// a larger group sets it too, and counts as so many. 0: any may have all rows
+  std::int64_t rows_per_group = 0;
 };
 
 /// A list from row_ends or counts.

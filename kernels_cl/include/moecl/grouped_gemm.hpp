@@ -30,9 +30,21 @@ std::vector<tuning::Line> describe_choices(const Device& device);
 /// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
 /// of the layer; else f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
-/// The layout that the tensor cores there read fastest in products of such rows [*, k] and weights; where they multiply
-/// no codes of 8 bits on both sides, n_major.
-PanelLayout panel_layout(DType rows, CodeType weights, std::int64_t k, const DeviceCaps& caps);
+/// What a product multiplies, as far as a layout depends on it.
+struct Factors {
+  DType rows = DType::f32;
+  std::int64_t rows_group = 0;  ///< columns of a row that share a scale; 0: all, or none has one
+  CodeType weights = CodeType::f32;
+  std::int64_t k = 0;
+  std::int64_t weights_group = 0;  ///< k of a column that share a scale; 0: all, or none has one
+};
+/// The layout that is fastest there: k_major where tensor cores multiply codes of 8 bits on both sides, k_words where a
+/// CPU's dot products were measured faster with it, else n_major.
+PanelLayout panel_layout(const Factors& factors, const DeviceCaps& caps);
+/// Those of weights that some variant reads there, n_major first.
+std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps);
+/// Why `panel_layout` chooses it, for people.
+const char* why(PanelLayout layout) noexcept;
 /// Units: bytes. What Args::scratch is good for there; 0: nothing.
 std::uint64_t scratch_bytes(const DeviceCaps& caps);
 

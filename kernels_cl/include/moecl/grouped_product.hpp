@@ -68,10 +68,18 @@ struct Variant {
   const char* written_for;  ///< the execution shape, in words
 };
 
+/// Rows that a choice goes by, spread over the experts.
+struct Expected {
+  std::int64_t rows = 0;  ///< 0: those of the product, over its experts
+  std::int64_t experts = 0;
+};
+
 struct Config {
-  std::string variant;             ///< empty: chosen by operands, rows and device
-  std::int64_t expected_rows = 0;  ///< rows an expert is likely to get, for the choice; 0: R spread over the experts
-  /// looks for a slice of K until it is late, about a microsecond each: the rows of its tile then become NaN
+  std::string variant;  ///< empty: chosen by operands, rows and device
+  /// Products over parts of the same rows, which take one variant then, whatever part each has.
+  Expected expected = {};
+  /// How often a tile's last slice of K looks for another one until that is late, about a microsecond each: the rows of
+  /// its tile then become NaN
   std::int32_t patience = 1 << 21;
 };
 

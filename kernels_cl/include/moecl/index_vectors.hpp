@@ -83,6 +83,13 @@ struct RowCounts {
   bool add = false;
 };
 
+/// slots[row] = row where that is a valid one, else -1: a combine by them leaves rows apart, and reads no others.
+struct ValidRows {
+  TensorView row_ends;               ///< Shape: [E] i32, cumulative
+  std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
+  TensorView slots;                  ///< out. Shape: [R] i32; batched R = E * rows_per_expert
+};
+
 /// Sets the fault word to FaultCode::other_call with place and value of an element of `got` that is not the expected
 /// one.
 struct Expect {
@@ -101,6 +108,7 @@ std::string reject(const GroupOfRow& args);
 std::string reject(const KeyEnds& args);
 std::string reject(const Widen& args);
 std::string reject(const RowCounts& args);
+std::string reject(const ValidRows& args);
 std::string reject(const Expect& args);
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel, a Histogram fills its counts before. Empty: no elements enqueue no kernel
@@ -113,6 +121,7 @@ void enqueue(StreamView stream, const GroupOfRow& args, Submit submit = {});
 void enqueue(StreamView stream, const KeyEnds& args, Submit submit = {});
 void enqueue(StreamView stream, const Widen& args, Submit submit = {});
 void enqueue(StreamView stream, const RowCounts& args, Submit submit = {});
+void enqueue(StreamView stream, const ValidRows& args, Submit submit = {});
 void enqueue(StreamView stream, const Expect& args, Submit submit = {});
 
 }  // namespace moecl::index_vectors

@@ -12,9 +12,13 @@ enum class PanelLayout : std::uint8_t {
   n_major,  ///< [K][64]: those of one k side by side
   k_major,  ///< [K / 128][64][128]: those of one column side by side, for tensor cores that read 8 bits from local
             ///< memory
+  k_words,  ///< [K / w][64][w]: w of one column side by side in 32 bits, for dot products of CPUs. Codes of 4 bits are
+            ///< the low halves of four bytes, then the high ones
 };
 /// "n_major"
 const char* name(PanelLayout layout) noexcept;
+/// Errors: invalid_argument  there is none of that name
+PanelLayout panel_layout_named(const std::string& name);
 
 /// Weight matrices [N, K] of some experts in the layout the grouped products read: panels of 64 output columns,
 /// [experts][ceil(N / 64)][a panel]. Columns past N are zero.
@@ -35,7 +39,9 @@ struct PackedWeights {
   TensorView zero = {};    ///< optional, of scaled integer codes. Shape: as scale, i16
   /// optional. Shape: [experts, K] i32: the group of each k. Range: [0, G)
   TensorView group_index = {};
-  PanelLayout layout = PanelLayout::n_major;  ///< k_major: codes of 8 bits, without zero points and group_index
+  /// k_major: codes of 8 bits, without zero points and group_index. k_words: of 4, 8 or 16 bits, K a multiple of w
+  PanelLayout layout = PanelLayout::n_major;
+  bool panel_scales = false;  ///< of each panel all columns have the same scales
 
   /// ceil(n / 64)
   static std::int64_t panels(std::int64_t n) noexcept;

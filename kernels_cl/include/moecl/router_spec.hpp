@@ -26,6 +26,8 @@ enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
 /// weight_k /= max(sum of the chosen weights + epsilon, minimum)   (renormalise; a sum of 0 divides by 1)
 /// weight_k *= scaling_factor
 ///
+/// With fused_shared_experts K is what is left of top_k for this choice.
+///
 /// sparse_mixer (after_top_k only): of the experts that the choices before k left, those with
 /// (logit_k - logit_e) / max(|logit_e|, logit_k) <= 2 mixer_jitter share as softmax does; weight_k is the share of k.
 ///
@@ -47,6 +49,11 @@ struct RouterSpec {
   /// The least that renormalising divides by (1e-12 in ERNIE-4.5).
   float renormalise_minimum = 0.0F;
   float mixer_jitter = 0.0F;  ///< of sparse_mixer
+  /// So many of the top_k, the last ones, are no choice: every token takes the experts that follow those of its logits,
+  /// with weight 1, which nothing scales. Source: num_fused_shared_experts of vLLM
+  std::int32_t fused_shared_experts = 0;
+
+  std::int32_t chosen() const noexcept { return top_k - fused_shared_experts; }
 };
 
 }  // namespace moecl

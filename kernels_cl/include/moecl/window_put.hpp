@@ -49,6 +49,8 @@ struct Combine {
   TensorView codes;        ///< Shape: [rows, H], of any type
   TensorView scale;        ///< optional. Shape: [rows] or [rows, G]
   Windows to;
+  /// The rows are of the received tokens, R * capacity of them; those of tokens that have any row go to as many places
+  bool of_tokens = false;
 };
 
 /// Weighted sums of the received tokens' rows back, to R * capacity places; of tokens that have any row here. Sums as

@@ -68,14 +68,29 @@ struct Counts {
 };
 
 /// Where each received row comes from: triples[3 * row] = {source rank, token, column}, row in the order of the sort of
-/// Incoming's ids. Triples past the rows are untouched.
+/// what was received. Triples past the rows are untouched.
+///
+/// A place of the window has `each` slots: those of a whole token, or one. The slot at sorted_slots[j] is number
+/// slots[sorted_slots[j] / each] / divisor * each + sorted_slots[j] % each of its rank.
 struct Sources {
   TensorView row_ends;       ///< Shape: [local experts] i32, of that sort
-  TensorView sorted_slots;   ///< Shape: [rows] i32: row j stands at that place of the window
+  TensorView sorted_slots;   ///< Shape: [rows] i32: row j is of that slot of the window
   TensorView slots;          ///< Shape: [R * capacity] i32: what every rank's Outgoing says about this one
   std::int32_t ranks = 1;    ///< R
   std::int32_t columns = 1;  ///< slots of a token
   TensorView triples;        ///< out. Shape: [n] i32, n >= 3 * rows
+  std::int32_t each = 1;
+  std::int32_t divisor = 1;
+};
+
+/// Which of G groups of neighbouring owners a token reaches: ids[t, g] = g * slabs + t / (T / slabs) where an owner of
+/// the group is among owners[t], else -1. Group g has the owners from first_owner + g * owners_each on. A stable
+/// expert_sort of them lists each group's tokens, once each, slab by slab; slot / G is the token.
+struct ReachedGroups {
+  TensorView owners;  ///< Shape: [T, C] i32; others than those of the groups are nobody's
+  std::int32_t first_owner = 0, owners_each = 1;
+  std::int32_t slabs = 1;  ///< divides T: tokens stand in so many, one of each source
+  TensorView ids;          ///< out. Shape: [T, G] i32
 };
 
 /// The inverse: the slot of the source rank that each row of a returning window, filled by `rows`, is of; -1 at empty
@@ -116,6 +131,7 @@ std::string reject(const ReturnRows& args);
 std::string reject(const TokenReturnRows& args);
 std::string reject(const Counts& args);
 std::string reject(const Sources& args);
+std::string reject(const ReachedGroups& args);
 std::string reject(const SourceSlots& args);
 std::string reject(const DestinationTokens& args);
 std::string reject(const PositionsInExpert& args);
@@ -127,6 +143,7 @@ void enqueue(StreamView stream, const ReturnRows& args, Submit submit = {});
 void enqueue(StreamView stream, const TokenReturnRows& args, Submit submit = {});
 void enqueue(StreamView stream, const Counts& args, Submit submit = {});
 void enqueue(StreamView stream, const Sources& args, Submit submit = {});
+void enqueue(StreamView stream, const ReachedGroups& args, Submit submit = {});
 void enqueue(StreamView stream, const SourceSlots& args, Submit submit = {});
 void enqueue(StreamView stream, const DestinationTokens& args, Submit submit = {});
 void enqueue(StreamView stream, const PositionsInExpert& args, Submit submit = {});

@@ -139,8 +139,15 @@ def view(array: Array, name: str, any_strides: bool = False) -> View:
 def empty(like: Array, number: int, shape: Sequence[int]) -> Array:
     """A new array of the kind of another: torch's for torch's, else NumPy's."""
     if is_torch(like):
-        return _torch.empty(tuple(shape), dtype=_torch_types[number])
+        return _torch.empty(list(shape), dtype=_torch_types[number])
     return numpy.empty(tuple(shape), numpy_dtype(number))
+
+
+def memory_of(array: Array) -> tuple[int, int]:
+    """The address and the bytes of what `empty` gave."""
+    if isinstance(array, numpy.ndarray):
+        return array.__array_interface__["data"][0], array.nbytes
+    return array.data_ptr(), array.nbytes
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:

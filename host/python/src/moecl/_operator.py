@@ -8,9 +8,6 @@ from moecl._binding import ffi, lib
 from moecl._runtime import Communicator, Shared, Stream, check, check_cl, default_stream
 
 NONE = -(1 << 63)
-CALL = ffi.typeof("moecl_call*")
-CALL_BYTES = ffi.sizeof("moecl_call")
-WORKSPACE = ffi.typeof("uint64_t*")
 # Weights are read by strides of their own; other operands have stride 1 in the last dimension.
 ANY_STRIDES = {"weight", "x2"}
 
@@ -60,17 +57,14 @@ class Operator:
                     if like is None and setter in _TENSORS:
                         like = value[0] if isinstance(value, (list, tuple)) else value
             room = self._room(shared, args) if self.has_lists else None
-            workspace = ffi.new(WORKSPACE)
-            check(self.plan(handle, args, workspace))
+            call, workspace_bytes = stream._call, stream._bytes
+            check(self.plan(handle, args, workspace_bytes))
             results = self._outputs(shared, args, like)
-            call = ffi.new(CALL)
-            call.size_bytes = CALL_BYTES
-            if workspace[0]:
-                call.workspace.memory = stream.scratch("workspace", workspace[0])
-            fault = call.fault.memory = _fault(stream)
+            call.workspace.memory = stream.scratch("workspace", workspace_bytes[0]) if workspace_bytes[0] else ffi.NULL
+            fault = call.fault.memory = fault_of(stream)
             check(self.run(handle, args, call, 0, ffi.NULL, ffi.NULL))
             if shared.fetch(on.wait if isinstance(on, Communicator) else None, fault):
-                _raise_fault(stream, fault)
+                raise_fault(stream, fault)
             del room
         finally:
             shared.release()
@@ -94,15 +88,15 @@ class Operator:
         for name, is_list in self.outputs:
             target = getattr(args, name)
             if is_list:
-                results.append([_allocate(shared, target.items[i], like, name) for i in range(target.count)])
+                results.append([_allocate(shared, target.items[i], like) for i in range(target.count)])
             else:
-                results.append(_allocate(shared, target, like, name) if target.rank else None)
+                results.append(_allocate(shared, target, like) if target.rank else None)
         return results
 
 
-def _allocate(shared: Shared, tensor: Any, like: Any, name: str) -> Any:
+def _allocate(shared: Shared, tensor: Any, like: Any) -> Any:
     array = _arrays.empty(like, tensor.dtype, tensor.shape[0:tensor.rank])
-    shared.result(tensor, array, name)
+    shared.result(tensor, array)
     return array
 
 
@@ -166,7 +160,7 @@ def _choice(names: Sequence[str]) -> Callable[..., None]:
     return set_choice
 
 
-def _fault(stream: Stream) -> Any:
+def fault_of(stream: Stream) -> Any:
     """Four zeros in device memory, which a kernel writes where the data is wrong."""
     memory = stream._scratch.get("fault")
     if memory is None:
@@ -184,7 +178,7 @@ def _clear_fault(stream: Stream) -> None:
     check_cl(lib.clEnqueueUnmapMemObject(stream._cl, memory, mapped, 0, ffi.NULL, ffi.NULL), "unmapping the fault word")
 
 
-def _raise_fault(stream: Stream, memory: Any) -> None:
+def raise_fault(stream: Stream, memory: Any) -> None:
     array = ffi.new("moecl_device_array*")
     array.memory = memory
     try:

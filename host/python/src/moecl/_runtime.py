@@ -13,7 +13,9 @@ from moecl._binding import ffi, lib
 USE_HOST_PTR, READ_ONLY, READ_WRITE = 1 << 3, 1 << 2, 1 << 0
 MAP_READ = 1
 POINTER = ffi.typeof("void*")
-READ_BYTES = 65536  # results up to this size are read into their own memory; larger ones are mapped
+READ_BYTES = 65536  # results up to this size are read; larger ones are mapped
+RESULTS_BYTES = 1 << 20  # of a stream's memory for results that are read
+ALIGNMENT = 256
 
 
 class Error(Exception):
@@ -229,8 +231,9 @@ class Stream(Handle):
         super().__init__(handle, lib.moecl_stream_destroy, context)
         self.context = context
         self._cl = native[0]
-        # What calls write into, one at a time: a status, and the fault word.
-        self._status, self._words = ffi.new("int32_t*"), ffi.new("int32_t[4]")
+        # What calls write into, one at a time: a status, the fault word, and a plan's bytes.
+        self._status, self._words, self._bytes = ffi.new("int32_t*"), ffi.new("int32_t[4]"), ffi.new("uint64_t*")
+        self._call = struct("moecl_call")
         self._scratch: dict[str, tuple[Any, int]] = {}
         self._lent: list[Any] = []
 
@@ -278,13 +281,14 @@ class Shared:
     """Host memory lent to the device for one call: a CPU device works on it where it stands, for others the driver
     copies it. `fetch` is called before the results are read, `release` at the end."""
 
-    __slots__ = ("stream", "memories", "written", "keep")
+    __slots__ = ("stream", "memories", "written", "keep", "used_bytes")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.memories: list[Any] = []
-        self.written: list[tuple[Any, int, Any]] = []
+        self.written: list[tuple[Any, int, int, Any]] = []  # memory, offset and bytes of a result, and its host memory
         self.keep: list[Any] = []
+        self.used_bytes = 0  # of the stream's memory for results
 
     def lend(self, address: int, bytes_: int, written: bool) -> Any:
         status, host = self.stream._status, ffi.cast(POINTER, address)
@@ -294,15 +298,16 @@ class Shared:
             check_cl(status[0], f"{bytes_} bytes of the host")
         self.memories.append(memory)
         if written:
-            self.written.append((memory, bytes_, host))
+            self.written.append((memory, 0, bytes_, host))
         return memory
 
     def fetch(self, wait: Callable[[], None] | None = None, fault: Any = None) -> bool:
         """Waits once, for the results in the host's memory and for the fault word, and says whether there is a fault."""
         queue, status, mapped = self.stream._cl, self.stream._status, []
-        for memory, bytes_, host in self.written:
-            if bytes_ <= READ_BYTES:  # one command instead of two, and a copy onto itself
-                check_cl(lib.clEnqueueReadBuffer(queue, memory, 0, 0, bytes_, host, 0, ffi.NULL, ffi.NULL), "reading a result")
+        for memory, offset, bytes_, host in self.written:
+            if bytes_ <= READ_BYTES:  # one command instead of two
+                check_cl(lib.clEnqueueReadBuffer(queue, memory, 0, offset, bytes_, host, 0, ffi.NULL, ffi.NULL),
+                         "reading a result")
                 continue
             mapped.append((memory, lib.clEnqueueMapBuffer(queue, memory, 0, MAP_READ, 0, bytes_, 0, ffi.NULL, ffi.NULL, status)))
             check_cl(status[0], "mapping a result")
@@ -337,9 +342,18 @@ class Shared:
         to.stride[0:rank] = view.strides if view.strides is not None and view.elements else (0,) * rank
         self._memory(to, view, written)
 
-    def result(self, to: Any, array: Any, name: str) -> None:
-        """A new array as a moecl_tensor whose shape is there already."""
-        self._memory(to, _arrays.view(array, name), True)
+    def result(self, to: Any, array: Any) -> None:
+        """A new array as a moecl_tensor whose shape is there already. A small one costs a copy instead of a buffer."""
+        address, bytes_ = _arrays.memory_of(array)
+        self.keep.append(array)
+        offset, end = self.used_bytes, self.used_bytes + bytes_
+        if bytes_ > READ_BYTES or end > RESULTS_BYTES:
+            to.memory = self.lend(address, bytes_, True)
+        elif bytes_:
+            memory = self.stream.scratch("results", RESULTS_BYTES)
+            to.memory, to.offset_bytes = memory, offset
+            self.written.append((memory, offset, bytes_, ffi.cast(POINTER, address)))
+            self.used_bytes = (end + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
     def array(self, to: Any, array: Any, name: str, written: bool = False) -> _arrays.View:
         """Fills a moecl_device_array with a contiguous array."""
@@ -411,17 +425,27 @@ class RankGroup(Handle):
         self.streams = dict(enumerate(streams))
 
     @classmethod
-    def join(cls, name: str, rank: int, size: int, stream: Stream | None = None, **options: Any) -> RankGroup:
-        """The group of that name, of `size` processes of this machine that each call this: this one is `rank`. Waits for
-        the others."""
-        stream = stream if stream is not None else default_context().stream()
+    def join(cls, name: str, rank: int | Sequence[int], size: int, stream: Stream | Sequence[Stream] | None = None,
+             **options: Any) -> RankGroup:
+        """The group of that name, of `size` ranks of processes of this machine that each call this. Waits for the others.
+
+        rank: that of this process; or several, which are threads of it
+        stream: of that rank; or one for each
+        """
+        ranks = [rank] if isinstance(rank, int) else list(rank)
+        if stream is None:
+            streams = [default_context().stream() for _ in ranks]
+        else:
+            streams = [stream] if isinstance(stream, Stream) else list(stream)
+        if len(streams) != len(ranks):
+            raise ValueError(f"{len(streams)} streams for {len(ranks)} ranks")
         given = struct("moecl_rank_group_options")
         fill(given[0], options, [])
         out = ffi.new("moecl_rank_group**")
-        check(lib.moecl_rank_group_join(name.encode(), rank, size, stream._handle, given, out))
+        check(lib.moecl_rank_group_join_ranks(name.encode(), ranks, [each._handle for each in streams], len(ranks), size, given, out))
         group = cls.__new__(cls)
-        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, [stream])
-        group.streams = {rank: stream}
+        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, streams)
+        group.streams = dict(zip(ranks, streams, strict=True))
         return group
 
     def communicator(self, rank: int) -> Communicator:

@@ -983,7 +983,7 @@ def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *,
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
         const_expert_num: their ids come last
-        ranks_per_server: of hierarchy; 0: all of them
+        ranks_per_server: of hierarchy; 0: as the nodes of the group
         y_dtype: what rows become: i8, f8_e4m3, f8_e5m2, u8 with y_codes; none: by quant_mode
         x_dtype: refused
         scales_dtype: refused
@@ -1128,7 +1128,7 @@ def moe_distribute_combine_v2(on: Communicator, expand_x: Array, expert_ids: Arr
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
         const_expert_num: their ids come last
-        ranks_per_server: of hierarchy; 0: all of them
+        ranks_per_server: of hierarchy; 0: as the nodes of the group
         on: this rank's communicator; all ranks call
 
     Returns:

@@ -1,0 +1,101 @@
+#include "dispatch/transports/by_nodes.hpp"
+
+#include <moecl/error.hpp>
+
+#include <algorithm>
+
+#include "dispatch/processes/group_memory.hpp"
+#include "dispatch/processes/patience.hpp"
+#include "dispatch/transports/shared_memory.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl {
+namespace {
+
+/// Bytes go the way of the pair. Who lives and why the group ends is MPI's to say.
+class LinkByNodes final : public Link {
+ public:
+  LinkByNodes(std::unique_ptr<Link> mpi, std::unique_ptr<Link> near, std::vector<std::int32_t> number_on_node)
+      : mpi_(std::move(mpi)), near_(std::move(near)), number_(std::move(number_on_node)) {}
+
+  TransportKind kind(std::int32_t from, std::int32_t to) const noexcept override {
+    const std::vector<std::int32_t> node_of = nodes();
+    return node_of[static_cast<std::size_t>(from)] == node_of[static_cast<std::size_t>(to)]
+               ? TransportKind::shared_memory
+               : TransportKind::mpi;
+  }
+  std::int32_t rank() const noexcept override { return mpi_->rank(); }
+  std::int32_t size() const noexcept override { return mpi_->size(); }
+  const std::vector<std::int32_t>& places() const noexcept override { return mpi_->places(); }
+  std::vector<std::int32_t> nodes() const override { return mpi_->nodes(); }
+
+  std::span<std::byte> room(Channel channel, std::int32_t peer) override {
+    const auto [link, number] = way(peer);
+    return link->room(channel, number);
+  }
+  void send(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    const auto [link, number] = way(peer);
+    link->send(channel, number, bytes);
+    patience_.moved(channel);
+  }
+  std::span<const std::byte> arrived(Channel channel, std::int32_t peer) override {
+    const auto [link, number] = way(peer);
+    return link->arrived(channel, number);
+  }
+  void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
+    const auto [link, number] = way(peer);
+    link->take(channel, number, bytes);
+    patience_.moved(channel);
+  }
+  bool settled(Channel channel) override { return mpi_->settled(channel); }
+  std::uint32_t bell(Channel channel) noexcept override { return near_->bell(channel); }
+  /// MPI has no bell, so that with ranks elsewhere it has to be looked at.
+  void rest(Channel channel, std::uint32_t heard) noexcept override {
+    near_->size() == mpi_->size() ? near_->rest(channel, heard) : patience_.rest(channel);
+  }
+
+  void in_phase(std::string_view what) noexcept override { mpi_->in_phase(what); }
+  std::string describe(std::int32_t peer) const override { return mpi_->describe(peer); }
+  bool has_left(std::int32_t peer) const noexcept override { return mpi_->has_left(peer); }
+  void give_up(const std::vector<std::int32_t>& peers) noexcept override { mpi_->give_up(peers); }
+  std::string end(std::string_view cause) override { return mpi_->end(cause); }
+  std::string ended() const override { return mpi_->ended(); }
+  std::string look() override { return mpi_->look(); }
+  Links regroup(bool everyone, std::chrono::milliseconds deadline) override {
+    return mpi_->regroup(everyone, deadline);
+  }
+
+ private:
+  /// And the peer's number there.
+  std::pair<Link*, std::int32_t> way(std::int32_t peer) const {
+    const std::int32_t number = number_[static_cast<std::size_t>(peer)];
+    return number < 0 ? std::pair(mpi_.get(), peer) : std::pair(near_.get(), number);
+  }
+
+  std::unique_ptr<Link> mpi_, near_;
+  Patience patience_;
+  std::vector<std::int32_t> number_;  ///< of each rank on this node; -1: it is on another
+};
+
+}  // namespace
+
+std::unique_ptr<Link> link_by_nodes(std::unique_ptr<Link> mpi, const std::string& name,
+                                    std::chrono::milliseconds deadline) {
+  const std::vector<std::int32_t> nodes = mpi->nodes();
+  const std::int32_t mine = nodes[static_cast<std::size_t>(mpi->rank())];
+  std::vector<std::int32_t> numbers;
+  std::int32_t near = 0;
+  for (const std::int32_t node : nodes) numbers.push_back(node == mine ? near++ : -1);
+  if (near == 1) return mpi;
+  try {
+    Links memory = links_by_shared_memory(name, {numbers[static_cast<std::size_t>(mpi->rank())]}, near, deadline);
+    GroupMemory::remove(name);  // everybody is there, and nobody comes again
+    return std::make_unique<LinkByNodes>(std::move(mpi), std::move(memory.front()), std::move(numbers));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("mpi: the ranks of a node do not share memory, which transport mpi does "
+                                          "without: {}",
+                                          error.what()));
+  }
+}
+
+}  // namespace moecl

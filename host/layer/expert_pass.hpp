@@ -1,0 +1,43 @@
+#pragma once
+// The routed experts of a layer alone, over rows of an exchange of the caller's.
+#include <moecl/expert_rows.hpp>
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "host/layer/layer_plan.hpp"
+
+namespace moecl {
+
+/// What was chosen for rows of one form, for all passes of them. Threads: safe.
+class ExpertPassPlans {
+ public:
+  struct Form {
+    std::int64_t sources, rows, rows_per_expert, expected, group, slots;
+    std::int32_t divisor;
+    std::array<PassForm::Operand, 6> operands;
+    auto operator<=>(const Form&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
+  };
+  struct Plans {
+    ExpertPlans experts;
+    Planned<LaunchPlan> out;
+  };
+  std::shared_ptr<Plans> find(const Form& form);
+
+ private:
+  static constexpr std::size_t most_plans = 64;
+  std::mutex mutex_;
+  std::map<Form, std::shared_ptr<Plans>> plans_;
+};
+
+/// Of so many rows and, of experts who sum, slots of tokens.
+std::uint64_t expert_pass_bytes(const LayerParts& parts, std::int64_t rows, std::int64_t slots);
+
+/// Errors: invalid_argument  before anything is enqueued; unsupported  CLBlast, and rows that do not stand in room of
+///         equal size. Async: kernels only
+void run_expert_pass(StreamView stream, const LayerParts& parts, ExpertPassPlans& plans, const ExpertRows& rows,
+                     Submit submit);
+
+}  // namespace moecl

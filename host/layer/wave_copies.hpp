@@ -1,0 +1,35 @@
+#pragma once
+// Copies of the experts of a wave on a queue of their own, while products of the wave before run.
+#include <array>
+#include <optional>
+
+#include "dispatch/stream_events.hpp"
+
+namespace moecl {
+
+class WaveCopies {
+ public:
+  /// @param copies  Another queue of the device. What was enqueued on `stream` so far comes first
+  WaveCopies(StreamView stream, StreamView copies) : stream_(stream), copies_(copies) {
+    copies_.compiles_only = stream.compiles_only;
+    enqueue_wait(copies_, enqueue_record(stream_));
+  }
+
+  /// Enqueues copies to one of two halves, after the products that read it; the stream waits for them.
+  /// Async: two markers on each queue
+  template <class Enqueue>
+  void bring(std::size_t half, const Enqueue& enqueue) {
+    if (last_) read_[*last_] = enqueue_record(stream_);
+    enqueue_wait(copies_, read_[half]);
+    enqueue(copies_);
+    enqueue_wait(stream_, enqueue_record(copies_));
+    last_ = half;
+  }
+
+ private:
+  StreamView stream_, copies_;
+  std::array<Event, 2> read_;        ///< of each half: products that read what it had
+  std::optional<std::size_t> last_;  ///< the half that was brought last
+};
+
+}  // namespace moecl

@@ -1,0 +1,231 @@
+// Grouped GEMM of f8_e4m3 on Hopper's tensor cores by wgmma where rows of `a` and panels of columns have scales
+// for groups of BLOCK_K k, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS rows by four panels. Rows are the
+// left operand: a multiplying warp group has 64 of them, and multiplies them by one pair of panels, then by the other.
+// Both operands come from local memory. The warp groups begin products in turn, so that one adds its sums up while the
+// other's products run; else they would do both at the same time.
+//
+// A lane's sums are of two rows, so a group's scales are four numbers. Where columns are the left operand, as in
+// grouped_gemm_wgmma_codes, a lane has sums of as many rows as a product is wide, and their scales take local memory
+// longer than both operands do.
+// Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
+enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0 };
+enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64, PAIR_TILES = 16, PAIR_STRIPS = 8 };
+#define W_PANEL_SCALES 1
+#define HAS_GROUPS 1
+#include "kernels_cl/gemm/nvidia/row_store.clh"
+#include "kernels_cl/gemm/hopper/hopper.clh"
+#if QUANTIZES
+#include "kernels_cl/gemm/hopper/row_codes.clh"
+#endif
+
+// Of a lane: its sums of the t-th eight lines of a pair of panels, and of two rows, see two_columns.
+typedef struct {
+  float of[TILE_PANELS / 2][PAIR_TILES][4];
+} Totals;
+
+// sums = rows columns, plus sums if `adds`.
+INLINE void wgmma(ulong rows, ulong columns, int adds) {
+  asm volatile(
+      "{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+      "{" FOUR_REGISTERS("a", "b", "c", "d") "}, %0, %1, adds, 1, 1;\n}" ::"l"(rows),
+      "l"(columns), "r"(adds)
+      : "memory");
+}
+// total += sum * scale, for two rows.
+#define ADD4(x, t0, t1, t2, t3, total, scale)                                                           \
+  asm volatile("fma.rn.f32 %0, " x t0 ", %4, %0; fma.rn.f32 %1, " x t1 ", %4, %1; fma.rn.f32 %2, " x t2 \
+               ", %5, %2; fma.rn.f32 %3, " x t3 ", %5, %3;"                                             \
+               : "+f"((total)[0]), "+f"((total)[1]), "+f"((total)[2]), "+f"((total)[3])                 \
+               : "f"((scale).s0), "f"((scale).s1))
+#define ADD16(x, t, scale)                                       \
+  ADD4(x, "0", "1", "2", "3", totals->of[pair][t], scale);       \
+  ADD4(x, "4", "5", "6", "7", totals->of[pair][t + 1], scale);   \
+  ADD4(x, "8", "9", "10", "11", totals->of[pair][t + 2], scale); \
+  ADD4(x, "12", "13", "14", "15", totals->of[pair][t + 3], scale);
+
+// Barrier FIRST_TURN + g says that warp group g may begin; at first the second one says so to the first one.
+enum { FIRST_TURN = 4 };
+INLINE void take_turn(int half_group) { asm volatile("bar.sync %0, 256;" ::"r"(FIRST_TURN + half_group) : "memory"); }
+INLINE void give_turn(int half_group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(FIRST_TURN + 1 - half_group) : "memory");
+}
+
+// All steps of a tile, by both warp groups, whether they have rows or not: a branch around wgmma would cost more.
+INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPlace* place,
+                            const __local StageScales* stage_scales) {
+  const int lane = get_local_id(0) % 32, half_group = place->panel / 2,
+            row = half_group * GROUP_ROWS + place->strip * 16 + lane / 4;
+  for (int step = 0; step < steps; ++step) {
+    enter_stage(place, ring);
+    const uint stage = stage_at(place, ring);
+    const __local StageScales* const scales = stage_scales + ring->stage;
+    const float2 of_rows = (float2)(scales->rows[0][row], scales->rows[0][row + 8]);
+#pragma unroll
+    for (int pair = 0; pair < TILE_PANELS / 2; ++pair) {
+      take_turn(half_group);
+      wgmma_fence();
+#pragma unroll
+      for (int product = 0; product < K_STEP / 32; ++product)
+        wgmma(operand(stage + half_group * GROUP_ROWS * LINE + product * 32),
+              operand(stage + A_BYTES + pair * 2 * BLOCK_BYTES + product * 32), product);
+      wgmma_commit();
+      give_turn(half_group);
+      const float2 low = of_rows * scales->columns[0][pair * 2], high = of_rows * scales->columns[0][pair * 2 + 1];
+      WGMMA_WAIT(0);
+      ADD16("a", 0, low)
+      ADD16("b", 4, low)
+      ADD16("c", 8, high)
+      ADD16("d", 12, high)
+    }
+    leave_stage(place, ring);
+    advance(ring);
+  }
+}
+
+// The lines of a K-major panel are its columns in the order of k_major_line: of the strip-th 16 a lane has four side by
+// side. Here those from `first` of them on: two of row lane / 4, then of row lane / 4 + 8.
+INLINE float4 two_columns(const Totals* totals, int pair, int strip, int first) {
+  const int even = 2 * strip, odd = even + 1, i = first / 2;
+  return (float4)(totals->of[pair][even][i], totals->of[pair][odd][i], totals->of[pair][even][2 + i],
+                  totals->of[pair][odd][2 + i]);
+}
+// Of the strip-th 16 columns of `out` in a tile, with its activation; `column`: the lane's first of the two in `out`
+INLINE float4 two_numbers(const Totals* totals, const Gemm* gemm, const Epilogue* epilogue, const OutRows* rows,
+                          int strip, int first, int column) {
+  const int strips = PAIR_STRIPS / (1 + GATED), pair = strip / strips;
+  return output_of(gemm, two_columns(totals, pair, strip % strips, first),
+                   two_columns(totals, pair, GATED ? strip % strips + strips : strip % strips, first), epilogue, rows,
+                   column);
+}
+
+// The way of a warp's sixteen rows to `out`, a piece at a time.
+INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
+                          __local uchar* piece) {
+  const int first_column = tile->first_panel * PANEL, of_lane = get_local_id(0) % 4 * 4;
+  const Epilogue epilogue = expert_epilogue(gemm, tile->rows.expert);
+#pragma unroll
+  for (int strip = 0; strip < OUT_PANELS * PANEL / 16; ++strip) {
+#pragma unroll
+    for (int first = 0; first < 4; first += 2) {
+      const int column = strip * 16 + of_lane + first;
+      put_columns(two_numbers(totals, gemm, &epilogue, rows, strip, first, first_column + column), column % PIECE,
+                  piece);
+    }
+    const int stored = (strip + 1) * 16;
+    if (stored % PIECE != 0) continue;
+    warp_barrier();
+    store_piece(piece, rows, gemm->out, gemm->args.out_stride, first_column + stored - PIECE, out_width(gemm->args.n));
+    warp_barrier();
+  }
+}
+
+#if QUANTIZES
+enum { TILE_GROUPS = OUT_PANELS * PANEL / GROUP };
+// A warp's rows of codes from a piece, 128 of each, to `q`, so many of them `left` in a row.
+INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __global uchar* to, long stride,
+                            int left) {
+  const int lane = get_local_id(0) % 32, chunk = lane % 8;
+  const bool aligned = ((ulong)to | stride | left) % 16 == 0;
+  for (int row = lane / 8; row < 16; row += 4) {
+    const __local uchar* const from = piece + row * LINE + (chunk ^ row % 8) * 16;
+    const bool stored = rows->stored >> row & 1;
+    __global uchar* const at = to + row * stride + chunk * 16;
+    if (aligned)
+      store16(at, *(const __local uint4*)from, stored && chunk * 16 < left);
+    else
+      for (int i = 0; i < 16; i += 2)
+        store2(at + i, *(const __local ushort*)(from + i), stored && chunk * 16 + i < left);
+  }
+}
+// The way of a warp's sixteen rows to `q`: a lane finds the scales of its two rows with the three other lanes that have
+// them.
+INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
+                        __local uchar* piece) {
+  const grouped_gemm_args* const args = &gemm->args;
+  const int lane = get_local_id(0) % 32, width = out_width(args->n), first_column = tile->first_panel * PANEL;
+  const Epilogue epilogue = expert_epilogue(gemm, tile->rows.expert);
+  const Rules rules = rules_of(args);
+#pragma unroll
+  for (int group = 0; group < TILE_GROUPS; ++group) {
+    float4 numbers[GROUP / 16][2];
+    int largest[2] = {0, 0};  // of row lane / 4, and of row lane / 4 + 8
+#pragma unroll
+    for (int i = 0; i < GROUP / 16 * 2; ++i) {
+      const int strip = group * GROUP / 16 + i / 2, first = i % 2 * 2;
+      const int column = first_column + strip * 16 + lane % 4 * 4 + first;
+      const float4 x = two_numbers(totals, gemm, &epilogue, rows, strip, first, column);
+      const int4 magnitudes = column < width ? as_int4(x) & 0x7fffffff : 0;
+      numbers[i / 2][i % 2] = x;
+      largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
+      largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
+    }
+    const int to_group = first_column / GROUP + group;
+#pragma unroll
+    for (int last = 0; last < 2; ++last) {
+      const int row = last * 8 + lane / 4;
+      int bits = max(largest[last], lane_across(largest[last], 1));
+      bits = max(bits, lane_across(bits, 2));
+      const RowScale by = row_scale_of_bits(bits, rules);
+      if (lane % 4 == 0 && rows->stored >> row & 1 && to_group * GROUP < width)
+        gemm->q_scale[(rows->first + row) * args->q_scale_stride + to_group] = by.scale;
+#pragma unroll
+      for (int i = 0; i < GROUP / 16; ++i) {
+        const float4 low = numbers[i][0], high = numbers[i][1];
+        const int byte = group * GROUP + i * 16 + lane % 4 * 4;
+        *(__local uint*)(piece + row * LINE + (byte / 16 ^ row % 8) * 16 + byte % 16) =
+            code_pair(last ? low.s2 : low.s0, last ? low.s3 : low.s1, by, rules) |
+            (uint)code_pair(last ? high.s2 : high.s0, last ? high.s3 : high.s1, by, rules) << 16;
+      }
+    }
+  }
+  warp_barrier();
+  store_code_rows(piece, rows, gemm->q + rows->first * args->q_stride + first_column, args->q_stride,
+                  width - first_column);
+  warp_barrier();
+}
+#endif
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma_blocks(
+    GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
+  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar pieces[(ITEMS - COPY_ITEMS) / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one of a warp
+  __local ulong barriers[2 * STAGES];
+  __local StageScales scales[STAGES];
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  const int item = get_local_id(0);
+  const uint full = shared_address(barriers), empty = full + STAGES * 8;
+  start_barriers(full, empty);
+  if (item < COPY_ITEMS) {
+    copy_tiles(&gemm, stages, full, empty, scales);
+    return;
+  }
+
+  take_registers();
+  asm volatile(".reg .f32 a<16>, b<16>, c<16>, d<16>;");
+  const int warp = item / 32 - 4, half_group = warp / 4;
+  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
+  __local uchar* const piece = pieces + warp * PIECE_BYTES;
+  const int steps = (args.k + K_STEP - 1) / K_STEP;
+  if (half_group == 1) give_turn(half_group);
+  Ring ring = {0, 0};
+  int number = get_group_id(0);
+  TileSearch search = start_search(&gemm);
+  Tile tile = find_tile(&search, &gemm, number);
+  while (tile.rows.count != 0) {
+    Totals totals;
+#pragma unroll
+    for (int i = 0; i < 2 * PAIR_TILES * 4; ++i) totals.of[i / (PAIR_TILES * 4)][i / 4 % PAIR_TILES][i % 4] = 0;
+    multiply_blocks(&totals, &ring, steps, &place, scales);
+    if (half_group * GROUP_ROWS < tile.rows.count) {
+      const OutRows rows = out_rows_of(&tile, half_group * GROUP_ROWS + place.strip * 16, &gemm);
+#if QUANTIZES
+      store_codes(&totals, &gemm, &tile, &rows, piece);
+#else
+      store_numbers(&totals, &gemm, &tile, &rows, piece);
+#endif
+    }
+    number += get_num_groups(0);
+    tile = find_tile(&search, &gemm, number);
+  }
+}

@@ -1,0 +1,178 @@
+// Prefetches over ranks: each brings the experts of its places that the tokens of all ranks choose.
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tests/host/ranked_model.hpp"
+
+namespace moecl::test {
+namespace {
+
+/// What a pass after a prefetch gave.
+struct Told {
+  Outputs outputs;
+  ResidencyCounts counts;  ///< of all ranks
+};
+
+struct PrefetchedPass {
+  std::vector<std::int64_t> tokens;  ///< of each dp rank
+  /// This one counts the tokens that there are; mc2 as many on each rank as one brings, and may stream experts then.
+  StrategyKind kind = StrategyKind::all_gather;
+  std::int32_t tp = 1;
+  std::int64_t foreseen = 0;  ///< the prefetch has tokens from this one on; the pass those from 0 on
+};
+
+Told run(Ranks& on, const Model& model, const PlacementPlan& placement, const PrefetchedPass& of) {
+  std::vector<Outputs> parts(static_cast<std::size_t>(on.group.size()));
+  std::vector<ResidencyCounts> counts(parts.size());
+  on.group.run([&](Communicator& world) {
+    const ExpertRank rank(world, of.tp, placement.physical());
+    ParallelPlan plan{of.kind};
+    plan.placement = placement;
+    ParallelLayer layer(rank, plan, model.config.shape, model.weights(placement, rank.first_expert, rank.local_experts),
+                        model.options);
+    const auto mine = of.tokens.begin() + rank.dp.rank();
+    const std::int64_t first = std::accumulate(of.tokens.begin(), mine, std::int64_t{0}), hidden = model.hidden();
+    const auto begin = model.input.begin() + (first + of.foreseen) * hidden;
+    const DeviceTensor x(world.stream(), model.options.dtype, {*mine, hidden}, {begin, begin + *mine * hidden});
+    const std::uint64_t stops = world.stream().context->counters().host_syncs;
+    MoeInputs inputs;
+    inputs.x = x;
+    world.barrier();
+    Event done;
+    layer.prefetch(inputs, {{}, &done});
+    layer.prefetch(inputs);  // they are there, or on their way
+    if (on.group.size() == 1) {
+      EXPECT_EQ(world.stream().context->counters().host_syncs, stops);
+    }
+    const auto r = static_cast<std::size_t>(world.rank());
+    parts[r] = forward<ParallelLayer::Forward>(world.stream(), model, first, *mine,
+                                               [&](ParallelLayer::Forward& args) { layer.forward(args); });
+    world.wait(done);
+    counts[r] = layer.residency();
+    world.stream().finish();
+  });
+  Told told;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (r % static_cast<std::size_t>(of.tp) == 0) told.outputs.append(parts[r]);
+    told.counts.hits += counts[r].hits, told.counts.misses += counts[r].misses;
+    told.counts.prefetched += counts[r].prefetched, told.counts.prefetched_hits += counts[r].prefetched_hits;
+  }
+  return told;
+}
+
+ExpertBudget budget_of(double percent, MissedExperts missed) {
+  ExpertBudget budget;
+  budget.percent = percent, budget.missed = missed;
+  return budget;
+}
+
+TEST(RankPrefetchTest, BitsOfTheResidentLayer) {
+  for (std::int32_t ranks = 1; ranks <= 8; ++ranks) {
+    Model model("qwen2-moe-e16k4");
+    Ranks on(ranks, Ranks::first_device);
+    const PlacementPlan placement = place_experts({16, ranks});
+    std::vector<std::int64_t> few(static_cast<std::size_t>(ranks), 0), many(few.size(), 1);
+    few.back() = 1, many.front() = 3;
+    for (const StrategyKind kind :
+         {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast})
+      for (const std::vector<std::int64_t>& tokens : {few, many}) {
+        model.options.budget = {};
+        const Outputs whole = run(on, model, placement, {tokens, kind}).outputs;
+        for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
+          SCOPED_TRACE(testing::Message() << ranks << " ranks, " << name(kind) << ", " << name(missed));
+          model.options.budget = budget_of(60, missed);
+          EXPECT_TRUE(run(on, model, placement, {tokens, kind, 1, 2}).outputs == whole);
+        }
+      }
+  }
+}
+
+TEST(RankPrefetchTest, BringsWhatTheTokensOfAllRanksChoose) {
+  Model model("qwen3-moe-e64k8");
+  for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
+    model.options.budget = budget_of(50, missed);
+    // Linear; dealt one by one; with copies, of which a token takes one by its number.
+    const auto expect = [&](const PlacementPlan& placement, std::int32_t ranks, const PrefetchedPass& pass) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << placement.physical() << " places, " << name(missed));
+      Ranks on(ranks, Ranks::first_device);
+      const Told told = run(on, model, placement, pass);
+      EXPECT_EQ(told.counts.misses, 0);
+      EXPECT_EQ(told.counts.prefetched, told.counts.hits);
+      EXPECT_EQ(told.counts.prefetched_hits, told.counts.hits);
+      return told.counts.hits;
+    };
+    EXPECT_EQ(expect(place_experts({64}), 1, {{1}}), 8);
+    EXPECT_EQ(expect(place_experts({64, 2}), 2, {{0, 1}}), 8);
+    EXPECT_EQ(expect(place_experts({64, 4, 8, 0, ExpertPlacement::round_robin}), 4, {{0, 0, 1, 0}}), 8);
+    EXPECT_GT(expect(place_experts({64, 2, 1, 64}), 2, {{1, 2}}), 8);
+    EXPECT_EQ(expect(place_experts({64, 2}), 2, {{1}, StrategyKind::all_gather, 2}), 8);  // both have the token
+  }
+}
+
+TEST(RankPrefetchTest, OverEveryTransport) {
+  Model model("qwen2-moe-e16k4");
+  const PlacementPlan placement = place_experts({16, 2});
+  for (const Setting& setting : settings_with_fake) {
+    SCOPED_TRACE(setting.name);
+    Ranks on(2, setting.places, {.transport = setting.transport});
+    model.options.budget = {};
+    const Outputs whole = run(on, model, placement, {{1, 0}}).outputs;
+    model.options.budget = budget_of(50, MissedExperts::fetched);
+    const Told told = run(on, model, placement, {{1, 0}});
+    EXPECT_TRUE(told.outputs == whole);
+    EXPECT_EQ(told.counts.prefetched, 4);
+    EXPECT_EQ(told.counts.misses, 0);
+  }
+}
+
+TEST(RankPrefetchTest, WithoutABudgetNothingIsEnqueued) {
+  Model model("qwen2-moe-e16k4");
+  Ranks on(1, Ranks::first_device);
+  on.group.run([&](Communicator& world) {
+    ParallelLayer layer({world, 1, 16}, {}, model.config.shape, model.weights(0, 16), model.options);
+    const DeviceTensor x(world.stream(), DType::f32, {1, model.hidden()});
+    MoeInputs inputs;
+    inputs.x = x;
+    const std::uint64_t launched = world.stream().context->counters().kernels_launched;
+    layer.prefetch(inputs);
+    EXPECT_EQ(world.stream().context->counters().kernels_launched, launched);
+  });
+}
+
+TEST(RankPrefetchTest, WhatOneRankIsRefusedAllHear) {
+  Model model("qwen2-moe-e16k4");
+  model.options.budget = budget_of(50, MissedExperts::fetched);
+  const PlacementPlan placement = place_experts({16, 2});
+  const auto told = [&](std::int32_t tp, const std::function<void(ParallelLayer&, MoeInputs, StreamView)>& body) {
+    Ranks on(2, Ranks::first_device);
+    return failures(on, [&](Communicator& world) {
+      const ExpertRank rank(world, tp, 16);
+      ParallelLayer layer(rank, {StrategyKind::all_gather, placement}, model.config.shape,
+                          model.weights(placement, rank.first_expert, rank.local_experts), model.options);
+      const DeviceTensor x(world.stream(), DType::f32, {1, model.hidden()});
+      MoeInputs inputs;
+      inputs.x = x;
+      body(layer, inputs, world.stream());
+    });
+  };
+  for (const std::string& text : told(1, [](ParallelLayer&layer, MoeInputs inputs, StreamView) {
+         if (layer.rank().ep.rank() == 1) inputs.x = {};
+         layer.prefetch(inputs);
+       }))
+    EXPECT_THAT(text, testing::HasSubstr("x: absent, but the router takes it"));
+  for (const std::string& text : told(1, [](ParallelLayer&layer, MoeInputs inputs, StreamView stream) {
+         const DeviceTensor narrow(stream, DType::f32, {1, 8});
+         if (layer.rank().ep.rank() == 0) inputs.x = narrow;
+         layer.prefetch(inputs);
+       }))
+    EXPECT_THAT(text, testing::HasSubstr("x: expected"));
+  for (const std::string& text : told(2, [](ParallelLayer&layer, MoeInputs inputs, StreamView) {
+         if (layer.rank().ep.rank() == 1) inputs.x = inputs.x.rows(0, 0);
+         layer.prefetch(inputs);
+       }))
+    EXPECT_THAT(text, testing::HasSubstr("ranks 0 and 1 are one tp group but have 1 and 0 tokens"));
+}
+
+}  // namespace
+}  // namespace moecl::test
