@@ -48,7 +48,8 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
     order = workspace.add(DType::i32, {tokens, 1});
   }
   if (!needs.local || tokens > one_launch_tokens(parts)) return;
-  const std::uint64_t bytes = fused_moe::scratch_bytes(tokens, shape.hidden, shape.experts, {}, parts.device->caps);
+  const std::uint64_t bytes =
+      fused_moe::scratch_bytes(tokens, shape.hidden, shape.experts, shape.router.top_k, {}, parts.device->caps);
   one_launch = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
 }
 

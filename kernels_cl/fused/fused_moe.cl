@@ -8,11 +8,11 @@
 // Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule, so that the
 // code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what
 // follows a loop with a barrier once more for the loop of no steps.
-#include "kernels_cl/routing/choose_experts.clh"
 #include "kernels_cl/common/divisor.clh"
-#include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/expert_products.clh"
 #include "kernels_cl/fused/fused_moe_args.h"
+#include "kernels_cl/fused/grid_barrier.clh"
+#include "kernels_cl/routing/choose_experts.clh"
 
 enum {
   QUAD_LANES = LANES < QUADS ? LANES : QUADS,
@@ -185,12 +185,20 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Activation activation = {of_products.alpha, of_products.limit, of_products.up_bias};
   const Product second = {
       rows_of(of_products.down, down_a, down_a_scale, 0, 1, slots),
-      matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias), 0, rows,
+      matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias),
+      0,
+      of_products.down_slices,
+      slots,
+      rows,
       of_products.rows_stride};
   Product product = {rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
                      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero,
                                  gate_up_scale, gate_up_bias),
-                     1, activated, of_products.activated_stride};
+                     1,
+                     1,
+                     0,
+                     activated,
+                     of_products.activated_stride};
   // One code for both products: the second one finds it in the instruction cache.
 #pragma unroll 1
   for (;;) {
@@ -222,7 +230,9 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       const float weight =
           OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
       // Of a slot without an expert another row, which leaves no branch between the loads.
-      const float4 value = load_upto4_f32(rows + max(row, 0) * of_sum.rows_stride, column, hidden - column);
+      float4 value = 0.0f;
+      for (int slice = 0; slice < of_sum.down_slices; ++slice)
+        value += load_upto4_f32(rows + (slice * slots + max(row, 0)) * of_sum.rows_stride, column, hidden - column);
       sum += row >= 0 ? weight * value : 0.0f;
     }
     if (shared) {

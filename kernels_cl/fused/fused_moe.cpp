@@ -46,13 +46,18 @@ std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& prod
   return static_cast<std::uint64_t>(tile_rows * 128 + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
+/// Stages of a product's K.
+std::int64_t steps_of(const grouped_gemm::Args& product) {
+  return product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype)) / 128;
+}
+
 std::int64_t slices_of(std::int64_t hidden) { return (hidden + slice_k - 1) / slice_k; }
 
 /// How a launch is cut.
 struct Shape {
   bool tensor_cores;
   expert_sort::Lanes lanes;
-  std::int64_t tile_rows, stages, tile_slots, groups;
+  std::int64_t tile_rows, stages, tile_slots, groups, down_slices;
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
@@ -75,6 +80,8 @@ struct Shape {
                   static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
                   small_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
+    down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
+    down_slices = std::clamp<std::int64_t>(steps_of(args.down) / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
   }
 
   static std::int64_t tokens_of(const Args& args) { return args.router.a.shape[0]; }
@@ -82,6 +89,17 @@ struct Shape {
   /// At most, whatever the operands.
   static std::int64_t most_groups(const Config& config, const DeviceCaps& caps) {
     return config.groups > 0 ? config.groups : select(config) == nv_sm80 ? 2 * std::int64_t{caps.compute_units} : 1;
+  }
+  /// Of the second product's K, so that one token has parts for all compute units: the same for all numbers of tokens
+  /// that have tiles of sixteen rows, whose results do not depend on each other then.
+  static std::int64_t most_down_slices(std::int64_t tokens, std::int64_t hidden, std::int64_t top_k,
+                                       const Config& config, const DeviceCaps& caps) {
+    if (select(config) != nv_sm80) return 1;
+    if (config.down_slices > 0) return config.down_slices;
+    if (tokens > 16) return 1;
+    const std::int64_t tile_columns = tile_panels * panel,
+                       parts = std::max<std::int64_t>(top_k * ((hidden + tile_columns - 1) / tile_columns), 1);
+    return std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units} / parts, 1, 4);
   }
 
  private:
@@ -97,13 +115,16 @@ struct Shape {
   }
 };
 
-/// Parts of the logits, and the stamps of the work-groups.
+/// Parts of the logits, the stamps of the work-groups, and the second product's rows for each slice of K.
 struct Scratch {
-  std::uint64_t parts_bytes, words_bytes;
+  std::uint64_t parts_bytes, words_bytes, rows_bytes;
 
-  Scratch(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t groups)
-      : parts_bytes(aligned(slices_of(hidden) * tokens * experts * 4)), words_bytes(aligned(groups * 8)) {}
-  std::uint64_t total() const { return parts_bytes + words_bytes; }
+  Scratch(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t groups, std::int64_t down_slices,
+          std::int64_t top_k)
+      : parts_bytes(aligned(slices_of(hidden) * tokens * experts * 4)),
+        words_bytes(aligned(groups * 8)),
+        rows_bytes(down_slices == 1 ? 0 : aligned(down_slices * tokens * top_k * hidden * 4)) {}
+  std::uint64_t total() const { return parts_bytes + words_bytes + rows_bytes; }
 
  private:
   static std::uint64_t aligned(std::int64_t bytes) { return (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256; }
@@ -222,7 +243,7 @@ fused_product kernel_args(const grouped_gemm::Args& product) {
           .pad = 0};
 }
 
-/// But for what the scratch has, the stamp and the patience.
+/// But for what the scratch has, the second product's rows, the stamp and the patience.
 fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
   const Activation& activation = *args.gate_up.activation;
   const combine::Args& sum = args.combine;
@@ -234,7 +255,7 @@ fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
           .router_bias_first = first_element(args.router.bias),
           .parts_first = 0,
           .activated_first = first_element(args.gate_up.out),
-          .rows_first = first_element(args.down.out),
+          .rows_first = 0,
           .shared_first = first_element(sum.shared),
           .shared_gate_first = first_element(sum.shared_gate),
           .out_first = first_element(sum.out),
@@ -243,7 +264,7 @@ fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
           .x_stride = args.router.a.stride[0],
           .router_bias_stride = column_stride(args.router.bias),
           .activated_stride = args.gate_up.out.stride[0],
-          .rows_stride = args.down.out.stride[0],
+          .rows_stride = 0,
           .shared_stride = sum.shared.stride[0],
           .shared_gate_stride = sum.shared_gate.stride[0],
           .out_stride = sum.out.stride[0],
@@ -252,7 +273,7 @@ fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
           .router_bias_dtype = any_dtype(args.router.bias.dtype),
           .slice_k = int_of(slice_k),
           .patience = 0,
-          .pad = 0,
+          .down_slices = 1,
           .alpha = activation.alpha,
           .limit = activation.effective_limit(),
           .up_bias = activation.bias,
@@ -268,10 +289,11 @@ const std::vector<grouped_gemm::Variant>& variants() {
   return *list;
 }
 
-std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, const Config& config,
-                            const DeviceCaps& caps) {
+std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t top_k,
+                            const Config& config, const DeviceCaps& caps) {
   if (tokens > most_plain_tokens) return 0;
-  return Scratch(tokens, hidden, experts, Shape::most_groups(config, caps)).total();
+  const std::int64_t slices = Shape::most_down_slices(tokens, hidden, top_k, config, caps);
+  return Scratch(tokens, hidden, experts, Shape::most_groups(config, caps), slices, top_k).total();
 }
 
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
@@ -352,7 +374,7 @@ Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const 
   const TensorView& x = args.router.a;
   const PackedWeights& weights = args.gate_up.weights;
   const Shape shape(args, spec, config, device.caps);
-  const Scratch scratch(x.shape[0], x.shape[1], weights.experts, shape.groups);
+  const Scratch scratch(x.shape[0], x.shape[1], weights.experts, shape.groups, shape.down_slices, spec.top_k);
   require(args.scratch.size_bytes >= scratch.total(), "fused_moe: scratch: {} bytes are needed, got {}",
           scratch.total(), args.scratch.size_bytes);
   require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
@@ -368,6 +390,8 @@ Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const 
           .failing = failing(select(config)),
           .groups = shape.groups,
           .parts_bytes = scratch.parts_bytes,
+          .rows_first = scratch.parts_bytes + scratch.words_bytes,
+          .down_slices = shape.down_slices,
           .patience = config.patience};
 }
 
@@ -384,8 +408,16 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
   const gating_top_k::Args& gating = args.gating;
   const combine::Args& sum = args.combine;
   const TensorView router_weights = args.router.weights.view();
-  const TensorView &x = args.router.a, &router_bias = args.router.bias, &activated = args.gate_up.out,
-                   &rows = args.down.out;
+  const TensorView &x = args.router.a, &router_bias = args.router.bias, &activated = args.gate_up.out;
+  TensorView rows = args.down.out;
+  if (plan.down_slices > 1) {
+    const std::int64_t count = plan.down_slices * rows.shape[0], hidden = rows.shape[1];
+    rows = TensorView(args.scratch.slice(plan.rows_first, static_cast<std::uint64_t>(count * hidden) * sizeof(float)),
+                      DType::f32, {count, hidden});
+  }
+  given.rows_first = first_element(rows);
+  given.rows_stride = rows.stride[0];
+  given.down_slices = int_of(plan.down_slices);
   const std::array<TensorView, 7> first = operands(args.gate_up), second = operands(args.down);
   const TensorView &gate_up_a = first[0], &gate_up_a_scale = first[1], &gate_up_weights = first[2],
                    &gate_up_group_scale = first[3], &gate_up_group_zero = first[4], &gate_up_scale = first[5],

@@ -23,7 +23,7 @@ typedef struct {
   long shared_gate_first, out_first, words_first, fault_first;
   long x_stride, router_bias_stride, activated_stride, rows_stride, shared_stride, shared_gate_stride, out_stride;
   long stamp;
-  int tokens, router_bias_dtype, slice_k, patience, pad;
+  int tokens, router_bias_dtype, slice_k, patience, down_slices;
   float alpha, limit, up_bias;
   quantize_rules rules;
 } fused_moe_args;

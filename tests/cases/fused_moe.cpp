@@ -226,9 +226,10 @@ FusedMoeOperands::FusedMoeOperands(StreamView stream, const FusedMoeCase& shape,
   args.combine.shared = put(shape.dtype, {tokens, hidden}, numbers.shared);
   args.combine.shared_gate = put(DType::f32, {tokens, 1}, numbers.shared_gate);
   args.combine.out = out;
-  scratch_ = Buffer(
-      *stream.context,
-      std::max<std::uint64_t>(fused_moe::scratch_bytes(tokens, hidden, experts, config, stream.device->caps), 1));
+  scratch_ =
+      Buffer(*stream.context,
+             std::max<std::uint64_t>(
+                 fused_moe::scratch_bytes(tokens, hidden, experts, router.top_k, config, stream.device->caps), 1));
   args.scratch = scratch_.view();
 }
 

@@ -26,14 +26,15 @@ class FusedMoeTest : public OnEveryDevice {
   /// The one that runs here.
   fused_moe::Config variant() const { return {device().caps().nv_compute_capability >= 80 ? "nv_sm80" : "t0"}; }
   /// With every variant that the device takes.
-  void check(const FusedMoeCase& shape) const {
+  void check(const FusedMoeCase& shape, std::int32_t down_slices = 0) const {
     SCOPED_TRACE(shape.describe());
 
     const FusedMoeTruth truth = fused_moe_truth(shape);
     int ran = 0;
     for (const grouped_gemm::Variant& variant : fused_moe::variants()) {
       SCOPED_TRACE(variant.name);
-      const fused_moe::Config config{variant.name};
+      fused_moe::Config config{variant.name};
+      config.down_slices = down_slices;
       const FusedMoeOperands layer(device().stream, shape, config);
       if (!reason(layer, config).empty()) continue;
       const std::uint64_t before = device().context->counters().kernels_launched;
@@ -77,6 +78,18 @@ TEST_P(FusedMoeTest, TakesWeightsOfEveryScheme) {
     SCOPED_TRACE(name);
     check(shape);
   }
+}
+
+TEST_P(FusedMoeTest, AddsUpSlicesOfK) {
+  if (device().caps().nv_compute_capability < 80) return;  // one work-item cuts nothing
+  for (const auto& [name, shape] : fused_moe_schemes()) {
+    if (!has_variant(shape)) continue;
+    SCOPED_TRACE(name);
+    FusedMoeCase layer = shape;
+    layer.intermediate = 384, layer.biased = true;
+    check(layer, 3);
+  }
+  check({1, 328, 456, 9, 3, DType::f16, true, true}, 2);
 }
 
 TEST_P(FusedMoeTest, TakesOddMatricesOfCodes) {

@@ -11,8 +11,9 @@
 /// them, and the weighted sum. Its work-groups are resident together and wait for each other between the steps.
 ///
 /// Sums of each product are f32 and in a fixed order, so results are bitwise reproducible, and a token's do not depend
-/// on the other tokens up to 16, 32 or 64 of them; logits are summed in slices of K, in another order than
-/// grouped_gemm's. Source: vLLM's fused_moe, with the router
+/// on the other tokens up to 16, 32 or 64 of them; logits are summed in slices of K, as is the
+/// second product where there are few tiles, in another order than grouped_gemm's. Source: vLLM's fused_moe, with the
+/// router
 namespace moecl::fused_moe {
 
 /// The steps as they would be enqueued one after the other. The slots are sorted within the launch: index, row ends and
@@ -22,7 +23,7 @@ struct Args {
   gating_top_k::Args gating;  ///< of those logits
   /// of the same tokens, with its activation; out: [T * K, I] of their type. Weights of that type, or codes
   grouped_gemm::Args gate_up;
-  grouped_gemm::Args down;  ///< of what gate_up gives, to f32 rows [T * K, H]
+  grouped_gemm::Args down;  ///< of what gate_up gives, to f32 rows [T * K, H]; slices of K do not write there
   combine::Args combine;    ///< of what down gives, by the gating's weights
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp
   BufferView scratch;       ///< at least scratch_bytes from a multiple of 16; contents undefined before and after
@@ -35,11 +36,12 @@ struct Config {
   std::string variant;              ///< empty: the choice of `select`
   std::int32_t patience = 1 << 21;  ///< looks for a work-group until it is late, about a microsecond each
   std::int32_t groups = 0;          ///< work-groups; 0: as many as are resident together
+  std::int32_t down_slices = 0;  ///< of the second product's K, for tensor cores; 0: as gives all compute units parts
 };
 
-/// Units: bytes. Of the tokens, hidden columns and experts of the router's product.
-std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, const Config& config,
-                            const DeviceCaps& caps);
+/// Units: bytes. Of the tokens, hidden columns and experts of the router's product, and the experts of a token.
+std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t top_k,
+                            const Config& config, const DeviceCaps& caps);
 
 /// nv_sm80, on NVIDIA's tensor cores; t0, of one work-item, where float vectors are wide: for tests, never chosen.
 const std::vector<grouped_gemm::Variant>& variants();
@@ -59,6 +61,8 @@ struct Plan {
   std::string failing;  ///< by which the device remembers that this variant does not build
   std::int64_t groups = 0;
   std::uint64_t parts_bytes = 0;  ///< of the scratch; stamps follow
+  std::uint64_t rows_first = 0;   ///< where in the scratch the rows of slices begin
+  std::int64_t down_slices = 1;   ///< of the second product's K
   std::int32_t patience = 0;
 };
 /// Errors: invalid_argument  `reject` says why; operands are not connected as Args says
