@@ -102,6 +102,19 @@ typedef struct {
   long stride;
   int is_f32, count, width;
 } Numbers;
+INLINE Group group_of(Numbers of, __global STORAGE(A_DTYPE)* codes, __global STORAGE(A_SCALE_DTYPE)* scale,
+                      fused_product to, int row, int begin, int columns, int scale_number) {
+  const long at = row * of.stride + begin;
+  const Group group = {
+      of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
+                : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
+      (__global STORAGE(Q_DTYPE)*)codes + to.a_first + row * to.a_stride + begin,
+      columns,
+      {(__global STORAGE(SCALE_DTYPE)*)scale + to.a_scale_first + row * to.a_scale_stride + scale_number, 0},
+      of.is_f32};
+  return group;
+}
+#if A_GROUP || LANES == 1
 // Their codes, by teams of all work-groups; those that chose experts come last.
 INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __global STORAGE(A_SCALE_DTYPE)* scale,
                              fused_product to, Rules rules, __local int* scratch) {
@@ -112,17 +125,40 @@ INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __glo
     const int unit = first + team_number();
     const bool exists = unit < units;
     const int row = exists ? unit / of_row : 0, begin = exists ? unit % of_row * group : 0;
-    const long at = row * of.stride + begin;
-    const Group columns = {
-        of.is_f32 ? (const __global void*)((const __global float*)of.x + at)
-                  : (const __global void*)((const __global STORAGE(X_DTYPE)*)of.x + at),
-        (__global STORAGE(Q_DTYPE)*)codes + to.a_first + row * to.a_stride + begin,
-        exists ? min(of.width - begin, group) : 0,
-        {(__global STORAGE(SCALE_DTYPE)*)scale + to.a_scale_first + row * to.a_scale_stride + begin / group, 0},
-        of.is_f32};
-    quantize_group(columns, rules, scratch);
+    quantize_group(group_of(of, codes, scale, to, row, begin, exists ? min(of.width - begin, group) : 0, begin / group),
+                   rules, scratch);
   }
 }
+#else
+INLINE int max_over_group(int value, __local int* scratch) {
+  const int of_team = max_int_over_lanes(value, scratch);
+  group_barrier();
+  if (team_lane() == 0) scratch[team_number()] = of_team;
+  group_barrier();
+  int largest = scratch[0];
+  for (int team = 1; team < TEAMS; ++team) largest = max(largest, scratch[team]);
+  group_barrier();
+  return largest;
+}
+// Their codes. A row has one scale and is long: each work-group that makes codes of a step of it looks for the largest
+// of all. Those that chose experts come last.
+INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __global STORAGE(A_SCALE_DTYPE)* scale,
+                             fused_product to, Rules rules, __local int* scratch) {
+  const int of_row = (of.width - 1) / (TEAMS * STEP_COLUMNS) + 1, units = of.count * of_row;
+  for (int unit = (int)get_num_groups(0) - 1 - (int)get_group_id(0); unit < units; unit += (int)get_num_groups(0)) {
+    const Group row = group_of(of, codes, scale, to, unit / of_row, 0, of.width, 0);
+    Largest largest = {0, 0};
+#pragma unroll 2
+    for (int i = team_number(); i * STEP_COLUMNS < of.width; i += TEAMS)
+      largest = larger(largest, load_step(row, i, of.width), rules);
+    const int bits = max_over_group(max_int_of_16(largest.all), scratch),
+              negative = rules.rule == RULE_RANGE ? max_over_group(max_int_of_16(largest.negative), scratch) : 0;
+    const Scale s = stored_scale(row, bits, negative, rules, unit % of_row == 0 && get_local_id(0) == 0);
+    const int i = unit % of_row * TEAMS + team_number();
+    if (i * STEP_COLUMNS < of.width) store_step(row, i, of.width, load_step(row, i, of.width), s, rules);
+  }
+}
+#endif
 #pragma OPENCL FP_CONTRACT ON
 #endif
 
@@ -222,18 +258,19 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
     float4 sum = 0.0f;
+    for (int slice = 0; slice < of_sum.down_slices; ++slice) {
+      const __global float* const of_slice = rows + slice * slots * of_sum.rows_stride;
 #if LANES > 1
 #pragma unroll 8
 #endif
-    for (int k = 0; k < (complete ? top_k : 0); ++k) {
-      const int row = row_order.rows[token * top_k + k];
-      const float weight =
-          OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
-      // Of a slot without an expert another row, which leaves no branch between the loads.
-      float4 value = 0.0f;
-      for (int slice = 0; slice < of_sum.down_slices; ++slice)
-        value += load_upto4_f32(rows + (slice * slots + max(row, 0)) * of_sum.rows_stride, column, hidden - column);
-      sum += row >= 0 ? weight * value : 0.0f;
+      for (int k = 0; k < (complete ? top_k : 0); ++k) {
+        const int row = row_order.rows[token * top_k + k];
+        const float weight =
+            OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
+        // Of a slot without an expert another row, which leaves no branch between the loads.
+        const float4 value = load_upto4_f32(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
+        sum += row >= 0 ? weight * value : 0.0f;
+      }
     }
     if (shared) {
       const float gate =

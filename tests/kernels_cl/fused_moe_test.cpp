@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/devices.hpp"
 
@@ -82,14 +83,15 @@ TEST_P(FusedMoeTest, TakesWeightsOfEveryScheme) {
 
 TEST_P(FusedMoeTest, AddsUpSlicesOfK) {
   if (device().caps().nv_compute_capability < 80) return;  // one work-item cuts nothing
+  const std::set<std::string> scales_of_each_kind{"int4_w4a16, zero points", "int8_w8a8", "fp8_w8a8_block"};
   for (const auto& [name, shape] : fused_moe_schemes()) {
-    if (!has_variant(shape)) continue;
+    if (!scales_of_each_kind.contains(name) || !has_variant(shape)) continue;
     SCOPED_TRACE(name);
     FusedMoeCase layer = shape;
     layer.intermediate = 384, layer.biased = true;
     check(layer, 3);
   }
-  check({1, 328, 456, 9, 3, DType::f16, true, true}, 2);
+  check({1, 328, 448, 9, 3, DType::f16, true, true}, 2);
 }
 
 TEST_P(FusedMoeTest, TakesOddMatricesOfCodes) {
