@@ -26,12 +26,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
       group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride, sources);
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
-  StepScales next;
-  load_step_scales(&next, &group_scales, 0);
   for (int step = 0; step < steps; ++step) {
+    StepScales scales;
+    load_step_scales(&scales, &group_scales, step);  // before they are wanted
     const uint stage = next_stage(&copies, step, steps, stages);
-    const StepScales scales = next;
-    load_step_scales(&next, &group_scales, step + 1);  // while this one multiplies
     multiply_code_stage(&sums, stage, &scales, step, steps);
   }
 
