@@ -245,7 +245,10 @@ struct ParallelLayer::State::Batch {
   /// Of all ranks, those of a tp group once; of a bounded step as many as there can be.
   std::int64_t tokens_of_all(std::int64_t tp) const {
     const auto ranks = static_cast<std::int64_t>(tokens_of_ranks.size()) / tp;
-    if (step.max_tokens_across_dp) return max_tokens * ranks;
+    return step.max_tokens_across_dp ? max_tokens * ranks : tokens_brought(tp);
+  }
+  /// Those that are there.
+  std::int64_t tokens_brought(std::int64_t tp) const {
     return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.end(), std::int64_t{0}) / tp;
   }
 
@@ -361,6 +364,10 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
             "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,
             old.rank.local_experts);
     require(rank.sharding == ExpertSharding::experts, "in_group: ranks have parts of every expert");
+    require(plan.shared_sharding != SharedSharding::intermediate ||
+                (rank.tp.size() == old.rank.tp.size() && rank.tp.rank() == old.rank.tp.rank()),
+            "in_group: rank {} of {} of a tp group takes the shared experts' part of rank {} of {}", rank.tp.rank(),
+            rank.tp.size(), old.rank.tp.rank(), old.rank.tp.size());
     // As if the layer were made now: other ranks may do that.
     const LayerParts& parts = old.parts;
     MoeLayerOptions asked = parts.options;
@@ -539,10 +546,11 @@ void ParallelLayer::State::prefetch(const MoeInputs& tokens, Submit submit) {
   if (ahead->most_rows > 0) {
     const AgreedStep step(ahead->rank, {}, args.x.shape[0], agreed_about_layer(args));
     Batch all{step.step(), step.tokens_before(), true, step.tokens_of_ranks(), step.max_tokens()};
-    if (all.tokens_of_all(exchanging.tp.size()) * shape.router.top_k <= ahead->most_rows)
+    const std::int64_t brought = all.tokens_brought(exchanging.tp.size());
+    if (brought * shape.router.top_k <= ahead->most_rows)
       return LayerPass(stream,
                        {parts, ahead->plans, ahead->choices, &ahead->memory, places.present() ? &places : nullptr},
-                       args, {all.first_token, true, &all.tokens_of_ranks, 0, all.tokens_of_all(exchanging.tp.size())})
+                       args, {all.first_token, true, &all.tokens_of_ranks, 0, brought, brought})
           .prefetch({{}, submit.done});
   }
   enqueue_marker(stream, {{}, submit.done});
@@ -557,7 +565,7 @@ LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, c
           args,
           {batch.first_token, batch.first, &batch.tokens_of_ranks,
            bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0,
-           batch.tokens_of_all(exchanging.tp.size())}};
+           batch.tokens_of_all(exchanging.tp.size()), batch.tokens_brought(exchanging.tp.size())}};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.

@@ -88,7 +88,8 @@ class ParallelLayer {
   void copy_expert_in(std::int64_t place, BufferView from);
 
   /// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
-  /// layer may be under way. By all ranks of the new group, of which those that are new make their layers instead.
+  /// layer may be under way. By all ranks of the new group, of which those that are new make their layers instead, or
+  /// have made them in a group of their own while the others had passes.
   /// @param rank  of the new group, with as many places as this rank has
   /// Errors: invalid_argument  another number of places; as the constructor. This layer is then as it was
   ParallelLayer in_group(const ExpertRank& rank, const PlacementPlan& placement) &&;
@@ -132,8 +133,7 @@ class ParallelLayer {
   /// this layer: so a pass of the layer before, enqueued after this call, runs meanwhile.
   ///
   /// Nothing is enqueued where no rank has a budget, and nothing is brought for more tokens of all ranks than fit the
-  /// slots of some rank with all their experts. A pass by mc2 counts as many tokens on each rank as the one that has
-  /// most, and streams its experts where those would not fit.
+  /// slots of some rank with all their experts.
   /// @param tokens  of this rank, x, ids or given_logits as of `forward`; they stay as they are until submit.done
   /// @param submit  Events of that queue
   /// Errors: as forward. Async: waits for the peers' host threads; never stops the host for a device
