@@ -89,6 +89,8 @@ class LayerPass {
   void run_special(const gating_top_k::Args& choice);
   /// Of all experts here, where they are chosen evenly.
   std::int64_t expected_rows(const RoutedRows& rows) const;
+  /// Without the free places at their end, which have no weights, nor rows.
+  RoutedRows of_experts_here(RoutedRows rows) const;
   /// Of tokens that are there, on all ranks.
   std::int64_t most_rows(const RoutedRows& rows) const;
   void count(const RoutedRows& rows);

@@ -203,6 +203,13 @@ struct ParallelLayer::State {
     return alone;
   }
 
+  /// Errors: invalid_argument  the plan has an expert at a place of this rank that has no memory
+  void expect_memory_for(const PlacementPlan& placement, const ExpertRank& of) const {
+    require(places_of_experts(of, placement) <= parts.local_experts(),
+            "placement: rank {} has memory for {} experts, and one at its place {}", of.ep.rank(),
+            parts.local_experts(), places_of_experts(of, placement) - 1);
+  }
+
   /// How a call is cut.
   struct Cut {
     std::int32_t chunks, batches;  ///< batches of each chunk
@@ -272,7 +279,8 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
     state_ = std::make_unique<State>(
         rank, plan, shape, options.router_dtype,
         LayerParts(rank.ep.rank_stream(), shape_of_rank(rank, plan.shared_sharding, shape, weights),
-                   weights_of_rank(rank, plan.shared_sharding, shape, weights), rank.local_experts, agreed, progress));
+                   weights_of_rank(rank, plan.shared_sharding, shape, weights),
+                   places_with_weights(rank, plan.placement, weights, options), agreed, progress));
   });
 }
 
@@ -321,6 +329,7 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
     ParallelPlan plan = of.plan;
     plan.placement = placement;
     if (plan.replicas == ReplicaChoice::by_need) plan.loads = loads;
+    of.expect_memory_for(placement, of.rank);
     const ReplicaTable table = State::table_of(of.rank, plan);
     of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
     if (of.ahead != nullptr) of.ahead->rank.ep.join();  // it reads the old table
@@ -332,13 +341,13 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
 }
 const PlacementPlan& ParallelLayer::placement() const noexcept { return state_->plan.placement; }
 const ExpertRank& ParallelLayer::rank() const noexcept { return state_->rank; }
+std::int64_t ParallelLayer::expert_places() const noexcept { return state_->parts.local_experts(); }
 
 std::uint64_t ParallelLayer::expert_bytes() const { return state_->parts.experts.expert_bytes(); }
 void ParallelLayer::copy_expert_out(StreamView stream, std::int64_t place, BufferView to) const {
   const State& of = *state_;
   of.parts.expect_whole();
-  require(place >= 0 && place < of.rank.local_experts, "copy_expert_out: place {} is not in [0, {})", place,
-          of.rank.local_experts);
+  require(place >= 0 && place < expert_places(), "copy_expert_out: place {} is not in [0, {})", place, expert_places());
   require(to.size_bytes >= expert_bytes(), "copy_expert_out: {} bytes, an expert has {}", to.size_bytes,
           expert_bytes());
   of.parts.experts.copy_out(stream, place, to);
@@ -346,8 +355,7 @@ void ParallelLayer::copy_expert_out(StreamView stream, std::int64_t place, Buffe
 void ParallelLayer::copy_expert_in(std::int64_t place, BufferView from) {
   State& of = *state_;
   of.parts.expect_whole();
-  require(place >= 0 && place < of.rank.local_experts, "copy_expert_in: place {} is not in [0, {})", place,
-          of.rank.local_experts);
+  require(place >= 0 && place < expert_places(), "copy_expert_in: place {} is not in [0, {})", place, expert_places());
   require(from.size_bytes >= expert_bytes(), "copy_expert_in: {} bytes, an expert has {}", from.size_bytes,
           expert_bytes());
   of.parts.experts.copy_in(of.rank.ep.rank_stream(), place, from);
@@ -375,6 +383,7 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
     const DType stored = parts.has_router ? parts.report.router_dtype : asked.dtype;
     const DType agreed = agreed_router_dtype(rank, plan, old.shape, asked, stored).value_or(stored);
     require(agreed == stored, "in_group: the router is {} here, and {} by the other ranks", name(stored), name(agreed));
+    old.expect_memory_for(placement, rank);
     return ParallelLayer(std::make_unique<State>(rank, plan, old.shape, old.router_dtype, std::move(old.parts)));
   });
 }

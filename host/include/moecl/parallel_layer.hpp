@@ -39,7 +39,8 @@ struct ParallelPlan {
 /// Threads: one thread an object. Lifetime: group and context outlive the layer; the layer outlives its commands.
 class ParallelLayer {
  public:
-  /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts);
+  /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts), or
+  ///                 without those of the free places at their end, which then have no memory: see place_in_shares;
   ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
@@ -72,12 +73,15 @@ class ParallelLayer {
 
   /// Other experts stand at the places from the next pass on: those of `placement`, whose weights are there, by
   /// replace_expert or copy_expert_in. The table is swapped on the rank's stream, so passes before have the old one.
-  /// Errors: invalid_argument  another number of places, or ranks disagree: the old table stays, but the group ends
+  /// Errors: invalid_argument  another number of places, an expert at a place without memory, or ranks disagree: the
+  ///         old table stays, but the group ends
   /// @param loads  of ReplicaChoice::by_need
   void update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads = {});
   /// The table in force.
   const PlacementPlan& placement() const noexcept;
   const ExpertRank& rank() const noexcept;
+  /// Places of this rank that have memory for an expert: its first ones. The others are free, and stay so.
+  std::int64_t expert_places() const noexcept;
 
   /// An expert as one run of device memory, for moves between ranks: so many bytes, the same on all ranks of alike
   /// devices. 0: this rank has none.
