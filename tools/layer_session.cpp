@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "host/checkpoint/json_file.hpp"
 #include "tools/commands.hpp"
@@ -51,6 +52,17 @@ PlacementPlan placement_in(const std::string& path, const ModelConfig& model, in
   } catch (const Error& error) {
     throw Error(ErrorCode::invalid_data, what + ": " + error.what());
   }
+}
+
+/// Numbers between commas, none negative; empty: it is something else.
+std::vector<double> numbers_in(const std::string& text) {
+  std::vector<double> numbers;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    double number = 0;
+    if (!CLI::detail::lexical_cast(part, number) || !std::isfinite(number) || number < 0) return {};
+    numbers.push_back(number);
+  }
+  return numbers;
 }
 
 /// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
@@ -139,6 +151,19 @@ void LayerOptions::add_to(CLI::App& command) {
       })
       ->type_name("linear|round_robin|FILE.json")
       ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--rank-shares",
+          [this](const std::string& text) {
+            measured_shares = text == "measured";
+            rank_shares = measured_shares ? std::vector<double>() : numbers_in(text);
+          },
+          "experts of each rank in such proportions, for unlike devices; or by what each device does (measured)")
+      ->check([](const std::string& text) {
+        return text == "measured" || !numbers_in(text).empty() ? std::string()
+                                                               : "expected measured, or a number for each rank";
+      })
+      ->type_name("measured|A,B,...");
   command.add_option("--redundant-experts", redundant_experts, "copies of the first experts, for equal shares")
       ->check(whole_number(0))
       ->type_name("N");
@@ -179,6 +204,11 @@ void LayerOptions::check() const {
                 "--redundant-experts " + std::to_string(redundant_experts) + ": needs --ranks above 1 and --ep");
   refuse_unless(!has_own_placement() || (ranks > 1 && expert_parallel && redundant_experts == 0),
                 "--placement " + placement + ": needs --ranks above 1 and --ep, and goes without --redundant-experts");
+  refuse_unless(!has_shares() || (ranks > 1 && expert_parallel && redundant_experts == 0 && placement == "linear"),
+                "--rank-shares: needs --ranks above 1 and --ep, and goes with neither --placement nor "
+                "--redundant-experts");
+  refuse_unless(rank_shares.empty() || rank_shares.size() == static_cast<std::size_t>(ranks),
+                fmt::format("--rank-shares: {} numbers for {} ranks", rank_shares.size(), ranks));
   refuse_unless(micro_batches == 1 || !alone(),
                 fmt::format("--micro-batches {}: needs --ranks above 1, or a --strategy", micro_batches));
   refuse_unless((shared_sharding == "replicated" && !replace_allreduce) || tp > 1,
@@ -229,6 +259,10 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (options.has_own_placement()) {
     placement_ =
         placement_in(options.placement, model, options.layer.value_or(model.first_moe_layer()), config_.shape.experts);
+    return;
+  }
+  if (!options.rank_shares.empty()) {
+    placement_ = place_in_shares(shares_by_rates(config_.shape.experts, options.rank_shares));
     return;
   }
   PlaceExperts problem;

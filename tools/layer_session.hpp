@@ -27,6 +27,8 @@ struct LayerOptions : RankOptions {
   std::optional<DType> dtype;  ///< default: the checkpoint's own
   std::string act_quant = "auto", quantize, placement = "linear", shared_sharding = "replicated", residency = "auto",
               missed_experts = "auto", layout = "auto";
+  std::vector<double> rank_shares;     ///< proportions of the ranks' experts; empty: equal
+  bool measured_shares = false;        ///< by what each rank's device does
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
   int redundant_experts = 0, micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false, several_launches = false, prefetch = false;
@@ -35,6 +37,7 @@ struct LayerOptions : RankOptions {
 
   /// Options that `run` and `verify` share; `model_dir` is left to the command.
   void add_to(CLI::App& command);
+  bool has_shares() const { return measured_shares || !rank_shares.empty(); }
   bool has_own_placement() const { return placement != "linear" && placement != "round_robin"; }
   /// Errors: invalid_argument  options that contradict each other or that this version cannot do
   void check() const;
@@ -66,6 +69,7 @@ struct SessionReport {
   MoeLayerReport layer;                 ///< of rank 0; weight_bytes, read_bytes and quantization of all ranks
   std::uint64_t workspace_bytes = 0, programs_built = 0, programs_from_disk = 0;
   std::vector<WorkSummary> kernels;  ///< of the traced pass, all ranks
+  std::vector<double> rank_rates;    ///< rows of experts that each rank does in a second, where that was measured
   ResidencyCounts residency;         ///< of all passes and ranks, where there is a budget
 };
 

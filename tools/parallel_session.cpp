@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <mutex>
 #include <numeric>
 
 #include "tools/layer_session.hpp"
@@ -108,6 +110,8 @@ class ParallelSession final : public LayerSession {
                LayerOutputs& outputs) const;
   void merge(const std::vector<nlohmann::json>& processes);
   void load();
+  /// How many rows of its experts each rank does in a second, if all get as many as of so many tokens.
+  std::vector<double> measured_rates(std::int64_t tokens);
   std::uint64_t host_syncs() const {
     std::uint64_t sum = 0;
     for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
@@ -154,12 +158,14 @@ std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
 
 void ParallelSession::load() {
   const auto start = std::chrono::steady_clock::now();
+  layers_.clear();
   layers_.resize(static_cast<std::size_t>(options_.ranks));
   Progress progress("loading experts of rank 0");
   group_.run([&](Communicator& world) {
     const ExpertRank rank = place_of(world);
     const auto first = placement_.logical_of.begin() + rank.first_expert;
-    const std::vector<std::int64_t> mine(first, first + rank.local_experts);
+    std::vector<std::int64_t> mine(first, first + rank.local_experts);
+    while (!mine.empty() && mine.back() < 0) mine.pop_back();  // free places
     ParallelPlan plan = options_.plan();
     plan.placement = placement_;
     plan.shared_sharding = shared_sharding_from_name(options_.shared_sharding);
@@ -167,10 +173,48 @@ void ParallelSession::load() {
     if (options_.micro_batches == 2) plan.dbo_prefill_token_threshold = 0;
     layers_[static_cast<std::size_t>(world.rank())] =
         std::make_unique<ParallelLayer>(rank, plan, config_.shape, find_layer_weights(checkpoint_, config_, mine),
-                                        options_of_places(rank.first_expert, rank.local_experts),
+                                        options_of_places(rank.first_expert, std::ssize(mine)),
                                         world.rank() == 0 ? LoadProgress(std::ref(progress)) : LoadProgress());
   });
   load_ms_ = milliseconds_since(start);
+}
+
+std::vector<double> ParallelSession::measured_rates(std::int64_t tokens) {
+  constexpr int passes = 4;  // the first compiles
+  const MoeShape& shape = config_.shape;
+  const std::int64_t rows_each = std::max<std::int64_t>(tokens * shape.router.top_k / shape.experts, 1);
+  std::vector<double> rates;
+  std::mutex mutex;
+  group_.run([&](Communicator& world) {
+    const StreamView stream = world.stream();
+    ParallelLayer& layer = *layers_[static_cast<std::size_t>(world.rank())];
+    const std::int64_t count = layer.expert_places() * rows_each;
+    std::vector<std::int32_t> ends;
+    for (std::int64_t place = 0; place < layer.expert_places(); ++place)
+      ends.push_back(static_cast<std::int32_t>((place + 1) * rows_each));
+    const DeviceTensor x(*stream.context, layer_options_.dtype, {count, shape.expert_width()}),
+        out(*stream.context, DType::f32, {count, shape.expert_width()}),
+        row_ends(*stream.context, DType::i32, {std::ssize(ends)});
+    write_blocking(stream, row_ends.view.buffer, ends.data(), ends.size() * sizeof(std::int32_t));
+    const Buffer workspace(*stream.context, layer.expert_workspace_bytes(count));
+    enqueue_fill(stream, x.view.buffer, 0);
+    ExpertRows rows;
+    rows.x = x, rows.row_ends = row_ends, rows.out = out, rows.workspace = workspace.view();
+    double best_ms = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < passes; ++i) {
+      world.share("rates", {});  // all devices are busy at a time, as in passes
+      if (count == 0) continue;
+      const auto start = std::chrono::steady_clock::now();
+      layer.forward_experts(rows);
+      stream.finish();
+      if (i > 0) best_ms = std::min(best_ms, milliseconds_since(start));
+    }
+    const auto all = world.share("rates", {static_cast<std::int64_t>(1e3 * static_cast<double>(count) / best_ms)});
+    const std::lock_guard lock(mutex);
+    rates.clear();
+    for (const std::vector<std::int64_t>& of : all) rates.push_back(static_cast<double>(of[0]));
+  });
+  return rates;
 }
 
 /// Outputs of all tokens, in their order, to rank 0.
@@ -214,6 +258,11 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   outputs.tokens = static_cast<std::int64_t>(hidden_states.size()) / shape.hidden;
   const std::vector<std::int64_t> counts = deal(outputs.tokens);
   load();
+  if (options_.measured_shares) {
+    report_.rank_rates = measured_rates(outputs.tokens);
+    placement_ = place_in_shares(shares_by_rates(shape.experts, report_.rank_rates));
+    load();
+  }
   outputs.phase = phase_of(*std::max_element(counts.begin(), counts.end()));
 
   const auto upload_tokens = [&](const Communicator& world) {

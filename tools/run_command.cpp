@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <iostream>
 
 #include "tools/commands.hpp"
@@ -86,10 +87,19 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
                          {"ranks_per_node", options.ranks_per_node()}};
   summary["strategy"] = {{"name", report.strategy}, {"reason", report.strategy_reason}};
   summary["combine_form"] = report.combine_form;
+  if (!report.rank_rates.empty()) summary["parallel"]["rank_rates"] = report.rank_rates;
+  const std::vector<std::int32_t>& table = session.placement().logical_of;
+  const std::ptrdiff_t places = std::ssize(table) - std::count(table.begin(), table.end(), -1);
   summary["placement"] = {{"name", name(session.placement().placement)},
                           {"reason", session.placement().reason},
-                          {"experts", session.placement().physical()},
-                          {"redundant_experts", session.placement().physical() - session.placement().logical()}};
+                          {"experts", places},
+                          {"redundant_experts", places - session.placement().logical()}};
+  if (options.has_shares()) {
+    summary["parallel"]["rank_shares"] = nlohmann::ordered_json::array();
+    const std::ptrdiff_t each = std::ssize(table) / options.ranks;
+    for (auto first = table.begin(); first != table.end(); first += each)
+      summary["parallel"]["rank_shares"].push_back(each - std::count(first, first + each, -1));
+  }
   summary["micro_batches"] = options.micro_batches;
   summary["shared_experts"] = options.shared_sharding;
   summary["replace_allreduce"] = options.replace_allreduce;

@@ -1,6 +1,9 @@
 #include <moecl/placement_plan.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/check.hpp"
 
@@ -114,6 +117,42 @@ PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t 
 
 PlacementPlan place_what_is_left(std::vector<std::int32_t> logical_of, std::int32_t experts) {
   return place_given(std::move(logical_of), experts, true);
+}
+
+std::vector<std::int32_t> shares_by_rates(std::int32_t experts, const std::vector<double>& rates) {
+  require(experts >= 1, "shares: {} experts", experts);
+  double all = 0;
+  for (const double rate : rates) {
+    require(std::isfinite(rate) && rate >= 0, "shares: a rank's rate is {}", rate);
+    all += rate;
+  }
+  require(all > 0, "shares: no rank has a rate");
+  std::vector<std::int32_t> shares;
+  std::vector<std::pair<double, std::size_t>> left;  // what rounding down took, the most first
+  std::int32_t given = 0;
+  for (std::size_t r = 0; r < rates.size(); ++r) {
+    const double exact = experts * (rates[r] / all);
+    shares.push_back(static_cast<std::int32_t>(exact));
+    left.emplace_back(shares.back() - exact, r);
+    given += shares.back();
+  }
+  std::sort(left.begin(), left.end());
+  for (std::size_t i = 0; given < experts; i = (i + 1) % left.size(), ++given) ++shares[left[i].second];
+  return shares;
+}
+
+PlacementPlan place_in_shares(const std::vector<std::int32_t>& shares) {
+  std::int32_t most = 0, expert = 0;
+  for (const std::int32_t share : shares) {
+    require(share >= 0, "placement: a rank has {} experts", share);
+    most = std::max(most, share);
+  }
+  std::vector<std::int32_t> table;
+  for (const std::int32_t share : shares)
+    for (std::int32_t i = 0; i < most; ++i) table.push_back(i < share ? expert++ : -1);
+  PlacementPlan plan = place_what_is_left(std::move(table), expert);
+  plan.reason = fmt::format("shares of {} experts", fmt::join(shares, ", "));
+  return plan;
 }
 
 std::vector<std::int32_t> PlacementPlan::gone() const {

@@ -58,7 +58,9 @@ MoeForward forward_args(const Context& context, const MoeShape& shape, const Moe
     return optional_tensor(context, array, what, dtype, tokens, columns);
   };
   MoeForward forward;
-  if (tokens == 0 || args.x.memory != nullptr || args.expert_input.memory == nullptr)
+  const bool needs_x =
+      args.expert_input.memory == nullptr && args.ids.memory == nullptr && args.given_logits.memory == nullptr;
+  if (tokens == 0 || args.x.memory != nullptr || needs_x)
     forward.x = tensor_of(context, args.x, "x", stored, tokens, shape.hidden);
   // Without tokens there is no memory, but what the ranks bring is of one form.
   const bool codes = args.expert_input_scale.memory != nullptr || (tokens == 0 && !is_activation_dtype(input));

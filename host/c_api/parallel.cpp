@@ -37,7 +37,9 @@ Step step_of(const moecl_parallel_layer& of, const moecl_step* given) {
 /// The experts at the places of a rank.
 std::vector<std::int64_t> experts_of(const ExpertRank& rank, const PlacementPlan& placement) {
   const auto first = placement.logical_of.begin() + rank.first_expert;
-  return {first, first + rank.local_experts};
+  std::vector<std::int64_t> experts(first, first + rank.local_experts);
+  while (!experts.empty() && experts.back() < 0) experts.pop_back();  // free places
+  return experts;
 }
 
 MoeWeights of_experts(const MoeWeights& all, const std::vector<std::int64_t>& experts) {
@@ -235,7 +237,7 @@ moecl_status moecl_expert_migration_create(moecl_parallel_layer* layer, const in
   return guarded([&] {
     moecl_parallel_layer& of = required(layer, "layer");
     moecl_expert_migration*& out = required(out_migration, "out_migration");
-    const PlacementPlan target = given_places(of, expert_of_place, count, false);
+    const PlacementPlan target = given_places(of, expert_of_place, count, of.placement.may_lack);
     out = new moecl_expert_migration{&of, target, ExpertMigration(of.layer, target, {bytes_per_step})};
   });
 }
@@ -286,6 +288,15 @@ moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, co
                                                  const moecl_agreed_step* step) {
   return pass(layer, args, [&](moecl_parallel_layer& of, const MoeForward& forward) {
     of.layer.forward(forward, required(step, "step").step);
+  });
+}
+
+moecl_status moecl_shares_by_rates(int32_t experts, const double* rates, int32_t ranks, int32_t* out_shares) {
+  return guarded([&] {
+    require(ranks >= 1, "ranks: {}", ranks);
+    const double* const first = &required(rates, "rates");
+    const std::vector<std::int32_t> shares = shares_by_rates(experts, {first, first + ranks});
+    std::copy(shares.begin(), shares.end(), &required(out_shares, "out_shares"));
   });
 }
 

@@ -44,7 +44,15 @@ Decided::Decided(const moecl_parallel_options& from, const MoeShape& shape, std:
   plan.dbo_prefill_token_threshold = threshold(from.dbo_prefill_token_threshold, "dbo_prefill_token_threshold");
   plan.dbo_decode_token_threshold = threshold(from.dbo_decode_token_threshold, "dbo_decode_token_threshold");
   const auto wanted = enumerator(from.placement, ExpertPlacement::round_robin, "parallel.placement");
-  if (from.expert_of_place == nullptr) {
+  if (from.shares != nullptr) {
+    require(whole && from.redundant_experts == 0 && wanted == ExpertPlacement::linear &&
+                from.expert_of_place == nullptr && from.places == 0,
+            "parallel.shares: goes with neither redundant_experts, placement, expert_of_place nor parts of experts");
+    const std::vector<std::int32_t> shares(from.shares, from.shares + ranks);
+    plan.placement = place_in_shares(shares);
+    require(plan.placement.logical() == shape.experts, "parallel.shares: {} experts in all, the layer has {}",
+            plan.placement.logical(), shape.experts);
+  } else if (from.expert_of_place == nullptr) {
     require(from.places == 0, "parallel.places: {} of no expert_of_place", from.places);
     plan.placement =
         place_experts({shape.experts, whole ? ranks : 1, shape.router.groups, from.redundant_experts, wanted});

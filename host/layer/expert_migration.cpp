@@ -61,6 +61,10 @@ struct ExpertMigration::State {
     require(target.physical() % ranks == 0, "migration: {} ranks do not share {} places equally", ranks,
             target.physical());
     each = target.physical() / ranks;
+    for (std::int64_t place = layer.expert_places(); place < each; ++place)
+      require(target.logical_of[static_cast<std::size_t>(rank * each + place)] < 0,
+              "migration: rank {} has memory for {} experts, and one at its place {}", rank, layer.expert_places(),
+              place);
     expert_bytes = layer.expert_bytes();
     beside.share("migration", {},
                  {{"experts by place", target.logical_of},

@@ -215,7 +215,7 @@ void run_expert_pass(StreamView stream, const LayerParts& parts, ExpertPassPlans
     sum.rows = TensorView(memory, DType::f32, {0, rows.out.shape[1]});
   } else {
     if (!rows.row_ends.present()) rows.row_ends = ends_of_counts(stream, rows, tensor_in(memory, layout.row_ends));
-    sum.rows = parts.experts.run(stream, rows, expected_of(rows), layout.experts, memory, of_form->experts,
+    sum.rows = parts.experts.run(stream, rows, {expected_of(rows), rows.rows}, layout.experts, memory, of_form->experts,
                                  as_they_are ? rows.out : TensorView());
   }
   if (as_they_are) return enqueue_marker(stream, last);

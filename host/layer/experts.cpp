@@ -218,9 +218,8 @@ void Experts::plan_waves(const DeviceCaps& caps) {
   }
 }
 
-const std::vector<Experts::Wave>& Experts::waves(std::int64_t rows) const {
-  const bool fit = in_turn_.empty() || std::min(segments_.front().experts, rows) <= resident();
-  return fit ? whole_ : in_turn_;
+bool Experts::in_waves(std::int64_t most_rows) const noexcept {
+  return !in_turn_.empty() && std::min(segments_.front().experts, most_rows) > resident();
 }
 
 void Experts::claim(StreamView stream, const RoutedRows& rows) const {
@@ -228,22 +227,22 @@ void Experts::claim(StreamView stream, const RoutedRows& rows) const {
     if (segment.gate_up.limited()) segment.gate_up.cache().claim(stream, rows.row_ends, {0, segment.experts});
 }
 
-std::optional<WaveCopies> Experts::wave_copies(StreamView stream, const std::vector<Wave>& waves) const {
-  if (!in_turn(waves) || !in_halves_) return std::nullopt;
+std::optional<WaveCopies> Experts::wave_copies(StreamView stream, bool in_turn) const {
+  if (!in_turn || !in_halves_) return std::nullopt;
   // Not before a pass needs it: some drivers launch in turn once there are several queues.
   if (copies_.view().queue == nullptr) copies_ = Stream::beside(stream);
   return WaveCopies(stream, copies_);
 }
 
 void Experts::bring(StreamView stream, std::optional<WaveCopies>& copies, const Wave& wave,
-                    DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const {
+                    DeviceWeights ExpertSegment::*weights, const RoutedRows& rows, std::int64_t most_rows) const {
   const ExpertCache& cache = (segments_[wave.segment].*weights).cache();
   const std::int64_t half = cache.slot_count() / 2;
   ExpertCache::Part part{wave.first, wave.count};
   if (copies) part.first_slot = static_cast<std::int64_t>(wave.half) * half, part.slots = half;
   const auto enqueue = [&](StreamView on) {
     cache.claim(on, rows.row_ends, part);
-    cache.fetch(on, cache, std::min(wave.count, rows.rows));
+    cache.fetch(on, cache, std::min(wave.count, most_rows));
   };
   copies ? copies->bring(wave.half, enqueue) : enqueue(stream);
 }
@@ -282,7 +281,7 @@ void Experts::run_batched(StreamView stream, const RoutedRows& rows, const Produ
   product(down_in.rows, batched_.down, down);
 }
 
-TensorView Experts::run(StreamView stream, const RoutedRows& rows, std::int64_t expected, const Layout& layout,
+TensorView Experts::run(StreamView stream, const RoutedRows& rows, Counts counts, const Layout& layout,
                         BufferView workspace, ExpertPlans& plans, TensorView out) const {
   const TensorView products = tensor_in(workspace, layout.product_rows),
                    down = out.present() ? out : with_columns(products, shape_.hidden);
@@ -308,22 +307,22 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, std::int64_t 
     run_batched(stream, rows, x, after, next.rows, down, plans);
     return down;
   }
-  const std::vector<Wave>& waves = this->waves(rows.rows);
-  const bool in_turn = this->in_turn(waves);
+  const bool in_turn = in_waves(counts.most);
+  const std::vector<Wave>& waves = in_turn ? in_turn_ : whole_;
   if (limited()) turns_.begin(stream);
   if (torn_ || in_turn) forget(stream);  // waves take slots in the order of experts, whoever has them
   torn_ = limited();
   if (!in_turn) claim(stream, rows);
   const auto before = [&](std::optional<WaveCopies>& copies, const Wave& wave, DeviceWeights ExpertSegment::*weights) {
     const DeviceWeights& of = segments_[wave.segment].*weights;
-    if (in_turn) return bring(stream, copies, wave, weights, rows);
-    if (of.in_slots()) of.cache().fetch(stream, claimed(wave, weights, false), std::min(wave.count, rows.rows));
+    if (in_turn) return bring(stream, copies, wave, weights, rows, counts.most);
+    if (of.in_slots()) of.cache().fetch(stream, claimed(wave, weights, false), std::min(wave.count, counts.most));
   };
   const auto first = [&](std::size_t i) {
     return product_of(waves[i], &ExpertSegment::gate_up, in_turn, rows, x, !by_expert, after.activation.x);
   };
-  std::optional<WaveCopies> copies = wave_copies(stream, waves);
-  const grouped_gemm::Config config{{}, {expected, rows.row_ends.shape[0]}};
+  std::optional<WaveCopies> copies = wave_copies(stream, in_turn);
+  const grouped_gemm::Config config{{}, {counts.expected, rows.row_ends.shape[0]}};
   enqueue_activated(stream, waves.size(), first, after, config, plans,
                     [&](std::size_t i) { before(copies, waves[i], &ExpertSegment::gate_up); });
   const auto second = [&](const Wave& wave) {

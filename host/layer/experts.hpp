@@ -60,13 +60,20 @@ class Experts {
     return input_quant_.step(x, {}, layout.input, workspace);
   }
 
+  /// Rows of all experts here together.
+  struct Counts {
+    std::int64_t expected;  ///< that variants are chosen by, wherever rows came from
+    std::int64_t most;      ///< that tokens can have, where a window has room for more
+  };
   /// @return  Shape: [R, H] f32 in the workspace, in the order of the dispatched rows. Async: 2 kernels a weight
   /// segment, one for the activation where the first product cannot apply it, and those of RowQuant twice, once where
   /// it makes the codes of the second
-  /// @param expected  rows of all experts here that variants are chosen by, wherever rows came from
-  /// @param out       optional: takes the result, contiguous
-  TensorView run(StreamView stream, const RoutedRows& rows, std::int64_t expected, const Layout& layout,
-                 BufferView workspace, ExpertPlans& plans, TensorView out = {}) const;
+  /// @param out    optional: takes the result, contiguous
+  /// @param plans  of passes that go in_waves alike
+  TensorView run(StreamView stream, const RoutedRows& rows, Counts counts, const Layout& layout, BufferView workspace,
+                 ExpertPlans& plans, TensorView out = {}) const;
+  /// Whether experts with so many rows together go through their slots in waves: they may be more than there are slots.
+  bool in_waves(std::int64_t most_rows) const noexcept;
 
   /// Brings the experts that a pass to come may have rows of, if experts take turns; nothing where such a pass would
   /// stream them in waves. Passes on other queues come before and after. Async: a claim, and a kernel for each kind of
@@ -127,14 +134,12 @@ class Experts {
   };
   /// Made once: a warm pass allocates nothing for it.
   void plan_waves(const DeviceCaps& caps);
-  const std::vector<Wave>& waves(std::int64_t rows) const;
-  bool in_turn(const std::vector<Wave>& waves) const noexcept { return &waves == &in_turn_; }
   /// Experts with rows come to slots before the first product, for both.
   void claim(StreamView stream, const RoutedRows& rows) const;
   /// Brings a wave of experts that take turns, before its product.
   void bring(StreamView stream, std::optional<WaveCopies>& copies, const Wave& wave,
-             DeviceWeights ExpertSegment::*weights, const RoutedRows& rows) const;
-  std::optional<WaveCopies> wave_copies(StreamView stream, const std::vector<Wave>& waves) const;
+             DeviceWeights ExpertSegment::*weights, const RoutedRows& rows, std::int64_t most_rows) const;
+  std::optional<WaveCopies> wave_copies(StreamView stream, bool in_turn) const;
   /// Of products that are not in turn one claim serves both.
   const ExpertCache& claimed(const Wave& wave, DeviceWeights ExpertSegment::*weights, bool in_turn) const {
     return (in_turn ? segments_[wave.segment].*weights : segments_[wave.segment].gate_up).cache();

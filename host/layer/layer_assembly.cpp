@@ -9,8 +9,9 @@
 namespace moecl {
 namespace {
 
+/// Of free places at the rank's end nothing is wanted.
 std::vector<std::int64_t> experts_of(const ExpertRank& rank, const PlacementPlan& placement) {
-  std::vector<std::int64_t> experts(static_cast<std::size_t>(rank.local_experts));
+  std::vector<std::int64_t> experts(static_cast<std::size_t>(places_of_experts(rank, placement)));
   if (placement.logical_of.empty())
     std::iota(experts.begin(), experts.end(), rank.first_expert);
   else
@@ -50,6 +51,9 @@ LayerAssembly::LayerAssembly(const ExpertRank& rank, const PlacementPlan& placem
   require(rank.experts == places, "layer builder: the rank shards {} experts, the {} has {}", rank.experts,
           placement.logical_of.empty() ? "shape" : "placement", places);
   expert_of_place_ = experts_of(rank, placement);
+  if (options.layout == ExpertLayout::batched && std::ssize(expert_of_place_) < rank.local_experts)
+    fail(ErrorCode::unsupported, "layer builder: the batched layout has room for {} places, of which {} have weights",
+         rank.local_experts, expert_of_place_.size());
 }
 
 std::vector<std::int64_t> LayerAssembly::experts_here(const TensorOwner& owner) const {

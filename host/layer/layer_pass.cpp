@@ -168,7 +168,7 @@ void LayerPass::prefetch(Submit submit) {
   run_router(choice);
   choose(choice, sort, std::nullopt);
   over_.strategy.begin_dispatch();
-  const RoutedRows rows = over_.strategy.receive();
+  const RoutedRows rows = of_experts_here(over_.strategy.receive());
   over_.parts.experts.prefetch(stream_, rows.row_ends, rows.rows);
   enqueue_marker(stream_, submit);
   if (submit.done != nullptr) stream_.flush();  // passes wait for it on another queue
@@ -250,23 +250,33 @@ void LayerPass::run_shared() {
 }
 
 void LayerPass::run_experts() {
-  const RoutedRows rows = over_.strategy.receive();
+  RoutedRows rows = over_.strategy.receive();
   count(rows);
-  const std::int64_t expected = expected_rows(rows);
-  received_ = steps().received({rows.x.shape[0], rows.rows, expected});
+  rows = of_experts_here(rows);
   const Experts& experts = over_.parts.experts;
+  const Experts::Counts counts{expected_rows(rows), most_rows(rows)};
+  received_ = steps().received({rows.x.shape[0], rows.rows, counts.expected, experts.in_waves(counts.most)});
   if (layout_->experts)
-    return send_home(experts.run(stream_, rows, expected, *layout_->experts, memory_, received_->routed));
+    return send_home(experts.run(stream_, rows, counts, *layout_->experts, memory_, received_->routed));
   WorkspaceLayout layout;
   const Experts::Layout of_rows(layout, experts, rows.x.shape[0], rows.rows);
   const BufferView memory = over_.memory->take(*stream_.context, layout.total_bytes());
-  send_home(experts.run(stream_, rows, expected, of_rows, memory, received_->routed));
+  send_home(experts.run(stream_, rows, counts, of_rows, memory, received_->routed));
 }
 
 std::int64_t LayerPass::expected_rows(const RoutedRows& rows) const {
   const MoeShape& shape = over_.parts.shape;
   const std::int64_t chosen = part_.tokens_of_all * shape.router.top_k, experts = shape.experts;
   return (chosen * rows.row_ends.shape[0] + experts - 1) / std::max<std::int64_t>(experts, 1);
+}
+
+RoutedRows LayerPass::of_experts_here(RoutedRows rows) const {
+  rows.row_ends = rows.row_ends.rows(0, std::max<std::int64_t>(over_.parts.local_experts(), 1));
+  return rows;
+}
+
+std::int64_t LayerPass::most_rows(const RoutedRows& rows) const {
+  return std::min(rows.rows, part_.tokens_brought * over_.parts.shape.router.top_k);
 }
 
 void LayerPass::count(const RoutedRows& rows) {

@@ -35,6 +35,8 @@ class LayerPass {
     std::int64_t capacity = 0;
     /// Of all ranks. Experts' variants are chosen by them, so that another placement of experts leaves the bits.
     std::int64_t tokens_of_all = 0;
+    /// The same without those that a step has room for. They bound the experts that have rows.
+    std::int64_t tokens_brought = 0;
   };
   /// @param args  Checked, [T, H]
   LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);
@@ -87,6 +89,10 @@ class LayerPass {
   void run_special(const gating_top_k::Args& choice);
   /// Of all experts here, where they are chosen evenly.
   std::int64_t expected_rows(const RoutedRows& rows) const;
+  /// Without the free places at their end, which have no weights, nor rows.
+  RoutedRows of_experts_here(RoutedRows rows) const;
+  /// Of tokens that are there, on all ranks.
+  std::int64_t most_rows(const RoutedRows& rows) const;
   void count(const RoutedRows& rows);
   void send_home(TensorView expert_rows);
   /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.

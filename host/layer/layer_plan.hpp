@@ -98,6 +98,7 @@ struct StepPlans {
 
   struct Rows {
     std::int64_t sources, rows, expected;
+    bool in_waves = false;
     auto operator<=>(const Rows&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
   /// Those of so many. Threads: safe

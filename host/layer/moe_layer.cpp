@@ -190,7 +190,7 @@ void MoeLayer::prefetch(StreamView stream, const MoeInputs& tokens, BufferView w
   expect_operands_apart(args, workspace.slice(0, workspace_bytes(count)));
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   LocalStrategy strategy = state_->strategy(stream);
-  state_->pass(stream, strategy, args, {0, true, nullptr, 0, count}).prefetch({{}, submit.done});
+  state_->pass(stream, strategy, args, {0, true, nullptr, 0, count, count}).prefetch({{}, submit.done});
 }
 
 void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) const {
@@ -210,7 +210,7 @@ void MoeLayer::forward(StreamView stream, const Forward& given, Submit submit) c
   for (std::int64_t first = 0; first < tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first);
     LocalStrategy strategy = state_->strategy(stream);
-    state_->pass(stream, strategy, part_of(args, first, count), {first, first == 0, nullptr, 0, count})
+    state_->pass(stream, strategy, part_of(args, first, count), {first, first == 0, nullptr, 0, count, count})
         .run({{}, first + count == tokens ? submit.done : nullptr});
   }
 }

@@ -203,6 +203,13 @@ struct ParallelLayer::State {
     return alone;
   }
 
+  /// Errors: invalid_argument  the plan has an expert at a place of this rank that has no memory
+  void expect_memory_for(const PlacementPlan& placement, const ExpertRank& of) const {
+    require(places_of_experts(of, placement) <= parts.local_experts(),
+            "placement: rank {} has memory for {} experts, and one at its place {}", of.ep.rank(),
+            parts.local_experts(), places_of_experts(of, placement) - 1);
+  }
+
   /// How a call is cut.
   struct Cut {
     std::int32_t chunks, batches;  ///< batches of each chunk
@@ -245,7 +252,10 @@ struct ParallelLayer::State::Batch {
   /// Of all ranks, those of a tp group once; of a bounded step as many as there can be.
   std::int64_t tokens_of_all(std::int64_t tp) const {
     const auto ranks = static_cast<std::int64_t>(tokens_of_ranks.size()) / tp;
-    if (step.max_tokens_across_dp) return max_tokens * ranks;
+    return step.max_tokens_across_dp ? max_tokens * ranks : tokens_brought(tp);
+  }
+  /// Those that are there.
+  std::int64_t tokens_brought(std::int64_t tp) const {
     return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.end(), std::int64_t{0}) / tp;
   }
 
@@ -269,7 +279,8 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
     state_ = std::make_unique<State>(
         rank, plan, shape, options.router_dtype,
         LayerParts(rank.ep.rank_stream(), shape_of_rank(rank, plan.shared_sharding, shape, weights),
-                   weights_of_rank(rank, plan.shared_sharding, shape, weights), rank.local_experts, agreed, progress));
+                   weights_of_rank(rank, plan.shared_sharding, shape, weights),
+                   places_with_weights(rank, plan.placement, weights, options), agreed, progress));
   });
 }
 
@@ -318,6 +329,7 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
     ParallelPlan plan = of.plan;
     plan.placement = placement;
     if (plan.replicas == ReplicaChoice::by_need) plan.loads = loads;
+    of.expect_memory_for(placement, of.rank);
     const ReplicaTable table = State::table_of(of.rank, plan);
     of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
     if (of.ahead != nullptr) of.ahead->rank.ep.join();  // it reads the old table
@@ -329,13 +341,13 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
 }
 const PlacementPlan& ParallelLayer::placement() const noexcept { return state_->plan.placement; }
 const ExpertRank& ParallelLayer::rank() const noexcept { return state_->rank; }
+std::int64_t ParallelLayer::expert_places() const noexcept { return state_->parts.local_experts(); }
 
 std::uint64_t ParallelLayer::expert_bytes() const { return state_->parts.experts.expert_bytes(); }
 void ParallelLayer::copy_expert_out(StreamView stream, std::int64_t place, BufferView to) const {
   const State& of = *state_;
   of.parts.expect_whole();
-  require(place >= 0 && place < of.rank.local_experts, "copy_expert_out: place {} is not in [0, {})", place,
-          of.rank.local_experts);
+  require(place >= 0 && place < expert_places(), "copy_expert_out: place {} is not in [0, {})", place, expert_places());
   require(to.size_bytes >= expert_bytes(), "copy_expert_out: {} bytes, an expert has {}", to.size_bytes,
           expert_bytes());
   of.parts.experts.copy_out(stream, place, to);
@@ -343,8 +355,7 @@ void ParallelLayer::copy_expert_out(StreamView stream, std::int64_t place, Buffe
 void ParallelLayer::copy_expert_in(std::int64_t place, BufferView from) {
   State& of = *state_;
   of.parts.expect_whole();
-  require(place >= 0 && place < of.rank.local_experts, "copy_expert_in: place {} is not in [0, {})", place,
-          of.rank.local_experts);
+  require(place >= 0 && place < expert_places(), "copy_expert_in: place {} is not in [0, {})", place, expert_places());
   require(from.size_bytes >= expert_bytes(), "copy_expert_in: {} bytes, an expert has {}", from.size_bytes,
           expert_bytes());
   of.parts.experts.copy_in(of.rank.ep.rank_stream(), place, from);
@@ -361,6 +372,10 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
             "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,
             old.rank.local_experts);
     require(rank.sharding == ExpertSharding::experts, "in_group: ranks have parts of every expert");
+    require(plan.shared_sharding != SharedSharding::intermediate ||
+                (rank.tp.size() == old.rank.tp.size() && rank.tp.rank() == old.rank.tp.rank()),
+            "in_group: rank {} of {} of a tp group takes the shared experts' part of rank {} of {}", rank.tp.rank(),
+            rank.tp.size(), old.rank.tp.rank(), old.rank.tp.size());
     // As if the layer were made now: other ranks may do that.
     const LayerParts& parts = old.parts;
     MoeLayerOptions asked = parts.options;
@@ -368,6 +383,7 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
     const DType stored = parts.has_router ? parts.report.router_dtype : asked.dtype;
     const DType agreed = agreed_router_dtype(rank, plan, old.shape, asked, stored).value_or(stored);
     require(agreed == stored, "in_group: the router is {} here, and {} by the other ranks", name(stored), name(agreed));
+    old.expect_memory_for(placement, rank);
     return ParallelLayer(std::make_unique<State>(rank, plan, old.shape, old.router_dtype, std::move(old.parts)));
   });
 }
@@ -539,10 +555,11 @@ void ParallelLayer::State::prefetch(const MoeInputs& tokens, Submit submit) {
   if (ahead->most_rows > 0) {
     const AgreedStep step(ahead->rank, {}, args.x.shape[0], agreed_about_layer(args));
     Batch all{step.step(), step.tokens_before(), true, step.tokens_of_ranks(), step.max_tokens()};
-    if (all.tokens_of_all(exchanging.tp.size()) * shape.router.top_k <= ahead->most_rows)
+    const std::int64_t brought = all.tokens_brought(exchanging.tp.size());
+    if (brought * shape.router.top_k <= ahead->most_rows)
       return LayerPass(stream,
                        {parts, ahead->plans, ahead->choices, &ahead->memory, places.present() ? &places : nullptr},
-                       args, {all.first_token, true, &all.tokens_of_ranks, 0, all.tokens_of_all(exchanging.tp.size())})
+                       args, {all.first_token, true, &all.tokens_of_ranks, 0, brought, brought})
           .prefetch({{}, submit.done});
   }
   enqueue_marker(stream, {{}, submit.done});
@@ -557,7 +574,7 @@ LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, c
           args,
           {batch.first_token, batch.first, &batch.tokens_of_ranks,
            bounded ? share_of(batch.max_tokens, exchanging.tp.size(), 0).count : 0,
-           batch.tokens_of_all(exchanging.tp.size())}};
+           batch.tokens_of_all(exchanging.tp.size()), batch.tokens_brought(exchanging.tp.size())}};
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.

@@ -62,4 +62,22 @@ ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, con
   return part.count == shape.intermediate ? expert : intermediate_part(expert, shape.intermediate, part);
 }
 
+std::int64_t places_of_experts(const ExpertRank& rank, const PlacementPlan& placement) {
+  std::int64_t places = rank.local_experts;
+  if (placement.logical_of.empty()) return places;
+  const auto first = placement.logical_of.begin() + rank.first_expert;
+  while (places > 0 && first[places - 1] < 0) --places;
+  return places;
+}
+
+std::int64_t places_with_weights(const ExpertRank& rank, const PlacementPlan& placement, const MoeWeights& weights,
+                                 const MoeLayerOptions& options) {
+  const std::int64_t used = places_of_experts(rank, placement);
+  if (std::ssize(weights.experts) != used || used == rank.local_experts) return rank.local_experts;
+  if (options.layout == ExpertLayout::batched)
+    fail(ErrorCode::unsupported, "parallel layer: the batched layout has room for {} places, of which {} have weights",
+         rank.local_experts, used);
+  return used;
+}
+
 }  // namespace moecl

@@ -2,6 +2,7 @@
 // What one rank of a group holds of a layer.
 #include <moecl/layer_options.hpp>
 #include <moecl/moe_weights.hpp>
+#include <moecl/placement_plan.hpp>
 #include <moecl/strategy.hpp>
 
 namespace moecl {
@@ -16,5 +17,12 @@ MoeWeights weights_of_rank(const ExpertRank& rank, SharedSharding shared, const 
 std::int64_t intermediate_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert);
 /// The part of an expert that the rank has.
 ExpertMatrices expert_of_rank(const ExpertRank& rank, const MoeShape& shape, const ExpertMatrices& expert);
+
+/// Places of the rank up to its last expert.
+std::int64_t places_of_experts(const ExpertRank& rank, const PlacementPlan& placement);
+/// Its places for which there are weights: free ones at their end need none.
+/// Errors: unsupported  the batched layout, which has rows of those too
+std::int64_t places_with_weights(const ExpertRank& rank, const PlacementPlan& placement, const MoeWeights& weights,
+                                 const MoeLayerOptions& options);
 
 }  // namespace moecl

@@ -22,6 +22,8 @@ void* clEnqueueMapBuffer(cl_command_queue, cl_mem, uint32_t blocking, uint64_t f
 int32_t clEnqueueReadBuffer(cl_command_queue, cl_mem, uint32_t blocking, size_t offset, size_t bytes, void* to,
                             uint32_t waits, void*, void*);
 int32_t clEnqueueUnmapMemObject(cl_command_queue, cl_mem, void* mapped, uint32_t waits, void*, void*);
+int32_t clWaitForEvents(uint32_t count, struct _cl_event** events);
+int32_t clReleaseEvent(struct _cl_event*);
 """
 CALLBACKS = """
 extern "Python" void moecl_py_log(void* user, moecl_log_level level, const char* message);

@@ -92,6 +92,33 @@ TEST(PlacementPlanTest, RedundantExpertsAreCopiesOfTheFirstOnes) {
   EXPECT_EQ(around.physical_of, (Ints{0, 3, 6, 1, 4, 7, 2, 5, -1}));
 }
 
+TEST(PlacementPlanTest, SharesFollowRates) {
+  const auto shares = [](std::int32_t experts, const std::vector<double>& rates) {
+    return shares_by_rates(experts, rates);
+  };
+  EXPECT_EQ(shares(16, {1, 1}), (Ints{8, 8}));
+  EXPECT_EQ(shares(16, {3, 1}), (Ints{12, 4}));
+  EXPECT_EQ(shares(8, {0, 5, 0}), (Ints{0, 8, 0}));
+  EXPECT_EQ(shares(10, {1, 1, 1}), (Ints{4, 3, 3}));  // remainders that are equal go to the first
+  EXPECT_EQ(shares(7, {1, 2, 1}), (Ints{2, 3, 2}));   // 1.75, 3.5, 1.75
+  EXPECT_EQ(shares(4, {1e300, 1e300}), (Ints{2, 2}));
+  EXPECT_EQ(shares(256, {4700, 210}), (Ints{245, 11}));  // 245.05, 10.95
+  for (const std::vector<double>& rates : {std::vector<double>{}, {0, 0}, {1, -1}, {1, NAN}, {1, INFINITY}})
+    EXPECT_EQ(error_of([&] { shares(4, rates); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { shares(0, {1}); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST(PlacementPlanTest, PlacesBeyondAShareAreFree) {
+  const PlacementPlan plan = place_in_shares({3, 1, 0});
+  EXPECT_EQ(plan.logical_of, (Ints{0, 1, 2, 3, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(plan.logical(), 4);
+  EXPECT_EQ(plan.gone(), Ints());
+  EXPECT_EQ(plan.reason, "shares of 3, 1, 0 experts");
+  EXPECT_TRUE(place_in_shares({2, 2}).is_identity());
+  for (const Ints& shares : {Ints{}, Ints{0, 0}, Ints{5, -1}})
+    EXPECT_EQ(error_of([&] { place_in_shares(shares); }).code(), ErrorCode::invalid_argument);
+}
+
 TEST(PlacementPlanTest, RefusesWhatCannotBePlaced) {
   for (const PlaceExperts& problem : {PlaceExperts{0, 1}, PlaceExperts{1, 0}, PlaceExperts{1, 1, 0},
                                       PlaceExperts{1, 1, 1, -1}, PlaceExperts{6, 4, 1, 1}})

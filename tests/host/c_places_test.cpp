@@ -17,8 +17,10 @@ constexpr const char* model = "qwen2-moe-e16k4";
 /// Two ranks of eight experts each, and each rank's half of the tokens.
 class CPlacesTest : public testing::Test {
  protected:
-  void load(const moecl_layer_options* options = nullptr, moecl_lost_experts lost = MOECL_LOST_REFUSED) {
+  void load(const moecl_layer_options* options = nullptr, moecl_lost_experts lost = MOECL_LOST_REFUSED,
+            const std::int32_t* shares = nullptr) {
     auto parallel = sized<moecl_parallel_options>();
+    parallel.shares = shares;
     parallel.strategy = MOECL_STRATEGY_MC2;
     parallel.lost_experts = lost;
     layers_.load(model, parallel, options);
@@ -178,6 +180,34 @@ TEST_F(CPlacesTest, ExpertsMayBeGone) {
     });
     EXPECT_GE(refused, 1);
   }
+}
+
+TEST_F(CPlacesTest, SharesOfUnlikeDevices) {
+  load();
+  const std::vector<float> equal = pass();
+  const double rates[] = {4.5, 1.5};
+  std::int32_t shares[2] = {};
+  EXPECT_OK(moecl_shares_by_rates(16, rates, 2, shares));
+  EXPECT_EQ(shares[0], 12);
+  EXPECT_EQ(shares[1], 4);
+  load(nullptr, MOECL_LOST_REFUSED, shares);
+  EXPECT_EQ(pass(), equal);
+  EXPECT_EQ(map(1), "0->12, 1->13, 2->14, 3->15");
+  EXPECT_LT(layers_.info(1).weight_bytes, layers_.info(0).weight_bytes);
+
+  const double negative[] = {1, -1};
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "a rank's rate is -1", moecl_shares_by_rates(16, negative, 2, shares));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "out_shares", moecl_shares_by_rates(16, rates, 2, nullptr));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "rates", moecl_shares_by_rates(16, nullptr, 2, shares));
+  on_.run([&](std::size_t /*rank*/, moecl_communicator* communicator) {
+    ParallelLayerHandle none;
+    auto parallel = sized<moecl_parallel_options>();
+    const std::int32_t others[] = {12, 3};
+    parallel.shares = others;
+    EXPECT_FAILS(
+        MOECL_INVALID_ARGUMENT, "15 experts in all, the layer has 16",
+        moecl_parallel_layer_load(communicator, golden_dir(model).c_str(), -1, &parallel, nullptr, none.out()));
+  });
 }
 
 TEST_F(CPlacesTest, ABudgetHasTheBitsOfTheWholeLayer) {

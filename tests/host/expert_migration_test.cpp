@@ -1,12 +1,11 @@
-// Experts that change places between passes: by hand, by a migration, and after the loss of a rank.
+// Experts that change places between passes: by hand, and by a migration; experts that have gone.
 #include <moecl/expert_migration.hpp>
 #include <moecl/fault.hpp>
 
 #include <gmock/gmock.h>
 
 #include "tests/host/c_golden.hpp"
-#include "tests/host/ranked_model.hpp"
-#include "tests/runtime/allocations.hpp"
+#include "tests/host/layer_of_ranks.hpp"
 
 namespace moecl::test {
 namespace {
@@ -14,50 +13,6 @@ namespace {
 constexpr const char* golden_layer = "qwen2-moe-e16k4";
 constexpr StrategyKind kinds[] = {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v,
                                   StrategyKind::multicast};
-
-/// The same layer on every rank of a group, with the rank's share of the tokens.
-struct LayerOfRanks {
-  Model model;
-  Ranks on;
-  std::vector<std::unique_ptr<ParallelLayer>> layers;
-
-  LayerOfRanks(const char* name, std::int32_t ranks, const ParallelPlan& plan, const ExpertBudget& budget = {})
-      : model(name), on(ranks, Ranks::first_device), layers(static_cast<std::size_t>(ranks)) {
-    model.options.budget = budget;
-    on.group.run([&](Communicator& world) {
-      const ExpertRank rank(world, 1, plan.placement.physical());
-      layers[static_cast<std::size_t>(world.rank())] = std::make_unique<ParallelLayer>(
-          rank, plan, model.config.shape, model.weights(plan.placement, rank.first_expert, rank.local_experts),
-          model.options);
-    });
-  }
-  /// @param each  for every rank before its pass
-  Outputs pass(
-      StrategyKind kind, const std::function<void(ParallelLayer&)>& each = [](ParallelLayer&) {},
-      std::vector<double>* faults = nullptr) {
-    const std::int64_t ranks = on.group.size(), tokens = model.tokens();
-    std::vector<Outputs> parts(layers.size());
-    std::vector<std::vector<double>> words(layers.size());
-    on.group.run([&](Communicator& world) {
-      const auto r = static_cast<std::size_t>(world.rank());
-      const std::int64_t first = tokens * world.rank() / ranks, end = tokens * (world.rank() + 1) / ranks;
-      each(*layers[r]);
-      const DeviceTensor fault(world.stream(), DType::i32, {4}, {0, 0, 0, 0});
-      parts[r] =
-          forward<ParallelLayer::Forward>(world.stream(), model, first, end - first, [&](ParallelLayer::Forward& args) {
-            args.fault = fault;
-            layers[r]->forward(args, {kind});
-          });
-      words[r] = fault.values(world.stream());
-      world.stream().finish();
-    });
-    Outputs all;
-    for (const Outputs& part : parts) all.append(part);
-    if (faults != nullptr)
-      for (const auto& word : words) faults->insert(faults->end(), word.begin(), word.end());
-    return all;
-  }
-};
 
 /// A table of P places for E experts in which ranks hold other experts than in the linear one, and copies.
 PlacementPlan shuffled(std::int32_t experts, std::int32_t places, std::int32_t step) {
@@ -273,170 +228,6 @@ TEST(LostExpertsTest, TokensAreMaskedOrRefused) {
     EXPECT_LE(relative_error(got.out, out.values(stream)), 1e-6);
     EXPECT_GT(relative_error(got.out, whole.out), 1e-3);
   }
-}
-
-TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
-  // Four ranks of which the last is lost: of its experts some have a copy, the others come from the checkpoint.
-  const PlacementPlan start =
-      place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 1, 2, 3, 14, 15, 4, 5, 6, 7}, 16);
-  ParallelPlan how{StrategyKind::mc2, start};
-  how.lost = LostExperts::masked;
-  LayerOfRanks layer(golden_layer, 4, how);
-  const Outputs whole = layer.pass(StrategyKind::mc2);
-  EXPECT_THROW(layer.on.group.run([](Communicator& world) {
-    if (world.rank() == 3) throw std::runtime_error("killed");
-    world.barrier();
-  }),
-               std::exception);
-  PlacementPlan left = without_ranks(start, 4, {3});
-  EXPECT_EQ(left.gone(), (std::vector<std::int32_t>{14, 15}));
-  RankGroup survivors({layer.on.streams()[0], layer.on.streams()[1], layer.on.streams()[2]});
-  const std::int64_t tokens = layer.model.tokens();
-  const auto pass = [&](const std::function<void(ParallelLayer&)>& each) {
-    std::vector<Outputs> parts(3);
-    survivors.run([&](Communicator& world) {
-      const auto r = static_cast<std::size_t>(world.rank());
-      each(*layer.layers[r]);
-      const std::int64_t first = tokens * world.rank() / 3, end = tokens * (world.rank() + 1) / 3;
-      parts[r] = forward<ParallelLayer::Forward>(world.stream(), layer.model, first, end - first,
-                                                 [&](ParallelLayer::Forward& args) { layer.layers[r]->forward(args); });
-      world.stream().finish();
-    });
-    Outputs all;
-    for (const Outputs& part : parts) all.append(part);
-    return all;
-  };
-  survivors.run([&](Communicator& world) {
-    const auto r = static_cast<std::size_t>(world.rank());
-    const ExpertRank rank(world, 1, left.physical());
-    *layer.layers[r] = std::move(*layer.layers[r]).in_group(rank, left);
-  });
-  const Outputs masked = pass([](ParallelLayer&) {});
-  EXPECT_EQ(masked.ids, whole.ids);
-  EXPECT_GT(relative_error(masked.out, whole.out), 1e-4) << "experts 14 and 15 are missing";
-  // Places of second copies take the experts that are gone.
-  std::vector<std::int32_t> table = left.logical_of;
-  table[14] = 14, table[15] = 15;
-  const PlacementPlan again = place_as_given(table, 16);
-  const Outputs reloaded = pass([&](ParallelLayer& l) {
-    const MoeWeights all = layer.model.weights(0, 16);
-    if (l.rank().ep.rank() == 2) l.replace_expert(2, all.experts[14]);
-    if (l.rank().ep.rank() == 2) l.replace_expert(3, all.experts[15]);
-    l.update_expert_map(again);
-  });
-  EXPECT_TRUE(reloaded == whole);
-}
-
-/// Whichever allocation of a rank fails, its layer goes on with its weights and slots, in the next group that is made.
-TEST(ElasticGroupTest, AnAllocationThatFailsCostsNoLayer) {
-  const PlacementPlan placement = place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9, 10, 11, 12, 13, 14, 15, 1}, 16);
-  for (const double percent : {0.0, 50.0}) {
-    SCOPED_TRACE(percent);
-    LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, placement}, {.percent = percent});
-    const Outputs before = layer.pass(StrategyKind::mc2);
-    std::unique_ptr<RankGroup> now;
-    std::uint64_t nth = 0;
-    for (bool failed = true; failed;) {
-      now = std::make_unique<RankGroup>(layer.on.streams());
-      failed = false;
-      ++nth;
-      const auto move = [&](Communicator& world) {
-        ParallelLayer& of = *layer.layers[static_cast<std::size_t>(world.rank())];
-        if (world.rank() == 0) {
-          of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
-          return;
-        }
-        const FailingAllocation allocation(nth);
-        try {
-          of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
-          failed = allocation.failed();  // by somebody who did without
-        } catch (const std::exception&) {
-          failed = allocation.failed();
-          throw;
-        }
-      };
-      try {
-        now->run(move);
-      } catch (const std::exception& error) {
-        EXPECT_TRUE(failed) << error.what();
-      }
-      ASSERT_LT(nth, 5000U);
-    }
-    if (FailingAllocation::is_possible()) {
-      EXPECT_GT(nth, 20U);
-    }
-    std::vector<Outputs> parts(2);
-    now->run([&](Communicator& world) {
-      const auto r = static_cast<std::size_t>(world.rank());
-      const std::int64_t tokens = layer.model.tokens(), first = tokens * world.rank() / 2,
-                         end = tokens * (world.rank() + 1) / 2;
-      parts[r] = forward<ParallelLayer::Forward>(world.stream(), layer.model, first, end - first,
-                                                 [&](ParallelLayer::Forward& args) { layer.layers[r]->forward(args); });
-    });
-    parts[0].append(parts[1]);
-    EXPECT_TRUE(parts[0] == before);
-  }
-}
-
-/// A third rank comes with weights of its own, between two passes of the others.
-TEST(ElasticGroupTest, ARankMoreTakesPlaces) {
-  for (const double percent : {0.0, 50.0}) {
-    LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, place_experts({16, 2})}, {.percent = percent});
-    const Outputs before = layer.pass(StrategyKind::mc2);
-    const Ranks on(3, Ranks::first_device);
-    RankGroup grown({layer.on.streams()[0], layer.on.streams()[1], on.streams()[2]});
-    // Who comes has copies of the experts of both.
-    std::vector<std::int32_t> table(16);
-    std::iota(table.begin(), table.end(), 0);
-    table.insert(table.end(), {4, 5, 6, 7, 8, 9, 10, 11});
-    const ParallelPlan plan{StrategyKind::mc2, place_as_given(table, 16)};
-    layer.layers.emplace_back();
-    std::vector<Outputs> parts(3);
-    std::vector<std::int64_t> rows(3);
-    grown.run([&](Communicator& world) {
-      const auto r = static_cast<std::size_t>(world.rank());
-      const ExpertRank rank(world, 1, 24);
-      std::unique_ptr<ParallelLayer>& of = layer.layers[r];
-      if (of != nullptr)
-        *of = std::move(*of).in_group(rank, plan.placement);
-      else
-        of = std::make_unique<ParallelLayer>(rank, plan, layer.model.config.shape,
-                                             layer.model.weights(plan.placement, rank.first_expert, 8),
-                                             layer.model.options);
-      const std::int64_t tokens = layer.model.tokens(), first = tokens * world.rank() / 3,
-                         end = tokens * (world.rank() + 1) / 3;
-      const DeviceTensor load(world.stream(), DType::i32, {8});
-      parts[r] = forward<ParallelLayer::Forward>(world.stream(), layer.model, first, end - first,
-                                                 [&](ParallelLayer::Forward& args) {
-                                                   args.expert_num_tokens = load;
-                                                   of->forward(args);
-                                                 });
-      for (const double count : load.values(world.stream())) rows[r] += static_cast<std::int64_t>(count);
-    });
-    parts[0].append(parts[1]);
-    parts[0].append(parts[2]);
-    EXPECT_TRUE(parts[0] == before);
-    EXPECT_GT(rows[2], 0) << "the new rank has work";
-  }
-}
-
-TEST(ElasticGroupTest, AGroupThatCannotTakeALayerLeavesIt) {
-  LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, place_experts({16, 2})});
-  const Outputs before = layer.pass(StrategyKind::mc2);
-  const auto refused = [&](const std::string& expected, const PlacementPlan& placement) {
-    RankGroup other(layer.on.streams());
-    EXPECT_THAT(
-        [&] {
-          other.run([&](Communicator& world) {
-            ParallelLayer& of = *layer.layers[static_cast<std::size_t>(world.rank())];
-            of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
-          });
-        },
-        testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
-    EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
-  };
-  refused("9 places here, the layer has 8", place_experts({16, 2, 1, 2}));
-  refused("14 experts are placed", place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 1}, 14));
 }
 
 }  // namespace

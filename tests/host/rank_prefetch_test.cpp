@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "tests/host/ranked_model.hpp"
+#include "tests/host/layer_of_ranks.hpp"
 
 namespace moecl::test {
 namespace {
@@ -16,10 +16,10 @@ struct Told {
 
 struct PrefetchedPass {
   std::vector<std::int64_t> tokens;  ///< of each dp rank
-  /// This one counts the tokens that there are; mc2 as many on each rank as one brings, and may stream experts then.
   StrategyKind kind = StrategyKind::all_gather;
   std::int32_t tp = 1;
-  std::int64_t foreseen = 0;  ///< the prefetch has tokens from this one on; the pass those from 0 on
+  std::int64_t foreseen = 0;              ///< the prefetch has tokens from this one on; the pass those from 0 on
+  std::optional<std::int64_t> room = {};  ///< of the step, for tokens of each rank
 };
 
 Told run(Ranks& on, const Model& model, const PlacementPlan& placement, const PrefetchedPass& of) {
@@ -46,8 +46,11 @@ Told run(Ranks& on, const Model& model, const PlacementPlan& placement, const Pr
       EXPECT_EQ(world.stream().context->counters().host_syncs, stops);
     }
     const auto r = static_cast<std::size_t>(world.rank());
-    parts[r] = forward<ParallelLayer::Forward>(world.stream(), model, first, *mine,
-                                               [&](ParallelLayer::Forward& args) { layer.forward(args); });
+    parts[r] = forward<ParallelLayer::Forward>(world.stream(), model, first, *mine, [&](ParallelLayer::Forward& args) {
+      Step step;
+      step.max_tokens_across_dp = of.room;
+      layer.forward(args, step);
+    });
     world.wait(done);
     counts[r] = layer.residency();
     world.stream().finish();
@@ -93,21 +96,69 @@ TEST(RankPrefetchTest, BringsWhatTheTokensOfAllRanksChoose) {
   for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
     model.options.budget = budget_of(50, missed);
     // Linear; dealt one by one; with copies, of which a token takes one by its number.
-    const auto expect = [&](const PlacementPlan& placement, std::int32_t ranks, const PrefetchedPass& pass) {
-      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << placement.physical() << " places, " << name(missed));
+    const auto expect = [&](const PlacementPlan& placement, std::int32_t ranks, PrefetchedPass pass) {
+      std::int64_t hits = 0;
       Ranks on(ranks, Ranks::first_device);
-      const Told told = run(on, model, placement, pass);
-      EXPECT_EQ(told.counts.misses, 0);
-      EXPECT_EQ(told.counts.prefetched, told.counts.hits);
-      EXPECT_EQ(told.counts.prefetched_hits, told.counts.hits);
-      return told.counts.hits;
+      for (const StrategyKind kind :
+           {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast})
+        // What a step or a window has room for needs no slot.
+        for (const std::optional<std::int64_t> room : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
+          pass.kind = kind, pass.room = room;
+          SCOPED_TRACE(testing::Message() << ranks << " ranks, " << placement.physical() << " places, " << name(missed)
+                                          << ", " << name(pass.kind) << ", room for " << pass.room.value_or(0));
+          const Told told = run(on, model, placement, pass);
+          EXPECT_EQ(told.counts.misses, 0);
+          EXPECT_EQ(told.counts.prefetched, told.counts.hits);
+          EXPECT_EQ(told.counts.prefetched_hits, told.counts.hits);
+          hits = told.counts.hits;
+        }
+      return hits;
     };
     EXPECT_EQ(expect(place_experts({64}), 1, {{1}}), 8);
     EXPECT_EQ(expect(place_experts({64, 2}), 2, {{0, 1}}), 8);
     EXPECT_EQ(expect(place_experts({64, 4, 8, 0, ExpertPlacement::round_robin}), 4, {{0, 0, 1, 0}}), 8);
     EXPECT_GT(expect(place_experts({64, 2, 1, 64}), 2, {{1, 2}}), 8);
-    EXPECT_EQ(expect(place_experts({64, 2}), 2, {{1}, StrategyKind::all_gather, 2}), 8);  // both have the token
+    EXPECT_EQ(expect(place_experts({64, 2}), 2, {{1}, StrategyKind::mc2, 2}), 8);  // both have the token
   }
+}
+
+/// The weights and the slots outlive the group that a rank ended; prefetches of others may be anywhere then.
+TEST(RankPrefetchTest, ARankThatIsLostMeanwhileLeavesTheLayerWhole) {
+  // The last of three is lost. Its experts have copies.
+  std::vector<std::int32_t> table(16);
+  std::iota(table.begin(), table.end(), 0);
+  table.insert(table.end(), {4, 5, 6, 7, 8, 9, 10, 11});
+  const PlacementPlan start = place_as_given(table, 16), left = without_ranks(start, 3, {2});
+  const auto prefetch = [](const Model& model, ParallelLayer& layer) {
+    const std::int64_t tokens = layer.rank().ep.rank() == 0 ? 1 : 0;
+    const DeviceTensor x(layer.rank().ep.rank_stream(), DType::f32, {tokens, model.hidden()},
+                         {model.input.begin(), model.input.begin() + tokens * model.hidden()});
+    MoeInputs inputs;
+    inputs.x = x;
+    layer.prefetch(inputs);
+  };
+  for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place})
+    for (const int prefetches : {0, 1, 2}) {
+      SCOPED_TRACE(testing::Message() << name(missed) << ", lost after " << prefetches << " prefetches");
+      LayerOfRanks of("qwen2-moe-e16k4", 3, {StrategyKind::mc2, start}, budget_of(50, missed));
+      const Outputs before = of.pass(StrategyKind::mc2);
+      const std::vector<std::string> told = failures(of.on, [&](Communicator& world) {
+        ParallelLayer& layer = *of.layers[static_cast<std::size_t>(world.rank())];
+        for (int i = 0; i < 2; ++i) {
+          if (world.rank() == 2 && i == prefetches) throw std::runtime_error("killed");
+          prefetch(of.model, layer);
+        }
+        if (world.rank() == 2) throw std::runtime_error("killed");
+      });
+      for (std::size_t r = 0; r < 2; ++r) EXPECT_THAT(told[r], testing::HasSubstr("rank 2: killed"));
+      of.keep_first(2, left);
+      of.on.group.run(
+          [&](Communicator& world) { prefetch(of.model, *of.layers[static_cast<std::size_t>(world.rank())]); });
+      EXPECT_TRUE(of.pass(StrategyKind::mc2) == before);
+      std::int64_t prefetched = 0;
+      for (const auto& layer : of.layers) prefetched += layer->residency().prefetched;
+      EXPECT_GT(prefetched, 0);
+    }
 }
 
 TEST(RankPrefetchTest, OverEveryTransport) {

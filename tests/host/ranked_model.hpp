@@ -40,7 +40,9 @@ struct Model {
   }
   MoeWeights weights(const PlacementPlan& placement, std::int64_t first, std::int64_t count) const {
     const auto begin = placement.logical_of.begin() + first;
-    return find_layer_weights(checkpoint, config, {begin, begin + count});
+    std::vector<std::int64_t> experts(begin, begin + count);
+    while (!experts.empty() && experts.back() < 0) experts.pop_back();  // free places need no weights
+    return find_layer_weights(checkpoint, config, experts);
   }
 };
 

@@ -85,6 +85,58 @@ def test_released_checkpoint():
     numpy.testing.assert_allclose(layer(golden["hidden_states"]), golden["output_f64"], rtol=2e-4, atol=2e-5)
 
 
+BUDGET = {"memory_budget_percent": 50, "missed_experts": 1}  # half of the experts; the others are fetched
+
+
+def test_prefetch(model, x):
+    whole = moecl.Layer.create(**model, top_k=K)
+    layer = moecl.Layer.create(options=BUDGET, **model, top_k=K)
+    beside = layer.stream.context.stream()
+    token = x[:1]
+    _, chosen = moe(model, token)
+    layer.prefetch(token, on=beside)
+    numpy.testing.assert_array_equal(layer(token), whole(token))
+    counts = layer.residency()
+    assert (counts["resident"], counts["prefetched"], counts["prefetched_hits"], counts["misses"]) == (E // 2, K, K, 0)
+    layer.prefetch(ids=(chosen + 1) % E, weights=numpy.ones((1, K), "f4"), on=beside).wait()
+    brought = len(set((chosen[0] + 1) % E) - set(chosen[0]))
+    assert layer.residency()["prefetched"] == K + brought
+    layer.prefetch(x, on=beside)  # more than fit: nothing is brought
+    numpy.testing.assert_array_equal(layer(x), whole(x))
+    assert layer.residency()["prefetched"] == K + brought
+    with pytest.raises(moecl.InvalidArgument, match="expected x or ids"):
+        layer.prefetch(on=beside)
+    with pytest.raises(TypeError, match="no input 'expert_input'"):
+        layer.prefetch(expert_input=x, on=beside)
+    with pytest.raises(moecl.InvalidArgument, match="float16"):
+        layer.prefetch(x.astype("f2"), on=beside)
+    with pytest.raises(TypeError, match="no field 'memory_budget'"):
+        moecl.Layer.create(options={"memory_budget": 1}, **model, top_k=K)
+    layer.prefetch(token, on=beside)
+    layer.close()  # waits for it
+
+
+@pytest.mark.parametrize("budget_of", [(0, 1), (0,), (1,)])
+def test_prefetch_over_ranks(model, x, budget_of):
+    """The token is rank 1's; its experts are anyone's. Ranks without a budget take part."""
+    token = x[:1]
+    whole = moecl.Layer.create(**model, top_k=K)(token)
+    _, chosen = moe(model, token)
+
+    def rank(on):
+        options = BUDGET if on.rank in budget_of else {}
+        layer = moecl.ParallelLayer.create(on, parallel={"strategy": 3}, options=options, **model, top_k=K)
+        mine = token if on.rank == 1 else token[:0]
+        layer.prefetch(mine)
+        return layer(mine), layer.residency()
+
+    results = moecl.RankGroup(2).run(rank)
+    numpy.testing.assert_array_equal(results[1][0], whole)
+    for number, (_, counts) in enumerate(results):
+        used = sum(expert // (E // 2) == number for expert in chosen[0]) if number in budget_of else 0
+        assert (counts["prefetched"], counts["prefetched_hits"], counts["misses"]) == (used, used, 0)
+
+
 def test_a_failing_rank_ends_the_group():
     def rank(communicator):
         if communicator.rank == 1:

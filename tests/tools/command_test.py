@@ -243,6 +243,34 @@ class Run(CommandTest):
                 self.refused(3, expected, "run", case, *options)
         self.refused(2, "needs --ranks above 1 and --ep", "run", case, "--placement", path)
 
+    def test_shares_of_unlike_devices(self):
+        """Experts in proportion to numbers, or to what PoCL's and Mesa's device each do."""
+        case = golden("qwen2-moe-e16k4")
+        _, alone = self.run_layer(case)
+        for strategy in ("mc2", "allgather", "all2allv", "multicast"):
+            summary, found = self.run_layer(case, "--ranks", 2, "--ep", "--strategy", strategy, "--rank-shares", "3,1")
+            self.assertEqual(summary["parallel"]["rank_shares"], [12, 4])
+            self.assertEqual(summary["placement"], {"name": "linear", "reason": "shares of 12, 4 experts", "experts": 16,
+                                                    "redundant_experts": 0})
+            self.assert_close(found["output"][1], alone["output"][1], 1e-6)
+        options = ("--ranks", 2, "--ep", "--rank-shares", "measured", "--platform", "Portable,rusticl")
+        summary, found = self.run_layer(case, *options, MOECL_LOG="error")  # not that rusticl has no durations
+        self.assertEqual(len({device["platform"] for device in summary["devices"]}), 2)
+        rates, shares = summary["parallel"]["rank_rates"], summary["parallel"]["rank_shares"]
+        self.assertEqual((len(rates), sum(shares)), (2, 16))
+        self.assertGreater(min(rates), 0)
+        for share, rate in zip(shares, rates):
+            self.assertLess(abs(share - 16 * rate / sum(rates)), 1)
+        self.assert_close(found["output"][1], alone["output"][1], 1e-6)
+        self.assertIn("1 passed", self.succeed("verify", case, *options, MOECL_LOG="error"))
+        for expected, *wrong in (("needs --ranks above 1 and --ep", "--rank-shares", "1"), ("3 numbers for 2 ranks", *options[:3], "--rank-shares", "1,2,3"),
+                                 ("expected measured, or a number", *options[:3], "--rank-shares", "1,x"),
+                                 ("expected measured, or a number", *options[:3], "--rank-shares", "1,-1"),
+                                 ("no rank has a rate", *options[:3], "--rank-shares", "0,0"),
+                                 ("goes with neither", *options[:3], "--rank-shares", "1,1", "--redundant-experts", 2)):
+            with self.subTest(expected):
+                self.refused(2, expected, "run", case, *wrong)
+
     def test_placement_wire_and_nodes(self):
         """What was chosen shows, and less crosses between nodes than without them."""
         case, tokens, ranks = golden("deepseek-v3-e32k8-g8"), 12, 4

@@ -55,6 +55,13 @@ PlacementPlan place_experts(const PlaceExperts& problem);
 PlacementPlan place_as_given(std::vector<std::int32_t> logical_of, std::int32_t experts);
 /// The same of a table in which places may be free (-1) and experts may have gone.
 PlacementPlan place_what_is_left(std::vector<std::int32_t> logical_of, std::int32_t experts);
+/// Experts of each rank by what its device does: in proportion to the rates, rounded so that they add up.
+/// @param rates  of each rank, in one unit. Shape: [R]. Errors: invalid_argument  one is negative, or all are 0
+std::vector<std::int32_t> shares_by_rates(std::int32_t experts, const std::vector<double>& rates);
+/// Consecutive experts on each rank, so many as its share, for ranks on unlike devices. All have as many places as the
+/// rank that has most; those that a rank has beyond its share are free, and a layer takes no memory for them.
+/// @param shares  of each rank. Shape: [R]. Errors: invalid_argument  one is negative, or all are 0
+PlacementPlan place_in_shares(const std::vector<std::int32_t>& shares);
 /// What is left where some of the R ranks are lost: the places of the others, in their order.
 /// Errors: invalid_argument  R does not divide the places, or a lost rank is none
 PlacementPlan without_ranks(const PlacementPlan& plan, std::int32_t ranks, const std::vector<std::int32_t>& lost);

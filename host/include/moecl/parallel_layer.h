@@ -102,7 +102,15 @@ typedef struct moecl_parallel_options {
   int32_t sp;              ///< of sequence parallelism: 0 or 1, or tp, which is what replace_allreduce says
   int32_t replica_choice;  ///< moecl_replica_choice
   int32_t lost_experts;    ///< moecl_lost_experts
+  /// optional, of ranks on unlike devices: experts of each of the R ranks, which add up to all of them and stand in
+  /// consecutive runs, such as moecl_shares_by_rates says; instead of placement and expert_of_place
+  const int32_t* shares;
 } moecl_parallel_options;
+
+/// Experts of each rank in proportion to what its device does, as moecl_parallel_options::shares takes them.
+/// @param rates  of each rank, in one unit. Shape: [ranks]. @param out_shares  Shape: [ranks]
+/// Errors: invalid_argument  a rate is negative, or all are 0
+moecl_status moecl_shares_by_rates(int32_t experts, const double* rates, int32_t ranks, int32_t* out_shares);
 
 /// What a layer over ranks became.
 typedef struct moecl_parallel_layer_info {
@@ -187,7 +195,8 @@ moecl_status moecl_parallel_layer_update_expert_map(moecl_parallel_layer* layer,
 
 /// Experts on their way to other ranks, beside passes: <moecl/expert_migration.hpp> says how.
 typedef struct moecl_expert_migration moecl_expert_migration;
-/// Nothing moves yet. By all ranks. @param bytes_per_step  What a rank gets in a step at most; 0: all at once
+/// Nothing moves yet. By all ranks. Places may be free (-1) where the layer's table may have such.
+/// @param bytes_per_step  What a rank gets in a step at most; 0: all at once
 /// Errors: as moecl_parallel_layer_update_expert_map; unsupported  ranks have parts of every expert
 moecl_status moecl_expert_migration_create(moecl_parallel_layer* layer, const int32_t* expert_of_place, int32_t count,
                                            uint64_t bytes_per_step, moecl_expert_migration** out_migration);

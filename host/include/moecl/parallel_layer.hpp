@@ -39,7 +39,8 @@ struct ParallelPlan {
 /// Threads: one thread an object. Lifetime: group and context outlive the layer; the layer outlives its commands.
 class ParallelLayer {
  public:
-  /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts);
+  /// @param weights  The routed experts at the places [rank.first_expert, rank.first_expert + rank.local_experts), or
+  ///                 without those of the free places at their end, which then have no memory: see place_in_shares;
   ///                 router and shared experts whole. Where ranks have parts of experts, the layer takes its part of I,
   ///                 the remainder of uneven parts going to the first ranks. Stops the host.
   ///                 By all ranks, which agree about the plan, the shape and the options before anything is loaded.
@@ -72,12 +73,15 @@ class ParallelLayer {
 
   /// Other experts stand at the places from the next pass on: those of `placement`, whose weights are there, by
   /// replace_expert or copy_expert_in. The table is swapped on the rank's stream, so passes before have the old one.
-  /// Errors: invalid_argument  another number of places, or ranks disagree: the old table stays, but the group ends
+  /// Errors: invalid_argument  another number of places, an expert at a place without memory, or ranks disagree: the
+  ///         old table stays, but the group ends
   /// @param loads  of ReplicaChoice::by_need
   void update_expert_map(const PlacementPlan& placement, const std::vector<double>& loads = {});
   /// The table in force.
   const PlacementPlan& placement() const noexcept;
   const ExpertRank& rank() const noexcept;
+  /// Places of this rank that have memory for an expert: its first ones. The others are free, and stay so.
+  std::int64_t expert_places() const noexcept;
 
   /// An expert as one run of device memory, for moves between ranks: so many bytes, the same on all ranks of alike
   /// devices. 0: this rank has none.
@@ -88,7 +92,8 @@ class ParallelLayer {
   void copy_expert_in(std::int64_t place, BufferView from);
 
   /// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
-  /// layer may be under way. By all ranks of the new group, of which those that are new make their layers instead.
+  /// layer may be under way. By all ranks of the new group, of which those that are new make their layers instead, or
+  /// have made them in a group of their own while the others had passes.
   /// @param rank  of the new group, with as many places as this rank has
   /// Errors: invalid_argument  another number of places; as the constructor. This layer is then as it was
   ParallelLayer in_group(const ExpertRank& rank, const PlacementPlan& placement) &&;
@@ -132,8 +137,7 @@ class ParallelLayer {
   /// this layer: so a pass of the layer before, enqueued after this call, runs meanwhile.
   ///
   /// Nothing is enqueued where no rank has a budget, and nothing is brought for more tokens of all ranks than fit the
-  /// slots of some rank with all their experts. A pass by mc2 counts as many tokens on each rank as the one that has
-  /// most, and streams its experts where those would not fit.
+  /// slots of some rank with all their experts.
   /// @param tokens  of this rank, x, ids or given_logits as of `forward`; they stay as they are until submit.done
   /// @param submit  Events of that queue
   /// Errors: as forward. Async: waits for the peers' host threads; never stops the host for a device

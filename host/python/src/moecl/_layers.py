@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any, Sequence
 
 from moecl import _arrays
 from moecl._binding import ffi, lib
-from moecl._runtime import Communicator, Handle, InvalidArgument, Shared, Stream, check, default_stream, fill, plain, struct
+from moecl._runtime import (Communicator, Handle, InvalidArgument, Shared, Stream, check, check_cl, default_stream, fill, plain,
+                            struct)
 
 INPUTS = ("x", "ids", "weights", "given_logits", "expert_input", "expert_input_scale", "finished", "token_ids")
+CHOICES = ("x", "ids", "weights", "given_logits", "finished", "token_ids")  # what says who chooses which experts
 OUTPUTS = ("out", "routed_out", "shared_out", "router_logits", "topk_ids", "topk_weights", "expert_num_tokens", "expert_rows")
 
 
@@ -16,6 +19,72 @@ def _description(fields: dict[str, Any], keep: list[Any]) -> Any:
     desc = struct("moecl_layer_desc")
     fill(desc[0], fields, keep)
     return desc
+
+
+def _fill_inputs(args: Any, shared: Shared, info: dict[str, Any], given: dict[str, Any], known: Sequence[str]) -> Any:
+    """The arrays that are given, and `tokens`. Returns the first array."""
+    like, tokens = None, None
+    for name, array in given.items():
+        if array is None:
+            continue
+        if name not in known:
+            raise TypeError(f"no input '{name}'; there are {', '.join(known)}")
+        view = shared.array(getattr(args, name), array, name)
+        like = array if like is None else like
+        if name in ("x", "ids", "expert_input"):
+            tokens = view.shape[0]
+        if name == "ids":
+            args.ids_dtype = view.dtype
+        elif name == "given_logits":
+            args.logits_dtype = view.dtype
+        elif name in ("expert_input", "token_ids"):
+            setattr(args, f"{name}_dtype", view.dtype)
+        if name == "x" and view.dtype != info["dtype"]:
+            raise InvalidArgument(f"x: expected {_arrays.NAMES[info['dtype']]}, got {_arrays.dtype_name(array.dtype)}")
+    if tokens is None:
+        raise InvalidArgument("expected " + ("x, ids or expert_input" if "expert_input" in known else "x or ids"))
+    args.tokens = tokens
+    return like
+
+
+class Prefetch:
+    """Experts on their way to device memory. The next pass of their layer waits for them, and nobody else has to; the
+    arrays stay as they are until it, or `wait`, has returned."""
+
+    def __init__(self, done: Any, shared: Shared) -> None:
+        self._finalizer = weakref.finalize(self, _ended, done, shared)
+
+    def wait(self) -> None:
+        """Until they are there."""
+        check_cl(self._finalizer() or 0, "waiting for a prefetch")
+
+
+def _ended(done: Any, shared: Shared) -> int:
+    status = lib.clWaitForEvents(1, done)
+    lib.clReleaseEvent(done[0])
+    shared.release()
+    return status
+
+
+def _prefetch(info: dict[str, Any], stream: Stream, run: Any, given: dict[str, Any]) -> Prefetch:
+    args, shared, done = struct("moecl_forward_args"), Shared(stream), ffi.new("struct _cl_event**")
+    try:
+        _fill_inputs(args, shared, info, given, CHOICES)
+        run(args, done)
+    except BaseException:
+        shared.release()
+        raise
+    return Prefetch(done, shared)
+
+
+def _destroy_after(ahead: list[Prefetch], destroy: Any) -> Any:
+    """A layer goes when its prefetches have ended."""
+
+    def end(handle: Any) -> int:
+        ahead.clear()
+        return destroy(handle)
+
+    return end
 
 
 def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Sequence[str], out_dtype: Any, places: int,
@@ -26,27 +95,9 @@ def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Se
     args = struct("moecl_forward_args")
     shared = Shared(stream)
     try:
-        like, tokens, group = None, None, given.pop("expert_input_group", 0)
-        for name, array in given.items():
-            if array is None:
-                continue
-            if name not in INPUTS:
-                raise TypeError(f"no input '{name}'; there are {', '.join(INPUTS)}")
-            view = shared.array(getattr(args, name), array, name)
-            like = array if like is None else like
-            if name in ("x", "ids", "expert_input"):
-                tokens = view.shape[0]
-            if name == "ids":
-                args.ids_dtype = view.dtype
-            elif name == "given_logits":
-                args.logits_dtype = view.dtype
-            elif name in ("expert_input", "token_ids"):
-                setattr(args, f"{name}_dtype", view.dtype)
-            if name == "x" and view.dtype != info["dtype"]:
-                raise InvalidArgument(f"x: expected {_arrays.NAMES[info['dtype']]}, got {_arrays.dtype_name(array.dtype)}")
-        if tokens is None:
-            raise InvalidArgument("expected x, ids or expert_input")
-        args.tokens, args.expert_input_group = tokens, group
+        args.expert_input_group = given.pop("expert_input_group", 0)
+        like = _fill_inputs(args, shared, info, given, INPUTS)
+        tokens = args.tokens
         args.out_dtype = _arrays.dtype_number(out_dtype)
         plain_dtype = args.out_dtype or info["dtype"]
         ids_dtype = args.ids_dtype or _arrays.NUMBERS["int32"]
@@ -73,7 +124,8 @@ class Layer(Handle):
     """One MoE layer with its weights on one device: `Layer.load` or `Layer.create`."""
 
     def __init__(self, handle: Any, stream: Stream) -> None:
-        super().__init__(handle, lib.moecl_layer_destroy, stream)
+        self._ahead: list[Prefetch] = []
+        super().__init__(handle, _destroy_after(self._ahead, lib.moecl_layer_destroy), stream)
         self.stream = stream
 
     @classmethod
@@ -123,6 +175,12 @@ class Layer(Handle):
         check(lib.moecl_layer_describe(self._handle, info))
         return plain(info)
 
+    def residency(self) -> dict[str, Any]:
+        """What became of a memory budget: hits, misses, prefetched, ...: moecl_residency_counts."""
+        counts = struct("moecl_residency_counts")
+        check(lib.moecl_layer_residency(self._handle, self.stream._handle, counts))
+        return plain(counts)
+
     def compile(self, max_tokens: int) -> None:
         """Compiles now what passes of up to so many tokens need."""
         check(lib.moecl_layer_compile(self._handle, self.stream._handle, max_tokens))
@@ -147,9 +205,30 @@ class Layer(Handle):
             args.workspace.memory = self.stream.scratch("workspace", needed[0])
             check(lib.moecl_layer_forward(self._handle, self.stream._handle, args, 0, ffi.NULL, ffi.NULL))
 
-        return _forward(info, self.stream, run, self.stream.finish, want, out_dtype, info["experts"], {"x": x, **inputs})
+        results = _forward(info, self.stream, run, self.stream.finish, want, out_dtype, info["experts"], {"x": x, **inputs})
+        self._ahead.clear()
+        return results
 
     __call__ = forward
+
+    def prefetch(self, x: Any = None, *, on: Stream, **inputs: Any) -> Prefetch:
+        """Brings the experts that these tokens would choose here to device memory, where a memory budget has them take
+        turns: tokens as they are before the layers between, while those compute. Returns at once.
+
+        Args:
+            x: [T, H] of the layer's dtype
+            on: another stream of the device than that of the passes
+            inputs: ids, given_logits, finished, token_ids, as of `forward`
+        """
+        needed = ffi.new("uint64_t*")
+
+        def run(args: Any, done: Any) -> None:
+            check(lib.moecl_layer_workspace_bytes(self._handle, args.tokens, needed))
+            args.workspace.memory = on.scratch("workspace", needed[0])
+            check(lib.moecl_layer_prefetch(self._handle, on._handle, args, 0, ffi.NULL, done))
+
+        self._ahead.append(_prefetch(self.describe(), on, run, {"x": x, **inputs}))
+        return self._ahead[-1]
 
 
 def _with_sizes(fields: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +254,8 @@ class ParallelLayer(Handle):
     """One MoE layer over the ranks of a communicator: each makes its own and calls the same functions."""
 
     def __init__(self, handle: Any, communicator: Communicator) -> None:
-        super().__init__(handle, lib.moecl_parallel_layer_destroy, communicator)
+        self._ahead: list[Prefetch] = []
+        super().__init__(handle, _destroy_after(self._ahead, lib.moecl_parallel_layer_destroy), communicator)
         self.communicator = communicator
 
     @classmethod
@@ -206,6 +286,12 @@ class ParallelLayer(Handle):
         check(lib.moecl_parallel_layer_describe(self._handle, info))
         return plain(info)
 
+    def residency(self) -> dict[str, Any]:
+        """What became of a memory budget on this rank: moecl_residency_counts."""
+        counts = struct("moecl_residency_counts")
+        check(lib.moecl_parallel_layer_residency(self._handle, counts))
+        return plain(counts)
+
     def agree(self, tokens: int, **step: Any) -> AgreedStep:
         """A step for passes of any number of layers; fields of moecl_step by name."""
         given, out = struct("moecl_step"), ffi.new("moecl_agreed_step**")
@@ -232,9 +318,22 @@ class ParallelLayer(Handle):
             fill(given[0], step or {}, keep)
             check(lib.moecl_parallel_layer_forward_step(self._handle, args, given))
 
-        return _forward(info, self.communicator.stream, run, self.communicator.wait, want, out_dtype, info["places"], {"x": x, **inputs})
+        results = _forward(info, self.communicator.stream, run, self.communicator.wait, want, out_dtype, info["places"],
+                           {"x": x, **inputs})
+        self._ahead.clear()
+        return results
 
     __call__ = forward
+
+    def prefetch(self, x: Any = None, **inputs: Any) -> Prefetch:
+        """Brings the experts of this rank's places that the tokens of all ranks would choose, as `Layer.prefetch`, on a
+        queue of the layer's own. By all ranks."""
+
+        def run(args: Any, done: Any) -> None:
+            check(lib.moecl_parallel_layer_prefetch(self._handle, args, 0, ffi.NULL, done))
+
+        self._ahead.append(_prefetch(self.describe(), self.communicator.stream, run, {"x": x, **inputs}))
+        return self._ahead[-1]
 
 
 def _options(parallel: dict[str, Any] | None, options: dict[str, Any] | None) -> tuple[Any, Any, list[Any], Any]:
