@@ -4,6 +4,8 @@
 
 #ifdef __x86_64__
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include <algorithm>
@@ -22,13 +24,14 @@ struct Feature {
   std::string_view name;
   bool CpuFeatures::*offered;
 };
-constexpr std::array<Feature, 7> features{{{"avx2", &CpuFeatures::avx2},
+constexpr std::array<Feature, 8> features{{{"avx2", &CpuFeatures::avx2},
                                            {"avx_vnni", &CpuFeatures::avx_vnni},
                                            {"avx512", &CpuFeatures::avx512},
                                            {"avx512_vnni", &CpuFeatures::avx512_vnni},
                                            {"avx512_bf16", &CpuFeatures::avx512_bf16},
                                            {"amx_int8", &CpuFeatures::amx_int8},
-                                           {"amx_bf16", &CpuFeatures::amx_bf16}}};
+                                           {"amx_bf16", &CpuFeatures::amx_bf16},
+                                           {"neon_dot", &CpuFeatures::neon_dot}}};
 
 /// Names between commas.
 std::vector<std::string> names_of(std::string_view text) {
@@ -69,6 +72,13 @@ CpuFeatures offered(unsigned float_lanes) {
   cpu.amx_bf16 = tiles.bf16 && cpu.avx512_bf16;
   return cpu;
 }
+#elif defined(__aarch64__)
+/// Source: Linux, Documentation/arch/arm64/elf_hwcaps.rst, HWCAP_ASIMDDP
+CpuFeatures offered(unsigned) {
+  CpuFeatures cpu;
+  cpu.neon_dot = (getauxval(AT_HWCAP) & 1UL << 20) != 0;
+  return cpu;
+}
 #else
 CpuFeatures offered(unsigned) { return {}; }
 #endif
@@ -82,8 +92,8 @@ CpuFeatures cpu_features(unsigned float_lanes) {
   const std::vector<std::string> allowed = names_of(*named);
   for (const std::string& name : allowed)
     require(std::any_of(features.begin(), features.end(), [&](const Feature& one) { return one.name == name; }),
-            "MOECL_CPU_FEATURES: expected names of avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx_int8 and "
-            "amx_bf16 between commas, got '{}'",
+            "MOECL_CPU_FEATURES: expected names of avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx_int8, "
+            "amx_bf16 and neon_dot between commas, got '{}'",
             *named);
   for (const Feature& one : features)
     if (cpu.*one.offered && std::find(allowed.begin(), allowed.end(), one.name) == allowed.end()) {

@@ -21,6 +21,12 @@ CPU part\t: 0xd0c
 CPU revision\t: 1
 
 """
+RV64 = """processor\t: 0
+hart\t\t: 0
+isa\t\t: rv64imafdc_zicsr_zifencei
+mmu\t\t: sv57
+
+"""
 
 
 @dataclasses.dataclass
@@ -36,7 +42,7 @@ class Processor:
         return f"{self.name}-linux-gnu"
 
 
-PROCESSORS = {"arm64": Processor("aarch64", "neoverse-n1", NEOVERSE_N1)}
+PROCESSORS = {"arm64": Processor("aarch64", "neoverse-n1", NEOVERSE_N1), "riscv64": Processor("riscv64", "rv64", RV64)}
 
 
 def make(root, suite, architecture, packages):
@@ -62,15 +68,27 @@ def make(root, suite, architecture, packages):
     (root / "cpuinfo").write_text(processor.cpuinfo)
 
 
+def compilers(root, triplet):
+    """What stands before a command in which Debian's cross-compilers find the root's C library: theirs, which they find first, is hidden."""
+    own = pathlib.Path("/usr") / triplet
+    shown = [argument for folder in ("bin", "include/c++") for argument in ("--ro-bind", own / folder, own / folder)]
+    linked = [argument for library in ("libstdc++.so.6", "libgcc_s.so.1")
+              for argument in ("--symlink", root / "usr/lib" / triplet / library, own / "lib" / library)]
+    return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", own, *shown, *linked]
+
+
 def build(root, architecture, folder, targets):
     """Cross-compiles moecl for the root."""
     triplet = PROCESSORS[architecture].triplet
-    environment = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR": f"{root}/usr/lib/{triplet}/pkgconfig:{root}/usr/share/pkgconfig"}
+    inside = compilers(root, triplet)
+    # With that variable ccache makes the root's folders relative, and CMake does not know them again.
+    environment = {name: value for name, value in os.environ.items() if name != "CCACHE_BASEDIR"}
+    environment |= {"PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR": f"{root}/usr/lib/{triplet}/pkgconfig:{root}/usr/share/pkgconfig"}
     only = [f"-DCMAKE_FIND_ROOT_PATH_MODE_{what}=ONLY" for what in ("LIBRARY", "INCLUDE", "PACKAGE")]
-    subprocess.run(["cmake", "--preset", "ci", "-S", SOURCE, "-B", folder, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={PROCESSORS[architecture].name}",
+    subprocess.run([*inside, "cmake", "--preset", "ci", "-S", SOURCE, "-B", folder, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={PROCESSORS[architecture].name}",
                     f"-DCMAKE_C_COMPILER={triplet}-gcc", f"-DCMAKE_CXX_COMPILER={triplet}-g++", f"-DCMAKE_LIBRARY_ARCHITECTURE={triplet}",
                     f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", folder, "--quiet", *targets], check=True)
+    subprocess.run([*inside, "ninja", "-C", folder, "--quiet", *targets], check=True)
 
 
 def emulator(root, architecture):

@@ -147,6 +147,7 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["avx512_bf16"] = caps.has_avx512_bf16;
   entry["amx_int8"] = caps.has_amx_int8;
   entry["amx_bf16"] = caps.has_amx_bf16;
+  entry["neon_dot"] = caps.has_neon_dot;
   entry["nv_compute_capability"] = caps.nv_compute_capability;
   entry["nv_sm90a"] = caps.nv_sm90a;
   entry["tier"] = "T0";

@@ -7,7 +7,7 @@ A root of the suite (trixie, sid, ...) with PoCL and Mesa is made by debootstrap
 the programs in it, on the platforms Portable and rusticl unless some are named. `quick` leaves out most operators and all
 that runs on rusticl. Ends in one line "N passed, N failed".
 
-bookworm-arm64 is a root for another processor: moecl is cross-compiled for it and QEMU runs it
+bookworm-arm64 and sid-riscv64 are roots for other processors: moecl is cross-compiled for them and QEMU runs it
 (tools/cross_root.py), on PoCL alone. Of the golden models those run that CROSS_GOLDENS names.
 """
 import json

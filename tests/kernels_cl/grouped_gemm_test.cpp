@@ -278,6 +278,26 @@ TEST(GroupedGemmSelectTest, TakesShorterRegistersWithoutAvx512) {
   EXPECT_EQ(selected(zen3, DType::f32, CodeType::f32), "t0_tile16");
 }
 
+TEST(GroupedGemmSelectTest, TakesDotProductsOfArm) {
+  grouped_gemm::Args args;
+  args.out.rank = 2, args.out.shape[0] = 8;
+  DeviceCaps graviton2;
+  graviton2.type = DeviceType::cpu, graviton2.preferred_float_width = 4, graviton2.has_neon_dot = true;
+  const auto selected = [&](DType a, CodeType weights) {
+    args.a.dtype = a, args.weights.type = weights;
+    return select_on(graviton2, args);
+  };
+  EXPECT_EQ(selected(DType::i8, CodeType::i8), "neon_dot");
+  EXPECT_EQ(selected(DType::i8, CodeType::i4), "neon_dot");
+  EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile16");
+  EXPECT_EQ(selected(DType::f32, CodeType::f32), "t0_tile16");
+  args.a_zero_point = 1;
+  EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile16");
+  for (const CodeType weights : {CodeType::i8, CodeType::i4})
+    EXPECT_EQ(grouped_gemm::panel_layout({DType::i8, 0, weights, 2048, 128}, graviton2), PanelLayout::k_words);
+  EXPECT_EQ(grouped_gemm::panel_layout({DType::f32, 0, CodeType::f32, 2048, 0}, graviton2), PanelLayout::n_major);
+}
+
 TEST(GroupedGemmSelectTest, RowsOfNumbersTakeWordsOfFourBitsWithoutAvx512) {
   DeviceCaps zen3, alder_lake;
   zen3.type = alder_lake.type = DeviceType::cpu;

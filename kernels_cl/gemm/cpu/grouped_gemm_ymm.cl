@@ -1,6 +1,6 @@
-// Grouped GEMM for a CPU with AVX2; ymm_steps.clh says in what steps. A work-group is one work-item: it owns the 64
-// columns of one panel for up to TILE_ROWS rows of one expert and computes 6 of them x 16 columns at a time, whose sums
-// are 12 of the 16 registers; fewer rows take more columns.
+// Grouped GEMM for a CPU with AVX2, or with Arm's dot products; ymm_steps.clh says in what steps. A work-group is one
+// work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows of one expert and computes 6 of them x 16
+// columns at a time, whose sums are 12 of the 16 registers, or 24 of 32; fewer rows take more columns.
 //
 // K goes in blocks of BLOCK_STEPS. Rows of `a` become what `multiply` takes of them once a block. At most 6 rows stream
 // the panel; with more the first six keep its steps for the others, which fetch the next block meanwhile. Every sum
@@ -37,7 +37,7 @@ typedef struct {
 #define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
 // Rows of `a` of a block, as steps take them.
-#if INTEGERS && !AVX_VNNI && !BYTE_SUMS
+#if INTEGERS && !FOURS && !BYTE_SUMS
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
@@ -233,7 +233,11 @@ inline void load_group(const Groups* of, int group, __local GroupOfColumns* colu
 inline Number sum_of(Row row, int begin, int end) {
   Number sum = 0;
   int i = begin;
-#if INTEGERS && !COPIES_A
+#if NEON_DOT
+  int4 sums = 0;
+  for (; i + 16 <= end; i += 16) sums = dot_quarter(sums, as_uint4(load_char16(row + i)), 0x01010101u);
+  for (int lane = 0; lane < 4; ++lane) sum += ((const int*)&sums)[lane];
+#elif INTEGERS && !COPIES_A
   const short16 ones = 1;
   int8 sums = 0;
   for (; i + 16 <= end; i += 16)
@@ -286,20 +290,19 @@ inline void add_anew(__local Total* totals, const float* start, const __global S
 }
 #endif
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GROUPED_GEMM_BUFFERS,
-                                                                              const grouped_gemm_args given) {
-  const grouped_gemm_args args = given;
-  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
-  __local Step kept[PARTS * BLOCK_STEPS];
-  __local GroupOfColumns block_groups[RUNS_OF_BLOCK];
-  __local Number row_sums[HAS_OFFSETS ? TILE_ROWS * RUNS_OF_BLOCK : 1];
-  __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
-  __local ulong row_starts[TILE_ROWS];
-  Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  const ExpertTile of_expert = enter_tile(&gemm, last_row_tile_first(), row_starts);
+#if FOURS
+ASSEMBLY_FUNCTION
+#else
+INLINE
+#endif
+void multiply_tile(const Gemm* given, int own, int tile_number, __local Total* tile_sums, __local Step* kept,
+                   __local GroupOfColumns* block_groups, __local Number* row_sums, __local Copied* a_block,
+                   __local ulong* row_starts) {
+  Gemm gemm = *given;
+  const ExpertTile of_expert = enter_tile(&gemm, tile_number, row_starts);
   const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
-  const int own = get_group_id(0), n = args.n, columns = min(PANEL, n - own * PANEL);
+  const int n = gemm.args.n, columns = min(PANEL, n - own * PANEL);
   PanelColumns of_columns[PANELS_EACH];
   const int k = gemm.args.k, steps = k / STEP_K;
 #if HAS_WIDE
@@ -333,7 +336,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
 #endif
       for (int row = 0; row < tile.count; ++row) {
 #if COPIES_A
-        copy_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride,
+        copy_row(gemm.a + row_starts[row], gemm.a_scale + tile_source(&gemm, &tile, row) * gemm.args.a_scale_stride,
                  first * STEP_K, block.end * STEP_K, a_block + row * BLOCK_K);
 #endif
 #if HAS_OFFSETS
@@ -376,8 +379,23 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GR
     for (int row = 0; row < tile.count; ++row)
       if (!are_finite(side_sums + row * PARTS))
         add_anew(side_sums + row * PARTS, of_columns[side].start, gemm.a + row_starts[row],
-                 gemm.a_scale + tile_source(&gemm, &tile, row) * args.a_scale_stride, panel.weights, &panel.groups, k);
+                 gemm.a_scale + tile_source(&gemm, &tile, row) * gemm.args.a_scale_stride, panel.weights, &panel.groups,
+                 k);
 #endif
   }
   store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_ymm(GROUPED_GEMM_BUFFERS,
+                                                                              const grouped_gemm_args given) {
+  const grouped_gemm_args args = given;
+  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Step kept[PARTS * BLOCK_STEPS];
+  __local GroupOfColumns block_groups[RUNS_OF_BLOCK];
+  __local Number row_sums[HAS_OFFSETS ? TILE_ROWS * RUNS_OF_BLOCK : 1];
+  __local Copied a_block[COPIES_A ? TILE_ROWS * BLOCK_K : 1] __attribute__((aligned(64)));
+  __local ulong row_starts[TILE_ROWS];
+  const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
+  multiply_tile(&gemm, get_group_id(0), last_row_tile_first(), tile_sums, kept, block_groups, row_sums, a_block,
+                row_starts);
 }
