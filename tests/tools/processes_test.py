@@ -28,6 +28,11 @@ def children_of(process):
     return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+def descendants_of(process):
+    children = children_of(process)
+    return [*children, *itertools.chain.from_iterable(map(descendants_of, children))]
+
+
 def shared_files():
     folder = pathlib.Path(f"/dev/shm/moecl-{os.geteuid()}")
     return set(folder.iterdir()) if folder.exists() else set()
@@ -207,19 +212,20 @@ class Processes(CommandTest):
             time.sleep(0.05)
         self.assertFalse([rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()])
 
-    def wait_for_mpi(self, mpi, count):
-        """The command's processes under mpirun in order, once all of them compute: MPI itself begins without a deadline."""
+    def wait_for_mpi(self, run, mpi, count):
+        """Its processes in order, once all of them compute: MPI itself begins without a deadline."""
         name, deadline = {"openmpi": "OMPI_COMM_WORLD_RANK=", "mpich": "PMI_RANK="}[mpi], time.monotonic() + 120
         found = {}
         while time.monotonic() < deadline:
-            for path in pathlib.Path("/proc").glob("[0-9]*"):
-                try:
-                    maps = (path / "maps").read_text() if os.readlink(path / "exe") == str(MOECL) else ""
-                    if f"/mpi_{mpi}.so" in maps and "/dev/shm/moecl-" in maps:
-                        found.update((int(line.removeprefix(name)), int(path.name))
-                                     for line in (path / "environ").read_text().split("\0") if line.startswith(name))
-                except OSError:
-                    pass
+            try:
+                for process in descendants_of(run.pid):
+                    path = pathlib.Path(f"/proc/{process}")
+                    if os.readlink(path / "exe") == str(MOECL) and "/dev/shm/moecl-" in (path / "maps").read_text():
+                        for line in (path / "environ").read_text().split("\0"):
+                            if line.startswith(name):
+                                found.setdefault(int(line.removeprefix(name)), process)  # before a child that it forks
+            except OSError:
+                pass
             if len(found) == count:
                 time.sleep(2)
                 return [found[number] for number in range(count)]
@@ -233,7 +239,7 @@ class Processes(CommandTest):
                                                        ("mpich", 2, ("--ranks-per-process", "2"), 0, "[01]")):
             with self.subTest(mpi=mpi, options=options, victim=victim):
                 run = self.begin("--ranks", "mpi", "--deadline", "4", *options, by=(*MPIRUN[mpi], "-n", str(processes)))
-                process = self.wait_for_mpi(mpi, processes)[victim]
+                process = self.wait_for_mpi(run, mpi, processes)[victim]
                 begin = time.monotonic()
                 os.kill(process, signal.SIGSTOP)
                 _, messages = run.communicate(timeout=30)
