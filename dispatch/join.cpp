@@ -36,6 +36,7 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const st
   state->add_ranks(static_cast<std::size_t>(through.size()));
   state->nodes = through.nodes();
   state->fate.settle = [&through](std::string_view cause) { return through.end(cause); };
+  state->fate.accuse = [&through] { return accused(through, through.silent()); };
   std::vector<Link*> watched;
   for (std::size_t i = 0; i < links.size(); ++i) {
     state->local.push_back(links[i]->rank());

@@ -207,6 +207,13 @@ bool MpiProcess::has_left(std::int32_t rank) const noexcept {
   return peers_[process_of(rank)].last_beat.has_value();
 }
 
+std::vector<std::int32_t> MpiProcess::silent() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::chrono::microseconds> times;
+  for (const std::size_t process : process_of_) times.push_back(peers_[process].silent);
+  return far_more_silent(times, most_silent_);
+}
+
 std::string MpiProcess::end(std::string_view cause) {
   const std::lock_guard lock(mutex_);
   if (!cause_.empty()) return cause_;

@@ -72,6 +72,7 @@ class MpiProcess {
   void in_phase(std::int32_t rank, std::string_view what) noexcept;
   std::string describe(std::int32_t rank) const;
   bool has_left(std::int32_t rank) const noexcept;
+  std::vector<std::int32_t> silent() const;
   std::string end(std::string_view cause);
   std::string ended() const;
   std::string look();

@@ -57,6 +57,7 @@ class LinkByNodes final : public Link {
   void in_phase(std::string_view what) noexcept override { mpi_->in_phase(what); }
   std::string describe(std::int32_t peer) const override { return mpi_->describe(peer); }
   bool has_left(std::int32_t peer) const noexcept override { return mpi_->has_left(peer); }
+  std::vector<std::int32_t> silent() const override { return mpi_->silent(); }
   void give_up(const std::vector<std::int32_t>& peers) noexcept override { mpi_->give_up(peers); }
   std::string end(std::string_view cause) override { return mpi_->end(cause); }
   std::string ended() const override { return mpi_->ended(); }

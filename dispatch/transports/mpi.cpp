@@ -92,6 +92,7 @@ class MpiLink final : public Link {
   void in_phase(std::string_view what) noexcept override { process_->in_phase(rank_, what); }
   std::string describe(std::int32_t peer) const override { return process_->describe(peer); }
   bool has_left(std::int32_t peer) const noexcept override { return process_->has_left(peer); }
+  std::vector<std::int32_t> silent() const override { return process_->silent(); }
   void give_up(const std::vector<std::int32_t>& /*peers*/) noexcept override {}
   std::string end(std::string_view cause) override { return process_->end(cause); }
   std::string ended() const override { return process_->ended(); }
