@@ -36,6 +36,7 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const st
   state->add_ranks(static_cast<std::size_t>(through.size()));
   state->nodes = through.nodes();
   state->fate.settle = [&through](std::string_view cause) { return through.end(cause); };
+  state->fate.accuse = [&through] { return accused(through, through.silent()); };
   std::vector<Link*> watched;
   for (std::size_t i = 0; i < links.size(); ++i) {
     state->local.push_back(links[i]->rank());
@@ -157,18 +158,27 @@ RankGroup RankGroup::join(const std::string& name, std::vector<Joining> ranks, s
 }
 
 RankGroup RankGroup::from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options) {
+  return from_mpi(mpi_comm, std::vector<StreamView>{stream}, options);
+}
+
+RankGroup RankGroup::from_mpi(const void* mpi_comm, const std::vector<StreamView>& streams,
+                              const GroupOptions& options) {
   expect_driver_process();
-  require(stream.queue != nullptr, "mpi: this rank has no stream");
+  for (const StreamView& stream : streams) require(stream.queue != nullptr, "mpi: a rank has no stream");
   expect_possible(options);
   require(!options.transport || *options.transport == TransportKind::mpi,
           "mpi: transport {}: processes of MPI have mpi, and on a node shared_memory where nobody asks",
           moecl::name(options.transport.value_or(TransportKind::mpi)));
-  std::string name;
-  std::unique_ptr<Link> link = link_by_mpi(mpi_comm, options.deadline, name);
-  if (!options.transport) link = link_by_nodes(std::move(link), name, options.deadline);
-  Links links;
-  links.push_back(std::move(link));
-  return begun(State::linked(std::move(links), {stream}, options, nullptr));
+  const auto process =
+      std::make_shared<MpiProcess>(mpi_comm, static_cast<std::int32_t>(streams.size()), options.deadline);
+  try {
+    Links links = links_by_mpi(process);
+    if (!options.transport) links = links_by_nodes(std::move(links), process->name_of_node(), options.deadline);
+    return begun(State::linked(std::move(links), streams, options, nullptr));
+  } catch (const std::exception& error) {
+    process->end(error.what());  // else MPI waits for those that did not come when the processes end
+    throw;
+  }
 }
 
 void RankGroup::remove(const std::string& name) noexcept { GroupMemory::remove(name); }

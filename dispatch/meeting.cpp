@@ -26,7 +26,9 @@ void GroupFate::wait(const Event& event) {
     return ended_;
   };
   if (completes_within(event, deadline, ended)) return;
-  end(fmt::format("a command did not complete within {} ms", deadline.count()));
+  const std::string silent = accuse && !alone ? accuse() : std::string();
+  end(fmt::format("a command did not complete within {} ms{}{}", deadline.count(), silent.empty() ? "" : ", nor ran ",
+                  silent));
   static_cast<void>(completes_within(event, grace));  // what it uses may go with the caller
   expect_whole();
 }

@@ -62,6 +62,8 @@ class GroupFate {
   std::string cause() const;
   /// Where ranks are processes: tells a cause to all of them, and gives the one that stands. Set before any use
   std::function<std::string(std::string_view)> settle;
+  /// Where ranks are processes: those that do not run, in words, which are given up; may be empty. Set before any use
+  std::function<std::string()> accuse;
   /// Nothing is told any more: the others may be in another group already.
   std::atomic<bool> alone{false};
   /// How long a rank waits for its peers, and for a command of any device.

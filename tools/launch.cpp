@@ -146,8 +146,8 @@ int run_processes(int ranks, int ranks_each, const std::string& group) {
   return code;
 }
 
-/// Of this process, else -1.
-int rank_of_mpi = -1;
+/// Of this process, else -1; and how many ranks each has.
+int process_of_mpi = -1, ranks_each_of_mpi = 1;
 
 /// What Open MPI's or MPICH's launcher says.
 std::optional<int> launched(const char* by_openmpi, const char* by_mpich) {
@@ -172,11 +172,13 @@ void Launch::add_to(CLI::App& command, int& ranks) {
               ranks = std::stoi(text);
               return;
             }
-            const std::optional<int> size = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-                                     rank = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
-            refuse_launch_unless(size && rank, "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
-            ranks = *size;
-            rank_ = rank_of_mpi = *rank;
+            const std::optional<int> processes = launched("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+                                     process = launched("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+            refuse_launch_unless(processes && process,
+                                 "--ranks mpi: no mpirun of Open MPI or MPICH has started this process");
+            process_of_mpi = *process;
+            processes_ = *processes;
+            count_ranks_of_mpi(ranks);
           },
           "parallel group of tp * dp ranks; mpi: the processes that mpirun has started")
       ->check([](const std::string& text) { return text == "mpi" ? std::string() : whole_number(1, most_ranks)(text); })
@@ -192,12 +194,25 @@ void Launch::add_to(CLI::App& command, int& ranks) {
       ->check(whole_number(0, most_ranks - 1))
       ->needs(join);
   command
-      .add_option("--ranks-per-process", ranks_each_, "ranks that are threads of each process, but for the last one")
+      .add_option_function<int>(
+          "--ranks-per-process",
+          [this, &ranks](int each) {
+            ranks_each_ = each;
+            count_ranks_of_mpi(ranks);
+          },
+          "ranks that are threads of each process, but for the last one")
       ->check(whole_number(1, most_ranks))
-      ->capture_default_str();
+      ->default_str("1");
   command.add_option("--deadline", deadline_s_, "longest wait for a peer, in seconds")
       ->check(seconds(0.01, 86400))
       ->capture_default_str();
+}
+
+void Launch::count_ranks_of_mpi(int& ranks) {
+  if (!mpi_) return;
+  ranks = processes_ * ranks_each_;
+  rank_ = process_of_mpi * ranks_each_;
+  ranks_each_of_mpi = ranks_each_;
 }
 
 void Launch::check(int ranks) const {
@@ -210,8 +225,9 @@ void Launch::check(int ranks) const {
   constexpr int most_joined = 64;
   refuse_launch_unless(threads || ranks <= most_joined,
                        fmt::format("--ranks {}: at most {} ranks of processes are a group", ranks, most_joined));
-  refuse_launch_unless(ranks_each_ == 1 || !threads,
-                       fmt::format("--ranks-per-process {}: with --launch processes or --join", ranks_each_));
+  refuse_launch_unless(
+      ranks_each_ == 1 || mpi_ || !threads,
+      fmt::format("--ranks-per-process {}: with --launch processes, --join or --ranks mpi", ranks_each_));
 }
 
 std::string Launch::name() const { return mpi_ ? "mpi" : is_one_of_many() ? "processes" : kind_; }
@@ -240,7 +256,13 @@ int Launch::processes_here(int ranks) const {
 }
 
 RankGroup Launch::join(int ranks, const std::vector<StreamView>& streams, const GroupOptions& options) const {
-  if (mpi_) return RankGroup::from_mpi(nullptr, streams.front(), options);
+  if (mpi_) {
+    RankGroup group = RankGroup::from_mpi(nullptr, streams, options);
+    refuse_launch_unless(group.size() == ranks,
+                         fmt::format("--ranks-per-process {}: the processes have {} ranks in all, not {} each",
+                                     ranks_each_, group.size(), ranks_each_));
+    return group;
+  }
   static int groups = 0;  // a command may make several, one after the other
   const std::string name = fmt::format("{}.{}", group_, groups++);
   std::vector<RankGroup::Joining> joining;
@@ -250,12 +272,15 @@ RankGroup Launch::join(int ranks, const std::vector<StreamView>& streams, const 
   return group;
 }
 
-/// What all ranks see alike, rank 0 tells; where that one is lost, the next.
+/// What all ranks see alike, process 0 tells; where that one is lost, the next.
 bool told_elsewhere(ExitCode code, std::string_view what) {
-  if (rank_of_mpi <= 0) return false;
+  if (process_of_mpi <= 0) return false;
   if (code != device_failure) return true;
-  return what.find("the group of ranks ended") != std::string_view::npos &&
-         (rank_of_mpi > 1 || what.find("for rank 0 ") == std::string_view::npos);
+  const auto says = [what](std::string_view words) { return what.find(words) != std::string_view::npos; };
+  if (!says("the group of ranks ended")) return false;
+  bool lost = false;
+  for (int rank = 0; rank < ranks_each_of_mpi; ++rank) lost = lost || says(fmt::format("rank {} of MPI ", rank));
+  return process_of_mpi > 1 || !lost || says("has left the group");
 }
 
 }  // namespace moecl::cli

@@ -40,7 +40,11 @@ class Launch {
   RankGroup join(int ranks, const std::vector<StreamView>& streams, const GroupOptions& options) const;
 
  private:
+  /// Those of all processes, once both options are known.
+  void count_ranks_of_mpi(int& ranks);
+
   bool mpi_ = false;
+  int processes_ = 1;  ///< of MPI
   std::string kind_ = "threads", group_;
   int rank_ = -1;  ///< the first of this process
   int ranks_each_ = 1;

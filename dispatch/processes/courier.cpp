@@ -241,20 +241,17 @@ void Courier::carry(RowsJob& job) {
         link_.settled(Link::rows))
       return;
     if (moved) continue;
-    std::string absent;
-    std::vector<std::int32_t> missed;
     const bool late = Clock::now() >= end;
+    std::vector<std::int32_t> missed = late ? link_.silent() : std::vector<std::int32_t>();
+    const bool late_but_run = late && missed.empty();
     // What a peer sent before it left has arrived by the time that its leaving is seen.
     const auto is_gone = [this](std::int32_t peer) {
       return link_.has_left(peer) && link_.arrived(Link::rows, peer).empty();
     };
     for (const Conversation& with : peers)
-      if ((!with.got() || !with.gave()) && (late || is_gone(with.peer()))) {
-        absent += fmt::format("{}{}", absent.empty() ? "" : ", ", link_.describe(with.peer()));
-        missed.push_back(with.peer());
-      }
+      if ((!with.got() || !with.gave()) && (late_but_run || is_gone(with.peer()))) missed.push_back(with.peer());
     if (!missed.empty()) {
-      link_.give_up(missed);
+      const std::string absent = accused(link_, missed);
       fate_.end(late ? fmt::format("{}: rank {} waited {} ms for rows of {}", job.what, link_.rank(),
                                    fate_.deadline.count(), absent)
                      : fmt::format("{}: {} has left the group", job.what, absent));

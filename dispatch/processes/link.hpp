@@ -57,6 +57,9 @@ class Link {
   virtual std::string describe(std::int32_t peer) const = 0;
   /// Whether the peer has left on purpose, so that nothing will come from it.
   virtual bool has_left(std::int32_t peer) const noexcept = 0;
+  /// Those that have not run for a while, and for far longer than others: whoever else did not come may wait for them.
+  /// Threads: any
+  virtual std::vector<std::int32_t> silent() const = 0;
   /// Those are to blame for the end, and no part of the group when it shrinks.
   virtual void give_up(const std::vector<std::int32_t>& peers) noexcept = 0;
   /// Ends the group on all ranks. @return  The cause that stands, the first. Threads: any
@@ -72,6 +75,13 @@ class Link {
   /// Errors: deadline_exceeded  not all came in time; unsupported  the launcher ends all ranks together
   virtual std::vector<std::unique_ptr<Link>> regroup(bool everyone, std::chrono::milliseconds deadline) = 0;
 };
+
+/// Gives those up, for whom somebody has waited too long; in words.
+std::string accused(Link& link, const std::vector<std::int32_t>& peers);
+/// Those that Link::silent tells, by how long each has not run; who may not for `longest` has to have for a third of
+/// it.
+std::vector<std::int32_t> far_more_silent(const std::vector<std::chrono::microseconds>& times,
+                                          std::chrono::milliseconds longest);
 
 /// Of the ranks of this process, in order.
 using Links = std::vector<std::unique_ptr<Link>>;

@@ -187,16 +187,12 @@ std::vector<Bytes> LinkMeeting::exchange(std::int32_t member, const Bytes& mine,
     if (done && link_.settled(Link::notes)) return received;
     if (moved) continue;
     if (Clock::now() >= end) {
-      std::string absent;
-      std::vector<std::int32_t> missed;
-      for (const std::size_t m : apart_)
-        if (!complete(m)) {
-          absent += fmt::format("{}{}", absent.empty() ? "" : ", ", link_.describe(members_[m]));
-          missed.push_back(members_[m]);
-        }
-      link_.give_up(missed);
+      std::vector<std::int32_t> missed = link_.silent();
+      if (missed.empty())
+        for (const std::size_t m : apart_)
+          if (!complete(m)) missed.push_back(members_[m]);
       fate_.end(fmt::format("{}: rank {} waited {} ms for {}", what, members_[static_cast<std::size_t>(member)],
-                            fate_.deadline.count(), absent));
+                            fate_.deadline.count(), accused(link_, missed)));
       continue;
     }
     link_.rest(Link::notes, heard);

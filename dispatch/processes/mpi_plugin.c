@@ -25,7 +25,7 @@ static void end_mpi(void) {
   MPI_Abort(MPI_COMM_WORLD, 4);
 }
 
-static int open_comm(const void* comm, void** out_comm, int* rank, int* size, int* thread_level) {
+static int open_comm(const void* comm, void** out_comm, int* process, int* processes, int* thread_level) {
   int initialised = 0;
   int error = MPI_Initialized(&initialised);
   if (error == MPI_SUCCESS && !initialised) {
@@ -46,8 +46,8 @@ static int open_comm(const void* comm, void** out_comm, int* rank, int* size, in
     return error;
   }
   MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(*own, rank);
-  MPI_Comm_size(*own, size);
+  MPI_Comm_rank(*own, process);
+  MPI_Comm_size(*own, processes);
   *thread_level = *thread_level == MPI_THREAD_MULTIPLE     ? 3
                   : *thread_level == MPI_THREAD_SERIALIZED ? 2
                   : *thread_level == MPI_THREAD_FUNNELED   ? 1
@@ -68,6 +68,10 @@ static void close_comm(void* comm, int whole, int launcher_ms) {
   free(comm);
 }
 
+static int gather(void* comm, int number, int* out_numbers) {
+  return MPI_Allgather(&number, 1, MPI_INT, out_numbers, 1, MPI_INT, *(MPI_Comm*)comm);
+}
+
 static int nodes(void* comm, int* out_nodes, uint64_t* word) {
   MPI_Comm here;
   int first = 0;
@@ -78,7 +82,7 @@ static int nodes(void* comm, int* out_nodes, uint64_t* word) {
   error = MPI_Bcast(&first, 1, MPI_INT, 0, here);
   if (error == MPI_SUCCESS) error = MPI_Bcast(word, 1, MPI_UINT64_T, 0, here);
   MPI_Comm_free(&here);
-  return error != MPI_SUCCESS ? error : MPI_Allgather(&first, 1, MPI_INT, out_nodes, 1, MPI_INT, all);
+  return error != MPI_SUCCESS ? error : gather(comm, first, out_nodes);
 }
 
 static int begin(void* comm, void* bytes, int count, int peer, int tag, void** out_request, int receives) {
@@ -142,8 +146,16 @@ static void describe_error(int error, char* text, int bytes) {
 #define LIBRARY "MPICH"
 #endif
 
-static const struct moecl_mpi functions = {
-    MOECL_MPI_PLUGIN_VERSION, LIBRARY,       open_comm, close_comm, nodes, send_bytes, receive_bytes, test_request,
-    cancel_request,           describe_error};
+static const struct moecl_mpi functions = {MOECL_MPI_PLUGIN_VERSION,
+                                           LIBRARY,
+                                           open_comm,
+                                           close_comm,
+                                           gather,
+                                           nodes,
+                                           send_bytes,
+                                           receive_bytes,
+                                           test_request,
+                                           cancel_request,
+                                           describe_error};
 
 const struct moecl_mpi* moecl_mpi_plugin(void) { return &functions; }

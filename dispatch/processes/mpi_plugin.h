@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define MOECL_MPI_PLUGIN_VERSION 3
+#define MOECL_MPI_PLUGIN_VERSION 4
 
 struct moecl_mpi {
   int version;      /* MOECL_MPI_PLUGIN_VERSION */
@@ -13,14 +13,16 @@ struct moecl_mpi {
 
   /* Duplicates *comm, an MPI_Comm, or MPI_COMM_WORLD where that is null: then it initialises MPI if nobody has.
    *thread_level: what MPI was initialised with, 0 to 3. */
-  int (*open)(const void* comm, void** out_comm, int* rank, int* size, int* thread_level);
-  /* Frees the communicator. Where `open` had initialised MPI, it is finalized when the process ends; but if ranks were
+  int (*open)(const void* comm, void** out_comm, int* process, int* processes, int* thread_level);
+  /* Frees the communicator. Where `open` had initialised MPI, it is finalized when the process ends; but if any was
      lost, `whole` is 0 then, the job is aborted then, with code 4, and its launchers have to end in so many ms. */
   void (*close)(void* comm, int whole, int launcher_ms);
-  /* The first rank on the node of each rank. All ranks call it.
-     word  in, out: becomes that of the first rank on this node */
+  /* A number of each process. All of them call it. */
+  int (*gather)(void* comm, int number, int* out_numbers);
+  /* The first process on the node of each. All of them call it.
+     word  in, out: becomes that of the first process on this node */
   int (*nodes)(void* comm, int* out_nodes, uint64_t* word);
-  /* Begins to send or receive. */
+  /* Begins to send or receive. peer: a process */
   int (*send)(void* comm, const void* bytes, int count, int peer, int tag, void** out_request);
   int (*receive)(void* comm, void* bytes, int count, int peer, int tag, void** out_request);
   /* Whether it has ended: then *done is 1, *count what was received, and the request is gone. */

@@ -57,6 +57,7 @@ class LinkByNodes final : public Link {
   void in_phase(std::string_view what) noexcept override { mpi_->in_phase(what); }
   std::string describe(std::int32_t peer) const override { return mpi_->describe(peer); }
   bool has_left(std::int32_t peer) const noexcept override { return mpi_->has_left(peer); }
+  std::vector<std::int32_t> silent() const override { return mpi_->silent(); }
   void give_up(const std::vector<std::int32_t>& peers) noexcept override { mpi_->give_up(peers); }
   std::string end(std::string_view cause) override { return mpi_->end(cause); }
   std::string ended() const override { return mpi_->ended(); }
@@ -79,18 +80,22 @@ class LinkByNodes final : public Link {
 
 }  // namespace
 
-std::unique_ptr<Link> link_by_nodes(std::unique_ptr<Link> mpi, const std::string& name,
-                                    std::chrono::milliseconds deadline) {
-  const std::vector<std::int32_t> nodes = mpi->nodes();
-  const std::int32_t mine = nodes[static_cast<std::size_t>(mpi->rank())];
-  std::vector<std::int32_t> numbers;
+Links links_by_nodes(Links mpi, const std::string& name, std::chrono::milliseconds deadline) {
+  const Link& first = *mpi.front();
+  const std::vector<std::int32_t> nodes = first.nodes();
+  const std::int32_t here = nodes[static_cast<std::size_t>(first.rank())];
+  std::vector<std::int32_t> numbers, own;
   std::int32_t near = 0;
-  for (const std::int32_t node : nodes) numbers.push_back(node == mine ? near++ : -1);
-  if (near == 1) return mpi;
+  for (const std::int32_t node : nodes) numbers.push_back(node == here ? near++ : -1);
+  if (static_cast<std::size_t>(near) == mpi.size()) return mpi;
+  for (const auto& link : mpi) own.push_back(numbers[static_cast<std::size_t>(link->rank())]);
   try {
-    Links memory = links_by_shared_memory(name, {numbers[static_cast<std::size_t>(mpi->rank())]}, near, deadline);
+    Links memory = links_by_shared_memory(name, own, near, deadline);
     GroupMemory::remove(name);  // everybody is there, and nobody comes again
-    return std::make_unique<LinkByNodes>(std::move(mpi), std::move(memory.front()), std::move(numbers));
+    Links both;
+    for (std::size_t i = 0; i < mpi.size(); ++i)
+      both.push_back(std::make_unique<LinkByNodes>(std::move(mpi[i]), std::move(memory[i]), numbers));
+    return both;
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("mpi: the ranks of a node do not share memory, which transport mpi does "
                                           "without: {}",

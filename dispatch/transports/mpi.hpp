@@ -3,12 +3,11 @@
 #include <memory>
 
 #include "dispatch/processes/link.hpp"
+#include "dispatch/processes/mpi_process.hpp"
 
 namespace moecl {
 
-/// @param mpi_comm  as RankGroup::from_mpi has it. @param deadline  a peer may be silent for less
-/// @param name_of_node  out: the same for the ranks of a node, and for no other group
-/// Errors: unsupported  no MPI, no plugin, or its threads; device_error
-std::unique_ptr<Link> link_by_mpi(const void* mpi_comm, std::chrono::milliseconds deadline, std::string& name_of_node);
+/// Of the ranks of a process. Errors: device_error
+Links links_by_mpi(const std::shared_ptr<MpiProcess>& process);
 
 }  // namespace moecl

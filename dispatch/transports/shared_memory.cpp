@@ -1,6 +1,7 @@
 #include "dispatch/transports/shared_memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <unistd.h>
 
@@ -15,9 +16,10 @@ using Clock = std::chrono::steady_clock;
 
 /// Of all peers but this rank.
 struct Peer {
-  std::uint32_t process;
-  std::uint64_t beats;               ///< that were seen
-  std::chrono::microseconds silent;  ///< since then, as far as this process ran itself
+  std::uint32_t process = 0;
+  std::uint64_t beats = 0;  ///< that were seen
+  /// Since then, as far as this process ran itself.
+  std::atomic<std::chrono::microseconds> silent{std::chrono::microseconds(0)};
 };
 
 class SharedMemoryLink final : public Link {
@@ -30,10 +32,12 @@ class SharedMemoryLink final : public Link {
         rank_(static_cast<std::int32_t>(std::find(generation_.places.begin(), generation_.places.end(), own) -
                                         generation_.places.begin())),
         most_silent_(deadline * 3 / 4),
+        peers_(generation_.places.size()),
         looked_(Clock::now()) {
-    for (const std::int32_t place : generation_.places) {
-      const SharedSlot& slot = memory_->slot(place);
-      peers_.push_back({slot.process, slot.beats, {}});
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+      const SharedSlot& slot = memory_->slot(generation_.places[peer]);
+      peers_[peer].process = slot.process;
+      peers_[peer].beats = slot.beats;
     }
   }
 
@@ -94,6 +98,11 @@ class SharedMemoryLink final : public Link {
                        text[0] != '\0' ? text.data() : "before the first exchange");
   }
   bool has_left(std::int32_t peer) const noexcept override { return memory_->slot(place(peer)).process == 0; }
+  std::vector<std::int32_t> silent() const override {
+    std::vector<std::chrono::microseconds> times;
+    for (const Peer& peer : peers_) times.push_back(peer.silent);
+    return far_more_silent(times, most_silent_);
+  }
   void give_up(const std::vector<std::int32_t>& peers) noexcept override {
     for (const std::int32_t peer : peers) memory_->give_up(place(peer));
   }
@@ -120,12 +129,14 @@ class SharedMemoryLink final : public Link {
         return end(fmt::format("{} has ended", describe(peer)));
       }
       const std::uint64_t beats = slot.beats.load(std::memory_order_relaxed);
-      of.silent = beats == of.beats ? of.silent + ran : std::chrono::microseconds(0);
+      const std::chrono::microseconds silent =
+          beats == of.beats ? of.silent.load() + ran : std::chrono::microseconds(0);
+      of.silent = silent;
       of.beats = beats;
-      if (of.silent < most_silent_) continue;
+      if (silent < most_silent_) continue;
       give_up({peer});
       return end(fmt::format("{} has not run for {} ms", describe(peer),
-                             std::chrono::duration_cast<std::chrono::milliseconds>(of.silent).count()));
+                             std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()));
     }
     return {};
   }

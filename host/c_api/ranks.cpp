@@ -33,24 +33,26 @@ moecl_rank_group* handle_of(std::vector<moecl_stream> streams, RankGroup group) 
   return new moecl_rank_group{std::make_shared<GroupOfStreams>(GroupOfStreams{std::move(streams), std::move(group)})};
 }
 
-/// A group of one rank here.
-template <class Make>
-moecl_status group_of_processes(moecl_stream* stream, moecl_rank_group** out_group, Make make) {
-  return guarded([&] {
-    moecl_rank_group*& out = required(out_group, "out_group");
-    std::vector<moecl_stream> streams;
-    streams.push_back(held(required(stream, "stream")));
-    RankGroup group = make(streams.front().stream.view());
-    out = handle_of(std::move(streams), std::move(group));
-  });
-}
-
 /// Those of this process.
 std::vector<moecl_stream> held(moecl_stream* const* streams, std::int32_t count) {
   require(count >= 0 && count <= most_ranks, "streams: {} of them", count);
   std::vector<moecl_stream> all;
   for (std::int32_t i = 0; i < count; ++i) all.push_back(held(required((&required(streams, "streams"))[i], "stream")));
   return all;
+}
+
+/// The group that `make` makes of the ranks here, whose streams it keeps.
+template <class Make>
+moecl_status group_of_streams(moecl_stream* const* streams, std::int32_t count, moecl_rank_group** out_group,
+                              Make make) {
+  return guarded([&] {
+    moecl_rank_group*& out = required(out_group, "out_group");
+    std::vector<moecl_stream> kept = held(streams, count);
+    std::vector<StreamView> views;
+    for (const moecl_stream& stream : kept) views.push_back(stream.stream);
+    RankGroup group = make(views);
+    out = handle_of(std::move(kept), std::move(group));
+  });
 }
 
 template <class Regroup>
@@ -102,41 +104,35 @@ using namespace moecl::c_api;
 
 moecl_status moecl_rank_group_create(moecl_stream* const* streams, int32_t count,
                                      const moecl_rank_group_options* options, moecl_rank_group** out_group) {
-  return guarded([&] {
-    moecl_rank_group*& out = required(out_group, "out_group");
-    std::vector<moecl_stream> kept = held(streams, count);
-    std::vector<StreamView> views;
-    for (const moecl_stream& stream : kept) views.push_back(stream.stream);
-    RankGroup group(views, group_options(options));
-    out = handle_of(std::move(kept), std::move(group));
-  });
+  return group_of_streams(streams, count, out_group,
+                          [&](const std::vector<StreamView>& on) { return RankGroup(on, group_options(options)); });
 }
 
 moecl_status moecl_rank_group_join(const char* name, int32_t rank, int32_t size, moecl_stream* stream,
                                    const moecl_rank_group_options* options, moecl_rank_group** out_group) {
-  return group_of_processes(stream, out_group, [&](StreamView on) {
-    return RankGroup::join(&required(name, "name"), rank, size, on, group_options(options));
-  });
+  return moecl_rank_group_join_ranks(name, &rank, &stream, 1, size, options, out_group);
 }
 
 moecl_status moecl_rank_group_join_ranks(const char* name, const int32_t* ranks, moecl_stream* const* streams,
                                          int32_t count, int32_t size, const moecl_rank_group_options* options,
                                          moecl_rank_group** out_group) {
-  return guarded([&] {
-    moecl_rank_group*& out = required(out_group, "out_group");
-    std::vector<moecl_stream> kept = held(streams, count);
+  return group_of_streams(streams, count, out_group, [&](const std::vector<StreamView>& on) {
     std::vector<RankGroup::Joining> joining;
-    for (std::int32_t i = 0; i < count; ++i)
-      joining.push_back({(&required(ranks, "ranks"))[i], kept[static_cast<std::size_t>(i)].stream});
-    RankGroup group = RankGroup::join(&required(name, "name"), joining, size, group_options(options));
-    out = handle_of(std::move(kept), std::move(group));
+    for (std::size_t i = 0; i < on.size(); ++i) joining.push_back({(&required(ranks, "ranks"))[i], on[i]});
+    return RankGroup::join(&required(name, "name"), joining, size, group_options(options));
   });
 }
 
 moecl_status moecl_rank_group_from_mpi(const void* mpi_comm, moecl_stream* stream,
                                        const moecl_rank_group_options* options, moecl_rank_group** out_group) {
-  return group_of_processes(stream, out_group,
-                            [&](StreamView on) { return RankGroup::from_mpi(mpi_comm, on, group_options(options)); });
+  return moecl_rank_group_from_mpi_ranks(mpi_comm, &stream, 1, options, out_group);
+}
+
+moecl_status moecl_rank_group_from_mpi_ranks(const void* mpi_comm, moecl_stream* const* streams, int32_t count,
+                                             const moecl_rank_group_options* options, moecl_rank_group** out_group) {
+  return group_of_streams(streams, count, out_group, [&](const std::vector<StreamView>& on) {
+    return RankGroup::from_mpi(mpi_comm, on, group_options(options));
+  });
 }
 
 moecl_status moecl_rank_group_shrink(moecl_rank_group* group, moecl_rank_group** out_group) {

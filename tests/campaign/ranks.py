@@ -23,9 +23,10 @@ import time
 class Rank:
     def __init__(self, options, name, rank, first, lines):
         self.rank, self.round = rank, first
+        # A group of its own: the kernel continues what is stopped in the group of a shell that ends.
         self.process = subprocess.Popen(
             [options.worker, name, str(rank), str(options.ranks), str(first), str(options.rounds), str(options.step)],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "DEADLINE_MS": str(options.deadline)})
+            stdout=subprocess.PIPE, text=True, preexec_fn=os.setpgrp, env={**os.environ, "DEADLINE_MS": str(options.deadline)})
         threading.Thread(target=self.read, args=(lines,), daemon=True).start()
 
     def read(self, lines):

@@ -18,7 +18,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// Nobody else's.
 std::string fresh_name() {
@@ -88,6 +90,19 @@ TEST(Join, RefusesWhatCannotBe) {
   staged.transport = TransportKind::staged;
   EXPECT_THAT(refusal([&] { RankGroup::join(name, 0, 2, stream, staged); }), HasSubstr("have shared_memory"));
   EXPECT_THAT(refusal([&] { RankGroup::from_mpi(nullptr, stream); }), HasSubstr("mpi"));
+}
+
+TEST(Join, WhoDoesNotRunIsToldFromWhoIsStarved) {
+  const auto silent = [](const std::vector<int>& ms, int longest) {
+    std::vector<std::chrono::microseconds> times;
+    for (const int time : ms) times.emplace_back(milliseconds(time));
+    return far_more_silent(times, milliseconds(longest));
+  };
+  EXPECT_THAT(silent({0, 900, 10, 400}, 1500), ElementsAre(1));
+  EXPECT_THAT(silent({900, 0, 500, 10}, 1500), ElementsAre(0, 2));
+  EXPECT_THAT(silent({0, 499, 10}, 1500), IsEmpty());
+  EXPECT_THAT(silent({0, 249, 10}, 30), IsEmpty());
+  EXPECT_THAT(silent({0, 250, 10}, 30), ElementsAre(1));
 }
 
 TEST(Join, ANameOfPathsStaysInItsFolder) {

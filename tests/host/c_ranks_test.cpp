@@ -305,6 +305,9 @@ TEST(CRanks, AProcessJoinsWithSeveralRanks) {
                moecl_rank_group_join_ranks(name.c_str(), twice, streams, 2, 4, nullptr, &none));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "ranks: the pointer is null",
                moecl_rank_group_join_ranks(name.c_str(), nullptr, streams, 2, 4, nullptr, &none));
+  EXPECT_FAILS(MOECL_UNSUPPORTED, "no mpirun", moecl_rank_group_from_mpi_ranks(nullptr, streams, 2, nullptr, &none));
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "streams: -1 of them",
+               moecl_rank_group_from_mpi_ranks(nullptr, streams, -1, nullptr, &none));
 }
 
 TEST(CRanks, WaitsForARanksStreamUntilTheDeadline) {

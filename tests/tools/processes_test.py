@@ -28,6 +28,11 @@ def children_of(process):
     return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+def descendants_of(process):
+    children = children_of(process)
+    return [*children, *itertools.chain.from_iterable(map(descendants_of, children))]
+
+
 def shared_files():
     folder = pathlib.Path(f"/dev/shm/moecl-{os.geteuid()}")
     return set(folder.iterdir()) if folder.exists() else set()
@@ -98,6 +103,58 @@ class Processes(CommandTest):
                     self.assertEqual((summary["parallel"]["launch"], summary["parallel"]["ranks"]), ("mpi", ranks))
                     self.assertIn(f": {way}: another process, ", summary["transports"][0])
 
+    def test_threads_of_processes_of_mpi(self):
+        """Two ranks of each process: bits, bytes, and what each pair has."""
+        for case, strategy in itertools.product(CASES, STRATEGIES) if EVERY else zip(SAMPLE, STRATEGIES):
+            threads, expected = self.tensors(case, 4, strategy)
+            for mpi, way in itertools.product(MPIRUN, ("mpi", "shared_memory")):
+                if not EVERY and (STRATEGIES.index(strategy) % 2 == 0) != (way == "mpi"):
+                    continue
+                with self.subTest(mpi=mpi, case=case, strategy=strategy, way=way):
+                    options = ("--ranks-per-process", "2", *(("--transport", "mpi") if way == "mpi" else ()))
+                    mixed, got = self.tensors(case, "mpi", strategy, *options, by=(*MPIRUN[mpi], "-n", "2"))
+                    self.assertEqual(got, expected)
+                    for what in ("bytes_exchanged", "host_syncs", "weight_bytes", "workspace_bytes", "strategy", "read_bytes"):
+                        self.assertEqual(mixed[what], threads[what], what)
+                    self.assertEqual((mixed["parallel"]["launch"], mixed["parallel"]["ranks"]), ("mpi", 4))
+                    self.assertEqual(len(mixed["transports"]), 4 * 3)
+                    for transport in mixed["transports"]:
+                        near = int(transport[0]) // 2 == int(transport[5]) // 2
+                        self.assertRegex(transport, r"^\d -> \d: " + ("shared_context: " if near else f"{way}: another process, "))
+
+    def calls_of_engine(self, mpi, *arguments):
+        """What each process of an engine with MPI of its own says."""
+        caller = MOECL.with_name("tests") / f"moecl_mpi_caller_{mpi}"
+        done = subprocess.run([*MPIRUN[mpi], "-n", str(len(arguments) - 1), caller, *arguments], env={**os.environ, **AS_ROOT},
+                              capture_output=True, encoding="utf-8", timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return sorted(line for line in done.stdout.splitlines() if line.startswith("process "))
+
+    def test_an_engine_joins_with_its_own_communicator(self):
+        """Different numbers of ranks; the duplicate lives as long as the group."""
+        for mpi in MPIRUN:
+            with self.subTest(mpi=mpi):
+                said = self.calls_of_engine(mpi, "serialized", "2", "1", "3")
+                shared_memory = 4
+                self.assertEqual(said, [f"process {process}: 6 ranks, {count} from {first} on, 0 failed, transport {shared_memory}"
+                                        f"; duplicates 1, then 0" for process, (count, first) in enumerate(((2, 0), (1, 2), (3, 3)))])
+
+    def test_engines_that_are_refused_have_no_duplicate_left(self):
+        unsupported, invalid = 2, 1
+        for mpi in MPIRUN:
+            for arguments, status, why in (
+                    (("single", "2", "1"), unsupported, "MPI_THREAD_SINGLE: moecl calls it from several threads"),
+                    (("funneled", "2", "1"), unsupported, "MPI_THREAD_FUNNELED: moecl calls it from several threads"),
+                    (("serialized", "0", "1"), invalid, "process 0 has 0 ranks, not 1 to 64"),
+                    (("serialized", "1", "65"), invalid, "process 1 has 65 ranks, not 1 to 64")):
+                with self.subTest(mpi=mpi, arguments=arguments):
+                    said = self.calls_of_engine(mpi, *arguments)
+                    self.assertEqual(len(said), 2)
+                    for process, line in enumerate(said):
+                        self.assertTrue(line.startswith(f"process {process}: refused with {status}: "), line)
+                        self.assertIn(why, line)
+                        self.assertTrue(line.endswith("; duplicates 0, then 0"), line)
+
     def begin(self, *options, by=()):
         """A command that runs for long, when its ranks are there; and its ranks."""
         run = subprocess.Popen([*by, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
@@ -155,30 +212,42 @@ class Processes(CommandTest):
             time.sleep(0.05)
         self.assertFalse([rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()])
 
-    def test_a_rank_of_mpi_that_is_stopped_ends_the_job(self):
-        for mpi, launcher in MPIRUN.items():
-            with self.subTest(mpi=mpi):
-                run = self.begin("--ranks", "mpi", "--deadline", "2", by=(*launcher, "-n", "3"))
-                name = {"openmpi": "OMPI_COMM_WORLD_RANK=1", "mpich": "PMI_RANK=1"}[mpi]
-                victim, deadline = None, time.monotonic() + 60
-                while victim is None and time.monotonic() < deadline:
-                    for path in pathlib.Path("/proc").glob("[0-9]*"):
-                        try:
-                            if os.readlink(path / "exe") == str(MOECL) and name in (path / "environ").read_text().split("\0") and \
-                                    f"/mpi_{mpi}.so" in (path / "maps").read_text():
-                                victim = int(path.name)
-                        except OSError:
-                            pass
-                    time.sleep(0.05)
-                time.sleep(8)  # MPI itself begins, which knows no deadline
+    def wait_for_mpi(self, run, mpi, count):
+        """Its processes in order, once all of them compute: MPI itself begins without a deadline."""
+        name, deadline = {"openmpi": "OMPI_COMM_WORLD_RANK=", "mpich": "PMI_RANK="}[mpi], time.monotonic() + 120
+        found = {}
+        while time.monotonic() < deadline:
+            try:
+                for process in descendants_of(run.pid):
+                    path = pathlib.Path(f"/proc/{process}")
+                    if os.readlink(path / "exe") == str(MOECL) and "/dev/shm/moecl-" in (path / "maps").read_text():
+                        for line in (path / "environ").read_text().split("\0"):
+                            if line.startswith(name):
+                                found.setdefault(int(line.removeprefix(name)), process)  # before a child that it forks
+            except OSError:
+                pass
+            if len(found) == count:
+                time.sleep(2)
+                return [found[number] for number in range(count)]
+            time.sleep(0.05)
+        self.fail(f"the processes of {mpi} did not begin: {found}")
+
+    def test_a_process_of_mpi_that_is_stopped_ends_the_job(self):
+        """Also one of several ranks, and the one that speaks for all."""
+        for mpi, processes, options, victim, named in (("openmpi", 3, (), 1, "1"), ("mpich", 3, (), 0, "0"),
+                                                       ("openmpi", 2, ("--ranks-per-process", "2"), 1, "[23]"),
+                                                       ("mpich", 2, ("--ranks-per-process", "2"), 0, "[01]")):
+            with self.subTest(mpi=mpi, options=options, victim=victim):
+                run = self.begin("--ranks", "mpi", "--deadline", "4", *options, by=(*MPIRUN[mpi], "-n", str(processes)))
+                process = self.wait_for_mpi(run, mpi, processes)[victim]
                 begin = time.monotonic()
-                os.kill(victim, signal.SIGSTOP)
+                os.kill(process, signal.SIGSTOP)
                 _, messages = run.communicate(timeout=30)
                 self.assertLess(time.monotonic() - begin, 20)
                 self.assertEqual(run.returncode, 4, messages)
                 said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
                 self.assertEqual(len(said), 1, messages)
-                self.assertRegex(said[0], "rank 1 of MPI ")
+                self.assertRegex(said[0], f"rank {named} of MPI ")
 
     def test_bits_over_two_nodes(self):
         """MPI over TCP between network namespaces."""
@@ -192,6 +261,19 @@ class Processes(CommandTest):
                     near = int(transport[0]) // each == int(transport[5]) // each
                     way = "shared_memory: another process" if near else "mpi: another node"
                     self.assertRegex(transport, rf"^\d -> \d: {way}, .* GB/s in the probe")
+
+    def test_threads_of_processes_on_two_nodes(self):
+        """Four ranks of a node: threads of one process, another process by shared memory, and the other node by MPI."""
+        options = ("--topology", "4,4")
+        expected = self.tensors("mixtral-e8k2", 8, "mc2", *options)[1]
+        summary, got = self.tensors("mixtral-e8k2", "mpi", "mc2", *options, "--ranks-per-process", "2", by=("env", "RANKS_EACH=2", TWO_NODES))
+        self.assertEqual(got, expected)
+        self.assertEqual(len(summary["transports"]), 8 * 7)
+        for transport in summary["transports"]:
+            one, other = int(transport[0]), int(transport[5])
+            way = "shared_context: " if one // 2 == other // 2 else "shared_memory: another process, " if one // 4 == other // 4 else \
+                "mpi: another node, "
+            self.assertRegex(transport, rf"^\d -> \d: {way}")
 
     def test_a_node_that_is_cut_off_is_named(self):
         """Within the deadline of 2 s, by the rank that prints; mpirun, and all on both nodes, end with code 4."""
@@ -236,7 +318,7 @@ class Processes(CommandTest):
     def test_refusals(self):
         case = golden("mixtral-e8k2")
         self.refused(2, "--rank -1 is not in [0, 2)", "run", case, "--ranks", "2", "--join", "name")
-        self.refused(2, "--ranks-per-process 2: with --launch processes or --join", "run", case, "--ranks", "4", "--ranks-per-process", "2")
+        self.refused(2, "--ranks-per-process 2: with --launch processes, --join or --ranks mpi", "run", case, "--ranks", "4", "--ranks-per-process", "2")
         self.refused(2, "no mpirun of Open MPI or MPICH", "run", case, "--ranks", "mpi")
         self.refused(2, "--tp 3: does not divide 2 ranks", "run", case, "--ranks", "2", "--tp", "3", "--launch", "processes")
         self.refused(2, "processes of a node have shared_memory", "run", case, "--ranks", "2", "--ep", "--launch", "processes",

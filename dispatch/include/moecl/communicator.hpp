@@ -72,10 +72,15 @@ class RankGroup {
   /// it. MPI's threads: it has been initialised with MPI_THREAD_SERIALIZED at least. Ranks of a node exchange by shared
   /// memory, unless options.transport is mpi. A rank that is lost ends the job.
   /// @param mpi_comm  an MPI_Comm, which is duplicated; null: MPI_COMM_WORLD, which this call initialises where nobody
-  /// has,
-  ///                  and which is finalized with the last group then
-  /// Errors: unsupported  no MPI, or no plugin for it; another thread level; as `join`
+  ///                  has, and which is finalized with the last group then
+  /// Errors: unsupported  no MPI, or no plugin for it; another thread level, MPI_THREAD_FUNNELED too; as `join`
   static RankGroup from_mpi(const void* mpi_comm, StreamView stream, const GroupOptions& options = {});
+  /// The same for processes with several ranks, which are threads of it: these exchange as the constructor's do. Ranks
+  /// count through the processes, which may have different numbers of them.
+  /// @param streams  of the ranks of this process, in order. Lifetime: as the constructor's
+  /// Errors: as `from_mpi` of one; invalid_argument  a process has other than 1 to 64 ranks: on all of them
+  static RankGroup from_mpi(const void* mpi_comm, const std::vector<StreamView>& streams,
+                            const GroupOptions& options = {});
   RankGroup(RankGroup&&) noexcept;
   RankGroup& operator=(RankGroup&&) noexcept;
   ~RankGroup();

@@ -75,9 +75,17 @@ moecl_status moecl_rank_group_join_ranks(const char* name, const int32_t* ranks,
 /// initialised with MPI_THREAD_SERIALIZED at least. Ranks of a node exchange by shared memory, unless the options ask
 /// for mpi. A rank that is lost ends the job.
 /// @param mpi_comm  an MPI_Comm, which is duplicated; NULL: MPI_COMM_WORLD, which this call initialises where nobody
-/// has Errors: unsupported  no MPI, or no plugin for it; another thread level; as moecl_rank_group_join
+///                  has
+/// Errors: unsupported  no MPI, or no plugin for it; another thread level, MPI_THREAD_FUNNELED too; as
+/// moecl_rank_group_join
 moecl_status moecl_rank_group_from_mpi(const void* mpi_comm, moecl_stream* stream,
                                        const moecl_rank_group_options* options, moecl_rank_group** out_group);
+/// The same for processes with several ranks, which are threads of it: these exchange as those of
+/// moecl_rank_group_create do. Ranks count through the processes, which may have different numbers of them.
+/// @param streams  of the ranks of this process, in order: `count`
+/// Errors: as moecl_rank_group_from_mpi; invalid_argument  a process has other than 1 to 64 ranks: on all of them
+moecl_status moecl_rank_group_from_mpi_ranks(const void* mpi_comm, moecl_stream* const* streams, int32_t count,
+                                             const moecl_rank_group_options* options, moecl_rank_group** out_group);
 /// A group of the processes that are left of this one, which has ended, over the same streams; all of them call it, and
 /// use the new one alone. Ranks count anew, in the old order. Nothing is compiled or probed again.
 /// Errors: unsupported  ranks are threads, or MPI's; deadline_exceeded  the others have given up this rank
