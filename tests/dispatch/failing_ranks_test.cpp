@@ -147,7 +147,7 @@ TEST_P(FailingRanksTest, AnyExceptionOfARankEndsTheWaitOfItsPeers) {
 }
 
 TEST_P(FailingRanksTest, WhatAStrategyRefusesOneRankReachesTheOthers) {
-  Ranks on = make(2, milliseconds(5000));
+  Ranks on = make(2);
   const auto texts = failures(on, [&](Communicator& world) {
     const StreamView stream = world.stream();
     const ExpertRank rank(world, 1, 4);

@@ -139,7 +139,7 @@ TEST(PutWindow, DevicesStoreIntoEachOthersMemory) {
 
 TEST(PutWindow, ARankThatDoesNotSignalIsNamed) {
   if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
-  TwoContexts on(milliseconds(500));
+  TwoContexts on(milliseconds(2000));
   EXPECT_THROW(on.group->run([](Communicator& comm) {
     const StreamView stream = comm.stream();
     OneToken of(comm);

@@ -147,6 +147,16 @@ inline std::vector<std::string> failures(Ranks& on, const std::function<void(Com
   return texts;
 }
 
+/// The texts of a group in which one rank lets the deadline pass. A busy machine may stop another rank's thread for as
+/// long, which is then named too, and rightly: so what is not expected counts when it comes ten times in a row.
+template <typename Texts, typename Expected>
+std::vector<std::string> failures_by_deadline(const Texts& texts_of_group, const Expected& is_expected) {
+  std::vector<std::string> texts = texts_of_group();
+  for (int attempt = 1; attempt < 10 && !std::all_of(texts.begin(), texts.end(), is_expected); ++attempt)
+    texts = texts_of_group();
+  return texts;
+}
+
 /// Where a test of several ranks runs.
 struct Setting {
   Ranks::Places places;

@@ -145,16 +145,20 @@ TEST_P(WindowTest, FailsWithTheFirstCause) {
   for (const std::int32_t rank : {0, 2})
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)], testing::HasSubstr("rank 1: the disk is full"));
 
-  Ranks late = make(2, milliseconds(1000));  // to make a window takes some of them where a machine is busy
-  const auto waited = failures(late, [&](Communicator& comm) {
-    Window window(comm, 64);
-    if (comm.rank() == 0) window.fence();
-    while (late.group.failure().empty()) std::this_thread::sleep_for(milliseconds(5));
-    const Buffer source(*comm.stream().context, 64);
-    window.put(0, 0, source.view());
-  });
-  for (const std::string& text : waited)
-    EXPECT_THAT(text, testing::HasSubstr("fence: rank 0 waited 1000 ms for rank 1"));
+  const auto texts_of_late_rank = [&] {
+    Ranks late = make(2, milliseconds(1000));  // to make a window takes some of them where a machine is busy
+    return failures(late, [&](Communicator& comm) {
+      Window window(comm, 64);
+      if (comm.rank() == 0) window.fence();
+      while (late.group.failure().empty()) std::this_thread::sleep_for(milliseconds(5));
+      const Buffer source(*comm.stream().context, 64);
+      window.put(0, 0, source.view());
+    });
+  };
+  const auto names_it = [](const std::string& text) {
+    return text.find("fence: rank 0 waited 1000 ms for rank 1") != std::string::npos;
+  };
+  for (const std::string& text : failures_by_deadline(texts_of_late_rank, names_it)) EXPECT_PRED1(names_it, text);
 }
 
 TEST_P(WindowTest, RefusesWhatLeavesTheWindow) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Every recorded operator case through `moecl op`, and what the verb promises beside it.
+"""Every recorded operator case through `moecl op` on PoCL, and what the verb promises beside it; one in three on other drivers.
 
 usage: operators_test.py MOECL DATA PLATFORM [unittest options]
 """
 import json
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,9 @@ import command  # noqa: E402: reads the arguments that are left
 from command import DATA, load, save  # noqa: E402
 
 CASES = DATA / "operators"
+# A process of rusticl takes six times as long as one of PoCL.
+EVERY = PLATFORM == "Portable" or os.environ.get("MOECL_TEST_ALL") == "1"
+asks_no_driver = unittest.skipUnless(PLATFORM == "Portable", "no driver has a part in it")
 # What each operator is composed of, over all its cases: one sort, one gather, one quantizer, one product, one sum.
 COMPOSITIONS = {
     "npu_moe_init_routing": "expert_sort gather_rows index_vectors",
@@ -72,6 +76,8 @@ class OperatorsTest(command.CommandTest):
     def test_recorded_cases(self):
         cases = sorted(CASES.glob("*/*.json"))
         self.assertGreater(len(cases), 190)
+        if not EVERY:
+            cases = [case for operator in sorted(CASES.iterdir()) for case in sorted(operator.glob("*.json"))[::3]]
         kernels = {}
         for case in cases:
             with self.subTest(case=f"{case.parent.name}/{case.stem}"):
@@ -80,8 +86,11 @@ class OperatorsTest(command.CommandTest):
                 kernels.setdefault(case.parent.name, set()).update(row["name"] for row in json.loads(done.stdout)["kernels"])
         for operator, composition in COMPOSITIONS.items():
             with self.subTest(operator=operator):
-                self.assertEqual(" ".join(sorted(kernels.get(operator, ()))), composition)
+                found, expected = kernels.get(operator, set()), set(composition.split())
+                self.assertEqual(found, expected if EVERY else found & expected)
+                self.assertTrue(found)
 
+    @asks_no_driver
     def test_every_recorded_operator_is_listed_with_its_parameters(self):
         listed = {about["operator"]: {field["name"] for field in about["fields"]}
                   for about in json.loads(self.succeed("op", "--list", "--json"))}
@@ -140,6 +149,7 @@ class OperatorsTest(command.CommandTest):
         self.assertIn(text, done.stderr.splitlines()[-1])
         self.assertFalse(path.exists())
 
+    @asks_no_driver
     def test_refuses_unusable_cases(self):
         self.refused(self.folder / "none.json", "none.json: cannot be read")
         self.refused(self.change(self.copy("npu_swiglu/last_bf16"), "parameters", dim=5), "npu_swiglu: dim: 5 is not in [-2, 2)")
@@ -170,10 +180,12 @@ class OperatorsTest(command.CommandTest):
         self.refused(path, "group list: entry 1 makes the negative count -1")
         self.assertEqual(self.op(path, "--compatible").returncode, 0)
 
+    @asks_no_driver
     def test_page_is_up_to_date(self):
         page = DATA.parent.parent / "host/npu/OPERATORS.md"
         self.assertEqual(page.read_text(), self.succeed("op", "--page"), f"write it anew: moecl op --page > {page.name}")
 
+    @asks_no_driver
     def test_c_headers_are_up_to_date(self):
         headers = sorted((DATA.parent.parent / "host/include/moecl").glob("npu_*.h"))
         self.assertEqual(len(headers), 6)
@@ -182,6 +194,7 @@ class OperatorsTest(command.CommandTest):
             self.assertEqual(header.read_text(), self.succeed("op", "--header", family),
                              f"write it anew: moecl op --header {family} > {header.name}")
 
+    @asks_no_driver
     def test_python_functions_are_up_to_date(self):
         functions = DATA.parent.parent / "host/python/src/moecl/operators.py"
         self.assertEqual(functions.read_text(), self.succeed("op", "--python"), f"write it anew: moecl op --python > {functions.name}")
