@@ -288,10 +288,10 @@ class Processes(CommandTest):
         self.assertNotIn("still there", messages)
         said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
         self.assertEqual(len(said), 1, messages)
-        self.assertRegex(said[0], "^moecl: the group of ranks ended: (rank 1 of MPI .* has not run for 1[0-9]{3} ms"
+        self.assertRegex(said[0], "^moecl: the group of ranks ended: (rank 1 of MPI .* has not run for [0-9]{4} ms"
                                   "|.*: rank 0 waited 2000 ms for (rows of )?rank 1 of MPI)")  # the judge itself may be starved
         self.assertGreater(time.monotonic() - begin, cut_after)
-        self.assertLess(time.monotonic() - begin, cut_after + 2 + 3)  # the machine runs other tests too
+        self.assertLess(time.monotonic() - begin, cut_after + 2 + 10)  # the machine runs other tests too
 
     def test_processes_share_the_cores(self):
         """Each has its part of PoCL's threads, unless the environment says how many."""
@@ -310,8 +310,8 @@ class Processes(CommandTest):
     def test_joined_ranks(self):
         name = f"processes_test-{os.getpid()}"
         ranks = [subprocess.Popen([MOECL, "verify", golden("mixtral-e8k2"), "--platform", "Portable", "--ep", "--ranks", "2", "--join", name,
-                                   "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") for rank in (0, 1)]
-        (out, messages), (silent, more) = (rank.communicate(timeout=60) for rank in ranks)
+                                   "--rank", str(rank), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") for rank in (0, 1)]
+        (out, messages), (silent, more) = (rank.communicate(timeout=120) for rank in ranks)
         self.assertEqual((messages, silent, more), ("", "", ""))
         self.assertIn("1 passed, 0 failed", out)
 
