@@ -54,8 +54,8 @@ def full_disks(moecl, golden, sizes, tally, work):
                "op --output": [moecl, "op", operator_case(golden), "--platform", "Portable", "--output", full / "out"],
                "generate": [moecl, "generate", full / "model", "--config", f"{golden}/config.json"],
                "bench --report": bench + ["--report", full / "report"],
-               "tune": [moecl, "tune", "--filter", "combine", "--platform", "Portable"],
-               "tune, the other table": [moecl, "tune", "--filter", "dense", "--platform", "Portable"]}
+               "tune": [moecl, "tune", "--filter", "combine", "--platform", "Portable", "--quiet"],
+               "tune, the other table": [moecl, "tune", "--filter", "dense", "--platform", "Portable", "--quiet"]}
     for what, command in writers.items():
         seconds = 120 if command[1] in ("bench", "tune") else SECONDS  # they measure
         # The programs are compiled, so no other file is written.
