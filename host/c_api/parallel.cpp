@@ -55,9 +55,7 @@ PlacementPlan given_places(moecl_parallel_layer& of, const std::int32_t* expert_
   return of.rank.ep.together([&] {
     const std::int32_t* const first = &required(expert_of_place, "expert_of_place");
     require(count == of.placement.physical(), "count: expected {} places, got {}", of.placement.physical(), count);
-    std::vector<std::int32_t> table(first, first + count);
-    const std::int32_t experts = of.layer.shape().experts;
-    return may_lack ? place_what_is_left(std::move(table), experts) : place_as_given(std::move(table), experts);
+    return given_placement(first, count, of.layer.shape().experts, may_lack);
   });
 }
 
@@ -229,6 +227,27 @@ moecl_status moecl_parallel_layer_update_expert_map(moecl_parallel_layer* layer,
     const PlacementPlan plan = given_places(of, expert_of_place, count, may_lack != 0);
     of.layer.update_expert_map(plan);
     of.placement = plan;
+  });
+}
+
+moecl_status moecl_parallel_layer_in_group(moecl_parallel_layer* layer, moecl_communicator* communicator,
+                                           const int32_t* expert_of_place, int32_t count, int32_t may_lack) {
+  return collective(communicator, [&](Communicator& ranks, const Context&) {
+    moecl_parallel_layer& of = required(layer, "layer");
+    require(count >= ranks.size(), "count: {} places of {} ranks", count, ranks.size());
+    if (of.rank.node.size() != of.rank.ep.size())
+      fail(ErrorCode::unsupported, "in_group: the layer has ranks of several nodes");
+    const PlacementPlan placement = given_placement(&required(expert_of_place, "expert_of_place"), count,
+                                                    of.layer.shape().experts, may_lack != 0);
+    const ParallelConfig& old = of.place;
+    const ParallelConfig place = ParallelConfig::make(ranks.size(), ranks.rank(), old.same_tokens, old.pcp_size,
+                                                      old.sp_size, old.use_ep);
+    const ExpertRank rank = place.expert_rank(ranks, placement.physical());
+    of.layer = std::move(of.layer).in_group(rank, placement);
+    of.rank = rank;
+    of.placement = placement;
+    of.place = place;
+    of.ranks = communicator->ranks;
   });
 }
 

@@ -22,6 +22,10 @@ struct moecl_parallel_layer {
 
 namespace moecl::c_api {
 
+/// Of the caller's table, of which `count` is not negative.
+PlacementPlan given_placement(const std::int32_t* expert_of_place, std::int32_t count, std::int32_t experts,
+                              bool may_lack);
+
 /// Everything of the caller's options that every rank decides alike.
 struct Decided {
   ExpertSharding sharding;

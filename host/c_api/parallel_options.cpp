@@ -32,10 +32,16 @@ std::optional<std::int64_t> threshold(std::int64_t tokens, const char* field) {
 
 }  // namespace
 
+PlacementPlan given_placement(const std::int32_t* expert_of_place, std::int32_t count, std::int32_t experts,
+                              bool may_lack) {
+  std::vector<std::int32_t> table(expert_of_place, expert_of_place + count);
+  return may_lack ? place_what_is_left(std::move(table), experts) : place_as_given(std::move(table), experts);
+}
+
 Decided::Decided(const moecl_parallel_options& from, const MoeShape& shape, std::int32_t ranks)
     : sharding(enumerator(from.expert_sharding, ExpertSharding::intermediate, "parallel.expert_sharding")),
       ranks_per_node(from.ranks_per_node) {
-  require(from.reserved == 0, "parallel.reserved: {} is not 0", from.reserved);
+  require(from.may_lack == 0 || from.expert_of_place != nullptr, "parallel.may_lack: goes with expert_of_place");
   const bool whole = sharding == ExpertSharding::experts;
   require(whole || from.redundant_experts == 0,
           "parallel.redundant_experts: {}, but ranks that divide every expert have all of them",
@@ -59,8 +65,9 @@ Decided::Decided(const moecl_parallel_options& from, const MoeShape& shape, std:
   } else {
     require(whole && from.redundant_experts == 0 && wanted == ExpertPlacement::linear,
             "parallel.expert_of_place: goes with neither redundant_experts, placement nor parts of experts");
-    require(from.places >= shape.experts, "parallel.places: {} of {} experts", from.places, shape.experts);
-    plan.placement = place_as_given({from.expert_of_place, from.expert_of_place + from.places}, shape.experts);
+    require(from.places >= (from.may_lack != 0 ? ranks : shape.experts), "parallel.places: {} of {} experts",
+            from.places, shape.experts);
+    plan.placement = given_placement(from.expert_of_place, from.places, shape.experts, from.may_lack != 0);
   }
   plan.wire = enumerator(from.wire, WireFormat::mxfp8, "parallel.wire");
   plan.shared_sharding = enumerator(from.shared_sharding, SharedSharding::intermediate, "parallel.shared_sharding");

@@ -40,11 +40,13 @@ struct CLayers {
     std::vector<std::int32_t> ids;
     std::vector<float> weights;
   };
+  /// Ranks that have no layer yet take no part.
   /// @param routing  passes whose choice is the caller's in this one; empty: the router's
   std::vector<Pass> forward(const std::vector<std::vector<double>>& inputs,
                             const std::vector<std::uint8_t>& finished = {}, const std::vector<Pass>& routing = {}) {
     std::vector<Pass> passes(of_rank.size());
     on.run([&](std::size_t rank, moecl_communicator*) {
+      if (of_rank[rank] == nullptr) return;
       const moecl_parallel_layer_info layer = info(rank);
       const std::vector<double>& x = inputs[rank];
       const std::size_t tokens = x.size() / static_cast<std::size_t>(layer.hidden),

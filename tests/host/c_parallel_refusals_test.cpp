@@ -33,7 +33,7 @@ TEST(CParallelRefusalsTest, RefusesWhatCannotBe) {
   refuses(invalid, "parallel.tp: 3 does not divide 2 ranks", [](Options& o) { o.tp = 3; });
   refuses(invalid, "parallel.pcp: 4 does not divide 2 groups of tp", [](Options& o) { o.pcp = 4; });
   refuses(invalid, "parallel.sp: 2 is neither 1 nor tp, 1", [](Options& o) { o.sp = 2; });
-  refuses(invalid, "parallel.reserved: 1 is not 0", [](Options& o) { o.reserved = 1; });
+  refuses(invalid, "parallel.may_lack: goes with expert_of_place", [](Options& o) { o.may_lack = 1; });
   refuses(invalid, "redundant", [](Options& o) { o.redundant_experts = 1; });
   refuses(invalid, "dbo_prefill_token_threshold: -1 is negative",
           [](Options& o) { o.dbo_prefill_token_threshold = -1; });

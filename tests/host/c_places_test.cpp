@@ -182,6 +182,90 @@ TEST_F(CPlacesTest, ExpertsMayBeGone) {
   }
 }
 
+/// Two ranks have a layer, and a third one loads its experts in a group of its own; then all three are one.
+TEST(CGrowthTest, ARankMoreTakesPlaces) {
+  const std::vector<double> input = golden_values(model, "hidden_states"), output = golden_values(model, "output");
+  std::vector<std::int32_t> table(16);
+  std::iota(table.begin(), table.end(), 0);
+  table.insert(table.end(), {4, 5, 6, 7, 8, 9, 10, 11});
+  CGroup on(3);
+  CLayers layers(on);
+  GroupHandle pair, alone;
+  moecl_stream* const streams[] = {on.streams[0], on.streams[1], on.streams[2]};
+  ASSERT_OK(moecl_rank_group_create(streams, 2, nullptr, pair.out()));
+  ASSERT_OK(moecl_rank_group_create(streams + 2, 1, nullptr, alone.out()));
+  on.run([&](std::size_t rank, moecl_communicator*) {
+    CommunicatorHandle before;
+    EXPECT_OK(moecl_rank_group_communicator(rank < 2 ? pair : alone, rank < 2 ? static_cast<std::int32_t>(rank) : 0,
+                                            before.out()));
+    auto parallel = sized<moecl_parallel_options>();
+    parallel.strategy = MOECL_STRATEGY_MC2;
+    parallel.expert_of_place = rank < 2 ? table.data() : table.data() + 16;
+    parallel.places = rank < 2 ? 16 : 8;
+    ParallelLayerHandle none;
+    if (rank == 2) {
+      EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "parallel.places: 8 of 16 experts",
+                   moecl_parallel_layer_load(before, golden_dir(model).c_str(), -1, &parallel, nullptr, none.out()));
+      alone.reset();
+      EXPECT_OK(moecl_rank_group_create(streams + 2, 1, nullptr, alone.out()));
+      EXPECT_OK(moecl_rank_group_communicator(alone, 0, before.out()));
+      parallel.may_lack = 1;
+    }
+    EXPECT_OK(moecl_parallel_layer_load(before, golden_dir(model).c_str(), -1, &parallel, nullptr,
+                                        layers.of_rank[rank].out()));
+  });
+  const std::int64_t hidden = layers.info(0).hidden, tokens = std::ssize(input) / hidden;
+  const auto error_of_all = [&](const std::vector<std::int64_t>& each) {
+    std::vector<double> got;
+    for (const CLayers::Pass& of : layers.forward(dealt(input, hidden, 3, each)))
+      got.insert(got.end(), of.out.begin(), of.out.end());
+    return relative_error(got, output);
+  };
+  on.run([&](std::size_t rank, moecl_communicator* grown) {
+    EXPECT_OK(moecl_parallel_layer_in_group(layers.of_rank[rank], grown, table.data(), 24, 0));
+  });
+  pair.reset(), alone.reset();
+  EXPECT_LE(error_of_all({tokens / 3, tokens / 3, tokens - 2 * (tokens / 3)}), 1e-5);
+  EXPECT_EQ(layers.info(2).first_place, 16);
+  EXPECT_EQ(layers.info(2).all_places, 24);
+  EXPECT_GT(layers.info(2).bytes_received, 0U);
+  // And what is left when it goes again.
+  ASSERT_OK(moecl_rank_group_create(streams, 2, nullptr, pair.out()));
+  layers.of_rank[2].reset();
+  on.run([&](std::size_t rank, moecl_communicator*) {
+    if (rank == 2) return;
+    CommunicatorHandle left;
+    EXPECT_OK(moecl_rank_group_communicator(pair, static_cast<std::int32_t>(rank), left.out()));
+    EXPECT_OK(moecl_parallel_layer_in_group(layers.of_rank[rank], left, table.data(), 16, 0));
+  });
+  EXPECT_LE(error_of_all({tokens / 2, tokens - tokens / 2, 0}), 1e-5);
+}
+
+TEST_F(CPlacesTest, AGroupThatCannotTakeALayerLeavesIt) {
+  load();
+  const std::vector<float> before = pass();
+  std::vector<std::int32_t> table(18);
+  std::iota(table.begin(), table.end(), 0);
+  table[16] = table[17] = 0;
+  moecl_stream* const streams[] = {on_.streams[0], on_.streams[1]};
+  const auto refused = [&](const char* expected, std::int32_t count) {
+    GroupHandle other;
+    ASSERT_OK(moecl_rank_group_create(streams, 2, nullptr, other.out()));
+    on_.run([&](std::size_t rank, moecl_communicator*) {
+      CommunicatorHandle there;
+      EXPECT_OK(moecl_rank_group_communicator(other, static_cast<std::int32_t>(rank), there.out()));
+      EXPECT_NE(moecl_parallel_layer_in_group(layers_.of_rank[rank], there, table.data(), count, 0), MOECL_OK);
+      EXPECT_THAT(std::string(moecl_last_error_message()), testing::HasSubstr(expected));
+    });
+    EXPECT_EQ(pass(), before);
+  };
+  refused("9 places here, the layer has 8", 18);
+  refused("expert 15 has no place", 15);
+  refused("count: 1 places of 2 ranks", 1);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null",
+               moecl_parallel_layer_in_group(layers_.of_rank[0], nullptr, table.data(), 16, 0));
+}
+
 TEST_F(CPlacesTest, SharesOfUnlikeDevices) {
   load();
   const std::vector<float> equal = pass();

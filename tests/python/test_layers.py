@@ -1,6 +1,7 @@
 """Layers from arrays, over one device and over ranks, against NumPy; a released checkpoint against its golden."""
 import os
 import pathlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -162,6 +163,60 @@ def test_a_process_joins_with_several_ranks():
     assert elsewhere["reason"] == "threads of another process"
     with pytest.raises(ValueError, match="0 streams for 2 ranks"):
         moecl.RankGroup.join(name, [0, 1], 2, [])
+
+
+def test_who_is_left_goes_on_and_the_lost_one_comes_back():
+    """Groups of this process, as of three: the one with rank 1 leaves."""
+    name = f"test_layers-lost-{os.getpid()}"
+    together = threading.Barrier(3, timeout=60)  # who leaves a group may cost others the end of an exchange
+
+    def all_meet(group):
+        (ranks,) = group.run(lambda on: on.all_gather(numpy.full(1, on.rank, "i4"), [1] * on.size).tolist())
+        return ranks
+
+    def process(rank):
+        group = moecl.RankGroup.join(name, rank, 3)
+        assert all_meet(group) == [0, 1, 2]
+        together.wait()
+        if rank == 1:
+            group.close()
+            together.wait()
+            whole = moecl.RankGroup.join(name, rank, 3)
+        else:
+            with pytest.raises(moecl.DeadlineExceeded, match="rank 1"):
+                all_meet(group)
+            left = group.shrink()
+            assert (left.members(), list(left.streams)) == ([0, 2], [rank // 2])
+            assert all_meet(left) == [0, 1]
+            together.wait()
+            whole = left.rejoin()
+        ranks = all_meet(whole)
+        together.wait()
+        return ranks
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(process, range(3))) == [[0, 1, 2]] * 3
+
+
+def test_a_rank_more_takes_places(model, x):
+    """It makes its layer in a group of its own; then all are one."""
+    expected, _ = moe(model, x)
+    streams = [moecl.default_stream().context.stream() for _ in range(3)]
+    table, more, parts = list(range(E)), [2, 3, 4], [slice(0, 2), slice(2, 5), slice(5, 9)]
+    alone = {"strategy": 1, "expert_of_place": more, "places": 3, "may_lack": 1}
+    layers = moecl.RankGroup(streams[:2]).run(lambda on: moecl.ParallelLayer.create(on, parallel={"strategy": 1}, **model, top_k=K))
+    layers += moecl.RankGroup(streams[2:]).run(lambda on: moecl.ParallelLayer.create(on, parallel=alone, **model, top_k=K))
+
+    def grow(places):
+        return lambda on: layers[on.rank].in_group(on, places)
+
+    with pytest.raises(moecl.InvalidArgument, match="expert 5 has no place"):
+        moecl.RankGroup(streams).run(grow([0, 1, 2, 3, 4, 4, *more]))
+    grown = moecl.RankGroup(streams)
+    grown.run(grow(table + more))
+    for part, out in zip(parts, grown.run(lambda on: layers[on.rank](x[parts[on.rank]]))):
+        numpy.testing.assert_allclose(out, expected[part], rtol=1e-4, atol=1e-4)
+    assert layers[2].places() == table + more
 
 
 def test_collectives():

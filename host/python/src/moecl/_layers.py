@@ -292,6 +292,25 @@ class ParallelLayer(Handle):
         check(lib.moecl_parallel_layer_residency(self._handle, counts))
         return plain(counts)
 
+    def places(self) -> list[int]:
+        """The expert of each place of all ranks; -1: free."""
+        table = ffi.new("int32_t[]", self.describe()["all_places"])
+        check(lib.moecl_parallel_layer_places(self._handle, table, len(table)))
+        return list(table)
+
+    def in_group(self, communicator: Communicator, expert_of_place: Sequence[int], *, may_lack: bool = False) -> None:
+        """Goes on in another group, with the weights it has: what is left of the old one, or more. By all ranks there; who
+        is new loads a layer with that table, or did in a group of its own (parallel={"may_lack": 1, ...}).
+
+        Args:
+            expert_of_place: the expert of each place of all ranks; this rank has as many as before
+            may_lack: places may be free (-1), and experts without a place be gone
+        """
+        self._ahead.clear()
+        check(lib.moecl_parallel_layer_in_group(self._handle, communicator._handle, list(expert_of_place), len(expert_of_place),
+                                                may_lack))
+        self.communicator = communicator
+
     def agree(self, tokens: int, **step: Any) -> AgreedStep:
         """A step for passes of any number of layers; fields of moecl_step by name."""
         given, out = struct("moecl_step"), ffi.new("moecl_agreed_step**")

@@ -448,6 +448,31 @@ class RankGroup(Handle):
         group.streams = dict(zip(ranks, streams, strict=True))
         return group
 
+    def members(self) -> list[int]:
+        """The rank that each rank had in the group that was joined: another once it has shrunk."""
+        size = ffi.new("int32_t*")
+        check(lib.moecl_rank_group_members(self._handle, size, ffi.NULL))
+        ranks = ffi.new("int32_t[]", size[0])
+        check(lib.moecl_rank_group_members(self._handle, size, ranks))
+        return list(ranks)
+
+    def shrink(self) -> RankGroup:
+        """A group of the processes that are left of this one, which has ended. Ranks count anew, in the old order."""
+        return self._regrouped(lib.moecl_rank_group_shrink)
+
+    def rejoin(self) -> RankGroup:
+        """The same with every rank that was joined: those that were lost have been started again and join meanwhile."""
+        return self._regrouped(lib.moecl_rank_group_rejoin)
+
+    def _regrouped(self, regroup: Callable[[Any, Any], int]) -> RankGroup:
+        old, out = self.members(), ffi.new("moecl_rank_group**")
+        check(regroup(self._handle, out))
+        group = RankGroup.__new__(RankGroup)
+        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, list(self.streams.values()))
+        new = group.members()
+        group.streams = {new.index(old[rank]): stream for rank, stream in self.streams.items()}
+        return group
+
     def communicator(self, rank: int) -> Communicator:
         """What a rank uses in its own thread."""
         out = ffi.new("moecl_communicator**")
