@@ -237,12 +237,13 @@ moecl_status moecl_parallel_layer_in_group(moecl_parallel_layer* layer, moecl_co
     require(count >= ranks.size(), "count: {} places of {} ranks", count, ranks.size());
     if (of.rank.node.size() != of.rank.ep.size())
       fail(ErrorCode::unsupported, "in_group: the layer has ranks of several nodes");
-    const PlacementPlan placement = given_placement(&required(expert_of_place, "expert_of_place"), count,
-                                                    of.layer.shape().experts, may_lack != 0);
+    const PlacementPlan placement =
+        given_placement(&required(expert_of_place, "expert_of_place"), count, of.layer.shape().experts, may_lack != 0);
     const ParallelConfig& old = of.place;
+    const ExpertSharding sharding = of.rank.sharding;
     const ParallelConfig place = ParallelConfig::make(ranks.size(), ranks.rank(), old.same_tokens, old.pcp_size,
-                                                      old.sp_size, old.use_ep);
-    const ExpertRank rank = place.expert_rank(ranks, placement.physical());
+                                                      old.sp_size, sharding == ExpertSharding::experts);
+    const ExpertRank rank(ranks, old.same_tokens, placement.physical(), sharding);
     of.layer = std::move(of.layer).in_group(rank, placement);
     of.rank = rank;
     of.placement = placement;

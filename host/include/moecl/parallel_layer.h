@@ -84,7 +84,7 @@ typedef struct moecl_parallel_options {
   int32_t ranks_per_node;     ///< neighbours that reach each other faster than others; divides R. 0: all
   int32_t shared_sharding;    ///< moecl_shared_sharding
   int32_t replace_allreduce;  ///< not 0: ranks of a tp group bring different tokens, and get sums of those only
-  int32_t may_lack;           ///< not 0: places of expert_of_place may be free (-1), and experts without a place be gone
+  int32_t may_lack;           ///< not 0: expert_of_place may have free places (-1), and lack experts
   int64_t max_tokens;         ///< by which MOECL_STRATEGY_AUTO chooses: the most that a dp rank will bring; 0: unknown,
                               ///< then all-to-all, but all-gather where experts are not whole
   /// Dual batch overlap: passes of so many tokens or more, on the dp rank that has most, run as two micro-batches:
@@ -193,10 +193,10 @@ moecl_status moecl_parallel_layer_residency(const moecl_parallel_layer* layer, m
 moecl_status moecl_parallel_layer_update_expert_map(moecl_parallel_layer* layer, const int32_t* expert_of_place,
                                                     int32_t count, int32_t may_lack);
 
-/// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this layer
-/// may be under way. By all ranks of the new group, of which those that are new create or load their layers there with
-/// that table and the same options, or have done so in a group of their own while the others had passes (may_lack). What
-/// the layer goes by stays, its strategy too.
+/// The same layer, with the weights it has, in another group: what is left of the old one, or more. Nothing of this
+/// layer may be under way. By all ranks of the new group, of which those that are new create or load their layers there
+/// with that table and the same options, or have done so in a group of their own while the others had passes
+/// (may_lack). What the layer goes by stays, its strategy too.
 /// @param communicator     Of this rank in the new group, on the stream that the layer has. The old one may go
 /// @param expert_of_place  Of all ranks' places there, as many for this rank as it has. @param count  Of them
 /// @param may_lack         As of moecl_parallel_layer_update_expert_map
