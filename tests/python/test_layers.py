@@ -214,9 +214,24 @@ def test_a_rank_more_takes_places(model, x):
         moecl.RankGroup(streams).run(grow([0, 1, 2, 3, 4, 4, *more]))
     grown = moecl.RankGroup(streams)
     grown.run(grow(table + more))
-    for part, out in zip(parts, grown.run(lambda on: layers[on.rank](x[parts[on.rank]]))):
+    before = grown.run(lambda on: layers[on.rank](x[parts[on.rank]]))
+    for part, out in zip(parts, before):
         numpy.testing.assert_allclose(out, expected[part], rtol=1e-4, atol=1e-4)
     assert layers[2].places() == table + more
+
+    def move(on):
+        layer, mine = layers[on.rank], x[parts[on.rank]]
+        moves = moecl.ExpertMigration(layer, moved, bytes_per_step=1)
+        beside = [layer(mine) for _ in iter(moves.step, 0)]
+        moves.commit()
+        return [*beside, layer(mine)]
+
+    moved = [*more, 3, 4, 5, 0, 1, 2]
+    for part, outs in zip(before, grown.run(move)):
+        assert len(outs) == 2  # between two steps, in each of which a rank gets one expert, and after them
+        for out in outs:
+            numpy.testing.assert_array_equal(out, part)
+    assert layers[0].places() == moved
 
 
 def test_collectives():

@@ -9,7 +9,7 @@ thread at a time. Errors are `moecl.Error`s of the library's kinds, and Python's
 """
 from moecl import operators
 from moecl._bench import bench
-from moecl._layers import AgreedStep, Layer, ParallelLayer, Prefetch
+from moecl._layers import AgreedStep, ExpertMigration, Layer, ParallelLayer, Prefetch
 from moecl._runtime import (
     BuildFailed, Communicator, Context, DeadlineExceeded, Device, DeviceError, Error, InternalError, InvalidArgument,
     InvalidData, IoError, NoDevice, OutOfMemory, RankGroup, Stream, Unsupported, commit, default_stream, devices, version)
@@ -18,5 +18,5 @@ from moecl._token_dispatcher import RoutedRows, TokenDispatcher
 __version__ = version()
 __all__ = [
     "AgreedStep", "BuildFailed", "Communicator", "Context", "DeadlineExceeded", "Device", "DeviceError", "Error",
-    "InternalError", "InvalidArgument", "InvalidData", "IoError", "Layer", "NoDevice", "OutOfMemory", "ParallelLayer",
+    "ExpertMigration", "InternalError", "InvalidArgument", "InvalidData", "IoError", "Layer", "NoDevice", "OutOfMemory", "ParallelLayer",
     "Prefetch", "RankGroup", "RoutedRows", "Stream", "TokenDispatcher", "Unsupported", "bench", "commit", "default_stream", "devices", "operators", "version"]

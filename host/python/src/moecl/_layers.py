@@ -355,6 +355,31 @@ class ParallelLayer(Handle):
         return self._ahead[-1]
 
 
+class ExpertMigration(Handle):
+    """Experts on their way to other ranks, beside passes. Each rank makes its own and calls the same functions; without
+    `commit` the old places stay.
+
+    Args:
+        expert_of_place: the expert that each place of all ranks is to have
+        bytes_per_step: what a rank gets in a step at most; 0: all at once
+    """
+
+    def __init__(self, layer: ParallelLayer, expert_of_place: Sequence[int], *, bytes_per_step: int = 0) -> None:
+        out = ffi.new("moecl_expert_migration**")
+        check(lib.moecl_expert_migration_create(layer._handle, list(expert_of_place), len(expert_of_place), bytes_per_step, out))
+        super().__init__(out[0], lib.moecl_expert_migration_destroy, layer)
+
+    def step(self) -> int:
+        """Starts the next moves, between two passes. Returns how many experts no step has started yet."""
+        left = ffi.new("int64_t*")
+        check(lib.moecl_expert_migration_step(self._handle, left))
+        return left[0]
+
+    def commit(self) -> None:
+        """Passes from here on have the new places. When all moves have started."""
+        check(lib.moecl_expert_migration_commit(self._handle))
+
+
 def _options(parallel: dict[str, Any] | None, options: dict[str, Any] | None) -> tuple[Any, Any, list[Any], Any]:
     how, given = struct("moecl_parallel_options"), struct("moecl_layer_options")
     keep: list[Any] = []
