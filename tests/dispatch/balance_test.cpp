@@ -130,6 +130,7 @@ TEST(BalanceTest, RefusesWhatCannotBe) {
   refused("got nan at 0", [](BalanceProblem& p) { p.loads[0] = std::nan(""); });
   refused("current: expected 4 experts", [](BalanceProblem& p) { p.current = {0, 1}; });
   refused("expert 1 has no place in layer 0", [](BalanceProblem& p) { p.current = {0, 0, 0, 0}; });
+  refused("place 3 of layer 0 is free", [](BalanceProblem& p) { p.current = {0, 1, 1, -1}; });
   refused(
       "current: expected 4 experts", [](BalanceProblem&) {}, BalancePolicy::ascend_swift);
   EXPECT_THROW(balance_policy_from_name("nobody"), Error);
