@@ -48,8 +48,9 @@ void expect_table(const BalanceProblem& of) {
     std::vector<bool> placed(static_cast<std::size_t>(of.experts));
     for (std::size_t place = 0; place < places; ++place) {
       const std::int32_t expert = of.current[layer * places + place];
-      require(expert != -1, "balance: current: place {} of layer {} is free: ranks of unequal shares have no equal loads",
-              place, layer);
+      require(expert != -1,
+              "balance: current: place {} of layer {} is free: ranks of unequal shares have no equal loads", place,
+              layer);
       require(expert >= 0 && expert < of.experts, "balance: current: place {} of layer {} holds expert {} of {}", place,
               layer, expert, of.experts);
       placed[static_cast<std::size_t>(expert)] = true;
