@@ -178,5 +178,17 @@ inline constexpr Setting settings_with_fake[] = {
     settings[4],
     settings[5],
     {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
+/// Whether a case of a large set runs there. Groups of the last device alone take one in four: groups of all platforms
+/// have that device, too.
+inline bool takes(const Setting& setting, std::size_t number) {
+  return setting.places != Ranks::last_device || is_sampled(number, 4);
+}
+/// The same for layers, whose passes are large sets of cases themselves: without the last device alone.
+inline std::vector<Setting> settings_of_layers() {
+  std::vector<Setting> out;
+  for (const Setting& setting : settings_with_fake)
+    if (takes(setting, 1)) out.push_back(setting);
+  return out;
+}
 
 }  // namespace moecl::test

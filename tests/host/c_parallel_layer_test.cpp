@@ -10,27 +10,18 @@
 namespace moecl::test {
 namespace {
 
-struct Place {
-  const char* name;
-  bool first, last;
-};
-
-class CParallelLayerTest : public testing::TestWithParam<Place> {
+class CParallelLayerTest : public testing::TestWithParam<Ranks::Places> {
  protected:
   std::vector<const TestDevice*> places() const {
-    std::vector<const TestDevice*> on;
-    if (GetParam().first) on.push_back(devices().front().get());
-    if (GetParam().last) on.push_back(devices().back().get());
+    std::vector<const TestDevice*> on = {devices().front().get()};
+    if (GetParam() == Ranks::all_platforms) on.push_back(devices().back().get());
     return on;
   }
-  Ranks::Places same_places() const {
-    return !GetParam().last ? Ranks::first_device : GetParam().first ? Ranks::all_platforms : Ranks::last_device;
-  }
 };
-INSTANTIATE_TEST_SUITE_P(Places, CParallelLayerTest,
-                         testing::Values(Place{"first_device", true, false}, Place{"last_device", false, true},
-                                         Place{"all_platforms", true, true}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Places, CParallelLayerTest, testing::Values(Ranks::first_device, Ranks::all_platforms),
+                         [](const auto& param) {
+                           return std::string(param.param == Ranks::first_device ? "first_device" : "all_platforms");
+                         });
 
 TEST_P(CParallelLayerTest, GoldensWithEveryOption) {
   using Options = moecl_parallel_options;
@@ -131,10 +122,10 @@ TEST_P(CParallelLayerTest, GoldensWithEveryOption) {
       RankedOptions ranked;
       c.plan(plan, ranked);
       plan.strategy = static_cast<StrategyKind>(strategy - 1);
-      Ranks cpp(c.ranks, same_places());
+      Ranks cpp(c.ranks, GetParam());
       const Outputs expected = of_ranks(cpp, model, plan, std::max(options.tp, 1), c.tokens, false, ranked);
       EXPECT_EQ(ids, expected.ids);
-      if (GetParam().first != GetParam().last) {
+      if (GetParam() == Ranks::first_device) {
         EXPECT_EQ(out, expected.out);
         EXPECT_EQ(routed, expected.routed);
       }

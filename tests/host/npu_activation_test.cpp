@@ -19,7 +19,7 @@ double rounding_of(DType dtype) {
 }
 
 TEST_P(NpuActivationTest, SwigluAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const DType dtype = one_of<DType>(engine, {DType::f32, DType::f16, DType::bf16});
     const std::int64_t a = between(engine, 0, 5), b = between(engine, 1, 6), c = between(engine, 1, 40);

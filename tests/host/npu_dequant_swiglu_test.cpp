@@ -110,7 +110,7 @@ class NpuDequantSwigluTest : public OnEveryDevice {
 MOECL_ON_EVERY_DEVICE(NpuDequantSwigluTest);
 
 TEST_P(NpuDequantSwigluTest, AgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     npu::DequantSwigluQuantArgs args;
@@ -128,7 +128,7 @@ TEST_P(NpuDequantSwigluTest, AgreesWithTheOracle) {
 }
 
 TEST_P(NpuDequantSwigluTest, VllmAscendsFormAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     std::mt19937_64 engine(static_cast<std::uint64_t>(i + 1000));
     npu::CAscendDequantSwigluQuantArgs args;

@@ -56,7 +56,7 @@ MOECL_ON_EVERY_DEVICE(NpuGatingTest);
 const std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
 
 TEST_P(NpuGatingTest, MoeGatingTopKAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const DType dtype = one_of(engine, dtypes);
     npu::MoeGatingTopKArgs args;
@@ -95,7 +95,7 @@ TEST_P(NpuGatingTest, MoeGatingTopKAgreesWithTheOracle) {
 }
 
 TEST_P(NpuGatingTest, SoftmaxFormsAgreeWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const DType dtype = one_of(engine, dtypes);
     const std::int64_t experts = between(engine, 1, 70), a = between(engine, 0, 3), b = between(engine, 1, 3);

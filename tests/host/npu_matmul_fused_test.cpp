@@ -79,7 +79,7 @@ const std::vector<npu::SwigluQuantRounding> roundings = {npu::SwigluQuantRoundin
                                                          npu::SwigluQuantRounding::double_rounding};
 
 TEST_P(NpuMatmulFusedTest, SwigluQuantAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const Fused fused(device(), engine, one_of<Layout>(engine, {Layout::tensor, Layout::transposed}), 0, 8);
     npu::GroupedMatmulSwigluQuantArgs args;
@@ -93,7 +93,7 @@ TEST_P(NpuMatmulFusedTest, SwigluQuantAgreesWithTheOracle) {
 }
 
 TEST_P(NpuMatmulFusedTest, SwigluQuantOfVllmAscendAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const Fused fused(device(), engine, Layout::tensor, 0, 8);
     npu::CAscendGroupedMatmulSwigluQuantArgs args;
@@ -108,7 +108,7 @@ TEST_P(NpuMatmulFusedTest, SwigluQuantOfVllmAscendAgreesWithTheOracle) {
 }
 
 TEST_P(NpuMatmulFusedTest, SwigluQuantV2AgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     npu::GroupedMatmulSwigluQuantV2Args args;
     args.group_list_type = between(engine, 0, 1);
@@ -137,7 +137,7 @@ TEST_P(NpuMatmulFusedTest, SwigluQuantV2AgreesWithTheOracle) {
 }
 
 TEST_P(NpuMatmulFusedTest, FinalizeRoutingAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     npu::GroupedMatmulFinalizeRoutingArgs args;
     args.group_list_type = between(engine, 0, 1);

@@ -20,7 +20,7 @@ std::vector<double> stored(DType dtype, std::vector<double> values) {
 }
 
 TEST_P(NpuMatmulTest, QuantMatmulAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     Inputs inputs(device());
     npu::QuantMatmulArgs args;
@@ -76,7 +76,7 @@ TEST_P(NpuMatmulTest, QuantMatmulAgreesWithTheOracle) {
 /// One grouped product with groups of rows, in all its number formats.
 TEST_P(NpuMatmulTest, GroupedMatmulAgreesWithTheOracle) {
   enum class Format { floats, integers, per_group, assist, antiquant };
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     Inputs inputs(device());
     npu::GroupedMatmulArgs args;
@@ -189,7 +189,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulAgreesWithTheOracle) {
 }
 
 TEST_P(NpuMatmulTest, GroupedMatmulPairsListsUp) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     Inputs inputs(device());
     npu::GroupedMatmulArgs args;
@@ -224,7 +224,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulPairsListsUp) {
 }
 
 TEST_P(NpuMatmulTest, GroupedMatmulSplitsK) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     Inputs inputs(device());
     npu::GroupedMatmulArgs args;

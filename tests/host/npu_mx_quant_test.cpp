@@ -32,7 +32,7 @@ class NpuMxQuantTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(NpuMxQuantTest);
 
 TEST_P(NpuMxQuantTest, AgreesWithTheOracleAlongEveryAxis) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const auto& [type, format] = one_of(engine, formats);
     const bool fp4 = format.bits() == 4;

@@ -20,8 +20,10 @@ struct Expected {
   double absolute = 0, relative = 0;  ///< |got - value| <= absolute + relative * |value|; NaN agrees with NaN
 };
 
-/// Random cases a property test runs on every device.
-inline const int property_cases = all_cases() ? 200 : 60;
+/// Random cases a property test runs on a device: OnEveryDevice::takes.
+inline int property_cases(const TestDevice& device) {
+  return all_cases() ? 200 : &device == devices().front().get() ? 60 : 20;
+}
 
 /// Whole numbers of [least, most].
 inline std::int64_t between(std::mt19937_64& engine, std::int64_t least, std::int64_t most) {

@@ -81,7 +81,7 @@ TEST_P(NpuQuantTest, DynamicQuantAgreesWithTheOracleInEveryTemplate) {
       {DynamicQuantRounding::divide_by_mulscale, Rounding::divide_scaled},
       {DynamicQuantRounding::plain_template, Rounding::multiply_127_by_amax},
       {DynamicQuantRounding::multirow_template, Rounding::multiply_127_by_amax_scaled}};
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     const auto& [choice, rule] = one_of(engine, templates);
     SCOPED_TRACE(testing::Message() << "case " << i << ", rounding " << static_cast<int>(choice));
@@ -123,7 +123,7 @@ TEST_P(NpuQuantTest, DynamicQuantToFp8) {
 }
 
 TEST_P(NpuQuantTest, DynamicQuantAsymmetricAgreesWithTheOracle) {
-  for (int i = 0; i < property_cases; ++i) {
+  for (int i = 0; i < property_cases(device()); ++i) {
     std::mt19937_64 engine(static_cast<std::uint64_t>(i));
     SCOPED_TRACE(testing::Message() << "case " << i);
     check(npu::DynamicQuantAsymmetricArgs{}, quantize_rows::Rounding::divide, quantize_rows::Scheme::asymmetric,

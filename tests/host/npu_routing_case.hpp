@@ -64,7 +64,7 @@ class RoutingProperty : public OnEveryDevice {
  protected:
   template <class Body>
   void for_each_case(Body body) {
-    for (int i = 0; i < property_cases; ++i) {
+    for (int i = 0; i < property_cases(device()); ++i) {
       RoutingCase c(device(), i);
       SCOPED_TRACE(testing::Message() << "case " << i << ": N = " << c.tokens << ", K = " << c.top_k
                                       << ", H = " << c.hidden);

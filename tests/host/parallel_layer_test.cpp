@@ -12,7 +12,7 @@ class ParallelLayerTest : public testing::TestWithParam<Setting> {
     return {count, GetParam().places, {deadline, GetParam().transport}};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, ParallelLayerTest, testing::ValuesIn(settings_with_fake),
+INSTANTIATE_TEST_SUITE_P(Places, ParallelLayerTest, testing::ValuesIn(settings_of_layers()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {

@@ -24,7 +24,7 @@ class ParallelOptionsTest : public testing::TestWithParam<Setting> {
     return one_platform() && one_variant(first()) && (kind == StrategyKind::mc2 || kind == StrategyKind::all2all_v);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, ParallelOptionsTest, testing::ValuesIn(settings_with_fake),
+INSTANTIATE_TEST_SUITE_P(Places, ParallelOptionsTest, testing::ValuesIn(settings_of_layers()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(ParallelOptionsTest, TwoMicroBatchesAreOneBatch) {

@@ -226,7 +226,7 @@ TEST_P(RoutingFormsTest, RefusesWhatContradictsItself) {
 }
 
 class RoutingFormsOfRanksTest : public testing::TestWithParam<Setting> {};
-INSTANTIATE_TEST_SUITE_P(Places, RoutingFormsOfRanksTest, testing::ValuesIn(settings_with_fake),
+INSTANTIATE_TEST_SUITE_P(Places, RoutingFormsOfRanksTest, testing::ValuesIn(settings_of_layers()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(RoutingFormsOfRanksTest, EveryStrategyIsTheGoldenLayer) {

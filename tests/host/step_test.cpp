@@ -19,7 +19,7 @@ class StepTest : public testing::TestWithParam<Setting> {
   }
   bool one_platform() const { return GetParam().places != Ranks::all_platforms; }
 };
-INSTANTIATE_TEST_SUITE_P(Places, StepTest, testing::ValuesIn(settings_with_fake),
+INSTANTIATE_TEST_SUITE_P(Places, StepTest, testing::ValuesIn(settings_of_layers()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 /// A rank's layer of a model.
