@@ -152,23 +152,33 @@ auto elements_at(Warp& warp, std::uint64_t address) {
 template <class Element>
 constexpr bool is_f8 = size_of<Element> == 1 && std::is_same_v<SumOf<Element>, float>;
 
+/// Exponents of 8-bit floats lie within `f8_exponents` of 0. Those of zero and of what is no number are far from them,
+/// so that a sum of two tells.
+constexpr int f8_exponents = 32, zero_exponent = -1000, nan_exponent = 10000;
+int f8_exponent(float x) { return x == 0 ? zero_exponent : std::isfinite(x) ? std::ilogb(x) : nan_exponent; }
+
 /// `sum` plus the products of a step as Hopper's wgmma adds those of fp8: what each has below 2^-13 of the largest
 /// one's exponent is cut off before they are added. Exponents of products are those of both factors together. Source:
 /// an H200's results for tests/kernels_cl/quantized_gemm_test.cpp, whose largest errors this gives to the last digit in
 /// four of eight products and to 1.5 % in the others; DeepSeek-V3's report speaks of about 14 bits.
-float add_f8_products(float sum, const float* a, const float* b, int b_stride) {
-  constexpr int none = std::numeric_limits<int>::min(), depth = product_k<Fp8<moecl::fp8_e4m3fn>>;
-  int top = sum != 0 ? std::ilogb(sum) : none;
-  float plain = sum;
-  for (int k = 0; k < depth; ++k) plain += a[k] * b[k * b_stride];
-  if (!std::isfinite(plain)) return plain;  // those have no exponent
-  for (int k = 0; k < depth; ++k)
-    if (a[k] * b[k * b_stride] != 0) top = std::max(top, std::ilogb(a[k]) + std::ilogb(b[k * b_stride]));
-  if (top == none) return sum;
+float add_f8_products(float sum, const float* a, const int* a_exponents, const float* b, const int* b_exponents) {
+  constexpr int depth = product_k<Fp8<moecl::fp8_e4m3fn>>;
+  int of_products = zero_exponent;
+  for (int k = 0; k < depth; ++k) of_products = std::max(of_products, a_exponents[k] + b_exponents[k]);
+  if (of_products >= nan_exponent + zero_exponent || !std::isfinite(sum)) {
+    for (int k = 0; k < depth; ++k) sum += a[k] * b[k];
+    return sum;
+  }
+  const bool has_products = of_products > zero_exponent + f8_exponents;
+  if (sum == 0 && !has_products) return sum;
+  const int top = std::max(sum == 0 ? of_products : std::ilogb(sum), of_products);
+  int units = 0;
+  if (has_products) {
+    const float units_of_one = std::ldexp(1.0F, 13 - top);
+    for (int k = 0; k < depth; ++k) units += static_cast<int>(a[k] * b[k] * units_of_one);
+  }
   const double unit = std::ldexp(1.0, top - 13);
-  double units = std::trunc(sum / unit);
-  for (int k = 0; k < depth; ++k) units += std::trunc(static_cast<double>(a[k]) * b[k * b_stride] / unit);
-  return static_cast<float>(units * unit);
+  return static_cast<float>((std::trunc(sum / unit) + units) * unit);
 }
 
 /// The warp's 16 rows of the product of a warp group, which has a column for every two of its registers.
@@ -178,7 +188,7 @@ void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_
   constexpr int depth = product_k<Element>, chunk = 16 / size_of<Element>;
   const auto& operands = instruction.operands;
   const int columns = 2 * static_cast<int>(operands[0].parts.size());
-  Sum a[16][depth], b[depth][256];
+  Sum a[16][depth], b[256][depth];
   if (operands[1].kind == Operand::Kind::parts) {
     const std::uint32_t* words[4];
     for (int i = 0; i < 4; ++i) words[i] = warp.words(operands[1].parts[i]);
@@ -202,14 +212,20 @@ void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_
   const bool is_by_k = size_of<Element> == 2 && operands.back().value == 1;  // the last operand of 16-bit products
   if (is_by_k) {
     for (int k = 0; k < depth; ++k)
-      for (int column = 0; column < columns; column += chunk)
-        std::ranges::copy(elements_at<Element>(warp, at.in_columns(column, k)), b[k] + column);
+      for (int column = 0; column < columns; column += chunk) {
+        const auto elements = elements_at<Element>(warp, at.in_columns(column, k));
+        for (int i = 0; i < chunk; ++i) b[column + i][k] = elements[i];
+      }
   } else {
     for (int column = 0; column < columns; ++column)
-      for (int k = 0; k < depth; k += chunk) {
-        const auto elements = elements_at<Element>(warp, at.in_rows(column, k * size_of<Element>));
-        for (int i = 0; i < chunk; ++i) b[k + i][column] = elements[i];
-      }
+      for (int k = 0; k < depth; k += chunk)
+        std::ranges::copy(elements_at<Element>(warp, at.in_rows(column, k * size_of<Element>)), b[column] + k);
+  }
+  int a_exponents[16][depth], b_exponents[256][depth];
+  if constexpr (is_f8<Element>) {
+    for (int row = 0; row < 16; ++row) std::ranges::transform(a[row], a_exponents[row], f8_exponent);
+    for (int column = 0; column < columns; ++column)
+      std::ranges::transform(b[column], b_exponents[column], f8_exponent);
   }
   for (int i = 0; i < columns / 2; ++i) {
     std::uint32_t* const of_lanes = warp.words(operands[0].parts[i]);
@@ -217,10 +233,11 @@ void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_
       const int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       const Sum before = adds ? std::bit_cast<Sum>(of_lanes[lane]) : 0;
       if constexpr (is_f8<Element>) {
-        of_lanes[lane] = std::bit_cast<std::uint32_t>(add_f8_products(before, a[row], &b[0][column], 256));
+        of_lanes[lane] = std::bit_cast<std::uint32_t>(
+            add_f8_products(before, a[row], a_exponents[row], b[column], b_exponents[column]));
       } else {
         Sum sum = 0;
-        for (int k = 0; k < depth; ++k) sum += a[row][k] * b[k][column];
+        for (int k = 0; k < depth; ++k) sum += a[row][k] * b[column][k];
         of_lanes[lane] = std::bit_cast<std::uint32_t>(before + sum);
       }
     }
