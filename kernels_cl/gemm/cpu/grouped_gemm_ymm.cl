@@ -37,7 +37,7 @@ typedef struct {
 #define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
 // Rows of `a` of a block, as steps take them.
-#if INTEGERS && !FOURS && !BYTE_SUMS
+#if INTEGERS && !DOTS_OF_FOUR && !BYTE_SUMS
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
@@ -290,7 +290,7 @@ inline void add_anew(__local Total* totals, const float* start, const __global S
 }
 #endif
 
-#if FOURS
+#if DOTS_OF_FOUR
 ASSEMBLY_FUNCTION
 #else
 INLINE
