@@ -124,13 +124,7 @@ TEST(ExpertMigrationTest, WhatIsGivenUpOrFailsLeavesTheOldTable) {
 TEST(ExpertMigrationTest, WhatCannotBeIsRefused) {
   const PlacementPlan start = place_experts({16, 2});
   const auto refused = [&](const std::string& expected, const std::function<void(ParallelLayer&)>& body) {
-    LayerOfRanks layer(golden_layer, 2, {StrategyKind::mc2, start});
-    EXPECT_THAT(
-        [&] {
-          layer.on.group.run([&](Communicator& world) { body(*layer.layers[static_cast<std::size_t>(world.rank())]); });
-        },
-        testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
-    EXPECT_EQ(layer.layers.front()->placement().logical_of, start.logical_of);
+    expect_refused(golden_layer, start, expected, body);
   };
   refused("16 experts at 18 places, the layer has 16 at 16", [](ParallelLayer& l) {
     ExpertMigration(l, place_experts({16, 2, 1, 2}));

@@ -1,5 +1,7 @@
 #pragma once
 // A layer over the ranks of a group, kept between passes.
+#include <gmock/gmock.h>
+
 #include <functional>
 #include <memory>
 
@@ -75,6 +77,18 @@ struct LayerOfRanks {
     return all;
   }
 };
+
+/// Two ranks of a new layer are refused what `body` asks of it, and experts stay where they are.
+inline void expect_refused(const char* name, const PlacementPlan& placement, const std::string& expected,
+                           const std::function<void(ParallelLayer&)>& body) {
+  LayerOfRanks layer(name, 2, {StrategyKind::mc2, placement});
+  EXPECT_THAT(
+      [&] {
+        layer.on.group.run([&](Communicator& world) { body(*layer.layers[static_cast<std::size_t>(world.rank())]); });
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
+  EXPECT_EQ(layer.layers.front()->placement().logical_of, placement.logical_of);
+}
 
 /// What another number of ranks gives. A rank has other numbers of tokens then, for which a GPU's router may take
 /// another kernel.

@@ -77,13 +77,7 @@ TEST(UnlikeRanksTest, PlacesWithoutMemoryTakeNoExpert) {
   std::swap(table[0], table[20]);
   const PlacementPlan beyond = place_what_is_left(table, 16);
   const auto refused = [&](const std::string& expected, const std::function<void(ParallelLayer&)>& body) {
-    LayerOfRanks layer(shared_out_layer, 2, {StrategyKind::mc2, start});
-    EXPECT_THAT(
-        [&] {
-          layer.on.group.run([&](Communicator& world) { body(*layer.layers[static_cast<std::size_t>(world.rank())]); });
-        },
-        testing::ThrowsMessage<Error>(testing::HasSubstr(expected)));
-    EXPECT_EQ(layer.layers.front()->placement().logical_of, start.logical_of);
+    expect_refused(shared_out_layer, start, expected, body);
   };
   refused("rank 1 has memory for 4 experts, and one at its place 8",
           [&](ParallelLayer& l) { l.update_expert_map(beyond); });
