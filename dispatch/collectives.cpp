@@ -12,12 +12,24 @@
 namespace moecl {
 namespace {
 
-std::uint64_t sum_before(const std::vector<std::uint64_t>& bytes, std::int32_t rank) {
-  return std::accumulate(bytes.begin(), bytes.begin() + rank, std::uint64_t{0});
-}
-
 std::uint64_t row_bytes(const TensorView& rows) {
   return static_cast<std::uint64_t>(rows.shape[1]) * size_bytes(rows.dtype);
+}
+
+template <class Piece>
+std::vector<HeldView> shown_of(const std::vector<Piece>& pieces) {
+  std::vector<HeldView> shown;
+  shown.reserve(pieces.size());
+  for (const Piece& piece : pieces) shown.emplace_back(piece.send);
+  return shown;
+}
+
+/// Of all pieces together.
+template <class Piece>
+std::uint64_t row_bytes_of(const std::vector<Piece>& pieces) {
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.row_bytes;
+  return bytes;
 }
 
 }  // namespace
@@ -33,8 +45,6 @@ Communicator::Lane& Communicator::lane() const {
   if (lane_->stream.queue == nullptr || (lane_->stream.trace != nullptr) != (stream.trace != nullptr)) {
     lane_->own = Stream::beside(stream, stream.trace != nullptr);
     lane_->stream = lane_->own;
-    if (me.main.copier != nullptr && lane_->copier == nullptr)
-      lane_->copier = std::make_unique<StagedCopier>(stream, group_->fate);
   }
   return *lane_;
 }
@@ -56,16 +66,14 @@ void Communicator::wait(const Event& event) const {
   group_->fate.expect_whole();  // else bytes that were to come may not have
 }
 
-void Communicator::fork() {
+void Communicator::fork() const {
   if (lane_ == nullptr) return;
-  wait_on_stream(stream(), {recorded(rank_stream())->handle()});
-  rank_stream().flush();  // a queue may wait for another only once that one is flushed
+  enqueue_wait(stream(), enqueue_record(rank_stream()));
 }
 
-void Communicator::join() {
+void Communicator::join() const {
   if (lane_ == nullptr) return;
-  wait_on_stream(rank_stream(), {recorded(stream())->handle()});
-  stream().flush();
+  enqueue_wait(rank_stream(), enqueue_record(stream()));
 }
 
 std::int32_t Communicator::ranks_per_node() const {
@@ -121,7 +129,7 @@ Communicator Communicator::part(const std::vector<std::int32_t>& members) const 
   return those;
 }
 
-void Communicator::abort(std::string_view cause) noexcept {
+void Communicator::abort(std::string_view cause) const noexcept {
   try {
     group_->fate.end(fmt::format("rank {}: {}", members_[static_cast<std::size_t>(rank_)],
                                  cause.empty() ? GroupFate::no_reason : cause));
@@ -130,10 +138,10 @@ void Communicator::abort(std::string_view cause) noexcept {
   }
 }
 
-void Communicator::abort_for_exception() noexcept { abort(text_of_exception()); }
+void Communicator::abort_for_exception() const noexcept { abort(text_of_exception()); }
 
 std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, const std::vector<std::int64_t>& mine,
-                                                           std::vector<Agreed> agreed) {
+                                                           std::vector<Agreed> agreed) const {
   return together([&] {
     Exchange exchange(*this);
     MeetingNote note;
@@ -142,52 +150,55 @@ std::vector<std::vector<std::int64_t>> Communicator::share(const char* what, con
     note.numbers.assign(mine.begin(), mine.end());
     const auto notes = exchange.meet(std::move(note));
     std::vector<std::vector<std::int64_t>> all;
+    all.reserve(notes->size());
     for (const MeetingNote& of : *notes) all.emplace_back(of.numbers.begin(), of.numbers.end());
     return all;
   });
 }
 
-void Communicator::barrier() {
+void Communicator::barrier() const {
   together([&] {
     Exchange(*this).run("barrier", {}, Shown::until_read, {}, {},
                         [](const Exchange::Notes&) { return std::vector<Exchange::Pull>(); });
   });
 }
 
-void Communicator::all_gather(BufferView send, BufferView recv) {
+void Communicator::all_gather(BufferView send, BufferView recv) const {
   all_gather_v(send, recv, std::vector<std::uint64_t>(members_.size(), send.size_bytes));
 }
 
-void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) {
-  together([&] { Exchange(*this).gather({{send, recv, bytes}}, Shown::until_read); });
+void Communicator::all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) const {
+  const std::vector<std::int64_t> rows(bytes.begin(), bytes.end());
+  together([&] { Exchange(*this).gather({{send, recv, 1}}, rows, Shown::until_read); });
 }
 
-void Communicator::Exchange::gather(const std::vector<Gathered>& pieces, Shown stays) {
-  std::vector<BufferView> shown;
-  std::vector<std::uint64_t> sizes;
-  for (const Gathered& piece : pieces) {
-    require(piece.bytes.size() == self.members_.size(), "all_gather: sizes of {} ranks in a group of {}",
-            piece.bytes.size(), self.size());
-    shown.push_back(piece.send);
-    sizes.insert(sizes.end(), piece.bytes.begin(), piece.bytes.end());
-  }
-  run("all_gather", shown, stays, {{"sizes", sizes}}, {}, [&](const Notes& notes) {
-    std::vector<Pull> pulls;
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      for (std::size_t p = 0; p < notes.size(); ++p) {
-        const auto& [send, recv, bytes] = pieces[i];
-        require(notes[p].memory[i].size_bytes >= bytes[p], "all_gather: rank {} brings {} bytes, {} were announced",
-                self.members_[p], notes[p].memory[i].size_bytes, bytes[p]);
-        const auto peer = static_cast<std::int32_t>(p);
-        const BufferView to = recv.slice(sum_before(bytes, peer), bytes[p]);
-        const bool in_place = peer == self.rank_ && to.handle == send.handle && to.offset_bytes == send.offset_bytes;
-        if (!in_place) pulls.push_back({peer, 0, to, i});
-      }
-    return pulls;
-  });
+void Communicator::Exchange::gather(const std::vector<Piece>& pieces, std::span<const std::int64_t> rows, Shown stays) {
+  require(rows.size() == self.members_.size(), "all_gather: sizes of {} ranks in a group of {}", rows.size(),
+          self.size());
+  run("all_gather", shown_of(pieces), stays,
+      {{"sizes", rows.data(), rows.size()}, {"bytes of a row", row_bytes_of(pieces)}}, {}, [&](const Notes& notes) {
+        std::vector<Pull> pulls;
+        pulls.reserve(pieces.size() * notes.size());
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+          const Piece& piece = pieces[i];
+          std::uint64_t at = 0;
+          for (std::size_t p = 0; p < notes.size(); ++p) {
+            const std::uint64_t bytes = static_cast<std::uint64_t>(rows[p]) * piece.row_bytes;
+            require(notes[p].memory[i].size_bytes >= bytes, "all_gather: rank {} brings {} bytes, {} were announced",
+                    self.members_[p], notes[p].memory[i].size_bytes, bytes);
+            const auto peer = static_cast<std::int32_t>(p);
+            const BufferView to = piece.recv.slice(at, bytes);
+            const bool in_place =
+                peer == self.rank_ && to.handle == piece.send.handle && to.offset_bytes == piece.send.offset_bytes;
+            if (!in_place) pulls.push_back({peer, 0, to, i});
+            at += bytes;
+          }
+        }
+        return pulls;
+      });
 }
 
-void Communicator::broadcast(BufferView data, std::int32_t root) {
+void Communicator::broadcast(BufferView data, std::int32_t root) const {
   together([&] {
     require(root >= 0 && root < size(), "broadcast: root {} is not in [0, {})", root, size());
     Exchange(*this).run("broadcast", {data}, Shown::until_read, {{"root", root}, {"bytes", data.size_bytes}}, {},
@@ -199,45 +210,49 @@ void Communicator::broadcast(BufferView data, std::int32_t root) {
   });
 }
 
-void Communicator::all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives) {
-  together([&] { Exchange(*this).all_to_all({{send, sends, recv, receives}}, Shown::until_read); });
-}
-
-void Communicator::Exchange::all_to_all(const std::vector<Scattered>& pieces, Shown stays) {
-  const std::size_t ranks = self.members_.size();
-  std::vector<BufferView> shown;
-  std::vector<std::uint64_t> numbers;
-  for (const Scattered& piece : pieces) {
-    for (const Blocks* blocks : {&piece.sends, &piece.receives})
-      require(blocks->offsets.size() == ranks && blocks->bytes.size() == ranks,
-              "all_to_all_v: {} offsets and {} sizes in a group of {}", blocks->offsets.size(), blocks->bytes.size(),
-              ranks);
-    shown.push_back(piece.send);
-    numbers.insert(numbers.end(), piece.sends.offsets.begin(), piece.sends.offsets.end());
-    numbers.insert(numbers.end(), piece.sends.bytes.begin(), piece.sends.bytes.end());
-  }
-  run("all_to_all_v", shown, stays, {{"pieces", pieces.size()}}, std::move(numbers), [&](const Notes& notes) {
-    const auto mine = static_cast<std::size_t>(self.rank_);
-    std::vector<Pull> pulls;
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      for (std::size_t peer = 0; peer < ranks; ++peer) {
-        const std::uint64_t *const theirs = notes[peer].numbers.data() + 2 * ranks * i, offset = theirs[mine],
-                                   bytes = theirs[ranks + mine];
-        const Blocks& receives = pieces[i].receives;
-        require(bytes == receives.bytes[peer], "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}",
-                self.members_[peer], bytes, self.members_[mine], receives.bytes[peer]);
-        pulls.push_back(
-            {static_cast<std::int32_t>(peer), offset, pieces[i].recv.slice(receives.offsets[peer], bytes), i});
-      }
-    return pulls;
+void Communicator::all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives) const {
+  const auto runs_of = [](const Blocks& blocks) {
+    return Exchange::Runs{{blocks.offsets.begin(), blocks.offsets.end()}, {blocks.bytes.begin(), blocks.bytes.end()}};
+  };
+  together([&] {
+    Exchange(*this).all_to_all({{send, recv, 1}}, runs_of(sends), runs_of(receives), Shown::until_read);
   });
 }
 
-void Communicator::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows) {
+void Communicator::Exchange::all_to_all(const std::vector<Piece>& pieces, const Runs& sends, const Runs& receives,
+                                        Shown stays) {
+  const std::size_t ranks = self.members_.size();
+  for (const Runs* runs : {&sends, &receives})
+    require(runs->first.size() == ranks && runs->rows.size() == ranks,
+            "all_to_all_v: {} offsets and {} sizes in a group of {}", runs->first.size(), runs->rows.size(), ranks);
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(2 * ranks);
+  for (const std::vector<std::int64_t>* list : {&sends.first, &sends.rows})
+    numbers.insert(numbers.end(), list->begin(), list->end());
+  run("all_to_all_v", shown_of(pieces), stays, {{"pieces", pieces.size()}, {"bytes of a row", row_bytes_of(pieces)}},
+      std::move(numbers), [&](const Notes& notes) {
+        const auto mine = static_cast<std::size_t>(self.rank_);
+        std::vector<Pull> pulls;
+        pulls.reserve(pieces.size() * ranks);
+        for (std::size_t i = 0; i < pieces.size(); ++i)
+          for (std::size_t peer = 0; peer < ranks; ++peer) {
+            const auto bytes_of = [&](auto rows) { return static_cast<std::uint64_t>(rows) * pieces[i].row_bytes; };
+            const std::uint64_t *const theirs = notes[peer].numbers.data(), bytes = bytes_of(theirs[ranks + mine]);
+            require(bytes == bytes_of(receives.rows[peer]),
+                    "all_to_all_v: rank {} sends {} bytes to rank {}, which expects {}", self.members_[peer], bytes,
+                    self.members_[mine], bytes_of(receives.rows[peer]));
+            pulls.push_back({static_cast<std::int32_t>(peer), bytes_of(theirs[mine]),
+                             pieces[i].recv.slice(bytes_of(receives.first[peer]), bytes), i});
+          }
+        return pulls;
+      });
+}
+
+void Communicator::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows) const {
   together([&] { Exchange(*this).reduce_scatter(data, out, rows, Shown::until_read); });
 }
 
-void Communicator::Exchange::reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows,
+void Communicator::Exchange::reduce_scatter(TensorView data, TensorView out, std::span<const std::int64_t> rows,
                                             Shown stays) {
   const std::int64_t ranks = self.size();
   require(rows.size() == self.members_.size(), "reduce_scatter: rows of {} ranks in a group of {}", rows.size(), ranks);
@@ -253,16 +268,18 @@ void Communicator::Exchange::reduce_scatter(TensorView data, TensorView out, con
   const std::uint64_t parts = layout.add(part_bytes * static_cast<std::uint64_t>(ranks));
   const std::uint64_t index = layout.add(static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t));
   const BufferView scratch = lane.scratch.reserve(*stream.context, std::max<std::uint64_t>(layout.total_bytes(), 1));
-  const std::vector<Agreed> agreed = {{"rows", rows}, {"width", data.shape[1]}, {"dtype", data.dtype}};
-  run("reduce_scatter", {data.buffer.slice(0, data.size_bytes())}, stays, agreed, {}, [&](const Notes&) {
-    const std::uint64_t first =
-        static_cast<std::uint64_t>(std::accumulate(rows.begin(), rows.begin() + self.rank_, std::int64_t{0})) *
-        row_bytes(data);
-    std::vector<Pull> pulls;
-    for (std::int32_t peer = 0; peer < self.size(); ++peer)
-      pulls.push_back({peer, first, scratch.slice(parts + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes)});
-    return pulls;
-  });
+  run("reduce_scatter", {data.buffer.slice(0, data.size_bytes())}, stays,
+      {{"rows", rows.data(), rows.size()}, {"width", data.shape[1]}, {"dtype", data.dtype}}, {}, [&](const Notes&) {
+        const std::int64_t first = std::accumulate(rows.begin(), rows.begin() + self.rank_, std::int64_t{0});
+        const std::uint64_t from = static_cast<std::uint64_t>(first) * row_bytes(data);
+        std::vector<Pull> pulls;
+        pulls.reserve(self.members_.size());
+        for (std::int32_t peer = 0; peer < self.size(); ++peer) {
+          const std::uint64_t to = parts + static_cast<std::uint64_t>(peer) * part_bytes;
+          pulls.push_back({peer, from, scratch.slice(to, part_bytes)});
+        }
+        return pulls;
+      });
   if (mine == 0) return;
   // The sum over ranks is a combine of `ranks` rows a token with weight 1.
   const TensorView slots(scratch.slice(index, static_cast<std::uint64_t>(mine * ranks) * sizeof(std::int32_t)),
@@ -276,7 +293,7 @@ void Communicator::Exchange::reduce_scatter(TensorView data, TensorView out, con
   combine::enqueue(stream, sum);
 }
 
-void Communicator::all_reduce(TensorView data) {
+void Communicator::all_reduce(TensorView data) const {
   together([&] {
     require(data.rank == 2 && data.contiguous(), "all_reduce: expected contiguous [N, H], got {}", data);
     const Share mine = Exchange::summed_by(data, size(), rank_);
@@ -285,14 +302,10 @@ void Communicator::all_reduce(TensorView data) {
 }
 
 void Communicator::Exchange::all_reduce(TensorView data, TensorView share, Shown stays) {
-  std::vector<std::int64_t> rows;
-  Gathered sums{share.buffer.slice(0, share.size_bytes()), data.buffer.slice(0, data.size_bytes()), {}};
-  for (std::int32_t r = 0; r < self.size(); ++r) {
-    rows.push_back(summed_by(data, self.size(), r).count);
-    sums.bytes.push_back(static_cast<std::uint64_t>(rows.back()) * row_bytes(data));
-  }
+  const std::vector<std::int64_t> rows = shares_of(data.shape[0], self.size());
   reduce_scatter(data, share, rows, stays);
-  gather({sums}, stays);
+  gather({{share.buffer.slice(0, share.size_bytes()), data.buffer.slice(0, data.size_bytes()), row_bytes(data)}}, rows,
+         stays);
 }
 
 }  // namespace moecl

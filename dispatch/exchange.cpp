@@ -48,11 +48,12 @@ void Communicator::Exchange::await(std::int32_t peer, std::shared_ptr<const Even
   StagedJob job = staged_job(peer, {}, self.rank_, {});
   job.from_ready = std::move(ready);
   job.arrived = group.fate.awaited_event(lane.stream);
-  lane.copier->enqueue(std::move(job));
+  lane.copier(group.fate).enqueue(std::move(job));
 }
 
 void Communicator::Exchange::await_members(const Notes& notes) const {
   std::vector<_cl_event*> events;
+  events.reserve(notes.size());
   for (std::int32_t peer = 0; peer < self.size(); ++peer)
     if (peer != self.rank_ && shares_events(self.rank_, peer))
       events.push_back(notes[static_cast<std::size_t>(peer)].ready->handle());
@@ -62,6 +63,9 @@ void Communicator::Exchange::await_members(const Notes& notes) const {
 void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& pulls,
                                   const std::shared_ptr<const Event>& free) {
   std::vector<StagedJob> jobs;
+  jobs.reserve(static_cast<std::size_t>(std::count_if(pulls.begin(), pulls.end(), [&](const Pull& pull) {
+    return pull.to.size_bytes != 0 && !is_apart(pull.peer) && !shares_events(pull.peer, self.rank_);
+  })));
   std::vector<RowsJob::Fetch> fetches;
   for (const Pull& pull : pulls) {
     if (pull.to.size_bytes == 0) continue;
@@ -96,12 +100,12 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
     else if (!left->complete())
       fail(ErrorCode::device_error, "{}", refused_event);
   }
-  for (StagedJob& job : jobs) lane.copier->enqueue(std::move(job));
+  for (StagedJob& job : jobs) lane.copier(group.fate).enqueue(std::move(job));
 }
 
-void Communicator::Exchange::run_counted(const char* what, const std::vector<BufferView>& shown,
-                                         std::vector<Agreed> agreed, Counted counted) {
-  show(what, shown, Shown::until_read, std::move(agreed), {},
+void Communicator::Exchange::run_counted(const char* what, std::vector<HeldView> shown, std::vector<Agreed> agreed,
+                                         Counted counted) {
+  show(what, std::move(shown), Shown::until_read, std::move(agreed), {},
        [&](const std::shared_ptr<const Notes>& notes, const std::shared_ptr<const Event>& free) {
          copy_counted(notes, std::move(counted), free);
        });
@@ -152,8 +156,7 @@ void Communicator::Exchange::copy_counted(const std::shared_ptr<const Notes>& no
   job.copies = {counted.table, into, copies_of};
   job.arrived = group.fate.awaited_event(lane.stream);
   lane.stream.flush();
-  if (lane.copier == nullptr) lane.copier = std::make_unique<StagedCopier>(lane.stream, group.fate);
-  lane.copier->enqueue(std::move(job));
+  lane.copier(group.fate).enqueue(std::move(job));
 }
 
 void Communicator::Exchange::carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches,

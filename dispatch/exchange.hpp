@@ -2,6 +2,8 @@
 // How the members of a communicator come together: host threads meet, then everybody copies what it needs.
 #include <moecl/communicator.hpp>
 
+#include <span>
+
 #include "dispatch/rank_group.hpp"
 #include "dispatch/share.hpp"
 #include "dispatch/stream_events.hpp"
@@ -32,12 +34,12 @@ struct Communicator::Exchange {
     std::function<std::vector<Pull>(const std::vector<std::int32_t>& table)> pulls_of;
   };
 
-  Communicator& self;
+  const Communicator& self;
   RankGroup::State& group;
   RankGroup::State::Rank& me;
   Lane& lane;  ///< on which this rank exchanges
 
-  explicit Exchange(Communicator& of)
+  explicit Exchange(const Communicator& of)
       : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])), lane(of.lane()) {}
 
   const Transport& transport(std::int32_t from, std::int32_t to) const {
@@ -62,33 +64,34 @@ struct Communicator::Exchange {
 
   /// @param pulls_of  From the notes of all, what this rank copies
   template <class PullsOf>
-  void run(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
+  void run(const char* what, std::vector<HeldView> shown, Shown stays, std::vector<Agreed> agreed,
            std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
-    show(what, shown, stays, std::move(agreed), std::move(numbers),
+    show(what, std::move(shown), stays, std::move(agreed), std::move(numbers),
          [&](const std::shared_ptr<const Notes>& notes, const std::shared_ptr<const Event>& free) {
            copy(*notes, pulls_of(*notes), free);
          });
   }
   /// The same, where numbers on this rank's device say what it copies: its thread for copies reads them when they are
   /// there. What is shown is free when this rank's queue goes on.
-  void run_counted(const char* what, const std::vector<BufferView>& shown, std::vector<Agreed> agreed, Counted counted);
+  void run_counted(const char* what, std::vector<HeldView> shown, std::vector<Agreed> agreed, Counted counted);
 
   /// @param move  From the notes of all and the event after which this rank's memory may be overwritten, copies
   template <class Move>
-  void show(const char* what, const std::vector<BufferView>& shown, Shown stays, std::vector<Agreed> agreed,
+  void show(const char* what, std::vector<HeldView> shown, Shown stays, std::vector<Agreed> agreed,
             std::vector<std::uint64_t> numbers, Move move) {
     group.fate.expect_whole();
-    MeetingNote note{
-        what, std::move(agreed), std::move(numbers), {shown.begin(), shown.end()}, recorded(lane.stream), {}, {}};
+    MeetingNote note{what, std::move(agreed), std::move(numbers), std::move(shown), recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
     // What comes next on this stream may overwrite what peers of other contexts read.
     std::vector<std::int32_t> readers;
     for (std::int32_t peer = 0; peer < self.size(); ++peer)
       if (!shares_events(self.rank_, peer) && !is_apart(peer)) readers.push_back(peer);
-    note.left.resize(self.members_.size());
-    auto leaving = group.fate.awaited_events(lane.stream, readers.size());
-    for (std::size_t i = 0; i < readers.size(); ++i)
-      note.left[static_cast<std::size_t>(readers[i])] = std::move(leaving[i]);
+    if (!readers.empty()) {
+      note.left.resize(self.members_.size());
+      auto leaving = group.fate.awaited_events(lane.stream, readers.size());
+      for (std::size_t i = 0; i < readers.size(); ++i)
+        note.left[static_cast<std::size_t>(readers[i])] = std::move(leaving[i]);
+    }
     const auto notes = meet(std::move(note));
     if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
     move(notes, free);
@@ -97,22 +100,24 @@ struct Communicator::Exchange {
     await_members(*meet_near(std::move(done)));
   }
 
-  /// Sends of all members, of so many bytes each, one after the other.
-  struct Gathered {
+  /// What travels of a row, and where it stands.
+  struct Piece {
     BufferView send, recv;
-    std::vector<std::uint64_t> bytes;
+    std::uint64_t row_bytes;
   };
-  void gather(const std::vector<Gathered>& pieces, Shown stays);
-  /// Block r of `send` for rank r.
-  struct Scattered {
-    BufferView send;
-    Blocks sends;
-    BufferView recv;
-    Blocks receives;
+  /// Sends of all members, of so many rows each, one after the other.
+  void gather(const std::vector<Piece>& pieces, std::span<const std::int64_t> rows, Shown stays);
+  /// Runs of rows, one for each rank.
+  struct Runs {
+    std::vector<std::int64_t> first, rows;
+
+    void clear() { first.clear(), rows.clear(); }
+    void add(std::int64_t first_row, std::int64_t count) { first.push_back(first_row), rows.push_back(count); }
   };
-  void all_to_all(const std::vector<Scattered>& pieces, Shown stays);
+  /// Run r of `sends` goes to rank r; what rank r sends here goes to run r of `receives`.
+  void all_to_all(const std::vector<Piece>& pieces, const Runs& sends, const Runs& receives, Shown stays);
   /// As Communicator::reduce_scatter.
-  void reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows, Shown stays);
+  void reduce_scatter(TensorView data, TensorView out, std::span<const std::int64_t> rows, Shown stays);
   /// data = the sum over ranks. @param share  [this rank's rows of it, H], which are shown in the end: those of `data`;
   ///                                                  where what is shown stays until_next, memory apart from it
   void all_reduce(TensorView data, TensorView share, Shown stays);

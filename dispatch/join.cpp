@@ -19,7 +19,7 @@ namespace moecl {
 RankGroup::State::~State() {
   watch.reset();
   // Their threads may end the group, which tells a link of any rank.
-  for (const auto& rank : ranks) rank->courier.reset(), rank->main.copier.reset();
+  for (const auto& rank : ranks) rank->courier.reset(), rank->main.let_go();
 }
 
 void RankGroup::State::let_go() {
@@ -59,7 +59,6 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const st
             of != nullptr ? of->choice(old[static_cast<std::size_t>(from)], old[static_cast<std::size_t>(to)])
                           : TransportChoice{through.kind(from, to), "not probed"};
   if (of == nullptr) state->choose_transports(std::nullopt);
-  state->make_copiers();
   state->watch = std::make_unique<Watch>(std::move(watched), state->fate);
   return state;
 }

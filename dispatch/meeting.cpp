@@ -56,6 +56,7 @@ void GroupFate::end_locked(std::string cause) {
 std::vector<std::shared_ptr<UserEvent>> GroupFate::awaited_events(StreamView stream, std::size_t count) {
   std::vector<std::shared_ptr<UserEvent>> events;
   std::vector<_cl_event*> handles;
+  events.reserve(count), handles.reserve(count);
   for (std::size_t i = 0; i < count; ++i)
     handles.push_back(events.emplace_back(std::make_shared<UserEvent>(*stream.context))->handle());
   const std::lock_guard lock(mutex_);

@@ -23,8 +23,7 @@ constexpr std::int32_t steps_between_looks = 16;
 std::string PutWindow::reject(const Communicator& ranks) {
   if (ranks.size() == 1) return "one rank";
   if (ranks.size() > window_put::most_ranks) return fmt::format("more than {} ranks", window_put::most_ranks);
-  Communicator all = ranks;
-  const Communicator::Exchange exchange(all);
+  const Communicator::Exchange exchange(ranks);
   for (std::int32_t from = 0; from < ranks.size(); ++from)
     for (std::int32_t to = 0; to < ranks.size(); ++to)
       if (from != to && exchange.transport(from, to).peer_memory() == nullptr)
@@ -102,7 +101,7 @@ BufferView PutWindow::memory() const {
   return halves_[half()][static_cast<std::size_t>(ranks_.rank())]->view().slice(0, half_bytes_);
 }
 
-void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {
+void PutWindow::arrive() {
   const Communicator::Exchange exchange(ranks_);
   const StreamView stream = exchange.lane.stream;
   if (!kernels_wait()) {
@@ -110,8 +109,6 @@ void PutWindow::arrive(const std::vector<std::uint64_t>& bytes) {
     for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
       if (peer != ranks_.rank()) exchange.await(peer, (*notes)[static_cast<std::size_t>(peer)].ready);
   }
-  for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
-    if (peer != ranks_.rank()) exchange.count_received(peer, bytes[static_cast<std::size_t>(peer)]);
   stream.flush();
   if (step_ % steps_between_looks == 0) enqueue_read(stream, late_.buffer, known_late_->data(), sizeof(FaultWord));
 }

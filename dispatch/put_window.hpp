@@ -36,13 +36,20 @@ class PutWindow {
   /// This rank's half of this step.
   BufferView memory() const;
   /// After that kernel: what the exchanges are given next sees what every rank has put in this step.
-  /// @param bytes  that the counter of bytes received from each rank is told
-  void arrive(const std::vector<std::uint64_t>& bytes);
+  /// @param bytes_of  a peer, what the counter of bytes received from it is told
+  template <class BytesOf>
+  void arrive(const BytesOf& bytes_of) {
+    arrive();
+    const Communicator::Exchange exchange(ranks_);
+    for (std::int32_t peer = 0; peer < ranks_.size(); ++peer)
+      if (peer != ranks_.rank()) exchange.count_received(peer, bytes_of(peer));
+  }
 
  private:
   using Half = std::vector<std::shared_ptr<const Buffer>>;  ///< [ranks], each as this one sees it
   /// On the device, for the signals of other ranks; else events order the kernels.
   bool kernels_wait() const;
+  void arrive();
   Half agree(const Communicator::Exchange& exchange) const;
   /// The half that this step uses.
   std::size_t half() const noexcept { return static_cast<std::size_t>(step_) % 2; }

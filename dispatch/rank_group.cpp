@@ -91,13 +91,6 @@ void RankGroup::State::choose_transports(std::optional<TransportKind> wanted) {
     }
 }
 
-void RankGroup::State::make_copiers() {
-  for (const std::int32_t to : local)
-    for (const std::int32_t from : local)
-      if (Communicator::Lane& lane = rank(to).main; lane.copier == nullptr && !transport(from, to).shares_events())
-        lane.copier = std::make_unique<StagedCopier>(lane.stream, fate);
-}
-
 RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& options) {
   expect_driver_process();
   require(!streams.empty(), "group: no ranks");
@@ -109,7 +102,6 @@ RankGroup::RankGroup(std::vector<StreamView> streams, const GroupOptions& option
     state_->ranks[rank]->main.stream = streams[rank];
   }
   state_->choose_transports(options.transport);
-  state_->make_copiers();
 }
 
 RankGroup::RankGroup(Made /*of*/, std::shared_ptr<State> state) : state_(std::move(state)) {}

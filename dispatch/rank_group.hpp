@@ -23,9 +23,21 @@ void expect_possible(const GroupOptions& options);
 /// Where exchanges of a rank are enqueued, with what they need there.
 struct Communicator::Lane {
   StreamView stream;
-  Workspace scratch;                     ///< of reductions
-  std::unique_ptr<StagedCopier> copier;  ///< where some peer is of another context
-  Stream own;                            ///< `beside`: the queue of `stream`
+  Workspace scratch;  ///< of reductions
+  Stream own;         ///< `beside`: the queue of `stream`
+
+  /// Brings what peers of other contexts have; a thread and a queue since it was first asked for. Threads: safe, since
+  /// peers put into this rank's windows through it
+  StagedCopier& copier(GroupFate& fate) {
+    std::call_once(once_, [&] { copier_ = std::make_unique<StagedCopier>(stream, fate); });
+    return *copier_;
+  }
+  /// Nothing is brought any more.
+  void let_go() { copier_.reset(); }
+
+ private:
+  std::once_flag once_;
+  std::unique_ptr<StagedCopier> copier_;
 };
 
 struct RankGroup::State {
@@ -63,8 +75,6 @@ struct RankGroup::State {
   void choose_transports(std::optional<TransportKind> wanted);
   /// With all other ranks, by a rank that is here: agrees about options, and probes.
   void begin(Communicator& ranks);
-  /// What copies between contexts of this process.
-  void make_copiers();
   /// The group ends here, and its links are used no more.
   void let_go();
   bool is_local(std::int32_t rank) const { return std::binary_search(local.begin(), local.end(), rank); }

@@ -2,6 +2,7 @@
 // How ranks share out rows.
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace moecl {
 
@@ -12,6 +13,14 @@ struct Share {
 inline Share share_of(std::int64_t total, std::int32_t shares, std::int32_t index) {
   const std::int64_t base = total / shares, more = total % shares;
   return {index * base + std::min<std::int64_t>(index, more), base + (index < more ? 1 : 0)};
+}
+
+/// All of them.
+inline std::vector<std::int64_t> shares_of(std::int64_t total, std::int32_t shares) {
+  std::vector<std::int64_t> counts;
+  counts.reserve(static_cast<std::size_t>(shares));
+  for (std::int32_t index = 0; index < shares; ++index) counts.push_back(share_of(total, shares, index).count);
+  return counts;
 }
 
 }  // namespace moecl

@@ -41,8 +41,7 @@ void expect_possible(const Step& step, std::int64_t tokens) {
 
 AgreedStep::AgreedStep(const ExpertRank& rank, const Step& step, std::int64_t tokens, std::vector<Agreed> also)
     : step_(step), rank_(rank.ep.rank()), tp_(rank.tp.size()) {
-  Communicator ranks = rank.ep;
-  ranks.together([&] {
+  rank.ep.together([&] {
     expect_possible(step, tokens);
     std::vector<Agreed> agreed = agreed_about(step);
     agreed.insert(agreed.end(), also.begin(), also.end());

@@ -137,7 +137,7 @@ void Window::put(std::int32_t peer, std::uint64_t offset, BufferView source) {
   StagedJob job = exchange.staged_job(ranks.rank(), source, peer, target);
   job.from_ready = recorded(exchange.lane.stream);
   job.to_ready = open;
-  exchange.rank(peer).main.copier->enqueue(std::move(job));
+  exchange.rank(peer).main.copier(exchange.group.fate).enqueue(std::move(job));
 }
 
 void Window::fence() {
@@ -150,7 +150,7 @@ void Window::fence() {
     const auto after_puts = [&](std::int32_t to, std::shared_ptr<UserEvent> StagedJob::*end) {
       StagedJob job;
       job.*end = exchange.group.fate.awaited_event(stream);
-      exchange.rank(to).main.copier->enqueue(std::move(job));
+      exchange.rank(to).main.copier(exchange.group.fate).enqueue(std::move(job));
     };
     for (std::int32_t peer = 0; peer < size; ++peer)
       if (state_->put_bytes[static_cast<std::size_t>(peer)] != 0 && !state_->direct(exchange, mine, peer) &&

@@ -48,7 +48,8 @@ class All2AllV final : public Strategy {
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
-    agree_on_tokens(StrategyKind::all2all_v, rank_, problem_, tokens);
+    std::vector<std::int64_t> asked;
+    agree_on_tokens(StrategyKind::all2all_v, rank_, problem_, tokens, asked);
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     tokens_ = tokens;
     row_ = WireRow::to_experts(problem_, tokens);
@@ -78,9 +79,10 @@ class All2AllV final : public Strategy {
     rank_.ep.wait(ends_read_);
     using Exchange = Communicator::Exchange;
     Exchange exchange(rank_.ep);
-    std::vector<BufferView> shown;
-    each_sent([&](const TensorView& rows, const TensorView&) { shown.push_back(whole(rows)); });
-    exchange.run("all_to_all_v", shown, Shown::until_next, {}, {own_ends_.begin(), own_ends_.end()},
+    std::vector<HeldView> shown;
+    shown.reserve(3);
+    each_sent([&](const TensorView& rows, const TensorView&) { shown.emplace_back(whole(rows)); });
+    exchange.run("all_to_all_v", std::move(shown), Shown::until_next, {}, {own_ends_.begin(), own_ends_.end()},
                  [&](const Exchange::Notes& notes) {
                    plan_exchange(notes);
                    received_layout_.emplace(*this, row_, received_);
@@ -88,6 +90,7 @@ class All2AllV final : public Strategy {
                    window_ = received_layout_->window.in(into_);
                    came_weights_ = tensor_in(into_, received_layout_->weights);
                    std::vector<Exchange::Pull> pulls;
+                   pulls.reserve(3 * notes.size());
                    std::size_t piece = 0;
                    each_sent([&](const TensorView& from, const TensorView& to) {
                      for (std::int32_t r = 0; r < rank_.ep.size(); ++r) {
@@ -142,8 +145,7 @@ class All2AllV final : public Strategy {
       gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
     rank_.ep.fork();
     const TensorView& home = came_home_.codes;
-    Communicator::Exchange(rank_.ep).all_to_all(
-        {{whole(send), blocks_of(receives_, send), whole(home), blocks_of(sends_, home)}}, Shown::until_next);
+    Communicator::Exchange(rank_.ep).all_to_all({piece_of(send, home)}, receives_, sends_, Shown::until_next);
   }
 
   combine::Args finish_combine() override {
@@ -210,11 +212,6 @@ class All2AllV final : public Strategy {
     if (weights_.present()) move(weights_, came_weights_);
   }
 
-  /// Runs of rows, one for each rank.
-  struct Runs {
-    std::vector<std::int64_t> first, rows;
-  };
-
   /// @param notes  whose numbers are every rank's row ends
   void plan_exchange(const Communicator::Exchange::Notes& notes) {
     const std::int32_t ranks = rank_.ep.size();
@@ -222,7 +219,7 @@ class All2AllV final : public Strategy {
       const std::vector<std::uint64_t>& ends = notes[static_cast<std::size_t>(source)].numbers;
       return expert == 0 ? std::int64_t{0} : static_cast<std::int64_t>(ends[static_cast<std::size_t>(expert - 1)]);
     };
-    sends_ = receives_ = {};
+    sends_.clear(), receives_.clear();
     first_for_me_.clear();
     block_ends_.clear();
     received_ = 0;
@@ -231,27 +228,16 @@ class All2AllV final : public Strategy {
       const auto first = static_cast<std::int32_t>(theirs.begin),
                  end = static_cast<std::int32_t>(theirs.begin + theirs.count);
       const std::int64_t mine = rows_before(rank_.ep.rank(), first);
-      sends_.rows.push_back(rows_before(rank_.ep.rank(), end) - mine);
-      sends_.first.push_back(mine);
-      receives_.first.push_back(received_);
+      sends_.add(mine, rows_before(rank_.ep.rank(), end) - mine);
       const std::int32_t begin = rank_.first_expert;
       first_for_me_.push_back(rows_before(r, begin));
       for (std::int32_t e = 0; e < rank_.local_experts; ++e)
         block_ends_.push_back(
             static_cast<std::int32_t>(received_ + rows_before(r, begin + e + 1) - rows_before(r, begin)));
-      receives_.rows.push_back(rows_before(r, begin + rank_.local_experts) - rows_before(r, begin));
+      receives_.add(received_, rows_before(r, begin + rank_.local_experts) - rows_before(r, begin));
       received_ += receives_.rows.back();
     }
     if (block_ends_.empty()) block_ends_.assign(static_cast<std::size_t>(ranks), 0);  // a rank without experts
-  }
-
-  static Communicator::Blocks blocks_of(const Runs& runs, const TensorView& rows) {
-    Communicator::Blocks blocks;
-    for (std::size_t r = 0; r < runs.rows.size(); ++r) {
-      blocks.offsets.push_back(bytes_of(rows, runs.first[r]));
-      blocks.bytes.push_back(bytes_of(rows, runs.rows[r]));
-    }
-    return blocks;
   }
 
   ExpertRank rank_;
@@ -259,7 +245,7 @@ class All2AllV final : public Strategy {
   StepMemory& step_memory_;
   Outbox outbox_;
   Share share_{};
-  Runs sends_, receives_;
+  Communicator::Exchange::Runs sends_, receives_;
   std::vector<std::int64_t> first_for_me_;  ///< row of each rank's
   std::vector<std::int32_t> own_ends_;      ///< [experts]
   std::vector<std::int32_t> block_ends_;    ///< lives until the device has read it: the next dispatch waits for more

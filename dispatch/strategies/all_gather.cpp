@@ -26,7 +26,9 @@ class AllGather final : public Strategy {
   }
 
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
-    const std::int64_t total = total_of(of_dp_ranks(tokens)), rows = rows_of_experts(total);
+    std::vector<std::int64_t> of_dp_ranks;
+    count_by_dp_rank(rank_, tokens, of_dp_ranks);
+    const std::int64_t total = total_of(of_dp_ranks), rows = rows_of_experts(total);
     const std::int64_t own = tokens[static_cast<std::size_t>(rank_.ep.rank())];
     return {DispatchLayout(*this, WireRow::to_experts(problem_, {}), own, total).workspace.total_bytes(),
             PartialLayout(*this, total).workspace.total_bytes() +
@@ -36,9 +38,9 @@ class AllGather final : public Strategy {
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
-    const std::vector<std::int64_t> counts =
-        agree_on_tokens(by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather, rank_, problem_, tokens);
-    tokens_ = of_dp_ranks(counts);
+    const StrategyKind kind = by_broadcast_ ? StrategyKind::multicast : StrategyKind::all_gather;
+    std::vector<std::int64_t> asked;
+    count_by_dp_rank(rank_, agree_on_tokens(kind, rank_, problem_, tokens, asked), tokens_);
     total_ = total_of(tokens_);
     brought_ = tokens;
     layout_.emplace(*this, WireRow::to_experts(problem_, tokens), tokens.x.shape[0], total_);
@@ -64,13 +66,13 @@ class AllGather final : public Strategy {
       return;
     }
     rank_.ep.fork();
-    std::vector<Communicator::Exchange::Gathered> pieces;
-    WireRows::each(mine, all_x_, [&](const TensorView& from, const TensorView& to) {
-      pieces.push_back(gathered(from, to, tokens_));
-    });
-    pieces.push_back(gathered(brought_.ids, all_ids_, tokens_));
-    if (all_weights_.present()) pieces.push_back(gathered(brought_.weights, all_weights_, tokens_));
-    Communicator::Exchange(rank_.dp).gather(pieces, Shown::until_next);
+    std::vector<Communicator::Exchange::Piece> pieces;
+    pieces.reserve(4);
+    const auto bring = [&](const TensorView& from, const TensorView& to) { pieces.push_back(piece_of(from, to)); };
+    WireRows::each(mine, all_x_, bring);
+    bring(brought_.ids, all_ids_);
+    if (all_weights_.present()) bring(brought_.weights, all_weights_);
+    Communicator::Exchange(rank_.dp).gather(pieces, tokens_, Shown::until_next);
   }
 
   RoutedRows receive() override {
@@ -166,13 +168,6 @@ class AllGather final : public Strategy {
 
   /// Of multicast: whose sums are added up.
   const Communicator& summing(bool reduce) const { return reduce ? rank_.ep : rank_.dp; }
-  Communicator& summing(bool reduce) { return reduce ? rank_.ep : rank_.dp; }
-  std::vector<std::int64_t> of_dp_ranks(const std::vector<std::int64_t>& of_each) const {
-    std::vector<std::int64_t> tokens;
-    for (std::size_t first = 0; first < of_each.size(); first += static_cast<std::size_t>(rank_.tp.size()))
-      tokens.push_back(of_each[first]);
-    return tokens;
-  }
   static std::int64_t total_of(const std::vector<std::int64_t>& tokens) {
     return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
   }

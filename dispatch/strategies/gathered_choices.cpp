@@ -17,21 +17,16 @@ struct GatheredChoices::Layout {
              of.rank_.ep.rank_stream().device->caps) {}
 };
 
-std::vector<std::int64_t> GatheredChoices::of_dp_ranks(const std::vector<std::int64_t>& tokens) const {
-  std::vector<std::int64_t> some;
-  for (std::size_t r = 0; r < tokens.size(); r += static_cast<std::size_t>(rank_.tp.size())) some.push_back(tokens[r]);
-  return some;
-}
-
 StepBytes GatheredChoices::bytes(const std::vector<std::int64_t>& tokens) const {
-  const std::vector<std::int64_t> counts = of_dp_ranks(tokens);
+  std::vector<std::int64_t> counts;
+  count_by_dp_rank(rank_, tokens, counts);
   const Layout layout(*this, std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
   return {layout.workspace.total_bytes()};
 }
 
 std::optional<expert_sort::Args> GatheredChoices::prepare(const TokensIn& tokens, BufferView /*workspace*/) {
   ids_ = tokens.ids;
-  tokens_ = of_dp_ranks(*tokens.tokens_of_ranks);
+  count_by_dp_rank(rank_, *tokens.tokens_of_ranks, tokens_);
   const Layout layout(*this, std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0}));
   const BufferView memory = memory_.take(*rank_.ep.stream().context, layout.workspace.total_bytes());
   const bool alone = rank_.dp.size() == 1;
@@ -45,7 +40,7 @@ std::optional<expert_sort::Args> GatheredChoices::prepare(const TokensIn& tokens
 void GatheredChoices::begin_dispatch() {
   if (rank_.dp.size() == 1) return;
   // The next step writes its choices where these are.
-  Communicator::Exchange(rank_.dp).gather({gathered(ids_, sort_.ids, tokens_)}, Shown::until_read);
+  Communicator::Exchange(rank_.dp).gather({piece_of(ids_, sort_.ids)}, tokens_, Shown::until_read);
 }
 
 RoutedRows GatheredChoices::receive() {

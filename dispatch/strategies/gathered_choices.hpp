@@ -23,7 +23,6 @@ class GatheredChoices final : public Strategy {
 
  private:
   struct Layout;
-  std::vector<std::int64_t> of_dp_ranks(const std::vector<std::int64_t>& tokens) const;
 
   ExpertRank rank_;
   std::int32_t top_k_;

@@ -97,8 +97,7 @@ class Together final : public Strategy {
 
 std::unique_ptr<Strategy> make_strategy(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
                                         StepMemory* memory) {
-  Communicator ranks = rank.ep;
-  return ranks.together([&] {
+  return rank.ep.together([&] {
     Strategy::expect_possible(kind, rank, problem);
     return std::make_unique<Together>(kind, rank, problem, memory);
   });

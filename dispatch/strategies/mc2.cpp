@@ -28,7 +28,8 @@ class Mc2 final : public Strategy {
   }
 
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
-    const Mc2Tokens mine = tokens_of(tokens, WireRow::to_experts(problem_, {}), true);
+    Mc2Tokens mine;
+    set_sizes(mine, tokens, WireRow::to_experts(problem_, {}), true);
     const Layout layout(*this, mine);
     const Mc2Windows& windows =
         put_ != nullptr && mine.capacity > 0 && put_windows_fit(rank_, problem_, mine) ? *put_ : *pulled_;
@@ -43,8 +44,9 @@ class Mc2 final : public Strategy {
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
     const StreamView stream = rank_.ep.rank_stream();
     reduce_ = tokens.reduce_results;
-    mine_ = tokens_of(agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens),
-                      WireRow::to_experts(problem_, tokens), tokens.weights.present(), tokens.capacity);
+    std::vector<std::int64_t> asked;
+    set_sizes(mine_, agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens, asked),
+              WireRow::to_experts(problem_, tokens), tokens.weights.present(), tokens.capacity);
     layout_.emplace(*this, mine_);
     memory_ = step_memory_.take(*stream.context, layout_->workspace.total_bytes());
 
@@ -120,10 +122,10 @@ class Mc2 final : public Strategy {
 
   /// The sizes of this rank's share, of everybody's tokens divided within each tp group.
   /// @param capacity  of a slab; 0: what is needed
-  Mc2Tokens tokens_of(const std::vector<std::int64_t>& counts, const WireRow& row, bool weights,
-                      std::int64_t capacity = 0) const {
+  void set_sizes(Mc2Tokens& mine, const std::vector<std::int64_t>& counts, const WireRow& row, bool weights,
+                 std::int64_t capacity = 0) const {
     const std::int32_t tp = rank_.tp.size();
-    Mc2Tokens mine;
+    mine.each.clear();
     for (std::int32_t r = 0; r < rank_.ep.size(); ++r)
       mine.each.push_back(share_of(counts[static_cast<std::size_t>(r)], tp, r % tp).count);
     const std::int64_t most = *std::max_element(mine.each.begin(), mine.each.end());
@@ -136,7 +138,6 @@ class Mc2 final : public Strategy {
     mine.weighted = weights && (mine.sums || problem_.experts_weight());
     WorkspaceLayout sizes;
     mine.ids = sizes.add(DType::i32, {mine.each[static_cast<std::size_t>(rank_.ep.rank())], problem_.top_k});
-    return mine;
   }
 
   void choose_windows() {

@@ -44,7 +44,8 @@ class Mc2OverNodes final : public Strategy {
   }
 
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView /*workspace*/) override {
-    const std::vector<std::int64_t> counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens);
+    std::vector<std::int64_t> asked;
+    const std::vector<std::int64_t>& counts = agree_on_tokens(StrategyKind::mc2, rank_, problem_, tokens, asked);
     share_ = share_of(tokens.x.shape[0], rank_.tp.size(), rank_.tp.rank());
     relayed_ = relayed_by(rank_.node.rank(), counts);
     in_node_tokens_ = relayed_in_node(counts);
@@ -73,17 +74,16 @@ class Mc2OverNodes final : public Strategy {
     here_.ids = tensor_in(memory, layout.ids);
     here_.tokens_of_ranks = &in_node_tokens_;
     rank_.ep.fork();
-    std::vector<Communicator::Exchange::Gathered> pieces;
-    const auto collect = [&](const TensorView& from, const TensorView& to) {
-      pieces.push_back(gathered(from, to, relayed_));
-    };
+    std::vector<Communicator::Exchange::Piece> pieces;
+    pieces.reserve(4);
+    const auto collect = [&](const TensorView& from, const TensorView& to) { pieces.push_back(piece_of(from, to)); };
     WireRows::each(mine, x, collect);
     collect(checked_ids, here_.ids);
     if (tokens.weights.present()) {
       here_.weights = tensor_in(memory, layout.weights);
       collect(weights_of(tokens, share_), here_.weights);
     }
-    Communicator::Exchange(rank_.peers).gather(pieces, Shown::until_next);
+    Communicator::Exchange(rank_.peers).gather(pieces, relayed_, Shown::until_next);
   }
 
   /// Within the node.
@@ -117,10 +117,12 @@ class Mc2OverNodes final : public Strategy {
     combine::enqueue(stream, in_node);
     const WireRows sums = packed(stream, {in_node.out, {}}, layout.codes, memory);
     rank_.ep.fork();
-    std::vector<Communicator::Exchange::Scattered> pieces;
+    std::vector<Communicator::Exchange::Piece> pieces;
+    pieces.reserve(2);
     WireRows::each(sums, came_home_,
-                   [&](const TensorView& from, const TensorView& to) { pieces.push_back(bring_home(from, to)); });
-    Communicator::Exchange(rank_.peers).all_to_all(pieces, Shown::until_next);
+                   [&](const TensorView& from, const TensorView& to) { pieces.push_back(piece_of(from, to)); });
+    set_runs_home();
+    Communicator::Exchange(rank_.peers).all_to_all(pieces, sends_home_, own_, Shown::until_next);
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});
     const TensorView slot_rows(by_node_.buffer, DType::i32, {by_node_.shape[0] * by_node_.shape[1]});
@@ -185,17 +187,14 @@ class Mc2OverNodes final : public Strategy {
     return relayed;
   }
   /// The sums of every rank with this index to that rank; this rank's own come from every node.
-  Communicator::Exchange::Scattered bring_home(const TensorView& sums, const TensorView& home) const {
-    Communicator::Blocks sends, receives;
-    std::uint64_t at = 0;
+  void set_runs_home() {
+    sends_home_.clear(), own_.clear();
+    std::int64_t sent = 0;
     for (std::size_t n = 0; n < relayed_.size(); ++n) {
-      sends.offsets.push_back(at);
-      sends.bytes.push_back(bytes_of(sums, relayed_[n]));
-      at += sends.bytes.back();
-      receives.bytes.push_back(bytes_of(home, share_.count));
-      receives.offsets.push_back(n * receives.bytes.back());
+      sends_home_.add(sent, relayed_[n]);
+      own_.add(static_cast<std::int64_t>(n) * share_.count, share_.count);
+      sent += relayed_[n];
     }
-    return {whole(sums), sends, whole(home), receives};
   }
 
   ExpertRank rank_;
@@ -207,6 +206,7 @@ class Mc2OverNodes final : public Strategy {
   std::vector<std::int64_t> in_node_tokens_;  ///< that each rank of the node relays
   std::int64_t total_ = 0;
   Outbox outbox_;
+  Communicator::Exchange::Runs sends_home_, own_;
   // Between the steps.
   TokensIn tokens_;
   TokensIn here_;  ///< those of `relayed_`

@@ -27,8 +27,9 @@ class PulledWindows final : public Mc2Windows {
     if (places > 0) enqueue_fill(stream, received.ids.buffer, 0xFFFFFFFFU);
     rank_.ep.fork();
     Pieces pieces;
+    pieces.reserve(4);
     const auto to_everybody = [&](const TensorView& from, const TensorView& to) {
-      pieces.push_back({whole(from), own(tokens, to, 1, false), whole(to), slabs(tokens, to, 1)});
+      pieces.push_back(piece_of(from, to));
     };
     WireRows::each(mine, received.rows, to_everybody);
     to_everybody(tokens.ids, received.ids);
@@ -36,7 +37,9 @@ class PulledWindows final : public Mc2Windows {
       received.weights = tensor_in(memory, layout.weights);
       to_everybody(tokens.weights, received.weights);
     }
-    Communicator::Exchange(rank_.ep).all_to_all(pieces, Shown::until_next);
+    set_runs(tokens, 1);
+    for (std::int64_t& first : own_.first) first = 0;  // everybody gets the same
+    Communicator::Exchange(rank_.ep).all_to_all(pieces, own_, slabs_, Shown::until_next);
     return received;
   }
 
@@ -59,12 +62,12 @@ class PulledWindows final : public Mc2Windows {
       pack_rows(stream, {rows, {}}, in_order.slot_rows, 1, {}, leaving);
     }
     rank_.ep.fork();
-    const std::int64_t each = tokens.return_rows_each();
     Pieces pieces;
-    WireRows::each(leaving, home, [&](const TensorView& from, const TensorView& to) {
-      pieces.push_back({whole(from), slabs(tokens, from, each), whole(to), own(tokens, to, each, true)});
-    });
-    Communicator::Exchange(rank_.ep).all_to_all(pieces, Shown::until_next);
+    pieces.reserve(2);
+    WireRows::each(leaving, home,
+                   [&](const TensorView& from, const TensorView& to) { pieces.push_back(piece_of(from, to)); });
+    set_runs(tokens, tokens.return_rows_each());
+    Communicator::Exchange(rank_.ep).all_to_all(pieces, slabs_, own_, Shown::until_next);
     return home;
   }
 
@@ -77,7 +80,7 @@ class PulledWindows final : public Mc2Windows {
   std::uint64_t workspace_bytes() const noexcept override { return outbox_.bytes(); }
 
  private:
-  using Pieces = std::vector<Communicator::Exchange::Scattered>;
+  using Pieces = std::vector<Communicator::Exchange::Piece>;
 
   struct DispatchLayout {
     WorkspaceLayout workspace;
@@ -102,28 +105,23 @@ class PulledWindows final : public Mc2Windows {
                of.rank_.ep.size() * tokens.capacity * tokens.return_rows_each(), of.problem_.hidden) {}
   };
 
-  /// Rows of every rank's tokens, `each` a token, in slabs of `all`.
-  Communicator::Blocks slabs(const Mc2Tokens& tokens, const TensorView& all, std::int64_t each) const {
-    Communicator::Blocks blocks;
+  /// Of everybody's tokens, `each` rows a token.
+  void set_runs(const Mc2Tokens& tokens, std::int64_t each) {
+    slabs_.clear(), own_.clear();
     for (std::size_t r = 0; r < tokens.each.size(); ++r) {
-      blocks.offsets.push_back(r * bytes_of(all, tokens.capacity * each));
-      blocks.bytes.push_back(bytes_of(all, tokens.each[r] * each));
+      const std::int64_t slab = static_cast<std::int64_t>(r) * tokens.capacity * each;
+      slabs_.add(slab, tokens.each[r] * each);
+      own_.add(slab, tokens.ids.shape[0] * each);
     }
-    return blocks;
-  }
-  /// Rows of this rank's tokens, `each` a token, for or from every rank: the same ones, or slabs `apart`.
-  Communicator::Blocks own(const Mc2Tokens& tokens, const TensorView& all, std::int64_t each, bool apart) const {
-    const auto ranks = static_cast<std::size_t>(rank_.ep.size());
-    Communicator::Blocks blocks{std::vector<std::uint64_t>(ranks),
-                                std::vector<std::uint64_t>(ranks, bytes_of(all, tokens.ids.shape[0] * each))};
-    for (std::size_t r = 0; apart && r < ranks; ++r) blocks.offsets[r] = r * bytes_of(all, tokens.capacity * each);
-    return blocks;
   }
 
   ExpertRank rank_;
   ExpertProblem problem_;
   StepMemory& step_memory_;
   Outbox outbox_;
+  // Of the exchange under way.
+  Communicator::Exchange::Runs slabs_;  ///< every rank's tokens, a slab each
+  Communicator::Exchange::Runs own_;    ///< this rank's tokens for or from every rank
 };
 
 }  // namespace

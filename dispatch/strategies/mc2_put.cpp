@@ -61,9 +61,9 @@ class PutWindows final : public Mc2Windows {
       received.weights = tensor_in(step.memory, half.weights);
       token_bytes += bytes_of(received.weights, 1);
     }
-    std::vector<std::uint64_t> bytes;
-    for (const std::int64_t count : tokens.each) bytes.push_back(static_cast<std::uint64_t>(count) * token_bytes);
-    there_->arrive(bytes);
+    there_->arrive([&](std::int32_t peer) {
+      return static_cast<std::uint64_t>(tokens.each[static_cast<std::size_t>(peer)]) * token_bytes;
+    });
     return received;
   }
 
@@ -81,7 +81,7 @@ class PutWindows final : public Mc2Windows {
     }
     const WireRows came = half.rows.in(step.memory);
     const auto own = static_cast<std::uint64_t>(tokens.ids.shape[0] * tokens.return_rows_each());
-    home_->arrive(std::vector<std::uint64_t>(tokens.each.size(), own * row_bytes(came)));
+    home_->arrive([&](std::int32_t /*peer*/) { return own * row_bytes(came); });
     return came;
   }
 

@@ -32,9 +32,9 @@ std::vector<Agreed> agreed_about(StrategyKind kind, const ExpertRank& rank, cons
 
 std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank, std::int64_t tokens,
                                        std::vector<Agreed> agreed) {
-  Communicator ep = rank.ep;
-  const auto all = ep.share(what, {tokens}, std::move(agreed));
+  const auto all = rank.ep.share(what, {tokens}, std::move(agreed));
   std::vector<std::int64_t> counts;
+  counts.reserve(all.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
     const std::size_t first = r / static_cast<std::size_t>(rank.tp.size()) * static_cast<std::size_t>(rank.tp.size());
     require(all[r][0] == all[first][0], "{}: ranks {} and {} are one tp group but have {} and {} tokens", what, first,
@@ -47,8 +47,9 @@ std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank,
 namespace {
 
 /// Asked for, or known.
-std::vector<std::int64_t> tokens_of_ranks(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
-                                          const TokensIn& tokens) {
+const std::vector<std::int64_t>& tokens_of_ranks(StrategyKind kind, const ExpertRank& rank,
+                                                 const ExpertProblem& problem, const TokensIn& tokens,
+                                                 std::vector<std::int64_t>& asked) {
   const std::int64_t mine = tokens.x.shape[0];
   if (tokens.tokens_of_ranks == nullptr) {
     std::vector<Agreed> agreed = agreed_about(kind, rank, problem);
@@ -59,7 +60,7 @@ std::vector<std::int64_t> tokens_of_ranks(StrategyKind kind, const ExpertRank& r
                                  {"x_group", tokens.x_group},
                                  {"reduce_results", tokens.reduce_results},
                                  {"capacity", tokens.capacity}});
-    return share_tokens("dispatch", rank, mine, std::move(agreed));
+    return asked = share_tokens("dispatch", rank, mine, std::move(agreed));
   }
   const std::vector<std::int64_t>& known = *tokens.tokens_of_ranks;
   require(known.size() == static_cast<std::size_t>(rank.ep.size()), "dispatch: tokens of {} ranks, there are {}",
@@ -72,9 +73,10 @@ std::vector<std::int64_t> tokens_of_ranks(StrategyKind kind, const ExpertRank& r
 
 }  // namespace
 
-std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
-                                          const TokensIn& tokens) {
-  std::vector<std::int64_t> all = tokens_of_ranks(kind, rank, problem, tokens);
+const std::vector<std::int64_t>& agree_on_tokens(StrategyKind kind, const ExpertRank& rank,
+                                                 const ExpertProblem& problem, const TokensIn& tokens,
+                                                 std::vector<std::int64_t>& asked) {
+  const std::vector<std::int64_t>& all = tokens_of_ranks(kind, rank, problem, tokens, asked);
   std::int64_t total = 0;
   for (std::size_t r = 0; r < all.size(); r += static_cast<std::size_t>(rank.tp.size())) total += all[r];
   require(!problem.batched || problem.room == 0 || total <= problem.room,
@@ -82,11 +84,15 @@ std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& r
   return all;
 }
 
-Communicator::Exchange::Gathered gathered(const TensorView& mine, const TensorView& all,
-                                          const std::vector<std::int64_t>& rows) {
-  Communicator::Exchange::Gathered piece{whole(mine), whole(all), {}};
-  for (const std::int64_t count : rows) piece.bytes.push_back(bytes_of(all, count));
-  return piece;
+Communicator::Exchange::Piece piece_of(const TensorView& from, const TensorView& to) {
+  return {whole(from), whole(to), bytes_of(to, 1)};
+}
+
+void count_by_dp_rank(const ExpertRank& rank, const std::vector<std::int64_t>& of_ranks,
+                      std::vector<std::int64_t>& counts) {
+  counts.clear();
+  for (std::size_t r = 0; r < of_ranks.size(); r += static_cast<std::size_t>(rank.tp.size()))
+    counts.push_back(of_ranks[r]);
 }
 
 SortLayout::SortLayout(WorkspaceLayout& workspace, std::int64_t slot_count, std::int32_t expert_count,
@@ -165,11 +171,9 @@ combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorV
   sum.out = share;
   combine::enqueue(stream, sum);
   // Every tp rank's share of the tokens, back to all of them.
-  Communicator tp = rank.tp;
+  const Communicator& tp = rank.tp;
   tp.fork();
-  std::vector<std::int64_t> shares;
-  for (std::int32_t r = 0; r < tp.size(); ++r) shares.push_back(share_of(sums.shape[0], tp.size(), r).count);
-  Communicator::Exchange(tp).gather({gathered(share, sums, shares)}, stays);
+  Communicator::Exchange(tp).gather({piece_of(share, sums)}, shares_of(sums.shape[0], tp.size()), stays);
   tp.join();
   return sums_alone(sums);
 }

@@ -20,8 +20,13 @@ std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank,
 /// Tokens of every ep rank's tp group. Everyone must agree about the problem and what tokens consist of, and a tp group
 /// about its tokens.
 /// Where that was done before, no meeting. Errors: invalid_argument  on every rank
-std::vector<std::int64_t> agree_on_tokens(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem,
-                                          const TokensIn& tokens);
+/// @param asked  out: what is returned, where it was not known
+const std::vector<std::int64_t>& agree_on_tokens(StrategyKind kind, const ExpertRank& rank,
+                                                 const ExpertProblem& problem, const TokensIn& tokens,
+                                                 std::vector<std::int64_t>& asked);
+/// counts = the tokens of each dp rank. @param of_ranks  of each rank of `ep`
+void count_by_dp_rank(const ExpertRank& rank, const std::vector<std::int64_t>& of_ranks,
+                      std::vector<std::int64_t>& counts);
 
 /// Rows of the weights, where there are any.
 inline TensorView weights_of(const TokensIn& tokens, Share rows) {
@@ -43,9 +48,8 @@ inline std::uint64_t bytes_of(const TensorView& view, std::int64_t rows) {
 
 inline BufferView whole(const TensorView& view) { return view.buffer.slice(0, view.size_bytes()); }
 
-/// A piece of a gather: `all` has so many rows of each rank, one after the other.
-Communicator::Exchange::Gathered gathered(const TensorView& mine, const TensorView& all,
-                                          const std::vector<std::int64_t>& rows);
+/// Rows of `from` that arrive as rows of `to`.
+Communicator::Exchange::Piece piece_of(const TensorView& from, const TensorView& to);
 
 /// What a strategy shows to its peers last in a step. It has to stay when the step is over, until the next step's first
 /// exchange, so it is not of the memory that steps take turns in. Grows with the steps seen.

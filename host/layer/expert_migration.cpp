@@ -171,8 +171,7 @@ void ExpertMigration::State::commit() {
 }
 
 ExpertMigration::ExpertMigration(ParallelLayer& layer, const PlacementPlan& target, const MigrationOptions& options) {
-  Communicator ranks = layer.rank().ep;
-  ranks.together([&] { state_ = std::make_unique<State>(layer, target, options); });
+  layer.rank().ep.together([&] { state_ = std::make_unique<State>(layer, target, options); });
 }
 ExpertMigration::~ExpertMigration() = default;
 ExpertMigration::ExpertMigration(ExpertMigration&&) noexcept = default;

@@ -61,11 +61,11 @@ AgreedStep ParallelLayer::agree(const Step& step, std::int64_t tokens) const {
 
 const StrategyChoice& ParallelLayer::last_strategy() const noexcept { return state_->last; }
 
-StrategyChoice ParallelLayer::State::choose(const Step& step, std::int64_t most_tokens) const {
-  SelectStrategy problem{rank.ep.size(), exchanging.tp.size(), most_tokens};
+StrategyChoice ParallelLayer::State::choose(const StrategyQuestion& question) const {
+  SelectStrategy problem{rank.ep.size(), exchanging.tp.size(), question.most_tokens};
   problem.ranks_per_node = rank.node.size();
-  problem.wanted = step.strategy;
-  if (!plan.rules) problem.wanted = step.strategy.value_or(plan.strategy);
+  problem.wanted = question.wanted;
+  if (!plan.rules) problem.wanted = question.wanted.value_or(plan.strategy);
   if (!problem.wanted) {
     problem.sharding = rank.sharding;
     problem.rules = *plan.rules;
@@ -106,7 +106,7 @@ std::uint64_t ParallelLayer::State::batch_bytes(std::int64_t tokens, StrategyKin
 std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
   require(step.max_tokens_across_dp && *step.max_tokens_across_dp >= 0,
           "workspace: its size depends on max_tokens_across_dp, which the step does not say");
-  const StrategyKind kind = choose(step, *step.max_tokens_across_dp).kind;
+  const StrategyKind kind = choose({step.strategy, *step.max_tokens_across_dp}).kind;
   const Cut cuts = cut(step, *step.max_tokens_across_dp);
   const std::int64_t most = share_of(share_of(*step.max_tokens_across_dp, cuts.chunks, 0).count, cuts.batches, 0).count;
   // A rest of a few tokens in one launch may need more than a whole batch.
@@ -148,19 +148,28 @@ void ParallelLayer::State::expect_rows_home(const MoeForward& args, StrategyKind
 void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agreed, Submit submit) {
   const std::int64_t tokens = args.x.shape[0];
   require(tokens == agreed.tokens(), "forward: x has {} tokens, the step {}", tokens, agreed.tokens());
-  Batch all{agreed.step(), agreed.tokens_before(), true, agreed.tokens_of_ranks(), agreed.max_tokens()};
-  last = choose(all.step, all.max_tokens);
-  all.step.strategy = last.kind;
+  call.step = agreed.step();
+  call.step.num_tokens_across_dp.clear(), call.step.cu_tokens_across_dp.clear();
+  call.first_token = agreed.tokens_before();
+  call.tokens_of_ranks = agreed.tokens_of_ranks();
+  call.max_tokens = agreed.max_tokens();
+  const StrategyQuestion question{call.step.strategy, call.max_tokens};
+  if (last_question != question) {
+    last = choose(question);
+    last_question = question;
+  }
+  call.step.strategy = last.kind;
   expect_rows_home(args, last.kind);
   const StreamView stream = rank.ep.rank_stream();
   enqueue_marker(stream, {submit.wait, nullptr});
   // As many chunks on every rank, and micro-batches of each.
-  const Cut cuts = cut(all.step, all.max_tokens);
+  const Cut cuts = cut(call.step, call.max_tokens);
   for (std::int32_t i = 0; i < cuts.chunks; ++i) {
     const Share rows = share_of(tokens, cuts.chunks, i);
-    MoeForward chunk = part_of(args, rows.begin, rows.count);
-    chunk.workspace = args.workspace;
-    run(chunk, all.part(cuts.chunks, i, rank.ep.rank()), cuts.batches);
+    MoeForward some = part_of(args, rows.begin, rows.count);
+    some.workspace = args.workspace;
+    chunk.become_part(call, cuts.chunks, i, rank.ep.rank());
+    run(some, chunk, cuts.batches);
   }
   enqueue_marker(stream, {{}, submit.done});
 }
@@ -174,7 +183,7 @@ void ParallelLayer::State::prefetch(const MoeInputs& tokens, Submit submit) {
   enqueue_marker(stream, {submit.wait, nullptr});
   if (ahead->most_rows > 0) {
     const AgreedStep step(ahead->rank, {}, args.x.shape[0], agreed_about_layer(args));
-    Batch all{step.step(), step.tokens_before(), true, step.tokens_of_ranks(), step.max_tokens()};
+    TokenBatch all{step.step(), step.tokens_before(), true, step.tokens_of_ranks(), step.max_tokens()};
     const std::int64_t brought = all.tokens_brought(exchanging.tp.size());
     if (brought * shape.router.top_k <= ahead->most_rows)
       return LayerPass(stream,
@@ -186,7 +195,7 @@ void ParallelLayer::State::prefetch(const MoeInputs& tokens, Submit submit) {
   if (submit.done != nullptr) stream.flush();
 }
 
-LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const Batch& batch) {
+LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, const TokenBatch& batch) {
   const bool bounded = batch.step.max_tokens_across_dp.has_value();
   return {rank.ep.rank_stream(),
           {parts, plans, strategy(lane, *batch.step.strategy), &pool->memory(lane),
@@ -198,23 +207,24 @@ LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, c
 }
 
 /// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
-void ParallelLayer::State::run(const MoeForward& args, const Batch& batch, std::int32_t batches) {
+void ParallelLayer::State::run(const MoeForward& args, const TokenBatch& batch, std::int32_t batches) {
   if (batches == 1) return pass(0, args, batch).run();
   const std::int64_t tokens = args.x.shape[0];
-  const Batch parts_of[] = {batch.part(2, 0, rank.ep.rank()), batch.part(2, 1, rank.ep.rank())};
-  const auto half = [&](std::int32_t i) {
+  const auto micro_pass = [&](std::int32_t i) {
+    const auto lane = static_cast<std::size_t>(i);
+    micro_batches[lane].become_part(batch, batches, i, rank.ep.rank());
     const Share rows = share_of(tokens, batches, i);
     MoeForward some = part_of(args, rows.begin, rows.count);
     const std::uint64_t bytes = args.workspace.size_bytes / static_cast<std::uint64_t>(batches);
     if (args.workspace.handle != nullptr)
       some.workspace = args.workspace.slice(static_cast<std::uint64_t>(i) * bytes, bytes);
-    return pass(static_cast<std::size_t>(i), some, parts_of[i]);
+    return pass(lane, some, micro_batches[lane]);
   };
-  LayerPass halves[] = {half(0), half(1)};
-  for (LayerPass& each : halves) each.route();
-  for (LayerPass& each : halves) each.run_shared();
-  for (LayerPass& each : halves) each.run_experts();
-  for (LayerPass& each : halves) each.finish();
+  LayerPass passes[] = {micro_pass(0), micro_pass(1)};
+  for (LayerPass& each : passes) each.route();
+  for (LayerPass& each : passes) each.run_shared();
+  for (LayerPass& each : passes) each.run_experts();
+  for (LayerPass& each : passes) each.finish();
 }
 
 }  // namespace moecl

@@ -99,10 +99,9 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
 std::optional<DType> agreed_router_dtype(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                                          const MoeLayerOptions& options, DType alone) {
   expect_possible(rank, plan, shape, options);
-  Communicator ranks = rank.ep;
   // A rank without experts does not know what the router stands beside.
   for (const auto& theirs :
-       ranks.share("parallel layer", {alone == DType::f32 ? 1 : 0}, agreed_by_ranks(rank, plan, shape, options)))
+       rank.ep.share("parallel layer", {alone == DType::f32 ? 1 : 0}, agreed_by_ranks(rank, plan, shape, options)))
     if (theirs.front() == 1) return DType::f32;
   return options.router_dtype;
 }
@@ -111,8 +110,7 @@ std::optional<DType> agreed_router_dtype(const ExpertRank& rank, const ParallelP
 
 ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                              const MoeWeights& weights, const MoeLayerOptions& options, const LoadProgress& progress) {
-  Communicator ranks = rank.ep;
-  ranks.together([&] {
+  rank.ep.together([&] {
     MoeLayerOptions agreed = options;
     agreed.router_dtype = agreed_router_dtype(rank, plan, shape, options, router_dtype(weights, options));
     state_ = std::make_unique<State>(
@@ -125,8 +123,7 @@ ParallelLayer::ParallelLayer(const ExpertRank& rank, const ParallelPlan& plan, c
 
 ParallelLayer::ParallelLayer(const ParallelPlan& plan, LayerAssembly& weights) {
   const ExpertRank& rank = *weights.rank();
-  Communicator ranks = rank.ep;
-  ranks.together([&] {
+  rank.ep.together([&] {
     weights.expect_whole();
     const std::optional<DType> router =
         agreed_router_dtype(rank, plan, weights.shape(), weights.options(), weights.router_dtype_alone());
@@ -204,8 +201,7 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
   State& old = *state_;
   ParallelPlan plan = old.plan;
   plan.placement = placement;
-  Communicator ranks = rank.ep;
-  return ranks.together([&] {
+  return rank.ep.together([&] {
     require(rank.local_experts == old.rank.local_experts && rank.sharding == old.rank.sharding &&
                 rank.ep.rank_stream().device == old.rank.ep.rank_stream().device,
             "in_group: {} places here, the layer has {}, or another device or sharding", rank.local_experts,

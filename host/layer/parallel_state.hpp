@@ -43,6 +43,41 @@ struct ParallelLayer::Ahead {
   }
 };
 
+/// A chunk of a pass, or a micro-batch of a chunk.
+struct TokenBatch {
+  Step step = {};                                  ///< with the strategy that was chosen, without counts
+  std::int64_t first_token = 0;                    ///< as in LayerPass::Part
+  bool first = true;                               ///< the same: no other part of the call came before
+  std::vector<std::int64_t> tokens_of_ranks = {};  ///< of this batch
+  std::int64_t max_tokens = 0;                     ///< on any rank; also where the step bounds them
+
+  /// Of all ranks, those of a tp group once; of a bounded step as many as there can be.
+  std::int64_t tokens_of_all(std::int64_t tp) const {
+    const auto ranks = static_cast<std::int64_t>(tokens_of_ranks.size()) / tp;
+    return step.max_tokens_across_dp ? max_tokens * ranks : tokens_brought(tp);
+  }
+  /// Those that are there.
+  std::int64_t tokens_brought(std::int64_t tp) const {
+    return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.end(), std::int64_t{0}) / tp;
+  }
+
+  /// Becomes one of `parts` of a batch, of the tokens of rank r.
+  void become_part(const TokenBatch& of, std::int32_t parts, std::int32_t index, std::int32_t r) {
+    *this = of;
+    first_token += share_of(of.tokens_of_ranks[static_cast<std::size_t>(r)], parts, index).begin;
+    first = of.first && index == 0;
+    for (std::int64_t& tokens : tokens_of_ranks) tokens = share_of(tokens, parts, index).count;
+    max_tokens = share_of(of.max_tokens, parts, 0).count;
+  }
+};
+
+/// What the choice of a strategy depends on beside the layer.
+struct StrategyQuestion {
+  std::optional<StrategyKind> wanted = {};
+  std::int64_t most_tokens = 0;
+  bool operator==(const StrategyQuestion&) const = default;
+};
+
 struct ParallelLayer::State {
   ExpertRank rank;
   ExpertRank exchanging;  ///< the same, with what tokens it has by itself
@@ -55,10 +90,13 @@ struct ParallelLayer::State {
   SharedGroup group;
   std::shared_ptr<StepPool> pool;
   StrategyChoice last;                                                    ///< of passes
+  std::optional<StrategyQuestion> last_question;                          ///< whose answer `last` is
   std::array<std::array<Strategy*, 4>, StepPool::lanes> strategies = {};  ///< the pool's, of each lane by kind
   std::array<std::unique_ptr<Strategy>, StepPool::lanes> alone;           ///< of a rank that exchanges nothing
   LayerParts parts;  ///< whose shape is that of the rank. The last to be made, since it is taken once nothing can fail
   std::unique_ptr<Ahead> ahead;  ///< since the first prefetch
+  TokenBatch call, chunk;        ///< of the pass under way. Passes use their memory again, as that of the next
+  std::array<TokenBatch, StepPool::lanes> micro_batches;
 
   /// @param of_rank  Left alone by a constructor that throws
   State(const ExpertRank& of, const ParallelPlan& how, const MoeShape& whole, std::optional<DType> router,
@@ -71,7 +109,7 @@ struct ParallelLayer::State {
         places(places_of(of, how, whole)),
         group(of, how.shared_sharding, how.replace_allreduce),
         pool(StepPool::of(of.ep)),
-        last(plan.rules ? StrategyChoice() : choose({}, 0)),
+        last(plan.rules ? StrategyChoice() : choose({})),
         alone(alone_of(of, how, whole, of_rank.options)),
         parts(std::move(of_rank)) {
     parts.report.chunk_tokens = parts.options.chunk_tokens;
@@ -107,7 +145,7 @@ struct ParallelLayer::State {
     std::int32_t chunks, batches;  ///< batches of each chunk
   };
   Cut cut(const Step& step, std::int64_t most_tokens) const;
-  StrategyChoice choose(const Step& step, std::int64_t most_tokens) const;
+  StrategyChoice choose(const StrategyQuestion& question) const;
   Strategy& strategy(std::size_t lane, StrategyKind kind);
   /// Of a batch of at most so many tokens on each rank.
   std::uint64_t batch_bytes(std::int64_t tokens, StrategyKind kind);
@@ -128,38 +166,8 @@ struct ParallelLayer::State {
   /// @param args  checked
   void forward(const MoeForward& args, const AgreedStep& step, Submit submit);
   void prefetch(const MoeInputs& tokens, Submit submit);
-  struct Batch;
-  void run(const MoeForward& args, const Batch& batch, std::int32_t batches);
-  LayerPass pass(std::size_t lane, const MoeForward& args, const Batch& batch);
-};
-
-/// A chunk of a pass, or a micro-batch of a chunk.
-struct ParallelLayer::State::Batch {
-  Step step;                                  ///< with the strategy that was chosen
-  std::int64_t first_token = 0;               ///< as in LayerPass::Part
-  bool first = true;                          ///< the same
-  std::vector<std::int64_t> tokens_of_ranks;  ///< of this batch
-  std::int64_t max_tokens = 0;                ///< on any rank; also where the step bounds them
-
-  /// Of all ranks, those of a tp group once; of a bounded step as many as there can be.
-  std::int64_t tokens_of_all(std::int64_t tp) const {
-    const auto ranks = static_cast<std::int64_t>(tokens_of_ranks.size()) / tp;
-    return step.max_tokens_across_dp ? max_tokens * ranks : tokens_brought(tp);
-  }
-  /// Those that are there.
-  std::int64_t tokens_brought(std::int64_t tp) const {
-    return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.end(), std::int64_t{0}) / tp;
-  }
-
-  /// One of `parts`, of the tokens of rank r.
-  Batch part(std::int32_t parts, std::int32_t index, std::int32_t r) const {
-    Batch part = *this;
-    part.first_token += share_of(tokens_of_ranks[static_cast<std::size_t>(r)], parts, index).begin;
-    part.first = first && index == 0;
-    for (std::int64_t& tokens : part.tokens_of_ranks) tokens = share_of(tokens, parts, index).count;
-    part.max_tokens = share_of(max_tokens, parts, 0).count;
-    return part;
-  }
+  void run(const MoeForward& args, const TokenBatch& batch, std::int32_t batches);
+  LayerPass pass(std::size_t lane, const MoeForward& args, const TokenBatch& batch);
 };
 
 }  // namespace moecl

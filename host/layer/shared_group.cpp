@@ -15,14 +15,13 @@ SharedGroup::Layout::Layout(WorkspaceLayout& workspace, const SharedGroup& group
   if (group.adds_parts()) total = workspace.add(DType::f32, {tokens, hidden});
 }
 
-std::vector<std::int64_t> SharedGroup::counts(const std::vector<std::int64_t>& of_ranks) const {
-  const auto first = of_ranks.begin() + first_rank_;
-  return {first, first + tp_.size()};
+std::span<const std::int64_t> SharedGroup::counts(const std::vector<std::int64_t>& of_ranks) const {
+  return std::span(of_ranks).subspan(static_cast<std::size_t>(first_rank_), static_cast<std::size_t>(tp_.size()));
 }
 
 std::int64_t SharedGroup::tokens(const std::vector<std::int64_t>& of_ranks, std::int64_t own) const {
   if (!brings_tokens()) return own;
-  const std::vector<std::int64_t> each = counts(of_ranks);
+  const std::span<const std::int64_t> each = counts(of_ranks);
   return std::accumulate(each.begin(), each.end(), std::int64_t{0});
 }
 
@@ -34,8 +33,7 @@ Share SharedGroup::share(std::int64_t tokens, bool reduce_results) const {
 TensorView SharedGroup::bring(const TensorView& x, const std::vector<std::int64_t>& of_ranks, const Layout& layout,
                               BufferView workspace) const {
   const TensorView all = tensor_in(workspace, layout.x);
-  Communicator tp = tp_;
-  Communicator::Exchange(tp).gather({gathered(x, all, counts(of_ranks))}, Shown::until_next);  // that of `gather`
+  Communicator::Exchange(tp_).gather({piece_of(x, all)}, counts(of_ranks), Shown::until_next);  // that of `gather`
   return all;
 }
 
@@ -43,37 +41,33 @@ SharedExperts::Output SharedGroup::gather(const SharedExperts::Output& mine, con
                                           const Layout& layout, BufferView workspace, StepMemory& memory) const {
   if (!mine.rows.present() || !meets()) return mine;
   SharedExperts::Output all = mine;
-  Communicator tp = tp_;
-  Communicator::Exchange exchange(tp);
+  Communicator::Exchange exchange(tp_);
   if (adds_parts()) {
     add_up(all.rows, memory);
   } else if (brings_tokens()) {
     all.rows = tensor_in(workspace, layout.rows);
-    const std::vector<std::int64_t> each = counts(of_ranks);
+    const std::span<const std::int64_t> each = counts(of_ranks);
     exchange.reduce_scatter(mine.rows, all.rows, each, Shown::until_read);
-    const std::int64_t first = std::accumulate(each.begin(), each.begin() + tp.rank(), std::int64_t{0});
+    const std::int64_t first = std::accumulate(each.begin(), each.begin() + tp_.rank(), std::int64_t{0});
     if (mine.gate_logits.present()) all.gate_logits = mine.gate_logits.rows(first, all.rows.shape[0]);
   } else {
     all.rows = tensor_in(workspace, layout.rows);
-    std::vector<std::int64_t> shares;
-    for (std::int32_t r = 0; r < tp.size(); ++r) shares.push_back(share_of(all.rows.shape[0], tp.size(), r).count);
-    std::vector<Communicator::Exchange::Gathered> pieces = {gathered(mine.rows, all.rows, shares)};
+    std::vector<Communicator::Exchange::Piece> pieces = {piece_of(mine.rows, all.rows)};
     if (mine.gate_logits.present()) {
       all.gate_logits = tensor_in(workspace, layout.gate_logits);
-      pieces.push_back(gathered(mine.gate_logits, all.gate_logits, shares));
+      pieces.push_back(piece_of(mine.gate_logits, all.gate_logits));
     }
-    exchange.gather(pieces, Shown::until_read);
+    exchange.gather(pieces, shares_of(all.rows.shape[0], tp_.size()), Shown::until_read);
   }
   return all;
 }
 
 void SharedGroup::add_up(const TensorView& total, StepMemory& memory) const {
-  Communicator tp = tp_;
-  const Share mine = Communicator::Exchange::summed_by(total, tp.size(), tp.rank());
+  const Share mine = Communicator::Exchange::summed_by(total, tp_.size(), tp_.rank());
   WorkspaceLayout layout;
   const TensorView share = layout.add(DType::f32, {mine.count, total.shape[1]});
-  const BufferView shown = memory.lasting(*tp.stream().context, layout.total_bytes());
-  Communicator::Exchange(tp).all_reduce(total, tensor_in(shown, share), Shown::until_next);
+  const BufferView shown = memory.lasting(*tp_.stream().context, layout.total_bytes());
+  Communicator::Exchange(tp_).all_reduce(total, tensor_in(shown, share), Shown::until_next);
 }
 
 }  // namespace moecl

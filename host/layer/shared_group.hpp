@@ -4,6 +4,8 @@
 #include <moecl/layer_options.hpp>
 #include <moecl/strategy.hpp>
 
+#include <span>
+
 #include "dispatch/share.hpp"
 #include "host/layer/shared_experts.hpp"
 
@@ -54,7 +56,7 @@ class SharedGroup {
   bool divides_tokens() const { return tp_.size() > 1 && sharding_ == SharedSharding::tokens; }
   bool divides_intermediate() const { return tp_.size() > 1 && sharding_ == SharedSharding::intermediate; }
   /// Of each rank of the group, which bring different ones.
-  std::vector<std::int64_t> counts(const std::vector<std::int64_t>& of_ranks) const;
+  std::span<const std::int64_t> counts(const std::vector<std::int64_t>& of_ranks) const;
 
   Communicator tp_;
   std::int32_t first_rank_;  ///< of the group, in `ep`

@@ -123,10 +123,11 @@ std::int64_t rows_of(const SlabExchange& how, const Slab& slab, const std::vecto
 
 void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vector<Piece>& pieces) {
   if (ranks == nullptr) return;
-  std::vector<BufferView> shown, into;
+  std::vector<HeldView> shown;
+  std::vector<BufferView> into;
   std::vector<std::uint64_t> row_bytes;
   for (const Piece& piece : pieces) {
-    shown.push_back(piece.send.buffer.slice(0, piece.send.size_bytes()));
+    shown.emplace_back(piece.send.buffer.slice(0, piece.send.size_bytes()));
     into.push_back(piece.recv.buffer);
     row_bytes.push_back(size_bytes(piece.send.dtype) *
                         static_cast<std::uint64_t>(piece.send.rank == 1 ? 1 : piece.send.shape[1]));
@@ -146,7 +147,7 @@ void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vec
     }
     return pulls;
   };
-  Communicator::Exchange(*ranks).run_counted("counted all_to_all", shown,
+  Communicator::Exchange(*ranks).run_counted("counted all_to_all", std::move(shown),
                                              {{"rows of a slab", how.capacity}, {"bytes of rows", row_bytes}},
                                              {how.table.buffer.slice(0, how.table.size_bytes()), into, pulls_of});
 }
@@ -154,13 +155,13 @@ void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vec
 std::vector<TensorView> gather_lists(Steps& steps, Communicator* ranks, std::int32_t size,
                                      const std::vector<TensorView>& lists) {
   std::vector<TensorView> all;
-  std::vector<Communicator::Exchange::Gathered> pieces;
+  std::vector<Communicator::Exchange::Piece> pieces;
   for (const TensorView& list : lists) {
     all.push_back(steps.scratch(DType::i32, {size, list.shape[0]}));
-    pieces.push_back({list.buffer.slice(0, list.size_bytes()), all.back().buffer,
-                      std::vector<std::uint64_t>(static_cast<std::size_t>(size), list.size_bytes())});
+    pieces.push_back({list.buffer.slice(0, list.size_bytes()), all.back().buffer, list.size_bytes()});
   }
-  if (ranks != nullptr) Communicator::Exchange(*ranks).gather(pieces, Shown::until_read);
+  const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
+  if (ranks != nullptr) Communicator::Exchange(*ranks).gather(pieces, one_each, Shown::until_read);
   return all;
 }
 

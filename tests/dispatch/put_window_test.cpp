@@ -56,7 +56,7 @@ struct OneToken {
     put.to.codes_at = codes_at;
     put.to.fault = fault;
     window_put::enqueue(stream, put);
-    window.arrive(std::vector<std::uint64_t>(static_cast<std::size_t>(put.experts), 100));
+    window.arrive([](std::int32_t /*peer*/) { return 100; });
   }
 };
 

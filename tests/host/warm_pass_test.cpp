@@ -1,8 +1,13 @@
 // What a forward pass costs the host once its form is known.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include "host/layer/layer_pass.hpp"
 #include "runtime/kept_decisions.hpp"
+#include "tests/dispatch/waiting_ranks.hpp"
 #include "tests/host/ranked_model.hpp"
 #include "tests/runtime/allocations.hpp"
 
@@ -167,6 +172,85 @@ TEST_P(WarmPassTest, ARankAloneTakesTheLaunchesAndBitsOfOneDevice) {
       }
     }
   }
+}
+
+/// Calls of operator new by the host threads of all ranks in a warm pass. Of all together, since whoever comes last to
+/// a meeting collects its notes; the least of some passes, since ranks of one context that launch a kernel at once for
+/// the first time make another.
+std::uint64_t allocated_by_ranks(RankGroup& group, const Model& model, StrategyKind kind, bool agreed) {
+  constexpr std::size_t passes = 6, warm = 3;
+  std::array<std::atomic<std::uint64_t>, passes> allocated = {};
+  group.run([&](Communicator& world) {
+    const StreamView stream = world.stream();
+    const MoeShape& shape = model.config.shape;
+    const ExpertRank rank(world, 1, shape.experts);
+    ParallelLayer layer(rank, {kind}, shape, model.weights(rank.first_expert, rank.local_experts), model.options);
+    const std::int64_t tokens = 8;
+    const DeviceTensor x(stream, DType::f32, {tokens, model.hidden()},
+                         {model.input.begin(), model.input.begin() + tokens * model.hidden()}),
+        out(stream, DType::f32, {tokens, model.hidden()});
+    ParallelLayer::Forward args;
+    args.x = x;
+    args.out = out;
+    const AgreedStep step = layer.agree({kind}, tokens);
+    for (std::atomic<std::uint64_t>& of_pass : allocated) {
+      const Allocations allocations;
+      agreed ? layer.forward(args, step) : layer.forward(args);
+      of_pass += allocations.count();
+      stream.finish();
+    }
+  });
+  return *std::min_element(allocated.begin() + warm, allocated.end());
+}
+
+/// At most so many of two ranks, where the pass asks whether they agree and where they have agreed.
+struct OfRanks {
+  StrategyKind kind;
+  std::uint64_t asking, agreed;
+};
+
+void expect_allocations(RankGroup& group, const char* name_of, const std::vector<OfRanks>& most) {
+  const Model model(name_of);
+  for (const OfRanks& of : most) {
+    SCOPED_TRACE(name(of.kind));
+    EXPECT_LE(allocated_by_ranks(group, model, of.kind, false), of.asking);
+    EXPECT_LE(allocated_by_ranks(group, model, of.kind, true), of.agreed);
+  }
+}
+
+/// On PoCL launches of one kernel on several queues take turns, which costs allocations that depend on the time.
+bool launches_take_turns(const TestDevice& device) {
+  return device.caps().platform_name == "Portable Computing Language";
+}
+
+// An exchange of two ranks costs 16: its notes, and what each of them lists.
+TEST_P(WarmPassTest, RanksAllocateForExchangesAlone) {
+  if (launches_take_turns(device())) GTEST_SKIP() << "launches take turns";
+  const Stream streams[] = {Stream(*device().context), Stream(*device().context)};
+  RankGroup group({streams[0], streams[1]});
+  expect_allocations(group, "qwen2-moe-e16k4",
+                     {{StrategyKind::mc2, 52, 32},
+                      {StrategyKind::all_gather, 46, 26},
+                      {StrategyKind::all2all_v, 48, 28},
+                      {StrategyKind::multicast, 62, 42}});
+}
+
+// Each copy is a job with events of its own.
+TEST_P(WarmPassTest, StagedCopiesAllocateJobs) {
+  if (launches_take_turns(device())) GTEST_SKIP() << "launches take turns";
+  const Stream streams[] = {Stream(*device().context), Stream(*device().context)};
+  RankGroup group({streams[0], streams[1]}, {std::chrono::minutes(1), TransportKind::staged});
+  expect_allocations(group, "qwen2-moe-e16k4",
+                     {{StrategyKind::mc2, 94, 74},
+                      {StrategyKind::all_gather, 90, 70},
+                      {StrategyKind::all2all_v, 86, 66},
+                      {StrategyKind::multicast, 126, 106}});
+}
+
+TEST(WarmPass, OfAnAgreedStepByPutWindowsAllocatesNothing) {
+  if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
+  TwoContexts on;
+  expect_allocations(*on.group, "mixtral-skew", {{StrategyKind::mc2, 20, 0}});
 }
 
 }  // namespace

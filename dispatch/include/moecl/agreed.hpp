@@ -39,8 +39,10 @@ struct Agreed {
   std::string text() const { return said(value); }
   /// Of what is longer than a number, a digest.
   template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
-  Agreed(const char* of, const std::vector<T>& list)
-      : what(of), value(digest_of(list.data(), list.size() * sizeof(T))), said(said_as_digest) {}
+  Agreed(const char* of, const std::vector<T>& list) : Agreed(of, list.data(), list.size()) {}
+  template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
+  Agreed(const char* of, const T* list, std::size_t count)
+      : what(of), value(digest_of(list, count * sizeof(T))), said(said_as_digest) {}
   Agreed(const char* of, const std::string& text)
       : what(of), value(digest_of(text.data(), text.size())), said(said_as_digest) {}
 

@@ -162,11 +162,11 @@ class Communicator {
   /// list. Ranks count in the order of the list.
   Communicator part(const std::vector<std::int32_t>& members) const;
   /// Ends the group for everyone, as RankGroup::abort, with this rank in front of the cause.
-  void abort(std::string_view cause) noexcept;
+  void abort(std::string_view cause) const noexcept;
   /// What `body` returns; what it throws, bad_alloc too, ends the group, so that no peer waits for this rank until the
   /// deadline. Every exchange does so: an argument that this rank alone refuses reaches the others as the cause.
   template <class Body>
-  decltype(auto) together(const Body& body) {
+  decltype(auto) together(const Body& body) const {
     try {
       return body();
     } catch (...) {
@@ -180,9 +180,9 @@ class Communicator {
   /// over all queues. A rank alone may have one. Lifetime: its commands are done before the last copy of it goes
   Communicator beside() const;
   /// Exchanges from here on wait for what the rank's stream was given so far. Nothing to do without a queue of its own.
-  void fork();
+  void fork() const;
   /// The rank's stream waits for the exchanges so far.
-  void join();
+  void join() const;
 
   /// Stops the host until the event completes, but no longer than the group's deadline, whatever becomes of its
   /// command. Errors: device_error  a command failed; deadline_exceeded  it did not complete, or the group ended: then
@@ -191,27 +191,27 @@ class Communicator {
   void wait(const Event& event) const;
   /// Numbers of every rank, on the host, where all bring the same things to agree about. No device work.
   std::vector<std::vector<std::int64_t>> share(const char* what, const std::vector<std::int64_t>& mine,
-                                               std::vector<Agreed> agreed = {});
+                                               std::vector<Agreed> agreed = {}) const;
   /// No rank's stream goes on before every rank has come.
-  void barrier();
+  void barrier() const;
   /// recv = sends of rank 0, 1, ... one after the other; every send has the same size.
-  void all_gather(BufferView send, BufferView recv);
+  void all_gather(BufferView send, BufferView recv) const;
   /// The same for sends of different sizes; `bytes[r]` is rank r's, the same on every rank.
-  void all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes);
+  void all_gather_v(BufferView send, BufferView recv, const std::vector<std::uint64_t>& bytes) const;
   /// `data` of `root` to everyone.
-  void broadcast(BufferView data, std::int32_t root);
+  void broadcast(BufferView data, std::int32_t root) const;
   /// Where the bytes of each rank stand in a buffer.
   struct Blocks {
     std::vector<std::uint64_t> offsets, bytes;  ///< one each a rank
   };
   /// Block r of `send` goes to rank r; what rank r sends here goes to block r of `recv`.
-  void all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives);
+  void all_to_all_v(BufferView send, const Blocks& sends, BufferView recv, const Blocks& receives) const;
   /// out = this rank's rows of the sum over ranks of `data`; rank r owns rows[r] rows, in order of rank. f32 sums in
   /// order of rank, so every run gives the same bits.
   /// @param data  Shape: [sum of rows, H] f32, f16 or bf16. @param out  Shape: [rows[rank], H] f32, f16 or bf16
-  void reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows);
+  void reduce_scatter(TensorView data, TensorView out, const std::vector<std::int64_t>& rows) const;
   /// data = sum over ranks of data, the same bits everywhere: reduce_scatter, then all_gather_v.
-  void all_reduce(TensorView data);
+  void all_reduce(TensorView data) const;
 
   /// What those are made of; private to this library.
   struct Exchange;
@@ -225,7 +225,7 @@ class Communicator {
   Lane& lane() const;
   std::shared_ptr<StepPool> pool() const;
   /// With what is being caught as the cause.
-  void abort_for_exception() noexcept;
+  void abort_for_exception() const noexcept;
 
   Communicator(std::shared_ptr<RankGroup::State> group, std::vector<std::int32_t> members, std::int32_t rank);
 
