@@ -124,7 +124,7 @@ struct PutRows {
       put.to.capacity = rows;
       put.to.codes_at = codes_at;
       window_put::enqueue(world.stream(), put);
-      window->arrive(std::vector<std::uint64_t>(static_cast<std::size_t>(world.size())));
+      window->arrive([](std::int32_t /*peer*/) { return 0; });
     }
   }
 };
