@@ -12,18 +12,34 @@ namespace {
 
 const std::byte* values_of(const WeightMatrix& matrix) { return matrix.plain.data.memory(); }
 
-}  // namespace
+using MakePeer = std::function<std::unique_ptr<Peer>(std::int64_t n, std::int64_t k)>;
 
-PeerLayer::PeerLayer(const ModelCase& model, const MoeWeights& weights, int layers,
-                     const std::function<std::unique_ptr<Peer>(std::int64_t n, std::int64_t k)>& make)
-    : hidden_(model.shape.hidden),
+class LayerOfProducts final : public PeerLayer {
+ public:
+  LayerOfProducts(const ModelCase& model, const MoeWeights& weights, int layers, const MakePeer& make);
+  void expect(const Routing& routing, std::vector<std::byte> x) override;
+  void forward(std::size_t layer) override;
+  std::vector<float> out() const override { return out_; }
+  const MoeWeights& weights() const override { return weights_; }
+
+ private:
+  const MoeWeights& weights_;
+  std::int64_t hidden_, intermediate_;
+  std::size_t experts_, element_bytes_;
+  std::unique_ptr<Peer> gate_up_, down_;
+  std::unique_ptr<GatedSilu> activation_;
+  Routing routing_;
+  std::vector<std::byte> x_, rows_, activated_;
+  std::vector<float> product_, out_;
+};
+
+LayerOfProducts::LayerOfProducts(const ModelCase& model, const MoeWeights& weights, int layers, const MakePeer& make)
+    : weights_(weights),
+      hidden_(model.shape.hidden),
       intermediate_(model.shape.intermediate),
       experts_(weights.experts.size()),
       element_bytes_(size_bytes(model.scheme.plain)) {
-  if (model.scheme.quant.weights.quantized() || model.shape.shared_intermediate != 0 || !model.shape.activation.gated ||
-      model.shape.activation.function != ActivationFunction::silu)
-    fail(ErrorCode::invalid_argument, "{}: a peer's layer has SiLU, plain weights and no shared experts",
-         model.shape_name);
+  require_plain_mlp(model);
   gate_up_ = make(2 * intermediate_, hidden_);
   down_ = make(hidden_, intermediate_);
   activation_ = gated_silu(model.scheme.bound().arithmetic, intermediate_);
@@ -38,7 +54,7 @@ PeerLayer::PeerLayer(const ModelCase& model, const MoeWeights& weights, int laye
     }
 }
 
-void PeerLayer::expect(const Routing& routing, std::vector<std::byte> x) {
+void LayerOfProducts::expect(const Routing& routing, std::vector<std::byte> x) {
   routing_ = routing, x_ = std::move(x);
   const std::size_t slots = routing.sorted_slots.size();
   rows_.resize(slots * static_cast<std::size_t>(hidden_) * element_bytes_);
@@ -47,7 +63,7 @@ void PeerLayer::expect(const Routing& routing, std::vector<std::byte> x) {
   out_.resize(static_cast<std::size_t>(routing.tokens * hidden_));
 }
 
-void PeerLayer::forward(std::size_t layer) {
+void LayerOfProducts::forward(std::size_t layer) {
   const auto slots = static_cast<std::int64_t>(routing_.sorted_slots.size()), top_k = routing_.top_k;
   const std::size_t row_bytes = static_cast<std::size_t>(hidden_) * element_bytes_;
   const std::size_t activated_bytes = static_cast<std::size_t>(intermediate_) * element_bytes_;
@@ -84,6 +100,19 @@ void PeerLayer::forward(std::size_t layer) {
       for (std::int64_t i = 0; i < hidden_; ++i) out[i] += weight * row[i];
     }
   }
+}
+
+}  // namespace
+
+void require_plain_mlp(const ModelCase& model) {
+  if (model.shape.shared_intermediate != 0 || !model.shape.activation.gated ||
+      model.shape.activation.function != ActivationFunction::silu)
+    fail(ErrorCode::invalid_argument, "{}: a peer's layer has SiLU and no shared experts", model.shape_name);
+}
+
+std::unique_ptr<PeerLayer> layer_of_products(const ModelCase& model, const MoeWeights& weights, int layers,
+                                             const MakePeer& make) {
+  return std::make_unique<LayerOfProducts>(model, weights, layers, make);
 }
 
 double layer_element(const ModelCase& model, const MoeWeights& weights, const Routing& routing,

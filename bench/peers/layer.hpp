@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "bench/model_case.hpp"
@@ -11,29 +13,35 @@
 
 namespace moecl::bench {
 
-/// Gathers rows, multiplies with gate and up, applies SiLU, multiplies with down and adds up a token's rows; experts
-/// and weights are given. Threads are OpenMP's, as in both libraries.
+/// Experts and weights are given. Threads are OpenMP's.
 class PeerLayer {
  public:
-  /// `make`: a peer for matrices [N, K]. Errors: invalid_argument  another activation than SiLU, shared experts, codes
-  PeerLayer(const ModelCase& model, const MoeWeights& weights, int layers,
-            const std::function<std::unique_ptr<Peer>(std::int64_t n, std::int64_t k)>& make);
-
+  virtual ~PeerLayer() = default;
   /// Room for such inputs. @param x  Shape: [T, H] of the scheme's plain type
-  void expect(const Routing& routing, std::vector<std::byte> x);
-  /// out [T, H] of the layer-th layer, with equal weights for a token's experts.
-  void forward(std::size_t layer);
-  const std::vector<float>& out() const { return out_; }
-
- private:
-  std::int64_t hidden_, intermediate_;
-  std::size_t experts_, element_bytes_;
-  std::unique_ptr<Peer> gate_up_, down_;
-  std::unique_ptr<GatedSilu> activation_;
-  Routing routing_;
-  std::vector<std::byte> x_, rows_, activated_;
-  std::vector<float> product_, out_;
+  virtual void expect(const Routing& routing, std::vector<std::byte> x) = 0;
+  /// Of the layer-th layer, with equal weights for a token's experts.
+  virtual void forward(std::size_t layer) = 0;
+  /// Shape: [T, H], of the last forward
+  virtual std::vector<float> out() const = 0;
+  /// The experts' matrices as it multiplies with them.
+  virtual const MoeWeights& weights() const = 0;
 };
+
+/// Errors: invalid_argument  another activation than SiLU, shared experts
+void require_plain_mlp(const ModelCase& model);
+
+/// Gathers rows, multiplies with gate and up, applies SiLU, multiplies with down and adds up a token's rows.
+/// `make`: a peer for matrices [N, K]. `weights` are kept.
+/// Errors: as require_plain_mlp
+std::unique_ptr<PeerLayer> layer_of_products(
+    const ModelCase& model, const MoeWeights& weights, int layers,
+    const std::function<std::unique_ptr<Peer>(std::int64_t n, std::int64_t k)>& make);
+
+/// ggml's products by expert and the operators between them, in its own types: q8_0 for weights of 8 bits, q4_0 and
+/// mxfp4 for those of 4. Errors: as require_plain_mlp
+std::unique_ptr<PeerLayer> ggml_layer(const ModelCase& model, const MoeWeights& weights, int layers);
+/// That there is a type of ggml for.
+std::set<std::string> ggml_schemes();
 
 /// The element of a token's row in double precision. @param x  Shape: [T, H]
 double layer_element(const ModelCase& model, const MoeWeights& weights, const Routing& routing,

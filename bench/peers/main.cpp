@@ -1,6 +1,6 @@
-// The experts' first product, and whole layers, by moecl, oneDNN and OpenBLAS in one process, and how they compare.
-// Peers get their weights in the form they like beforehand. Their products find rows gathered and apply no scales,
-// where moecl gathers and scales; their layers find the experts chosen, where moecl has a router too.
+// The experts' first product, and whole layers, by moecl, oneDNN, OpenBLAS and ggml in one process, and how they
+// compare. Peers get their weights in the form they like beforehand. Their products find rows gathered and apply no
+// scales, where moecl gathers and scales; their layers find the experts chosen, where moecl has a router too.
 #include <moecl/error.hpp>
 
 #include <fmt/format.h>
@@ -65,7 +65,10 @@ Loaded& load(const char* what, const std::string& name, const ModelCase& model, 
   const bool whole = what == whole_layer;
   now.host = std::make_unique<ModelWeights>(model, whole);
   if (whole) {
-    now.layer = std::make_unique<PeerLayer>(model, now.host->weights, layers, make);
+#ifdef MOECL_GGML
+    if (name == "ggml") now.layer = ggml_layer(model, now.host->weights, layers);
+#endif
+    if (!now.layer) now.layer = layer_of_products(model, now.host->weights, layers, make);
   } else {
     now.peer = make(2 * model.shape.intermediate, model.shape.hidden);
     for (int layer = 0; layer < layers; ++layer)
@@ -158,7 +161,7 @@ void run_peer_layer(benchmark::State& state, const std::string& name, const Mode
   const auto* bytes = reinterpret_cast<const unsigned char*>(x.data());
   const std::vector<double> values = test::decode(model.scheme.plain, {bytes, bytes + x.size()});
   const std::int64_t token = tokens - 1, column = model.shape.hidden / 2;
-  const double expected = layer_element(model, now.host->weights, routing, values, token, column);
+  const double expected = layer_element(model, now.layer->weights(), routing, values, token, column);
   const double got = now.layer->out()[static_cast<std::size_t>(token * model.shape.hidden + column)];
   if (!(std::abs(got - expected) <= 2e-2 * std::max(std::abs(expected), 0.1)))
     throw Error(ErrorCode::device_error, fmt::format("wrong result: element [{}, {}] of the layer is {}, expected {}",
@@ -173,48 +176,66 @@ void run_peer_layer(benchmark::State& state, const std::string& name, const Mode
       state, cost, [&] { now.layer->forward(turn++ % static_cast<std::size_t>(layers)); }, model.scheme.bound());
 }
 
+/// The schemes of a peer's products and layers.
+struct PeerSchemes {
+  const char* name;
+  std::set<std::string> products, layers;
+};
+std::vector<PeerSchemes> peers() {
+  return {
+      {"onednn", {"f32", "bf16", "int8_w8a8"}, {"f32", "bf16"}},
+      {"openblas", {"f32"}, {"f32"}},
+#ifdef MOECL_GGML
+      {"ggml", {}, ggml_schemes()},
+#endif
+  };
+}
+
 void register_peers(const ModelBenchmarks& wanted) {
   for (const std::string& shape : wanted.shapes)
     for (const std::string& scheme : wanted.schemes) {
       const ModelCase model = ModelCase::named(shape, wanted.experts, Scheme::named(scheme));
-      if (scheme != "f32" && scheme != "bf16" && scheme != "int8_w8a8")
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("--schemes {}: peers have f32, bf16 and int8_w8a8", scheme));
-      for (const std::string name : {"onednn", "openblas"}) {
-        if (name == "openblas" && scheme != "f32") continue;
-        for (const RoutingSource& source : wanted.routings)
-          for (const std::int64_t tokens : wanted.tokens)
-            add_model_benchmark(first_product, name, model, source, tokens,
-                                [=](benchmark::State& state) { run_peer(state, name, model, source, tokens); });
-        if (scheme == "int8_w8a8") continue;
-        for (const RoutingSource& source : wanted.routings)
-          for (const std::int64_t tokens : wanted.tokens)
-            add_model_benchmark(whole_layer, name, model, source, tokens,
-                                [=](benchmark::State& state) { run_peer_layer(state, name, model, source, tokens); });
+      for (const PeerSchemes& peer : peers()) {
+        const auto add = [&](const char* what, const auto& run_case) {
+          for (const RoutingSource& source : wanted.routings)
+            for (const std::int64_t tokens : wanted.tokens)
+              add_model_benchmark(what, peer.name, model, source, tokens,
+                                  [=, name = std::string(peer.name)](benchmark::State& state) {
+                                    run_case(state, name, model, source, tokens);
+                                  });
+        };
+        if (peer.products.count(scheme) != 0) add(first_product, run_peer);
+        if (peer.layers.count(scheme) != 0) add(whole_layer, run_peer_layer);
       }
     }
 }
 
-/// A row a case: times, and how much longer the better peer takes than moecl.
+/// A row a case: times, and how much longer the best peer takes than moecl.
 void print_ratios(const std::vector<Measured>& all) {
   std::map<std::string, std::map<std::string, double>> products;
   for (const Measured& one : all) {
     const std::size_t slash = one.name.rfind('/');
     products[one.name.substr(0, slash)][one.name.substr(slash + 1)] = one.median();
   }
-  std::vector<cli::Row> rows = {{"case", "moecl us", "onednn us", "openblas us", "best peer / moecl"}};
   std::vector<double> logs;
+  std::vector<std::string> implementations = {"moecl"};
+  for (const PeerSchemes& peer : peers()) implementations.emplace_back(peer.name);
+  std::vector<cli::Row> rows(1);
+  rows[0] = {"case"};
+  for (const std::string& name : implementations) rows[0].push_back(name + " us");
+  rows[0].push_back("best peer / moecl");
   for (const auto& [product, times] : products) {
     double best = INFINITY;
-    for (const auto& [name, seconds] : times)
-      if (name != "moecl") best = std::min(best, seconds);
-    const auto us = [&, &times = times](const char* name) {
-      return times.count(name) != 0 ? fmt::format("{:.1f}", times.at(name) * 1e6) : std::string("-");
-    };
+    cli::Row row = {product};
+    for (const std::string& name : implementations) {
+      const auto found = times.find(name);
+      row.push_back(found == times.end() ? "-" : fmt::format("{:.1f}", found->second * 1e6));
+      if (found != times.end() && name != "moecl") best = std::min(best, found->second);
+    }
     const bool both = times.count("moecl") != 0 && times.size() > 1;
     if (both) logs.push_back(std::log(best / times.at("moecl")));
-    rows.push_back({product, us("moecl"), us("onednn"), us("openblas"),
-                    both ? fmt::format("{:.2f}", best / times.at("moecl")) : "-"});
+    row.push_back(both ? fmt::format("{:.2f}", best / times.at("moecl")) : "-");
+    rows.push_back(row);
   }
   fmt::print("\n{}", cli::table(rows));
   if (!logs.empty())
@@ -229,6 +250,7 @@ int run(const cli::MeasureOptions& options) {
   register_peers(wanted);
   options.set_flags();
   nlohmann::ordered_json facts = context_facts();
+  facts["shapes"] = shape_facts(wanted);
   Collector collector(options.json ? nullptr : stdout, heading(facts));
   benchmark::RunSpecifiedBenchmarks(&collector, options.filter == "." ? "^(grouped_gemm|layer)/.*T:" : options.filter);
   facts["slow_mode"] = facts["slow_mode"] == true || slow_now();
@@ -245,7 +267,7 @@ int run(const cli::MeasureOptions& options) {
 }  // namespace moecl::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("moecl_bench_peers: the experts' first product and layers by moecl, oneDNN and OpenBLAS");
+  CLI::App app("moecl_bench_peers: the experts' first product and layers by moecl, oneDNN, OpenBLAS and ggml");
   moecl::cli::MeasureOptions options;
   options.add_to(app);
   CLI11_PARSE(app, argc, argv);

@@ -9,7 +9,7 @@ import math
 import statistics
 import sys
 
-BEST_ROOF = {"f32": "f32_gflops", "bf16": "bf16_gflops", "int8_w8a8": "int8_gops"}
+BEST_ROOF = {"f32": "f32_gflops", "f16": "f32_gflops", "bf16": "bf16_gflops", "int8_w8a8": "int8_gops", "int4_w4a8": "int8_gops"}
 
 
 def cases(path):
@@ -22,7 +22,7 @@ def cases(path):
         case, _, implementation = name.rpartition("/")
         if implementation != "moecl":
             continue
-        peers = [times[f"{case}/{peer}"]["real_time"] for peer in ("onednn", "openblas") if f"{case}/{peer}" in times]
+        peers = [times[f"{case}/{peer}"]["real_time"] for peer in ("onednn", "openblas", "ggml") if f"{case}/{peer}" in times]
         peak = roof[BEST_ROOF.get(case.split("/")[2], "bf16_gflops")]
         yield (case, ours["real_time"], min(peers) if peers else None, 100 * ours["GFLOP/s"] / peak,
                100 * ours["GB/s"] / roof["read_gb_per_s"])
