@@ -7,21 +7,26 @@
 namespace simulated_gpu {
 namespace {
 
-Flow copy_16_bytes(Warp& warp, const Instruction& instruction) {
+/// The fourth operand says how many of the bytes there are, or is a predicate: there are none.
+template <std::size_t size>
+Flow copy_bytes(Warp& warp, const Instruction& instruction) {
   const Lanes<std::uint64_t> to = addresses(warp, instruction.operands[0]),
                              from = addresses(warp, instruction.operands[1]);
-  const Lanes<std::uint32_t> bytes = warp.fetch<std::uint32_t>(instruction.operands[3]);
+  Lanes<std::uint32_t> bytes = warp.fetch<std::uint32_t>(instruction.operands[3]);
+  if (instruction.operands[3].is_predicate)
+    for (std::uint32_t& of_lane : bytes) of_lane = of_lane != 0 ? 0 : size;
   for_lanes(warp.lanes, [&](int lane) {
-    warp.group.shared_at(to[lane], 16);
-    if (bytes[lane] > 16 || from[lane] % 16 != 0) throw Fault("cp.async: more than 16 bytes, or not aligned");
-    if (bytes[lane] != 0) warp.global_at(from[lane] & ~std::uint64_t{15}, bytes[lane] == 16 ? 16 : 1);
+    warp.group.shared_at(to[lane], size);
+    if (bytes[lane] > size || from[lane] % size != 0)
+      throw Fault("cp.async: more bytes than it copies, or not aligned");
+    if (bytes[lane] != 0) warp.global_at(from[lane], bytes[lane] == size ? size : 1);
   });
   warp.copies.add([&warp, to, from, bytes, lanes = warp.lanes] {
     for_lanes(lanes, [&](int lane) {
-      std::uint8_t* const room = warp.group.shared_at(to[lane], 16);
-      std::fill_n(room, 16, std::uint8_t{0});
+      std::uint8_t* const room = warp.group.shared_at(to[lane], size);
+      std::fill_n(room, size, std::uint8_t{0});
       std::memcpy(room, reinterpret_cast<const void*>(from[lane]), bytes[lane]);
-      warp.group.proxies.write(to[lane], 16, warp.number);
+      warp.group.proxies.write(to[lane], size, warp.number);
     });
   });
   return Flow::next;
@@ -172,7 +177,8 @@ Flow fence_map(Warp&, const Instruction&) { return Flow::next; }
 }  // namespace
 
 void add_asynchronous_copies(Table& table) {
-  table["cp.async.cg.shared.global"] = copy_16_bytes;
+  table["cp.async.ca.shared.global"] = copy_bytes<4>;
+  table["cp.async.cg.shared.global"] = copy_bytes<16>;
   table["cp.async.commit_group"] = commit_copies;
   table["cp.async.wait_group"] = wait_for_copies;
   table["cp.async.mbarrier.arrive.noinc.shared::cta.b64"] = arrive_after_copies;

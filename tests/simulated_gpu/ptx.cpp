@@ -237,7 +237,8 @@ class Parser {
   }
   void declare_register(const std::string& name, const std::string& type) {
     const bool is_wide = bytes_of(type) == 8;
-    scopes_.back()[name] = {is_wide ? Operand::Kind::lanes64 : Operand::Kind::lanes32, entry_->register_words, {}};
+    scopes_.back()[name] = {
+        is_wide ? Operand::Kind::lanes64 : Operand::Kind::lanes32, entry_->register_words, {}, type == ".pred"};
     entry_->register_words += is_wide ? 64 : 32;
   }
   const Operand* find(const std::string& name) const {

@@ -57,6 +57,7 @@ struct Operand {
   Kind kind = Kind::constant;
   std::uint64_t value = 0;
   std::vector<Operand> parts;
+  bool is_predicate = false;
 };
 
 struct Instruction {

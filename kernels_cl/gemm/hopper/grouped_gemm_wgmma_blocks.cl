@@ -10,8 +10,7 @@
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64, PAIR_TILES = 16, PAIR_STRIPS = 8 };
-#define W_PANEL_SCALES 1
-#define HAS_GROUPS 1
+#define PANEL_SCALES
 #include "kernels_cl/gemm/nvidia/row_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #if QUANTIZES
@@ -59,7 +58,7 @@ INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPla
     enter_stage(place, ring);
     const uint stage = stage_at(place, ring);
     const __local StageScales* const scales = stage_scales + ring->stage;
-    const float2 of_rows = (float2)(scales->rows[0][row], scales->rows[0][row + 8]);
+    const float2 of_rows = (float2)(scales->rows[row], scales->rows[row + 8]);
 #pragma unroll
     for (int pair = 0; pair < TILE_PANELS / 2; ++pair) {
       take_turn(half_group);
@@ -70,7 +69,7 @@ INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPla
               operand(stage + A_BYTES + pair * 2 * BLOCK_BYTES + product * 32), product);
       wgmma_commit();
       give_turn(half_group);
-      const float2 low = of_rows * scales->columns[0][pair * 2], high = of_rows * scales->columns[0][pair * 2 + 1];
+      const float2 low = of_rows * panel_scale(scales, pair * 2), high = of_rows * panel_scale(scales, pair * 2 + 1);
       WGMMA_WAIT(0);
       ADD16("a", 0, low)
       ADD16("b", 4, low)

@@ -34,9 +34,11 @@ constexpr Extension plain{
              const PackedWeights& weights = args.weights;
              return args.a.dtype == DType::f8_e4m3 && is_code_product_of(args, true) &&
                     weights.layout == PanelLayout::k_major && weights.panel_scales && weights.group == block_k &&
-                    args.a_group == block_k;
+                    (weights.scale.dtype == DType::f32 || weights.scale.dtype == DType::bf16) &&
+                    args.a_group == block_k && args.a_scale.dtype == DType::f32;
            },
-           "f8_e4m3 x f8_e4m3 with scales for groups of 128 K, which whole panels share, in k_major and without "
+           "f8_e4m3 x f8_e4m3 with f32 or bf16 scales for groups of 128 K, which whole panels share, in k_major and "
+           "without "
            "slots, rows of `a` from multiples of 16 bytes, where a driver builds for sm_90a"};
 
 /// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, and barriers.
