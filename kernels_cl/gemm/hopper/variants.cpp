@@ -38,8 +38,7 @@ constexpr Extension plain{
                     args.a_group == block_k && args.a_scale.dtype == DType::f32;
            },
            "f8_e4m3 x f8_e4m3 with f32 or bf16 scales for groups of 128 K, which whole panels share, in k_major and "
-           "without "
-           "slots, rows of `a` from multiples of 16 bytes, where a driver builds for sm_90a"};
+           "without slots, rows of `a` from multiples of 16 bytes, where a driver builds for sm_90a"};
 
 /// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, and barriers.
 constexpr std::uint64_t plain_bytes(std::uint64_t rows) {
