@@ -1,18 +1,34 @@
-#include "tests/oracle/pack_weights.hpp"
+#include "tests/cases/pack_weights.hpp"
 
-#include <moecl/pack_weights.hpp>
+#include <fmt/format.h>
 
-#include "tests/cases/device_memory.hpp"
 #include "tests/cases/self_test.hpp"
+#include "tests/oracle/pack_weights.hpp"
 
 namespace moecl::test {
 
+std::string PackWeightsCase::describe() const { return fmt::format("{}[{}, {}] -> {}", name(from), n, k, name(to)); }
+
+PackWeightsCase::Args PackWeightsCase::bring(CaseTensors& tensors) const {
+  const TensorView packed = tensors.output(to, {PackedWeights::panels(n), k, PackedWeights::panel_columns});
+  return {tensors.input(from, {n, k}, matrix), {packed.buffer, code_type(to), 1, n, k}};
+}
+
+std::vector<double> PackWeightsCase::expected() const {
+  return oracle::pack_weights(rounded(to, rounded(from, matrix)), static_cast<std::size_t>(k));
+}
+
+void PackWeightsCase::enqueue(StreamView stream, const Args& args, std::int32_t /*lanes*/) const {
+  pack_weights::enqueue(stream, args);
+}
+
+std::vector<Compared> PackWeightsCase::compare(const CaseTensors& tensors, const Args& args,
+                                               const Expected& expected) const {
+  return {tensors.compare("", args.packed.view(), expected)};
+}
+
 std::vector<SelfTestResult> self_test_pack_weights(StreamView stream) {
-  const std::vector<double> matrix = normal(65 * 33, 1);
-  const DeviceTensor source(stream, DType::f32, {65, 33}, matrix), packed(stream, DType::f32, {2, 33, 64});
-  pack_weights::enqueue(stream, {source, {packed.buffer.view(), CodeType::f32, 1, 65, 33}});
-  const double error = relative_error(packed.values(stream), oracle::pack_weights(rounded(DType::f32, matrix), 33));
-  return {{"pack_weights", "", "f32[65, 33]", error, 0}};
+  return self_test(stream, "pack_weights", "", PackWeightsCase{65, 33, DType::bf16, DType::f32, normal(65 * 33, 1)});
 }
 
 }  // namespace moecl::test

@@ -167,6 +167,23 @@ QuantizedMatrix::QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std:
   weights.codes.data = codes.data();
 }
 
+StoredMatrix::StoredMatrix(StreamView stream, const QuantizedCase& of, const QuantizedMatrix& stored)
+    : kind(of),
+      matrix(stored),
+      codes(upload(stream, stored.codes)),
+      scales(upload(stream, stored.scales)),
+      zeros(upload(stream, stored.zeros)) {}
+
+pack_codes::Args StoredMatrix::into(const PackedWeights& packed, std::int64_t expert) const {
+  pack_codes::Args args{codes.view(), matrix.weights.codes, packed, expert};
+  if (kind.scale) {
+    args.scale = TensorView(scales.view(), *kind.scale, {matrix.weights.scale.rows, packed.groups()});
+    args.group_rows = kind.group_rows;
+  }
+  if (kind.zero) args.zero = zeros.view(), args.zero_codes = matrix.weights.zero, args.zero_add = kind.zero_add;
+  return args;
+}
+
 QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kind, std::int64_t experts, std::int64_t n,
                                      std::int64_t k, std::uint64_t seed) {
   const CodeType type = kind.type == CodeType::u8 ? CodeType::i8 : kind.type == CodeType::u4 ? CodeType::i4 : kind.type;
@@ -190,18 +207,11 @@ QuantizedOnDevice::QuantizedOnDevice(StreamView stream, const QuantizedCase& kin
   }
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     const QuantizedMatrix matrix(kind, n, k, seed + index(expert));
-    const Buffer code_bytes = upload(stream, matrix.codes), scale_bytes = upload(stream, matrix.scales),
-                 zero_bytes = upload(stream, matrix.zeros);
-    pack_codes::Args args{code_bytes.view(), matrix.weights.codes, weights, expert};
-    if (kind.scale) {
-      args.scale = TensorView(scale_bytes.view(), *kind.scale, {matrix.weights.scale.rows, groups});
-      args.group_rows = kind.group_rows;
-    }
-    if (kind.zero) args.zero = zero_bytes.view(), args.zero_codes = matrix.weights.zero, args.zero_add = kind.zero_add;
+    const StoredMatrix stored(stream, kind, matrix);
     if (kind.group == 0 && kind.scale)
       write_blocking(stream, weights.group_index.rows(expert, 1).buffer, matrix.weights.group_index.data(),
                      matrix.weights.group_index.size() * 4);
-    pack_codes::enqueue(stream, args);
+    pack_codes::enqueue(stream, stored.into(weights, expert));
     stream.finish();
     values.insert(values.end(), matrix.values.begin(), matrix.values.end());
   }

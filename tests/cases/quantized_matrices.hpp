@@ -44,6 +44,17 @@ struct QuantizedMatrix {
   QuantizedMatrix& operator=(const QuantizedMatrix&) = delete;
 };
 
+/// That matrix in a device's memory, as pack_codes takes it.
+struct StoredMatrix {
+  const QuantizedCase kind;
+  const QuantizedMatrix& matrix;
+  Buffer codes, scales, zeros;
+
+  StoredMatrix(StreamView stream, const QuantizedCase& of, const QuantizedMatrix& stored);
+  /// Columns of an expert from 0 on.
+  pack_codes::Args into(const PackedWeights& packed, std::int64_t expert) const;
+};
+
 /// Some experts' matrices [E, n, k] on a device. Stops the host.
 struct QuantizedOnDevice {
   Buffer codes, scale, zero, group_index;
