@@ -29,9 +29,16 @@ NAME = re.compile(r"[A-Za-z_]\w*((::|\.)~?\w+)*(\(\))?")
 
 def pages(root):
     """Names of all pages, README.md first."""
-    names = [f.relative_to(root) for f in root.rglob("*.md")]
-    shown = [n for n in names if n.parts[0] != "build" and not any(p.startswith(".") and p != FORMS for p in n.parts)]
-    return sorted((n.as_posix() for n in shown), key=lambda name: (name != "README.md", name))
+    def below(folder):
+        for entry in folder.iterdir():
+            if entry.name.startswith(".") and entry.name != FORMS or entry == root / "build":  # in which others write
+                continue
+            if entry.is_dir():
+                yield from below(entry)
+            elif entry.suffix == ".md":
+                yield entry.relative_to(root).as_posix()
+
+    return sorted(below(root), key=lambda name: (name != "README.md", name))
 
 
 def source_text(root):
