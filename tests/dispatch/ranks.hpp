@@ -183,11 +183,11 @@ inline constexpr Setting settings_with_fake[] = {
 inline bool takes(const Setting& setting, std::size_t number) {
   return setting.places != Ranks::last_device || is_sampled(number, 4);
 }
-/// The same for layers, whose passes are large sets of cases themselves: without the last device alone.
+/// For layers, of which each pass is such a set: without the last device alone, unless every case runs.
 inline std::vector<Setting> settings_of_layers() {
   std::vector<Setting> out;
   for (const Setting& setting : settings_with_fake)
-    if (takes(setting, 1)) out.push_back(setting);
+    if (setting.places != Ranks::last_device || all_cases()) out.push_back(setting);
   return out;
 }
 

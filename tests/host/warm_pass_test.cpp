@@ -223,12 +223,17 @@ bool launches_take_turns(const TestDevice& device) {
   return device.caps().platform_name == "Portable Computing Language";
 }
 
+/// Of two ranks of one context.
+void expect_allocations(const TestDevice& device, const GroupOptions& options, const std::vector<OfRanks>& most) {
+  if (launches_take_turns(device)) GTEST_SKIP() << "launches take turns";
+  const Stream streams[] = {Stream(*device.context), Stream(*device.context)};
+  RankGroup group({streams[0], streams[1]}, options);
+  expect_allocations(group, "qwen2-moe-e16k4", most);
+}
+
 // An exchange of two ranks costs 16: its notes, and what each of them lists.
 TEST_P(WarmPassTest, RanksAllocateForExchangesAlone) {
-  if (launches_take_turns(device())) GTEST_SKIP() << "launches take turns";
-  const Stream streams[] = {Stream(*device().context), Stream(*device().context)};
-  RankGroup group({streams[0], streams[1]});
-  expect_allocations(group, "qwen2-moe-e16k4",
+  expect_allocations(device(), {},
                      {{StrategyKind::mc2, 52, 32},
                       {StrategyKind::all_gather, 46, 26},
                       {StrategyKind::all2all_v, 48, 28},
@@ -237,10 +242,7 @@ TEST_P(WarmPassTest, RanksAllocateForExchangesAlone) {
 
 // Each copy is a job with events of its own.
 TEST_P(WarmPassTest, StagedCopiesAllocateJobs) {
-  if (launches_take_turns(device())) GTEST_SKIP() << "launches take turns";
-  const Stream streams[] = {Stream(*device().context), Stream(*device().context)};
-  RankGroup group({streams[0], streams[1]}, {std::chrono::minutes(1), TransportKind::staged});
-  expect_allocations(group, "qwen2-moe-e16k4",
+  expect_allocations(device(), {std::chrono::minutes(1), TransportKind::staged},
                      {{StrategyKind::mc2, 94, 74},
                       {StrategyKind::all_gather, 90, 70},
                       {StrategyKind::all2all_v, 86, 66},
