@@ -70,7 +70,7 @@ inline bool has_come(const __global int* signal, int step) {
 
 // Every group says to all ranks that what it put is there; all of them together add STEP_SIGNAL to a signal, however
 // many they are. The last one, which begins when all others have, waits for what the ranks put, where it may: a signal
-// is looked at `patience` times.
+// is looked at `patience` times, and once when a rank was late before, since the window is lost then.
 inline void end_step(const __global long* addresses, __global int* late, __global int* fault,
                      const window_put_args* put) {
   const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
@@ -82,9 +82,10 @@ inline void end_step(const __global long* addresses, __global int* late, __globa
   }
   if (group != groups - 1 || put->patience == 0) return;
   const __global int* const signals = (const __global int*)window_of(addresses, put->rank);
+  const ulong patience = late && *late != 0 ? 1 : put->patience;
   for (int from = lane; from < put->ranks; from += LANES) {
     bool come = from == put->rank;
-    for (ulong looks = 0; looks < (ulong)put->patience && !come; ++looks) come = has_come(signals + from, put->step);
+    for (ulong looks = 0; looks < patience && !come; ++looks) come = has_come(signals + from, put->step);
     if (come) continue;
     set_fault(late, PEER_LATE, from, put->step);
     set_fault(fault, PEER_LATE, from, put->step);

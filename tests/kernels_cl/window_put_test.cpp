@@ -291,15 +291,15 @@ TEST_P(WindowPutTest, WaitsForEverySignalAndNamesWhoIsLate) {
   for (std::int32_t rank = 0; rank < 4; ++rank)
     window_put::enqueue(device().stream,
                         window_put::Address{(rank == 1 ? window : others).view().buffer, rank, addresses});
-  const auto step = [&](std::int32_t number, TensorView told, TensorView told_too) {
-    window_put::Combine put{slot_rows, 1, rows, {}, {addresses, 1, number, 0, 0, 0, 100, told, told_too}};
+  const auto step = [&](std::int32_t number, TensorView told, TensorView told_too, std::uint64_t patience = 100) {
+    window_put::Combine put{slot_rows, 1, rows, {}, {addresses, 1, number, 0, 0, 0, patience, told, told_too}};
     window_put::enqueue(device().stream, put);
   };
   step(4, late, fault);
   EXPECT_EQ(late.read<std::int32_t>(), Ints({0, 0, 0, 0}));
   EXPECT_EQ(window.read<std::int32_t>(), Ints({5 * one, one, 4 * one, 5 * one}));  // this rank's own
   step(5, late, fault);
-  step(6, late, {});  // the first fault stays
+  step(6, late, {}, std::uint64_t{1} << 60);  // the first fault stays, and nobody waits after it
   for (const GuardedTensor* word : {&late, &fault}) {
     EXPECT_EQ(word->read<std::int32_t>(), Ints({static_cast<std::int32_t>(FaultCode::peer_late), 2, 5, 0}));
     EXPECT_THAT(error_of([&] { check_fault(device().stream, *word); }).what(),
