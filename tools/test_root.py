@@ -10,6 +10,8 @@ that runs on rusticl. Ends in one line "N passed, N failed".
 bookworm-arm64 and sid-riscv64 are roots for other processors: moecl is cross-compiled for them and QEMU runs it
 (tools/cross_root.py), on PoCL alone. Of the golden models those run that CROSS_GOLDENS names.
 """
+import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -88,8 +90,9 @@ def run(*command):
     return done
 
 
-def counted(what, done):
+def counted(what, *command):
     """Of a command that ends in "N passed, N failed"; one that does not has failed."""
+    done = run(*command)
     last = done.stdout.rstrip().rsplit("\n", 1)[-1]
     found = re.fullmatch(r"(\d+) passed, (\d+) failed", last)
     passed, failed = (int(found[1]), int(found[2])) if found else (0, 1)
@@ -133,14 +136,16 @@ def main():
     moecl = "/tmp/moecl/bin/moecl"
     goldens = [f"/tmp/moecl/tests/data/goldens/{case.name}" for case in sorted((TESTS / "data/goldens").iterdir())
                if not PROCESSOR or case.name in CROSS_GOLDENS]
-    results = []
+    parts = []
     for platform in PLATFORMS:
-        results.append(counted(f"doctor on {platform}", run(moecl, "doctor", "--platform", platform)))
+        parts.append(functools.partial(counted, f"doctor on {platform}", moecl, "doctor", "--platform", platform))
         for dtype in ("f32",) if QUICK else ("f32", "bf16"):
-            results.append(counted(f"goldens on {platform} in {dtype}",
-                                   run(moecl, "verify", *goldens, "--platform", platform, "--dtype", dtype)))
+            parts.append(functools.partial(counted, f"goldens on {platform} in {dtype}", moecl, "verify", *goldens, "--platform", platform,
+                                           "--dtype", dtype))
     stems = sorted(path.name.removesuffix("_test.cpp") for path in (TESTS / "kernels_cl").glob("*_test.cpp"))
-    results += [operator(stem) for stem in stems if not QUICK or stem in QUICK_OPERATORS]
+    parts += [functools.partial(operator, stem) for stem in stems if not QUICK or stem in QUICK_OPERATORS]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # a driver compiles on one core
+        results = list(pool.map(lambda part: part(), parts))
     results.append(dead_programs(run(moecl, "devices", "--json")))
     passed, failed = (sum(counts) for counts in zip(*results))
     print(f"{passed} passed, {failed} failed")
