@@ -24,7 +24,11 @@ constexpr std::chrono::milliseconds between_beats{50};
 
 /// "openmpi", "mpich": the one that is in this process, else the one that its launcher belongs to.
 std::string mpi_of_process() {
-  if (void* const found = dlsym(RTLD_DEFAULT, "MPI_Get_library_version"); found != nullptr) {
+  // Python loads its extensions, and MPI with them, out of everybody else's sight.
+  for (const char* const library : {static_cast<const char*>(nullptr), "libmpi.so.40", "libmpich.so.12"}) {
+    void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    void* const found = loaded != nullptr ? dlsym(loaded, "MPI_Get_library_version") : nullptr;
+    if (found == nullptr) continue;
     std::array<char, 8192> text{};
     int length = 0;
     reinterpret_cast<int (*)(char*, int*)>(found)(text.data(), &length);

@@ -67,6 +67,11 @@ moecl_status regrouped(moecl_rank_group* group, moecl_rank_group** out_group, Re
   });
 }
 
+void write_ranks(const std::vector<std::int32_t>& ranks, std::int32_t* out_count, std::int32_t* out_ranks) {
+  required(out_count, "the number of ranks") = static_cast<std::int32_t>(ranks.size());
+  if (out_ranks != nullptr) std::copy(ranks.begin(), ranks.end(), out_ranks);
+}
+
 template <class T>
 std::vector<T> one_each(const Communicator& ranks, const T* array, const char* what) {
   return {&required(array, what), array + ranks.size()};
@@ -144,11 +149,11 @@ moecl_status moecl_rank_group_rejoin(moecl_rank_group* group, moecl_rank_group**
 }
 
 moecl_status moecl_rank_group_members(const moecl_rank_group* group, int32_t* out_size, int32_t* out_ranks) {
-  return guarded([&] {
-    const std::vector<std::int32_t> ranks = required(group, "group").ranks->group.joined_ranks();
-    required(out_size, "out_size") = static_cast<std::int32_t>(ranks.size());
-    if (out_ranks != nullptr) std::copy(ranks.begin(), ranks.end(), out_ranks);
-  });
+  return guarded([&] { write_ranks(required(group, "group").ranks->group.joined_ranks(), out_size, out_ranks); });
+}
+
+moecl_status moecl_rank_group_local(const moecl_rank_group* group, int32_t* out_count, int32_t* out_ranks) {
+  return guarded([&] { write_ranks(required(group, "group").ranks->group.local_ranks(), out_count, out_ranks); });
 }
 
 moecl_status moecl_rank_group_destroy(moecl_rank_group* group) {

@@ -255,6 +255,8 @@ TEST(CRanks, RanksJoinShrinkAndComeBack) {
   EXPECT_OK(moecl_rank_group_members(smaller, &size, ranks));
   EXPECT_EQ(size, 1);
   EXPECT_EQ(ranks[0], 0);
+  EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "the number of ranks: the pointer is null",
+               moecl_rank_group_local(smaller, nullptr, ranks));
   EXPECT_OK(meet(smaller, 0));
   shrunk.set_value();
   EXPECT_OK(moecl_rank_group_rejoin(smaller, whole.out()));
@@ -279,6 +281,10 @@ TEST(CRanks, AProcessJoinsWithSeveralRanks) {
     moecl_stream* const streams[] = {on.streams[at], on.streams[at + 1]};
     GroupHandle group;
     EXPECT_OK(moecl_rank_group_join_ranks(name.c_str(), ranks, streams, 2, 4, nullptr, group.out()));
+    std::int32_t count = 0, local[2] = {-1, -1};
+    EXPECT_OK(moecl_rank_group_local(group, &count, local));
+    EXPECT_EQ(count, 2);
+    EXPECT_TRUE(std::equal(local, local + 2, ranks));
     for (std::int32_t peer = 0; peer < 4; ++peer) {
       auto info = sized<moecl_transport_info>();
       if (peer == first) continue;

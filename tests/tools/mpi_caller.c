@@ -43,13 +43,13 @@ static void* meet(void* of) {
   return NULL;
 }
 
-/// All ranks from `first` on, each in a thread of its own.
-static int all_meet(moecl_rank_group* group, int32_t first, int32_t count) {
+/// Those ranks, each in a thread of its own.
+static int all_meet(moecl_rank_group* group, const int32_t* ranks, int32_t count) {
   struct member members[MOST_RANKS];
   pthread_t threads[MOST_RANKS];
   int failed = 0;
   for (int32_t i = 0; i < count; ++i) {
-    members[i] = (struct member){group, first + i, 1};
+    members[i] = (struct member){group, ranks[i], 1};
     if (pthread_create(&threads[i], NULL, meet, &members[i]) != 0) abort();
   }
   for (int32_t i = 0; i < count; ++i) {
@@ -75,8 +75,6 @@ int main(int argc, char** argv) {
   ++duplicates;  // the engine's own
 
   const int32_t count = atoi(argv[2 + process]);
-  int32_t first = 0;
-  for (int before = 0; before < process; ++before) first += atoi(argv[2 + before]);
   moecl_context* context = NULL;
   moecl_stream* streams[MOST_RANKS];
   if (count > MOST_RANKS || moecl_context_create_matching("Portable", "", NULL, &context) != MOECL_OK) abort();
@@ -88,12 +86,13 @@ int main(int argc, char** argv) {
   if (status != MOECL_OK) {
     snprintf(said, sizeof(said), "refused with %d: %s", (int)status, moecl_last_error_message());
   } else {
-    int32_t size = 0;
+    int32_t size = 0, local = 0, ranks[MOST_RANKS];
     moecl_rank_group_members(group, &size, NULL);
+    moecl_rank_group_local(group, &local, ranks);
     moecl_transport_info info = {.size_bytes = sizeof(info)};
     moecl_rank_group_transport(group, 0, size - 1, &info);
-    snprintf(said, sizeof(said), "%d ranks, %d from %d on, %d failed, transport %d", (int)size, (int)count, (int)first,
-             all_meet(group, first, count), (int)info.transport);
+    snprintf(said, sizeof(said), "%d ranks, %d from %d on, %d failed, transport %d", (int)size, (int)local,
+             (int)ranks[0], all_meet(group, ranks, local), (int)info.transport);
   }
   const int joined = duplicates;
   moecl_rank_group_destroy(group);

@@ -96,6 +96,9 @@ moecl_status moecl_rank_group_rejoin(moecl_rank_group* group, moecl_rank_group**
 /// How many ranks there are, and the ones that each had in the group that was joined: others once it has shrunk.
 /// @param out_ranks  optional: an element for each rank
 moecl_status moecl_rank_group_members(const moecl_rank_group* group, int32_t* out_size, int32_t* out_ranks);
+/// The ranks of this process, in order: all, where ranks are threads of one.
+/// @param out_ranks  optional: an element for each of them
+moecl_status moecl_rank_group_local(const moecl_rank_group* group, int32_t* out_count, int32_t* out_ranks);
 /// NULL is no error. Communicators keep what they need. No rank may be in a call.
 moecl_status moecl_rank_group_destroy(moecl_rank_group* group);
 /// How rank `to` receives from rank `from`.

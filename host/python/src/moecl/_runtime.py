@@ -407,8 +407,19 @@ def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
             setattr(to, name, value)
 
 
+def _streams_of(ranks: int | Sequence[Stream]) -> list[Stream]:
+    return [default_context().stream() for _ in range(ranks)] if isinstance(ranks, int) else list(ranks)
+
+
+def _group_options(options: dict[str, Any]) -> Any:
+    given = struct("moecl_rank_group_options")
+    fill(given[0], options, [])
+    return given
+
+
 class RankGroup(Handle):
-    """Ranks that are threads of this process and exchange device memory; `join` has ranks that are processes.
+    """Ranks that are threads of this process and exchange device memory; `join` and `from_mpi` have ranks of processes.
+    `streams` has those of this process.
 
     Args:
         ranks: how many, on one device; or a stream for each
@@ -416,13 +427,22 @@ class RankGroup(Handle):
     """
 
     def __init__(self, ranks: int | Sequence[Stream], **options: Any) -> None:
-        streams = [default_context().stream() for _ in range(ranks)] if isinstance(ranks, int) else list(ranks)
-        given = struct("moecl_rank_group_options")
-        fill(given[0], options, [])
+        given = _group_options(options)
+        self._make(_streams_of(ranks), lambda streams, out: lib.moecl_rank_group_create(streams, len(streams), given, out))
+
+    def _make(self, streams: list[Stream], make: Callable[[list[Any], Any], int]) -> None:
+        """With a stream for each rank of this process, in order."""
         out = ffi.new("moecl_rank_group**")
-        check(lib.moecl_rank_group_create([stream._handle for stream in streams], len(streams), given, out))
+        check(make([stream._handle for stream in streams], out))
         super().__init__(out[0], lib.moecl_rank_group_destroy, streams)
-        self.streams = dict(enumerate(streams))
+        self.streams = dict(zip(self._ranks(lib.moecl_rank_group_local), streams, strict=True))
+
+    def _ranks(self, which: Callable[[Any, Any, Any], int]) -> list[int]:
+        count = ffi.new("int32_t*")
+        check(which(self._handle, count, ffi.NULL))
+        ranks = ffi.new("int32_t[]", count[0])
+        check(which(self._handle, count, ranks))
+        return list(ranks)
 
     @classmethod
     def join(cls, name: str, rank: int | Sequence[int], size: int, stream: Stream | Sequence[Stream] | None = None,
@@ -434,27 +454,37 @@ class RankGroup(Handle):
         """
         ranks = [rank] if isinstance(rank, int) else list(rank)
         if stream is None:
-            streams = [default_context().stream() for _ in ranks]
+            streams = _streams_of(len(ranks))
         else:
             streams = [stream] if isinstance(stream, Stream) else list(stream)
         if len(streams) != len(ranks):
             raise ValueError(f"{len(streams)} streams for {len(ranks)} ranks")
-        given = struct("moecl_rank_group_options")
-        fill(given[0], options, [])
-        out = ffi.new("moecl_rank_group**")
-        check(lib.moecl_rank_group_join_ranks(name.encode(), ranks, [each._handle for each in streams], len(ranks), size, given, out))
+        pairs, given = sorted(zip(ranks, streams), key=lambda pair: pair[0]), _group_options(options)
         group = cls.__new__(cls)
-        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, streams)
-        group.streams = dict(zip(ranks, streams, strict=True))
+        group._make([stream for _, stream in pairs], lambda streams, out: lib.moecl_rank_group_join_ranks(
+            name.encode(), [rank for rank, _ in pairs], streams, len(pairs), size, given, out))
+        return group
+
+    @classmethod
+    def from_mpi(cls, comm: Any = None, ranks: int | Sequence[Stream] = 1, **options: Any) -> RankGroup:
+        """The group of the processes of an MPI communicator, in its order; all of them call this.
+
+        comm: of mpi4py, and is duplicated; None: MPI_COMM_WORLD, which this call initialises where nobody has
+        ranks: how many this process has, which are threads of it; or a stream for each
+        """
+        address = 0
+        if comm is not None:
+            from mpi4py import MPI
+
+            address = MPI._addressof(comm)
+        given, group = _group_options(options), cls.__new__(cls)
+        group._make(_streams_of(ranks), lambda streams, out: lib.moecl_rank_group_from_mpi_ranks(
+            ffi.cast("void*", address), streams, len(streams), given, out))
         return group
 
     def members(self) -> list[int]:
         """The rank that each rank had in the group that was joined: another once it has shrunk."""
-        size = ffi.new("int32_t*")
-        check(lib.moecl_rank_group_members(self._handle, size, ffi.NULL))
-        ranks = ffi.new("int32_t[]", size[0])
-        check(lib.moecl_rank_group_members(self._handle, size, ranks))
-        return list(ranks)
+        return self._ranks(lib.moecl_rank_group_members)
 
     def shrink(self) -> RankGroup:
         """A group of the processes that are left of this one, which has ended. Ranks count anew, in the old order."""
@@ -465,12 +495,8 @@ class RankGroup(Handle):
         return self._regrouped(lib.moecl_rank_group_rejoin)
 
     def _regrouped(self, regroup: Callable[[Any, Any], int]) -> RankGroup:
-        old, out = self.members(), ffi.new("moecl_rank_group**")
-        check(regroup(self._handle, out))
         group = RankGroup.__new__(RankGroup)
-        Handle.__init__(group, out[0], lib.moecl_rank_group_destroy, list(self.streams.values()))
-        new = group.members()
-        group.streams = {new.index(old[rank]): stream for rank, stream in self.streams.items()}
+        group._make(list(self.streams.values()), lambda streams, out: regroup(self._handle, out))
         return group
 
     def communicator(self, rank: int) -> Communicator:
