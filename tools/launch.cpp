@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -277,6 +278,10 @@ bool told_elsewhere(ExitCode code, std::string_view what) {
   if (process_of_mpi <= 0) return false;
   if (code != device_failure) return true;
   const auto says = [what](std::string_view words) { return what.find(words) != std::string_view::npos; };
+  if (says("has not begun within")) {  // who is lost nobody knows: the first that is left ends the others
+    std::this_thread::sleep_for(std::chrono::seconds(2) * process_of_mpi);
+    return false;
+  }
   if (!says("the group of ranks ended")) return false;
   bool lost = false;
   for (int rank = 0; rank < ranks_each_of_mpi; ++rank) lost = lost || says(fmt::format("rank {} of MPI ", rank));

@@ -43,10 +43,9 @@ static int is_launcher(pid_t process, pid_t* parent) {
   return 0;
 }
 
-static int find_launchers(struct launcher* found) {
+static int find_launchers(pid_t process, struct launcher* found) {
   int count = 0;
-  pid_t parent = 0;
-  for (pid_t process = getppid(); count < most_launchers && is_launcher(process, &parent); process = parent) {
+  for (pid_t parent = 0; count < most_launchers && is_launcher(process, &parent); process = parent) {
     const int handle = (int)syscall(SYS_pidfd_open, process, 0);
     if (handle < 0) break;
     found[count].pid = process;
@@ -103,11 +102,12 @@ static void kill_with_children(const struct launcher* of) {
 }
 
 void moecl_end_launcher(int grace_ms) {
+  const pid_t starter = getppid();
+  if (fork() != 0) return;
+  setsid();                            /* launchers kill the groups of what they started */
+  syscall(SYS_close_range, 0, ~0U, 0); /* they see that a process ends by what it leaves open */
   struct launcher launchers[most_launchers];
-  const int count = find_launchers(launchers);
-  if (count == 0 || fork() != 0) return;
-  setsid(); /* launchers kill the groups of what they started */
-  for (int file = 0; file < 3; ++file) close(file);
+  const int count = find_launchers(starter, launchers);
   if (!end_within(launchers, count, grace_ms / 2)) {
     for (int i = 0; i < count; ++i) shut_connections(&launchers[i]);
     if (!end_within(launchers, count, grace_ms / 2 > least_kill_ms ? grace_ms / 2 : least_kill_ms))

@@ -1,46 +1,92 @@
 /* The plugin for MPI: one source, built for Open MPI and for MPICH. */
-#define _DEFAULT_SOURCE /* usleep */
+#define _GNU_SOURCE /* usleep, dprintf */
 #include "dispatch/processes/mpi_plugin.h"
 
 #include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "dispatch/processes/launcher_end.h"
 
-static int broken = 0, grace_ms = 0, world_rank = 0;
+#ifdef OPEN_MPI
+#define LIBRARY "Open MPI"
+#else
+#define LIBRARY "MPICH"
+#endif
 
-/* Ranks that know less wait for rank 0, which says why. */
+enum { aborted = 4 };
+
+/* Whether moecl initialises MPI. */
+enum { by_others, begins, begun };
+static atomic_int initialised = by_others, ended = 0;
+static int broken = 0, patience_ms = 0, world_rank = 0;
+
+static void abort_job(void) {
+  moecl_end_launcher(patience_ms / 4);
+  /* Asked by MPICH's words to its launcher, which MPI_Abort sends only between MPI's begin and end. */
+  const char* const launcher = getenv("PMI_FD");
+  if (launcher != NULL)
+    dprintf(atoi(launcher), "cmd=abort exitcode=%d\n", aborted);
+  else if (initialised == begun)
+    MPI_Abort(MPI_COMM_WORLD, aborted);
+  fflush(NULL);
+  _exit(aborted);
+}
+
+/* MPI waits for a process that was lost as it ends. The first that is left says so, which ends the others. */
+static void* end_late(void* unused) {
+  for (int ms = 0; ms < patience_ms + 2000 * world_rank; ++ms)
+    if (ended)
+      return unused;
+    else
+      usleep(1000);
+  fprintf(stderr, "moecl: %s has not ended within %d ms\n", LIBRARY, patience_ms);
+  abort_job();
+  return unused;
+}
+
 static void end_mpi(void) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized) return;
-  if (!broken) {
-    MPI_Finalize();
-    return;
+  if (broken) {
+    if (world_rank != 0) usleep(500000); /* those that know less wait for rank 0, which says why */
+    abort_job();
   }
-  moecl_end_launcher(grace_ms);
-  if (world_rank != 0) usleep(500000);
-  MPI_Abort(MPI_COMM_WORLD, 4);
+  pthread_t watch;
+  const int watched = pthread_create(&watch, NULL, end_late, NULL) == 0;
+  MPI_Finalize();
+  ended = 1;
+  if (watched) pthread_join(watch, NULL);
 }
 
 static int open_comm(const void* comm, void** out_comm, int* process, int* processes, int* thread_level) {
-  int initialised = 0;
-  int error = MPI_Initialized(&initialised);
-  if (error == MPI_SUCCESS && !initialised) {
+  int any = 0;
+  int error = MPI_Initialized(&any);
+  if (error == MPI_SUCCESS && !any) {
     if (comm != NULL) return MPI_ERR_COMM;
+    initialised = begins;
     error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, thread_level);
     if (error == MPI_SUCCESS) {
       MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+      initialised = begun;
       atexit(end_mpi);
     }
   }
-  if (error != MPI_SUCCESS) return error;
+  int level = MPI_THREAD_SINGLE;
+  if (error == MPI_SUCCESS) error = MPI_Query_thread(&level);
+  *thread_level = level == MPI_THREAD_MULTIPLE     ? 3
+                  : level == MPI_THREAD_SERIALIZED ? 2
+                  : level == MPI_THREAD_FUNNELED   ? 1
+                                                   : 0;
+  if (error != MPI_SUCCESS || *thread_level < 2) return error;
   MPI_Comm* const own = malloc(sizeof *own);
   if (own == NULL) return MPI_ERR_NO_MEM;
-  error = MPI_Query_thread(thread_level);
-  if (error == MPI_SUCCESS) error = MPI_Comm_dup(comm != NULL ? *(const MPI_Comm*)comm : MPI_COMM_WORLD, own);
+  error = MPI_Comm_dup(comm != NULL ? *(const MPI_Comm*)comm : MPI_COMM_WORLD, own);
   if (error != MPI_SUCCESS) {
     free(own);
     return error;
@@ -48,20 +94,17 @@ static int open_comm(const void* comm, void** out_comm, int* process, int* proce
   MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
   MPI_Comm_rank(*own, process);
   MPI_Comm_size(*own, processes);
-  *thread_level = *thread_level == MPI_THREAD_MULTIPLE     ? 3
-                  : *thread_level == MPI_THREAD_SERIALIZED ? 2
-                  : *thread_level == MPI_THREAD_FUNNELED   ? 1
-                                                           : 0;
   *out_comm = own;
   return MPI_SUCCESS;
 }
 
-static void close_comm(void* comm, int whole, int launcher_ms) {
+static void close_comm(void* comm, int whole, int deadline_ms) {
   int finalized = 0;
   MPI_Finalized(&finalized);
+  patience_ms = deadline_ms;
   if (!whole) {
     broken = 1; /* MPI may still use what it was given */
-    grace_ms = launcher_ms;
+    if (initialised == begins) atexit(end_mpi);
     return;
   }
   if (!finalized) MPI_Comm_free((MPI_Comm*)comm);
@@ -139,12 +182,6 @@ static void describe_error(int error, char* text, int bytes) {
   strncpy(text, all, (size_t)bytes - 1);
   text[bytes - 1] = '\0';
 }
-
-#ifdef OPEN_MPI
-#define LIBRARY "Open MPI"
-#else
-#define LIBRARY "MPICH"
-#endif
 
 static const struct moecl_mpi functions = {MOECL_MPI_PLUGIN_VERSION,
                                            LIBRARY,

@@ -5,18 +5,21 @@
 
 #include <stdint.h>
 
-#define MOECL_MPI_PLUGIN_VERSION 4
+#define MOECL_MPI_PLUGIN_VERSION 5
 
 struct moecl_mpi {
   int version;      /* MOECL_MPI_PLUGIN_VERSION */
   const char* name; /* of the MPI that it was built with */
 
-  /* Duplicates *comm, an MPI_Comm, or MPI_COMM_WORLD where that is null: then it initialises MPI if nobody has.
-   *thread_level: what MPI was initialised with, 0 to 3. */
+  /* Duplicates *comm, an MPI_Comm, or MPI_COMM_WORLD where that is null: then it initialises MPI if nobody has. All of
+     them call it.
+     *thread_level: what MPI was initialised with, 0 to 3; less than 2, MPI_THREAD_SERIALIZED: nothing is duplicated */
   int (*open)(const void* comm, void** out_comm, int* process, int* processes, int* thread_level);
-  /* Frees the communicator. Where `open` had initialised MPI, it is finalized when the process ends; but if any was
-     lost, `whole` is 0 then, the job is aborted then, with code 4, and its launchers have to end in so many ms. */
-  void (*close)(void* comm, int whole, int launcher_ms);
+  /* Frees the communicator; null: `open`, or another call of all, has not returned and never will. Where `open`
+     initialises MPI, it is finalized when the process ends, within the deadline. But if any was lost, `whole` is 0
+     then, or is late, the process ends with code 4 and the job with it, whose launchers have to end within a quarter of
+     it. */
+  void (*close)(void* comm, int whole, int deadline_ms);
   /* A number of each process. All of them call it. */
   int (*gather)(void* comm, int number, int* out_numbers);
   /* The first process on the node of each. All of them call it.

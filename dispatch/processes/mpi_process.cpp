@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <future>
 #include <iterator>
 #include <random>
 #include <thread>
@@ -71,43 +72,82 @@ bool try_test(MpiSlot& slot) noexcept {
 
 }  // namespace
 
-MpiComm::MpiComm(const void* of) {
+MpiComm::MpiComm(const void* of, std::chrono::milliseconds deadline) : deadline(deadline) {
   int thread_level = 0;
   check_mpi(plugin().open(of, &handle, &process, &processes, &thread_level), "the communicator");
   constexpr int serialized = 2;
-  if (thread_level >= serialized) return;
-  plugin().close(handle, 1, 0);
-  fail(ErrorCode::unsupported,
-       "mpi: {} was initialised for {}: moecl calls it from several threads, one at a time, which is "
-       "MPI_THREAD_SERIALIZED",
-       plugin().name, thread_level == 1 ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+  if (thread_level < serialized)
+    fail(ErrorCode::unsupported,
+         "mpi: {} was initialised for {}: moecl calls it from several threads, one at a time, which is "
+         "MPI_THREAD_SERIALIZED",
+         plugin().name, thread_level == 1 ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
 
-MpiComm::~MpiComm() { plugin().close(handle, whole ? 1 : 0, launcher_ms); }
+MpiComm::~MpiComm() { plugin().close(handle, whole ? 1 : 0, static_cast<int>(deadline.count())); }
+
+namespace {
+
+/// What all processes tell each other before there are messages.
+struct Begun {
+  std::unique_ptr<MpiComm> comm;
+  std::vector<std::int32_t> counts, nodes;
+  std::uint64_t word;  ///< of this node
+};
+
+Begun begin(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline) {
+  std::random_device random;
+  Begun begun{std::make_unique<MpiComm>(mpi_comm, deadline), {}, {}, std::uint64_t{random()} << 32 | random()};
+  begun.counts.resize(static_cast<std::size_t>(begun.comm->processes));
+  begun.nodes.resize(begun.counts.size());
+  check_mpi(plugin().gather(begun.comm->handle, ranks, begun.counts.data()), "how many ranks processes have");
+  check_mpi(plugin().nodes(begun.comm->handle, begun.nodes.data(), &begun.word), "the nodes");
+  return begun;
+}
+
+/// MPI would wait forever for a process that is lost meanwhile: then the thread that calls it stays behind.
+Begun begin_in_time(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline) {
+  std::packaged_task<Begun()> task([=] { return begin(mpi_comm, ranks, deadline); });
+  std::future<Begun> outcome = task.get_future();
+  std::thread thread(std::move(task));
+  // A process that was stopped itself has not waited meanwhile.
+  constexpr std::chrono::milliseconds look{10};
+  std::chrono::milliseconds waited{0};
+  while (waited < deadline && outcome.wait_for(look) != std::future_status::ready) waited += look;
+  if (waited >= deadline) {
+    thread.detach();
+    plugin().close(nullptr, 0, static_cast<int>(deadline.count()));
+    fail(ErrorCode::deadline_exceeded, "mpi: {} has not begun within {} ms: a process did not come", plugin().name,
+         deadline.count());
+  }
+  thread.join();
+  Begun begun = outcome.get();
+  begun.comm->whole = true;
+  return begun;
+}
+
+}  // namespace
 
 const char* MpiProcess::library() { return plugin().name; }
 
 MpiProcess::MpiProcess(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline)
-    : comm_(mpi_comm), most_silent_(deadline * 3 / 4), beaten_(Clock::now()), looked_(beaten_) {
-  const auto processes = static_cast<std::size_t>(comm_.processes);
-  std::vector<std::int32_t> counts(processes), nodes(processes);
-  check_mpi(plugin().gather(comm_.handle, ranks, counts.data()), "how many ranks processes have");
-  for (std::size_t p = 0; p < processes; ++p) {
-    require(counts[p] >= 1 && counts[p] <= most_ranks, "mpi: process {} has {} ranks, not 1 to {}", p, counts[p],
-            most_ranks);
-    ranks_.push_back({size(), counts[p]});
-    for (std::int32_t i = 0; i < counts[p]; ++i) {
+    : most_silent_(deadline * 3 / 4) {
+  Begun begun = begin_in_time(mpi_comm, ranks, deadline);
+  comm_ = std::move(begun.comm);
+  for (const std::int32_t count : begun.counts) {
+    const std::size_t process = ranks_.size();
+    require(count >= 1 && count <= most_ranks, "mpi: process {} has {} ranks, not 1 to {}", process, count, most_ranks);
+    ranks_.push_back({size(), count});
+    for (std::int32_t i = 0; i < count; ++i) {
       places_.push_back(size());
-      process_of_.push_back(p);
+      process_of_.push_back(process);
     }
   }
-  std::random_device random;
-  std::uint64_t word = std::uint64_t{random()} << 32 | random();
-  check_mpi(plugin().nodes(comm_.handle, nodes.data(), &word), "the nodes");
-  name_of_node_ = fmt::format("mpi-{:016x}", word);
-  for (const std::size_t p : process_of_) nodes_.push_back(ranks_[static_cast<std::size_t>(nodes[p])].first);
-  peers_.resize(processes);
+  name_of_node_ = fmt::format("mpi-{:016x}", begun.word);
+  for (const std::size_t process : process_of_)
+    nodes_.push_back(ranks_[static_cast<std::size_t>(begun.nodes[process])].first);
+  peers_.resize(ranks_.size());
   phases_.resize(phase_bytes * static_cast<std::size_t>(ranks));
+  beaten_ = looked_ = Clock::now();
 }
 
 MpiProcess::~MpiProcess() {
@@ -126,8 +166,7 @@ MpiProcess::~MpiProcess() {
     for (MpiSlot* const slot : {&peer.ending, &peer.beat_in}) plugin().cancel(&slot->request);
     for (MpiSlot* const slot : {&peer.beat_out, &peer.goodbye}) finish(*slot);
   }
-  comm_.whole = sent && cause_.empty();
-  comm_.launcher_ms = static_cast<int>((most_silent_ / 3).count());
+  comm_->whole = sent && cause_.empty();
 }
 
 template <class Act>
@@ -142,15 +181,15 @@ int MpiProcess::tag(Link::Channel channel, std::int32_t from, std::int32_t to) c
 }
 
 void MpiProcess::begin_send(MpiSlot& slot, std::size_t bytes, std::size_t to, int tag) {
-  check_mpi(
-      plugin().send(comm_.handle, slot.bytes.data(), static_cast<int>(bytes), static_cast<int>(to), tag, &slot.request),
-      "send");
+  check_mpi(plugin().send(comm_->handle, slot.bytes.data(), static_cast<int>(bytes), static_cast<int>(to), tag,
+                          &slot.request),
+            "send");
 }
 
 void MpiProcess::begin_receive(MpiSlot& slot, std::size_t bytes, std::size_t from, int tag) {
   slot.bytes.resize(bytes);
   slot.count = slot.taken = 0;
-  check_mpi(plugin().receive(comm_.handle, slot.bytes.data(), static_cast<int>(bytes), static_cast<int>(from), tag,
+  check_mpi(plugin().receive(comm_->handle, slot.bytes.data(), static_cast<int>(bytes), static_cast<int>(from), tag,
                              &slot.request),
             "receive");
 }
@@ -227,7 +266,7 @@ std::string MpiProcess::end(std::string_view cause) {
     auto* const text = new std::array<char, ending_bytes>{};
     std::memcpy(text->data(), cause.data(), std::min(cause.size(), text->size() - 1));
     void* request = nullptr;
-    if (plugin().send(comm_.handle, text->data(), ending_bytes, static_cast<int>(process), ending_tag, &request) != 0)
+    if (plugin().send(comm_->handle, text->data(), ending_bytes, static_cast<int>(process), ending_tag, &request) != 0)
       delete text;
   });
   return cause_;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -26,11 +27,11 @@ struct MpiSlot {
 struct MpiComm {
   void* handle = nullptr;
   int process = 0, processes = 0;
-  bool whole = true;    ///< nobody was lost
-  int launcher_ms = 0;  ///< in which the launchers have to end otherwise
+  bool whole = false;  ///< nobody was lost
+  std::chrono::milliseconds deadline;
 
-  /// Errors: unsupported  no MPI, no plugin, or its threads; device_error
-  explicit MpiComm(const void* of);
+  /// All processes call it. Errors: unsupported  no MPI, no plugin, or its threads; device_error
+  MpiComm(const void* of, std::chrono::milliseconds deadline);
   ~MpiComm();
   MpiComm(const MpiComm&) = delete;
   MpiComm& operator=(const MpiComm&) = delete;
@@ -42,7 +43,8 @@ class MpiProcess {
   static constexpr std::int32_t most_ranks = 64;  ///< of a process
 
   /// All processes call it. @param ranks  of this one. @param deadline  a peer may be silent for less
-  /// Errors: as MpiComm; invalid_argument  a process has another number of ranks than [1, most_ranks]: on all of them
+  /// Errors: as MpiComm; deadline_exceeded  not all called it, as far as MPI knows; invalid_argument  a process has
+  /// another number of ranks than [1, most_ranks]: on all of them
   MpiProcess(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline);
   /// Waits until what was sent has left.
   ~MpiProcess();
@@ -94,7 +96,7 @@ class MpiProcess {
     std::chrono::microseconds silent{};
   };
 
-  std::size_t mine() const noexcept { return static_cast<std::size_t>(comm_.process); }
+  std::size_t mine() const noexcept { return static_cast<std::size_t>(comm_->process); }
   std::size_t process_of(std::int32_t rank) const noexcept { return process_of_[static_cast<std::size_t>(rank)]; }
   int tag(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
   /// Calls `act` of each other process and its number.
@@ -109,7 +111,7 @@ class MpiProcess {
   std::string beat();
   void say_goodbye(Clock::time_point end) noexcept;
 
-  MpiComm comm_;
+  std::unique_ptr<MpiComm> comm_;
   std::vector<Ranks> ranks_;  ///< of each process
   std::vector<std::size_t> process_of_;
   std::vector<std::int32_t> places_, nodes_;

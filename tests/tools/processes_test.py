@@ -217,7 +217,7 @@ class Processes(CommandTest):
         self.assertFalse([rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()])
 
     def wait_for_mpi(self, run, mpi, count):
-        """Its processes in order, once all of them compute: MPI itself begins without a deadline."""
+        """Its processes in order, once all of them compute."""
         name, deadline = {"openmpi": "OMPI_COMM_WORLD_RANK=", "mpich": "PMI_RANK="}[mpi], time.monotonic() + 120
         found = {}
         while time.monotonic() < deadline:
@@ -253,6 +253,22 @@ class Processes(CommandTest):
                 self.assertEqual(len(said), 1, messages)
                 self.assertRegex(said[0], f"rank {named} of MPI ")
 
+    def test_a_process_that_is_stopped_as_mpi_begins_or_ends_ends_the_job(self):
+        """Within the deadline, for which MPI itself would wait; the first process that is left says it."""
+        for (mpi, words), (victim, when) in itertools.product((("openmpi", "Open MPI"), ("mpich", "MPICH")),
+                                                              ((0, "begins"), (1, "begins"), (0, "ends"), (2, "ends"))):
+            with self.subTest(mpi=mpi, victim=victim, when=when):
+                stopped = {"LD_PRELOAD": str(MOECL.with_name("tests") / "libmoecl_mpi_stopper.so"), "MOECL_TEST_STOPPED": f"{victim}:{when}"}
+                begin = time.monotonic()
+                run = subprocess.run([*MPIRUN[mpi], "-n", "3", MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--ranks", "mpi",
+                                      "--ep", "--quiet", "--deadline", "4"], capture_output=True, encoding="utf-8", timeout=60,
+                                     env={**os.environ, **AS_ROOT, **stopped})
+                self.assertLess(time.monotonic() - begin, 25)
+                self.assertEqual(run.returncode, 4, run.stderr)
+                said = [line for line in run.stderr.splitlines() if line.startswith("moecl: ")]
+                self.assertEqual(said, [f"moecl: mpi: {words} has not begun within 4000 ms: a process did not come" if when == "begins" else
+                                        f"moecl: {words} has not ended within 4000 ms"])
+
     def test_bits_over_two_nodes(self):
         """MPI over TCP between network namespaces."""
         for each, strategy, options in ((1, "mc2", ("--topology", "1,1")), (1, "all2allv", ()), (2, "mc2", ("--topology", "2,2"))):
@@ -280,11 +296,11 @@ class Processes(CommandTest):
             self.assertRegex(transport, rf"^\d -> \d: {way}")
 
     def test_a_node_that_is_cut_off_is_named(self):
-        """Within the deadline of 2 s, by the rank that prints; mpirun, and all on both nodes, end with code 4."""
-        cut_after = 8  # MPI itself begins, which knows no deadline
+        """Within the deadline, by the rank that prints; mpirun, and all on both nodes, end with code 4."""
+        cut_after, deadline = 8, 4  # MPI itself begins within both
         begin = time.monotonic()
         run = subprocess.Popen([TWO_NODES, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
-                                "1000000", "--ep", "--quiet", "--ranks", "mpi", "--deadline", "2"], stdout=subprocess.PIPE,
+                                "1000000", "--ep", "--quiet", "--ranks", "mpi", "--deadline", str(deadline)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, encoding="utf-8", env={**os.environ, "CUT_AFTER": str(cut_after)})
         self.addCleanup(run.kill)
         out, messages = run.communicate(timeout=60)
@@ -293,9 +309,9 @@ class Processes(CommandTest):
         said = [line for line in messages.splitlines() if line.startswith("moecl: ")]
         self.assertEqual(len(said), 1, messages)
         self.assertRegex(said[0], "^moecl: the group of ranks ended: (rank 1 of MPI .* has not run for [0-9]{4} ms"
-                                  "|.*: rank 0 waited 2000 ms for (rows of )?rank 1 of MPI)")  # the judge itself may be starved
+                                  "|.*: rank 0 waited 4000 ms for (rows of )?rank 1 of MPI)")  # the judge itself may be starved
         self.assertGreater(time.monotonic() - begin, cut_after)
-        self.assertLess(time.monotonic() - begin, cut_after + 2 + 10)  # the machine runs other tests too
+        self.assertLess(time.monotonic() - begin, cut_after + deadline + 10)  # the machine runs other tests too
 
     def test_processes_share_the_cores(self):
         """Each has its part of PoCL's threads, unless the environment says how many."""
