@@ -43,73 +43,154 @@ class Ranges {
   std::uint64_t done_ = 0;
 };
 
-/// What goes on between this rank and a peer in one job: both ways first the requests, then the rows.
+/// In front of requests, in words of 64 bits.
+struct Head {
+  std::uint64_t requests;
+  std::uint64_t reads;  ///< 1: it wants to know where the rows stand, and asks again once it has read them there
+};
+/// The kernel, which looks up each page, copies once; the link does twice, in parts that stay in a cache.
+constexpr std::uint64_t least_read_bytes = 4 << 20, least_read_range = 64 << 10;
+
+/// What goes on between this rank and a peer in one job, both ways: first the requests, then the rows. Whoever wants
+/// many asks where they stand, reads them out of the peer's memory, and then asks for none: or for all, where it could
+/// not.
 class Conversation {
  public:
-  Conversation(const RowsJob& job, std::int32_t peer) : peer_(peer), shown_(job.shown) {
-    std::vector<Request> requests;
+  Conversation(const RowsJob& job, std::int32_t peer, Link& link, const RowsAccess& shown, const RowsAccess& wanted)
+      : job_(job), peer_(peer), link_(link), shown_(shown), to_(wanted) {
+    std::uint64_t ranges = 0, bytes = 0;
     for (const RowsJob::Fetch& fetch : job.fetches)
       if (fetch.peer == peer) {
-        requests.push_back({fetch.piece, fetch.offset, fetch.to.size_bytes});
         wanted_.add(fetch.to);
+        ++ranges, bytes += fetch.to.size_bytes;
       }
-    const std::uint64_t count = requests.size();
-    asking_.resize(sizeof(count) + count * sizeof(Request));
-    std::memcpy(asking_.data(), &count, sizeof(count));
-    if (count != 0) std::memcpy(asking_.data() + sizeof(count), requests.data(), count * sizeof(Request));
+    if (bytes >= std::max(least_read_bytes, ranges * least_read_range) && to_.in_place() && link.may_read(peer))
+      reads_ = Reads::asks;
+    ask();
   }
 
   std::int32_t peer() const { return peer_; }
-  bool gave() const { return asked_ == asking_.size() && understood_ && given_.empty(); }
-  bool got() const { return understood_ && wanted_.empty(); }
+  bool gave() const { return said_ == saying_.size() && understood() && given_.empty(); }
+  bool got() const { return understood() && wanted_.empty(); }
 
-  /// Host bytes of the requests; the number that fit.
-  std::size_t ask(std::span<std::byte> room) {
-    const std::size_t bytes = std::min(room.size(), asking_.size() - asked_);
-    if (bytes != 0) std::memcpy(room.data(), asking_.data() + asked_, bytes);
-    asked_ += bytes;
+  /// Host bytes of what this rank says; the number that fit.
+  std::size_t speak(std::span<std::byte> room) {
+    if (reads_ == Reads::has_tried && (was_read_ || given_.empty())) {
+      reads_ = Reads::asked_again;
+      ask();
+    }
+    const std::size_t bytes = std::min(room.size(), saying_.size() - said_);
+    if (bytes != 0) std::memcpy(room.data(), saying_.data() + said_, bytes);
+    said_ += bytes;
     return bytes;
   }
-  /// The number of bytes that were requests. Errors: invalid_data  requests for what is not shown
+  /// The number of bytes that were no rows. Errors: invalid_data  requests for what is not shown
   std::size_t listen(std::span<const std::byte> came) {
     std::size_t used = 0;
-    while (!understood_ && used < came.size()) {
-      const std::size_t bytes = std::min(came.size() - used, expected_ - heard_.size());
+    for (std::size_t expected = 0; used < came.size() && (expected = said_next()) != 0;) {
+      const std::size_t bytes = std::min(came.size() - used, expected - heard_.size());
       heard_.insert(heard_.end(), came.data() + used, came.data() + used + bytes);
       used += bytes;
-      if (heard_.size() == expected_) understand();
+      if (heard_.size() < said_next()) continue;
+      if (reads_ == Reads::asks && heard_any_) {
+        places_ = std::move(heard_);
+        reads_ = Reads::knows;
+      } else {
+        understand();
+      }
+      heard_.clear();
     }
     return used;
   }
+  /// Reads the rows, once the peer has been told all that it waits for, so that both read at once. @return  Whether
+  /// anything was tried
+  bool read() {
+    if (reads_ != Reads::knows || said_ != saying_.size()) return false;
+    bool all = true;
+    std::size_t at = 0;
+    for (const RowsJob::Fetch& fetch : job_.fetches)
+      if (fetch.peer == peer_) {
+        const auto address = word<std::uint64_t>(places_, std::exchange(at, at + sizeof(std::uint64_t)));
+        all = all && link_.read(peer_, address, {to_.address(fetch.to), fetch.to.size_bytes});
+      }
+    if (all) wanted_ = {};
+    reads_ = Reads::has_tried;
+    return true;
+  }
   Ranges& given() { return given_; }
   Ranges& wanted() { return wanted_; }
-  bool may_give() const { return asked_ == asking_.size() && understood_; }
+  bool may_give() const { return said_ == saying_.size() && (has_asked() || !was_read_); }
+  bool may_get() const { return said_next() == 0; }
 
  private:
-  void understand() {
-    std::uint64_t count = 0;
-    std::memcpy(&count, heard_.data(), sizeof(count));
-    if (count > most_requests)
-      fail(ErrorCode::invalid_data, "rank {} asks for {} ranges, at most {}", peer_, count, most_requests);
-    expected_ = sizeof(count) + count * sizeof(Request);
-    if (heard_.size() < expected_) return;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      Request request{};
-      std::memcpy(&request, heard_.data() + sizeof(count) + i * sizeof(Request), sizeof(Request));
-      if (request.piece >= shown_.size() || request.offset > shown_[request.piece].size_bytes ||
-          request.bytes > shown_[request.piece].size_bytes - request.offset)
-        fail(ErrorCode::invalid_data, "rank {} asks for {} bytes at {} of piece {}, of {} that are shown", peer_,
-             request.bytes, request.offset, request.piece, shown_.size());
-      given_.add(shown_[request.piece].slice(request.offset, request.bytes));
-    }
-    understood_ = true;
+  enum class Reads : std::uint8_t { nothing, asks, knows, has_tried, asked_again };
+
+  /// For the last time.
+  bool has_asked() const { return reads_ == Reads::nothing || reads_ == Reads::asked_again; }
+  /// Both have said all that is no rows.
+  bool understood() const { return heard_any_ && !is_read_ && has_asked(); }
+
+  template <class T>
+  void say(const T& words) {
+    const auto* const first = reinterpret_cast<const std::byte*>(&words);
+    saying_.insert(saying_.end(), first, first + sizeof(words));
+  }
+  void ask() {
+    std::vector<Request> requests;
+    if (!wanted_.empty())
+      for (const RowsJob::Fetch& fetch : job_.fetches)
+        if (fetch.peer == peer_) requests.push_back({fetch.piece, fetch.offset, fetch.to.size_bytes});
+    asked_ = requests.size();
+    say(Head{asked_, reads_ == Reads::asks ? 1U : 0U});
+    for (const Request& request : requests) say(request);
   }
 
+  /// How long the words are that come next, as far as it is known; 0: rows do. Errors: invalid_data  far too many
+  std::size_t said_next() const {
+    if (heard_any_ && reads_ == Reads::asks) return asked_ * sizeof(std::uint64_t);
+    if (heard_any_ && (!is_read_ || (reads_ == Reads::nothing && !wanted_.empty()))) return 0;
+    if (heard_.size() < sizeof(Head)) return sizeof(Head);
+    const std::uint64_t requests = word<Head>(heard_, 0).requests;
+    if (requests > most_requests)
+      fail(ErrorCode::invalid_data, "rank {} asks for {} ranges, at most {}", peer_, requests, most_requests);
+    return sizeof(Head) + requests * sizeof(Request);
+  }
+  template <class T>
+  static T word(const std::vector<std::byte>& of, std::size_t at) {
+    T words{};
+    std::memcpy(&words, of.data() + at, sizeof(words));
+    return words;
+  }
+
+  /// Requests.
+  void understand() {
+    const Head head = word<Head>(heard_, 0);
+    if (heard_any_ && head.reads != 0) fail(ErrorCode::invalid_data, "rank {} reads rows twice", peer_);
+    for (std::uint64_t i = 0; i < head.requests; ++i) {
+      const auto request = word<Request>(heard_, sizeof(Head) + i * sizeof(Request));
+      if (request.piece >= job_.shown.size() || request.offset > job_.shown[request.piece].size_bytes ||
+          request.bytes > job_.shown[request.piece].size_bytes - request.offset)
+        fail(ErrorCode::invalid_data, "rank {} asks for {} bytes at {} of piece {}, of {} that are shown", peer_,
+             request.bytes, request.offset, request.piece, job_.shown.size());
+      const BufferView range = job_.shown[request.piece].slice(request.offset, request.bytes);
+      if (head.reads != 0)
+        say(shown_.in_place() ? reinterpret_cast<std::uint64_t>(shown_.address(range)) : std::uint64_t{0});
+      else
+        given_.add(range);
+    }
+    if (!std::exchange(heard_any_, true)) was_read_ = head.reads != 0;
+    is_read_ = head.reads != 0;
+  }
+
+  const RowsJob& job_;
   std::int32_t peer_;
-  const std::vector<HeldView>& shown_;
-  std::vector<std::byte> asking_, heard_;
-  std::size_t asked_ = 0, expected_ = sizeof(std::uint64_t);
-  bool understood_ = false;
+  Link& link_;
+  const RowsAccess &shown_, &to_;
+  Reads reads_ = Reads::nothing;
+  bool heard_any_ = false;                   ///< of the peer
+  bool was_read_ = false, is_read_ = false;  ///< it reads, by its first requests, and by its last
+  std::vector<std::byte> saying_, heard_, places_;
+  std::size_t said_ = 0, asked_ = 0;
   Ranges given_, wanted_;
 };
 
@@ -186,12 +267,12 @@ void Courier::carry(RowsJob& job) {
   std::uint64_t bytes_in = 0;
   for (const RowsJob::Fetch& fetch : job.fetches) bytes_in += fetch.to.size_bytes;
   const Trace::Span span(job.trace, job.trace == nullptr ? std::string() : words_of(job, link_, bytes_in));
-  std::vector<Conversation> peers;
-  for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer);
   const RowsAccess shown(reads_, job.ready), wanted(writes_, job.free);
+  std::vector<Conversation> peers;
+  for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer, link_, shown, wanted);
   for (Conversation& with : peers)
     if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty())
-      link_.send(Link::rows, with.peer(), with.ask(room));  // peers read it while this device comes to its rows
+      link_.send(Link::rows, with.peer(), with.speak(room));  // peers read it while this device comes to its rows
   shown.wait(fate_);
   wanted.wait(fate_);
   Clock::time_point end = Clock::now() + fate_.deadline;
@@ -204,7 +285,7 @@ void Courier::carry(RowsJob& job) {
       Moving& now = moving.emplace_back(Moving{with.peer(), 0, 0, {}});
       if (!with.gave())
         if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty()) {
-          now.out = with.ask(room);
+          now.out = with.speak(room);
           const std::size_t most = now.out + shown.part_of(room.size() - now.out);
           while (with.may_give() && !with.given().empty() && now.out < most) {
             const BufferView part = with.given().next(most - now.out);
@@ -216,7 +297,7 @@ void Courier::carry(RowsJob& job) {
         if (const std::span<const std::byte> came = link_.arrived(Link::rows, with.peer()); !came.empty()) {
           now.in = with.listen(came);
           const std::size_t most = now.in + wanted.part_of(came.size() - now.in);
-          while (with.may_give() && !with.wanted().empty() && now.in < most) {
+          while (with.may_get() && !with.wanted().empty() && now.in < most) {
             const BufferView part = with.wanted().next(most - now.in);
             wanted.write(part, came.data() + now.in, now.events);
             now.in += part.size_bytes;
@@ -225,6 +306,7 @@ void Courier::carry(RowsJob& job) {
       moved = moved || now.out != 0 || now.in != 0;
       if (now.events.empty()) move(now);
     }
+    for (Conversation& with : peers) moved = with.read() || moved;
     if (std::any_of(moving.begin(), moving.end(), [](const Moving& of) { return !of.events.empty(); })) {
       shown.flush();
       wanted.flush();

@@ -38,7 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '2'};
+constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '3'};
 /// Notes are short; longer ones go in parts.
 constexpr std::uint64_t note_ring_bytes = 16384;
 /// A ring takes some chunks of rows at a time, and stays in the cache of a core. All rings of a group together stay
@@ -260,6 +260,8 @@ void GroupMemory::map(const std::string& path) {
     SharedSlot& mine = slot(place);
     mine.came = 0;
     mine.together = own_bits();
+    struct stat numbers {};
+    mine.numbered = stat("/proc/self/ns/pid", &numbers) == 0 ? numbers.st_ino : 0;
     mine.process = static_cast<std::uint32_t>(getpid());
   }
 }

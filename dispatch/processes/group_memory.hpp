@@ -20,6 +20,7 @@ struct SharedSlot {
   alignas(64) std::atomic<std::uint32_t> process;   ///< 0: nobody is here, or it has left
   std::atomic<std::uint32_t> came;                  ///< for which generation
   std::atomic<std::uint64_t> together;              ///< a bit for each place of that process
+  std::atomic<std::uint64_t> numbered;              ///< which namespace its number is of; 0: unknown
   std::atomic<std::uint64_t> beats;                 ///< grow while the process runs
   std::array<std::atomic<std::uint64_t>, 8> phase;  ///< text
   alignas(64) std::array<std::atomic<std::uint32_t>, Link::channels> bells;

@@ -44,6 +44,10 @@ class Link {
   /// Errors: invalid_data  the peer says what cannot be
   virtual std::span<const std::byte> arrived(Channel channel, std::int32_t peer) = 0;
   virtual void take(Channel channel, std::int32_t peer, std::size_t bytes) = 0;
+  /// Whether memory of the peer's process may be read, as far as it is known; and reads so many bytes of it.
+  /// @return  Whether they are there. Threads: the one of `rows`
+  virtual bool may_read(std::int32_t /*peer*/) const noexcept { return false; }
+  virtual bool read(std::int32_t /*peer*/, std::uint64_t /*address*/, std::span<std::byte> /*to*/) { return false; }
   /// Whether all that was sent has left this rank, or goes without it.
   virtual bool settled(Channel /*channel*/) { return true; }
   /// Another number whenever a peer has sent or taken something since.

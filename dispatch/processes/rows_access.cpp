@@ -24,6 +24,8 @@ void RowsAccess::wait(GroupFate& fate) const {
   if (in_place_) fate.wait(*when_);
 }
 
+std::byte* RowsAccess::address(const BufferView& part) const { return host_address(stream_, part); }
+
 std::size_t RowsAccess::part_of(std::size_t bytes) const noexcept {
   constexpr std::size_t in_cache = 256 << 10;
   return in_place_ ? std::min(bytes, in_cache) : bytes;
@@ -31,14 +33,14 @@ std::size_t RowsAccess::part_of(std::size_t bytes) const noexcept {
 
 void RowsAccess::read(const BufferView& part, std::byte* host, std::vector<Event>& pending) const {
   if (in_place_)
-    std::memcpy(host, host_address(stream_, part), part.size_bytes);
+    std::memcpy(host, address(part), part.size_bytes);
   else
     pend(*when_, pending, [&](Submit submit) { enqueue_read(stream_, part, host, part.size_bytes, submit); });
 }
 
 void RowsAccess::write(const BufferView& part, const std::byte* host, std::vector<Event>& pending) const {
   if (in_place_)
-    std::memcpy(host_address(stream_, part), host, part.size_bytes);
+    std::memcpy(address(part), host, part.size_bytes);
   else
     pend(*when_, pending, [&](Submit submit) { enqueue_write(stream_, part, host, part.size_bytes, submit); });
 }

@@ -19,6 +19,9 @@ class RowsAccess {
   RowsAccess(StreamView stream, std::shared_ptr<const Event> when);
   /// Stops the host until rows may be touched in place; where commands wait for that, not at all.
   void wait(GroupFate& fate) const;
+  /// Whether rows are touched where they are, and where that is.
+  bool in_place() const noexcept { return in_place_; }
+  std::byte* address(const BufferView& part) const;
   /// How many bytes to move at a time, of so many, so that both sides work at once.
   std::size_t part_of(std::size_t bytes) const noexcept;
   /// A part of them to the host or from there. Adds an event where that is not done on return. Lifetime: `host` until

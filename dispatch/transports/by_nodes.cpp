@@ -47,6 +47,14 @@ class LinkByNodes final : public Link {
     link->take(channel, number, bytes);
     patience_.moved(channel);
   }
+  bool may_read(std::int32_t peer) const noexcept override {
+    const auto [link, number] = way(peer);
+    return link->may_read(number);
+  }
+  bool read(std::int32_t peer, std::uint64_t address, std::span<std::byte> to) override {
+    const auto [link, number] = way(peer);
+    return link->read(number, address, to);
+  }
   bool settled(Channel channel) override { return mpi_->settled(channel); }
   std::uint32_t bell(Channel channel) noexcept override { return near_->bell(channel); }
   /// MPI has no bell, so that with ranks elsewhere it has to be looked at.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "dispatch/processes/group_memory.hpp"
@@ -17,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 /// Of all peers but this rank.
 struct Peer {
   std::uint32_t process = 0;
+  bool may_be_read = false;
   std::uint64_t beats = 0;  ///< that were seen
   /// Since then, as far as this process ran itself.
   std::atomic<std::chrono::microseconds> silent{std::chrono::microseconds(0)};
@@ -37,6 +39,9 @@ class SharedMemoryLink final : public Link {
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
       const SharedSlot& slot = memory_->slot(generation_.places[peer]);
       peers_[peer].process = slot.process;
+      // Of another namespace that number is another process'.
+      const std::uint64_t here = memory_->slot(own_).numbered;
+      peers_[peer].may_be_read = here != 0 && slot.numbered == here;
       peers_[peer].beats = slot.beats;
     }
   }
@@ -71,6 +76,21 @@ class SharedMemoryLink final : public Link {
   void take(Channel channel, std::int32_t peer, std::size_t bytes) override {
     memory_->ring(channel, place(peer), own_).taken.fetch_add(bytes, std::memory_order_release);
     memory_->ring_bell(place(peer), channel);
+  }
+  bool may_read(std::int32_t peer) const noexcept override {
+    return peers_[static_cast<std::size_t>(peer)].may_be_read;
+  }
+  bool read(std::int32_t peer, std::uint64_t address, std::span<std::byte> to) override {
+    Peer& of = peers_[static_cast<std::size_t>(peer)];
+    while (!to.empty() && of.may_be_read) {
+      const iovec here{to.data(), to.size()}, there{reinterpret_cast<void*>(address), to.size()};
+      const ssize_t got = process_vm_readv(static_cast<pid_t>(of.process), &here, 1, &there, 1, 0);
+      of.may_be_read = got > 0;  // else it is not allowed, or is memory of a device
+      if (got <= 0) break;
+      address += static_cast<std::uint64_t>(got);
+      to = to.subspan(static_cast<std::size_t>(got));
+    }
+    return to.empty();
   }
   std::uint32_t bell(Channel channel) noexcept override {
     return memory_->slot(own_).bells[channel].load(std::memory_order_acquire);

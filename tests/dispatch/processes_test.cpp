@@ -4,13 +4,18 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <future>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "dispatch/processes/group_memory.hpp"
 #include "dispatch/transports/shared_memory.hpp"
+#include "runtime/host_address.hpp"
 #include "tests/dispatch/ranks.hpp"
 
 namespace moecl::test {
@@ -375,28 +380,68 @@ TEST(Regroup, ThreadsCannot) {
   EXPECT_THAT(refusal([&] { group.shrink(); }), HasSubstr("ranks are threads"));
 }
 
-/// Longer than a ring by a part of it, and in two pieces.
-TEST(Rows, LongerThanARingArriveWhole) {
-  GroupOptions options = within(60000);
-  options.transport = TransportKind::shared_memory;
-  Ranks on(2, Ranks::first_device, options);
-  on.group.run([](Communicator& comm) {
-    const StreamView stream = comm.stream();
-    constexpr std::uint64_t words = (std::uint64_t{11} << 20) / 4 + 3;
-    std::vector<std::uint32_t> mine(words), got(2 * words);
-    for (std::uint64_t i = 0; i < words; ++i)
-      mine[i] = static_cast<std::uint32_t>(i * 2654435761U) + static_cast<std::uint32_t>(comm.rank());
-    const Buffer send(*stream.context, words * 4), recv(*stream.context, 2 * words * 4);
-    write_blocking(stream, send.view(), mine.data(), words * 4);
-    comm.all_gather(send.view(), recv.view());
-    comm.wait(stream.record());
-    read_blocking(stream, recv.view(), got.data(), got.size() * 4);
-    std::uint64_t wrong = 0;
-    for (std::uint64_t i = 0; i < 2 * words; ++i)
-      wrong += got[i] != static_cast<std::uint32_t>(i % words * 2654435761U) + static_cast<std::uint32_t>(i / words);
-    EXPECT_EQ(wrong, 0U);
-  });
+/// Longer than a ring by a part of it.
+void gather_long_rows(Communicator& comm) {
+  const StreamView stream = comm.stream();
+  constexpr std::uint64_t words = (std::uint64_t{11} << 20) / 4 + 3;
+  const auto size = static_cast<std::uint64_t>(comm.size());
+  std::vector<std::uint32_t> mine(words), got(size * words);
+  for (std::uint64_t i = 0; i < words; ++i)
+    mine[i] = static_cast<std::uint32_t>(i * 2654435761U) + static_cast<std::uint32_t>(comm.rank());
+  const Buffer send(*stream.context, words * 4), recv(*stream.context, size * words * 4);
+  write_blocking(stream, send.view(), mine.data(), words * 4);
+  comm.all_gather(send.view(), recv.view());
+  comm.wait(stream.record());
+  read_blocking(stream, recv.view(), got.data(), got.size() * 4);
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < size * words; ++i)
+    wrong += got[i] != static_cast<std::uint32_t>(i % words * 2654435761U) + static_cast<std::uint32_t>(i / words);
+  EXPECT_EQ(wrong, 0U);
 }
+
+/// What the system does when a process reads another's memory: which of the calls fail, and how many came.
+struct Reads {
+  std::function<bool(int call)> fails;
+  std::atomic<int> calls{0};
+};
+Reads* reads = nullptr;
+
+class Rows : public testing::TestWithParam<std::pair<const char*, std::function<bool(int)>>> {};
+
+TEST_P(Rows, LongerThanARingArriveWhole) {
+  Reads counted{GetParam().second};
+  reads = &counted;
+  const std::string name = fresh_name();
+  std::vector<std::future<void>> ranks;
+  for (std::int32_t rank = 0; rank < 3; ++rank)
+    ranks.push_back(std::async(std::launch::async, [&name, rank] {
+      const Stream stream(*devices()[0]->context);
+      RankGroup group = join(name, rank, 3, stream, 60000);
+      for (int times = 0; times < 2; ++times) group.run(gather_long_rows);
+    }));
+  for (std::future<void>& rank : ranks) rank.get();
+  reads = nullptr;
+  if (host_shares_memory(*devices()[0]->context)) {
+    EXPECT_GE(counted.calls, 6);  // each rank of each other one, until it fails
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Read, Rows,
+                         testing::Values(std::pair("Allowed", [](int) { return false; }),
+                                         std::pair("Forbidden", [](int) { return true; }),
+                                         std::pair("ToSome", [](int call) { return call % 5 == 4; }),
+                                         std::pair("ForAWhile", [](int call) { return call >= 8; })),
+                         [](const auto& of) { return std::string(of.param.first); });
 
 }  // namespace
 }  // namespace moecl::test
+
+/// In front of the library's: nothing, or a part of what is asked for.
+extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long, const iovec* there, unsigned long,
+                                    unsigned long) noexcept {
+  using moecl::test::reads;
+  if (reads != nullptr && reads->fails(reads->calls++)) return errno = EPERM, -1;
+  iovec part = *there;
+  part.iov_len = std::min<std::size_t>(part.iov_len, 4 << 20);
+  return syscall(SYS_process_vm_readv, process, here, 1, &part, 1, 0);
+}
