@@ -49,7 +49,7 @@ struct Head {
   std::uint64_t reads;  ///< 1: it wants to know where the rows stand, and asks again once it has read them there
 };
 /// The kernel, which looks up each page, copies once; the link does twice, in parts that stay in a cache.
-constexpr std::uint64_t least_read_bytes = 4 << 20, least_read_range = 64 << 10;
+constexpr std::uint64_t least_read_bytes = 1 << 20, least_read_range = 64 << 10;
 
 /// What goes on between this rank and a peer in one job, both ways: first the requests, then the rows. Whoever wants
 /// many asks where they stand, reads them out of the peer's memory, and then asks for none: or for all, where it could
