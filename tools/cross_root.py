@@ -11,7 +11,7 @@ import subprocess
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 NEEDED_TO_BUILD = ("libc6-dev,libstdc++-12-dev,ocl-icd-opencl-dev,opencl-headers,libclblast-dev,libspdlog-dev,nlohmann-json3-dev,libcli11-dev,"
                    "libxxhash-dev,libgtest-dev,libgmock-dev,libbenchmark-dev")
-# PoCL asks this file for the CPU and its vectors. QEMU shows that of the machine it runs on.
+# PoCL asks this file for the CPU and its vectors. QEMU shows that of the machine it runs on. Linux says what else a CPU has.
 NEOVERSE_N1 = """processor\t: 0
 Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp ssbs
 CPU implementer\t: 0x41
@@ -42,7 +42,7 @@ class Processor:
         return f"{self.name}-linux-gnu"
 
 
-PROCESSORS = {"arm64": Processor("aarch64", "neoverse-n1", NEOVERSE_N1), "riscv64": Processor("riscv64", "rv64", RV64)}
+PROCESSORS = {"arm64": Processor("aarch64", "max,sve=off", NEOVERSE_N1), "riscv64": Processor("riscv64", "rv64", RV64)}
 
 
 def make(root, suite, architecture, packages):
