@@ -4,6 +4,7 @@
 #include <moecl/trace.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>

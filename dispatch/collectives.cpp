@@ -3,6 +3,8 @@
 #include <moecl/context.hpp>
 #include <moecl/index_vectors.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -3,6 +3,8 @@
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <exception>
 #include <iterator>

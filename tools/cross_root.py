@@ -11,7 +11,7 @@ import subprocess
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 NEEDED_TO_BUILD = ("libc6-dev,libstdc++-12-dev,ocl-icd-opencl-dev,opencl-headers,libclblast-dev,libspdlog-dev,nlohmann-json3-dev,libcli11-dev,"
                    "libxxhash-dev,libgtest-dev,libgmock-dev,libbenchmark-dev")
-# PoCL asks this file for the CPU and its vectors. QEMU shows that of the machine it runs on.
+# PoCL asks this file for the CPU and its vectors. QEMU shows that of the machine it runs on. Linux says what else a CPU has.
 NEOVERSE_N1 = """processor\t: 0
 Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp ssbs
 CPU implementer\t: 0x41
@@ -42,7 +42,7 @@ class Processor:
         return f"{self.name}-linux-gnu"
 
 
-PROCESSORS = {"arm64": Processor("aarch64", "neoverse-n1", NEOVERSE_N1), "riscv64": Processor("riscv64", "rv64", RV64)}
+PROCESSORS = {"arm64": Processor("aarch64", "max,sve=off", NEOVERSE_N1), "riscv64": Processor("riscv64", "rv64", RV64)}
 
 
 def make(root, suite, architecture, packages):
@@ -72,7 +72,7 @@ def compilers(root, triplet):
     """What stands before a command in which Debian's cross-compilers find the root's C library: theirs, which they find first, is hidden."""
     own = pathlib.Path("/usr") / triplet
     shown = [argument for folder in ("bin", "include/c++") for argument in ("--ro-bind", own / folder, own / folder)]
-    linked = [argument for library in ("libstdc++.so.6", "libgcc_s.so.1")
+    linked = [argument for library in ("libstdc++.so.6", "libgcc_s.so.1", "libatomic.so.1")
               for argument in ("--symlink", root / "usr/lib" / triplet / library, own / "lib" / library)]
     return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", own, *shown, *linked]
 
@@ -84,10 +84,12 @@ def build(root, architecture, folder, targets):
     # With that variable ccache makes the root's folders relative, and CMake does not know them again.
     environment = {name: value for name, value in os.environ.items() if name != "CCACHE_BASEDIR"}
     environment |= {"PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR": f"{root}/usr/lib/{triplet}/pkgconfig:{root}/usr/share/pkgconfig"}
+    # GCC 12 calls it for atomics of a byte on RISC-V.
+    atomic = "-DCMAKE_CXX_STANDARD_LIBRARIES=-Wl,--as-needed,-latomic"
     only = [f"-DCMAKE_FIND_ROOT_PATH_MODE_{what}=ONLY" for what in ("LIBRARY", "INCLUDE", "PACKAGE")]
     subprocess.run([*inside, "cmake", "--preset", "ci", "-S", SOURCE, "-B", folder, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={PROCESSORS[architecture].name}",
                     f"-DCMAKE_C_COMPILER={triplet}-gcc", f"-DCMAKE_CXX_COMPILER={triplet}-g++", f"-DCMAKE_LIBRARY_ARCHITECTURE={triplet}",
-                    f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
+                    f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", atomic, *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
     subprocess.run([*inside, "ninja", "-C", folder, "--quiet", *targets], check=True)
 
 

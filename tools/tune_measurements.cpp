@@ -6,6 +6,7 @@
 #include <moecl/tuned_choices.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

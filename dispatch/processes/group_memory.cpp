@@ -1,6 +1,7 @@
 #include "dispatch/processes/group_memory.hpp"
 
 #include <climits>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>

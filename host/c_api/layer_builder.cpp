@@ -3,6 +3,8 @@
 #include <moecl/layer_builder.hpp>
 #include <moecl/named_weights.hpp>
 
+#include <fmt/ranges.h>
+
 #include <string_view>
 
 #include "host/c_api/parallel.hpp"

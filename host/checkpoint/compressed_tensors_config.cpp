@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include "host/checkpoint/json_file.hpp"
 #include "host/checkpoint/quantization_fields.hpp"
 #include "host/checkpoint/quantization_methods.hpp"

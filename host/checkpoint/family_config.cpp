@@ -1,5 +1,7 @@
 #include "host/checkpoint/family_config.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>

@@ -1,6 +1,7 @@
 #include <moecl/host_tensor.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace moecl {
 

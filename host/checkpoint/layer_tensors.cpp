@@ -1,5 +1,7 @@
 #include "host/checkpoint/layer_tensors.hpp"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "host/checkpoint/name_template.hpp"

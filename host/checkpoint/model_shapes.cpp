@@ -1,5 +1,7 @@
 #include <moecl/model_shapes.hpp>
 
+#include <fmt/ranges.h>
+
 #include "runtime/check.hpp"
 
 namespace moecl {

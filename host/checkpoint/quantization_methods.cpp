@@ -1,5 +1,7 @@
 #include "host/checkpoint/quantization_methods.hpp"
 
+#include <fmt/ranges.h>
+
 #include <array>
 
 #include "host/checkpoint/json_file.hpp"

@@ -1,5 +1,7 @@
 #include "host/checkpoint/quantized_tensors.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>

@@ -1,5 +1,7 @@
 #include <moecl/quantization_config.hpp>
 
+#include <fmt/ranges.h>
+
 #include "host/checkpoint/json_file.hpp"
 #include "host/checkpoint/quantization_methods.hpp"
 #include "runtime/check.hpp"

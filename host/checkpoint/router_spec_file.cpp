@@ -1,5 +1,7 @@
 #include "host/checkpoint/router_spec_file.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <initializer_list>
 

@@ -1,5 +1,7 @@
 #include <moecl/safetensors.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>

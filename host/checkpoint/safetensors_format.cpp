@@ -1,5 +1,6 @@
 #include "host/checkpoint/safetensors_format.hpp"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

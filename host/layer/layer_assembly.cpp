@@ -1,5 +1,7 @@
 #include "host/layer/layer_assembly.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 

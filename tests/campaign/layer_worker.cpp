@@ -10,6 +10,7 @@
 #include <moecl/safetensors.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>

@@ -19,7 +19,7 @@ class Avx2GemmTest : public OnEveryDevice {
   /// Variants for shorter registers that multiply such operands here.
   std::vector<std::string> variants_for(Operands& operands) const {
     std::vector<std::string> names;
-    for (const char* variant : {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "neon_dot"})
+    for (const char* variant : {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "neon_dot", "neon_i8mm"})
       if (operands.fitting(variant)) names.emplace_back(variant);
     return names;
   }

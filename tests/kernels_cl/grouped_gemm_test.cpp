@@ -278,17 +278,20 @@ TEST(GroupedGemmSelectTest, TakesShorterRegistersWithoutAvx512) {
   EXPECT_EQ(selected(zen3, DType::f32, CodeType::f32), "t0_tile16");
 }
 
-TEST(GroupedGemmSelectTest, TakesDotProductsOfArm) {
+TEST(GroupedGemmSelectTest, TakesProductsOfBytesOfArm) {
   grouped_gemm::Args args;
   args.out.rank = 2, args.out.shape[0] = 8;
   DeviceCaps graviton2;
   graviton2.type = DeviceType::cpu, graviton2.preferred_float_width = 4, graviton2.has_neon_dot = true;
+  DeviceCaps graviton3 = graviton2;
+  graviton3.has_neon_i8mm = true;
   const auto selected = [&](DType a, CodeType weights) {
     args.a.dtype = a, args.weights.type = weights;
     return select_on(graviton2, args);
   };
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "neon_dot");
   EXPECT_EQ(selected(DType::i8, CodeType::i4), "neon_dot");
+  EXPECT_EQ(select_on(graviton3, args), "neon_i8mm");
   EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile16");
   EXPECT_EQ(selected(DType::f32, CodeType::f32), "t0_tile16");
   args.a_zero_point = 1;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The kernel for Arm's dot products, which no device of CI runs (tools/test --root bookworm-arm64 does, by QEMU): clang compiles
+"""The kernel for Arm's products of bytes, which no device of CI runs (tools/test --root bookworm-arm64 does, by QEMU): clang compiles
 its text for AArch64 without them, as PoCL may.
 
 usage: neon_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where assembly goes
 """
 import importlib.util
+import itertools
 import pathlib
 import re
 import subprocess
@@ -51,35 +52,37 @@ class Assembly(unittest.TestCase):
         return assembly.read_text()
 
     def test_products_stay_in_registers(self):
-        """Of four k, 6 rows and 16 columns: 24 of sdot, loads of 6 elements and of weights, and what counts and fetches."""
-        for weights in ("i8 -DW_K_WORDS=1", "i8", "i4"):
-            for groups in ("", GROUPS):
-                with self.subTest(weights=weights, groups=groups):
-                    full = [loop for loop in loops(self.compiled(f"-DW_DTYPE={weights} {groups}"))
-                            if sum(".inst" in line for line in loop) == 24]
-                    self.assertGreaterEqual(len(full), 3)  # of weights that are streamed, made and kept, and were kept
-                    shortest = min(([line for line in loop if INSTRUCTION.match(line)] for loop in full), key=len)
-                    self.assertLessEqual(len(shortest), 54)
-                    self.assertFalse([line for line in shortest if "Spill" in line or "Reload" in line])
+        """Of 6 rows and 16 columns: 24 of sdot for four k or of smmla for eight, loads of elements and weights, and what counts and fetches."""
+        for weights, matrices, groups in itertools.product(("i8 -DW_K_WORDS=1", "i8", "i4"), ("", "-DNEON_I8MM=1"), ("", GROUPS)):
+            with self.subTest(weights=weights, matrices=matrices, groups=groups):
+                full = [loop for loop in loops(self.compiled(f"-DW_DTYPE={weights} {matrices} {groups}"))
+                        if sum(".inst" in line for line in loop) == 24]
+                self.assertGreaterEqual(len(full), 3)  # of weights that are streamed, made and kept, and were kept
+                shortest = min(([line for line in loop if INSTRUCTION.match(line)] for loop in full), key=len)
+                self.assertLessEqual(len(shortest), 54)
+                self.assertFalse([line for line in shortest if "Spill" in line or "Reload" in line])
 
-    def test_instructions_are_sdot(self):
-        template = re.search(r"__asm__\(\s*((?:\"[^\n]*\"\s*)+):", (ROOT / "kernels_cl/gemm/cpu/ymm_steps.clh").read_text())[1]
-        encoded = "".join(re.findall(r'"(.*)"', template)).encode().decode("unicode_escape")
+    def test_instructions_are_what_they_are_called(self):
+        text = (ROOT / "kernels_cl/gemm/cpu/neon_steps.clh").read_text()
+        template = re.search(r"__asm__\(\s*\\\n(.*?)\s*:", text, re.DOTALL)[1]
 
         def assembled(name, text):
             (FOLDER / f"{name}.s").write_text(text + "\n")
-            subprocess.run([*TARGET, "-march=armv8.2-a+dotprod", "-c", "-o", FOLDER / f"{name}.o", FOLDER / f"{name}.s"], check=True)
+            subprocess.run([*TARGET, "-march=armv8.2-a+dotprod+i8mm", "-c", "-o", FOLDER / f"{name}.o", FOLDER / f"{name}.s"], check=True)
             return (FOLDER / f"{name}.o").read_bytes()
 
         def instruction(name, text):
             return assembled(name, text)[64:68]  # the first section's, behind the header
 
-        for sums, weights, elements in ((0, 1, 2), (31, 0, 17), (5, 30, 9)):
-            by_name = f"sdot v{sums}.4s, v{weights}.16b, v{elements}.16b"
+        found = re.findall(r'OF_REGISTERS\(\w+, ("0x\w+")\)\s+// (\w+)', text)
+        self.assertEqual([name for _, name in found], ["sdot", "smmla"])
+        for (encoding, name), (sums, weights, elements) in itertools.product(found, ((0, 1, 2), (31, 0, 17), (5, 30, 9))):
+            by_name = f"{name} v{sums}.4s, v{weights}.16b, v{elements}.16b"
+            encoded = "".join(re.findall(r'"([^"]*)"', template.replace(" encoding ", encoding))).encode().decode("unicode_escape")
             by_encoding = encoded.replace("%0", f"v{sums}").replace("%1", f"v{weights}").replace("%2", f"v{elements}")
-            found = instruction("encoding", by_encoding)
-            self.assertEqual(found[3], 0x4e)
-            self.assertEqual(found, instruction("name", by_name), by_name)
+            by_encoding = instruction("encoding", by_encoding)
+            self.assertEqual(by_encoding[3], 0x4e)
+            self.assertEqual(by_encoding, instruction("name", by_name), by_name)
 
 
 if __name__ == "__main__":

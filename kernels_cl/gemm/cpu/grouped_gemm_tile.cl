@@ -4,12 +4,12 @@
 //
 // K goes in blocks, so that a block of the panel stays in a near cache for all rows and parts; at most 6 rows stream
 // the panel once. Weights that are codes or have scales for groups of K become numbers in registers where there are at
-// most 6 rows, else a block at a time in local memory, once for all rows: the same numbers. Rows of such become numbers
-// a block at a time. Every sum runs over k in ascending order, whatever the blocks.
+// most 6 rows, else a block at a time in local memory, once for all rows: the same numbers. Rows of such and
+// of f16 and bf16 become numbers a block at a time. Every sum runs over k in ascending order, whatever the blocks.
 #include "kernels_cl/gemm/cpu/register_tile.clh"
 
 #define DECODED_W (W_GROUPED || OF(CODE_BITS, W_DTYPE))
-#define DECODED_A (A_GROUP || OF(CODE_BITS, A_DTYPE))
+#define DECODED_A (A_GROUP || OF(CODE_BITS, A_DTYPE) || OF(HAS_16_BITS, A_DTYPE))
 enum { DECODED_K = 64 };
 
 // How many k a few rows stream at a time, what sums resume from, and what is kept of them.
@@ -190,13 +190,13 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
         // All rows but the first fetch the next block meanwhile, in equal parts, at most a line each k.
-        const int block_bytes = K_BLOCK * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
+        const int row_bytes = OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
                   others = max((tile.count - 1) / REGISTER_ROWS, 1),
-                  line_step = row > 0 ? min(64, (block_bytes / K_BLOCK + others - 1) / others) : 0,
-                  first_line = max(row / REGISTER_ROWS - 1, 0) * K_BLOCK * line_step;
+                  line_step = row > 0 ? min(64, (row_bytes + others - 1) / others) : 0,
+                  first_line = max(row / REGISTER_ROWS - 1, 0) * block * line_step;
         Run run = {.streamed = streamed,
                    .groups = &panel.groups,
-                   .fetched = (const __global char*)streamed + block_bytes + first_line,
+                   .fetched = (const __global char*)streamed + block * row_bytes + first_line,
                    .line_step = line_step};
         Row a[REGISTER_ROWS];
 #pragma unroll

@@ -127,7 +127,7 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int g
   return fma(convert_float16(sum), of->scale[part], total);
 #elif HAS_OFFSETS
   return total + sum - block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
-#elif HAS_WIDE
+#elif HAS_WIDE || NEON_I8MM
   return total + sum;
 #else
   return sum;
@@ -135,7 +135,7 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int g
 }
 // Sums that wait for something begin anew.
 INLINE Sum resumed(Total total) {
-#if W_GROUPED || HAS_OFFSETS || HAS_WIDE
+#if W_GROUPED || HAS_OFFSETS || HAS_WIDE || NEON_I8MM
   return 0;
 #else
   return total;
@@ -179,11 +179,22 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
             if (r >= rows) break;
 #pragma unroll
             for (int p = 0; p < PARTS; ++p)
+#if NEON_I8MM
+              if (p < parts && r % 2 == i)
+                sums[r][p] = multiply(sums[r][p], w[p], i, elements_of_two(a[r - i], a[r - i + 1], step));
+#else
               if (p < parts) sums[r][p] = multiply(sums[r][p], w[p], i, element(a[r], step * OPERANDS + i));
+#endif
           }
       }
 #if HAS_WIDE
       if (source == WIDE) order(sums[0]);
+#elif NEON_I8MM
+#pragma unroll
+      for (int r = 0; r < REGISTER_ROWS; r += 2)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p)
+          if (r < rows && p < parts) separate(&sums[r][p], &sums[r + 1][p]);
 #endif
 #pragma unroll
       for (int r = 0; r < REGISTER_ROWS; ++r)
@@ -204,7 +215,7 @@ INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int ro
     multiply_block(block, a, 2, 2, source, totals);
 }
 INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
-  if (rows > 1) {
+  if (rows > 1 || NEON_I8MM) {
     multiply_rows(block, a, rows, STREAMED, totals);
     return;
   }

@@ -30,9 +30,10 @@ constexpr Extension avx2{[](const DeviceCaps&caps) { return caps.has_avx2 && !ca
     avx_vnni_digits{[](const DeviceCaps&caps) { return caps.has_avx_vnni && !caps.has_avx512; }, &is_digits_product,
                     digits};
 constexpr const char* integers_on_arm =
-    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on Arm's dot products";
-constexpr Extension neon_dot{[](const DeviceCaps& caps) { return caps.has_neon_dot; }, &is_vnni_product,
-                             integers_on_arm};
+    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on Arm's products of bytes";
+constexpr Extension neon_i8mm{[](const DeviceCaps&caps) { return caps.has_neon_i8mm; }, &is_vnni_product,
+                              integers_on_arm},
+    neon_dot{[](const DeviceCaps&caps) { return caps.has_neon_dot; }, &is_vnni_product, integers_on_arm};
 
 /// Sums of a panel, and where a row starts.
 constexpr std::uint64_t row_bytes = 64 * 4 + 8;
@@ -67,6 +68,21 @@ constexpr Kernel digits_kernel(const Variant& variant, const Extension& extensio
           .activates = true,
           .k_words = &any_operands,
           .faster_in_words = &any_operands};
+}
+
+constexpr Kernel neon_kernel(const Variant& variant, const Extension& extension, const char* options) {
+  return {.variant = variant,
+          .source = &source::grouped_gemm_ymm,
+          .extension = &extension,
+          .options = options,
+          .tile_rows = 96,
+          .work_items = 1,
+          .local_mem_bytes = ymm_bytes,
+          .gated_bytes = sums_bytes(96, 1),
+          .min_float_width = 4,
+          .activates = true,
+          .k_words = &any_operands,
+          .faster_in_words = &is_i8_by_integers};
 }
 
 constexpr Kernel all[] = {
@@ -151,19 +167,12 @@ constexpr Kernel all[] = {
      .activates = true,
      .k_words = &any_operands,
      .faster_in_words = &is_i8_by_i4},
-    {.variant = {"neon_dot",
+    neon_kernel(
+        {"neon_i8mm", "an Arm CPU with i8mm: products of i8 with i8 or i4, 2 x 8 by 8 x 2, 6 x 16 sums in registers"},
+        neon_i8mm, " -DBLOCK_BYTES_OF_PART=4096 -DNEON_DOT=1 -DNEON_I8MM=1"),
+    neon_kernel({"neon_dot",
                  "an Arm CPU with dot products: products of i8 with i8 or i4 in fours of k, 6 x 16 sums in registers"},
-     .source = &source::grouped_gemm_ymm,
-     .extension = &neon_dot,
-     .options = " -DBLOCK_BYTES_OF_PART=4096 -DNEON_DOT=1",
-     .tile_rows = 96,
-     .work_items = 1,
-     .local_mem_bytes = ymm_bytes,
-     .gated_bytes = sums_bytes(96, 1),
-     .min_float_width = 4,
-     .activates = true,
-     .k_words = &any_operands,
-     .faster_in_words = &is_i8_by_integers},
+                neon_dot, " -DBLOCK_BYTES_OF_PART=4096 -DNEON_DOT=1"),
     {.variant = {"t0_tile",
                  "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_tile,
