@@ -83,7 +83,8 @@ class SharedMemoryLink final : public Link {
   bool read(std::int32_t peer, std::uint64_t address, std::span<std::byte> to) override {
     Peer& of = peers_[static_cast<std::size_t>(peer)];
     while (!to.empty() && of.may_be_read) {
-      const iovec here{to.data(), to.size()}, there{reinterpret_cast<void*>(address), to.size()};
+      const iovec here{to.data(), to.size()},
+          there{reinterpret_cast<void*>(address), to.size()};  // NOLINT(performance-no-int-to-ptr): the peer's
       const ssize_t got = process_vm_readv(static_cast<pid_t>(of.process), &here, 1, &there, 1, 0);
       of.may_be_read = got > 0;  // else it is not allowed, or is memory of a device
       if (got <= 0) break;

@@ -23,6 +23,8 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TWO_NODES = pathlib.Path(__file__).resolve().with_name("two_nodes.sh")
 MPIRUN = {"openmpi": ("mpirun.openmpi", "--oversubscribe"), "mpich": ("mpirun.mpich",)}
 
+LONG_RUN = ("run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--ep", "--quiet")
+
 
 def children_of(process):
     return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
@@ -39,6 +41,12 @@ def shared_files():
 
 
 class Processes(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        """Compiles what lost ranks and those that are left run: who compiles hears of no loss."""
+        super().setUpClass()
+        subprocess.run([MOECL, *LONG_RUN, "--ranks", "3", "--launch", "threads"], check=True, timeout=300, capture_output=True)
+
     def tensors(self, case, ranks, strategy, *options, by=()):
         """The bytes of the output file."""
         path = self.folder / "output.safetensors"
@@ -157,8 +165,7 @@ class Processes(CommandTest):
 
     def begin(self, *options, by=()):
         """A command that runs for long, when its ranks are there; and its ranks."""
-        run = subprocess.Popen([*by, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
-                                "1000000", "--ep", "--quiet", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        run = subprocess.Popen([*by, MOECL, *LONG_RUN, "--repeat", "1000000", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                encoding="utf-8", env={**os.environ, **AS_ROOT})
         self.addCleanup(run.kill)
         return run
