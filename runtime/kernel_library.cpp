@@ -150,8 +150,10 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key, co
   const std::string target = trial != nullptr ? trial->target() : "";
   if (!std::exchange(program.known, true)) refresh(program);
   if (has_code(program, trial)) return program.handle;
-  // Ranks that start together compile each program once.
-  const CacheFolder::Lock alone = in_helper_ ? cache_.lock(program.key(), compile_deadline_) : CacheFolder::Lock();
+  // Ranks that start together compile each program once. One that was stopped meanwhile keeps the others no longer.
+  constexpr std::chrono::milliseconds others_compile{20'000};
+  const CacheFolder::Lock alone =
+      in_helper_ ? cache_.lock(program.key(), std::min(compile_deadline_, others_compile)) : CacheFolder::Lock();
   if (in_helper_) refresh(program);
   if (has_code(program, trial)) return program.handle;
   const auto start = std::chrono::steady_clock::now();

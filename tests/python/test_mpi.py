@@ -20,7 +20,11 @@ def said(mpi, way, tmp_path, launcher):
         environment["LD_LIBRARY_PATH"] = str(tmp_path)
     done = subprocess.run([*launcher, sys.executable, PROGRAM, way], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    return sorted(map(json.loads, done.stdout.splitlines()))
+    values, text = [], done.stdout.strip()  # mpirun does not keep lines apart
+    while text:
+        value, end = json.JSONDecoder().raw_decode(text)
+        values, text = [*values, value], text[end:].strip()
+    return sorted(values)
 
 
 def library(name):
