@@ -85,7 +85,7 @@ def packages_of(suite):
     if suite == suite_here():
         subprocess.run(["cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder], check=True, stdout=subprocess.DEVNULL, env={**os.environ, **WHO})
         return folder
-    root, work = Root(BUILD / "roots" / f"{suite}-build"), BUILD / "roots" / f"{suite}-work"
+    root, work = Root(BUILD / "roots" / f"{suite}-build"), BUILD / "roots" / f"{suite}-packages-work"  # test_root.py has {suite}-work
     if not (root.folder / "usr/bin/file").exists():
         root = Root.bare(suite).copy(root.folder.name)
         if root.install("dpkg-dev file") or root.run("/source/tools/setup"):
