@@ -29,8 +29,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 each=${RANKS_EACH:-1}
 mpirun.openmpi --host "10.77.0.1:$each,10.77.0.2:$each" -np $((2 * each)) --mca plm_rsh_agent "$scratch/agent" \
   --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@" </dev/null && status=0 || status=$?
-for _ in {1..20}; do
-  left=$(grep -lxE 'orted|moecl' /proc/[0-9]*/comm 2>/dev/null) || exit $status
+for _ in {1..60}; do # Open MPI's daemon on a node that was cut off ends some 2 s after mpirun
+  left=$(grep -xE 'orted|moecl' /proc/[0-9]*/comm 2>/dev/null) || exit $status
   sleep 0.1
 done
 echo "two_nodes.sh: still there after mpirun: $left" >&2
