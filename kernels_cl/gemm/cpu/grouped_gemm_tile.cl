@@ -124,6 +124,10 @@ INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, b
     for (int p = 0; p < REGISTER_PARTS; ++p)
       if (r < rows) totals[r * PARTS + p] = kept(totals[r * PARTS + p], sums[r][p]);
 }
+// A function by itself: inlined in some kernels clang does not keep all these sums in registers.
+__attribute__((noinline)) void multiply_whole(const Run* run, const Row a[REGISTER_ROWS], __local Total* totals) {
+  multiply_run(run, a, REGISTER_ROWS, false, totals);
+}
 INLINE void multiply_streamed(const Run* run, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
   switch (rows) {
     case 1: multiply_run(run, a, 1, false, totals); break;
@@ -131,7 +135,7 @@ INLINE void multiply_streamed(const Run* run, const Row a[REGISTER_ROWS], int ro
     case 3: multiply_run(run, a, 3, false, totals); break;
     case 4: multiply_run(run, a, 4, false, totals); break;
     case 5: multiply_run(run, a, 5, false, totals); break;
-    default: multiply_run(run, a, REGISTER_ROWS, false, totals);
+    default: multiply_whole(run, a, totals);
   }
 }
 // In fewer loops to compile, for tiles with rows to spare: those past the last are computed, but not stored.
