@@ -4,7 +4,7 @@
 #include <moecl/tuned_choices.hpp>
 
 #include <cstdlib>
-#include <optional>
+#include <deque>
 
 namespace moecl::bench {
 namespace {
@@ -17,7 +17,8 @@ std::string environment(const char* name) {
 struct Opened {
   std::unique_ptr<Context> context;
   Stream stream;
-  std::optional<Device> tuned;  ///< in the place of the context's
+  /// The last one is in the place of the context's. One for each tuning: a context keeps plans by a device's address.
+  std::deque<Device> tuned;
 };
 
 /// Never destroyed: OpenCL drivers unload their own globals at exit in an order of their own.
@@ -34,8 +35,8 @@ void use(std::unique_ptr<Context> context) {
 }
 
 void use(Tuning tuning) {
-  if (!opened()->tuned) opened()->tuned = *stream().device;
-  opened()->tuned->tuning = std::move(tuning);
+  opened()->tuned.push_back(*stream().device);
+  opened()->tuned.back().tuning = std::move(tuning);
 }
 
 StreamView stream() {
@@ -48,7 +49,7 @@ StreamView stream() {
     use(Context::create(std::move(devices), std::move(options)));
   }
   StreamView view = opened()->stream;
-  if (opened()->tuned) view.device = &*opened()->tuned;
+  if (!opened()->tuned.empty()) view.device = &opened()->tuned.back();
   return view;
 }
 

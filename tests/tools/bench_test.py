@@ -290,7 +290,10 @@ class Bench(CommandTest):
         table = self.folder / "moecl/tuning/operators.json"
         tune = "tune", "--platform", "Portable", "--time-limit", 10000, "--filter"
         self.assertRegex(self.succeed("tune", "--list", "--platform", "Portable", **home), r"combine/lanes +1 +default")
-        self.assertIn(f"wrote {table}", self.succeed(*tune, "combine", **home))
+        done = self.start(*tune, "combine", **home, XDG_CACHE_HOME=str(self.folder / "cache"), MOECL_LOG="info")
+        self.assertIn(f"wrote {table}", done.stdout)
+        for lanes in (1, 4, 16):  # the benchmark's rows are of f32 and bf16, the check's of f32 alone
+            self.assertRegex(done.stderr, f"built combine, .* -DLANES={lanes} -DROWS_DTYPE=f32 -DOUT_DTYPE=bf16")
         entry, = json.loads(table.read_text())["entries"]
         self.assertLessEqual(set(entry["choices"]), {"combine/lanes"})
         entry["choices"]["combine/lanes"] = 16
