@@ -17,7 +17,8 @@ BenchRanks::BenchRanks(const RankOptions& options, const bench::ModelBenchmarks&
     : options_(options), plan_(plan_of(options)), layers_(wanted, plan_) {}
 
 nlohmann::ordered_json BenchRanks::open(const DeviceOptions& device) {
-  const std::string sharing = share_cores(options_.launch.processes_here(options_.ranks));
+  const std::string sharing =
+      share_cores(options_.launch.process_here(), options_.launch.processes_here(options_.ranks));
   devices_.emplace(device, options_.ranks, false, options_.launch.local(options_.ranks));
   group_.emplace(options_.group(devices_->views()));
   nlohmann::ordered_json facts = bench::device_facts(*devices_->streams.front().view().device);

@@ -256,6 +256,11 @@ int Launch::processes_here(int ranks) const {
   return is_one_of_many() ? (ranks + ranks_each_ - 1) / ranks_each_ : 1;
 }
 
+int Launch::process_here() const {
+  if (mpi_) return launched("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID").value_or(0);
+  return is_one_of_many() ? rank_ / ranks_each_ : 0;
+}
+
 RankGroup Launch::join(int ranks, const std::vector<StreamView>& streams, const GroupOptions& options) const {
   if (mpi_) {
     RankGroup group = RankGroup::from_mpi(nullptr, streams, options);

@@ -30,6 +30,8 @@ class Launch {
   std::vector<int> local(int ranks) const;
   /// Of so many ranks, the processes on this node, as far as their launcher says it.
   int processes_here(int ranks) const;
+  /// Which of those this one is.
+  int process_here() const;
   /// Whether this process tells the results.
   bool tells() const { return !is_one_of_many() || rank_ == 0; }
 

@@ -79,7 +79,9 @@ class ParallelSession final : public LayerSession {
   explicit ParallelSession(const LayerOptions& options)
       : LayerSession(options),
         options_(options),
-        sharing_(options.sub_devices ? "" : share_cores(options.launch.processes_here(options.ranks))),
+        sharing_(options.sub_devices
+                     ? ""
+                     : share_cores(options.launch.process_here(), options.launch.processes_here(options.ranks))),
         devices_(options.device, options.ranks, options.sub_devices, options.launch.local(options.ranks)),
         group_(options.group(devices_.views())) {}
 

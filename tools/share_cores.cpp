@@ -5,37 +5,55 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sched.h>
-#include <thread>
 #include <unistd.h>
+#include <vector>
 
 namespace moecl::cli {
 namespace {
 
 constexpr const char* threads_of_pocl = "POCL_MAX_PTHREAD_COUNT";
 
-/// That this process may run on: a launcher may have bound it.
-int allowed_cores() {
+struct Cores {
+  std::vector<int> allowed;  ///< that this process may run on
+  bool is_bound = false;     ///< a launcher has chosen them
+};
+Cores cores_of_process() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                      : static_cast<int>(std::thread::hardware_concurrency());
+  Cores cores;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return {{}, true};
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.allowed.push_back(core);
+  cores.is_bound = CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+  return cores;
 }
 
-std::string choose_share(int processes) {
+/// Threads that this one starts from now on do so too.
+bool bind_to(const std::vector<int>& cores, int first, int count) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int i = 0; i < count; ++i) CPU_SET(cores[static_cast<std::size_t>(first + i)], &set);
+  return sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+std::string choose_share(int process, int processes) {
   for (const char* const own : {threads_of_pocl, "POCL_CPU_MAX_CU_COUNT", "POCL_MAX_COMPUTE_UNITS"})
     if (std::getenv(own) != nullptr) return {};
-  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
-            share = std::max(1, std::min(allowed_cores(), cores / processes));
+  const Cores cores = cores_of_process();
+  const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), allowed = static_cast<int>(cores.allowed.size()),
+            share = std::max(1, std::min(allowed, online / processes));
+  const bool binds = !cores.is_bound && processes <= allowed && bind_to(cores.allowed, process * share, share);
   setenv(threads_of_pocl, std::to_string(share).c_str(), 1);
-  return fmt::format(", {} processes share {} cores: {} thread{} of PoCL each", processes, cores, share,
-                     share == 1 ? "" : "s");
+  return fmt::format(", {} processes share {} cores: {} thread{} of PoCL each{}", processes, online, share,
+                     share == 1 ? "" : "s",
+                     binds ? fmt::format(", bound to {} of its own", share == 1 ? "a core" : "cores") : "");
 }
 
 }  // namespace
 
-std::string share_cores(int processes) {
+std::string share_cores(int process, int processes) {
   if (processes < 2) return {};
-  static const std::string chosen = choose_share(processes);  // a command may open several groups
+  static const std::string chosen = choose_share(process, processes);  // a command may open several groups
   return chosen;
 }
 

@@ -321,18 +321,20 @@ class Processes(CommandTest):
         self.assertLess(time.monotonic() - begin, cut_after + deadline + 10)  # the machine runs other tests too
 
     def test_processes_share_the_cores(self):
-        """Each has its part of PoCL's threads, unless the environment says how many."""
+        """Each has its part of PoCL's threads, and no other's cores, unless a launcher or the environment says otherwise."""
         cores, processes = os.cpu_count(), ("--launch", "processes")
-        for options, given, expected in (
-                (processes, {}, f", 2 processes share {cores} cores: {max(1, cores // 2)} thread"),
-                (processes, {"POCL_MAX_PTHREAD_COUNT": "2"}, ""), (processes, {"POCL_CPU_MAX_CU_COUNT": "2"}, ""),
-                ((*processes, "--ranks-per-process", "2"), {}, ""), ((), {}, ""), ((*processes, "--sub-devices"), {}, "")):
-            with self.subTest(options=options, given=given), unittest.mock.patch.dict(os.environ, given):
+        share = f", 2 processes share {cores} cores: {max(1, cores // 2)} thread"
+        own = f", bound to {'a core' if cores < 4 else 'cores'} of its own" if cores > 1 else "none"
+        for options, given, by, expected in (
+                (processes, {}, (), (share, own)), (processes, {}, ("taskset", "-c", "0"), (share,)),
+                (processes, {"POCL_MAX_PTHREAD_COUNT": "2"}, (), ()), (processes, {"POCL_CPU_MAX_CU_COUNT": "2"}, (), ()),
+                ((*processes, "--ranks-per-process", "2"), {}, (), ()), ((), {}, (), ()), ((*processes, "--sub-devices"), {}, (), ())):
+            with self.subTest(options=options, given=given, by=by), unittest.mock.patch.dict(os.environ, given):
                 if not given:
                     os.environ.pop("POCL_MAX_PTHREAD_COUNT", None)
-                summary = self.tensors("mixtral-t0", 2, "mc2", *options)[0]
-                self.assertIn(expected, summary["rank_places"])
-                self.assertEqual("of PoCL each" in summary["rank_places"], expected != "")
+                places = self.tensors("mixtral-t0", 2, "mc2", *options, by=by)[0]["rank_places"]
+                self.assertEqual([words for words in (share, own) if words in places], list(expected))
+                self.assertEqual("of PoCL each" in places, expected != ())
 
     def test_joined_ranks(self):
         name = f"processes_test-{os.getpid()}"
