@@ -193,15 +193,14 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       const __global STORAGE(W_DTYPE)* streamed = panel.weights + (ulong)k_begin * OF(panel_units, W_DTYPE);
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
-        // All rows but the first fetch the next block meanwhile, in equal parts, at most a line each k.
+        // All rows but the first fetch the next block meanwhile, in equal shares, at most a line each k. Where there
+        // are few rows, their parts of columns do.
         const int row_bytes = OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
                   others = max((tile.count - 1) / REGISTER_ROWS, 1),
-                  line_step = row > 0 ? min(64, (row_bytes + others - 1) / others) : 0,
-                  first_line = max(row / REGISTER_ROWS - 1, 0) * block * line_step;
-        Run run = {.streamed = streamed,
-                   .groups = &panel.groups,
-                   .fetched = (const __global char*)streamed + block * row_bytes + first_line,
-                   .line_step = line_step};
+                  line_step = row > 0                             ? min(64, (row_bytes + others - 1) / others)
+                              : streams && REGISTER_PARTS < PARTS ? row_bytes / PARTS
+                                                                  : 0;
+        Run run = {.streamed = streamed, .groups = &panel.groups, .line_step = line_step};
         Row a[REGISTER_ROWS];
 #pragma unroll
         for (int r = 0; r < REGISTER_ROWS; ++r) {
@@ -213,6 +212,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
 #endif
         }
         for (run.part = 0; run.part < PARTS; run.part += REGISTER_PARTS) {
+          const int share = row > 0 ? row / REGISTER_ROWS - 1 : run.part;
+          run.fetched = (const __global char*)streamed + block * (row_bytes + share * line_step);
           __local Total* totals = side_sums + row * PARTS + run.part;
 #if DECODED_W
           if (!streams) {
