@@ -30,6 +30,10 @@ void short_int8_products() {
   for (int step = 0; step < steps; ++step) EACH_SUM("%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm\\i");
 }
 // The shortest that are exact for all codes: pairs of 16-bit integers.
+void wide_int8_pairs() {
+  for (int step = 0; step < steps; ++step)
+    EACH_SUM("vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm\\i, %%zmm\\i");
+}
 void int8_pairs() {
   for (int step = 0; step < steps; ++step)
     EACH_SUM("vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm\\i, %%ymm\\i");
@@ -71,6 +75,7 @@ double peak(void (*products)(), double operations) {
 double host_int8_peak(const DeviceCaps& caps) {
   if (caps.has_amx_int8) return peak(int8_tiles, 4 * 2 * 16 * 16 * 64);
   if (caps.has_avx512_vnni) return peak(int8_products, sums * 2 * 64);
+  if (caps.has_avx512) return peak(wide_int8_pairs, sums * 2 * 32);
   if (caps.has_avx_vnni) return peak(short_int8_products, sums * 2 * 32);
   return caps.has_avx2 ? peak(int8_pairs, sums * 2 * 16) : 0;
 }

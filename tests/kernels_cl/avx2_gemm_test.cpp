@@ -1,6 +1,6 @@
 // The grouped product on a CPU with AVX2, where MOECL_CPU_FEATURES hides what newer ones have, or with Arm's dot
-// products: every scheme's operands against double precision, and sums of integers to the last bit. CTest sets the
-// variable for this file.
+// products, and of integers on one with AVX-512: every scheme's operands against double precision, and sums of integers
+// to the last bit. CTest sets the variable for this file, for one and for the other.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,19 +19,20 @@ class Avx2GemmTest : public OnEveryDevice {
   /// Variants for shorter registers that multiply such operands here.
   std::vector<std::string> variants_for(Operands& operands) const {
     std::vector<std::string> names;
-    for (const char* variant : {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "neon_dot", "neon_i8mm"})
+    for (const char* variant :
+         {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "avx512", "neon_dot", "neon_i8mm"})
       if (operands.fitting(variant)) names.emplace_back(variant);
     return names;
   }
-  /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points and of words; on Arm of
-  /// integers alone.
+  /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points and of words; with
+  /// AVX-512 and on Arm of integers alone.
   void check(const GroupedGemmCase& shape, const GroupedProduct& product,
              const PackedWeights* weights = nullptr) const {
     Operands operands(device(), shape, product);
     if (weights != nullptr) operands.args.weights = *weights;
     const std::vector<std::string> names = variants_for(operands);
     const DeviceCaps& caps = device().caps();
-    const bool integers = caps.has_neon_dot && shape.a == DType::i8;
+    const bool integers = (caps.has_avx512 || caps.has_neon_dot) && shape.a == DType::i8;
     EXPECT_EQ(names.empty(), !integers && (!caps.has_avx2 || caps.has_avx512));
     for (const std::string& name : names) {
       SCOPED_TRACE(testing::Message() << name << ": " << shape.describe());

@@ -232,10 +232,11 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   DeviceCaps zen4, skylake;
   zen4.type = skylake.type = DeviceType::cpu;
   zen4.preferred_float_width = skylake.preferred_float_width = 16;
+  zen4.has_avx512 = skylake.has_avx512 = true;
   zen4.has_avx512_vnni = zen4.has_avx512_bf16 = true;
   const auto selected = [&](DType a, CodeType weights) {
     args.a.dtype = a, args.weights.type = weights;
-    EXPECT_EQ(select_on(skylake, args), "t0_tile");
+    EXPECT_EQ(select_on(skylake, args), a == DType::i8 && args.a_zero_point == 0 ? "avx512" : "t0_tile");
     return select_on(zen4, args);
   };
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "avx512_vnni");

@@ -1,6 +1,7 @@
-// Grouped GEMM for a CPU with AVX2, or with Arm's dot products; ymm_steps.clh says in what steps. A work-group is one
-// work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows of one expert and computes 6 of them x 16
-// columns at a time, whose sums are 12 of the 16 registers, or 24 of 32; fewer rows take more columns.
+// Grouped GEMM for a CPU with AVX2, for integers on one with AVX-512, or with Arm's dot products; ymm_steps.clh says in
+// what steps. A work-group is one work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows of one expert
+// and computes 6 of them x 16 columns at a time, whose sums are 12 of the 16 registers, or 24 of 32, or x 32 columns in
+// 12 registers of AVX-512; fewer rows take more columns.
 //
 // K goes in blocks of BLOCK_STEPS. Rows of `a` become what `multiply` takes of them once a block. At most 6 rows stream
 // the panel; with more the first six keep its steps for the others, which fetch the next block meanwhile. Every sum
@@ -205,12 +206,13 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
     }
   }
 }
+enum { MANY_ROWS_PARTS = AVX512 ? 2 : 1 };
 // In few loops to compile: rows past the last are computed, but not stored.
 INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
   if (rows > 4)
-    multiply_block(block, a, REGISTER_ROWS, 1, source, totals);
+    multiply_block(block, a, REGISTER_ROWS, MANY_ROWS_PARTS, source, totals);
   else if (rows > 2)
-    multiply_block(block, a, 4, 1, source, totals);
+    multiply_block(block, a, 4, MANY_ROWS_PARTS, source, totals);
   else
     multiply_block(block, a, 2, 2, source, totals);
 }
@@ -379,7 +381,7 @@ void multiply_tile(const Gemm* given, int own, int tile_number, __local Total* t
         if (tile.count <= REGISTER_ROWS)
           multiply_streamed(&block, a, count, totals);
         else if (row == 0)
-          multiply_block(&block, a, REGISTER_ROWS, 1, KEPT, totals);
+          multiply_block(&block, a, REGISTER_ROWS, MANY_ROWS_PARTS, KEPT, totals);
         else
           multiply_rows(&block, a, count, FROM_KEPT, totals);
       }

@@ -9,9 +9,12 @@ namespace {
 
 constexpr const char* integers =
     "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-512 VNNI";
+constexpr const char* pairs =
+    "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-512";
 constexpr const char* numbers =
     "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI";
 constexpr Extension vnni{[](const DeviceCaps&caps) { return caps.has_avx512_vnni; }, &is_vnni_product, integers},
+    avx512{[](const DeviceCaps&caps) { return caps.has_avx512; }, &is_vnni_product, pairs},
     bf16{[](const DeviceCaps&caps) { return caps.has_avx512_bf16; }, &is_bf16_product, numbers},
     amx_int8{[](const DeviceCaps&caps) { return caps.has_amx_int8; }, &is_vnni_product, integers},
     amx_bf16{[](const DeviceCaps&caps) { return caps.has_amx_bf16; }, &is_bf16_product, numbers};
@@ -147,6 +150,19 @@ constexpr Kernel all[] = {
      .activates = true,
      .k_words = &any_operands,
      .faster_in_words = &is_i8_by_integers},
+    {.variant = {"avx512",
+                 "a CPU with AVX-512: products of i8 with i8 or i4 in pairs of k, 6 x 32 sums in registers"},
+     .source = &source::grouped_gemm_ymm,
+     .extension = &avx512,
+     .options = " -DBLOCK_BYTES_OF_PART=4096 -DAVX512=1",
+     .tile_rows = 96,
+     .work_items = 1,
+     .local_mem_bytes = ymm_bytes,
+     .gated_bytes = sums_bytes(96, 1),
+     .min_float_width = 16,
+     .activates = true,
+     .k_words = &any_operands,
+     .faster_in_words = &is_i8_by_i4},
     digits_kernel({"avx_vnni_digits",
                    "a CPU with AVX-VNNI: products of f16 or bf16 with i4 or f4 in words, rows as digits of 8 bits"},
                   avx_vnni_digits, " -DAVX_VNNI=1"),
