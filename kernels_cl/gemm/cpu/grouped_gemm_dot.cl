@@ -88,23 +88,35 @@ INLINE void multiply_block(Block* block, const Row a[REGISTER_ROWS], int rows, i
   }
 }
 
+// How many of a tile's rows are multiplied together from `row` on: the first few alone, and others in equal parts,
+// since one or two of them would wait for the steps to be loaded.
+inline int rows_from(int row, int count) {
+  const int left = count - row, parts = (left + REGISTER_ROWS - 1) / REGISTER_ROWS;
+  return row == 0 ? min(REGISTER_ROWS, count) : (left + parts - 1) / parts;
+}
+
 // Not inlined: see ASSEMBLY_FUNCTION.
-ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number, __local Total* tile_sums,
-                                     __local Step* kept, __local ulong* row_starts, __local Run* runs) {
+ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_beside, int tile_number,
+                                     __local Total* tile_sums, __local Total* first_totals, __local Step* kept,
+                                     __local ulong* row_starts, __local Run* runs) {
   Gemm gemm = *given;
   const ExpertTile of_expert = enter_tile(&gemm, tile_number, row_starts);
   const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
-  const int n = gemm.args.n, columns = min(PANEL, n - own * PANEL);
+  const int n = gemm.args.n, k = gemm.args.k, out_panels = panels_of(n) / PANELS_EACH;
+  const int panels_each = (out_panels + groups_beside - 1) / groups_beside, first_own = group * panels_each,
+            sides = max(0, min(panels_each, out_panels - first_own)) * PANELS_EACH;
   const Codec codec = make_codec();
   PanelColumns of_columns[PANELS_EACH];
-  const int k = gemm.args.k;
+  for (int row = 0; row < tile.count; ++row) first_totals[row] = first_total(gemm.a + row_starts[row], k);
 
-  for (int side = 0; side < PANELS_EACH; ++side) {
+  for (int side_number = 0; side_number < sides; ++side_number) {
+    const int own = first_own + side_number / PANELS_EACH, side = side_number % PANELS_EACH,
+              columns = min(PANEL, n - own * PANEL);
     const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
     __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
     load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
-    for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = 0;
+    for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = first_totals[i / PARTS];
 
     const bool streams = tile.count <= REGISTER_ROWS;
     const int steps = k / STEP_K, block_steps = streams && !W_GROUPED ? max(steps, 1) : BLOCK_STEPS;
@@ -121,8 +133,8 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
                      first,
                      block_end,
                      (const __global char*)panel.weights + (ulong)block_end * STEP_BYTES};
-      for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
-        const int count = min(REGISTER_ROWS, tile.count - row);
+      for (int row = 0, count; row < tile.count; row += count) {
+        count = rows_from(row, tile.count);
         __local Total* totals = side_sums + row * PARTS;
         Row a[REGISTER_ROWS];
 #pragma unroll
@@ -138,17 +150,19 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int own, int tile_number
     for (int row = 0; row < tile.count; ++row)
       complete_row(side_sums + row * PARTS, gemm.a + row_starts[row], panel.weights, &panel.groups, &of_columns[side],
                    k);
+    if (side + 1 == PANELS_EACH) store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
   }
-  store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_BUFFERS,
                                                                               const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
+  __local Total first_totals[TILE_ROWS];
   __local Step kept[BLOCK_STEPS];
   __local ulong row_starts[TILE_ROWS];
   __local Run runs[RUNS_OF_BLOCK];
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  multiply_tile(&gemm, get_group_id(0), last_row_tile_first(), tile_sums, kept, row_starts, runs);
+  multiply_tile(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), tile_sums, first_totals, kept,
+                row_starts, runs);
 }

@@ -44,7 +44,7 @@ constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { r
 /// grouped_gemm_amx: sums of its panels, steps of a panel, tiles of rows, and sums of a run with its scales.
 constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
 /// grouped_gemm_dot: its rows, steps of a panel, and scales of runs.
-constexpr std::uint64_t dot_bytes = 96 * row_bytes + 128 * 256 + 33 * 512;
+constexpr std::uint64_t dot_bytes = 96 * (row_bytes + 64) + 256 * 256 + 65 * 512;
 /// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
 /// grouped_gemm_digits: its rows, their digits in a block, steps of a panel, and scales of runs.
@@ -115,8 +115,9 @@ constexpr Kernel all[] = {
                  "a CPU with AVX-512 VNNI: products of i8 with i8 or i4 in fours of k, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_dot,
      .extension = &vnni,
-     .options = " -DBLOCK_STEPS=128",
+     .options = " -DBLOCK_STEPS=256",
      .tile_rows = 96,
+     .panels = 4,
      .work_items = 1,
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
@@ -129,8 +130,9 @@ constexpr Kernel all[] = {
           "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_dot,
      .extension = &bf16,
-     .options = " -DBLOCK_STEPS=128",
+     .options = " -DBLOCK_STEPS=256",
      .tile_rows = 96,
+     .panels = 4,
      .work_items = 1,
      .local_mem_bytes = dot_bytes,
      .gated_bytes = sums_bytes(96, 1),
@@ -150,8 +152,7 @@ constexpr Kernel all[] = {
      .activates = true,
      .k_words = &any_operands,
      .faster_in_words = &is_i8_by_integers},
-    {.variant = {"avx512",
-                 "a CPU with AVX-512: products of i8 with i8 or i4 in pairs of k, 6 x 32 sums in registers"},
+    {.variant = {"avx512", "a CPU with AVX-512: products of i8 with i8 or i4 in pairs of k, 6 x 32 sums in registers"},
      .source = &source::grouped_gemm_ymm,
      .extension = &avx512,
      .options = " -DBLOCK_BYTES_OF_PART=4096 -DAVX512=1",
