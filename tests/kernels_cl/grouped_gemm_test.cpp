@@ -93,6 +93,13 @@ TEST_P(GroupedGemmTest, TakesTheTilesOfTensorCores) {
   check({many, 70, 24, DType::bf16, DType::bf16, DType::bf16});
 }
 
+// So many that a work-group of a CPU with few cores takes several in turn, the last one fewer.
+TEST_P(GroupedGemmTest, MultipliesManyPanels) {
+  std::vector<std::int64_t> rows(30);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i * 7 % 40);
+  for (const DType type : {DType::bf16, DType::i8}) check({rows, 650, 36, type, type, DType::f32, 0, 0, 2, true});
+}
+
 TEST_P(GroupedGemmTest, SumsInt8Exactly) {
   // Sums of 1,400 products reach 2^24.5: more than f32 can hold exactly. Powers of two as scales keep the result exact.
   GroupedGemmCase shape{{2, 9}, 65, 1400, DType::i8, DType::i8, DType::f32};

@@ -1,5 +1,6 @@
 // Grouped GEMM for a CPU with the dot products of AVX-512; dot_steps.clh says of what. Tiles of rows, panels and
-// registers are those of grouped_gemm_tile.
+// registers are those of grouped_gemm_tile; a work-item takes up to PANEL_RUN panels in turn, since what its rows'
+// totals begin with is the same for all.
 //
 // The first rows of a tile make steps of the panel, in registers. Where there are others they keep a block of steps for
 // them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the

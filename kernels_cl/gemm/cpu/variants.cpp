@@ -43,7 +43,7 @@ constexpr std::uint64_t row_bytes = 64 * 4 + 8;
 constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { return panels * rows * 64 * 4; }
 /// grouped_gemm_amx: sums of its panels, steps of a panel, tiles of rows, and sums of a run with its scales.
 constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
-/// grouped_gemm_dot: its rows, steps of a panel, and scales of runs.
+/// grouped_gemm_dot: its rows and what their totals begin with, steps of a panel, and scales of runs.
 constexpr std::uint64_t dot_bytes = 96 * (row_bytes + 64) + 256 * 256 + 65 * 512;
 /// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
