@@ -19,9 +19,6 @@ bool sums_integers(const Args& args) {
   return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
 }
 
-/// A byte of `a` holds two codes.
-bool a_is_f4(const Args& args) { return args.a.dtype == DType::u8; }
-
 std::string reject_a(const Args& args) {
   const DType dtype = args.a.dtype;
   const std::int64_t k = args.weights.k, width = a_is_f4(args) ? (k + 1) / 2 : k;

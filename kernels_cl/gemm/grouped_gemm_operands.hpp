@@ -28,16 +28,26 @@ inline bool is_bf16_product(const Args& args) {
   const CodeType type = args.weights.type;
   return args.a.dtype == DType::bf16 && (type == CodeType::bf16 || bits(type) <= 8) && has_runs_of_groups(args);
 }
+/// What the kernel for AVX2 multiplies.
+inline bool is_avx2_product(const Args& args) {
+  return !args.weights.grouped() || (!args.weights.group_index.present() && args.weights.group % 16 == 0);
+}
+inline bool is_f8(DType type) { return type == DType::f8_e4m3 || type == DType::f8_e5m2; }
+/// A byte of `a` holds two codes.
+inline bool a_is_f4(const Args& args) { return args.a.dtype == DType::u8; }
+/// What the bf16 dot products of a CPU multiply of rows that are codes, whose scales are of whole runs.
+inline bool is_code_rows_product(const Args& args) {
+  const PackedWeights& weights = args.weights;
+  return (is_f8(args.a.dtype) || a_is_f4(args)) && bits(weights.type) <= 8 && !weights.zero.present() &&
+         weights.k % 2 == 0 && !args.k_ends.present() && is_avx2_product(args) &&
+         (args.a_group == 0 || (weights.grouped() && args.a_group % weights.group == 0));
+}
 /// What dot products of bytes multiply of rows of numbers: weights of 4 bits that are integers, or halves of such.
 inline bool is_digits_product(const Args& args) {
   const CodeType type = args.weights.type;
   return (args.a.dtype == DType::f16 || args.a.dtype == DType::bf16) &&
          (type == CodeType::i4 || type == CodeType::f4_e2m1) && args.weights.layout == PanelLayout::k_words &&
          has_runs_of_groups(args);
-}
-/// What the kernel for AVX2 multiplies.
-inline bool is_avx2_product(const Args& args) {
-  return !args.weights.grouped() || (!args.weights.group_index.present() && args.weights.group % 16 == 0);
 }
 
 /// Whether both start at the same element.
@@ -62,7 +72,6 @@ inline bool is_tensor_core_product(const Args& args) {
          is_activation_dtype(args.out.dtype);
 }
 
-inline bool is_f8(DType type) { return type == DType::f8_e4m3 || type == DType::f8_e5m2; }
 /// Whether scales for such groups of K fit the steps that tensor cores take with rows of so many bits.
 inline bool is_step_group(std::int64_t group, std::int64_t row_bits) {
   const std::int64_t step = 1024 / row_bits, product = 256 / row_bits;

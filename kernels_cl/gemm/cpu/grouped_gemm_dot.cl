@@ -5,25 +5,51 @@
 // The first rows of a tile make steps of the panel, in registers. Where there are others they keep a block of steps for
 // them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the
 // processor waits for it.
-// Every sum runs over k in ascending order, in the same runs for any number of rows.
+// Every sum runs over k in ascending order, in the same runs for any number of rows. Rows of codes become bf16 a block
+// at a time; their scales for groups of K, which are of whole runs, multiply a run's sums.
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
 // Groups are at least 16 long.
 enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
 
+#if CODE_ROWS
+typedef const __local uint* Row;  // of the block: two numbers each
+inline uint16 step_of_row(Row row, int step) { return row[step % BLOCK_STEPS]; }
+inline Number elements_of_run(Row row, int begin, int end) { return 0; }
+inline void decode_row(const __global STORAGE(A_DTYPE)* row, int begin, int end, __local uint* to) {
+  for (int i = begin; i < end; i += 16)
+    ((__local ushort16*)to)[(i - begin) / 16] =
+        convert_ushort16(as_uint16(OF(load_upto16, A_DTYPE)(row, i, end - i)) >> 16);
+}
+#else
 typedef const __global STORAGE(A_DTYPE)* Row;
+inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
+#endif
+
+// A work-item's own.
+typedef struct {
+  Total sums[PANELS_EACH * TILE_ROWS * PARTS], first_totals[TILE_ROWS];
+  Step kept[BLOCK_STEPS];
+  Run runs[RUNS_OF_BLOCK];
+  ulong row_starts[TILE_ROWS];
+#if CODE_ROWS
+  uint rows[TILE_ROWS * BLOCK_STEPS];
+  float row_scales[TILE_ROWS * RUNS_OF_BLOCK];
+#endif
+} Tile;
+
 // What a block's rows are multiplied with.
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;
   const Codec* codec;
   __local Step* kept;  // steps of the block
   const __local Run* runs;
-  int begin, end;                // steps
-  const __global char* fetched;  // a line a step meanwhile, of what is next
+  const __local float* row_scales;  // of the runs of the first row that is multiplied, then of the next
+  int begin, end;                   // steps
+  const __global char* fetched;     // a line a step meanwhile, of what is next
 } Block;
 enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
 
-inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
 enum { FETCHED_AHEAD = 8192 };
 // A processor by itself asks for too little ahead to keep memory busy.
 INLINE void fetch_ahead(const __global STORAGE(W_DTYPE)* panel, int step) {
@@ -69,6 +95,9 @@ INLINE void multiply_run(Block* block, const Row a[REGISTER_ROWS], int rows, int
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       __local Total* const total = totals + r * PARTS + part;
+#if A_GROUP
+      sums[r][part] *= block->row_scales[r * RUNS_OF_BLOCK + (int)(run - block->runs)];
+#endif
       *total = total_with(*total, sums[r][part], elements, run, part);
     }
   }
@@ -98,9 +127,9 @@ inline int rows_from(int row, int count) {
 
 // Not inlined: see ASSEMBLY_FUNCTION.
 ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_beside, int tile_number,
-                                     __local Total* tile_sums, __local Total* first_totals, __local Step* kept,
-                                     __local ulong* row_starts, __local Run* runs) {
+                                     __local Tile* of_tile) {
   Gemm gemm = *given;
+  __local ulong* row_starts = of_tile->row_starts;
   const ExpertTile of_expert = enter_tile(&gemm, tile_number, row_starts);
   const RowTile tile = of_expert.rows;
   if (tile.count == 0) return;
@@ -109,37 +138,58 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
             sides = max(0, min(panels_each, out_panels - first_own)) * PANELS_EACH;
   const Codec codec = make_codec();
   PanelColumns of_columns[PANELS_EACH];
-  for (int row = 0; row < tile.count; ++row) first_totals[row] = first_total(gemm.a + row_starts[row], k);
+  for (int row = 0; row < tile.count; ++row) of_tile->first_totals[row] = first_total(gemm.a + row_starts[row], k);
 
   for (int side_number = 0; side_number < sides; ++side_number) {
     const int own = first_own + side_number / PANELS_EACH, side = side_number % PANELS_EACH,
               columns = min(PANEL, n - own * PANEL);
     const Panel panel = panel_of_side(&gemm, &of_expert, own, side);
-    __local Total* side_sums = tile_sums + side * TILE_ROWS * PARTS;
+    __local Total* side_sums = of_tile->sums + side * TILE_ROWS * PARTS;
     load_columns(&of_expert.epilogue, panel.first, columns, &of_columns[side]);
-    for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = first_totals[i / PARTS];
+    for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = of_tile->first_totals[i / PARTS];
 
     const bool streams = tile.count <= REGISTER_ROWS;
-    const int steps = k / STEP_K, block_steps = streams && !W_GROUPED ? max(steps, 1) : BLOCK_STEPS;
+    const int steps = k / STEP_K, block_steps = streams && !W_GROUPED && !CODE_ROWS ? max(steps, 1) : BLOCK_STEPS;
     for (int first = 0; first < steps; first += block_steps) {
       const int block_end = min(first + block_steps, steps);
 #if W_GROUPED
       for (int begin = first, i = 0; begin < block_end; begin = run_end(begin, steps), ++i)
-        load_run(&panel.groups, begin / RUN_STEPS, &runs[i]);
+        load_run(&panel.groups, begin / RUN_STEPS, &of_tile->runs[i]);
 #endif
-      Block block = {panel.weights,
-                     &codec,
-                     kept,
-                     runs,
-                     first,
-                     block_end,
-                     (const __global char*)panel.weights + (ulong)block_end * STEP_BYTES};
+#if CODE_ROWS
+      for (int row = 0; row < tile.count; ++row) {
+        decode_row(gemm.a + row_starts[row], first * STEP_K, block_end * STEP_K, of_tile->rows + row * BLOCK_STEPS);
+#if A_GROUP
+        const __global STORAGE(A_SCALE_DTYPE)* scales =
+            gemm.a_scale + tile_source(&gemm, &tile, row) * gemm.args.a_scale_stride;
+        for (int begin = first, i = 0; begin < block_end; begin = run_end(begin, steps), ++i)
+          of_tile->row_scales[row * RUNS_OF_BLOCK + i] = OF(load, A_SCALE_DTYPE)(scales, begin * STEP_K / A_GROUP);
+#endif
+      }
+#endif
+      Block block = {.panel = panel.weights,
+                     .codec = &codec,
+                     .kept = of_tile->kept,
+                     .runs = of_tile->runs,
+                     .begin = first,
+                     .end = block_end,
+                     .fetched = (const __global char*)panel.weights + (ulong)block_end * STEP_BYTES};
       for (int row = 0, count; row < tile.count; row += count) {
         count = rows_from(row, tile.count);
         __local Total* totals = side_sums + row * PARTS;
         Row a[REGISTER_ROWS];
 #pragma unroll
-        for (int r = 0; r < REGISTER_ROWS; ++r) a[r] = gemm.a + row_starts[row + min(r, count - 1)];
+        for (int r = 0; r < REGISTER_ROWS; ++r) {
+          const int at = row + min(r, count - 1);
+#if CODE_ROWS
+          a[r] = of_tile->rows + at * BLOCK_STEPS;
+#else
+          a[r] = gemm.a + row_starts[at];
+#endif
+        }
+#if A_GROUP
+        block.row_scales = of_tile->row_scales + row * RUNS_OF_BLOCK;
+#endif
         if (streams)
           multiply_block(&block, a, count, STREAMED, totals);
         else if (row == 0)
@@ -151,19 +201,14 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
     for (int row = 0; row < tile.count; ++row)
       complete_row(side_sums + row * PARTS, gemm.a + row_starts[row], panel.weights, &panel.groups, &of_columns[side],
                    k);
-    if (side + 1 == PANELS_EACH) store_rows(&gemm, &tile, tile_sums, of_columns, own, columns);
+    if (side + 1 == PANELS_EACH) store_rows(&gemm, &tile, of_tile->sums, of_columns, own, columns);
   }
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_dot(GROUPED_GEMM_BUFFERS,
                                                                               const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
-  __local Total tile_sums[PANELS_EACH * TILE_ROWS * PARTS];
-  __local Total first_totals[TILE_ROWS];
-  __local Step kept[BLOCK_STEPS];
-  __local ulong row_starts[TILE_ROWS];
-  __local Run runs[RUNS_OF_BLOCK];
+  __local Tile tile;
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
-  multiply_tile(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), tile_sums, first_totals, kept,
-                row_starts, runs);
+  multiply_tile(&gemm, get_group_id(0), get_num_groups(0), last_row_tile_first(), &tile);
 }

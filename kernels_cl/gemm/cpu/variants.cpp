@@ -13,9 +13,13 @@ constexpr const char* pairs =
     "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-512";
 constexpr const char* numbers =
     "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI";
+constexpr const char* numbers_or_codes =
+    "bf16 x bf16 or codes, or f8 or f4 x codes without zero points, K even and the rows' groups of whole ones of the "
+    "weights, whose scales are for groups of a multiple of 16 in K or none, on AVX-512 BF16 and VBMI";
+bool is_numbers_product(const Args& args) { return is_bf16_product(args) || is_code_rows_product(args); }
 constexpr Extension vnni{[](const DeviceCaps&caps) { return caps.has_avx512_vnni; }, &is_vnni_product, integers},
     avx512{[](const DeviceCaps&caps) { return caps.has_avx512; }, &is_vnni_product, pairs},
-    bf16{[](const DeviceCaps&caps) { return caps.has_avx512_bf16; }, &is_bf16_product, numbers},
+    bf16{[](const DeviceCaps&caps) { return caps.has_avx512_bf16; }, &is_numbers_product, numbers_or_codes},
     amx_int8{[](const DeviceCaps&caps) { return caps.has_amx_int8; }, &is_vnni_product, integers},
     amx_bf16{[](const DeviceCaps&caps) { return caps.has_amx_bf16; }, &is_bf16_product, numbers};
 
@@ -45,6 +49,8 @@ constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { r
 constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
 /// grouped_gemm_dot: its rows and what their totals begin with, steps of a panel, and scales of runs.
 constexpr std::uint64_t dot_bytes = 96 * (row_bytes + 64) + 256 * 256 + 65 * 512;
+/// And rows of codes as numbers, a block of them, with the scales of its runs.
+constexpr std::uint64_t dot_numbers_bytes = dot_bytes + 96 * (256 + 33) * 4;
 /// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
 /// grouped_gemm_digits: its rows, their digits in a block, steps of a panel, and scales of runs.
@@ -127,14 +133,14 @@ constexpr Kernel all[] = {
      .faster_in_words = &is_i8_by_integers},
     {.variant =
          {"avx512_bf16",
-          "a CPU with AVX-512 BF16: products of bf16 with bf16 or codes in pairs of k, 6 x 64 sums in registers"},
+          "a CPU with AVX-512 BF16: products of bf16 or codes with such in pairs of k, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_dot,
      .extension = &bf16,
      .options = " -DBLOCK_STEPS=256",
      .tile_rows = 96,
      .panels = 4,
      .work_items = 1,
-     .local_mem_bytes = dot_bytes,
+     .local_mem_bytes = dot_numbers_bytes,
      .gated_bytes = sums_bytes(96, 1),
      .min_float_width = 16,
      .activates = true,
