@@ -78,7 +78,7 @@ def compilers(root, triplet):
 
 
 def build(root, architecture, folder, targets):
-    """Cross-compiles moecl for the root."""
+    """Cross-compiles moecl for the root, of its tests the operators'."""
     triplet = PROCESSORS[architecture].triplet
     inside = compilers(root, triplet)
     # With that variable ccache makes the root's folders relative, and CMake does not know them again.
@@ -89,7 +89,7 @@ def build(root, architecture, folder, targets):
     only = [f"-DCMAKE_FIND_ROOT_PATH_MODE_{what}=ONLY" for what in ("LIBRARY", "INCLUDE", "PACKAGE")]
     subprocess.run([*inside, "cmake", "--preset", "ci", "-S", SOURCE, "-B", folder, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={PROCESSORS[architecture].name}",
                     f"-DCMAKE_C_COMPILER={triplet}-gcc", f"-DCMAKE_CXX_COMPILER={triplet}-g++", f"-DCMAKE_LIBRARY_ARCHITECTURE={triplet}",
-                    f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", atomic, *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
+                    f"-DCMAKE_SYSROOT={root}", "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER", "-DMOECL_TEST_FLOORS=kernels_cl", atomic, *only], check=True, env=environment, cwd=SOURCE, stdout=subprocess.DEVNULL)
     subprocess.run([*inside, "ninja", "-C", folder, "--quiet", *targets], check=True)
 
 
