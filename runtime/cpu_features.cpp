@@ -24,15 +24,16 @@ struct Feature {
   std::string_view name;
   bool CpuFeatures::*offered;
 };
-constexpr std::array<Feature, 9> features{{{"avx2", &CpuFeatures::avx2},
-                                           {"avx_vnni", &CpuFeatures::avx_vnni},
-                                           {"avx512", &CpuFeatures::avx512},
-                                           {"avx512_vnni", &CpuFeatures::avx512_vnni},
-                                           {"avx512_bf16", &CpuFeatures::avx512_bf16},
-                                           {"amx_int8", &CpuFeatures::amx_int8},
-                                           {"amx_bf16", &CpuFeatures::amx_bf16},
-                                           {"neon_dot", &CpuFeatures::neon_dot},
-                                           {"neon_i8mm", &CpuFeatures::neon_i8mm}}};
+constexpr std::array<Feature, 10> features{{{"avx2", &CpuFeatures::avx2},
+                                            {"avx_vnni", &CpuFeatures::avx_vnni},
+                                            {"avx512", &CpuFeatures::avx512},
+                                            {"avx512_vnni", &CpuFeatures::avx512_vnni},
+                                            {"avx512_bf16", &CpuFeatures::avx512_bf16},
+                                            {"amx_int8", &CpuFeatures::amx_int8},
+                                            {"amx_bf16", &CpuFeatures::amx_bf16},
+                                            {"neon_dot", &CpuFeatures::neon_dot},
+                                            {"neon_i8mm", &CpuFeatures::neon_i8mm},
+                                            {"neon_bf16", &CpuFeatures::neon_bf16}}};
 
 /// Names between commas.
 std::vector<std::string> names_of(std::string_view text) {
@@ -74,11 +75,12 @@ CpuFeatures offered(unsigned float_lanes) {
   return cpu;
 }
 #elif defined(__aarch64__)
-/// Source: Linux, Documentation/arch/arm64/elf_hwcaps.rst, HWCAP_ASIMDDP and HWCAP2_I8MM
+/// Source: Linux, Documentation/arch/arm64/elf_hwcaps.rst, HWCAP_ASIMDDP, HWCAP2_I8MM and HWCAP2_BF16
 CpuFeatures offered(unsigned) {
   CpuFeatures cpu;
   cpu.neon_dot = (getauxval(AT_HWCAP) & 1UL << 20) != 0;
   cpu.neon_i8mm = cpu.neon_dot && (getauxval(AT_HWCAP2) & 1UL << 13) != 0;
+  cpu.neon_bf16 = (getauxval(AT_HWCAP2) & 1UL << 14) != 0;
   return cpu;
 }
 #else
@@ -95,7 +97,7 @@ CpuFeatures cpu_features(unsigned float_lanes) {
   for (const std::string& name : allowed)
     require(std::any_of(features.begin(), features.end(), [&](const Feature& one) { return one.name == name; }),
             "MOECL_CPU_FEATURES: expected names of avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx_int8, "
-            "amx_bf16, neon_dot and neon_i8mm between commas, got '{}'",
+            "amx_bf16, neon_dot, neon_i8mm and neon_bf16 between commas, got '{}'",
             *named);
   for (const Feature& one : features)
     if (cpu.*one.offered && std::find(allowed.begin(), allowed.end(), one.name) == allowed.end()) {

@@ -7,8 +7,8 @@ namespace moecl {
 struct CpuFeatures {
   bool avx2 = false, avx_vnni = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, amx_int8 = false,
        amx_bf16 = false;
-  bool neon_dot = false, neon_i8mm = false;  ///< Arm's
-  std::string hidden;                        ///< names of those that MOECL_CPU_FEATURES hides
+  bool neon_dot = false, neon_i8mm = false, neon_bf16 = false;  ///< Arm's
+  std::string hidden;                                           ///< names of those that MOECL_CPU_FEATURES hides
 };
 
 /// What cpuid or Linux says for kernels with float vectors of so many lanes, less what MOECL_CPU_FEATURES hides.

@@ -87,7 +87,7 @@ void add_cpu_features(DeviceCaps& caps) {
   caps.has_avx2 = cpu.avx2, caps.has_avx_vnni = cpu.avx_vnni, caps.has_avx512 = cpu.avx512;
   caps.has_avx512_vnni = cpu.avx512_vnni, caps.has_avx512_bf16 = cpu.avx512_bf16;
   caps.has_amx_int8 = cpu.amx_int8, caps.has_amx_bf16 = cpu.amx_bf16;
-  caps.has_neon_dot = cpu.neon_dot, caps.has_neon_i8mm = cpu.neon_i8mm;
+  caps.has_neon_dot = cpu.neon_dot, caps.has_neon_i8mm = cpu.neon_i8mm, caps.has_neon_bf16 = cpu.neon_bf16;
   if (cpu.hidden.empty()) return;
   if (!cpu.avx512) caps.preferred_float_width = std::min(caps.preferred_float_width, 8U);
   caps.quirks.push_back("MOECL_CPU_FEATURES hides " + cpu.hidden);

@@ -149,6 +149,7 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["amx_bf16"] = caps.has_amx_bf16;
   entry["neon_dot"] = caps.has_neon_dot;
   entry["neon_i8mm"] = caps.has_neon_i8mm;
+  entry["neon_bf16"] = caps.has_neon_bf16;
   entry["nv_compute_capability"] = caps.nv_compute_capability;
   entry["nv_sm90a"] = caps.nv_sm90a;
   entry["tier"] = "T0";

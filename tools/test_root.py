@@ -84,10 +84,10 @@ def run(*command):
         binds, emulator = cross_root.emulator(ROOT, PROCESSOR)
         inside += binds
         environment["MOECL_COMPILE"] = "in_process"  # QEMU cannot start the helper by itself
+        environment["MOECL_CACHE"] = "off"  # for a binary that is kept PoCL compiles everything twice
     for name, value in environment.items():
         inside += ["--setenv", name, value]
-    done = subprocess.run([*inside, *emulator, *command], stdout=subprocess.PIPE, text=True, check=False)
-    return done
+    return subprocess.run([*inside, *emulator, *command], stdout=subprocess.PIPE, text=True, check=False)
 
 
 def counted(what, *command):

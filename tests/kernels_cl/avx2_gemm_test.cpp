@@ -1,6 +1,6 @@
-// The grouped product on a CPU with AVX2, where MOECL_CPU_FEATURES hides what newer ones have, or with Arm's dot
-// products, and of integers on one with AVX-512: every scheme's operands against double precision, and sums of integers
-// to the last bit. CTest sets the variable for this file, for one and for the other.
+// The grouped product on a CPU with AVX2, where MOECL_CPU_FEATURES hides what newer ones have, or with Arm's products
+// of bytes or of bf16, and of integers on one with AVX-512: every scheme's operands against double precision, and sums
+// of integers to the last bit. CTest sets the variable for this file, for one and for the other.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,20 +20,21 @@ class Avx2GemmTest : public OnEveryDevice {
   std::vector<std::string> variants_for(Operands& operands) const {
     std::vector<std::string> names;
     for (const char* variant :
-         {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "avx512", "neon_dot", "neon_i8mm"})
+         {"avx2", "avx2_digits", "avx_vnni", "avx_vnni_digits", "avx512", "neon_dot", "neon_i8mm", "neon_bf16"})
       if (operands.fitting(variant)) names.emplace_back(variant);
     return names;
   }
   /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points and of words; with
-  /// AVX-512 and on Arm of integers alone.
+  /// AVX-512 of integers alone, on Arm of integers and of bf16.
   void check(const GroupedGemmCase& shape, const GroupedProduct& product,
              const PackedWeights* weights = nullptr) const {
     Operands operands(device(), shape, product);
     if (weights != nullptr) operands.args.weights = *weights;
     const std::vector<std::string> names = variants_for(operands);
     const DeviceCaps& caps = device().caps();
-    const bool integers = (caps.has_avx512 || caps.has_neon_dot) && shape.a == DType::i8;
-    EXPECT_EQ(names.empty(), !integers && (!caps.has_avx2 || caps.has_avx512));
+    const bool others = ((caps.has_avx512 || caps.has_neon_dot) && shape.a == DType::i8) ||
+                        (caps.has_neon_bf16 && shape.a == DType::bf16);
+    EXPECT_EQ(names.empty(), !others && (!caps.has_avx2 || caps.has_avx512));
     for (const std::string& name : names) {
       SCOPED_TRACE(testing::Message() << name << ": " << shape.describe());
       Operands of_one(device(), shape, product);
@@ -142,8 +143,9 @@ TEST_P(Avx2GemmTest, ARowDoesNotDependOnTheOthers) {
     const auto out_of = [&](const GroupedGemmCase& shape, const GroupedProduct& rows) {
       Operands operands(device(), shape, rows);
       if (codes) operands.args.weights = codes->weights;
-      if (variants_for(operands).empty()) return std::vector<double>();
-      grouped_gemm::enqueue(device().stream, operands.args, {"avx2"});
+      const std::vector<std::string> names = variants_for(operands);
+      if (names.empty()) return std::vector<double>();
+      grouped_gemm::enqueue(device().stream, operands.args, {names.front()});
       return operands.out();
     };
     const std::vector<double> together = out_of(many, product);
@@ -168,8 +170,9 @@ TEST_P(Avx2GemmTest, KeepsNaNInItsColumn) {
     const unsigned char nan = 0xff;
     write_blocking(device().stream, weights.codes.view().slice(64 * (k - 40) + column, 1), &nan, 1);
     operands.args.weights = weights.weights;
-    if (variants_for(operands).empty()) continue;
-    grouped_gemm::enqueue(device().stream, operands.args, {"avx2"});
+    const std::vector<std::string> names = variants_for(operands);
+    if (names.empty()) continue;
+    grouped_gemm::enqueue(device().stream, operands.args, {names.front()});
     const std::vector<double> out = operands.out();
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 64 == column) << i;
   }

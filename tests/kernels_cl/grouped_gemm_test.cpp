@@ -286,13 +286,13 @@ TEST(GroupedGemmSelectTest, TakesShorterRegistersWithoutAvx512) {
   EXPECT_EQ(selected(zen3, DType::f32, CodeType::f32), "t0_tile16");
 }
 
-TEST(GroupedGemmSelectTest, TakesProductsOfBytesOfArm) {
+TEST(GroupedGemmSelectTest, TakesProductsOfArm) {
   grouped_gemm::Args args;
   args.out.rank = 2, args.out.shape[0] = 8;
   DeviceCaps graviton2;
   graviton2.type = DeviceType::cpu, graviton2.preferred_float_width = 4, graviton2.has_neon_dot = true;
   DeviceCaps graviton3 = graviton2;
-  graviton3.has_neon_i8mm = true;
+  graviton3.has_neon_i8mm = graviton3.has_neon_bf16 = true;
   const auto selected = [&](DType a, CodeType weights) {
     args.a.dtype = a, args.weights.type = weights;
     return select_on(graviton2, args);
@@ -300,8 +300,14 @@ TEST(GroupedGemmSelectTest, TakesProductsOfBytesOfArm) {
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "neon_dot");
   EXPECT_EQ(selected(DType::i8, CodeType::i4), "neon_dot");
   EXPECT_EQ(select_on(graviton3, args), "neon_i8mm");
-  EXPECT_EQ(selected(DType::bf16, CodeType::i8), "t0_tile16");
+  for (const CodeType weights : {CodeType::bf16, CodeType::i4, CodeType::f8_e4m3}) {
+    EXPECT_EQ(selected(DType::bf16, weights), "t0_tile16");
+    EXPECT_EQ(select_on(graviton3, args), "neon_bf16");
+  }
   EXPECT_EQ(selected(DType::f32, CodeType::f32), "t0_tile16");
+  EXPECT_EQ(select_on(graviton3, args), "t0_tile16");
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DType::f32, graviton2), DType::f32);
+  EXPECT_EQ(grouped_gemm::row_dtype(CodeType::bf16, DType::f32, graviton3), DType::bf16);
   args.a_zero_point = 1;
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile16");
   for (const CodeType weights : {CodeType::i8, CodeType::i4})

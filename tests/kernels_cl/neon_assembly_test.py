@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernel for Arm's products of bytes, which no device of CI runs (tools/test --root bookworm-arm64 does, by QEMU): clang compiles
+"""The kernel for Arm's products of bytes and of bf16, which no device of CI runs (tools/test --root bookworm-arm64 does, by QEMU): clang compiles
 its text for AArch64 without them, as PoCL may.
 
 usage: neon_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where assembly goes
@@ -15,8 +15,9 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLANG, FOLDER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
 TARGET = [CLANG, "-target", "aarch64-linux-gnu", "-w"]
-PRODUCT = ("-DTILE_ROWS=96 -DBLOCK_BYTES_OF_PART=4096 -DNEON_DOT=1 -DOUT_DTYPE=f32 -DA_DTYPE=i8 -Xclang -cl-ext=+cl_khr_fp16"
+PRODUCT = ("-DTILE_ROWS=96 -DBLOCK_BYTES_OF_PART=4096 -DOUT_DTYPE=f32 -Xclang -cl-ext=+cl_khr_fp16"
            " -Xclang -finclude-default-header -Xclang -disable-llvm-passes -emit-llvm")
+BYTES = "-DA_DTYPE=i8 -DNEON_DOT=1"
 GROUPS = "-DW_GROUP=128 -DW_SCALE_DTYPE=f16 -DW_ZERO=1"
 INSTRUCTION = re.compile(r"\s+(\.inst\b|[a-z])")
 
@@ -52,10 +53,13 @@ class Assembly(unittest.TestCase):
         return assembly.read_text()
 
     def test_products_stay_in_registers(self):
-        """Of 6 rows and 16 columns: 24 of sdot for four k or of smmla for eight, loads of elements and weights, and what counts and fetches."""
-        for weights, matrices, groups in itertools.product(("i8 -DW_K_WORDS=1", "i8", "i4"), ("", "-DNEON_I8MM=1"), ("", GROUPS)):
-            with self.subTest(weights=weights, matrices=matrices, groups=groups):
-                full = [loop for loop in loops(self.compiled(f"-DW_DTYPE={weights} {matrices} {groups}"))
+        """Of 6 rows and 16 columns: 24 of sdot or bfmmla for four k or of smmla for eight, loads of elements and weights, and what counts
+        and fetches."""
+        bytes_of_rows = itertools.product(("i8 -DW_K_WORDS=1", "i8", "i4"), (BYTES, f"{BYTES} -DNEON_I8MM=1"), ("", GROUPS))
+        numbers = itertools.product(("bf16 -DW_K_WORDS=1", "bf16", "i8", "i4", "f8_e4m3"), ("-DA_DTYPE=bf16 -DNEON_BF16=1",), ("", GROUPS))
+        for weights, rows, groups in itertools.chain(bytes_of_rows, numbers):
+            with self.subTest(weights=weights, rows=rows, groups=groups):
+                full = [loop for loop in loops(self.compiled(f"-DW_DTYPE={weights} {rows} {groups}"))
                         if sum(".inst" in line for line in loop) == 24]
                 self.assertGreaterEqual(len(full), 3)  # of weights that are streamed, made and kept, and were kept
                 shortest = min(([line for line in loop if INSTRUCTION.match(line)] for loop in full), key=len)
@@ -68,20 +72,21 @@ class Assembly(unittest.TestCase):
 
         def assembled(name, text):
             (FOLDER / f"{name}.s").write_text(text + "\n")
-            subprocess.run([*TARGET, "-march=armv8.2-a+dotprod+i8mm", "-c", "-o", FOLDER / f"{name}.o", FOLDER / f"{name}.s"], check=True)
+            subprocess.run([*TARGET, "-march=armv8.2-a+dotprod+i8mm+bf16", "-c", "-o", FOLDER / f"{name}.o", FOLDER / f"{name}.s"], check=True)
             return (FOLDER / f"{name}.o").read_bytes()
 
         def instruction(name, text):
             return assembled(name, text)[64:68]  # the first section's, behind the header
 
-        found = re.findall(r'OF_REGISTERS\(\w+, ("0x\w+")\)\s+// (\w+)', text)
-        self.assertEqual([name for _, name in found], ["sdot", "smmla"])
+        found = re.findall(r'OF_REGISTERS\(\w+, \w+, ("0x\w+")\)\s+// (\w+)', text)
+        self.assertEqual([name for _, name in found], ["sdot", "smmla", "bfmmla"])
         for (encoding, name), (sums, weights, elements) in itertools.product(found, ((0, 1, 2), (31, 0, 17), (5, 30, 9))):
-            by_name = f"{name} v{sums}.4s, v{weights}.16b, v{elements}.16b"
+            lanes = "8h" if name == "bfmmla" else "16b"
+            by_name = f"{name} v{sums}.4s, v{weights}.{lanes}, v{elements}.{lanes}"
             encoded = "".join(re.findall(r'"([^"]*)"', template.replace(" encoding ", encoding))).encode().decode("unicode_escape")
             by_encoding = encoded.replace("%0", f"v{sums}").replace("%1", f"v{weights}").replace("%2", f"v{elements}")
             by_encoding = instruction("encoding", by_encoding)
-            self.assertEqual(by_encoding[3], 0x4e)
+            self.assertIn(by_encoding[3], (0x4e, 0x6e))
             self.assertEqual(by_encoding, instruction("name", by_name), by_name)
 
 

@@ -81,7 +81,7 @@ TEST(EnvironmentTest, HidesInstructionSets) {
   for (const DeviceReport& report : enumerate_devices()) {
     const DeviceCaps& caps = report.device.caps;
     EXPECT_FALSE(caps.has_avx_vnni || caps.has_avx512 || caps.has_avx512_vnni || caps.has_avx512_bf16 ||
-                 caps.has_amx_bf16 || caps.has_neon_dot || caps.has_neon_i8mm);
+                 caps.has_amx_bf16 || caps.has_neon_dot || caps.has_neon_i8mm || caps.has_neon_bf16);
     EXPECT_FALSE(caps.has_avx2 && caps.preferred_float_width > 8);
   }
 }

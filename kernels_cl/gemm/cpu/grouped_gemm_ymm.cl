@@ -1,7 +1,7 @@
-// Grouped GEMM for a CPU with AVX2, for integers on one with AVX-512, or with Arm's dot products; ymm_steps.clh says in
-// what steps. A work-group is one work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows of one expert
-// and computes 6 of them x 16 columns at a time, whose sums are 12 of the 16 registers, or 24 of 32, or x 32 columns in
-// 12 registers of AVX-512; fewer rows take more columns.
+// Grouped GEMM for a CPU with AVX2, for integers on one with AVX-512, or with Arm's products of bytes or of bf16;
+// ymm_steps.clh says in what steps. A work-group is one work-item: it owns the 64 columns of one panel for up to
+// TILE_ROWS rows of one expert and computes 6 of them x 16 columns at a time, whose sums are 12 of the 16 registers, or
+// 24 of 32, or x 32 columns in 12 registers of AVX-512; fewer rows take more columns.
 //
 // K goes in blocks of BLOCK_STEPS. Rows of `a` become what `multiply` takes of them once a block. At most 6 rows stream
 // the panel; with more the first six keep its steps for the others, which fetch the next block meanwhile. Every sum
@@ -67,12 +67,12 @@ typedef char Copied;
 typedef const __global char* Row;
 inline uint element(Row row, int at) { return ((const __global Element32*)row)[at].v; }
 inline int number(Row row, int i) { return row[i]; }
-#elif OF(IS_F32, A_DTYPE) && !A_GROUP
+#elif NEON_BF16 || (OF(IS_F32, A_DTYPE) && !A_GROUP)
 #define COPIES_A 0
-typedef float Copied;
-typedef const __global float* Row;
-inline float element(Row row, int at) { return row[at]; }
-inline float number(Row row, int i) { return row[i]; }
+typedef STORAGE(A_DTYPE) Copied;
+typedef const __global STORAGE(A_DTYPE)* Row;
+inline float element(Row row, int at) { return OF(load, A_DTYPE)(row, at); }
+inline float number(Row row, int i) { return OF(load, A_DTYPE)(row, i); }
 #else
 #define COPIES_A 1
 typedef float Copied;
@@ -128,7 +128,7 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int g
   return fma(convert_float16(sum), of->scale[part], total);
 #elif HAS_OFFSETS
   return total + sum - block->row_sums[row * RUNS_OF_BLOCK + run] * W_OFFSET;
-#elif HAS_WIDE || NEON_I8MM
+#elif HAS_WIDE || TWO_BY_TWO
   return total + sum;
 #else
   return sum;
@@ -136,7 +136,7 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int g
 }
 // Sums that wait for something begin anew.
 INLINE Sum resumed(Total total) {
-#if W_GROUPED || HAS_OFFSETS || HAS_WIDE || NEON_I8MM
+#if W_GROUPED || HAS_OFFSETS || HAS_WIDE || TWO_BY_TWO
   return 0;
 #else
   return total;
@@ -180,7 +180,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
             if (r >= rows) break;
 #pragma unroll
             for (int p = 0; p < PARTS; ++p)
-#if NEON_I8MM
+#if TWO_BY_TWO
               if (p < parts && r % 2 == i)
                 sums[r][p] = multiply(sums[r][p], w[p], i, elements_of_two(a[r - i], a[r - i + 1], step));
 #else
@@ -190,7 +190,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
       }
 #if HAS_WIDE
       if (source == WIDE) order(sums[0]);
-#elif NEON_I8MM
+#elif TWO_BY_TWO
 #pragma unroll
       for (int r = 0; r < REGISTER_ROWS; r += 2)
 #pragma unroll
@@ -217,7 +217,7 @@ INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int ro
     multiply_block(block, a, 2, 2, source, totals);
 }
 INLINE void multiply_streamed(const Block* block, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
-  if (rows > 1 || NEON_I8MM) {
+  if (rows > 1 || TWO_BY_TWO) {
     multiply_rows(block, a, rows, STREAMED, totals);
     return;
   }
@@ -246,9 +246,13 @@ inline void load_group(const Groups* of, int group, __local GroupOfColumns* colu
 inline Number sum_of(Row row, int begin, int end) {
   Number sum = 0;
   int i = begin;
-#if NEON_DOT
+#if NEON_BF16
+  float4 sums = 0;
+  for (; i + 8 <= end; i += 8) sums = matrix_of_bf16(sums, as_uint4(vload8(0, row + i)), 0x3f803f80u);
+  sum = sums.x + sums.z;
+#elif NEON_DOT
   int4 sums = 0;
-  for (; i + 16 <= end; i += 16) sums = dot_quarter(sums, as_uint4(load_char16(row + i)), 0x01010101u);
+  for (; i + 16 <= end; i += 16) sums = dot_of_bytes(sums, as_uint4(load_char16(row + i)), 0x01010101u);
   for (int lane = 0; lane < 4; ++lane) sum += ((const int*)&sums)[lane];
 #elif INTEGERS && !COPIES_A
   const short16 ones = 1;
@@ -264,9 +268,9 @@ inline Number sum_of(Row row, int begin, int end) {
 // Adds to the totals of a row the last k, which make no step.
 inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row,
                      const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k) {
-#if INTEGERS
+#if INTEGERS || NEON_BF16
   for (int i = k / STEP_K * STEP_K; i < k; ++i) {
-    const int x = row[i] - A_ZERO_POINT;
+    const Number x = OF(load, A_DTYPE)(row, i) - A_ZERO_POINT;
     for (int part = 0; part < PARTS; ++part)
 #if W_GROUPED
       totals[part] = fma((float16)((float)x),
@@ -274,7 +278,7 @@ inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row
                                    scales16(of, group_at(of, i), part * 16)),
                          totals[part]);
 #else
-      totals[part] += x * convert_int16(numbers16(panel, i, part * 16));
+      totals[part] += x * sum_of_floats(numbers16(panel, i, part * 16));
 #endif
   }
 #endif
@@ -303,7 +307,7 @@ inline void add_anew(__local Total* totals, const float* start, const __global S
 }
 #endif
 
-#if DOTS_OF_FOUR
+#if DOTS_OF_FOUR || NEON_BF16
 ASSEMBLY_FUNCTION
 #else
 INLINE

@@ -40,7 +40,9 @@ constexpr const char* integers_on_arm =
     "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on Arm's products of bytes";
 constexpr Extension neon_i8mm{[](const DeviceCaps&caps) { return caps.has_neon_i8mm; }, &is_vnni_product,
                               integers_on_arm},
-    neon_dot{[](const DeviceCaps&caps) { return caps.has_neon_dot; }, &is_vnni_product, integers_on_arm};
+    neon_dot{[](const DeviceCaps&caps) { return caps.has_neon_dot; }, &is_vnni_product, integers_on_arm},
+    neon_bf16{[](const DeviceCaps&caps) { return caps.has_neon_bf16; }, &is_bf16_product,
+              "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on Arm's products of bf16"};
 
 /// Sums of a panel, and where a row starts.
 constexpr std::uint64_t row_bytes = 64 * 4 + 8;
@@ -196,6 +198,9 @@ constexpr Kernel all[] = {
     neon_kernel({"neon_dot",
                  "an Arm CPU with dot products: products of i8 with i8 or i4 in fours of k, 6 x 16 sums in registers"},
                 neon_dot, " -DBLOCK_BYTES_OF_PART=4096 -DNEON_DOT=1"),
+    neon_kernel({"neon_bf16",
+                 "an Arm CPU with bf16: products of bf16 with bf16 or codes, 2 x 4 by 4 x 2, 6 x 16 sums in registers"},
+                neon_bf16, " -DBLOCK_BYTES_OF_PART=4096 -DNEON_BF16=1"),
     {.variant = {"t0_tile",
                  "a CPU with 16-lane registers: one work-item a panel and row tile, 6 x 64 sums in registers"},
      .source = &source::grouped_gemm_tile,

@@ -15,7 +15,7 @@
 /// Sums are f32, in an order that each variant fixes (i8 x i8: exact, in int32), so within one variant a row's result
 /// does not depend on the other rows of the batch (with Args::scratch it may). Scales for groups of K multiply the
 /// elements before the sum, or as exactly the sums of their groups. A dense product is one expert with every row.
-/// Variants avx512_bf16 and amx_bf16 count subnormal operands and sums as 0.
+/// Variants avx512_bf16, amx_bf16 and neon_bf16 count subnormal operands and sums as 0; the last rounds sums to odd.
 namespace moecl::grouped_gemm {
 
 struct Args {

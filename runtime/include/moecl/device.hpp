@@ -73,9 +73,9 @@ struct DeviceCaps {
   /// Tile registers of AMX, for i8 and bf16 (tdpbssd, tdpbf16ps): reading the capabilities asks Linux for
   /// them, for the whole process (arch_prctl), after which signal stacks must have room for their 8 KiB.
   bool has_amx_int8 = false, has_amx_bf16 = false;
-  /// Arm's dot products of i8 (sdot) and products of 2 x 8 by 8 x 2 (smmla), as Linux says, where the device is the
-  /// host's CPU through PoCL.
-  bool has_neon_dot = false, has_neon_i8mm = false;
+  /// Arm's dot products of i8 (sdot) and products of 2 x 8 by 8 x 2 (smmla), or of 2 x 4 by 4 x 2 of bf16 (bfmmla), as
+  /// Linux says, where the device is the host's CPU through PoCL.
+  bool has_neon_dot = false, has_neon_i8mm = false, has_neon_bf16 = false;
   /// f32 division and square root round as IEEE 754 says (all kernels are then built so); else OpenCL allows 2.5 ulp.
   bool correctly_rounded_divide = false;
   /// False where event profiling returns no usable durations (Mesa rusticl 22.3): traces then carry host times.

@@ -20,7 +20,7 @@ inline constexpr std::array<EnvironmentVariable, 9> environment_variables{{
     {"MOECL_COMPILE_DEADLINE", "longest wait for a helper to compile a program, in seconds", "300"},
     {"MOECL_CPU_FEATURES",
      "instruction sets that kernels for CPUs may take, of those that there are: avx2, avx_vnni, avx512, avx512_vnni, "
-     "avx512_bf16, amx_int8, amx_bf16, neon_dot, neon_i8mm between commas",
+     "avx512_bf16, amx_int8, amx_bf16, neon_dot, neon_i8mm, neon_bf16 between commas",
      "all"},
     {"MOECL_LOG", "least level that is logged: debug, info, warning, error, off", "warning"},
     {"XDG_CACHE_HOME", "absolute folder of the user's caches", "$HOME/.cache"},
