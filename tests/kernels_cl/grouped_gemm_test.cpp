@@ -253,6 +253,16 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::bf16, CodeType::i8), "avx512_bf16");
   EXPECT_EQ(selected(DType::bf16, CodeType::f4_e2m1), "avx512_bf16");
   EXPECT_EQ(selected(DType::bf16, CodeType::f16), "t0_tile");
+  EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "avx512_bf16");
+  EXPECT_EQ(selected(DType::f8_e4m3, CodeType::bf16), "t0_tile");
+  args.a_group = 128;  // of part of the weights' groups
+  EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "t0_tile");
+  args.weights.scale.rank = 4, args.weights.group = 64;
+  EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "avx512_bf16");
+  EXPECT_EQ(selected(DType::u8, CodeType::f4_e2m1), "avx512_bf16");
+  args.weights.k = 71;
+  EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "t0_tile");
+  args.a_group = 0, args.weights.scale.rank = 0, args.weights.group = 0;
   args.a_zero_point = 1;
   EXPECT_EQ(selected(DType::i8, CodeType::i8), "t0_tile");
 }

@@ -16,8 +16,35 @@ enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
 typedef const __local uint* Row;  // of the block: two numbers each
 inline uint16 step_of_row(Row row, int step) { return row[step % BLOCK_STEPS]; }
 inline Number elements_of_run(Row row, int begin, int end) { return 0; }
-inline void decode_row(const __global STORAGE(A_DTYPE)* row, int begin, int end, __local uint* to) {
-  for (int i = begin; i < end; i += 16)
+#if OF(CODE_BITS, A_DTYPE) == 8
+// The numbers of each code, and the order of 64 in which they come out in theirs.
+typedef struct {
+  ByteNumbers numbers;
+  uint16 order;
+} RowCodec;
+inline RowCodec make_row_codec() {
+  uchar16 order[4];
+  for (int i = 0; i < 4; ++i) order[i] = convert_uchar16(INDEX_16 / 8 * 32 + i * 8 + INDEX_16 % 8);
+  const RowCodec codec = {row_numbers(), ((const PackedUint16*)order)->v};
+  return codec;
+}
+#else
+typedef int RowCodec;
+inline RowCodec make_row_codec() { return 0; }
+#endif
+inline void decode_row(const RowCodec* codec, const __global STORAGE(A_DTYPE)* row, int begin, int end,
+                       __local uint* to) {
+  int i = begin;
+#if OF(CODE_BITS, A_DTYPE) == 8
+  for (; i + 64 <= end; i += 64) {
+    uint16 first, others;
+    numbers_of_bytes(&codec->numbers, bytes_at(codec->order, ((const __global PackedUint16*)(row + i))->v), &first,
+                     &others);
+    __local uint16* both = (__local uint16*)(to + (i - begin) / 2);
+    both[0] = first, both[1] = others;
+  }
+#endif
+  for (; i < end; i += 16)
     ((__local ushort16*)to)[(i - begin) / 16] =
         convert_ushort16(as_uint16(OF(load_upto16, A_DTYPE)(row, i, end - i)) >> 16);
 }
@@ -137,6 +164,9 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
   const int panels_each = (out_panels + groups_beside - 1) / groups_beside, first_own = group * panels_each,
             sides = max(0, min(panels_each, out_panels - first_own)) * PANELS_EACH;
   const Codec codec = make_codec();
+#if CODE_ROWS
+  const RowCodec row_codec = make_row_codec();
+#endif
   PanelColumns of_columns[PANELS_EACH];
   for (int row = 0; row < tile.count; ++row) of_tile->first_totals[row] = first_total(gemm.a + row_starts[row], k);
 
@@ -158,7 +188,8 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
 #endif
 #if CODE_ROWS
       for (int row = 0; row < tile.count; ++row) {
-        decode_row(gemm.a + row_starts[row], first * STEP_K, block_end * STEP_K, of_tile->rows + row * BLOCK_STEPS);
+        decode_row(&row_codec, gemm.a + row_starts[row], first * STEP_K, block_end * STEP_K,
+                   of_tile->rows + row * BLOCK_STEPS);
 #if A_GROUP
         const __global STORAGE(A_SCALE_DTYPE)* scales =
             gemm.a_scale + tile_source(&gemm, &tile, row) * gemm.args.a_scale_stride;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The kernel for Arm's products of bytes and of bf16, which no device of CI runs (tools/test --root bookworm-arm64 does, by QEMU): clang compiles
-its text for AArch64 without them, as PoCL may.
+"""Kernels for CPUs that CI need not have, compiled by clang: that for Arm's products of bytes and of bf16 for AArch64 without them, as PoCL may
+(tools/test --root bookworm-arm64 runs it, by QEMU), and that for AMX.
 
-usage: neon_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where assembly goes
+usage: cpu_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where assembly goes
 """
 import importlib.util
 import itertools
@@ -15,8 +15,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLANG, FOLDER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
 TARGET = [CLANG, "-target", "aarch64-linux-gnu", "-w"]
-PRODUCT = ("-DTILE_ROWS=96 -DBLOCK_BYTES_OF_PART=4096 -DOUT_DTYPE=f32 -Xclang -cl-ext=+cl_khr_fp16"
-           " -Xclang -finclude-default-header -Xclang -disable-llvm-passes -emit-llvm")
+AS_OPENCL = "-x cl -cl-std=CL1.2 -Xclang -cl-ext=+cl_khr_fp16 -Xclang -finclude-default-header -DOUT_DTYPE=f32".split()
+PRODUCT = "-DTILE_ROWS=96 -DBLOCK_BYTES_OF_PART=4096 -Xclang -disable-llvm-passes -emit-llvm"
 BYTES = "-DA_DTYPE=i8 -DNEON_DOT=1"
 GROUPS = "-DW_GROUP=128 -DW_SCALE_DTYPE=f16 -DW_ZERO=1"
 INSTRUCTION = re.compile(r"\s+(\.inst\b|[a-z])")
@@ -35,17 +35,35 @@ def loops(assembly):
             if not any(begin <= other and last <= end for other, last in found if (other, last) != (begin, end))]
 
 
-class Assembly(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
-        cls.embed = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(cls.embed)
+def embed(kernel):
+    """The file of its text, without includes."""
+    spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = FOLDER / f"{kernel}.cl"
+    text.write_text(module.resolve(ROOT / f"kernels_cl/gemm/cpu/{kernel}.cl", ROOT, []))
+    return text
 
+
+class Amx(unittest.TestCase):
+    def test_tiles_are_multiplied(self):
+        text, assembly = embed("grouped_gemm_amx"), FOLDER / "grouped_gemm_amx.s"
+        tiles = "-DTILE_ROWS=192 -DPANEL_RUN=4 -DBLOCK_STEPS=32 -DA_STEPS=512".split()
+        for instruction, rows, weights in (("tdpbssd", "i8 -DSIGNED_STEPS=1", ("i8", "i4", "i4 -DW_GROUP=128 -DW_SCALE_DTYPE=f16 -DW_ZERO=1")),
+                                           ("tdpbf16ps", "bf16", ("bf16", "i8", "f8_e4m3 -DW_GROUP=128 -DW_SCALE_DTYPE=f32 -DW_ZERO=0",
+                                                                  "f4_e2m1 -DW_GROUP=32 -DW_SCALE_DTYPE=e8m0 -DW_ZERO=0"))):
+            for of in weights:
+                with self.subTest(rows=rows, weights=of):
+                    subprocess.run([CLANG, "-target", "x86_64-linux-gnu", "-march=sapphirerapids", "-w", "-O1", *AS_OPENCL, *tiles,
+                                    *f"-DA_DTYPE={rows} -DW_DTYPE={of}".split(), "-S", "-o", assembly, text], check=True)
+                    self.assertIn(instruction, assembly.read_text())
+
+
+class Neon(unittest.TestCase):
     def compiled(self, options):
-        text, code, assembly = (FOLDER / f"grouped_gemm_ymm.{ending}" for ending in ("cl", "ll", "s"))
-        text.write_text(self.embed.resolve(ROOT / "kernels_cl/gemm/cpu/grouped_gemm_ymm.cl", ROOT, []))
-        subprocess.run([*TARGET, "-x", "cl", "-cl-std=CL1.2", "-O3", *PRODUCT.split(), *options.split(), "-S", "-o", code, text], check=True)
+        code, assembly = (FOLDER / f"grouped_gemm_ymm.{ending}" for ending in ("ll", "s"))
+        text = embed("grouped_gemm_ymm")
+        subprocess.run([*TARGET, "-O3", *AS_OPENCL, *PRODUCT.split(), *options.split(), "-S", "-o", code, text], check=True)
         # A driver calls kernels as functions.
         code.write_text(re.sub(r"\bspir_(kernel|func) ", "", code.read_text()))
         subprocess.run([*TARGET, "-x", "ir", "-O3", "-S", "-o", assembly, code], check=True)
