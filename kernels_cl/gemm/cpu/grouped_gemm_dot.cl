@@ -13,7 +13,8 @@
 enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
 
 #if CODE_ROWS
-typedef const __local uint* Row;  // of the block: two numbers each
+enum { ROWS_OF_A_BLOCK = 1 };
+typedef const __local uint* Row;  // two numbers each
 inline uint16 step_of_row(Row row, int step) { return row[step % BLOCK_STEPS]; }
 inline Number elements_of_run(Row row, int begin, int end) { return 0; }
 #if OF(CODE_BITS, A_DTYPE) == 8
@@ -49,6 +50,7 @@ inline void decode_row(const RowCodec* codec, const __global STORAGE(A_DTYPE)* r
         convert_ushort16(as_uint16(OF(load_upto16, A_DTYPE)(row, i, end - i)) >> 16);
 }
 #else
+enum { ROWS_OF_A_BLOCK = 0 };
 typedef const __global STORAGE(A_DTYPE)* Row;
 inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
 #endif
@@ -179,7 +181,7 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
     for (int i = 0; i < tile.count * PARTS; ++i) side_sums[i] = of_tile->first_totals[i / PARTS];
 
     const bool streams = tile.count <= REGISTER_ROWS;
-    const int steps = k / STEP_K, block_steps = streams && !W_GROUPED && !CODE_ROWS ? max(steps, 1) : BLOCK_STEPS;
+    const int steps = k / STEP_K, block_steps = streams && !W_GROUPED && !ROWS_OF_A_BLOCK ? max(steps, 1) : BLOCK_STEPS;
     for (int first = 0; first < steps; first += block_steps) {
       const int block_end = min(first + block_steps, steps);
 #if W_GROUPED
