@@ -29,7 +29,7 @@ void bf16_products() {
 void short_int8_products() {
   for (int step = 0; step < steps; ++step) EACH_SUM("%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm\\i");
 }
-// The shortest that are exact for all codes: pairs of 16-bit integers.
+// Exact for all codes without dot products: pairs of 16-bit integers.
 void wide_int8_pairs() {
   for (int step = 0; step < steps; ++step)
     EACH_SUM("vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm\\i, %%zmm\\i");

@@ -41,8 +41,9 @@ std::string choose_share(int process, int processes) {
     if (std::getenv(own) != nullptr) return {};
   const Cores cores = cores_of_process();
   const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), allowed = static_cast<int>(cores.allowed.size()),
-            share = std::max(1, std::min(allowed, online / processes));
-  const bool binds = !cores.is_bound && processes <= allowed && bind_to(cores.allowed, process * share, share);
+            share = std::max(1, std::min(allowed > 0 ? allowed : online, online / processes));
+  const bool has_own = processes <= allowed && process >= 0 && process < processes;  // a launcher's word may be wrong
+  const bool binds = has_own && !cores.is_bound && bind_to(cores.allowed, process * share, share);
   setenv(threads_of_pocl, std::to_string(share).c_str(), 1);
   return fmt::format(", {} processes share {} cores: {} thread{} of PoCL each{}", processes, online, share,
                      share == 1 ? "" : "s",

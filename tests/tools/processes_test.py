@@ -324,9 +324,10 @@ class Processes(CommandTest):
         """Each has its part of PoCL's threads, and no other's cores, unless a launcher or the environment says otherwise."""
         cores, processes = os.cpu_count(), ("--launch", "processes")
         share = f", 2 processes share {cores} cores: {max(1, cores // 2)} thread"
-        own = f", bound to {'a core' if cores < 4 else 'cores'} of its own" if cores > 1 else "none"
+        own = f", bound to {'a core' if cores < 4 else 'cores'} of its own"
+        bound = (share, own) if cores > 1 else (share,)
         for options, given, by, expected in (
-                (processes, {}, (), (share, own)), (processes, {}, ("taskset", "-c", "0"), (share,)),
+                (processes, {}, (), bound), (processes, {}, ("taskset", "-c", "0"), (share,)),
                 (processes, {"POCL_MAX_PTHREAD_COUNT": "2"}, (), ()), (processes, {"POCL_CPU_MAX_CU_COUNT": "2"}, (), ()),
                 ((*processes, "--ranks-per-process", "2"), {}, (), ()), ((), {}, (), ()), ((*processes, "--sub-devices"), {}, (), ())):
             with self.subTest(options=options, given=given, by=by), unittest.mock.patch.dict(os.environ, given):
