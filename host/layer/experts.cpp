@@ -64,8 +64,8 @@ BufferView bytes_of(const TensorView& all, std::int64_t number) {
 }
 
 /// As many rows of other columns in the same memory.
-TensorView with_columns(const TensorView& rows, std::int64_t columns) {
-  return TensorView(rows.buffer, rows.dtype, {rows.shape[0], columns});
+TensorView with_columns(const TensorView& rows, std::int64_t columns, DType dtype = DType::f32) {
+  return TensorView(rows.buffer, dtype, {rows.shape[0], columns});
 }
 
 }  // namespace
@@ -88,8 +88,12 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   const bool codes = !batched_.gate_up.present();
   input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
   activated_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::down_input_scale), codes);
-  if (!segments_.empty() && !activated_quant_.present())
-    activated_dtype_ = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, stream.device->caps);
+  if (segments_.empty()) return;
+  const DeviceCaps& caps = stream.device->caps;
+  const DType rounded = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, caps);
+  if (!activated_quant_.present()) activated_dtype_ = rounded;
+  // A CPU reads f32 fastest, and f16 may not hold what a sum does.
+  if (caps.type == DeviceType::gpu && dtype_ == DType::bf16) result_dtype_ = rounded;
 }
 
 void Experts::expect(const std::vector<ExpertMatrices>& experts) const {
@@ -196,9 +200,11 @@ PlainExpert Experts::plain(StreamView stream, std::int64_t number) const {
   return plain;
 }
 
-Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows)
+Experts::Layout::Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows,
+                        DType result_dtype)
     : product_rows(workspace.add(DType::f32, {rows, std::max(experts.product_width(), experts.shape_.hidden)})),
       activated_rows(workspace.add(experts.activated_dtype_, {rows, experts.shape_.intermediate})),
+      result(result_dtype),
       input(workspace, experts.input_quant_, experts.input_quant_.is_by_expert() ? rows : source_rows,
             experts.shape_.hidden, false),
       activated(workspace, experts.activated_quant_, rows, experts.shape_.intermediate, true) {}
@@ -284,7 +290,7 @@ void Experts::run_batched(StreamView stream, const RoutedRows& rows, const Produ
 TensorView Experts::run(StreamView stream, const RoutedRows& rows, Counts counts, const Layout& layout,
                         BufferView workspace, ExpertPlans& plans, TensorView out) const {
   const TensorView products = tensor_in(workspace, layout.product_rows),
-                   down = out.present() ? out : with_columns(products, shape_.hidden);
+                   down = out.present() ? out : with_columns(products, shape_.hidden, layout.result);
   AfterProduct after;
   after.activation.x = with_columns(products, product_width());
   after.activation.row_ends = rows.row_ends;
@@ -369,7 +375,7 @@ std::optional<Experts::Products> Experts::products(const RoutedRows& rows, const
       (quantizes && !(input_quant_.gives_codes() && activated_quant_.gives_codes())))
     return std::nullopt;
   const TensorView activated = tensor_in(workspace, layout.activated_rows),
-                   down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden);
+                   down = with_columns(tensor_in(workspace, layout.product_rows), shape_.hidden, layout.result);
   const RowQuant::Step of_activated = activated_quant_.step(activated, {}, layout.activated, workspace);
   Products both;
   both.activated = of_activated.args;

@@ -43,12 +43,18 @@ class Experts {
   /// One of them as plain numbers. Stops the host
   PlainExpert plain(StreamView stream, std::int64_t number) const;
 
+  /// What the second product's rows need at least where nothing but a sum reads them: bf16 where tensor cores round the
+  /// rows between the products to it, as vLLM's kernels do, else f32.
+  DType result_dtype() const noexcept { return result_dtype_; }
   /// Scratch of one call: places in a workspace. The two products' rows share one range: they never live
   /// together.
   struct Layout {
     /// @param source_rows  N, of the rows that the dispatched ones are read from
-    Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows);
+    /// @param result       of the rows that `run` returns
+    Layout(WorkspaceLayout& workspace, const Experts& experts, std::int64_t source_rows, std::int64_t rows,
+           DType result = DType::f32);
     TensorView product_rows, activated_rows;
+    DType result;
     RowQuant::Layout input, activated;
   };
 
@@ -163,6 +169,7 @@ class Experts {
   mutable bool torn_ = false;  ///< a pass ended between a claim and its copies: slots may have what they should not
   BatchedExpertWeights batched_;
   DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
+  DType result_dtype_ = DType::f32;
 };
 
 }  // namespace moecl

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "kernels_cl/common/shared_codes.h"
@@ -84,6 +85,14 @@ inline const char* shuffle_option(std::int32_t lanes, const DeviceCaps& caps) {
 /// Every row starts at a multiple of four elements, and has a multiple of four: an access may take four.
 inline bool has_fours(const TensorView& rows) {
   return rows.offset_elements() % 4 == 0 && rows.stride[0] % 4 == 0 && rows.shape[1] % 4 == 0;
+}
+
+/// " -DFOURS=1" where a GPU's work-items take four columns of all these rows at once; views that are absent do not count
+inline std::string fours_option(std::int32_t lanes, std::initializer_list<const TensorView*> rows) {
+  const bool fours = lanes > 1 && std::all_of(rows.begin(), rows.end(), [](const TensorView* view) {
+                       return !view->present() || has_fours(*view);
+                     });
+  return fours ? " -DFOURS=1" : "";
 }
 
 /// "-DX_DTYPE=bf16"

@@ -84,15 +84,19 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
         weight[i] = weights && is_used ? OF(load, WEIGHTS_DTYPE)(weights, slot_ends ? row[i] : some + i) : 1.0f;
       }
 #pragma unroll
-      for (int i = 0; i < AHEAD; ++i) {
-        x[i] = 0.0f;
-        if (row_exists(row[i], args.row_count))
-          x[i] = load_row(rows + row[i] * args.rows_stride, rows_scale + (long)row[i] * (hidden / 8), first, hidden);
-      }
+      for (int i = 0; i < AHEAD; ++i) x[i] = 0.0f;
+      // A GPU loads another row for a slot without one, which leaves no branch between the loads.
+      if (LANES == 1 ? row_exists(row[0], args.row_count) : args.row_count > 0)
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+          const long at = row_exists(row[i], args.row_count) ? row[i] : 0;
+          x[i] = load_row(rows + at * args.rows_stride, rows_scale + at * (hidden / 8), first, hidden);
+        }
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
 #if BIAS
         if (some + i >= end) break;
+        if (!row_exists(row[i], args.row_count)) x[i] = 0.0f;
         const int expert = bias_ids[some + i];
         if (expert >= 0 && expert < args.bias_count)
           x[i] += OF(load_step, BIAS_DTYPE)(bias + expert * args.bias_stride, first, hidden);

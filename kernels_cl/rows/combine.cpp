@@ -154,7 +154,8 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
       name(args.weights.present() ? args.weights.dtype : DType::f32),
       dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0,
       name(args.bias.present() ? args.bias.dtype : DType::f32), args.rows_scale.present() ? 1 : 0,
-      name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32));
+      name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32)) +
+      fours_option(lanes, {&args.rows, &args.bias, &args.shared, &args.residual, &args.out});
   return {lanes == 1 ? "row_per_item" : "row_per_group",
           options,
           {static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1},

@@ -52,7 +52,8 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const std::int32_t lanes = tuned_lanes("gather_rows", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes), rows = static_cast<std::size_t>(args.index.shape[0]);
   return {lanes == 1 ? "row_per_item" : "row_per_group",
-          fmt::format("-DLANES={}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out)),
+          fmt::format("-DLANES={}{}{}{}", lanes, dtype_option("X_DTYPE", args.x), dtype_option("OUT_DTYPE", args.out),
+                      fours_option(lanes, {&args.x, &args.out})),
           {rows * local, row_groups(lanes, args.x.shape[1]), 1},
           {local, 1, 1},
           args.out.describe(),
