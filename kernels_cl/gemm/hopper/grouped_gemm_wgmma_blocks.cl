@@ -153,7 +153,7 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
       const int strip = group * GROUP / 16 + i / 2, first = i % 2 * 2;
       const int column = first_column + strip * 16 + lane % 4 * 4 + first;
       const float4 x = two_numbers(totals, gemm, &epilogue, rows, strip, first, column);
-      const int4 magnitudes = column < width ? as_int4(x) & 0x7fffffff : 0;
+      const int4 magnitudes = first_column + strip * 16 < width ? as_int4(x) & 0x7fffffff : 0;  // `width`: in panels
       numbers[i / 2][i % 2] = x;
       largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
       largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
@@ -208,23 +208,24 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   if (half_group == 1) give_turn(half_group);
   Ring ring = {0, 0};
-  int number = get_group_id(0);
-  TileSearch search = start_search(&gemm);
-  Tile tile = find_tile(&search, &gemm, number);
-  while (tile.rows.count != 0) {
+  for (;;) {
+    enter_stage(&place, &ring);
+    const __local StageScales* const of_first = scales + ring.stage;
+    const Tile tile = of_first->tile;
+    if (tile.rows.count == 0) break;
+    const int first_row = half_group * GROUP_ROWS + place.strip * 16;
+    const OutRows rows = {
+        tile.rows.first + first_row, {1, 1}, of_first->stored[first_row / 32] >> first_row % 32 & 0xffff};
     Totals totals;
 #pragma unroll
     for (int i = 0; i < 2 * PAIR_TILES * 4; ++i) totals.of[i / (PAIR_TILES * 4)][i / 4 % PAIR_TILES][i % 4] = 0;
     multiply_blocks(&totals, &ring, steps, &place, scales);
-    if (half_group * GROUP_ROWS < tile.rows.count) {
-      const OutRows rows = out_rows_of(&tile, half_group * GROUP_ROWS + place.strip * 16, &gemm);
+    if (rows.stored == 0) continue;
 #if QUANTIZES
-      store_codes(&totals, &gemm, &tile, &rows, piece);
+    store_codes(&totals, &gemm, &tile, &rows, piece);
 #else
-      store_numbers(&totals, &gemm, &tile, &rows, piece);
+    store_numbers(&totals, &gemm, &tile, &rows, piece);
 #endif
-    }
-    number += get_num_groups(0);
-    tile = find_tile(&search, &gemm, number);
   }
+  leave_stage(&place, &ring);
 }
