@@ -167,6 +167,7 @@ DeviceCaps query_caps(cl_platform_id platform, cl_device_id device) {
   caps.opencl_c_version = text(device, CL_DEVICE_OPENCL_C_VERSION);
   caps.type = type_of(number<cl_device_type>(device, CL_DEVICE_TYPE));
   caps.global_mem_bytes = number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);
+  caps.cache_bytes = number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
   caps.max_alloc_bytes = number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   caps.local_mem_bytes = number<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
   caps.compute_units = number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);

@@ -20,14 +20,11 @@ struct ExpertPassLayout {
   Experts::Layout experts;
 
   /// @param slots  [tokens, slots of each]
-  /// @param out    of the result
-  ExpertPassLayout(const LayerParts& parts, std::int64_t rows, std::int64_t tokens, std::int64_t slots,
-                   DType out = DType::f32)
+  ExpertPassLayout(const LayerParts& parts, std::int64_t rows, std::int64_t tokens, std::int64_t slots)
       : row_ends(workspace.add(DType::i32, {std::max<std::int64_t>(parts.local_experts(), 1)})),
         valid(workspace.add(DType::i32, {rows})),
         slot_weights(workspace.add(DType::f32, {tokens, slots})),
-        experts(workspace, parts.experts, rows, rows,
-                out == parts.experts.result_dtype() ? out : DType::f32) {}
+        experts(workspace, parts.experts, rows, rows, parts.experts.result_dtype(rows)) {}
 };
 
 TensorView reshaped(const TensorView& view, std::initializer_list<std::int64_t> dims) {
@@ -199,7 +196,7 @@ void run_expert_pass(StreamView stream, const LayerParts& parts, ExpertPassPlans
   ExpertRows rows = checked_rows(given, parts);
   const bool sums = rows.slot_rows.present(), none = parts.local_experts() == 0 || rows.rows == 0;
   const std::int64_t tokens = sums ? rows.slot_rows.shape[0] : 0, each = sums ? rows.slot_rows.shape[1] : 0;
-  const ExpertPassLayout layout(parts, rows.rows, tokens, each, rows.out.dtype);
+  const ExpertPassLayout layout(parts, rows.rows, tokens, each);
   const std::uint64_t needed = layout.workspace.total_bytes();
   require(rows.workspace.size_bytes >= needed && rows.workspace.handle != nullptr,
           "workspace: {} rows need {} bytes, got {}", rows.rows, needed, rows.workspace.size_bytes);
@@ -211,7 +208,8 @@ void run_expert_pass(StreamView stream, const LayerParts& parts, ExpertPassPlans
   if (submit.wait.count != 0) enqueue_marker(stream, {submit.wait, nullptr});
   const Submit last{{}, submit.done};
   const auto of_form = plans.find(form_of(rows));
-  const bool as_they_are = !sums && !rows.weights.present() && rows.out.dtype == layout.experts.result;
+  const bool as_they_are =
+      !sums && !rows.weights.present() && (rows.out.dtype == DType::f32 || rows.out.dtype == layout.experts.result);
   combine::Args sum;
   sum.out = rows.out;
   if (none) {  // sums of no rows

@@ -85,15 +85,25 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
                                  options.panel_layout);
   plan_waves(stream.device->caps);
   if (experts.empty()) return;
-  const bool codes = !batched_.gate_up.present();
-  input_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::gate_up_input_scale), codes);
-  activated_quant_ = RowQuant(stream, options.activations, of_each(experts, &ExpertMatrices::down_input_scale), codes);
-  if (segments_.empty()) return;
+  const bool codes = !segments_.empty();
   const DeviceCaps& caps = stream.device->caps;
-  const DType rounded = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, caps);
-  if (!activated_quant_.present()) activated_dtype_ = rounded;
-  // A CPU reads f32 fastest, and f16 may not hold what a sum does.
-  if (caps.type == DeviceType::gpu && dtype_ == DType::bf16) result_dtype_ = rounded;
+  if (codes) rounded_ = grouped_gemm::row_dtype(segments_.front().down.type(), dtype_, caps);
+  const auto quant = [&](float ExpertMatrices::*scale) {
+    return RowQuant(stream, options.activations, of_each(experts, scale), codes, rounded_);
+  };
+  input_quant_ = quant(&ExpertMatrices::gate_up_input_scale);
+  activated_quant_ = quant(&ExpertMatrices::down_input_scale);
+  if (!activated_quant_.present()) activated_dtype_ = rounded_;
+  kept_bytes_ = caps.type == DeviceType::cpu ? UINT64_MAX : 4 * caps.cache_bytes;  // a CPU reads f32 fastest
+}
+
+// f16 may not hold what a sum does.
+DType Experts::result_dtype(std::int64_t rows) const noexcept {
+  constexpr std::int64_t long_sums = 512;
+  const auto bytes = static_cast<std::uint64_t>(rows * shape_.hidden) * size_bytes(DType::f32);
+  return rounded_ == DType::bf16 && dtype_ == DType::bf16 && shape_.intermediate >= long_sums && bytes > kept_bytes_
+             ? DType::bf16
+             : DType::f32;
 }
 
 void Experts::expect(const std::vector<ExpertMatrices>& experts) const {

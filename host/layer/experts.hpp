@@ -43,9 +43,10 @@ class Experts {
   /// One of them as plain numbers. Stops the host
   PlainExpert plain(StreamView stream, std::int64_t number) const;
 
-  /// What the second product's rows need at least where nothing but a sum reads them: bf16 where tensor cores round the
-  /// rows between the products to it, as vLLM's kernels do, else f32.
-  DType result_dtype() const noexcept { return result_dtype_; }
+  /// How the second product's rows are stored where nothing but a sum reads them: as bf16, like vLLM's kernels, where
+  /// tensor cores round the rows between the products to it, the device's cache does not keep so many rows, and the
+  /// first rounding is lost in sums so long that both stay within half a step of bf16; else as f32.
+  DType result_dtype(std::int64_t rows) const noexcept;
   /// Scratch of one call: places in a workspace. The two products' rows share one range: they never live
   /// together.
   struct Layout {
@@ -169,7 +170,8 @@ class Experts {
   mutable bool torn_ = false;  ///< a pass ended between a claim and its copies: slots may have what they should not
   BatchedExpertWeights batched_;
   DType activated_dtype_ = DType::f32;  ///< of the rows between the two products
-  DType result_dtype_ = DType::f32;
+  DType rounded_ = DType::f32;          ///< what kernels make of rows that they multiply
+  std::uint64_t kept_bytes_ = 0;        ///< of rows that stay in the device's cache
 };
 
 }  // namespace moecl

@@ -40,11 +40,10 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
     places = workspace.add(DType::i32, {tokens, shape.router.top_k});
     placed_weights = workspace.add(DType::f32, {tokens, shape.router.top_k});
   }
-  // Rows of few tokens stay in the cache, and one launch has them in f32.
-  const bool many_rows = needs.local && tokens > one_launch_tokens(parts);
+  const bool only_summed = needs.local && tokens > one_launch_tokens(parts);
   if (needs.rows >= 0)
     experts.emplace(workspace, parts.experts, needs.source_rows, needs.rows,
-                    many_rows ? parts.experts.result_dtype() : DType::f32);
+                    only_summed ? parts.experts.result_dtype(needs.rows) : DType::f32);
   if (group != nullptr)
     of_group = SharedGroup::Layout(workspace, *group, tokens, group_tokens, shape.hidden, parts.options.dtype);
   if (needs.fills_sums) {

@@ -25,7 +25,8 @@ std::optional<CodeRows> code_rows(const OperandQuant& how) {
   return CodeRows{*storage_dtype(*how.type), scale_dtype(how), group_of(how)};
 }
 
-RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes)
+RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes,
+                   DType numbers)
     : how_(how) {
   if (!present()) return;
   if ((how.zero_points && how.type != CodeType::i8) ||
@@ -33,6 +34,7 @@ RowQuant::RowQuant(StreamView stream, const OperandQuant& how, const std::vector
     fail(ErrorCode::unsupported, "layer: activations as {} are not supported", describe(how));
   expect(static_scales);
   codes_ = codes && code_rows(how).has_value();
+  if (bits(*how.type) < 8) numbers_ = numbers;
   if (!how.static_scale) return;
   experts_ = static_cast<std::int64_t>(static_scales.size());
   static_scales_ = Buffer(*stream.context, static_scales.size() * sizeof(float));
@@ -55,9 +57,10 @@ void RowQuant::load(WeightUpload& upload, std::int64_t first, std::vector<float>
 
 RowQuant::Layout::Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t n_rows, std::int64_t width,
                          bool may_overwrite)
-    : overwrite(may_overwrite && !quant.codes_) {
+    : overwrite(may_overwrite && !quant.codes_ && quant.numbers_ == DType::f32) {
   if (!quant.present()) return;
-  if (!overwrite) rows = workspace.add(quant.codes_ ? *storage_dtype(*quant.how_.type) : DType::f32, {n_rows, width});
+  const DType stored = quant.codes_ ? *storage_dtype(*quant.how_.type) : quant.numbers_;
+  if (!overwrite) rows = workspace.add(stored, {n_rows, width});
   scale = quant.codes_ ? workspace.add(scale_dtype(quant.how_), {n_rows, quant.groups(width)})
                        : workspace.add(DType::f32, {1});
 }
@@ -100,7 +103,7 @@ ProductRows RowQuant::run(StreamView stream, TensorView x, const Valid& valid, c
 }
 
 std::string RowQuant::description() const {
-  return describe(how_) + (present() && !codes_ ? ", as numbers in f32" : "");
+  return describe(how_) + (present() && !codes_ ? fmt::format(", as numbers in {}", name(numbers_)) : "");
 }
 
 }  // namespace moecl

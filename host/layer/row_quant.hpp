@@ -34,7 +34,8 @@ struct CodeRows {
 std::optional<CodeRows> code_rows(const OperandQuant& how);
 
 /// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
-/// codes, else to the numbers that the codes stand for, in f32. The sums are the same but for their rounding.
+/// codes, else to the numbers that the codes stand for. Those are f32, or of codes below 8 bits what the product
+/// multiplies fastest: exact of MX formats, else a rounding far below that of the codes.
 class RowQuant {
  public:
   /// Rows stay as they are.
@@ -42,8 +43,10 @@ class RowQuant {
   /// @param static_scales  What a code of each expert's rows counts, where `how` has static scales; with e4m3 scales
   ///                       what those count.
   /// @param codes          The product takes codes of 8 bits.
+  /// @param numbers        What it multiplies fastest: grouped_gemm::row_dtype
   /// Errors: unsupported  zero points, or codes that no activation has; invalid_argument  a static scale is missing
-  RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes);
+  RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes,
+           DType numbers);
 
   /// Errors: invalid_argument  static scales are needed, and one of these is none
   void expect(const std::vector<float>& static_scales) const;
@@ -99,6 +102,7 @@ class RowQuant {
   std::int64_t experts_ = 0;  ///< that have static scales
   Buffer static_scales_;      ///< Shape: [experts_] f32: what codes count, of e4m3 scales the global scales
   bool codes_ = false;
+  DType numbers_ = DType::f32;  ///< that codes stand for, where the product takes no codes
 };
 
 }  // namespace moecl

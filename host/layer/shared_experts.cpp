@@ -15,8 +15,12 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
   const DType dtype = options.dtype;
   gate_up_ = DenseProduct(stream, first_matrices(shared), shape.shared_bias, dtype, backend);
   down_ = DenseProduct(stream, {shared.down}, down_bias_, dtype, backend);
-  input_quant_ = RowQuant(stream, options.shared_activations, {shared.gate_up_input_scale}, gate_up_.takes_codes());
-  activated_quant_ = RowQuant(stream, options.shared_activations, {shared.down_input_scale}, down_.takes_codes());
+  const auto quant = [&](const DenseProduct& product, float input_scale) {
+    return RowQuant(stream, options.shared_activations, {input_scale}, product.takes_codes(),
+                    product.row_dtype(stream.device->caps));
+  };
+  input_quant_ = quant(gate_up_, shared.gate_up_input_scale);
+  activated_quant_ = quant(down_, shared.down_input_scale);
   if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
 }
 

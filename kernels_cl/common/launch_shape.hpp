@@ -87,7 +87,8 @@ inline bool has_fours(const TensorView& rows) {
   return rows.offset_elements() % 4 == 0 && rows.stride[0] % 4 == 0 && rows.shape[1] % 4 == 0;
 }
 
-/// " -DFOURS=1" where a GPU's work-items take four columns of all these rows at once; views that are absent do not count
+/// " -DFOURS=1" where a GPU's work-items take four columns of all these rows at once; views that are absent do not
+/// count
 inline std::string fours_option(std::int32_t lanes, std::initializer_list<const TensorView*> rows) {
   const bool fours = lanes > 1 && std::all_of(rows.begin(), rows.end(), [](const TensorView* view) {
                        return !view->present() || has_fours(*view);

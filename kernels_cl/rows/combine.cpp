@@ -148,13 +148,14 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
   // The type of what is absent does not matter: one program less.
-  const std::string options = fmt::format(
-      "-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}", lanes,
-      dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),
-      name(args.weights.present() ? args.weights.dtype : DType::f32),
-      dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out), args.bias.present() ? 1 : 0,
-      name(args.bias.present() ? args.bias.dtype : DType::f32), args.rows_scale.present() ? 1 : 0,
-      name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32)) +
+  const std::string options =
+      fmt::format("-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}",
+                  lanes, dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),
+                  name(args.weights.present() ? args.weights.dtype : DType::f32),
+                  dtype_option("SHARED_DTYPE", args.shared.present() ? args.shared : args.out),
+                  args.bias.present() ? 1 : 0, name(args.bias.present() ? args.bias.dtype : DType::f32),
+                  args.rows_scale.present() ? 1 : 0,
+                  name(args.rows_scale.present() ? args.rows_scale.dtype : DType::f32)) +
       fours_option(lanes, {&args.rows, &args.bias, &args.shared, &args.residual, &args.out});
   return {lanes == 1 ? "row_per_item" : "row_per_group",
           options,

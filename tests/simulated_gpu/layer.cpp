@@ -74,6 +74,8 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, std
       return give(cl_device_type{CL_DEVICE_TYPE_GPU}, room, to, size);
     case CL_DEVICE_LOCAL_MEM_SIZE:
       return give(cl_ulong{48 * 1024}, room, to, size);
+    case CL_DEVICE_GLOBAL_MEM_CACHE_SIZE:
+      return give(cl_ulong{16 * 1024}, room, to, size);
     case CL_DEVICE_MAX_COMPUTE_UNITS:
       return give(compute_units, room, to, size);
     case CL_DEVICE_MAX_WORK_GROUP_SIZE:

@@ -57,6 +57,8 @@ struct DeviceCaps {
   std::uint64_t global_mem_bytes = 0, max_alloc_bytes = 0, local_mem_bytes = 0;
   std::uint32_t compute_units = 0, preferred_float_width = 1, mem_base_align_bytes = 1;
   std::size_t max_work_group_size = 0;
+  /// Cache of global memory, as the driver says: on NVIDIA devices that of the compute units alone.
+  std::uint64_t cache_bytes = 0;
   /// What a work-group may have as arrays in its kernel; more than local_mem_bytes on NVIDIA devices.
   std::uint64_t static_local_mem_bytes = 0;
   /// 10 * major + minor on NVIDIA devices, else 0: what PTX inside a kernel may use.
