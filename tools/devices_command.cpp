@@ -135,6 +135,7 @@ nlohmann::ordered_json describe(const Found& found) {
   entry["compute_units"] = caps.compute_units;
   entry["global_mem_bytes"] = caps.global_mem_bytes;
   entry["max_alloc_bytes"] = caps.max_alloc_bytes;
+  entry["cache_bytes"] = caps.cache_bytes;
   entry["local_mem_bytes"] = caps.local_mem_bytes;
   entry["max_work_group_size"] = caps.max_work_group_size;
   entry["fp16"] = caps.has_fp16;

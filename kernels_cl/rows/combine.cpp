@@ -161,7 +161,7 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
           options,
           {static_cast<std::size_t>(tokens) * local, row_groups(lanes, hidden), 1},
           {local, 1, 1},
-          args.out.describe(),
+          fmt::format("{} to {}", args.rows.describe(), args.out.describe()),
           cost(args)};
 }
 

@@ -35,10 +35,13 @@ Compared compare_codes(const CaseTensors& tensors, const quantize_groups::Args& 
 }
 
 Compared compare_numbers(const CaseTensors& tensors, const quantize_groups::Args& args, const Expected& expected) {
-  const bool exact = tensors.stream().device->caps.correctly_rounded_divide;
+  using quantize_groups::ScaleRule;
+  const bool exact = tensors.stream().device->caps.correctly_rounded_divide,
+             mx = args.rule >= ScaleRule::mx_floor && args.rule <= ScaleRule::mx_up;
+  const double rounding = args.q.dtype == DType::f32 || (mx && args.q.dtype == DType::bf16) ? 0 : 0x1p-8;
   return tensors.within("q", tensors.held(args.q), expected.q, [&](std::size_t i) {
     const double number = std::abs(expected.q[i]), step = expected.step[i];
-    if (exact) return args.q.dtype == DType::f32 ? 0 : number / 128;
+    if (exact) return number * rounding;
     return 1.01 * (is_integer(args.format) ? step : number / 2 + step / 2);
   });
 }

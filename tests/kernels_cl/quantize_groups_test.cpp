@@ -108,6 +108,17 @@ TEST_P(QuantizeGroupsTest, EveryFormatAndRuleOnRandomShapes) {
   }
 }
 
+TEST_P(QuantizeGroupsTest, NumbersOfMxFormatsAreExactInBf16) {
+  std::mt19937_64 engine(9);
+  for (const CodeType format : {CodeType::f4_e2m1, CodeType::f6_e2m3, CodeType::f6_e3m2}) {
+    Case c;
+    c.rules.format = format, c.rules.rule = ScaleRule::mx_floor, c.rules.group = 32;
+    c.width = 200, c.dtype = c.q = DType::bf16;
+    c.x = mixed(600, engine);
+    check(c);
+  }
+}
+
 TEST_P(QuantizeGroupsTest, EveryStorageTypeWidthAndRowCount) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const std::int64_t width : widths)
