@@ -98,7 +98,8 @@ const std::vector<VariantDefaults>& variant_defaults() {
     const json& data = document;
     auto* variants = new std::vector<VariantDefaults>;
     for (const auto& [name, measured] : data.at("variants").items())
-      variants->push_back({name, most_rows_from(measured.at("most_rows")), measured.value("tile_us", 0.0)});
+      variants->push_back({name, most_rows_from(measured.at("most_rows")), measured.value("tile_us", 0.0),
+                           measured.value("slices_us", 0.0)});
     return variants;
   }();
   return *list;

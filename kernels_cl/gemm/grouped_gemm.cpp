@@ -136,8 +136,8 @@ std::string options_of(const Kernel& kernel, const Args& args, std::int64_t slic
 }
 
 /// Work-groups beside each other. A CPU's take one panel while there would be few of them for each thread.
-std::int64_t column_groups_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
-  if (kernel.persistent) return caps.compute_units;
+std::int64_t column_groups_of(const Kernel& kernel, const Args& args, std::int64_t slices, const DeviceCaps& caps) {
+  if (kernel.persistent) return slices > 1 ? tiles_of(kernel, args, all_of(args)) : caps.compute_units;
   if (!is_register_tile(kernel)) return column_tiles_of(kernel, args);
   constexpr std::int64_t groups_of_a_thread = 32;
   const std::int64_t panels = (output_width(args) + PackedWeights::panel_columns - 1) / PackedWeights::panel_columns;
@@ -312,7 +312,7 @@ Plan plan(const Args& args, const Config& config, const Device& device) {
   made.launch = std::make_shared<const Plan::Launch>(Plan::Launch{
       &kernel,
       options_of(kernel, args, made.k_slices, device.caps),
-      {{runs ? size(column_groups_of(kernel, args, device.caps)) * kernel.work_items : 0,
+      {{runs ? size(column_groups_of(kernel, args, made.k_slices, device.caps)) * kernel.work_items : 0,
         kernel.persistent ? 1 : size(row_tiles_of(kernel, all_of(args))), size(made.k_slices)},
        {kernel.work_items, 1, 1}},
       tiles_of(kernel, args, all_of(args)),
@@ -332,7 +332,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
           args.out.describe());
   SliceSums of_slices;
   if (plan.k_slices > 1) {
-    const std::int64_t handed_over = planned.tiles * (plan.k_slices - 1);
+    const std::int64_t handed_over = planned.tiles * plan.k_slices;
     const std::uint64_t bytes = static_cast<std::uint64_t>(handed_over) * sums_bytes(*planned.kernel);
     of_slices.parts = TensorView(args.scratch.slice(0, bytes), DType::f32, {static_cast<std::int64_t>(bytes / 4)});
     of_slices.stamps = TensorView(args.scratch.slice(bytes, 16 * static_cast<std::uint64_t>(handed_over)), DType::i64,

@@ -55,7 +55,7 @@ const std::vector<Candidate>& candidates() {
           return one.name == kernel.variant.name;
         });
         require(of != defaults.end(), "tuning/gemm_variants.json: has no {}", kernel.variant.name);
-        all->push_back({&kernel, of->most_rows, of->tile_us});
+        all->push_back({&kernel, of->most_rows, of->tile_us, of->slices_us});
       }
     std::stable_sort(all->begin(), all->end(),
                      [](const Candidate& a, const Candidate& b) { return a.most_rows < b.most_rows; });
@@ -203,13 +203,12 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
     return {wanted.kernel,
             fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, device)), of_expert)};
   // Its tiles leave compute units idle: others may be done sooner.
-  constexpr double handing_over_us = 4;  // of sums between slices, an estimate
   constexpr double tile_time_k = 7168;
   const auto time = [&](const Candidate* one) {
     const Kernel& kernel = *one->kernel;
     const std::int64_t slices = slices_of(kernel, args, caps), waves = (tiles(kernel) + units - 1) / units;
     const double of_tile = one->tile_us * static_cast<double>(args.weights.k) / tile_time_k;
-    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? handing_over_us : 0);
+    return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? one->slices_us : 0);
   };
   const auto sooner = [&](const Candidate* a, const Candidate* b) { return time(a) < time(b); };
   return {(*std::min_element(fitting.begin(), fitting.end(), sooner))->kernel,

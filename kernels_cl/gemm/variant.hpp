@@ -60,7 +60,8 @@ std::span<const Kernel> variants();
 struct Candidate {
   const Kernel* kernel;
   std::int64_t most_rows;  ///< of an expert, that it is good for where no table of the device says otherwise
-  double tile_us;  ///< of a tile that a compute unit has alone, K = 7168: compares variants of the same operands
+  double tile_us;    ///< of a tile that a compute unit has alone, K = 7168: compares variants of the same operands
+  double slices_us;  ///< that slices of K take beside their part of it
 };
 /// All, those for fewer rows first. `select` takes the first that fits: of those of extensions, then of T0.
 const std::vector<Candidate>& candidates();

@@ -474,6 +474,7 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   scratch.size_bytes = grouped_gemm::scratch_bytes(hopper);
   EXPECT_EQ(bf16(64, 4096), "nv_sm80_64");
   EXPECT_EQ(bf16(64, 128), "nv_sm80_16");
+  EXPECT_EQ(bf16(256, 4096), "nv_sm90a_144");
   EXPECT_EQ(bf16(1024, 4096), "nv_sm90a_144");
   hopper.max_alloc_bytes = 1 << 20;
   EXPECT_EQ(grouped_gemm::scratch_bytes(hopper), 0);
@@ -506,12 +507,23 @@ TEST_P(GroupedGemmTest, SumsSlicesOfK) {
   const std::uint64_t bytes = grouped_gemm::scratch_bytes(device().caps());
   EXPECT_EQ(bytes > 0, device().caps().nv_compute_capability >= 80);
   if (bytes == 0) GTEST_SKIP() << "no variant takes slices";
-  for (const auto& [rows, n, k] :
-       {std::tuple{1, 128, 2048}, {37, 65, 1000}, {70, 200, 4100}, {16, 8, 520}, {5, 64, 511}, {5, 64, 512}}) {
+  for (const auto& [rows, n, k] : {std::tuple{1, 128, 2048},
+                                   {37, 65, 1000},
+                                   {70, 200, 4100},
+                                   {16, 8, 520},
+                                   {5, 64, 511},
+                                   {5, 64, 512},
+                                   {290, 300, 1536}}) {
     const GroupedGemmCase shape{{rows}, n, k, DType::bf16, DType::bf16, DType::f32, 0, 0, 0, true};
     const GroupedProduct product = make_product(shape, 4);
-    for (const auto& [variant, tile_rows] : {std::pair{"nv_sm80_16", 16}, {"nv_sm80_64", 64}}) {
-      const int tiles = ((rows + tile_rows - 1) / tile_rows) * ((n + 127) / 128), units = device().caps().compute_units;
+    for (const auto& [variant, tile_rows, columns] : {std::tuple{"nv_sm80_16", 16, 128},
+                                                      {"nv_sm80_64", 64, 128},
+                                                      {"nv_sm90a_144", 144, 256},
+                                                      {"nv_sm90a_160", 160, 256}}) {
+      const bool on_hopper = columns == 256;
+      if (on_hopper && !device().caps().nv_sm90a) continue;
+      const int tiles = ((rows + tile_rows - 1) / tile_rows) * ((n + columns - 1) / columns),
+                units = device().caps().compute_units;
       Operands operands(device(), shape, product);
       auto args = operands.fitting(variant);
       ASSERT_TRUE(args);

@@ -88,6 +88,9 @@ class Assembly(unittest.TestCase):
             with self.subTest(rows=rows, order=order, function=function):
                 self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
                                  f" -DA_IN_ORDER={order} {function}", "sm_90a")
+            with self.subTest(rows=rows, order=order, function=function, sliced=True):
+                self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
+                                 f" -DA_IN_ORDER={order} -DSLICED=1 {function}", "sm_90a")
 
     def test_products_of_codes(self):
         for operands in (I8, I4, MXFP4, F8_BLOCKS, MXFP8):

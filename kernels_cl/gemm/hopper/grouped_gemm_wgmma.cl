@@ -3,7 +3,7 @@
 // high as each other, and products as wide as a tile is high, in eights of rows: weights are the left operand, which
 // has 64 columns. One warp group brings the operands to local memory, two multiply two panels each. A stage passes
 // between them by barriers that count arrivals, so the next tile's operands travel while the last tile's sums are
-// stored. Sums run over k in ascending order, 16 at a time.
+// stored. Sums run over k in ascending order, 16 at a time. -DSLICED=1: a work-group has a slice of K of one tile.
 //
 // The driver compiles OpenCL C for sm_90, which lacks wgmma and setmaxnreg: instructions after //A90 are comments until
 // runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a.
@@ -147,50 +147,49 @@ INLINE void store_sixteen(const Leaving* of, Pieces* pieces, int sixteen, const 
   store_piece(pieces, x, there, of->column, of->width, to, of->out_stride);
   if (!GATED) store_piece(pieces, y, there, of->column + PANEL, of->width, to, of->out_stride);
 }
-INLINE void store_tile(const Leaving* of, Pieces* pieces) {
-  float4 sums[4];
-  if (0 * 16 < of->count) {
-    READ_SIXTEEN(0, sums);
-    store_sixteen(of, pieces, 0, sums);
+#if SLICED
+#include "kernels_cl/gemm/hopper/k_slices.clh"
+INLINE void leave_sixteen(const Leaving* of, Pieces* pieces, const Slices* slices, int sixteen, const float4 sums[4]) {
+  hand_sums_over(slices, sixteen, sums);
+}
+INLINE void store_own_rows(const Leaving* of, Pieces* pieces, const Slices* slices) {
+  meet_slices(slices, pieces->half_group);
+#pragma unroll
+  for (int sixteen = 0; sixteen < TILE_ROWS / 16; ++sixteen) {
+    if (sixteen * 16 >= of->count || sixteen % slices->count != slices->own) continue;
+    float4 sums[4];
+    add_slices(slices, sixteen, sums);
+    store_sixteen(of, pieces, sixteen, sums);
   }
-  if (1 * 16 < of->count) {
-    READ_SIXTEEN(1, sums);
-    store_sixteen(of, pieces, 1, sums);
-  }
-  if (2 * 16 < of->count) {
-    READ_SIXTEEN(2, sums);
-    store_sixteen(of, pieces, 2, sums);
-  }
-  if (3 * 16 < of->count) {
-    READ_SIXTEEN(3, sums);
-    store_sixteen(of, pieces, 3, sums);
-  }
-  if (4 * 16 < of->count) {
-    READ_SIXTEEN(4, sums);
-    store_sixteen(of, pieces, 4, sums);
-  }
-  if (5 * 16 < of->count) {
-    READ_SIXTEEN(5, sums);
-    store_sixteen(of, pieces, 5, sums);
-  }
-  if (6 * 16 < of->count) {
-    READ_SIXTEEN(6, sums);
-    store_sixteen(of, pieces, 6, sums);
-  }
-  if (7 * 16 < of->count) {
-    READ_SIXTEEN(7, sums);
-    store_sixteen(of, pieces, 7, sums);
-  }
-  if (8 * 16 < of->count) {
-    READ_SIXTEEN(8, sums);
-    store_sixteen(of, pieces, 8, sums);
-  }
-#if TILE_ROWS == 160
-  if (9 * 16 < of->count) {
-    READ_SIXTEEN(9, sums);
-    store_sixteen(of, pieces, 9, sums);
-  }
+}
+#else
+typedef int Slices;
+INLINE Slices slices_of(const Gemm* gemm, int tile, __local int* late) { return 0; }
+INLINE void leave_sixteen(const Leaving* of, Pieces* pieces, const Slices* slices, int sixteen, const float4 sums[4]) {
+  store_sixteen(of, pieces, sixteen, sums);
+}
+INLINE void store_own_rows(const Leaving* of, Pieces* pieces, const Slices* slices) {}
 #endif
+#define TAKE_SIXTEEN(sixteen)                         \
+  if ((sixteen)*16 < of->count) {                     \
+    READ_SIXTEEN(sixteen, sums);                      \
+    leave_sixteen(of, pieces, slices, sixteen, sums); \
+  }
+INLINE void store_tile(const Leaving* of, Pieces* pieces, const Slices* slices) {
+  float4 sums[4];
+  TAKE_SIXTEEN(0)
+  TAKE_SIXTEEN(1)
+  TAKE_SIXTEEN(2)
+  TAKE_SIXTEEN(3)
+  TAKE_SIXTEEN(4)
+  TAKE_SIXTEEN(5)
+  TAKE_SIXTEEN(6)
+  TAKE_SIXTEEN(7)
+  TAKE_SIXTEEN(8)
+#if TILE_ROWS == 160
+  TAKE_SIXTEEN(9)
+#endif
+  store_own_rows(of, pieces, slices);
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wgmma(GROUPED_GEMM_BUFFERS,
@@ -199,11 +198,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local uchar all_pieces[2 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two of a warp group
   __local ulong barriers[2 * STAGES];
+  __local int late[2];  // of a warp group
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
   start_barriers(full, empty);
-  const int steps = (args.k + K_STEP - 1) / K_STEP;
 
   if (item < COPY_ITEMS) {
     copy_tiles(&gemm, stages, full, empty, 0);
@@ -218,13 +217,15 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   Leaving leaving;
   leaving.out_stride = args.out_stride, leaving.width = out_width(args.n), leaving.a_scale_bias = args.a_scale_bias;
   leaving.activation = activation_of(&gemm);
+  const Steps steps = steps_of(args.k);
   Ring ring = {0, 0};
   int number = get_group_id(0);
   TileSearch search = start_search(&gemm);
   Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
-    const Ring last = multiply_tile(&place, &ring, steps, tile.rows.count);
+    const Ring last = multiply_tile(&place, &ring, steps.end - steps.begin, tile.rows.count);
     // While the last products run.
+    const Slices slices = slices_of(&gemm, number, late + half_group);
     number += get_num_groups(0);
     const Tile next = find_tile(&search, &gemm, number);
     leaving.out = gemm.out + tile.rows.first * args.out_stride, leaving.count = tile.rows.count;
@@ -240,7 +241,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     }
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
-    store_tile(&leaving, &pieces);
+    store_tile(&leaving, &pieces, &slices);
+#if SLICED
+    break;  // there is no next one, so the sums' registers are free
+#endif
     tile = next;
   }
 }

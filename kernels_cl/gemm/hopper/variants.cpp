@@ -40,9 +40,10 @@ constexpr Extension plain{
            "f8_e4m3 x f8_e4m3 with f32 or bf16 scales for groups of 128 K, which whole panels share, in k_major and "
            "without slots, rows of `a` from multiples of 16 bytes, where a driver builds for sm_90a"};
 
-/// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, and barriers.
+/// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, barriers, and whether slices are
+/// late.
 constexpr std::uint64_t plain_bytes(std::uint64_t rows) {
-  return 4 * (rows + 4 * 64) * 64 * 2 + 2 * 2 * 16 * 64 * 4 + 2 * 4 * 8;
+  return 4 * (rows + 4 * 64) * 64 * 2 + 2 * 2 * 16 * 64 * 4 + 2 * 4 * 8 + 2 * 4;
 }
 /// grouped_gemm_wgmma_codes: stages of 128 bytes of each row with codes of 8 bits, each with two barriers, and scales
 /// of rows and columns for at most four groups.
@@ -67,7 +68,8 @@ constexpr Kernel of_plain(Variant variant, std::int64_t rows) {
           .local_mem_bytes = plain_bytes(static_cast<std::uint64_t>(rows)),
           .tensor_cores = true,
           .persistent = true,
-          .activates = true};
+          .activates = true,
+          .slices_k = true};
 }
 constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int64_t rows) {
   return {.variant = variant,

@@ -42,6 +42,7 @@ struct VariantDefaults {
   std::string name;
   std::int64_t most_rows;  ///< rows of an expert up to which it is taken
   double tile_us;          ///< of a tile that a compute unit has alone, K = 7168; 0: not measured
+  double slices_us;        ///< that slices of K take beside their part of it, of variants that cut it
 };
 /// Those of every variant.
 const std::vector<VariantDefaults>& variant_defaults();
