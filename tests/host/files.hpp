@@ -55,12 +55,8 @@ inline double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// At most so many for 100,000 entries of a file that is read. Instrumented code takes several times as many.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double seconds_for_100k = 10;
-#else
-inline constexpr double seconds_for_100k = 1;
-#endif
+/// What ten times as many entries of a file may take: ten times in proportion, a hundred times in their square.
+inline constexpr double most_for_tenfold = 40;
 
 /// The moecl::Error that `action` throws; a failure of the test when it throws none.
 template <class Action>
