@@ -12,6 +12,7 @@
 #include "runtime/kept_decisions.hpp"
 #include "runtime/kernel_library.hpp"
 #include "runtime/nv_sm90a.hpp"
+#include "runtime/side_queues.hpp"
 
 namespace moecl {
 namespace {
@@ -58,7 +59,8 @@ Context::Context(Handle handle, std::vector<Device> devices, const ContextOption
       log_level_(*options.log_level),
       trace_(options.trace ? std::make_unique<Trace>() : nullptr),
       kernels_(std::make_unique<KernelLibrary>(*this, options)),
-      decisions_(std::make_unique<KeptDecisions>()) {
+      decisions_(std::make_unique<KeptDecisions>()),
+      side_queues_(std::make_unique<SideQueues>()) {
   for (Device& device : devices_) {
     device.failed_variants = std::make_shared<FailedVariants>();
     if (device.caps.nv_compute_capability == 90) probe_sm90a(device);

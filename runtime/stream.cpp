@@ -98,10 +98,4 @@ Stream Stream::beside(StreamView of, bool traced) {
   return Stream(*of.context, static_cast<std::size_t>(of.device - of.context->devices().data()), traced);
 }
 
-Stream::~Stream() {
-  if (view_.queue == nullptr) return;
-  view_.context->kernels().remove_queue(view_.queue);
-  clReleaseCommandQueue(view_.queue);
-}
-
 }  // namespace moecl

@@ -141,6 +141,11 @@ void LayerOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--several-launches", several_launches,
                    "few tokens too: no launch whose work-groups wait for each other");
+  command
+      .add_option("--shared-queue", shared_queue,
+                  "whether the shared experts run beside the routed ones, on a queue of their own")
+      ->check(one_of({"auto", "own", "same"}))
+      ->capture_default_str();
   RankOptions::add_to(command);
   command.add_option("--tokens-per-rank", tokens_per_rank, "how the tokens are dealt to the dp ranks")
       ->delimiter(',')
@@ -233,6 +238,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
   if (!options.quantize.empty()) layer_options_.quantize = scheme.weights;
   layer_options_.activations = activations_of(options.act_quant, scheme);
   layer_options_.one_launch = !options.several_launches;
+  if (options.shared_queue != "auto") layer_options_.shared_beside = options.shared_queue == "own";
   if (options.layout != "auto") layer_options_.panel_layout = panel_layout_named(options.layout);
   if (options.budget) {
     layer_options_.budget = *options.budget;

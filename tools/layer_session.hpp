@@ -32,6 +32,7 @@ struct LayerOptions : RankOptions {
   std::optional<ExpertBudget> budget;  ///< --memory-budget, without what --residency says
   int redundant_experts = 0, micro_batches = 1;
   bool sub_devices = false, replace_allreduce = false, several_launches = false, prefetch = false;
+  std::string shared_queue = "auto";
   std::vector<std::int64_t> tokens_per_rank;
   DeviceOptions device;
 

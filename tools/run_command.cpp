@@ -106,6 +106,7 @@ nlohmann::ordered_json summarise(LayerSession& session, const LayerOptions& opti
   summary["wire"] = options.wire;
   summary["transports"] = report.transports;
   summary["dense_backend"] = {{"name", report.layer.dense_backend}, {"reason", report.layer.dense_reason}};
+  if (!report.layer.shared_queue.empty()) summary["shared_queue"] = report.layer.shared_queue;
   summary["activations"] = {{"quantized", report.layer.activations},
                             {"reason", options.act_quant != "auto" ? "asked for by --act-quant"
                                        : options.quantize.empty()  ? "what the checkpoint says"
@@ -157,18 +158,18 @@ void print(const nlohmann::ordered_json& s) {
              text(s["devices"][0]["driver"]));
   fmt::print("activations {}: {}\n", text(s["activations"]["quantized"]), text(s["activations"]["reason"]));
   for (const auto& transport : s["transports"]) fmt::print("transport {}\n", text(transport));
-  fmt::print(
-      "{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\nweights {}: {}\ndense products by {}: {}\n\n",
-      text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]), text(s["combine_form"]),
-      s["placement"]["experts"].get<int>(), text(s["placement"]["name"]), text(s["placement"]["reason"]),
-      text(s["weights"]["layout"]), text(s["weights"]["reason"]), text(s["dense_backend"]["name"]),
-      text(s["dense_backend"]["reason"]));
+  fmt::print("{}; strategy {}: {}; way home: {}\n{} experts placed {}: {}\nweights {}: {}\ndense products by {}: {}\n",
+             text(s["rank_places"]), text(s["strategy"]["name"]), text(s["strategy"]["reason"]),
+             text(s["combine_form"]), s["placement"]["experts"].get<int>(), text(s["placement"]["name"]),
+             text(s["placement"]["reason"]), text(s["weights"]["layout"]), text(s["weights"]["reason"]),
+             text(s["dense_backend"]["name"]), text(s["dense_backend"]["reason"]));
+  if (s.contains("shared_queue")) fmt::print("shared experts on {}\n", text(s["shared_queue"]));
   std::vector<Row> rows = {{"kernel", "variant", "count", "total us"}};
   for (const auto& kernel : s["kernels"])
     rows.push_back({text(kernel["name"]), text(kernel["variant"]), std::to_string(kernel["count"].get<int>()),
                     us(kernel["total_us"])});
   fmt::print(
-      "{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes exchanged ({} between "
+      "\n{}\nforward: median {} us (min {}, max {}), {} host syncs, {} bytes exchanged ({} between "
       "nodes, wire {}), {} bytes of workspace\n",
       table(rows), us(s["forward_us"]["median"]), us(s["forward_us"]["min"]), us(s["forward_us"]["max"]),
       s["host_syncs"].get<std::uint64_t>(), s["bytes_exchanged"].get<std::uint64_t>(),

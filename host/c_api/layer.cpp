@@ -99,6 +99,7 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
     copy_text(of.report().expert_format, info.expert_format);
     copy_text(of.report().shared_format, info.shared_format);
     copy_text(of.report().activations, info.activations);
+    copy_text(of.report().shared_queue, info.shared_queue);
     write_struct(info, out_info, "out_info");
   });
 }

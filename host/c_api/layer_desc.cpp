@@ -75,6 +75,8 @@ MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored) {
   options.rows_per_expert = from.rows_per_expert;
   options.chunk_tokens = from.chunk_tokens;
   options.one_launch = from.several_launches == 0;
+  if (const auto beside = enumerator(from.shared_beside, MOECL_OFF, "options.shared_beside"); beside != MOECL_DEFAULT)
+    options.shared_beside = beside == MOECL_ON;
   options.activations = operand_quant(from.activations, "options.activations");
   options.shared_activations = operand_quant(from.shared_activations, "options.shared_activations");
   options.budget.bytes = from.memory_budget_bytes;

@@ -43,25 +43,26 @@ void DenseProduct::load(WeightUpload& upload, const MatrixStack& matrices, const
   }
 }
 
-grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out, BufferView scratch) const {
+grouped_gemm::Args DenseProduct::product(const ProductRows& a, TensorView out, const SliceScratch& scratch) const {
   grouped_gemm::Args args;
   args.a = a.rows;
   args.a_scale = a.scale;
   args.a_group = a.group;
   packed_.multiply(args);
   args.out = out;
-  args.scratch = scratch;
+  args.scratch = scratch.memory;
+  args.concurrent = scratch.concurrent;
   return args;
 }
 
-void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch,
+void DenseProduct::enqueue(StreamView stream, const ProductRows& a, TensorView out, const SliceScratch& scratch,
                            PlannedProduct& plan) const {
   if (row_major_.present()) return clblast_gemm::enqueue(stream, {a.rows, row_major_, out});
   enqueue_planned(stream, product(a, out, scratch), plan);
 }
 
 void DenseProduct::enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
-                                     BufferView scratch, FirstPlans& plans) const {
+                                     const SliceScratch& scratch, FirstPlans& plans) const {
   const TensorView& rows = after.activation.x;
   if (packed_.present()) {
     const auto only = [&](std::size_t) { return product(a, rows, scratch); };

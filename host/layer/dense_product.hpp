@@ -9,6 +9,12 @@
 
 namespace moecl {
 
+/// As grouped_gemm::Args has them.
+struct SliceScratch {
+  BufferView memory;
+  bool concurrent = false;
+};
+
 class DenseProduct {
  public:
   DenseProduct() = default;
@@ -23,13 +29,14 @@ class DenseProduct {
   void load(WeightUpload& upload, const MatrixStack& matrices, const std::vector<HostMatrix>& biases);
 
   /// @param a        Shape: [T, K]; codes only where `takes_codes`. @param out  Shape: [T, N] f32
-  /// @param scratch  As in grouped_gemm. @param plan  Of passes of this form
-  void enqueue(StreamView stream, const ProductRows& a, TensorView out, BufferView scratch, PlannedProduct& plan) const;
+  /// @param plan  Of passes of this form
+  void enqueue(StreamView stream, const ProductRows& a, TensorView out, const SliceScratch& scratch,
+               PlannedProduct& plan) const;
   /// The product and what follows, whose `x` is the product's. Shape: [T, N] f32
-  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after, BufferView scratch,
-                         FirstPlans& plans) const;
+  void enqueue_activated(StreamView stream, const ProductRows& a, const AfterProduct& after,
+                         const SliceScratch& scratch, FirstPlans& plans) const;
   /// The product that `enqueue` enqueues; only where `takes_codes`: CLBlast's is none of grouped_gemm.
-  grouped_gemm::Args product(const ProductRows& a, TensorView out, BufferView scratch = {}) const;
+  grouped_gemm::Args product(const ProductRows& a, TensorView out, const SliceScratch& scratch = {}) const;
   bool takes_codes() const noexcept { return packed_.present(); }
   /// How rows that only this product reads are best stored.
   DType row_dtype(const DeviceCaps& caps) const {

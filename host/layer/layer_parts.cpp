@@ -248,6 +248,7 @@ void LayerParts::allocate_common(StreamView stream, const MoeWeights& weights) {
   report.dense_backend = dense_backend::name(backends.dense.backend);
   report.dense_reason = backends.dense.reason;
   report.shared_format = shared.format();
+  report.shared_queue = shared.queue();
   report.activations = experts.activations();
   if (shared.present() && shared.activations() != report.activations)
     report.activations += "; of shared experts " + shared.activations();

@@ -63,8 +63,8 @@ bool LayerPass::run_at_once(Submit submit) {
     plan();
     if (!plan_->why_several_launches.empty()) return false;
     fused_moe::Args steps = *one_launch();
-    const SharedExperts::Output shared = over_.parts.shared.run(stream_, args_.x, layout_->shared, memory_,
-                                                                scratch(layout_->slices).buffer, this->steps().shared);
+    const SharedExperts::Output shared = over_.parts.shared.run(
+        stream_, args_.x, layout_->shared, memory_, {scratch(layout_->slices).buffer}, this->steps().shared);
     steps.combine.shared = shared.rows;
     steps.combine.shared_gate = shared.gate_logits;
     const RouterSpec& router = over_.parts.shape.router;
@@ -80,11 +80,12 @@ bool LayerPass::run_at_once(Submit submit) {
 
 std::string LayerPass::why_several_launches() {
   const LayerParts& parts = over_.parts;
-  const std::int64_t tokens = args_.x.shape[0], most = one_launch_tokens(parts);
+  const std::int64_t tokens = args_.x.shape[0], most = worthwhile_tokens(parts);
   if (!parts.options.one_launch) return "the layer's options forbid one";
   if (tokens > most) return fmt::format("{} tokens are more than {}", tokens, most);
   if (parts.options.layout == ExpertLayout::batched) return "the layout is batched";
   if (!layout_->needs.local) return "ranks exchange rows or sums";
+  if (layout_->shared_beside) return "the shared experts run beside it";
   if (args_.ids.present() || args_.given_logits.present()) return "the routing is the caller's";
   if (args_.token_ids.present()) return "a table says the experts";
   if (args_.expert_input.present()) return "the experts have an input of their own";
@@ -175,6 +176,12 @@ void LayerPass::prefetch(Submit submit) {
 }
 
 void LayerPass::begin() {
+  if (layout_->shared_beside && (args_.out.present() || args_.shared_out.present())) {
+    const Trace::Span span(stream_.trace, "shared experts on a queue of their own");
+    beside_ = SideWork(stream_, [&](StreamView side) {
+      enqueue_shared(side, args_.x, {scratch(layout_->shared_slices).buffer, true});
+    });
+  }
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
   run_router(choice);
@@ -219,7 +226,7 @@ void LayerPass::run_router(const gating_top_k::Args& choice) {
   const LayerParts& parts = over_.parts;
   const bool chosen = args_.ids.present(), routes = !chosen && !args_.given_logits.present();
   if (parts.has_router && (routes || args_.router_logits.present()))
-    parts.router.enqueue(stream_, args_.x, choice.logits, scratch(layout_->slices).buffer, steps().router);
+    parts.router.enqueue(stream_, args_.x, choice.logits, {scratch(layout_->slices).buffer}, steps().router);
   else if (routes && !stream_.compiles_only)  // a table chooses, and nothing tells its experts apart
     enqueue_fill(stream_, choice.logits.buffer.slice(0, choice.logits.size_bytes()), 0);
   if (chosen && args_.ids.dtype == DType::i64)
@@ -238,6 +245,7 @@ void LayerPass::run_special(const gating_top_k::Args& choice) {
 
 void LayerPass::run_shared() {
   over_.strategy.hook();
+  if (layout_->shared_beside) return;
   if (!args_.out.present() && !args_.shared_out.present() && (over_.group == nullptr || !over_.group->meets())) return;
   const std::int64_t tokens = args_.x.shape[0];
   shared_share_ = {0, tokens};
@@ -245,8 +253,11 @@ void LayerPass::run_shared() {
   const TensorView x = over_.group != nullptr && over_.group->brings_tokens()
                            ? over_.group->bring(args_.x, *part_.tokens_of_ranks, layout_->of_group, memory_)
                            : args_.x.rows(shared_share_.begin, shared_share_.count);
-  shared_ =
-      over_.parts.shared.run(stream_, x, layout_->shared, memory_, scratch(layout_->slices).buffer, steps().shared);
+  enqueue_shared(stream_, x, {scratch(layout_->slices).buffer});
+}
+
+void LayerPass::enqueue_shared(StreamView stream, const TensorView& x, const SliceScratch& scratch) {
+  shared_ = over_.parts.shared.run(stream, x, layout_->shared, memory_, scratch, steps().shared);
 }
 
 void LayerPass::run_experts() {
@@ -321,6 +332,7 @@ combine::Args of_tokens(const combine::Args& all, Share share) {
 
 void LayerPass::finish(Submit submit) {
   combine::Args sum = over_.strategy.finish_combine();
+  beside_.join();
   if (sums_alone().present()) return enqueue_marker(stream_, submit);
   if (over_.group != nullptr && !reduces_once() && (over_.step.reduce_results || over_.group->brings_tokens()))
     shared_ = over_.group->gather(shared_, *part_.tokens_of_ranks, layout_->of_group, memory_, *over_.memory);

@@ -5,6 +5,7 @@
 #include "dispatch/step_memory.hpp"
 #include "host/layer/expert_places.hpp"
 #include "host/layer/layer_plan.hpp"
+#include "host/layer/side_work.hpp"
 
 namespace moecl {
 
@@ -47,7 +48,7 @@ class LayerPass {
 
   /// Router, choice of experts and their places; launches the tokens.
   void route();
-  /// Launches what the strategy still has to, then runs the shared experts beside that.
+  /// Launches what the strategy still has to, then runs the shared experts beside that, unless they run already.
   void run_shared();
   /// Experts on the rows that came; launches their way back.
   void run_experts();
@@ -79,8 +80,10 @@ class LayerPass {
   StepPlans& steps() { return *plan_->steps; }
   /// @return  false: that cannot be, and nothing was enqueued
   bool run_at_once(Submit submit);
-  /// Routes by the plan.
+  /// Routes by the plan, and begins what runs beside.
   void begin();
+  /// Of those tokens, into shared_.
+  void enqueue_shared(StreamView stream, const TensorView& x, const SliceScratch& scratch);
   /// Experts, their places, the order of rows, and codes of the tokens if asked for.
   void choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
               const std::optional<RowQuant::Step>& codes);
@@ -114,6 +117,7 @@ class LayerPass {
   std::optional<RowQuant::Step> codes_;  ///< of the tokens, made beside the choice
   Share shared_share_{};                 ///< tokens that `shared_` is of
   SharedExperts::Output shared_;
+  SideWork beside_;
   TensorView special_;  ///< what experts without products give; absent: nothing
 };
 

@@ -20,7 +20,11 @@ ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, 
 }
 
 std::int64_t one_launch_tokens(const LayerParts& parts) {
-  if (!parts.options.one_launch) return 0;
+  if (!parts.options.one_launch || parts.shared.tokens_beside() > 0) return 0;
+  return worthwhile_tokens(parts);
+}
+
+std::int64_t worthwhile_tokens(const LayerParts& parts) {
   return parts.experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
 }
 
@@ -34,11 +38,16 @@ PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::i
       strategy_at(workspace.total_bytes()),
       shared((workspace.add(needs.workspace_bytes), workspace), parts.shared, group_tokens),
       slices(workspace.add(DType::u8, {static_cast<std::int64_t>(grouped_gemm::scratch_bytes(parts.device->caps))})),
+      shared_beside(needs.local && group == nullptr && tokens <= parts.shared.tokens_beside()),
       special(workspace, parts.special, tokens, parts.shape.router.top_k) {
   const MoeShape& shape = parts.shape;
   if (placed) {
     places = workspace.add(DType::i32, {tokens, shape.router.top_k});
     placed_weights = workspace.add(DType::f32, {tokens, shape.router.top_k});
+  }
+  if (shared_beside) {
+    const std::uint64_t bytes = grouped_gemm::scratch_bytes(parts.device->caps, true);
+    shared_slices = workspace.add(DType::u8, {static_cast<std::int64_t>(bytes)});
   }
   const bool only_summed = needs.local && tokens > one_launch_tokens(parts);
   if (needs.rows >= 0)

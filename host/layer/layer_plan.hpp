@@ -21,8 +21,9 @@ namespace moecl {
 /// What strategies are told of a layer.
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire = WireFormat::none);
 
-/// The most tokens that one launch may take; 0: none.
+/// The most tokens that one launch may take; 0: none. And for how many it is faster.
 std::int64_t one_launch_tokens(const LayerParts& parts);
+std::int64_t worthwhile_tokens(const LayerParts& parts);
 
 /// Scratch of a pass.
 struct PassLayout {
@@ -41,6 +42,8 @@ struct PassLayout {
   std::uint64_t strategy_at;
   SharedExperts::Layout shared;
   TensorView slices;
+  bool shared_beside;         ///< the shared experts run on the side queue, and have slices of their own
+  TensorView shared_slices;   ///< absent unless so
   TensorView places;          ///< absent unless `placed`
   TensorView placed_weights;  ///< the same
   SpecialExperts::Layout special;

@@ -1,5 +1,7 @@
 #include "host/layer/shared_experts.hpp"
 
+#include <limits>
+
 #include "runtime/check.hpp"
 
 namespace moecl {
@@ -22,6 +24,23 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
   input_quant_ = quant(gate_up_, shared.gate_up_input_scale);
   activated_quant_ = quant(down_, shared.down_input_scale);
   if (gated_) gate_ = DenseProduct(stream, {weights.shared_gate}, false, dtype, backend);
+  choose_queue(options, stream.device->caps);
+}
+
+void SharedExperts::choose_queue(const MoeLayerOptions& options, const DeviceCaps& caps) {
+  // Measured (bench/results/2026-11-29-h200): products of many tokens fill the device alone.
+  constexpr std::int64_t most = 256, most_beside_codes = 4096;
+  if (!options.shared_beside.value_or(caps.nv_compute_capability > 0)) {
+    queue_ = fmt::format("the queue of the pass: {}",
+                         options.shared_beside ? "the layer's options say so" : "the device is no NVIDIA GPU");
+  } else if (options.shared_beside) {
+    tokens_beside_ = std::numeric_limits<std::int64_t>::max();
+    queue_ = "a queue of their own where one rank has the layer: the layer's options say so";
+  } else {
+    tokens_beside_ = options.activations.quantized() ? most_beside_codes : most;
+    queue_ = fmt::format("a queue of their own where one rank has the layer, up to {} tokens: faster on NVIDIA GPUs{}",
+                         tokens_beside_, options.activations.quantized() ? " beside products of codes" : "");
+  }
 }
 
 void SharedExperts::expect(const MoeWeights& weights) const {
@@ -55,7 +74,7 @@ SharedExperts::Layout::Layout(WorkspaceLayout& workspace, const SharedExperts& e
       activated_input(workspace, experts.activated_quant_, tokens, experts.shared_intermediate_, true) {}
 
 SharedExperts::Output SharedExperts::run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace,
-                                         BufferView scratch, SharedPlans& plans) const {
+                                         const SliceScratch& scratch, SharedPlans& plans) const {
   if (!present()) return {};
   const std::int64_t tokens = x.shape[0];
   const auto rows_at = [&](const TensorView& place) { return tensor_in(workspace, place).rows(0, tokens); };

@@ -36,9 +36,12 @@ class SharedExperts {
     TensorView gate_logits;  ///< Shape: [T, 1] f32; absent without a gate
   };
   /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
-  /// @param scratch  As in grouped_gemm
-  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace, BufferView scratch,
+  Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace, const SliceScratch& scratch,
              SharedPlans& plans) const;
+  /// Up to how many tokens a pass may run them on a queue of their own, beside the routed experts; 0: never.
+  std::int64_t tokens_beside() const noexcept { return tokens_beside_; }
+  /// The same in words, and why; empty where there are none.
+  const std::string& queue() const noexcept { return queue_; }
 
   std::string activations() const { return input_quant_.description(); }
   bool present() const noexcept { return shared_intermediate_ > 0; }
@@ -47,11 +50,15 @@ class SharedExperts {
   std::string format() const { return present() ? joined_formats(gate_up_.format(), down_.format()) : ""; }
 
  private:
+  void choose_queue(const MoeLayerOptions& options, const DeviceCaps& caps);
+
   std::int64_t shared_intermediate_ = 0, hidden_ = 0;
   Activation activation_;
   DenseProduct gate_up_, down_, gate_;
   RowQuant input_quant_, activated_quant_;
   bool gated_ = false, down_bias_ = false;
+  std::int64_t tokens_beside_ = 0;
+  std::string queue_;
 };
 
 }  // namespace moecl

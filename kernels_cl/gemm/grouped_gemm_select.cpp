@@ -10,6 +10,10 @@
 namespace moecl::grouped_gemm {
 namespace {
 
+bool slices_k(const Kernel& kernel, bool concurrent) {
+  return kernel.k_slices == KSlices::last_waits || (kernel.k_slices == KSlices::all_wait && !concurrent);
+}
+
 /// Those that multiply such operands there and build, in their order; on GPUs T0 only where no extension does.
 std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
@@ -166,11 +170,11 @@ std::vector<tuning::Line> describe_choices(const Device& device) {
   return lines;
 }
 
-std::uint64_t scratch_bytes(const DeviceCaps& caps) {
+std::uint64_t scratch_bytes(const DeviceCaps& caps, bool concurrent) {
   if (caps.type != DeviceType::gpu) return 0;
   std::uint64_t most = 0;  // of a slice, with the two words of its stamp
   for (const Candidate& one : candidates())
-    if (one.kernel->slices_k && one.kernel->extension->offered(caps))
+    if (slices_k(*one.kernel, concurrent) && one.kernel->extension->offered(caps))
       most = std::max(most, sums_bytes(*one.kernel) + 16);
   const std::uint64_t all = most * caps.compute_units;
   return all <= caps.max_alloc_bytes / 64 ? all : 0;  // or workspaces would be little else
@@ -178,8 +182,9 @@ std::uint64_t scratch_bytes(const DeviceCaps& caps) {
 
 std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
   constexpr std::int64_t step = 64, least_steps = 4;
-  const std::uint64_t needed = scratch_bytes(caps);
-  if (!kernel.slices_k || products_of(args) != 1 || needed == 0 || args.scratch.size_bytes < needed) return 1;
+  const std::uint64_t needed = scratch_bytes(caps, args.concurrent);
+  if (!slices_k(kernel, args.concurrent) || products_of(args) != 1) return 1;
+  if (needed == 0 || args.scratch.size_bytes < needed) return 1;
   const std::int64_t tiles = std::max<std::int64_t>(tiles_of(kernel, args, all_of(args)), 1);
   return std::max<std::int64_t>(std::min(caps.compute_units / tiles, args.weights.k / (step * least_steps)), 1);
 }

@@ -18,6 +18,9 @@ struct Extension {
   const char* what;  ///< of `multiplies`, in words
 };
 
+/// Whether slices of K have work-groups of their own, and which of a tile's wait for the others to add up sums.
+enum class KSlices { none, last_waits, all_wait };
+
 /// How a variant is compiled and launched. What was measured of it stands in kernels_cl/tuning/gemm_variants.json.
 struct Kernel {
   Variant variant;
@@ -40,7 +43,7 @@ struct Kernel {
   bool k_major = false;                         ///< it reads such panels too
   bool (*k_words)(const Args& args) = nullptr;  ///< whether it reads such panels; null: none
   bool (*faster_in_words)(const Args& args) = nullptr;  ///< of those that it reads; null: none
-  bool slices_k = false;  ///< with work-groups of their own, which hand over a tile of sums
+  KSlices k_slices = KSlices::none;
 };
 
 namespace cpu {

@@ -177,6 +177,33 @@ TEST_P(StreamTest, OrdersCommandsAcrossQueues) {
   EXPECT_EQ(read(0), 110);
 }
 
+TEST_P(StreamTest, HasOneSideQueueUntilItGoes) {
+  ContextOptions traced;
+  traced.trace = true;
+  const auto context = Context::create({this->context().devices()[0]}, traced);
+  cl_uint users = 0;
+  cl_command_queue side = nullptr;
+  {
+    const Stream stream(*context), other(*context);
+    side = stream.view().side().queue;
+    EXPECT_EQ(stream.view().side().queue, side);
+    EXPECT_NE(side, stream.view().queue);
+    EXPECT_NE(other.view().side().queue, side);
+    EXPECT_EQ(stream.view().side().device, stream.view().device);
+    EXPECT_NE(stream.view().side().trace, nullptr);
+    StreamView untraced = stream;
+    untraced.trace = nullptr, untraced.compiles_only = true;
+    EXPECT_EQ(untraced.side().trace, nullptr);
+    EXPECT_TRUE(untraced.side().compiles_only);
+    EXPECT_EQ(stream.view().side().trace, context->trace());
+    side = stream.view().side().queue;
+    ASSERT_EQ(clRetainCommandQueue(side), CL_SUCCESS);
+    users = count(clGetCommandQueueInfo, side, CL_QUEUE_REFERENCE_COUNT);
+  }
+  EXPECT_EQ(count(clGetCommandQueueInfo, side, CL_QUEUE_REFERENCE_COUNT), users - 1);
+  clReleaseCommandQueue(side);
+}
+
 TEST_P(StreamTest, HonoursTheWaitListOfEmptyWork) {
   const Gate gate(context());
   Event done;

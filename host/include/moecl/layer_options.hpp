@@ -72,6 +72,10 @@ struct MoeLayerOptions {
   /// Layers of few tokens may take one launch (<moecl/fused_moe.hpp>). Its work-groups wait for each other: where
   /// somebody else keeps the device busy for seconds, its result is NaN and a fault. False: always several launches.
   bool one_launch = true;
+  /// The shared experts of a pass on one rank run on a queue of their own (StreamView::side), beside routing and the
+  /// routed experts; then it is several launches. Unset: on NVIDIA GPUs, up to 256 tokens, or 4096 beside products of
+  /// codes. What a pass enqueued is done where its stream has come to the pass's end, with either.
+  std::optional<bool> shared_beside;
   /// How the rows of every product of the routed experts, and of the shared ones, are quantized just before it. The
   /// router and the shared experts' gate see them as they are.
   OperandQuant activations, shared_activations;
@@ -92,6 +96,7 @@ struct MoeLayerReport {
   std::string batched_backend, batched_reason;  ///< expert products; empty in the standard layout
   /// How their weights are stored: "bf16", "i4, f16 scales of 128 columns, zero points"; empty where there are none.
   std::string expert_format, shared_format;
+  std::string shared_queue;   ///< on which the shared experts run, and why; empty where there are none
   std::string expert_layout;  ///< how their panels stand: "n_major", "k_words"; "row_major" for CLBlast
   std::string expert_layout_reason;
   DType router_dtype = DType::f32;  ///< of the router's weights

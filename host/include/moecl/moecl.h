@@ -345,6 +345,10 @@ typedef struct moecl_layer_options {
   int32_t missed_experts;        ///< moecl_missed_experts
   /// Of a layer of a checkpoint, or of its names: as moecl_layer_desc has it, which says it of other layers
   int32_t num_fused_shared_experts;
+  /// moecl_switch: the shared experts of a pass on one rank run on a second queue, beside routing and the routed
+  /// experts; then it is several launches. By default on NVIDIA GPUs, up to 256 tokens, or 4096 beside products of
+  /// codes. With either all of a pass is done where its stream has come to the pass's end
+  int32_t shared_beside;
 } moecl_layer_options;
 
 /// Weights in host memory; `data` NULL: absent. Need not be aligned, and may be freed once the call returns.
@@ -489,7 +493,8 @@ typedef struct moecl_layer_info {
   int32_t zero_experts;
   int32_t copy_experts;
   int32_t const_experts;
-  int32_t router_dtype;  ///< moecl_dtype of the router's weights; 0: there is no router
+  int32_t router_dtype;    ///< moecl_dtype of the router's weights; 0: there is no router
+  char shared_queue[128];  ///< on which queue the shared experts run, and why; "" where there are none
 } moecl_layer_info;
 
 /// Loads a layer of a Hugging Face model directory: config.json beside safetensors. Stops the host.

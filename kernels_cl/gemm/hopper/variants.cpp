@@ -69,7 +69,7 @@ constexpr Kernel of_plain(Variant variant, std::int64_t rows) {
           .tensor_cores = true,
           .persistent = true,
           .activates = true,
-          .slices_k = true};
+          .k_slices = KSlices::all_wait};
 }
 constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int64_t rows) {
   return {.variant = variant,

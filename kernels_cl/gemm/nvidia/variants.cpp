@@ -45,7 +45,7 @@ constexpr Kernel of_plain(Variant variant, std::int64_t rows, std::size_t work_i
           .local_mem_bytes = plain_bytes(static_cast<std::uint64_t>(rows)),
           .tensor_cores = true,
           .activates = true,
-          .slices_k = true};
+          .k_slices = KSlices::last_waits};
 }
 constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int64_t rows) {
   return {.variant = variant,

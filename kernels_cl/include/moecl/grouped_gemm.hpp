@@ -45,8 +45,8 @@ PanelLayout panel_layout(const Factors& factors, const DeviceCaps& caps);
 std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps);
 /// Why `panel_layout` chooses it, for people.
 const char* why(PanelLayout layout) noexcept;
-/// Units: bytes. What Args::scratch is good for there; 0: nothing.
-std::uint64_t scratch_bytes(const DeviceCaps& caps);
+/// Units: bytes. What Args::scratch is good for there; 0: nothing. @param concurrent  As Args has it
+std::uint64_t scratch_bytes(const DeviceCaps& caps, bool concurrent = false);
 
 /// The variant of a product: `config`'s, else the first of `ranges` that takes so many rows of an expert. Steps that it
 /// may take over do not change it.

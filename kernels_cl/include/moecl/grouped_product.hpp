@@ -57,9 +57,12 @@ struct Args {
   /// of `out`, for the rows that `out` would have
   quantize_groups::Args quantization = {};
   /// optional, at least `scratch_bytes` from a multiple of 16; contents undefined before and after. With it a dense
-  /// product of few rows may be summed in slices of K, by work-groups of which one waits for the others: how many
-  /// depends on R, and so do a row's roundings
+  /// product of few rows may be summed in slices of K, by work-groups that wait for each other: how many depends on R,
+  /// and so do a row's roundings
   BufferView scratch = {};
+  /// Kernels of other queues run at the same time: at most the last work-group of a tile waits, for those launched
+  /// before it. If all waited, two launches could keep each other from the compute units
+  bool concurrent = false;
 };
 
 /// A row of the variant table.

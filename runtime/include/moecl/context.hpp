@@ -18,6 +18,7 @@ namespace moecl {
 
 class KeptDecisions;
 class KernelLibrary;
+class SideQueues;
 class Trace;
 
 /// Where a driver compiles what it has not compiled before.
@@ -82,6 +83,8 @@ class Context {
   /// Null unless tracing.
   Trace* trace() noexcept { return trace_.get(); }
   ContextCounters& counters() noexcept { return counters_; }
+  /// See StreamView::side.
+  SideQueues& side_queues() noexcept { return *side_queues_; }
   /// What operators that are enqueued without a plan decided before.
   KeptDecisions& decisions() noexcept { return *decisions_; }
   /// Keeps the event of a failed command as long as this context: PoCL 3.1 aborts the process when its last reference
@@ -114,6 +117,7 @@ class Context {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<KernelLibrary> kernels_;
   std::unique_ptr<KeptDecisions> decisions_;
+  std::unique_ptr<SideQueues> side_queues_;
 };
 
 }  // namespace moecl

@@ -31,6 +31,9 @@ struct StreamView {
   void flush() const;
   /// An event that completes when everything enqueued so far has. Async.
   Event record() const;
+  /// A queue for what may run at the same time: beside this one on its device, traced like it, made when first asked
+  /// for. It goes when a Stream of this queue goes. Errors: as Stream
+  StreamView side() const;
 };
 
 /// No work, but honours `submit`: waits on its list, then completes its event. Enqueues nothing when both are empty.
