@@ -168,6 +168,19 @@ TEST_P(CApiLayerTest, TakesSeveralLaunchesWhereOneIsForbidden) {
   }
 }
 
+TEST_P(CApiLayerTest, SaysOnWhichQueueSharedExpertsRun) {
+  auto options = sized<moecl_layer_options>();
+  for (const auto& [asked, text] :
+       {std::pair{MOECL_ON, "a queue of their own"}, {MOECL_OFF, "the queue of the pass"}}) {
+    options.shared_beside = asked;
+    load(golden_name, &options);
+    auto info = sized<moecl_layer_info>();
+    ASSERT_OK(moecl_layer_describe(layer_, &info));
+    EXPECT_THAT(std::string(info.shared_queue), testing::HasSubstr(text));
+    layer_.reset();
+  }
+}
+
 TEST_P(CApiLayerTest, StoresInTheTypeAskedFor) {
   auto options = sized<moecl_layer_options>();
   options.dtype = MOECL_BF16;
@@ -302,6 +315,10 @@ TEST_P(CApiLayerTest, RefusesDescriptionsThatDoNotFit) {
   options.expert_layout = 0;
   options.panel_layout = 4;
   EXPECT_FAILS(invalid, "panel_layout: 4", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  options.panel_layout = 0;
+  options.shared_beside = 3;
+  EXPECT_FAILS(invalid, "shared_beside: 3", moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));
+  options.shared_beside = MOECL_DEFAULT;
   options.panel_layout = MOECL_PANELS_K_WORDS;
   EXPECT_FAILS(MOECL_UNSUPPORTED, "multiplies f32 rows by f32 in k_words",
                moecl_layer_create(stream_, &raw.desc, &options, layer_.out()));

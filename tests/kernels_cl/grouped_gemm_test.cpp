@@ -543,6 +543,12 @@ TEST_P(GroupedGemmTest, SumsSlicesOfK) {
       if (!is_sliced) continue;
       grouped_gemm::enqueue(device().stream, *args, {variant, {}, 0});
       for (const double late : operands.out()) EXPECT_TRUE(std::isnan(late)) << "nobody waited, and all is well";
+      // Beside others' kernels those that all wait for each other have none.
+      args->concurrent = true;
+      args->scratch = scratch.view().slice(0, grouped_gemm::scratch_bytes(device().caps(), true));
+      EXPECT_EQ(grouped_gemm::plan(*args, {variant}, device().record()).k_slices > 1, !on_hopper) << variant;
+      grouped_gemm::enqueue(device().stream, *args, {variant});
+      EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1) << variant << ", " << shape.describe();
     }
   }
 }
