@@ -21,11 +21,6 @@ ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, 
           options.rows_per_expert};
 }
 
-std::int64_t one_launch_tokens(const LayerParts& parts) {
-  if (!parts.options.one_launch || parts.shared.tokens_beside() > 0) return 0;
-  return worthwhile_tokens(parts);
-}
-
 std::int64_t worthwhile_tokens(const LayerParts& parts) {
   if (parts.experts.are_weight_only()) return fused_moe::worthwhile_weight_only_tokens;
   const OperandQuant& rows = parts.options.activations;
@@ -33,6 +28,11 @@ std::int64_t worthwhile_tokens(const LayerParts& parts) {
   // Codes with scales for groups of K: several launches are faster once experts have a row each on average.
   const std::int64_t fewer_rows = (parts.shape.experts - 1) / parts.shape.router.top_k;
   return std::clamp<std::int64_t>(fewer_rows, 1, fused_moe::worthwhile_tokens);
+}
+
+std::int64_t one_launch_tokens(const LayerParts& parts) {
+  if (!parts.options.one_launch || parts.shared.tokens_beside() > 0) return 0;
+  return worthwhile_tokens(parts);
 }
 
 PassLayout::PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,

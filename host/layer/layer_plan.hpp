@@ -21,9 +21,10 @@ namespace moecl {
 /// What strategies are told of a layer.
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire = WireFormat::none);
 
-/// The most tokens that one launch may take; 0: none. And for how many it is faster.
-std::int64_t one_launch_tokens(const LayerParts& parts);
+/// Up to how many tokens one launch is faster, were there no shared experts beside it.
 std::int64_t worthwhile_tokens(const LayerParts& parts);
+/// Up to how many tokens passes take one launch; 0: none does.
+std::int64_t one_launch_tokens(const LayerParts& parts);
 
 /// Scratch of a pass.
 struct PassLayout {
