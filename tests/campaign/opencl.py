@@ -65,6 +65,7 @@ def runs_of(moecl, caller, data):
     verify = [moecl, "verify", "--platform", "Portable"]
     golden = data / "goldens" / "mixtral-k-equals-e"
     yield Run("1 rank", verify + [golden])
+    yield Run("1 rank, shared experts beside", verify + [data / "goldens" / "qwen2-moe-e16k4", "--shared-queue", "own"])
     yield Run("1 rank, from source", verify + [data / "goldens" / "mixtral-t0"], {"MOECL_CACHE": "off"})
     for strategy in ["mc2", "allgather", "all2allv", "multicast"]:
         for transport in ["shared_context", "staged"]:
