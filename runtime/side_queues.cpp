@@ -1,4 +1,4 @@
-// What streams and their side queues do with each other, so it stands above them.
+// StreamView::side and the end of a Stream stand here, since both need SideQueues, which is made of streams.
 #include "runtime/side_queues.hpp"
 
 #include <moecl/context.hpp>
@@ -18,7 +18,7 @@ Stream::~Stream() {
   clReleaseCommandQueue(view_.queue);
 }
 
-// Below, a queue goes after the lock: its own end asks for one that is beside it.
+// A side queue is released after the lock: its own end calls `forget` again.
 
 StreamView SideQueues::of(StreamView stream) {
   Stream made;

@@ -28,7 +28,7 @@ SharedExperts::SharedExperts(StreamView stream, const MoeShape& shape, const Moe
 }
 
 void SharedExperts::choose_queue(const MoeLayerOptions& options, const DeviceCaps& caps) {
-  // Measured (bench/results/2026-11-29-h200): products of many tokens fill the device alone.
+  // Products of more tokens fill the device alone (bench/results/2026-11-29-h200).
   constexpr std::int64_t most = 256, most_beside_codes = 4096;
   if (!options.shared_beside.value_or(caps.nv_compute_capability > 0)) {
     queue_ = fmt::format("the queue of the pass: {}",
@@ -38,8 +38,8 @@ void SharedExperts::choose_queue(const MoeLayerOptions& options, const DeviceCap
     queue_ = "a queue of their own where one rank has the layer: the layer's options say so";
   } else {
     tokens_beside_ = options.activations.quantized() ? most_beside_codes : most;
-    queue_ = fmt::format("a queue of their own where one rank has the layer, up to {} tokens: faster on NVIDIA GPUs{}",
-                         tokens_beside_, options.activations.quantized() ? " beside products of codes" : "");
+    queue_ = fmt::format("a queue of their own where one rank has the layer, up to {} tokens: faster on an H200",
+                         tokens_beside_);
   }
 }
 

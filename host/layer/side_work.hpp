@@ -4,8 +4,8 @@
 
 namespace moecl {
 
-/// Begins after what the stream was given before. It has joined the stream at the latest when this goes, also after an
-/// error: then what the stream was given to the end is all that uses a caller's memory.
+/// It begins after what the stream was given before. The stream waits for it from `join` on, or from the end of this
+/// object, also after an error. So once the stream has finished, nothing uses the caller's memory.
 class SideWork {
  public:
   SideWork() = default;

@@ -174,9 +174,7 @@ TEST_P(CApiLayerTest, SaysOnWhichQueueSharedExpertsRun) {
        {std::pair{MOECL_ON, "a queue of their own"}, {MOECL_OFF, "the queue of the pass"}}) {
     options.shared_beside = asked;
     load(golden_name, &options);
-    auto info = sized<moecl_layer_info>();
-    ASSERT_OK(moecl_layer_describe(layer_, &info));
-    EXPECT_THAT(std::string(info.shared_queue), testing::HasSubstr(text));
+    EXPECT_THAT(std::string(info_.shared_queue), testing::HasSubstr(text));
     layer_.reset();
   }
 }

@@ -72,9 +72,9 @@ struct MoeLayerOptions {
   /// Layers of few tokens may take one launch (<moecl/fused_moe.hpp>). Its work-groups wait for each other: where
   /// somebody else keeps the device busy for seconds, its result is NaN and a fault. False: always several launches.
   bool one_launch = true;
-  /// The shared experts of a pass on one rank run on a queue of their own (StreamView::side), beside routing and the
-  /// routed experts; then it is several launches. Unset: on NVIDIA GPUs, up to 256 tokens, or 4096 beside products of
-  /// codes. What a pass enqueued is done where its stream has come to the pass's end, with either.
+  /// Where one rank has the layer, its shared experts run on a second queue (StreamView::side), beside the routed ones.
+  /// Such a pass takes several launches. Its stream waits for the second queue before the pass ends. Unset: on NVIDIA
+  /// GPUs, up to 256 tokens, or 4096 where rows become codes.
   std::optional<bool> shared_beside;
   /// How the rows of every product of the routed experts, and of the shared ones, are quantized just before it. The
   /// router and the shared experts' gate see them as they are.

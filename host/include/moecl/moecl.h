@@ -345,9 +345,9 @@ typedef struct moecl_layer_options {
   int32_t missed_experts;        ///< moecl_missed_experts
   /// Of a layer of a checkpoint, or of its names: as moecl_layer_desc has it, which says it of other layers
   int32_t num_fused_shared_experts;
-  /// moecl_switch: the shared experts of a pass on one rank run on a second queue, beside routing and the routed
-  /// experts; then it is several launches. By default on NVIDIA GPUs, up to 256 tokens, or 4096 beside products of
-  /// codes. With either all of a pass is done where its stream has come to the pass's end
+  /// moecl_switch. Where one rank has the layer, its shared experts run on a second queue, beside the routed ones. Such
+  /// a pass takes several launches. Its stream waits for the second queue before the pass ends. By default on NVIDIA
+  /// GPUs, up to 256 tokens, or 4096 where rows become codes
   int32_t shared_beside;
 } moecl_layer_options;
 
