@@ -23,11 +23,12 @@ struct Chunks {
 };
 
 Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
-  // A chunk costs a table of E counters, which every chunk reads; below this size that and another launch outweigh what
-  // parallel chunks save.
-  const std::int64_t smallest = std::max<std::int64_t>(caps.type == DeviceType::cpu ? 8192 : 2048, experts);
+  // A chunk costs a table of E counters, which every chunk reads, and several of them another launch. On a GPU two save
+  // less than that.
+  const bool is_cpu = caps.type == DeviceType::cpu;
+  const std::int64_t smallest = std::max<std::int64_t>(is_cpu ? 8192 : 2048, experts), fewest = is_cpu ? 2 : 3;
   const std::int64_t most = std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units}, 1, 32);
-  const std::int64_t wanted = std::clamp<std::int64_t>(slots / smallest, 1, most);
+  const std::int64_t whole = slots / smallest, wanted = whole < fewest ? 1 : std::min(whole, most);
   const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
   return {std::max<std::int64_t>(1, (slots + slots_each - 1) / slots_each), slots_each};
 }
@@ -99,7 +100,7 @@ Plan plan(const Args& args, const Config& config, const Device& device) {
       static_cast<std::uint64_t>(table_entries(cut.count, experts)) * sizeof(std::int32_t);
   Plan plan;
   plan.sort = {"one_chunk",
-               lanes.options(),
+               lanes.options() + shuffle_option(lanes.count, device.caps),
                {static_cast<std::size_t>(cut.count) * local, 1, 1},
                {local, 1, 1},
                fmt::format("{} E={}", args.ids.describe(), experts),

@@ -70,6 +70,16 @@ Flow ballot(Warp& warp, const Instruction& instruction) {
   warp.store(instruction.operands[0], to);
   return Flow::next;
 }
+Flow match_any(Warp& warp, const Instruction& instruction) {
+  if (!warp.all_are_here()) return Flow::wait;
+  const Lanes<u32> from = warp.fetch<u32>(instruction.operands[1]);
+  Lanes<u32> to{};
+  for (int lane = 0; lane < warp_lanes; ++lane)
+    for (int other = 0; other < warp_lanes; ++other)
+      if (from[other] == from[lane]) to[lane] |= warp.lanes & 1u << other;
+  warp.store(instruction.operands[0], to);
+  return Flow::next;
+}
 /// Source: PTX ISA, the pseudocode of shfl.sync.
 enum class Way { up, down, butterfly, index };
 template <Way way>
@@ -118,6 +128,7 @@ void add_control(Table& table) {
   table["redux.sync.max.s32"] = over_lanes<s32>([](s32 a, s32 b) { return std::max(a, b); });
   table["redux.sync.min.s32"] = over_lanes<s32>([](s32 a, s32 b) { return std::min(a, b); });
   table["vote.sync.ballot.b32"] = ballot;
+  table["match.any.sync.b32"] = match_any;
   table["shfl.sync.up.b32"] = shuffle<Way::up>;
   table["shfl.sync.down.b32"] = shuffle<Way::down>;
   table["shfl.sync.bfly.b32"] = shuffle<Way::butterfly>;
