@@ -29,7 +29,7 @@ MUTANTS = {
     "tail: the last element of a block is not stored":
         ("NpuMxQuantTest.AgreesWithTheOracle*", ("if (j < count) y[begin", "if (j+1<count) y[begin")),
     "order: the sort takes slots from the last":
-        ("NpuRoutingTest.TokenPermuteAgrees*", ("place = begin + run.first + at;", "place = begin+run.count-1-at;")),
+        ("NpuRoutingTest.TokenPermuteAgrees*", ("slot_at(t, begin + run.first + at)", "slot_at(t, begin+run.count-1-at)")),
     "order: sums start at the last expert of a token":
         ("NpuRoutingTest.TokenUnpermuteAgrees*", ("for (int some = begin; some < end; some += AHEAD)", "for (int some = end; some-- > begin;)")),
     "tail: the last element of a row is not stored":
@@ -90,6 +90,8 @@ SIMULATED = {
         ("GroupedGemmTest.TakesTheTiles*", ("  group_barrier_of(pieces->half_group);", "")),
     "codes: a row's scale is found before all warps have its magnitudes":
         ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory")', "")),
+    "order: a warp counts the slots behind one instead of those before":
+        ("ExpertSortTest.RandomProblems*", ("same & ((1u << team_lane()) - 1)", "same >> 1 >> team_lane()")),
     "slices: sums are added before they came":
         ("GroupedGemmTest.SumsSlices*", ("looks < patience && look_at_stamps", "looks < 1 && look_at_stamps")),
     "grid: a group goes on before the others come":
