@@ -27,10 +27,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_his
   const int experts = args.experts, chunk = get_group_id(0), chunks = get_num_groups(0);
   const int begin = chunk * args.chunk_slots, count = min(args.slots - begin, args.chunk_slots);
   const bool wrong = count_slots(args, tensors, begin, count, memory);
-  const int first_wrong = min_over_group(wrong ? chunk : INT_MAX, memory.least);
+  const bool some_are_wrong = min_over_group(wrong ? 0 : INT_MAX, memory.least) == 0;
   table += args.table_first;
   FOR_EACH_BY_LANES (e, experts) table[(long)chunk * experts + e] = memory.rows[e];
-  if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = first_wrong == chunk;
+  if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = some_are_wrong;
 }
 
 // The first chunk with a slot in fault, INT_MAX if there is none: a wrong id, or more rows of an expert than it can

@@ -23,8 +23,8 @@ struct Chunks {
 };
 
 Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
-  // A chunk costs a table of E counters, which every chunk reads, and several of them another launch. On a GPU two save
-  // less than that.
+  // A chunk has a table of E counters, which every chunk reads, and several chunks take another launch. On a GPU two
+  // chunks save less time than that costs.
   const bool is_cpu = caps.type == DeviceType::cpu;
   const std::int64_t smallest = std::max<std::int64_t>(is_cpu ? 8192 : 2048, experts), fewest = is_cpu ? 2 : 3;
   const std::int64_t most = std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units}, 1, 32);

@@ -102,6 +102,13 @@ TEST_P(ExpertSortTest, AnEarlierFaultStays) {
   EXPECT_EQ(rows.read<std::int32_t>(), (Ints{-1, 0}));
 }
 
+TEST(ExpertSortScratchTest, AGpuHasATableFromThreeChunksOf2048SlotsOn) {
+  DeviceCaps gpu;
+  gpu.type = DeviceType::gpu, gpu.compute_units = 132;
+  EXPECT_EQ(expert_sort::scratch_bytes(3 * 2048 - 1, 128, gpu), 0U);
+  EXPECT_EQ(expert_sort::scratch_bytes(3 * 2048, 128, gpu), 3U * (128 + 1) * sizeof(std::int32_t));
+}
+
 TEST_P(ExpertSortTest, RandomProblems) {
   std::mt19937_64 engine(4);
   for (int i = 0; i < 30; ++i) {
