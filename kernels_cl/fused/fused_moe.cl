@@ -17,9 +17,8 @@
 enum {
   QUAD_LANES = LANES < QUADS ? LANES : QUADS,
   SLICE_LANES = LANES / QUAD_LANES,
-  TOKEN_BLOCK = 8,
   // The steps use the same memory in turn. Routing: choice of experts, and order of their rows.
-  ORDER_BYTES = 2 * MOST_SLOTS * 4,
+  ORDER_BYTES = ORDER_SCRATCH * 4,
   LOGITS_BYTES = SLICE_LANES * TOKEN_BLOCK * PANEL * 4,
   OF_ROUTING = ROUTING_BYTES > ORDER_BYTES ? ROUTING_BYTES : ORDER_BYTES,
   OF_PRODUCTS = STAGES_BYTES > LOGITS_BYTES ? STAGES_BYTES : LOGITS_BYTES,
@@ -38,16 +37,17 @@ typedef struct {
   int count;
 } Tokens;
 
-// Sums of slices of `slice_k` k, in steps of SLICE_LANES that the lanes share. @param parts  Shape: [slices, T, E]
-INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float* parts, __local float* scratch) {
+INLINE int slices_of(Router router) { return (router.k - 1) / ROUTER_SLICE_K + 1; }
+
+// Sums of slices of k, in steps of SLICE_LANES that the lanes share. @param parts  Shape: [slices, T, E]
+INLINE void multiply_router(Tokens x, Router router, __global float* parts, __local float* scratch) {
   const int lane = get_local_id(0) / QUAD_LANES;
-  const int panels = (router.n - 1) / PANEL + 1, slices = (router.k - 1) / DIVISOR(slice_k) + 1,
-            blocks = (x.count - 1) / TOKEN_BLOCK + 1;
+  const int panels = (router.n - 1) / PANEL + 1, slices = slices_of(router), blocks = (x.count - 1) / TOKEN_BLOCK + 1;
   __local float4* const sums = (__local float4*)scratch;  // [SLICE_LANES][TOKEN_BLOCK][QUADS]
   for (int unit = get_group_id(0); unit < panels * slices * blocks; unit += get_num_groups(0)) {
     const int panel = unit % panels, slice = unit / panels % slices, first = unit / panels / slices * TOKEN_BLOCK;
     const __global STORAGE(X_DTYPE)* const weights = router.weights + (ulong)panel * router.k * PANEL;
-    const int begin = slice * slice_k, end = min(begin + slice_k, router.k);
+    const int begin = slice * ROUTER_SLICE_K, end = min(begin + ROUTER_SLICE_K, router.k);
     group_barrier();  // the sums before were read
     for (int quad = get_local_id(0) % QUAD_LANES; quad < QUADS; quad += QUAD_LANES) {
       float4 sum[TOKEN_BLOCK];
@@ -76,17 +76,17 @@ INLINE void multiply_router(Tokens x, Router router, int slice_k, __global float
 }
 
 // A token's logits, from its parts. By the work-group.
-INLINE void add_parts(const __global float* parts, Router router, int slice_k, int token, int tokens,
-                      __global float* logits) {
-  const int slices = (router.k - 1) / DIVISOR(slice_k) + 1;
+INLINE void add_parts(const __global float* parts, Router router, int token, int tokens, __global float* logits) {
+  const int slices = slices_of(router);
   const Vectors no_scale = {0};
   const Epilogue epilogue = epilogue_of(no_scale, router.bias, 0);
   FOR_EACH_BY_LANES (expert, router.n) {
+    const __global float* part = parts + token * router.n + expert;
     float sum = 0;
 #if LANES > 1
-#pragma unroll 32
+#pragma unroll 16
 #endif
-    for (int slice = 0; slice < slices; ++slice) sum += parts[((ulong)slice * tokens + token) * router.n + expert];
+    for (int slice = 0; slice < slices; ++slice, part += tokens * router.n) sum += *part;
     logits[expert] = sum + column_bias(&epilogue, expert);
   }
   memory_barrier();
@@ -184,8 +184,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Order row_order = order_in(&order_memory);
   const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0);
   const int tokens = args.tokens, top_k = args.gating.top_k, slots = tokens * top_k;
-  GridBarrier grid =
-      grid_barrier_of(words + args.words_first, args.stamp, args.patience, fault_word(fault, args.fault_first), &late);
+  GridBarrier grid = grid_barrier_of(words + args.words_first, args.stamp, args.patience, &late);
 
   rows += args.rows_first, parts += args.parts_first, activated += args.activated_first;
   const Tokens all_tokens = {x + args.x_first, args.x_stride, tokens};
@@ -193,7 +192,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
                          {router_bias, args.router_bias_first, 0, args.router_bias_stride, args.router_bias_dtype},
                          args.gating.experts,
                          args.gate_up.k};
-  multiply_router(all_tokens, router, args.slice_k, parts, (__local float*)memory);
+  multiply_router(all_tokens, router, parts, (__local float*)memory);
   bool complete = meet(&grid);
 
   const fused_moe_args of_choice = given;
@@ -205,7 +204,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const TeamMemory choice_memory = team_memory(of_group, rule);
   const RoutedTokens routed = {logits, selection_bias, finished, ids, weights, scores};
   for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
-    add_parts(parts, router, of_choice.slice_k, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
+    add_parts(parts, router, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
     choose_experts(rule, routed, token, team_first() == 0, choice_memory);
   }
 #if QUANTIZES
@@ -217,20 +216,20 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   complete = meet(&grid) && complete;
 
   const fused_moe_args of_products = given;
-  find_order(ids + of_products.gating.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
+  find_order(ids + of_products.gating.ids_first, complete ? slots : 0, top_k, row_order, (__local int*)memory);
   const Activation activation = {of_products.alpha, of_products.limit, of_products.up_bias};
   const Product second = {
-      rows_of(of_products.down, down_a, down_a_scale, 0, 1, slots),
+      rows_of(of_products.down, down_a, down_a_scale, 0),
       matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias),
+      cut_of(of_products.down),
       0,
-      of_products.down_slices,
       slots,
       rows,
       of_products.rows_stride};
-  Product product = {rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1, top_k, tokens),
+  Product product = {rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1),
                      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero,
                                  gate_up_scale, gate_up_bias),
-                     1,
+                     cut_of(of_products.gate_up),
                      1,
                      0,
                      activated,
@@ -251,6 +250,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     product = second;
   }
   complete = meet(&grid) && complete;
+  report_late(&grid, fault_word(fault, args.fault_first));
 
   const fused_moe_args of_sum = given;
   const int hidden = of_sum.down.n, columns = (hidden - 1) / (4 * LANES) + 1;
@@ -258,7 +258,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
     float4 sum = 0.0f;
-    for (int slice = 0; slice < of_sum.down_slices; ++slice) {
+    for (int slice = 0; slice < of_sum.down.slices; ++slice) {
       const __global float* const of_slice = rows + slice * slots * of_sum.rows_stride;
 #if LANES > 1
 #pragma unroll 8
@@ -268,7 +268,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
         const float weight =
             OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
         // Of a slot without an expert another row, which leaves no branch between the loads.
-        const float4 value = load_upto4_f32(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
+        const float4 value = LOAD_4(f32)(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
         sum += row >= 0 ? weight * value : 0.0f;
       }
     }
@@ -276,11 +276,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       const float gate =
           shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride]))
                       : 1.0f;
-      sum += gate * OF(load_upto4, SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column,
-                                                 hidden - column);
+      sum += gate * LOAD_4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column,
+                                         hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;
-    OF(store_upto4, SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
+    STORE_4(SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }
 }

@@ -21,11 +21,8 @@ extern const ProgramSource fused_moe;
 namespace moecl::fused_moe {
 namespace {
 
-constexpr std::int64_t most_slots = 1 << SLOT_BITS;
 static_assert(MEETINGS <= stamps_of_launch);
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
-/// Of K, whose sums are parts of the logits: the same everywhere, so that results are.
-constexpr std::int64_t slice_k = 64;
 constexpr const char *nv_sm80 = "nv_sm80", *t0 = "t0";
 
 bool quantizes(const Args& args) { return args.tokens.x.present(); }
@@ -46,18 +43,20 @@ std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& prod
   return static_cast<std::uint64_t>(tile_rows * 128 + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
+std::int64_t quotient_up(std::int64_t x, std::int64_t divisor) { return (x + divisor - 1) / divisor; }
+
 /// Stages of a product's K.
 std::int64_t steps_of(const grouped_gemm::Args& product) {
-  return product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype)) / 128;
+  return quotient_up(product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype)), 128);
 }
 
-std::int64_t slices_of(std::int64_t hidden) { return (hidden + slice_k - 1) / slice_k; }
+std::int64_t slices_of(std::int64_t hidden) { return quotient_up(hidden, ROUTER_SLICE_K); }
 
 /// How a launch is cut.
 struct Shape {
   bool tensor_cores;
   expert_sort::Lanes lanes;
-  std::int64_t tile_rows, stages, tile_slots, groups, down_slices;
+  std::int64_t tile_rows, stages, tile_slots, token_block, groups, down_slices;
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
@@ -67,21 +66,26 @@ struct Shape {
                   : tokens_of(args) <= 32 ? 32
                                           : 64),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
+        token_block(tokens_of(args) <= 1 ? 1 : 8),
         routing_bytes(
             gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
     // So many bytes are on their way to a work-group, whatever a stage takes.
     constexpr std::uint64_t most_stages_bytes = 80 << 10, logits_bytes = 8 * 8 * panel * sizeof(float),
                             small_bytes = 320;
+    const auto order_bytes = static_cast<std::uint64_t>(
+        (lanes.teams * experts_of(args) + lanes.count + lanes.teams + 1 + tile_slots) * sizeof(std::int32_t));
     const std::uint64_t of_stage = stage_bytes(tile_rows, args.gate_up);
     stages = static_cast<std::int64_t>(most_stages_bytes / of_stage);
     local_bytes = std::max({tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0, logits_bytes,
-                            routing_bytes, static_cast<std::uint64_t>(2 * tile_slots) * sizeof(std::int32_t)}) +
+                            routing_bytes, order_bytes}) +
                   static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
                   static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
                   small_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
-    down_slices = std::clamp<std::int64_t>(steps_of(args.down) / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
+    const std::int64_t steps = steps_of(args.down);
+    down_slices = std::clamp<std::int64_t>(steps / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
+    down_slices = quotient_up(steps, quotient_up(steps, down_slices));  // each has steps
   }
 
   static std::int64_t tokens_of(const Args& args) { return args.router.a.shape[0]; }
@@ -98,7 +102,7 @@ struct Shape {
     if (config.down_slices > 0) return config.down_slices;
     if (tokens > 16) return 1;
     const std::int64_t tile_columns = tile_panels * panel,
-                       parts = std::max<std::int64_t>(top_k * ((hidden + tile_columns - 1) / tile_columns), 1);
+                       parts = std::max<std::int64_t>(top_k * quotient_up(hidden, tile_columns), 1);
     return std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units} / parts, 1, 4);
   }
 
@@ -132,6 +136,12 @@ struct Scratch {
 
 using grouped_gemm::column_stride, grouped_gemm::is_aligned_to_16_bytes, grouped_gemm::is_same;
 
+/// Whether whatever a launch writes and sums up has fours of columns.
+bool has_fours(const Args& args) {
+  const TensorView& shared = args.combine.shared;
+  return moecl::has_fours(args.gate_up.out) && moecl::has_fours(args.down.out) && moecl::has_fours(args.combine.out) &&
+         (!shared.present() || moecl::has_fours(shared));
+}
 /// Of columns or rows, that wait for a sum.
 bool has_scales(const Args& args) {
   return args.gate_up.weight_scale.present() || args.down.weight_scale.present() || args.gate_up.a_scale.present();
@@ -220,8 +230,10 @@ std::array<TensorView, 7> operands(const grouped_gemm::Args& product) {
   return {product.a, product.a_scale, weights.view(), weights.scale, weights.zero, product.weight_scale, product.bias};
 }
 
-fused_product kernel_args(const grouped_gemm::Args& product) {
+fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices, std::int64_t groups) {
   const PackedWeights& weights = product.weights;
+  const std::int64_t panels = PackedWeights::panels(weights.n),
+                     column_tiles = std::max<std::int64_t>(quotient_up(panels, tile_panels), 1);
   return {.a_first = first_element(product.a),
           .a_scale_first = first_element(product.a_scale),
           .weights_first = first_element(weights.view()),
@@ -240,16 +252,20 @@ fused_product kernel_args(const grouped_gemm::Args& product) {
           .groups = int_of(weights.groups()),
           .n = int_of(weights.n),
           .k = int_of(weights.k),
-          .pad = 0};
+          .column_tiles = int_of(column_tiles),
+          .slices = int_of(slices),
+          .slice_steps = int_of(quotient_up(steps_of(product), slices)),
+          .jump_experts = int_of(groups / column_tiles),
+          .jump_columns = int_of(groups % column_tiles)};
 }
 
 /// But for what the scratch has, the second product's rows, the stamp and the patience.
-fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
+fused_moe_args kernel_args(const Args& args, const RouterSpec& spec, std::int64_t groups, std::int64_t down_slices) {
   const Activation& activation = *args.gate_up.activation;
   const combine::Args& sum = args.combine;
   return {.gating = gating_top_k::kernel_args(args.gating, spec),
-          .gate_up = kernel_args(args.gate_up),
-          .down = kernel_args(args.down),
+          .gate_up = kernel_args(args.gate_up, 1, groups),
+          .down = kernel_args(args.down, down_slices, groups),
           .x_first = first_element(args.router.a),
           .router_weights_first = first_element(args.router.weights.view()),
           .router_bias_first = first_element(args.router.bias),
@@ -271,9 +287,7 @@ fused_moe_args kernel_args(const Args& args, const RouterSpec& spec) {
           .stamp = 0,
           .tokens = int_of(args.router.a.shape[0]),
           .router_bias_dtype = any_dtype(args.router.bias.dtype),
-          .slice_k = int_of(slice_k),
           .patience = 0,
-          .down_slices = 1,
           .alpha = activation.alpha,
           .limit = activation.effective_limit(),
           .up_bias = activation.bias,
@@ -319,8 +333,8 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
         !grouped_gemm::is_code_product(*product))
       return fmt::format("tensor cores do not multiply {} by such {} weights", name(product->a.dtype),
                          name(product->weights.type));
-  if (args.gating.ids.elements() > most_slots)
-    return fmt::format("{} slots are more than {}", args.gating.ids.elements(), most_slots);
+  if (args.gating.ids.elements() > MOST_FUSED_SLOTS)
+    return fmt::format("{} slots are more than {}", args.gating.ids.elements(), int{MOST_FUSED_SLOTS});
   const auto reject_codes = [&](const quantize_groups::Args& rows) {
     return quantizes(args) ? quantize_groups::reject(rows, {}, device) : std::string();
   };
@@ -355,10 +369,10 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
   }
   options += fmt::format(
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
-      "-DEXPERTS={} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
+      "-DEXPERTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
       " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.tile_slots, args.gate_up.weights.experts, has_codes(args), has_scales(args), static_cast<int>(spec.score),
+      shape.tile_slots, args.gate_up.weights.experts, shape.token_block, has_fours(args), has_codes(args), has_scales(args), static_cast<int>(spec.score),
       static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
       dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
       activation.gated, activation.gate_is_right,
@@ -400,7 +414,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
                          {static_cast<std::int64_t>(plan.parts_bytes / sizeof(float))}),
       words(args.scratch.slice(plan.parts_bytes, static_cast<std::uint64_t>(plan.groups) * sizeof(std::uint64_t)),
             DType::i64, {plan.groups});
-  fused_moe_args given = kernel_args(args, spec);
+  fused_moe_args given = kernel_args(args, spec, plan.groups, plan.down_slices);
   given.parts_first = first_element(parts);
   given.words_first = first_element(words);
   given.stamp = static_cast<long>(next_stamps());
@@ -417,7 +431,6 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
   }
   given.rows_first = first_element(rows);
   given.rows_stride = rows.stride[0];
-  given.down_slices = int_of(plan.down_slices);
   const std::array<TensorView, 7> first = operands(args.gate_up), second = operands(args.down);
   const TensorView &gate_up_a = first[0], &gate_up_a_scale = first[1], &gate_up_weights = first[2],
                    &gate_up_group_scale = first[3], &gate_up_group_zero = first[4], &gate_up_scale = first[5],

@@ -3,17 +3,21 @@
 #include "kernels_cl/routing/gating_top_k_args.h"
 
 enum {
-  SLOT_BITS = 11,  // of a slot's number in its key
-  MEETINGS = 16    // of the work-groups of a launch, at most
+  MOST_FUSED_SLOTS = 2048,
+  MEETINGS = 16,  // of the work-groups of a launch, at most
+  // Of K, whose sums are parts of the logits: the same everywhere, so that results are.
+  ROUTER_SLICE_K = 64
 };
 
-// A product of the experts: n columns, `groups` of K. Scales and biases have a vector for each expert.
+// A product of the experts: n columns, `groups` of K. Scales and biases have a vector for each expert. An expert has
+// column_tiles, by `slices` of K of slice_steps stages each; a work-group's next tile stands jump_experts and
+// jump_columns further.
 typedef struct {
   long a_first, a_scale_first, weights_first, group_scale_first, group_zero_first, scale_first, bias_first;
   long a_stride, a_scale_stride, scale_stride, scale_column_stride, bias_stride, bias_column_stride;
-  int scale_dtype, bias_dtype, groups, n, k, pad;
+  int scale_dtype, bias_dtype, groups, n, k, column_tiles, slices, slice_steps, jump_experts, jump_columns;
 } fused_product;
-KERNEL_ARGS(fused_product, 128);
+KERNEL_ARGS(fused_product, 144);
 
 // rules: of -DQUANTIZES=1.
 typedef struct {
@@ -23,8 +27,8 @@ typedef struct {
   long shared_gate_first, out_first, words_first, fault_first;
   long x_stride, router_bias_stride, activated_stride, rows_stride, shared_stride, shared_gate_stride, out_stride;
   long stamp;
-  int tokens, router_bias_dtype, slice_k, patience, down_slices;
+  int tokens, router_bias_dtype, patience;
   float alpha, limit, up_bias;
   quantize_rules rules;
 } fused_moe_args;
-KERNEL_ARGS(fused_moe_args, 632);
+KERNEL_ARGS(fused_moe_args, 656);
