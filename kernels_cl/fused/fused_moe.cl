@@ -5,14 +5,20 @@
 // With -DQUANTIZES=1 the products' rows become codes first: the tokens while experts are chosen, the activation in a
 // step of its own. Which rows the experts have every work-group finds out for itself.
 //
-// Tokens and the router's weights are X_DTYPE. -DSCORE_FUNCTION, -DSCORE_ORDER: of the rule, so that the
-// code of others, which would stand between, is not there. With one lane there are no barriers: PoCL 3.1 compiles what
-// follows a loop with a barrier once more for the loop of no steps.
+// Tokens and the router's weights are X_DTYPE. -DCHOICES experts, of which -DTOP_K with shared ones a token has,
+// -DSCORE_FUNCTION, -DSCORE_ORDER, -DCHOOSES_GROUPS: of the rule, so that a program has no code of others. A compute
+// unit's instruction cache shall hold the whole of it (128 KB on Hopper): what is fetched for a launch takes longer
+// than what it does. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop with a barrier once
+// more for the loop of no steps.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/expert_products.clh"
 #include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/routing/choose_experts.clh"
+
+#ifndef QUANTIZES
+#define QUANTIZES 0
+#endif
 
 enum {
   QUAD_LANES = LANES < QUADS ? LANES : QUADS,
@@ -183,14 +189,14 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   __local OrderMemory order_memory;
   const Order row_order = order_in(&order_memory);
   const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0);
-  const int tokens = args.tokens, top_k = args.gating.top_k, slots = tokens * top_k;
+  const int tokens = args.tokens, slots = tokens * TOP_K;
   GridBarrier grid = grid_barrier_of(words + args.words_first, args.stamp, args.patience, &late);
 
   rows += args.rows_first, parts += args.parts_first, activated += args.activated_first;
   const Tokens all_tokens = {x + args.x_first, args.x_stride, tokens};
   const Router router = {router_weights + args.router_weights_first,
                          {router_bias, args.router_bias_first, 0, args.router_bias_stride, args.router_bias_dtype},
-                         args.gating.experts,
+                         CHOICES,
                          args.gate_up.k};
   multiply_router(all_tokens, router, parts, (__local float*)memory);
   bool complete = meet(&grid);
@@ -200,23 +206,17 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Scratch of_group = {(__local float*)(words_of_teams + TEAMS * of_choice.gating.team_words),
                             (__local ulong*)memory, words_of_teams};
   gating_top_k_args rule = of_choice.gating;
+  rule.experts = CHOICES, rule.top_k = TOP_K, rule.shared = EXPERTS - CHOICES;
   rule.score = SCORE_FUNCTION, rule.order = SCORE_ORDER;
+  if (!CHOOSES_GROUPS) rule.groups = rule.kept_groups = 0;
   const TeamMemory choice_memory = team_memory(of_group, rule);
   const RoutedTokens routed = {logits, selection_bias, finished, ids, weights, scores};
   for (int token = group; token < (complete ? tokens : 0); token += work_groups) {
     add_parts(parts, router, token, tokens, logits + rule.logits_first + token * rule.logits_stride);
     choose_experts(rule, routed, token, team_first() == 0, choice_memory);
   }
-#if QUANTIZES
-  const Rules rules = known_rules(of_choice.rules);
-  const Numbers tokens_as_numbers = {all_tokens.rows, of_choice.x_stride, 0, complete ? tokens : 0,
-                                     of_choice.gate_up.k};
-  quantize_numbers(tokens_as_numbers, gate_up_a, gate_up_a_scale, of_choice.gate_up, rules, (__local int*)memory);
-#endif
-  complete = meet(&grid) && complete;
 
   const fused_moe_args of_products = given;
-  find_order(ids + of_products.gating.ids_first, complete ? slots : 0, top_k, row_order, (__local int*)memory);
   const Activation activation = {of_products.alpha, of_products.limit, of_products.up_bias};
   const Product second = {
       rows_of(of_products.down, down_a, down_a_scale, 0),
@@ -234,22 +234,33 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
                      0,
                      activated,
                      of_products.activated_stride};
-  // One code for both products: the second one finds it in the instruction cache.
+  // One code for both products and their rows: the second ones find it in the instruction cache.
 #pragma unroll 1
   for (;;) {
-    Flow flow = begin_flow(&product, row_order, complete, memory);
-    if (!product.activates) complete = meet(&grid) && complete;
-    multiply_experts(&flow, &product, row_order, activation, complete, memory, sources, sums);
-    if (!product.activates) break;
+    const bool is_first = product.activates;
 #if QUANTIZES
-    complete = meet(&grid) && complete;
-    const Numbers inner_rows = {activated, of_products.activated_stride, 1, complete ? row_order.ends[EXPERTS - 1] : 0,
-                                of_products.down.k};
-    quantize_numbers(inner_rows, down_a, down_a_scale, of_products.down, rules, (__local int*)memory);
+    const Numbers numbers = {is_first ? (const __global void*)all_tokens.rows : activated,
+                             is_first ? of_products.x_stride : of_products.activated_stride, !is_first,
+                             !complete  ? 0
+                             : is_first ? tokens
+                                        : row_order.ends[EXPERTS - 1],
+                             product.with.k};
+    quantize_numbers(numbers, is_first ? gate_up_a : down_a, is_first ? gate_up_a_scale : down_a_scale,
+                     is_first ? of_products.gate_up : of_products.down, known_rules(of_products.rules),
+                     (__local int*)memory);
 #endif
+    Flow flow;
+    if (!is_first) flow = begin_flow(&product, row_order, complete, memory);
+    complete = meet(&grid) && complete;
+    if (is_first) {
+      find_order(ids + of_products.gating.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
+      flow = begin_flow(&product, row_order, complete, memory);
+    }
+    multiply_experts(&flow, &product, row_order, activation, complete, memory, sources, sums);
+    if (!is_first || QUANTIZES) complete = meet(&grid) && complete;
+    if (!is_first) break;
     product = second;
   }
-  complete = meet(&grid) && complete;
   report_late(&grid, fault_word(fault, args.fault_first));
 
   const fused_moe_args of_sum = given;
@@ -263,8 +274,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
 #if LANES > 1
 #pragma unroll 8
 #endif
-      for (int k = 0; k < (complete ? top_k : 0); ++k) {
-        const int row = row_order.rows[token * top_k + k];
+      for (int k = 0; k < (complete ? TOP_K : 0); ++k) {
+        const int row = row_order.rows[token * TOP_K + k];
         const float weight =
             OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
         // Of a slot without an expert another row, which leaves no branch between the loads.
@@ -276,8 +287,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       const float gate =
           shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride]))
                       : 1.0f;
-      sum += gate * LOAD_4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column,
-                                         hidden - column);
+      sum += gate *
+             LOAD_4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;

@@ -69,18 +69,20 @@ struct Shape {
         token_block(tokens_of(args) <= 1 ? 1 : 8),
         routing_bytes(
             gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
-    // So many bytes are on their way to a work-group, whatever a stage takes.
-    constexpr std::uint64_t most_stages_bytes = 80 << 10, logits_bytes = 8 * 8 * panel * sizeof(float),
-                            small_bytes = 320;
+    constexpr std::uint64_t logits_bytes = 8 * 8 * panel * sizeof(float), small_bytes = 320;
     const auto order_bytes = static_cast<std::uint64_t>(
         (lanes.teams * experts_of(args) + lanes.count + lanes.teams + 1 + tile_slots) * sizeof(std::int32_t));
-    const std::uint64_t of_stage = stage_bytes(tile_rows, args.gate_up);
-    stages = static_cast<std::int64_t>(most_stages_bytes / of_stage);
+    const std::uint64_t beside_bytes =
+                            static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
+                            static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
+                            small_bytes,
+                        of_stage = stage_bytes(tile_rows, args.gate_up);
+    // So many bytes are on their way to a work-group, whatever a stage takes: more where it has a compute unit alone.
+    const bool alone = tile_rows <= 16 && !has_codes(args) && (160 << 10) + beside_bytes <= caps.static_local_mem_bytes;
+    stages = static_cast<std::int64_t>(((alone ? 160 : 80) << 10) / of_stage);
     local_bytes = std::max({tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0, logits_bytes,
                             routing_bytes, order_bytes}) +
-                  static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
-                  static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
-                  small_bytes;
+                  beside_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
     const std::int64_t steps = steps_of(args.down);
@@ -369,14 +371,18 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
   }
   options += fmt::format(
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
-      "-DEXPERTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DSCORE_FUNCTION={} -DSCORE_ORDER={}{}{}"
-      " -DSUM_DTYPE={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d} -DA_ALIGNED={:d}",
+      "-DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
-      shape.tile_slots, args.gate_up.weights.experts, shape.token_block, has_fours(args), has_codes(args), has_scales(args), static_cast<int>(spec.score),
-      static_cast<int>(spec.order), dtype_option("OUT_DTYPE", args.gate_up.out),
-      dtype_option("SHARED_DTYPE", shared.present() ? shared : out), name(out.dtype), name(activation.function),
-      activation.gated, activation.gate_is_right,
+      shape.tile_slots, shape.token_block, has_fours(args), has_codes(args), has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
+  options += fmt::format(
+      " -DEXPERTS={} -DCHOICES={} -DTOP_K={} -DSCORE_FUNCTION={} -DSCORE_ORDER={} -DCHOOSES_GROUPS={:d}"
+      " -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}",
+      args.gate_up.weights.experts, args.gating.logits.shape[1], args.gating.ids.shape[1], static_cast<int>(spec.score),
+      static_cast<int>(spec.order), spec.kept_groups < spec.groups, name(activation.function), activation.gated,
+      activation.gate_is_right);
+  options += dtype_option("OUT_DTYPE", args.gate_up.out) +
+             dtype_option("SHARED_DTYPE", shared.present() ? shared : out) + dtype_option("SUM_DTYPE", out);
   return options + grouped_gemm::operand_options(args.gate_up);
 }
 
