@@ -22,12 +22,7 @@ ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, 
 }
 
 std::int64_t worthwhile_tokens(const LayerParts& parts) {
-  if (parts.experts.are_weight_only()) return fused_moe::worthwhile_weight_only_tokens;
-  const OperandQuant& rows = parts.options.activations;
-  if (!rows.quantized() || rows.group.columns == ScaleGroup::whole) return fused_moe::worthwhile_tokens;
-  // Codes with scales for groups of K: several launches are faster once experts have a row each on average.
-  const std::int64_t fewer_rows = (parts.shape.experts - 1) / parts.shape.router.top_k;
-  return std::clamp<std::int64_t>(fewer_rows, 1, fused_moe::worthwhile_tokens);
+  return parts.experts.are_weight_only() ? fused_moe::worthwhile_weight_only_tokens : fused_moe::worthwhile_tokens;
 }
 
 std::int64_t one_launch_tokens(const LayerParts& parts) {

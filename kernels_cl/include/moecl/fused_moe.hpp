@@ -46,9 +46,8 @@ std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64
 /// nv_sm80, on NVIDIA's tensor cores; t0, of one work-item, where float vectors are wide: for tests, never chosen.
 const std::vector<grouped_gemm::Variant>& variants();
 
-/// Up to so many tokens one launch was measured to be faster than several (bench/README.md). Layers take several all
-/// the same where shared experts have a queue of their own; and where codes have scales for groups of K, once there are
-/// as many rows as experts.
+/// Up to so many tokens one launch was measured to be no slower than several (bench/README.md). Layers take several all
+/// the same where shared experts have a queue of their own.
 inline constexpr std::int64_t worthwhile_tokens = 16;
 /// The same where 16-bit rows meet codes.
 inline constexpr std::int64_t worthwhile_weight_only_tokens = 1;
