@@ -6,10 +6,9 @@
 // step of its own. Which rows the experts have every work-group finds out for itself.
 //
 // Tokens and the router's weights are X_DTYPE. -DCHOICES experts, of which -DTOP_K with shared ones a token has,
-// -DSCORE_FUNCTION, -DSCORE_ORDER, -DCHOOSES_GROUPS: of the rule, so that a program has no code of others. A compute
-// unit's instruction cache shall hold the whole of it (128 KB on Hopper): what is fetched for a launch takes longer
-// than what it does. With one lane there are no barriers: PoCL 3.1 compiles what follows a loop with a barrier once
-// more for the loop of no steps.
+// -DSCORE_FUNCTION, -DSCORE_ORDER, -DCHOOSES_GROUPS: of the rule. So a program has no code of others, and is short:
+// most instructions run once a launch, and then fetching one takes longer than what it does. With one lane there are no
+// barriers: PoCL 3.1 compiles what follows a loop with a barrier once more for the loop of no steps.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/expert_products.clh"
 #include "kernels_cl/fused/fused_moe_args.h"
@@ -239,12 +238,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   for (;;) {
     const bool is_first = product.activates;
 #if QUANTIZES
+    const int count = is_first ? tokens : row_order.ends[EXPERTS - 1];
     const Numbers numbers = {is_first ? (const __global void*)all_tokens.rows : activated,
                              is_first ? of_products.x_stride : of_products.activated_stride, !is_first,
-                             !complete  ? 0
-                             : is_first ? tokens
-                                        : row_order.ends[EXPERTS - 1],
-                             product.with.k};
+                             complete ? count : 0, product.with.k};
     quantize_numbers(numbers, is_first ? gate_up_a : down_a, is_first ? gate_up_a_scale : down_a_scale,
                      is_first ? of_products.gate_up : of_products.down, known_rules(of_products.rules),
                      (__local int*)memory);

@@ -72,17 +72,16 @@ struct Shape {
     constexpr std::uint64_t logits_bytes = 8 * 8 * panel * sizeof(float), small_bytes = 320;
     const auto order_bytes = static_cast<std::uint64_t>(
         (lanes.teams * experts_of(args) + lanes.count + lanes.teams + 1 + tile_slots) * sizeof(std::int32_t));
-    const std::uint64_t beside_bytes =
-                            static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float) +
-                            static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t) +
-                            small_bytes,
+    const auto sums_bytes = static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float);
+    const auto rows_bytes = static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t);
+    const std::uint64_t beside_bytes = sums_bytes + rows_bytes + small_bytes,
                         of_stage = stage_bytes(tile_rows, args.gate_up);
     // So many bytes are on their way to a work-group, whatever a stage takes: more where it has a compute unit alone.
-    const bool alone = tile_rows <= 16 && !has_codes(args) && (160 << 10) + beside_bytes <= caps.static_local_mem_bytes;
-    stages = static_cast<std::int64_t>(((alone ? 160 : 80) << 10) / of_stage);
-    local_bytes = std::max({tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0, logits_bytes,
-                            routing_bytes, order_bytes}) +
-                  beside_bytes;
+    constexpr std::uint64_t bytes = 80 << 10, bytes_alone = 160 << 10;
+    const bool alone = tile_rows <= 16 && !has_codes(args) && bytes_alone + beside_bytes <= caps.static_local_mem_bytes;
+    stages = static_cast<std::int64_t>((alone ? bytes_alone : bytes) / of_stage);
+    const std::uint64_t stages_bytes = tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0;
+    local_bytes = std::max({stages_bytes, logits_bytes, routing_bytes, order_bytes}) + beside_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
     const std::int64_t steps = steps_of(args.down);
