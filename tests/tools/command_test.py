@@ -350,7 +350,7 @@ class Run(CommandTest):
         trace = self.folder / "trace.json"
         for tokens, options, reason in ((16, [], "the device is no NVIDIA GPU of compute capability 8.0"),
                                         (17, [], "17 tokens are more than 16"),
-                                        (4, ["--quantize", "fp8_w8a8_block"], "4 tokens are more than 3"),
+                                        (2, ["--quantize", "int4_w4a16"], "2 tokens are more than 1"),
                                         (4, ["--shared-queue", "own"], "the shared experts run beside it"),
                                         (16, ["--several-launches"], "the layer's options forbid one")):
             self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace, *options)
