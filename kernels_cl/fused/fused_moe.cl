@@ -167,6 +167,17 @@ INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __glo
 #pragma OPENCL FP_CONTRACT ON
 #endif
 
+// As load_sums and store_sums.
+INLINE float4 load_shared(const __global STORAGE(SHARED_DTYPE)* p, ulong i, int left) {
+  return OUT_FOURS ? OF(load4, SHARED_DTYPE)(p, i) : OF(load_upto4, SHARED_DTYPE)(p, i, left);
+}
+INLINE void store_out(float4 x, __global STORAGE(SUM_DTYPE)* p, ulong i, int left) {
+  if (OUT_FOURS)
+    OF(store4, SUM_DTYPE)(x, p, i);
+  else
+    OF(store_upto4, SUM_DTYPE)(x, p, i, left);
+}
+
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const __global STORAGE(X_DTYPE)* x, const __global STORAGE(X_DTYPE)* router_weights,
     const __global void* router_bias, __global float* parts, __global float* logits,
@@ -276,7 +287,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
         const float weight =
             OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
         // Of a slot without an expert another row, which leaves no branch between the loads.
-        const float4 value = LOAD_4(f32)(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
+        const float4 value = load_sums(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
         sum += row >= 0 ? weight * value : 0.0f;
       }
     }
@@ -284,11 +295,10 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       const float gate =
           shared_gate ? 1.0f / (1.0f + exp(-shared_gate[of_sum.shared_gate_first + token * of_sum.shared_gate_stride]))
                       : 1.0f;
-      sum += gate *
-             LOAD_4(SHARED_DTYPE)(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
+      sum += gate * load_shared(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
     // What could not be computed shall not look like a result.
     if (!complete) sum = NAN;
-    STORE_4(SUM_DTYPE)(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
+    store_out(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }
 }
