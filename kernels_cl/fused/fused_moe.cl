@@ -167,7 +167,7 @@ INLINE void quantize_numbers(Numbers of, __global STORAGE(A_DTYPE)* codes, __glo
 #pragma OPENCL FP_CONTRACT ON
 #endif
 
-// As load_sums and store_sums.
+// Four columns, as load_sums and store_sums.
 INLINE float4 load_shared(const __global STORAGE(SHARED_DTYPE)* p, ulong i, int left) {
   return OUT_FOURS ? OF(load4, SHARED_DTYPE)(p, i) : OF(load_upto4, SHARED_DTYPE)(p, i, left);
 }
@@ -231,7 +231,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   const Product second = {
       rows_of(of_products.down, down_a, down_a_scale, 0),
       matrices_of(of_products.down, down_weights, down_group_scale, down_group_zero, down_scale, down_bias),
-      cut_of(of_products.down),
+      of_products.down.cut,
       0,
       slots,
       rows,
@@ -239,7 +239,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
   Product product = {rows_of(of_products.gate_up, gate_up_a, gate_up_a_scale, 1),
                      matrices_of(of_products.gate_up, gate_up_weights, gate_up_group_scale, gate_up_group_zero,
                                  gate_up_scale, gate_up_bias),
-                     cut_of(of_products.gate_up),
+                     of_products.gate_up.cut,
                      1,
                      0,
                      activated,
@@ -277,7 +277,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const int token = unit / columns, column = (unit % columns * LANES + lane) * 4;
     if (column >= hidden) continue;
     float4 sum = 0.0f;
-    for (int slice = 0; slice < of_sum.down.slices; ++slice) {
+    for (int slice = 0; slice < of_sum.down.cut.slices; ++slice) {
       const __global float* const of_slice = rows + slice * slots * of_sum.rows_stride;
 #if LANES > 1
 #pragma unroll 8

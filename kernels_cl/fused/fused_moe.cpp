@@ -70,8 +70,8 @@ struct Shape {
         routing_bytes(
             gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
     constexpr std::uint64_t logits_bytes = 8 * 8 * panel * sizeof(float), small_bytes = 320;
-    const auto order_bytes = static_cast<std::uint64_t>(
-        (lanes.teams * experts_of(args) + lanes.count + lanes.teams + 1 + tile_slots) * sizeof(std::int32_t));
+    const std::uint64_t order_bytes =
+        lanes.local_bytes(experts_of(args)) + static_cast<std::uint64_t>(tile_slots) * sizeof(std::int32_t);
     const auto sums_bytes = static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float);
     const auto rows_bytes = static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t);
     const std::uint64_t beside_bytes = sums_bytes + rows_bytes + small_bytes,
@@ -253,11 +253,11 @@ fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices
           .groups = int_of(weights.groups()),
           .n = int_of(weights.n),
           .k = int_of(weights.k),
-          .column_tiles = int_of(column_tiles),
-          .slices = int_of(slices),
-          .slice_steps = int_of(quotient_up(steps_of(product), slices)),
-          .jump_experts = int_of(groups / column_tiles),
-          .jump_columns = int_of(groups % column_tiles)};
+          .cut = {.column_tiles = int_of(column_tiles),
+                  .slices = int_of(slices),
+                  .slice_steps = int_of(quotient_up(steps_of(product), slices)),
+                  .jump_experts = int_of(groups / column_tiles),
+                  .jump_columns = int_of(groups % column_tiles)}};
 }
 
 /// But for what the scratch has, the second product's rows, the stamp and the patience.

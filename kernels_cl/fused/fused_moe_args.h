@@ -9,13 +9,18 @@ enum {
   ROUTER_SLICE_K = 64
 };
 
-// A product of the experts: n columns, `groups` of K. Scales and biases have a vector for each expert. An expert has
-// column_tiles, by `slices` of K of slice_steps stages each; a work-group's next tile stands jump_experts and
-// jump_columns further.
+// How the work-groups share a product's tiles: an expert has column_tiles, by `slices` of K of slice_steps stages each.
+// A work-group's next tile stands jump_experts and jump_columns further.
+typedef struct {
+  int column_tiles, slices, slice_steps, jump_experts, jump_columns;
+} fused_cut;
+
+// A product of the experts: n columns, `groups` of K. Scales and biases have a vector for each expert.
 typedef struct {
   long a_first, a_scale_first, weights_first, group_scale_first, group_zero_first, scale_first, bias_first;
   long a_stride, a_scale_stride, scale_stride, scale_column_stride, bias_stride, bias_column_stride;
-  int scale_dtype, bias_dtype, groups, n, k, column_tiles, slices, slice_steps, jump_experts, jump_columns;
+  int scale_dtype, bias_dtype, groups, n, k;
+  fused_cut cut;
 } fused_product;
 KERNEL_ARGS(fused_product, 144);
 

@@ -125,6 +125,15 @@ TEST_P(GatingTopKTest, NegativeSumsAreNotDividedBy) {
   check({1, 2, -4, 8}, 4, {}, raw);
 }
 
+TEST_P(GatingTopKTest, RenormalisesSumsFarFromOne) {
+  RouterSpec scores{3, ScoreFunction::sigmoid};
+  scores.renormalise = true;
+  check({-60, -61, -62, -63, -80, -81, -80.5, -82, 1, -70, -71, 0}, 4, {}, scores);
+  scores.score = ScoreFunction::none;
+  check({3e25, 1e25, 2e25, 0, 7e-25, 5e-25, 6e-25, 0, 3e38, 1, 2, 0}, 4, {}, scores);
+  check({8, -7, -7.5, -9, 1e25, -9e24, -9.5e23, -1e25}, 4, {}, {2, ScoreFunction::none});
+}
+
 TEST_P(GatingTopKTest, FusedSharedExpertsFollowTheChosen) {
   RouterSpec spec = deepseek_v3;
   for (const std::int32_t shared : {1, 3, 40}) {
