@@ -131,7 +131,17 @@ TEST_P(GatingTopKTest, RenormalisesSumsFarFromOne) {
   check({-60, -61, -62, -63, -80, -81, -80.5, -82, 1, -70, -71, 0}, 4, {}, scores);
   scores.score = ScoreFunction::none;
   check({3e25, 1e25, 2e25, 0, 7e-25, 5e-25, 6e-25, 0, 3e38, 1, 2, 0}, 4, {}, scores);
-  check({8, -7, -7.5, -9, 1e25, -9e24, -9.5e23, -1e25}, 4, {}, {2, ScoreFunction::none});
+  if (device().caps().nv_compute_capability == 0) return;  // others may take subnormal numbers for 0
+  check({3e-40, 1e-40, 2e-40, 0}, 4, {}, scores);
+}
+
+TEST_P(GatingTopKTest, NothingIsLeftOfSharesOfAnInfiniteSum) {
+  RouterSpec raw{2, ScoreFunction::none};
+  raw.renormalise = true;
+  const GuardedTensor logits = upload(device(), DType::f32, {1, 3}, std::vector<double>{3e38, 2e38, 1}),
+                      ids(device(), DType::i32, {1, 2}), weights(device(), DType::f32, {1, 2});
+  gating_top_k::enqueue(device().stream, {logits, {}, ids, weights}, raw);
+  EXPECT_EQ(weights.values(), (std::vector<double>{0, 0}));
 }
 
 TEST_P(GatingTopKTest, FusedSharedExpertsFollowTheChosen) {
