@@ -166,7 +166,6 @@ void LayerPass::prefetch(Submit submit) {
   plan();
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);
-  run_router(choice);
   choose(choice, sort, std::nullopt);
   over_.strategy.begin_dispatch();
   const RoutedRows rows = of_experts_here(over_.strategy.receive());
@@ -184,7 +183,6 @@ void LayerPass::begin() {
   }
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
-  run_router(choice);
   choose(choice, sort, codes_);
   run_special(placed(choice));
   if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
@@ -196,11 +194,16 @@ void LayerPass::begin() {
 void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
                        const std::optional<RowQuant::Step>& codes) {
   const RouterSpec& router = over_.parts.shape.router;
+  const DenseProduct& product = over_.parts.router;
   const Device& device = *stream_.device;
-  const bool chosen = args_.ids.present();
+  const bool chosen = args_.ids.present(), routes = over_.parts.has_router && !args_.given_logits.present();
   // One launch chooses and sorts, where what it chooses is what is sorted.
   if (!chosen && !args_.token_ids.present() && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
-    const route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
+    route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
+    if (routes && product.takes_codes())
+      routing.router = product.product(args_.x, choice.logits, {scratch(layout_->slices).buffer});
+    else
+      run_router(choice);
     return with_next_variant(stream_, [&] {
       plan();
       const route_tokens::Plan& launches =
@@ -208,6 +211,7 @@ void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<exp
       route_tokens::enqueue(stream_, launches, routing, router);
     });
   }
+  run_router(choice);
   if (!chosen) {
     const LaunchPlan& launch = steps().gating.find([&] { return gating_top_k::plan(choice, router, {}, device); });
     gating_top_k::enqueue(stream_, launch, choice, router);

@@ -6,8 +6,8 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
-#include "kernels_cl/common/stamps.hpp"
 #include "kernels_cl/fused/fused_moe_args.h"
+#include "kernels_cl/fused/router.hpp"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/quantize/quantize_groups.hpp"
 #include "kernels_cl/routing/expert_sort.hpp"
@@ -21,7 +21,7 @@ extern const ProgramSource fused_moe;
 namespace moecl::fused_moe {
 namespace {
 
-static_assert(MEETINGS <= stamps_of_launch);
+using router::quotient_up;
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
 constexpr const char *nv_sm80 = "nv_sm80", *t0 = "t0";
 
@@ -43,14 +43,10 @@ std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& prod
   return static_cast<std::uint64_t>(tile_rows * 128 + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
-std::int64_t quotient_up(std::int64_t x, std::int64_t divisor) { return (x + divisor - 1) / divisor; }
-
 /// Stages of a product's K.
 std::int64_t steps_of(const grouped_gemm::Args& product) {
   return quotient_up(product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype)), 128);
 }
-
-std::int64_t slices_of(std::int64_t hidden) { return quotient_up(hidden, ROUTER_SLICE_K); }
 
 /// How a launch is cut.
 struct Shape {
@@ -66,10 +62,11 @@ struct Shape {
                   : tokens_of(args) <= 32 ? 32
                                           : 64),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
-        token_block(tokens_of(args) <= 1 ? 1 : 8),
+        token_block(router::token_block(tokens_of(args))),
         routing_bytes(
             gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
-    constexpr std::uint64_t logits_bytes = 8 * 8 * panel * sizeof(float), small_bytes = 320;
+    constexpr std::uint64_t small_bytes = 320;
+    const std::uint64_t logits_bytes = router::team_bytes(tokens_of(args));
     const std::uint64_t order_bytes =
         lanes.local_bytes(experts_of(args)) + static_cast<std::uint64_t>(tile_slots) * sizeof(std::int32_t);
     const auto sums_bytes = static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float);
@@ -126,13 +123,14 @@ struct Scratch {
 
   Scratch(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t groups, std::int64_t down_slices,
           std::int64_t top_k)
-      : parts_bytes(aligned(slices_of(hidden) * tokens * experts * 4)),
-        words_bytes(aligned(groups * 8)),
-        rows_bytes(down_slices == 1 ? 0 : aligned(down_slices * tokens * top_k * hidden * 4)) {}
+      : parts_bytes(aligned(router::parts_bytes(tokens, experts, hidden))),
+        words_bytes(aligned(static_cast<std::uint64_t>(groups) * 8)),
+        rows_bytes(down_slices == 1 ? 0
+                                    : aligned(static_cast<std::uint64_t>(down_slices * tokens * top_k * hidden) * 4)) {}
   std::uint64_t total() const { return parts_bytes + words_bytes + rows_bytes; }
 
  private:
-  static std::uint64_t aligned(std::int64_t bytes) { return (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256; }
+  static std::uint64_t aligned(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 };
 
 using grouped_gemm::column_stride, grouped_gemm::is_aligned_to_16_bytes, grouped_gemm::is_same;
@@ -200,12 +198,7 @@ std::string unsupported_rows(const Args& args, DType dtype) {
 
 std::string unsupported(const Args& args) {
   const DType dtype = args.router.a.dtype;
-  if (dtype != DType::f16 && dtype != DType::bf16) return fmt::format("rows are {}", name(dtype));
-  const grouped_gemm::Args& router = args.router;
-  if (router.weights.type != (dtype == DType::f16 ? CodeType::f16 : CodeType::bf16) || router.weights.grouped() ||
-      router.a_scale.present() || router.weight_scale.present() || router.row_ends.present() ||
-      router.a_index.present() || router.activation)
-    return "the router is no dense product of plain weights";
+  if (std::string reason = router::reject(args.router); !reason.empty()) return reason;
   if (std::string reason = unsupported_rows(args, dtype); !reason.empty()) return reason;
   for (const grouped_gemm::Args* product : {&args.gate_up, &args.down}) {
     if (product->sum_bias.present() || product->k_ends.present()) return "sums have integer biases or windows of K";
@@ -260,38 +253,30 @@ fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices
                   .jump_columns = int_of(groups % column_tiles)}};
 }
 
-/// But for what the scratch has, the second product's rows, the stamp and the patience.
+/// But for what the scratch has, the second product's rows and the grid's barrier.
 fused_moe_args kernel_args(const Args& args, const RouterSpec& spec, std::int64_t groups, std::int64_t down_slices) {
   const Activation& activation = *args.gate_up.activation;
   const combine::Args& sum = args.combine;
   return {.gating = gating_top_k::kernel_args(args.gating, spec),
+          .router = router::kernel_args(args.router),
           .gate_up = kernel_args(args.gate_up, 1, groups),
           .down = kernel_args(args.down, down_slices, groups),
-          .x_first = first_element(args.router.a),
-          .router_weights_first = first_element(args.router.weights.view()),
-          .router_bias_first = first_element(args.router.bias),
-          .parts_first = 0,
+          .grid = {},
           .activated_first = first_element(args.gate_up.out),
           .rows_first = 0,
           .shared_first = first_element(sum.shared),
           .shared_gate_first = first_element(sum.shared_gate),
           .out_first = first_element(sum.out),
-          .words_first = 0,
           .fault_first = first_element(args.fault),
-          .x_stride = args.router.a.stride[0],
-          .router_bias_stride = column_stride(args.router.bias),
           .activated_stride = args.gate_up.out.stride[0],
           .rows_stride = 0,
           .shared_stride = sum.shared.stride[0],
           .shared_gate_stride = sum.shared_gate.stride[0],
           .out_stride = sum.out.stride[0],
-          .stamp = 0,
-          .tokens = int_of(args.router.a.shape[0]),
-          .router_bias_dtype = any_dtype(args.router.bias.dtype),
-          .patience = 0,
           .alpha = activation.alpha,
           .limit = activation.effective_limit(),
           .up_bias = activation.bias,
+          .pad = 0,
           .rules = quantizes(args) ? quantize_groups::rules_of(args.tokens) : quantize_rules{}};
 }
 
@@ -374,12 +359,9 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
       shape.tile_slots, shape.token_block, has_fours(args), has_codes(args), has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
-  options += fmt::format(
-      " -DEXPERTS={} -DCHOICES={} -DTOP_K={} -DSCORE_FUNCTION={} -DSCORE_ORDER={} -DCHOOSES_GROUPS={:d}"
-      " -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}",
-      args.gate_up.weights.experts, args.gating.logits.shape[1], args.gating.ids.shape[1], static_cast<int>(spec.score),
-      static_cast<int>(spec.order), spec.kept_groups < spec.groups, name(activation.function), activation.gated,
-      activation.gate_is_right);
+  options += fmt::format(" -DEXPERTS={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}", args.gate_up.weights.experts,
+                         name(activation.function), activation.gated, activation.gate_is_right);
+  options += gating_top_k::rule_options(args.gating, spec, shape.lanes.count / shape.lanes.teams, caps);
   options += dtype_option("OUT_DTYPE", args.gate_up.out) +
              dtype_option("SHARED_DTYPE", shared.present() ? shared : out) + dtype_option("SUM_DTYPE", out);
   return options + grouped_gemm::operand_options(args.gate_up);
@@ -420,10 +402,8 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
       words(args.scratch.slice(plan.parts_bytes, static_cast<std::uint64_t>(plan.groups) * sizeof(std::uint64_t)),
             DType::i64, {plan.groups});
   fused_moe_args given = kernel_args(args, spec, plan.groups, plan.down_slices);
-  given.parts_first = first_element(parts);
-  given.words_first = first_element(words);
-  given.stamp = static_cast<long>(next_stamps());
-  given.patience = plan.patience;
+  given.router.parts_first = first_element(parts);
+  given.grid = router::barrier_args(words, plan.patience);
   const gating_top_k::Args& gating = args.gating;
   const combine::Args& sum = args.combine;
   const TensorView router_weights = args.router.weights.view();

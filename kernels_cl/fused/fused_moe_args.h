@@ -1,13 +1,10 @@
 #pragma once
+#include "kernels_cl/fused/grid_barrier_args.h"
+#include "kernels_cl/fused/router_args.h"
 #include "kernels_cl/quantize/quantize_rules.h"
 #include "kernels_cl/routing/gating_top_k_args.h"
 
-enum {
-  MOST_FUSED_SLOTS = 2048,
-  MEETINGS = 16,  // of the work-groups of a launch, at most
-  // Of K, whose sums are parts of the logits: the same everywhere, so that results are.
-  ROUTER_SLICE_K = 64
-};
+enum { MOST_FUSED_SLOTS = 2048 };
 
 // How the work-groups share a product's tiles: an expert has column_tiles, by `slices` of K of slice_steps stages each.
 // A work-group's next tile stands jump_experts and jump_columns further.
@@ -27,13 +24,13 @@ KERNEL_ARGS(fused_product, 144);
 // rules: of -DQUANTIZES=1.
 typedef struct {
   gating_top_k_args gating;
+  router_args router;
   fused_product gate_up, down;
-  long x_first, router_weights_first, router_bias_first, parts_first, activated_first, rows_first, shared_first;
-  long shared_gate_first, out_first, words_first, fault_first;
-  long x_stride, router_bias_stride, activated_stride, rows_stride, shared_stride, shared_gate_stride, out_stride;
-  long stamp;
-  int tokens, router_bias_dtype, patience;
+  grid_barrier_args grid;
+  long activated_first, rows_first, shared_first, shared_gate_first, out_first, fault_first;
+  long activated_stride, rows_stride, shared_stride, shared_gate_stride, out_stride;
   float alpha, limit, up_bias;
+  int pad;
   quantize_rules rules;
 } fused_moe_args;
-KERNEL_ARGS(fused_moe_args, 656);
+KERNEL_ARGS(fused_moe_args, 680);

@@ -37,6 +37,18 @@ inline std::string options(const Args& args) {
          dtype_option("WEIGHT_DTYPE", args.weights);
 }
 
+/// Of a program that has this rule alone. @param team  work-items of a token
+inline std::string rule_options(const Args& args, const RouterSpec& spec, std::int32_t team, const DeviceCaps& caps) {
+  const bool is_warp = team == 32 && caps.nv_compute_capability >= 70;
+  const bool in_registers =
+      is_warp && spec.score != ScoreFunction::sparse_mixer && args.logits.shape[1] <= 512 && spec.chosen() <= team;
+  return fmt::format(
+      " -DKNOWN_RULE=1 -DCHOICES={} -DTOP_K={} -DSHARED={} -DSCORE_FUNCTION={} -DSCORE_ORDER={} -DGROUPS={} "
+      "-DKEPT_GROUPS={} -DGROUP_SCORE={} -DIN_REGISTERS={:d}",
+      args.logits.shape[1], spec.top_k, spec.fused_shared_experts, static_cast<int>(spec.score),
+      static_cast<int>(spec.order), spec.groups, spec.kept_groups, static_cast<int>(spec.group_score), in_registers);
+}
+
 inline gating_top_k_args kernel_args(const Args& args, const RouterSpec& spec) {
   const auto experts = static_cast<std::int32_t>(args.logits.shape[1]);
   const std::int32_t all_experts = experts + spec.fused_shared_experts;

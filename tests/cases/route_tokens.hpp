@@ -13,7 +13,13 @@ struct RouteTokensCase {
   RouterSpec spec = {};
   std::int64_t rows_per_expert = 0;         ///< 0: standard layout
   std::vector<std::uint8_t> finished = {};  ///< [T], or empty
+  std::int64_t hidden = 0;                  ///< 0: the logits are given, else what the router makes of these
+  DType dtype = DType::bf16;
+  std::vector<double> x = {}, router = {}, router_bias = {};  ///< [T, H], [E, H], and [E] or empty
 
+  /// Of tokens and a router of random numbers.
+  static RouteTokensCase routed(std::int64_t tokens, std::int32_t experts, std::int64_t hidden, const RouterSpec& spec,
+                                DType dtype = DType::bf16, bool biased = false);
   std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
   std::int32_t all_experts() const { return experts + spec.fused_shared_experts; }
   std::int64_t rows() const { return rows_per_expert == 0 ? tokens() * spec.top_k : all_experts() * rows_per_expert; }

@@ -119,7 +119,10 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
         ADD_FAILURE() << "made again";
         throw std::runtime_error("no plan");
       });
-      kept->steps->router.find(on, [&] { return again(grouped_gemm::Plan()); });
+      if (kind == StrategyKind::all2all_v)  // whose choice goes into the sort, and the router with it
+        kept->steps->route.find([&] { return again(route_tokens::Plan()); });
+      else
+        kept->steps->router.find(on, [&] { return again(grouped_gemm::Plan()); });
       std::int64_t source_rows = world.size() * tokens, rows = source_rows * model.config.shape.router.top_k;
       if (kind == StrategyKind::all2all_v) {
         const std::vector<double> of_experts = counts.values(stream);

@@ -34,10 +34,12 @@ MXFP8 = ("-DA_DTYPE=f8_e4m3 -DW_DTYPE=f8_e4m3 -DA_GROUP=32 -DA_SCALE_DTYPE=e8m0 
          " -DW_ZERO=0 -DHAS_SCALES=0")
 TO_F8 = ("-DQUANTIZES=1 -DGROUP=128 -DKNOWN_RULES=1 -DBITS=8 -DMANTISSA_BITS=3 -DMIN_EXPONENT=-6 -DLARGEST_CODE=126 -DRULE=0"
          " -DQUOTIENT=0 -DROUNDING=0 -DSCALE_IS_CODE=0 -DSCALE_DTYPE=f32 -DQ_DTYPE=u8 -DHAS_E4M3=1")
-FUSED = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DTEAM=32 -DHAS_SHUFFLE=1 -DHAS_REDUX=1 -DX_DTYPE=bf16"
-         " -DTENSOR_CORES=1 -DGPU_SCOPE=1 -DTILE_ROWS=16 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DTOKEN_BLOCK=1"
-         " -DOUT_FOURS=1 -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 -DEXPERTS=8 -DCHOICES=8 -DTOP_K=2"
-         " -DSCORE_FUNCTION=0 -DSCORE_ORDER=0 -DCHOOSES_GROUPS=0 " + GATED)
+CHOICE = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -DTEAM=32 -DHAS_SHUFFLE=1 -DHAS_REDUX=1 -DX_DTYPE=bf16"
+          " -DGPU_SCOPE=1 -DKNOWN_RULE=1 -DTOP_K=2 -DSHARED=0 -DSCORE_FUNCTION=0 -DSCORE_ORDER=0 -DGROUPS=1 -DKEPT_GROUPS=1"
+          " -DGROUP_SCORE=0 -DIN_REGISTERS=1")
+FUSED = (f"{CHOICE} -DTENSOR_CORES=1 -DTILE_ROWS=16 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DTOKEN_BLOCK=1"
+         " -DOUT_FOURS=1 -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 -DEXPERTS=8 -DCHOICES=8 " + GATED)
+ROUTED = f"{CHOICE} -DROUTES=1 -DFEW_TOKENS=1 -DTOKEN_BLOCK=8 -DSUMS_BYTES=16384"
 
 
 class Assembly(unittest.TestCase):
@@ -133,6 +135,13 @@ class Assembly(unittest.TestCase):
         for codes, operands in ((0, BF16), (1, I8), (1, I4), (1, F8_BLOCKS)):
             with self.subTest(operands=operands):
                 self.expect_fast("fused_moe", f"{FUSED} -DCODES={codes} {operands}", "sm_90")
+
+    def test_routing(self):
+        codes = f"{TO_F8} -DNEIGHBOURS=0 -DFOURS=1 -DKEPT_STEPS=0 -DHAS_SCALE=0 -DIS_VALUES=0 -DEXACT_RECIPROCAL=1"
+        for experts in (16, 512):
+            for rows in ("-DQUANTIZES=0", f"{codes} -DA_GROUP=128", f"{codes} -DA_GROUP=0"):
+                with self.subTest(experts=experts, rows=rows):
+                    self.expect_fast("route_tokens", f"{ROUTED} -DCHOICES={experts} {rows}", "sm_90")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 #include "tests/cases/route_tokens.hpp"
 
 #include <moecl/error.hpp>
+#include <moecl/fault.hpp>
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/kernels_cl/operator_test.hpp"
 
@@ -46,6 +48,74 @@ TEST_P(RouteTokensTest, FewTokensTakeOneLaunchAndMoreTwo) {
   check({7, normal(3 * 7, 7), {}, {7}});
 }
 
+/// On an NVIDIA GPU in the same launch, whatever shares the work.
+TEST_P(RouteTokensTest, MultipliesByTheRouter) {
+  const bool in_one = device().caps().nv_compute_capability >= 70;
+  const auto check_routed = [&](const RouteTokensCase& of) {
+    SCOPED_TRACE(of.describe());
+    OperandsOf<RouteTokensCase> routed(device().stream, of, Guards::around);
+    const route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
+    EXPECT_EQ(plan.why_router_alone.empty(), in_one && of.tokens() <= 16) << plan.why_router_alone;
+    const std::uint64_t before = device().context->counters().kernels_launched;
+    for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
+    if (plan.why_router_alone.empty()) {
+      EXPECT_EQ(device().context->counters().kernels_launched - before, 1U);
+    }
+    return routed.values(routed.args.gating.logits);
+  };
+  RouterSpec sigmoid{4, ScoreFunction::sigmoid};
+  for (const std::int64_t tokens : {1, 4, 5, 8, 9, 16, 17}) check_routed(RouteTokensCase::routed(tokens, 12, 200, {3}));
+  check_routed(RouteTokensCase::routed(3, 130, 72, sigmoid, DType::f16, true));
+  check_routed(RouteTokensCase::routed(2, 1, 8, {1}, DType::bf16, true));
+  check_routed(RouteTokensCase::routed(5, 64, 1064, sigmoid));  // more slices than are loaded together
+
+  RouteTokensCase all = RouteTokensCase::routed(16, 20, 136, sigmoid), one = all;
+  one.x.resize(136), one.logits.resize(20);
+  std::vector<double> logits = check_routed(all);
+  logits.resize(20);
+  EXPECT_EQ(logits, check_routed(one));  // a token's do not depend on the others
+}
+
+TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
+  if (device().caps().nv_compute_capability < 70) return;  // nobody is awaited
+  const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
+  const OperandsOf<RouteTokensCase> routed(device().stream, of);
+  routed.renew();
+  route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
+  plan.patience = 0;
+  route_tokens::enqueue(device().stream, plan, routed.args, of.spec);
+  EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
+  for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
+}
+
+TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
+  Device gpu = device().record();
+  gpu.caps.type = DeviceType::gpu;
+  gpu.caps.nv_compute_capability = 90;
+  gpu.caps.max_work_group_size = 1024;
+  gpu.caps.compute_units = 8;
+  gpu.caps.static_local_mem_bytes = gpu.caps.local_mem_bytes = 227 << 10;
+  const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
+  const auto reason = [&](const auto& change, const Device& on) {
+    OperandsOf<RouteTokensCase> changed(device().stream, of);
+    change(changed.args);
+    return route_tokens::plan(changed.args, of.spec, on).why_router_alone;
+  };
+  using Args = route_tokens::Args;
+  EXPECT_EQ(reason([](Args&) {}, gpu), "");
+  EXPECT_THAT(reason([](Args& args) { args.router.scratch.size_bytes = 8; }, gpu), testing::HasSubstr("scratch: "));
+  gpu.caps.compute_units = 1;
+  EXPECT_THAT(reason([](Args&) {}, gpu), testing::HasSubstr("who waits would take the only compute unit"));
+  gpu.caps.compute_units = 8;
+  const RouteTokensCase wide = RouteTokensCase::routed(1, 10000, 8, {3});
+  const OperandsOf<RouteTokensCase> many(device().stream, wide);
+  EXPECT_THAT(route_tokens::plan(many.args, wide.spec, gpu).why_router_alone,
+              testing::HasSubstr("bytes of local memory are needed"));
+  gpu.caps.nv_compute_capability = 61;
+  EXPECT_EQ(reason([](Args&) {}, gpu),
+            "router in a launch of its own: the device is no NVIDIA GPU of compute capability 7.0");
+}
+
 TEST_P(RouteTokensTest, EveryRuleOfARouter) {
   const RouterSpec deepseek_v3{
       8, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 8, 4, GroupScore::sum_of_top_2, true, 1e-20F, 2.5F};
@@ -81,30 +151,32 @@ TEST_P(RouteTokensTest, FinishedTokensChooseNobodyAndFullExpertsAreReported) {
 TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
   constexpr std::int64_t tokens = 5, experts = 12, hidden = 84;
   const GuardedTensor x = upload(device(), DType::bf16, {tokens, hidden}, normal(tokens * hidden, 2));
-  for (const auto& [format, group] : {std::pair{CodeType::i8, std::int64_t{0}}, {CodeType::f8_e4m3, 32}}) {
-    OperandsOf<RouteTokensCase> routed(device().stream, {experts, normal(tokens * experts, 1), {}, {2}},
-                                       Guards::around);
-    const DType codes = format == CodeType::i8 ? DType::i8 : DType::f8_e4m3;
-    const std::int64_t groups = group == 0 ? 1 : (hidden + group - 1) / group;
-    const GuardedTensor q(device(), codes, {tokens, hidden}), scale(device(), DType::f32, {tokens, groups}),
-        q_apart(device(), codes, {tokens, hidden}), scale_apart(device(), DType::f32, {tokens, groups});
-    route_tokens::Args& args = routed.args;
-    args.tokens.x = x;
-    args.tokens.format = format;
-    args.tokens.group = group;
-    args.tokens.q = q;
-    args.tokens.scale = scale;
-    EXPECT_EQ(route_tokens::reject_one_launch(args, {2}, device().record()), "");
-    for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
-    quantize_groups::Args apart = args.tokens;
-    apart.q = q_apart;
-    apart.scale = scale_apart;
-    quantize_groups::enqueue(device().stream, apart);
-    EXPECT_EQ(q.read<std::uint8_t>(), q_apart.read<std::uint8_t>());
-    EXPECT_EQ(scale.read<std::uint32_t>(), scale_apart.read<std::uint32_t>());
-    args.tokens.group = -1;
-    EXPECT_THAT(route_tokens::reject(args, {2}, device().record()), testing::HasSubstr("group: -1 is negative"));
-  }
+  for (const bool with_router : {false, true})
+    for (const auto& [format, group] : {std::pair{CodeType::i8, std::int64_t{0}}, {CodeType::f8_e4m3, 32}}) {
+      const RouteTokensCase given{experts, normal(tokens * experts, 1), {}, {2}};
+      OperandsOf<RouteTokensCase> routed(
+          device().stream, with_router ? RouteTokensCase::routed(tokens, experts, hidden, {2}) : given, Guards::around);
+      const DType codes = format == CodeType::i8 ? DType::i8 : DType::f8_e4m3;
+      const std::int64_t groups = group == 0 ? 1 : (hidden + group - 1) / group;
+      const GuardedTensor q(device(), codes, {tokens, hidden}), scale(device(), DType::f32, {tokens, groups}),
+          q_apart(device(), codes, {tokens, hidden}), scale_apart(device(), DType::f32, {tokens, groups});
+      route_tokens::Args& args = routed.args;
+      args.tokens.x = x;
+      args.tokens.format = format;
+      args.tokens.group = group;
+      args.tokens.q = q;
+      args.tokens.scale = scale;
+      EXPECT_EQ(route_tokens::reject_one_launch(args, {2}, device().record()), "");
+      for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
+      quantize_groups::Args apart = args.tokens;
+      apart.q = q_apart;
+      apart.scale = scale_apart;
+      quantize_groups::enqueue(device().stream, apart);
+      EXPECT_EQ(q.read<std::uint8_t>(), q_apart.read<std::uint8_t>());
+      EXPECT_EQ(scale.read<std::uint32_t>(), scale_apart.read<std::uint32_t>());
+      args.tokens.group = -1;
+      EXPECT_THAT(route_tokens::reject(args, {2}, device().record()), testing::HasSubstr("group: -1 is negative"));
+    }
 }
 
 TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
@@ -133,6 +205,10 @@ TEST_P(RouteTokensTest, RejectsWhatTheOperatorsRejectAndOtherIds) {
   args = routed.args;
   args.gating.selection_bias = args.gating.logits;
   EXPECT_THAT(reason(), testing::HasSubstr("selection_bias: expected float [8]"));
+  const OperandsOf<RouteTokensCase> with_router(device().stream, RouteTokensCase::routed(3, 8, 16, {2}));
+  args = with_router.args;
+  args.router.out = routed.args.gating.logits;
+  EXPECT_THAT(reason(), testing::HasSubstr("router: its rows are not the logits"));
   EXPECT_THROW(route_tokens::enqueue(device().stream, args, {2}), Error);
 }
 

@@ -125,6 +125,7 @@ void add_control(Table& table) {
                            "setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"})
     table[name] = nothing;
   table["redux.sync.max.u32"] = over_lanes<u32>([](u32 a, u32 b) { return std::max(a, b); });
+  table["redux.sync.min.u32"] = over_lanes<u32>([](u32 a, u32 b) { return std::min(a, b); });
   table["redux.sync.max.s32"] = over_lanes<s32>([](s32 a, s32 b) { return std::max(a, b); });
   table["redux.sync.min.s32"] = over_lanes<s32>([](s32 a, s32 b) { return std::min(a, b); });
   table["vote.sync.ballot.b32"] = ballot;

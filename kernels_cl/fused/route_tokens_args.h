@@ -1,15 +1,20 @@
 #pragma once
+#include "kernels_cl/fused/grid_barrier_args.h"
+#include "kernels_cl/fused/router_args.h"
 #include "kernels_cl/quantize/quantize_rules.h"
 #include "kernels_cl/routing/expert_sort_args.h"
 #include "kernels_cl/routing/gating_top_k_args.h"
 
-// Of -DQUANTIZES=1: rows of `width` columns x, a scale for each `group` of them.
+// router, grid: of -DROUTES=1. x, q, scale, width, rules: of -DQUANTIZES=1, rows and their codes. choosers:
+// work-groups.
 typedef struct {
   gating_top_k_args gating;
   expert_sort_args sort;
+  router_args router;
+  grid_barrier_args grid;
   long x_first, q_first, scale_first;
   long x_stride, q_stride, scale_stride;
-  int tokens, width, group, pad;
+  int tokens, width, choosers, pad;
   quantize_rules rules;
 } route_tokens_args;
-KERNEL_ARGS(route_tokens_args, 360);
+KERNEL_ARGS(route_tokens_args, 456);

@@ -1,0 +1,297 @@
+#include <moecl/route_tokens.hpp>
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/common/next_variant.hpp"
+#include "kernels_cl/common/planned_launch.hpp"
+#include "kernels_cl/fused/route_tokens_args.h"
+#include "kernels_cl/fused/router.hpp"
+#include "kernels_cl/quantize/quantize_groups.hpp"
+#include "kernels_cl/routing/expert_sort.hpp"
+#include "kernels_cl/routing/gating_top_k.hpp"
+#include "runtime/check.hpp"
+
+namespace moecl::source {
+extern const ProgramSource route_tokens;
+}
+
+namespace moecl::route_tokens {
+namespace {
+
+constexpr std::int64_t most_tokens = 16;
+
+bool routes(const Args& args) { return args.router.a.present(); }
+bool quantizes(const Args& args) { return args.tokens.x.present(); }
+
+/// On a GPU in teams of as many lanes as gating_top_k has: for each token, or to multiply by the router.
+expert_sort::Lanes lanes_for(const Args& args, const RouterSpec& spec, const Device& device, bool multiplies) {
+  if (device.caps.type == DeviceType::cpu) return {1};
+  const TensorView& logits = args.gating.logits;
+  const std::int32_t team = gating_top_k::token_lanes(logits.shape[1], spec, {}, device);
+  const auto teams = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(logits.shape[0])));
+  if (!multiplies) return {team * teams, teams};
+  const std::int32_t lanes = std::max(team, router::team_lanes);
+  return {lanes, lanes / team};
+}
+
+std::string reject_codes(const quantize_groups::Args& rows, std::int64_t tokens) {
+  if (!rows.x.present()) return {};
+  if (rows.x.shape[0] != tokens || rows.index.present() || rows.row_ends.present())
+    return "some of the tokens are quantized";
+  if (quantize_groups::has_scale(rows)) return "a scale is of several tokens";
+  return rows.zero.present() ? "tokens have zero points" : "";
+}
+
+/// Whether a token may have an expert several times: none is chosen twice, but finished tokens have one id.
+bool has_expert_twice(const Args& args) {
+  const std::optional<std::int32_t>& id = args.gating.finished_id;
+  return args.gating.finished.present() && id && *id >= args.sort.first_expert && *id < args.sort.end_expert;
+}
+
+/// How a launch is cut.
+struct Shape {
+  bool multiplies;
+  expert_sort::Lanes lanes;
+  bool few_tokens;  ///< for a sort of little code
+  std::uint64_t sums_bytes = 0, counter_bytes, local_bytes;
+  std::int32_t team_words;
+
+  Shape(const Args& args, const RouterSpec& spec, const Device& device, bool with_router)
+      : multiplies(with_router),
+        lanes(lanes_for(args, spec, device, with_router)),
+        few_tokens(lanes.count > 1 && !args.sort.order.present() && !has_expert_twice(args)),
+        team_words(gating_top_k::team_words(args.gating.logits.shape[1], spec)) {
+    const std::int64_t tokens = args.gating.logits.shape[0], experts = args.gating.logits.shape[1];
+    if (multiplies) sums_bytes = std::max(router_teams() * router::team_bytes(tokens), router::added_bytes(experts));
+    const std::int32_t sorted = expert_sort::local_experts(args.sort);
+    counter_bytes =
+        few_tokens ? 2 * static_cast<std::uint64_t>(sorted) * sizeof(std::int32_t) : lanes.counter_bytes(sorted);
+    local_bytes = sums_bytes + gating_top_k::local_bytes(team_words, lanes.count, lanes.teams) + counter_bytes +
+                  lanes.local_bytes(0);
+  }
+  std::uint64_t router_teams() const { return static_cast<std::uint64_t>(lanes.count / router::team_lanes); }
+  /// Work-groups that choose. They wait while the others must find room.
+  std::int64_t choosers(const Args& args, const DeviceCaps& caps) const {
+    const std::int64_t most = std::max(caps.compute_units / 2, 1U);
+    return multiplies ? std::min(args.gating.logits.shape[0], most) : 1;
+  }
+  /// Work-groups that help them.
+  std::int64_t helpers(const Args& args) const {
+    const PackedWeights& router = args.router.weights;
+    std::int64_t helpers = 0;
+    if (multiplies)
+      helpers += router::quotient_up(router::parts(args.router.a.shape[0], router.n, router.k),
+                                     static_cast<std::int64_t>(router_teams()));
+    if (quantizes(args))
+      helpers += router::quotient_up(args.tokens.x.shape[0] * quantize_groups::groups_of(args.tokens), lanes.teams);
+    return helpers;
+  }
+};
+
+/// Parts of the logits, and the stamps of helpers and of those that choose.
+struct Scratch {
+  std::uint64_t parts_bytes, words_bytes;
+
+  Scratch(const Args& args, std::int64_t choosers, std::int64_t helpers)
+      : parts_bytes((router::parts_bytes(args.router.a.shape[0], args.router.weights.n, args.router.weights.k) + 15) /
+                    16 * 16),
+        words_bytes(static_cast<std::uint64_t>(helpers + choosers + 2) * sizeof(std::uint64_t)) {}
+};
+
+std::string reject_one_launch(const Args& args, const Shape& shape, const Device& device) {
+  const std::int64_t tokens = args.gating.logits.shape[0];
+  if (device.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
+  if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
+  if (static_cast<std::size_t>(shape.lanes.count) > device.caps.max_work_group_size)
+    return fmt::format("{} lanes are more than a work-group of the device has", shape.lanes.count);
+  const std::uint64_t most =
+      shape.multiplies ? device.caps.static_local_mem_bytes : std::uint64_t{device.caps.local_mem_bytes};
+  if (shape.local_bytes > most)
+    return fmt::format("{} bytes of local memory are needed, the device has {}", shape.local_bytes, most);
+  if (expert_sort::scratch_bytes(args.sort.ids.elements(), expert_sort::local_experts(args.sort), device.caps) != 0)
+    return "there are many slots";
+  return reject_codes(args.tokens, tokens);
+}
+
+/// Why the router has a launch of its own.
+std::string reject_router(const Args& args, const RouterSpec& spec, const Device& device) {
+  if (device.caps.nv_compute_capability < 70) return "the device is no NVIDIA GPU of compute capability 7.0";
+  if (device.caps.compute_units < 2) return "who waits would take the only compute unit";
+  if (std::string reason = router::reject(args.router); !reason.empty()) return reason;
+  if (quantizes(args) && args.tokens.x.dtype != args.router.a.dtype) return "router and experts have other tokens";
+  const Shape shape(args, spec, device, true);
+  if (std::string reason = reject_one_launch(args, shape, device); !reason.empty()) return reason;
+  const Scratch scratch(args, shape.choosers(args, device.caps), shape.helpers(args));
+  const BufferView& memory = args.router.scratch;
+  if (memory.size_bytes < scratch.parts_bytes + scratch.words_bytes || memory.offset_bytes % 16 != 0)
+    return fmt::format("scratch: {} bytes are needed from a multiple of 16, got {} at {}",
+                       scratch.parts_bytes + scratch.words_bytes, memory.size_bytes, memory.offset_bytes);
+  return {};
+}
+
+}  // namespace
+
+std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device) {
+  return reject_one_launch(args, Shape(args, spec, device, false), device);
+}
+
+std::string reject(const Args& args, const RouterSpec& spec, const Device& device) {
+  if (std::string reason = gating_top_k::reject(args.gating, spec, {}, device); !reason.empty()) return reason;
+  if (args.gating.table.experts.present()) return "gating: a table says the experts, nothing is chosen";
+  if (!grouped_gemm::is_same(args.sort.ids, args.gating.ids)) return "sort: its ids are not those that are chosen";
+  if (std::string reason = expert_sort::reject(args.sort, {}, device); !reason.empty()) return reason;
+  if (routes(args)) {
+    if (!grouped_gemm::is_same(args.router.out, args.gating.logits)) return "router: its rows are not the logits";
+    if (std::string reason = grouped_gemm::reject(args.router, {}, device); !reason.empty()) return "router: " + reason;
+  }
+  return quantizes(args) ? quantize_groups::reject(args.tokens, {}, device) : std::string();
+}
+
+namespace {
+
+/// But for the router and the grid's barrier.
+route_tokens_args kernel_args(const Args& args, const RouterSpec& spec, const Plan& plan) {
+  const quantize_groups::Args& rows = args.tokens;
+  return {.gating = gating_top_k::kernel_args(args.gating, spec),
+          .sort = expert_sort::kernel_args(args.sort),
+          .router = {},
+          .grid = {},
+          .x_first = first_element(rows.x),
+          .q_first = first_element(rows.q),
+          .scale_first = first_element(rows.scale),
+          .x_stride = rows.x.stride[0],
+          .q_stride = rows.q.stride[0],
+          .scale_stride = rows.scale.stride[0],
+          .tokens = int_of(args.gating.logits.shape[0]),
+          .width = int_of(rows.x.shape[1]),
+          .choosers = int_of(plan.choosers),
+          .pad = 0,
+          .rules = quantizes(args) ? quantize_groups::rules_of(rows) : quantize_rules{}};
+}
+
+/// Of one launch, and whether that multiplies by the router.
+void plan_one_launch(Plan& plan, const Args& args, const RouterSpec& spec, const Shape& shape, const DeviceCaps& caps) {
+  const expert_sort::Lanes& lanes = shape.lanes;
+  const auto local = static_cast<std::size_t>(lanes.count);
+  std::string options = fmt::format("-DROUTES={:d} -DQUANTIZES={:d} -DFEW_TOKENS={:d}", shape.multiplies,
+                                    quantizes(args), shape.few_tokens),
+              what = args.gating.logits.describe() + fmt::format(" top {}", args.gating.ids.shape[1]);
+  if (shape.multiplies) {
+    options += fmt::format(" -DTOKEN_BLOCK={} -DSUMS_BYTES={} -DGPU_SCOPE=1",
+                           router::token_block(args.router.a.shape[0]), shape.sums_bytes);
+    what = args.router.a.describe() + " to " + what;
+  }
+  if (quantizes(args)) {
+    const quantize_groups::Lanes of_rows(lanes.count, lanes.count / lanes.teams, caps);
+    options += fmt::format(" -DA_GROUP={} ", args.tokens.group) + quantize_groups::options(args.tokens, of_rows, caps);
+    what += fmt::format(", codes of {}", args.tokens.x.describe());
+  } else {
+    options += " " + lanes.options() + shuffle_option(lanes.count, caps);
+    if (shape.multiplies) options += dtype_option("X_DTYPE", args.router.a);
+  }
+  if (lanes.count > 1) options += gating_top_k::rule_options(args.gating, spec, lanes.count / lanes.teams, caps);
+  plan.choosers = shape.choosers(args, caps);
+  plan.helpers = shape.helpers(args);
+  plan.one_launch = {lanes.count == 1   ? "one_item"
+                     : shape.multiplies ? "token_per_group"
+                                        : "token_per_team",
+                     options + gating_top_k::options(args.gating),
+                     {static_cast<std::size_t>(plan.choosers + plan.helpers) * local, 1, 1},
+                     {local, 1, 1},
+                     what,
+                     cost(args)};
+  plan.teams = lanes.teams;
+  plan.counter_bytes = shape.counter_bytes;
+}
+
+}  // namespace
+
+Plan plan(const Args& args, const RouterSpec& spec, const Device& device) {
+  const std::string reason = reject(args, spec, device);
+  require(reason.empty(), "route_tokens: {}", reason);
+  Plan plan;
+  if (routes(args)) {
+    plan.why_router_alone = reject_router(args, spec, device);
+    if (plan.why_router_alone.empty()) {
+      plan_one_launch(plan, args, spec, Shape(args, spec, device, true), device.caps);
+      return plan;
+    }
+    plan.why_router_alone = "router in a launch of its own: " + plan.why_router_alone;
+    plan.router = grouped_gemm::plan(args.router, {}, device);
+  }
+  const Shape shape(args, spec, device, false);
+  if (const std::string why = reject_one_launch(args, shape, device); !why.empty()) {
+    plan.why_several_launches = "route_tokens in several launches: " + why;
+    plan.gating = gating_top_k::plan(args.gating, spec, {}, device);
+    plan.sort = expert_sort::plan(args.sort, {}, device);
+    if (quantizes(args)) plan.tokens = quantize_groups::plan(args.tokens, {}, device);
+  } else {
+    plan_one_launch(plan, args, spec, shape, device.caps);
+  }
+  return plan;
+}
+
+namespace {
+
+void enqueue_several(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const Trace::Span span(stream.trace, plan.why_several_launches);
+  gating_top_k::enqueue(stream, plan.gating, args.gating, spec, {submit.wait, nullptr});
+  if (quantizes(args)) quantize_groups::enqueue(stream, plan.tokens, args.tokens);
+  expert_sort::enqueue(stream, plan.sort, args.sort, {{}, submit.done});
+}
+
+}  // namespace
+
+void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {
+  const bool alone = !plan.why_router_alone.empty();
+  if (alone) {
+    const Trace::Span span(stream.trace, plan.why_router_alone);
+    grouped_gemm::enqueue(stream, plan.router, args.router, {submit.wait, nullptr});
+    submit.wait = {};
+  }
+  if (!plan.why_several_launches.empty()) return enqueue_several(stream, plan, args, spec, submit);
+  const gating_top_k::Args& gating = args.gating;
+  const expert_sort::Args& sort = args.sort;
+  const quantize_groups::Args& rows = args.tokens;
+  route_tokens_args given = kernel_args(args, spec, plan);
+  TensorView router_x, router_weights, router_bias, parts, group_words;
+  if (routes(args) && !alone) {
+    const Scratch scratch(args, plan.choosers, plan.helpers);
+    const BufferView& memory = args.router.scratch;
+    router_x = args.router.a, router_weights = args.router.weights.view(), router_bias = args.router.bias;
+    parts = TensorView(memory.slice(0, scratch.parts_bytes), DType::f32,
+                       {static_cast<std::int64_t>(scratch.parts_bytes / sizeof(float))});
+    group_words = TensorView(memory.slice(scratch.parts_bytes, scratch.words_bytes), DType::i64,
+                             {static_cast<std::int64_t>(scratch.words_bytes / sizeof(std::uint64_t))});
+    given.router = router::kernel_args(args.router);
+    given.router.parts_first = first_element(parts);
+    given.grid = router::barrier_args(group_words, plan.patience);
+  }
+  const LocalMemory words = gating_top_k::words_memory(given.gating.team_words, plan.teams),
+                    counters{plan.counter_bytes};
+  note_failure(stream, source::route_tokens.name, [&] {
+    launch_planned(stream, source::route_tokens, "route_tokens", plan.one_launch, submit, router_x, router_weights,
+                   router_bias, parts, group_words, gating.logits, gating.selection_bias, gating.finished, gating.ids,
+                   gating.weights, gating.scores, sort.order, sort.row_ends, sort.counts, sort.sorted_slots,
+                   sort.slot_rows, sort.fault, rows.x, rows.q, rows.scale, words, counters, given);
+  });
+}
+
+void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit) {
+  with_next_variant(stream, [&] { enqueue(stream, plan(args, spec, *stream.device), args, spec, submit); });
+}
+
+OperatorCost cost(const Args& args) {
+  OperatorCost all = gating_top_k::cost(args.gating);
+  for (const OperatorCost& step :
+       {expert_sort::cost(args.sort), quantizes(args) ? quantize_groups::cost(args.tokens) : OperatorCost(),
+        routes(args) ? grouped_gemm::cost(args.router) : OperatorCost()}) {
+    all.bytes += step.bytes;
+    all.flops += step.flops;
+  }
+  return all;
+}
+
+}  // namespace moecl::route_tokens

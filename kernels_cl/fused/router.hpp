@@ -1,0 +1,90 @@
+#pragma once
+// What the kernels that multiply few tokens by the router (router.clh) are given.
+#include <moecl/grouped_gemm.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "kernels_cl/common/index_view.hpp"
+#include "kernels_cl/common/stamps.hpp"
+#include "kernels_cl/fused/grid_barrier_args.h"
+#include "kernels_cl/fused/router_args.h"
+#include "kernels_cl/gemm/grouped_gemm_operands.hpp"
+
+namespace moecl::router {
+
+static_assert(MEETINGS <= stamps_of_launch);
+
+inline std::int64_t quotient_up(std::int64_t x, std::int64_t divisor) { return (x + divisor - 1) / divisor; }
+
+constexpr std::int64_t least_slice_k = 64;
+
+/// Of K, whose sums are parts of the logits: as many as give a GPU's compute units one each. The same on all devices,
+/// so that results are.
+inline std::int64_t slice_k(std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t wanted_parts = 128;
+  const std::int64_t slices = std::max<std::int64_t>(wanted_parts / PackedWeights::panels(n), 1),
+                     steps = quotient_up(quotient_up(k, slices), least_slice_k);
+  return std::max<std::int64_t>(steps, 1) * least_slice_k;
+}
+
+/// Tokens of a part.
+inline std::int64_t token_block(std::int64_t tokens) { return tokens <= 1 ? 1 : 8; }
+/// A team of router.clh makes one at a time.
+inline std::int64_t parts(std::int64_t tokens, std::int64_t n, std::int64_t k) {
+  return PackedWeights::panels(n) * quotient_up(k, slice_k(n, k)) * quotient_up(tokens, token_block(tokens));
+}
+/// Of n columns or fewer.
+inline std::uint64_t parts_bytes(std::int64_t tokens, std::int64_t n, std::int64_t k) {
+  return static_cast<std::uint64_t>(quotient_up(k, least_slice_k) * tokens * n) * sizeof(float);
+}
+
+/// Work-items of a team, and the local memory of its sums.
+inline constexpr std::int32_t team_lanes = 128;
+inline std::uint64_t team_bytes(std::int64_t tokens) {
+  constexpr std::uint64_t slice_lanes = 8;
+  return slice_lanes * static_cast<std::uint64_t>(token_block(tokens) * PackedWeights::panel_columns) * sizeof(float);
+}
+
+/// Local memory that adding up a token's parts takes.
+inline std::uint64_t added_bytes(std::int64_t n) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 128)) * sizeof(float);
+}
+
+/// Why it is no product of tokens by one matrix of numbers of their type.
+inline std::string reject(const grouped_gemm::Args& product) {
+  const DType dtype = product.a.dtype;
+  if (dtype != DType::f16 && dtype != DType::bf16) return fmt::format("rows are {}", name(dtype));
+  const PackedWeights& weights = product.weights;
+  if (weights.type != (dtype == DType::f16 ? CodeType::f16 : CodeType::bf16) || weights.grouped() ||
+      weights.layout != PanelLayout::n_major || product.a_scale.present() || product.weight_scale.present() ||
+      product.row_ends.present() || product.a_index.present() || product.activation)
+    return "the router is no dense product of plain weights";
+  return {};
+}
+
+/// But for where the parts are.
+inline router_args kernel_args(const grouped_gemm::Args& product) {
+  const PackedWeights& weights = product.weights;
+  return {.x_first = first_element(product.a),
+          .weights_first = first_element(weights.view()),
+          .bias_first = first_element(product.bias),
+          .parts_first = 0,
+          .x_stride = product.a.stride[0],
+          .bias_stride = grouped_gemm::column_stride(product.bias),
+          .tokens = int_of(product.a.shape[0]),
+          .n = int_of(weights.n),
+          .k = int_of(weights.k),
+          .slice_k = int_of(slice_k(weights.n, weights.k)),
+          .bias_dtype = any_dtype(product.bias.dtype),
+          .pad = 0};
+}
+
+/// Of a launch that is to come. @param words  Shape: [work-groups that are awaited] i64
+inline grid_barrier_args barrier_args(const TensorView& words, std::int32_t patience) {
+  return {
+      .words_first = first_element(words), .stamp = static_cast<long>(next_stamps()), .patience = patience, .pad = 0};
+}
+
+}  // namespace moecl::router
