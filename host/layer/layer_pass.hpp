@@ -84,7 +84,7 @@ class LayerPass {
   void begin();
   /// Of those tokens, into shared_.
   void enqueue_shared(StreamView stream, const TensorView& x, const SliceScratch& scratch);
-  /// Experts, their places, the order of rows, and codes of the tokens if asked for.
+  /// Logits, experts, their places, the order of rows, and codes of the tokens if asked for.
   void choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
               const std::optional<RowQuant::Step>& codes);
   /// Logits, and the caller's ids as operators take them.

@@ -66,7 +66,7 @@ struct Shape {
         routing_bytes(
             gating_top_k::local_bytes(gating_top_k::team_words(experts_of(args), spec), lanes.count, lanes.teams)) {
     constexpr std::uint64_t small_bytes = 320;
-    const std::uint64_t logits_bytes = router::team_bytes(tokens_of(args));
+    const std::uint64_t logits_bytes = router::sums_bytes(tokens_of(args));
     const std::uint64_t order_bytes =
         lanes.local_bytes(experts_of(args)) + static_cast<std::uint64_t>(tile_slots) * sizeof(std::int32_t);
     const auto sums_bytes = static_cast<std::uint64_t>(tile_rows * (tile_panels * panel + 4)) * sizeof(float);

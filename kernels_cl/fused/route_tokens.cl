@@ -34,7 +34,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   const int helpers = (int)get_num_groups(0) - choosers;
   const bool chooses = helper < 0;
 #if ROUTES
-  __local float sums[SUMS_BYTES / 4];
+  __local float sums[SUMS_BYTES / 4] __attribute__((aligned(16)));
   __local int late;
   router_args of_router = args.router;
   of_router.n = CHOICES;
@@ -86,10 +86,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   memory_barrier();  // other lanes read the ids
 #endif
   const SortTensors tensors = sort_tensors(args.sort, ids, order, row_ends, counts, sorted_slots, slot_rows, fault);
-  const SortMemory of_sort = sort_memory(counters, sort_scratch, args.sort.experts);
 #if FEW_TOKENS
-  sort_few_tokens(args.sort, tensors, TOP_K, (__local uint*)(counters + args.sort.experts), of_sort);
+  __local uint2* const few_tokens = (__local uint2*)counters;
+  const SortMemory of_sort = sort_memory(counters + 2 * args.sort.experts, sort_scratch, args.sort.experts);
+  sort_few_tokens(args.sort, tensors, TOP_K, few_tokens, of_sort);
 #else
+  const SortMemory of_sort = sort_memory(counters, sort_scratch, args.sort.experts);
   sort_slots(args.sort, tensors, of_sort);
 #endif
 }

@@ -20,7 +20,8 @@ extern const ProgramSource route_tokens;
 namespace moecl::route_tokens {
 namespace {
 
-constexpr std::int64_t most_tokens = 16;
+/// Of tokens that work-groups choose for in turn, and of those that have a team of one work-group each.
+constexpr std::int64_t most_routed = 64, most_tokens = 16;
 
 bool routes(const Args& args) { return args.router.a.present(); }
 bool quantizes(const Args& args) { return args.tokens.x.present(); }
@@ -31,9 +32,7 @@ expert_sort::Lanes lanes_for(const Args& args, const RouterSpec& spec, const Dev
   const TensorView& logits = args.gating.logits;
   const std::int32_t team = gating_top_k::token_lanes(logits.shape[1], spec, {}, device);
   const auto teams = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(logits.shape[0])));
-  if (!multiplies) return {team * teams, teams};
-  const std::int32_t lanes = std::max(team, router::team_lanes);
-  return {lanes, lanes / team};
+  return multiplies ? expert_sort::Lanes{router::lanes, router::lanes / team} : expert_sort::Lanes{team * teams, teams};
 }
 
 std::string reject_codes(const quantize_groups::Args& rows, std::int64_t tokens) {
@@ -64,14 +63,13 @@ struct Shape {
         few_tokens(lanes.count > 1 && !args.sort.order.present() && !has_expert_twice(args)),
         team_words(gating_top_k::team_words(args.gating.logits.shape[1], spec)) {
     const std::int64_t tokens = args.gating.logits.shape[0], experts = args.gating.logits.shape[1];
-    if (multiplies) sums_bytes = std::max(router_teams() * router::team_bytes(tokens), router::added_bytes(experts));
+    if (multiplies) sums_bytes = std::max(router::sums_bytes(tokens), router::added_bytes(experts));
     const std::int32_t sorted = expert_sort::local_experts(args.sort);
     counter_bytes =
-        few_tokens ? 2 * static_cast<std::uint64_t>(sorted) * sizeof(std::int32_t) : lanes.counter_bytes(sorted);
+        few_tokens ? 3 * static_cast<std::uint64_t>(sorted) * sizeof(std::int32_t) : lanes.counter_bytes(sorted);
     local_bytes = sums_bytes + gating_top_k::local_bytes(team_words, lanes.count, lanes.teams) + counter_bytes +
                   lanes.local_bytes(0);
   }
-  std::uint64_t router_teams() const { return static_cast<std::uint64_t>(lanes.count / router::team_lanes); }
   /// Work-groups that choose. They wait while the others must find room.
   std::int64_t choosers(const Args& args, const DeviceCaps& caps) const {
     const std::int64_t most = std::max(caps.compute_units / 2, 1U);
@@ -81,9 +79,7 @@ struct Shape {
   std::int64_t helpers(const Args& args) const {
     const PackedWeights& router = args.router.weights;
     std::int64_t helpers = 0;
-    if (multiplies)
-      helpers += router::quotient_up(router::parts(args.router.a.shape[0], router.n, router.k),
-                                     static_cast<std::int64_t>(router_teams()));
+    if (multiplies) helpers += router::parts(args.router.a.shape[0], router.n, router.k);
     if (quantizes(args))
       helpers += router::quotient_up(args.tokens.x.shape[0] * quantize_groups::groups_of(args.tokens), lanes.teams);
     return helpers;
@@ -101,9 +97,9 @@ struct Scratch {
 };
 
 std::string reject_one_launch(const Args& args, const Shape& shape, const Device& device) {
-  const std::int64_t tokens = args.gating.logits.shape[0];
+  const std::int64_t tokens = args.gating.logits.shape[0], most_here = shape.multiplies ? most_routed : most_tokens;
   if (device.failed_variants->contains(source::route_tokens.name)) return "its program does not build on this device";
-  if (tokens < 1 || tokens > most_tokens) return fmt::format("{} tokens are not 1 to {}", tokens, most_tokens);
+  if (tokens < 1 || tokens > most_here) return fmt::format("{} tokens are not 1 to {}", tokens, most_here);
   if (static_cast<std::size_t>(shape.lanes.count) > device.caps.max_work_group_size)
     return fmt::format("{} lanes are more than a work-group of the device has", shape.lanes.count);
   const std::uint64_t most =
@@ -119,6 +115,9 @@ std::string reject_one_launch(const Args& args, const Shape& shape, const Device
 std::string reject_router(const Args& args, const RouterSpec& spec, const Device& device) {
   if (device.caps.nv_compute_capability < 70) return "the device is no NVIDIA GPU of compute capability 7.0";
   if (device.caps.compute_units < 2) return "who waits would take the only compute unit";
+  if (const std::int32_t team = gating_top_k::token_lanes(args.gating.logits.shape[1], spec, {}, device);
+      team > router::lanes)
+    return fmt::format("a token has {} lanes, who multiplies {}", team, router::lanes);
   if (std::string reason = router::reject(args.router); !reason.empty()) return reason;
   if (quantizes(args) && args.tokens.x.dtype != args.router.a.dtype) return "router and experts have other tokens";
   const Shape shape(args, spec, device, true);

@@ -31,7 +31,7 @@ inline std::int64_t slice_k(std::int64_t n, std::int64_t k) {
 
 /// Tokens of a part.
 inline std::int64_t token_block(std::int64_t tokens) { return tokens <= 1 ? 1 : 8; }
-/// A team of router.clh makes one at a time.
+/// A work-group makes one at a time.
 inline std::int64_t parts(std::int64_t tokens, std::int64_t n, std::int64_t k) {
   return PackedWeights::panels(n) * quotient_up(k, slice_k(n, k)) * quotient_up(tokens, token_block(tokens));
 }
@@ -40,9 +40,9 @@ inline std::uint64_t parts_bytes(std::int64_t tokens, std::int64_t n, std::int64
   return static_cast<std::uint64_t>(quotient_up(k, least_slice_k) * tokens * n) * sizeof(float);
 }
 
-/// Work-items of a team, and the local memory of its sums.
-inline constexpr std::int32_t team_lanes = 128;
-inline std::uint64_t team_bytes(std::int64_t tokens) {
+/// Work-items that multiply, on a GPU always so many, so that sums are the same, and the local memory of their sums.
+inline constexpr std::int32_t lanes = 128;
+inline std::uint64_t sums_bytes(std::int64_t tokens) {
   constexpr std::uint64_t slice_lanes = 8;
   return slice_lanes * static_cast<std::uint64_t>(token_block(tokens) * PackedWeights::panel_columns) * sizeof(float);
 }

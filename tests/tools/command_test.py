@@ -363,6 +363,7 @@ class Run(CommandTest):
             self.run_layer(golden("qwen2-moe-e16k4"), "--tokens", tokens, "--repeat", 1, "--trace", trace)
             spans = [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "span"]
             self.assertEqual([name for name in spans if name.startswith("route_tokens")], reasons)
+            self.assertIn("router in a launch of its own: the device is no NVIDIA GPU of compute capability 7.0", spans)
 
     def test_shards(self):
         case = golden("qwen3-moe-odd129-nonorm")

@@ -19,12 +19,12 @@ struct Args {
   expert_sort::Args sort;             ///< its ids are those of `gating`
   quantize_groups::Args tokens = {};  ///< optional: absent without x. All rows of x, by a scale for each group of a row
   /// optional: absent without a. Of all tokens [T, H] to the logits. With f16 or bf16 on an NVIDIA GPU of compute
-  /// capability 7.0 it is in the same launch, if its scratch has room for parts of the logits
+  /// capability 7.0 it is in the same launch, up to 64 tokens, if its scratch has room for parts of the logits
   grouped_gemm::Args router = {};
 };
 
-/// Why the steps after the router take launches of their own; empty when one is enough: at most 16 tokens, whose scores
-/// fit the local memory together on a GPU.
+/// Why the steps after the router take launches of their own, where the router does; empty when one is enough: at most
+/// 16 tokens, whose scores fit the local memory together on a GPU.
 std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device);
 /// Why this cannot run there; empty when it can.
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device);
