@@ -7,6 +7,7 @@
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/fused/fused_moe_args.h"
+#include "kernels_cl/fused/grid_barrier.hpp"
 #include "kernels_cl/fused/router.hpp"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 #include "kernels_cl/quantize/quantize_groups.hpp"
@@ -403,7 +404,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
             DType::i64, {plan.groups});
   fused_moe_args given = kernel_args(args, spec, plan.groups, plan.down_slices);
   given.router.parts_first = first_element(parts);
-  given.grid = router::barrier_args(words, plan.patience);
+  given.grid = next_grid_barrier(words, plan.patience);
   const gating_top_k::Args& gating = args.gating;
   const combine::Args& sum = args.combine;
   const TensorView router_weights = args.router.weights.view();

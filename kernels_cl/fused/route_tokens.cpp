@@ -6,6 +6,7 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
+#include "kernels_cl/fused/grid_barrier.hpp"
 #include "kernels_cl/fused/route_tokens_args.h"
 #include "kernels_cl/fused/router.hpp"
 #include "kernels_cl/quantize/quantize_groups.hpp"
@@ -266,7 +267,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, const Router
                              {static_cast<std::int64_t>(scratch.words_bytes / sizeof(std::uint64_t))});
     given.router = router::kernel_args(args.router);
     given.router.parts_first = first_element(parts);
-    given.grid = router::barrier_args(group_words, plan.patience);
+    given.grid = next_grid_barrier(group_words, plan.patience);
   }
   const LocalMemory words = gating_top_k::words_memory(given.gating.team_words, plan.teams),
                     counters{plan.counter_bytes};

@@ -7,14 +7,10 @@
 #include <string>
 
 #include "kernels_cl/common/index_view.hpp"
-#include "kernels_cl/common/stamps.hpp"
-#include "kernels_cl/fused/grid_barrier_args.h"
 #include "kernels_cl/fused/router_args.h"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
 
 namespace moecl::router {
-
-static_assert(MEETINGS <= stamps_of_launch);
 
 inline std::int64_t quotient_up(std::int64_t x, std::int64_t divisor) { return (x + divisor - 1) / divisor; }
 
@@ -79,12 +75,6 @@ inline router_args kernel_args(const grouped_gemm::Args& product) {
           .slice_k = int_of(slice_k(weights.n, weights.k)),
           .bias_dtype = any_dtype(product.bias.dtype),
           .pad = 0};
-}
-
-/// Of a launch that is to come. @param words  Shape: [work-groups that are awaited] i64
-inline grid_barrier_args barrier_args(const TensorView& words, std::int32_t patience) {
-  return {
-      .words_first = first_element(words), .stamp = static_cast<long>(next_stamps()), .patience = patience, .pad = 0};
 }
 
 }  // namespace moecl::router

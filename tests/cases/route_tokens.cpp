@@ -54,7 +54,7 @@ std::string RouteTokensCase::describe() const {
 RouteTokensCase::Expected RouteTokensCase::expected() const {
   oracle::TopK chosen = GatingTopKCase{experts, logits, bias, spec}.expected();
   for (std::size_t slot = 0; slot < chosen.ids.size() && !finished.empty(); ++slot)
-    if (finished[slot / static_cast<std::size_t>(spec.top_k)] != 0) chosen.ids[slot] = -1;
+    if (finished[slot / static_cast<std::size_t>(spec.top_k)] != 0) chosen.ids[slot] = finished_id;
   Expected out{std::move(chosen.ids), std::move(chosen.weights), {}};
   out.sort = oracle::expert_sort(out.ids, 0, all_experts(), all_experts(), rows_per_expert);
   out.sort.sorted_slots.resize(static_cast<std::size_t>(rows()), -1);
@@ -82,7 +82,7 @@ RouteTokensCase::Args RouteTokensCase::bring(CaseTensors& tensors) const {
   args.gating.ids = tensors.output(DType::i32, {tokens(), top_k});
   args.gating.weights = tensors.output(DType::f32, {tokens(), top_k});
   args.gating.finished = tensors.optional_input(DType::u8, {tokens()}, doubles(finished));
-  args.gating.finished_id = -1;
+  args.gating.finished_id = finished_id;
   args.sort.ids = args.gating.ids;
   args.sort.end_expert = args.sort.total_experts = all_experts();
   args.sort.rows_per_expert = rows_per_expert;

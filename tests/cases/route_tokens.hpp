@@ -13,6 +13,7 @@ struct RouteTokensCase {
   RouterSpec spec = {};
   std::int64_t rows_per_expert = 0;         ///< 0: standard layout
   std::vector<std::uint8_t> finished = {};  ///< [T], or empty
+  std::int32_t finished_id = -1;            ///< an expert's: finished tokens have it in every slot
   std::int64_t hidden = 0;                  ///< 0: the logits are given, else what the router makes of these
   DType dtype = DType::bf16;
   std::vector<double> x = {}, router = {}, router_bias = {};  ///< [T, H], [E, H], and [E] or empty
@@ -32,7 +33,7 @@ struct RouteTokensCase {
     oracle::SortedSlots sort;
   };
   Args bring(CaseTensors& tensors) const;
-  /// Finished tokens choose no expert.
+  /// Finished tokens choose nobody: their slots have `finished_id`.
   Expected expected() const;
   void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
   std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;

@@ -144,6 +144,7 @@ TEST_P(RouteTokensTest, FusedSharedExpertsAreTakenByEveryTokenThatIsNotFinished)
 TEST_P(RouteTokensTest, FinishedTokensChooseNobodyAndFullExpertsAreReported) {
   check({12, normal(5 * 12, 8), {}, {3}, 0, {0, 1, 0, 0, 1}});
   check({12, normal(2 * 12, 9), {}, {3}, 0, {1, 1}});
+  check({12, normal(5 * 12, 8), {}, {3}, 0, {0, 1, 0, 0, 1}, 7});  // a token has an expert several times
   check({6, normal(4 * 6, 10), {}, {3}, 4});
   std::vector<double> same;  // all choose experts 0 and 1, which take one row each
   for (int t = 0; t < 4; ++t) same.insert(same.end(), {3, 2, 1, 0});
