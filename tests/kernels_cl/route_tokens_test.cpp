@@ -70,6 +70,12 @@ TEST_P(RouteTokensTest, MultipliesByTheRouter) {
   check_routed(RouteTokensCase::routed(2, 1, 8, {1}, DType::bf16, true));
   check_routed(RouteTokensCase::routed(5, 64, 1064, sigmoid));  // more slices than are loaded together
 
+  const RouterSpec in_groups{
+      3, ScoreFunction::sigmoid, ScoreOrder::before_top_k, 4, 2, GroupScore::sum_of_top_2, true, 1e-20F, 2.5F};
+  RouteTokensCase batched = RouteTokensCase::routed(5, 16, 72, in_groups);
+  batched.bias = normal(16, 4), batched.rows_per_expert = 2, batched.finished = {0, 1, 0, 0, 0};
+  check_routed(batched);
+
   if (!in_one) return;
   RouteTokensCase all = RouteTokensCase::routed(40, 20, 136, sigmoid), one = all;
   one.x.resize(136), one.logits.resize(20);
