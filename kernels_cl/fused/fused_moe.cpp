@@ -38,15 +38,20 @@ const char* select(const Config& config) { return config.variant == t0 ? t0 : nv
 /// How a device remembers that a variant does not build.
 std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
 
-/// Bytes of a stage of tensor_tile.clh: lines of 128 bytes for the rows, and what as many k of the panels take.
+/// Bytes of a row in a stage of tensor_tile.clh, as code_step.clh says.
+std::int64_t step_bytes(const grouped_gemm::Args& product) {
+  return bits(product.weights.type) == 4 && size_bytes(product.a.dtype) == 2 ? 256 : 128;
+}
+/// Bytes of a stage: of the rows, and of as many k of the panels.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
-  const std::int64_t step_k = 128 / static_cast<std::int64_t>(size_bytes(product.a.dtype));
-  return static_cast<std::uint64_t>(tile_rows * 128 + tile_panels * panel * step_k * bits(product.weights.type) / 8);
+  const std::int64_t bytes = step_bytes(product), step_k = bytes / static_cast<std::int64_t>(size_bytes(product.a.dtype));
+  return static_cast<std::uint64_t>(tile_rows * bytes + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
 /// Stages of a product's K.
 std::int64_t steps_of(const grouped_gemm::Args& product) {
-  return quotient_up(product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype)), 128);
+  const std::int64_t row_bytes = product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype));
+  return quotient_up(row_bytes, step_bytes(product));
 }
 
 /// How a launch is cut.

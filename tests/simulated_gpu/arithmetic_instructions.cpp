@@ -82,6 +82,11 @@ void add_integers(Table& table) {
     }
     return chosen;
   });
+  table["lop3.b32"] = each_lane<u32, u32, u32, u32, u32>([](u32 a, u32 b, u32 c, u32 of_bits) {
+    u32 result = 0;
+    for (int i = 0; i < 32; ++i) result |= (of_bits >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i;
+    return result;
+  });
   table["shf.l.wrap.b32"] = each_lane<u32, u32, u32, u32>(
       [](u32 low, u32 high, u32 by) { return static_cast<u32>(((u64{high} << 32 | low) << (by & 31)) >> 32); });
   table["shf.r.wrap.b32"] = each_lane<u32, u32, u32, u32>(

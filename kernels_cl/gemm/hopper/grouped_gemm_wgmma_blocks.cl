@@ -8,7 +8,7 @@
 // grouped_gemm_wgmma_codes, a lane has sums of as many rows as a product is wide, and their scales take local memory
 // longer than both operands do.
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
-enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0 };
+enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 #define PANEL_SCALES
 #include "kernels_cl/gemm/nvidia/row_store.clh"

@@ -1,6 +1,7 @@
 // Grouped GEMM of packed codes on NVIDIA's tensor cores by mma.sync: the codes are the left operand (code_stage.clh).
 // STAGES - 1 stages travel to local memory ahead of the one that is multiplied.
 enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
+#include "kernels_cl/gemm/nvidia/code_step.clh"
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
@@ -26,9 +27,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
       group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride, sources);
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
+  StepScales scales, next;
+  load_step_scales(&next, &group_scales, 0);
   for (int step = 0; step < steps; ++step) {
-    StepScales scales;
-    load_step_scales(&scales, &group_scales, step);  // before they are wanted
+    scales = next;
+    load_step_scales(&next, &group_scales, step + 1);  // which takes as long as a step
     const uint stage = next_stage(&copies, step, steps, stages);
     multiply_code_stage(&sums, stage, &scales, step, steps);
   }

@@ -1,7 +1,7 @@
 // Grouped GEMM on NVIDIA's tensor cores by mma.sync. STAGES - 1 stages travel to local memory ahead of the one that is
 // multiplied.
 enum { WARPS_M = TILE_ROWS < 64 ? 1 : 2, WARPS_N = 4, ITEMS = 32 * WARPS_M * WARPS_N };
-enum { TILE_PANELS = 2, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
+enum { TILE_PANELS = 2, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/mma_stage.clh"
 #include "kernels_cl/gemm/nvidia/row_store.clh"
 #if SLICED
