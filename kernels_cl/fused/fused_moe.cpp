@@ -360,9 +360,9 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
     options += " " + shape.lanes.options() + shuffle_option(shape.lanes.count, caps) + dtype_option("X_DTYPE", x);
   }
   options += fmt::format(
-      " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
+      " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
       "-DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
-      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, shape.stages, shape.routing_bytes,
+      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes,
       shape.tile_slots, shape.token_block, has_fours(args), has_codes(args), has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
   options += fmt::format(" -DEXPERTS={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}", args.gate_up.weights.experts,

@@ -5,6 +5,18 @@ enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
+// @param tiles  of eight rows that there are
+INLINE void multiply_steps(CodeSums* sums, const Copies* copies, const GroupScales* group_scales, int steps,
+                           __local uchar* stages, int tiles) {
+  StepScales next;
+  load_step_scales(&next, group_scales, 0);
+  for (int step = 0; step < steps; ++step) {
+    const StepScales scales = scales_of_step(&next, group_scales, step);
+    const uint stage = next_stage(copies, step, steps, stages);
+    multiply_code_stage(sums, stage, &scales, step, steps, tiles);
+  }
+}
+
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_codes(GROUPED_GEMM_BUFFERS,
                                                                                     const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
@@ -27,14 +39,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
       group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride, sources);
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
-  StepScales scales, next;
-  load_step_scales(&next, &group_scales, 0);
-  for (int step = 0; step < steps; ++step) {
-    scales = next;
-    load_step_scales(&next, &group_scales, step + 1);  // which takes as long as a step
-    const uint stage = next_stage(&copies, step, steps, stages);
-    multiply_code_stage(&sums, stage, &scales, step, steps);
-  }
+  if (TILES_N == 2 && tile.rows.count <= 8)
+    multiply_steps(&sums, &copies, &group_scales, steps, stages, 1);
+  else
+    multiply_steps(&sums, &copies, &group_scales, steps, stages, TILES_N);
 
   const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
   const LaneColumns columns = lane_columns_of(&epilogue, column, args.n);
