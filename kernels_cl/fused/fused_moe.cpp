@@ -44,7 +44,8 @@ std::int64_t step_bytes(const grouped_gemm::Args& product) {
 }
 /// Bytes of a stage: of the rows, and of as many k of the panels.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
-  const std::int64_t bytes = step_bytes(product), step_k = bytes / static_cast<std::int64_t>(size_bytes(product.a.dtype));
+  const std::int64_t bytes = step_bytes(product),
+                     step_k = bytes / static_cast<std::int64_t>(size_bytes(product.a.dtype));
   return static_cast<std::uint64_t>(tile_rows * bytes + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
@@ -360,10 +361,12 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
     options += " " + shape.lanes.options() + shuffle_option(shape.lanes.count, caps) + dtype_option("X_DTYPE", x);
   }
   options += fmt::format(
-      " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} -DMOST_SLOTS={} "
+      " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} "
+      "-DMOST_SLOTS={} "
       "-DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
-      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows, has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes,
-      shape.tile_slots, shape.token_block, has_fours(args), has_codes(args), has_scales(args),
+      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows,
+      has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes, shape.tile_slots,
+      shape.token_block, has_fours(args), has_codes(args), has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
   options += fmt::format(" -DEXPERTS={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}", args.gate_up.weights.experts,
                          name(activation.function), activation.gated, activation.gate_is_right);
