@@ -99,10 +99,11 @@ TEST_P(FusedMoeTest, TakesOddMatricesOfCodes) {
   if (!has_variant()) return;
   FusedMoeCase shape{17, 72, 192, 9, 2, DType::f16, true, true};
   shape.column_scales = true;
-  for (const CodeType type : {CodeType::i8, CodeType::f8_e5m2, CodeType::i4}) {
-    shape.codes = codes_as(type);
-    check(shape);
-  }
+  for (const std::int64_t tokens : {std::int64_t{8}, std::int64_t{17}})  // one tile of eight rows, and several
+    for (const CodeType type : {CodeType::i8, CodeType::f8_e5m2, CodeType::i4}) {
+      shape.tokens = tokens, shape.codes = codes_as(type);
+      check(shape);
+    }
   Activation ungated{ActivationFunction::relu2};
   ungated.gated = false;
   shape = {32, 104, 72, 6, 2, DType::bf16, true, false, ungated};
