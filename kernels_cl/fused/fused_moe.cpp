@@ -38,21 +38,24 @@ const char* select(const Config& config) { return config.variant == t0 ? t0 : nv
 /// How a device remembers that a variant does not build.
 std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
 
+/// Rows of a tile, which an expert's are one of.
+std::int64_t tile_rows_for(std::int64_t tokens) { return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
+
 /// Bytes of a row in a stage of tensor_tile.clh, as code_step.clh says.
-std::int64_t step_bytes(const grouped_gemm::Args& product) {
-  return bits(product.weights.type) == 4 && size_bytes(product.a.dtype) == 2 ? 256 : 128;
+std::int64_t step_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
+  return tile_rows <= 16 && bits(product.weights.type) == 4 && size_bytes(product.a.dtype) == 2 ? 256 : 128;
 }
 /// Bytes of a stage: of the rows, and of as many k of the panels.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
-  const std::int64_t bytes = step_bytes(product),
+  const std::int64_t bytes = step_bytes(tile_rows, product),
                      step_k = bytes / static_cast<std::int64_t>(size_bytes(product.a.dtype));
   return static_cast<std::uint64_t>(tile_rows * bytes + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
 /// Stages of a product's K.
-std::int64_t steps_of(const grouped_gemm::Args& product) {
+std::int64_t steps_of(std::int64_t tile_rows, const grouped_gemm::Args& product) {
   const std::int64_t row_bytes = product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype));
-  return quotient_up(row_bytes, step_bytes(product));
+  return quotient_up(row_bytes, step_bytes(tile_rows, product));
 }
 
 /// How a launch is cut.
@@ -65,9 +68,7 @@ struct Shape {
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
       : tensor_cores(select(config) == nv_sm80),
         lanes(tensor_cores ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
-        tile_rows(tokens_of(args) <= 16   ? 16
-                  : tokens_of(args) <= 32 ? 32
-                                          : 64),
+        tile_rows(tile_rows_for(tokens_of(args))),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
         token_block(router::token_block(tokens_of(args))),
         routing_bytes(
@@ -88,7 +89,7 @@ struct Shape {
     local_bytes = std::max({stages_bytes, logits_bytes, routing_bytes, order_bytes}) + beside_bytes;
     groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
-    const std::int64_t steps = steps_of(args.down);
+    const std::int64_t steps = steps_of(tile_rows, args.down);
     down_slices = std::clamp<std::int64_t>(steps / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
     down_slices = quotient_up(steps, quotient_up(steps, down_slices));  // each has steps
   }
@@ -231,7 +232,8 @@ std::array<TensorView, 7> operands(const grouped_gemm::Args& product) {
   return {product.a, product.a_scale, weights.view(), weights.scale, weights.zero, product.weight_scale, product.bias};
 }
 
-fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices, std::int64_t groups) {
+fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t tile_rows, std::int64_t slices,
+                          std::int64_t groups) {
   const PackedWeights& weights = product.weights;
   const std::int64_t panels = PackedWeights::panels(weights.n),
                      column_tiles = std::max<std::int64_t>(quotient_up(panels, tile_panels), 1);
@@ -255,7 +257,7 @@ fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices
           .k = int_of(weights.k),
           .cut = {.column_tiles = int_of(column_tiles),
                   .slices = int_of(slices),
-                  .slice_steps = int_of(quotient_up(steps_of(product), slices)),
+                  .slice_steps = int_of(quotient_up(steps_of(tile_rows, product), slices)),
                   .jump_experts = int_of(groups / column_tiles),
                   .jump_columns = int_of(groups % column_tiles)}};
 }
@@ -264,10 +266,11 @@ fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t slices
 fused_moe_args kernel_args(const Args& args, const RouterSpec& spec, std::int64_t groups, std::int64_t down_slices) {
   const Activation& activation = *args.gate_up.activation;
   const combine::Args& sum = args.combine;
+  const std::int64_t tile_rows = tile_rows_for(args.router.a.shape[0]);
   return {.gating = gating_top_k::kernel_args(args.gating, spec),
           .router = router::kernel_args(args.router),
-          .gate_up = kernel_args(args.gate_up, 1, groups),
-          .down = kernel_args(args.down, down_slices, groups),
+          .gate_up = kernel_args(args.gate_up, tile_rows, 1, groups),
+          .down = kernel_args(args.down, tile_rows, down_slices, groups),
           .grid = {},
           .activated_first = first_element(args.gate_up.out),
           .rows_first = 0,
