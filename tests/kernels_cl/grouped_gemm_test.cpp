@@ -431,8 +431,8 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(hopper, DType::i8, CodeType::i8, 57), "nv_sm80_i8_64");
   args.weights.k = 64;
   args.a_group = 128;
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 96), "nv_sm90a_groups_64");
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 97), "nv_sm90a_groups_128");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 48), "nv_sm90a_groups_64");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 49), "nv_sm90a_groups_128");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_groups_16");
   args.a_group = 48;  // neither divides 128 nor is a multiple
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
