@@ -38,7 +38,7 @@ const char* select(const Config& config) { return config.variant == t0 ? t0 : nv
 /// How a device remembers that a variant does not build.
 std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
 
-/// Rows of a tile, which an expert's are one of.
+/// Rows of a tile: an expert has one.
 std::int64_t tile_rows_for(std::int64_t tokens) { return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
 
 /// Bytes of a row in a stage of tensor_tile.clh, as code_step.clh says.
@@ -365,8 +365,7 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
   }
   options += fmt::format(
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} "
-      "-DMOST_SLOTS={} "
-      "-DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
+      "-DMOST_SLOTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows,
       has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes, shape.tile_slots,
       shape.token_block, has_fours(args), has_codes(args), has_scales(args),

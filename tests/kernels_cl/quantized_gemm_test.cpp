@@ -299,7 +299,8 @@ TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
       return operands.out();
     };
     const std::vector<double> plain = scaled_by(127, 0);
-    for (const unsigned code : {8U, 64U, 200U, 240U})
+    // bf16 rows may have their sums first, which must not overflow.
+    for (const unsigned code : {a == DType::f32 ? 4U : 8U, 64U, 200U, 240U})
       EXPECT_EQ(scaled_by(code, 127 - static_cast<int>(code)), plain) << code;
     EXPECT_THAT(scaled_by(255, 0), testing::Each(testing::IsNan()));
     if (device().caps().nv_compute_capability == 0) continue;  // others may take subnormal numbers for 0
