@@ -1,5 +1,6 @@
 # `cpack` writes the bundle, where all of it is built; `cpack -G DEB` the Debian packages (debian.cmake).
 set(CPACK_GENERATOR TGZ)
+set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_FILE_NAME moecl-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};moecl;ALL;/;${PROJECT_BINARY_DIR};moecl;bundle;/")
 set(CPACK_MOECL_BUILD ${PROJECT_BINARY_DIR})
