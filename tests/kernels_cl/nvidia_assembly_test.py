@@ -126,13 +126,13 @@ class Assembly(unittest.TestCase):
 
     def test_products_by_mma(self):
         for kernel, operands in (("grouped_gemm_mma", BF16), ("grouped_gemm_codes", I8), ("grouped_gemm_codes", I4),
-                                 ("grouped_gemm_codes", F8_BLOCKS)):
+                                 ("grouped_gemm_codes", MXFP4), ("grouped_gemm_codes", F8_BLOCKS)):
             for rows in (16, 64):
                 with self.subTest(kernel=kernel, operands=operands, rows=rows):
                     self.expect_fast(kernel, f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4 {GATED}", "sm_90")
 
     def test_one_launch(self):
-        for codes, operands in ((0, BF16), (1, I8), (1, I4), (1, F8_BLOCKS)):
+        for codes, operands in ((0, BF16), (1, I8), (1, I4), (1, MXFP4), (1, F8_BLOCKS)):
             with self.subTest(operands=operands):
                 self.expect_fast("fused_moe", f"{FUSED} -DCODES={codes} {operands}", "sm_90")
 

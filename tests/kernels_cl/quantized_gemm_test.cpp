@@ -310,6 +310,45 @@ TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
   }
 }
 
+// Kernels that multiply codes by their scale have no bf16 number for that of a large one.
+TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesDifferFromColumnToColumn) {
+  constexpr std::int64_t n = 65, k = 128, groups = 4, panels = 2;
+  const QuantizedOnDevice weights(device().stream, {CodeType::f4_e2m1, DType::u8, 32}, 1, n, k, 5);
+  const GroupedGemmCase shape{{9}, n, k, DType::bf16};
+  const GroupedProduct product = make_product(shape, 3);
+  // A warp has sixteen columns, of which one may be the only large one.
+  const auto code_of = [](std::int64_t column) {
+    const auto at = static_cast<int>(column % 64);
+    return at / 16 == 1 ? (at == 25 ? 150 : 120) : 127 + at % 7 * 11;
+  };
+  int ran = 0;
+  for (const std::uint64_t first : {0U, 1U})  // where the scales begin
+    for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
+      SCOPED_TRACE(testing::Message() << variant.name << ", scales from byte " << first);
+      const auto scaled_by = [&](auto&& of_column) -> std::vector<double> {
+        std::vector<unsigned char> codes(first);
+        for (std::int64_t i = 0; i < panels * groups * 64; ++i)
+          codes.push_back(static_cast<unsigned char>(of_column(i / (groups * 64) * 64 + i % 64)));
+        const Buffer scale(*device().context, codes.size());
+        write_blocking(device().stream, scale.view(), codes.data(), codes.size());
+        Operands operands(device(), shape, product);
+        operands.args.weights = weights.weights;
+        operands.args.weights.scale =
+            TensorView(scale.view().slice(first, codes.size() - first), DType::u8, {1, panels, groups, 64});
+        const auto args = operands.fitting(variant.name);
+        if (!args) return {};
+        grouped_gemm::enqueue(device().stream, *args, {variant.name});
+        return operands.out();
+      };
+      std::vector<double> expected = scaled_by([](std::int64_t) { return 127; });
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        expected[i] = std::ldexp(expected[i], code_of(static_cast<std::int64_t>(i % n)) - 127);
+      EXPECT_EQ(scaled_by(code_of), expected);
+      ran += !expected.empty();
+    }
+  EXPECT_GE(ran, 2);
+}
+
 // Weights of a number of bits each, and no more.
 TEST(PackedWeightsTest, TakeTheBitsOfTheirCodes) {
   for (const auto& [type, code_bits] : {std::pair{CodeType::i8, 8},

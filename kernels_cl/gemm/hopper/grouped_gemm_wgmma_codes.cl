@@ -77,7 +77,7 @@ INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
   return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
 }
 
-#if HAS_GROUPS
+#if SCALED_SUMS
 #include "kernels_cl/gemm/hopper/wgmma_groups.clh"
 #define TOTAL_OF(total, x, n0, n1, n2, n3, j, t) const float* const total = totals[j][t];
 #else
@@ -144,13 +144,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
     const int column = (tile.first_panel + place.panel / (1 + GATED)) * PANEL + place.strip * 16 + lane_column(lane);
-#if HAS_GROUPS
+#if SCALED_SUMS
     float totals[2][TILES_N][4];
 #pragma unroll
     for (int i = 0; i < 2 * TILES_N * 4; ++i) totals[i / (TILES_N * 4)][i / 4 % TILES_N][i % 4] = 0;
     multiply_groups(totals, &ring, steps, &place, scales);
 #else
-    const Ring last = multiply_steps(&ring, steps, &place);
+    const Ring last = multiply_steps(&ring, steps, &place, scales);
 #endif
     // While the last products run.
     number += get_num_groups(0);
@@ -165,7 +165,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     for (int i = 0; i < LANE_ROWS; ++i)
       row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0,
       there_are[i] = lanes_where(source[i] >= 0);
-#if !HAS_GROUPS
+#if !SCALED_SUMS
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
 #endif

@@ -8,7 +8,7 @@ enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 // @param tiles  of eight rows that there are
 INLINE void multiply_steps(CodeSums* sums, const Copies* copies, const GroupScales* group_scales, int steps,
                            __local uchar* stages, int tiles) {
-  StepScales next;
+  StepScales next = no_scales();
   load_step_scales(&next, group_scales, 0);
   for (int step = 0; step < steps; ++step) {
     const StepScales scales = scales_of_step(&next, group_scales, step);
