@@ -18,7 +18,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void nv_sm90a_probe(__
 
 }  // namespace
 
-bool is_meant_by(std::string_view source) { return source.find(mark) != std::string_view::npos; }
+bool is_meant_by(std::string_view text) { return text.find(mark) != std::string_view::npos; }
 
 std::string assemble(std::string ptx) {
   while (!ptx.empty() && ptx.back() == '\0') ptx.pop_back();

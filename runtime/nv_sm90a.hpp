@@ -10,8 +10,8 @@
 
 namespace moecl::nv_sm90a {
 
-/// Whether a kernel's text has such instructions.
-bool is_meant_by(std::string_view source);
+/// Whether a kernel's text, or the PTX that options have made of it, has such instructions.
+bool is_meant_by(std::string_view text);
 
 /// The driver's PTX of such a program, for sm_90a. One work-group a compute unit is promised, without which setmaxnreg
 /// has no effect.

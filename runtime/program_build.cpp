@@ -40,13 +40,11 @@ OwnProgram compile(cl_context context, const Device& device, std::string_view na
   return program;
 }
 
-cl_program for_sm90a(cl_context context, const OwnProgram& compiled, std::string_view name, const Device& device,
+cl_program for_sm90a(cl_context context, const std::string& compiled, std::string_view name, const Device& device,
                      const std::string& options) {
-  std::vector<unsigned char> binary = binary_of(compiled.get(), device);
-  const std::string ptx = nv_sm90a::assemble({binary.begin(), binary.end()});
-  binary.assign(ptx.begin(), ptx.end());
+  const std::string ptx = nv_sm90a::assemble(compiled);
   std::string why;
-  cl_program program = build_from_binary(context, device, binary, options, &why);
+  cl_program program = build_from_binary(context, device, {ptx.begin(), ptx.end()}, options, &why);
   if (program == nullptr)
     fail(ErrorCode::build_failed, "program {}: the driver of '{}' takes no PTX for sm_90a: {}", name, device.caps.name,
          why);
@@ -95,7 +93,10 @@ std::vector<unsigned char> binary_of(cl_program program, const Device& device) {
 cl_program build_from_source(cl_context context, const Device& device, std::string_view name, std::string_view source,
                              const std::string& options) {
   OwnProgram program = compile(context, device, name, source, options);
-  return nv_sm90a::is_meant_by(source) ? for_sm90a(context, program, name, device, options) : program.release();
+  if (!nv_sm90a::is_meant_by(source)) return program.release();
+  const std::vector<unsigned char> binary = binary_of(program.get(), device);
+  const std::string ptx(binary.begin(), binary.end());
+  return nv_sm90a::is_meant_by(ptx) ? for_sm90a(context, ptx, name, device, options) : program.release();
 }
 
 }  // namespace moecl

@@ -56,9 +56,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     __global STORAGE(SUM_DTYPE)* out, __global ulong* words, __global int* fault, const fused_moe_args given) {
   // Each phase has a copy of its own: what it reads takes no registers before.
   const fused_moe_args args = given;
-  __local uchar memory[MEMORY_BYTES] __attribute__((aligned(128)));
+  __local uchar memory[MEMORY_BYTES] __attribute__((aligned(1024)));
+#if WARP_GROUPS
+  declare_sums();
+#endif
   __local float sums[TILE_ROWS * SUMS_STRIDE];
-  __local int late, sources[TILE_ROWS];
+  __local int late;
   __local OrderMemory order_memory;
   const Order row_order = order_in(&order_memory);
   const int group = get_group_id(0), work_groups = get_num_groups(0), lane = get_local_id(0);
@@ -125,7 +128,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
       find_order(ids + of_products.gating.ids_first, complete ? slots : 0, row_order, (__local int*)memory);
       flow = begin_flow(&product, row_order, complete, memory);
     }
-    multiply_experts(&flow, &product, row_order, activation, complete, memory, sources, sums);
+    multiply_experts(&flow, &product, row_order, activation, complete, memory, sums);
     if (!is_first || QUANTIZES) complete = meet(&grid) && complete;
     if (!is_first) break;
     product = second;

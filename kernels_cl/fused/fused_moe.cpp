@@ -24,7 +24,7 @@ namespace {
 
 using router::quotient_up;
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
-constexpr const char *nv_sm80 = "nv_sm80", *t0 = "t0";
+constexpr const char *nv_sm80 = "nv_sm80", *nv_sm90a = "nv_sm90a", *t0 = "t0";
 
 bool quantizes(const Args& args) { return args.tokens.x.present(); }
 bool has_codes(const Args& args) { return bits(args.gate_up.weights.type) <= 8; }
@@ -33,10 +33,22 @@ bool has_codes(const Args& args) { return bits(args.gate_up.weights.type) <= 8; 
 constexpr std::int64_t most_plain_tokens = 64;
 std::int64_t most_tokens(const Args& args) { return !has_codes(args) ? most_plain_tokens : quantizes(args) ? 16 : 32; }
 
-const char* select(const Config& config) { return config.variant == t0 ? t0 : nv_sm80; }
+/// Whether products are of warp groups, which read codes from local memory.
+bool is_of_warp_groups(const Args& args) {
+  const auto reads = [](const grouped_gemm::Args& product) {
+    return grouped_gemm::is_f8(product.a.dtype) && product.weights.layout == PanelLayout::k_major;
+  };
+  return reads(args.gate_up) && reads(args.down);
+}
+const char* select(const Args& args, const Config& config, const DeviceCaps& caps) {
+  for (const char* variant : {nv_sm80, nv_sm90a, t0})
+    if (config.variant == variant) return variant;
+  return caps.nv_sm90a && is_of_warp_groups(args) ? nv_sm90a : nv_sm80;
+}
+bool has_tensor_cores(const Config& config) { return config.variant != t0; }
 
 /// How a device remembers that a variant does not build.
-std::string failing(const char* variant) { return std::string("fused_moe/") + variant; }
+std::string failing(std::string_view variant) { return fmt::format("fused_moe/{}", variant); }
 
 /// Rows of a tile: an expert has one.
 std::int64_t tile_rows_for(std::int64_t tokens) { return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
@@ -66,7 +78,7 @@ struct Shape {
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
-      : tensor_cores(select(config) == nv_sm80),
+      : tensor_cores(has_tensor_cores(config)),
         lanes(tensor_cores ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
         tile_rows(tile_rows_for(tokens_of(args))),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
@@ -98,13 +110,13 @@ struct Shape {
   static std::int64_t experts_of(const Args& args) { return args.gate_up.weights.experts; }
   /// At most, whatever the operands.
   static std::int64_t most_groups(const Config& config, const DeviceCaps& caps) {
-    return config.groups > 0 ? config.groups : select(config) == nv_sm80 ? 2 * std::int64_t{caps.compute_units} : 1;
+    return config.groups > 0 ? config.groups : has_tensor_cores(config) ? 2 * std::int64_t{caps.compute_units} : 1;
   }
   /// Of the second product's K, so that one token has parts for all compute units: the same for all numbers of tokens
   /// that have tiles of sixteen rows, whose results do not depend on each other then.
   static std::int64_t most_down_slices(std::int64_t tokens, std::int64_t hidden, std::int64_t top_k,
                                        const Config& config, const DeviceCaps& caps) {
-    if (select(config) != nv_sm80) return 1;
+    if (!has_tensor_cores(config)) return 1;
     if (config.down_slices > 0) return config.down_slices;
     if (tokens > 16) return 1;
     const std::int64_t tile_columns = tile_panels * panel,
@@ -295,6 +307,7 @@ fused_moe_args kernel_args(const Args& args, const RouterSpec& spec, std::int64_
 const std::vector<grouped_gemm::Variant>& variants() {
   static const auto* list = new std::vector<grouped_gemm::Variant>{
       {nv_sm80, "NVIDIA tensor cores: 16, 32 or 64 x 128 sums, one or two work-groups a compute unit"},
+      {nv_sm90a, "the same on Hopper's by warp groups, where rows and weights are f8"},
       {t0, "one work-item"}};
   return *list;
 }
@@ -308,16 +321,19 @@ std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64
 
 std::string reject(const Args& args, const RouterSpec& spec, const Config& config, const Device& device) {
   const DeviceCaps& caps = device.caps;
-  if (!config.variant.empty() && config.variant != nv_sm80 && config.variant != t0)
+  const std::string_view variant = select(args, config, caps);
+  if (!config.variant.empty() && config.variant != variant)
     return fmt::format("there is no variant '{}'", config.variant);
-  if (select(config) == nv_sm80 && caps.nv_compute_capability < 80)
-    return "the device is no NVIDIA GPU of compute capability 8.0";
-  if (select(config) == nv_sm80 && grouped_gemm::is_f8(args.gate_up.a.dtype) && caps.nv_compute_capability < 89)
+  const bool tensor_cores = has_tensor_cores(config);
+  if (tensor_cores && caps.nv_compute_capability < 80) return "the device is no NVIDIA GPU of compute capability 8.0";
+  if (variant == nv_sm90a && !caps.nv_sm90a) return "the device's driver does not build for sm_90a";
+  if (variant == nv_sm90a && !is_of_warp_groups(args)) return "warp groups multiply f8 by panels in k_major";
+  if (tensor_cores && grouped_gemm::is_f8(args.gate_up.a.dtype) && caps.nv_compute_capability < 89)
     return "the device does not multiply f8";
   // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
-  if (select(config) == t0 && caps.preferred_float_width < 4)
+  if (!tensor_cores && caps.preferred_float_width < 4)
     return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
-  if (device.failed_variants->contains(failing(select(config)))) return "its program does not build on this device";
+  if (device.failed_variants->contains(failing(variant))) return "its program does not build on this device";
   const std::int64_t tokens = args.router.a.shape[0];
   if (const std::int64_t most = most_tokens(args); tokens > most)
     return fmt::format("{} tokens are more than {}", tokens, most);
@@ -325,8 +341,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
     return "not all experts are here";
   if (std::string reason = unsupported(args); !reason.empty()) return reason;
   for (const grouped_gemm::Args* product : {&args.gate_up, &args.down})
-    if (select(config) == nv_sm80 && !grouped_gemm::is_tensor_core_product(*product) &&
-        !grouped_gemm::is_code_product(*product))
+    if (tensor_cores && !grouped_gemm::is_tensor_core_product(*product) && !grouped_gemm::is_code_product(*product))
       return fmt::format("tensor cores do not multiply {} by such {} weights", name(product->a.dtype),
                          name(product->weights.type));
   if (args.gating.ids.elements() > MOST_FUSED_SLOTS)
@@ -392,19 +407,21 @@ Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const 
   require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
           args.scratch.offset_bytes);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
-  return {.launch = {select(config),
-                     options_of(args, spec, shape, device.caps),
-                     {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
-                     {local, 1, 1},
-                     fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
-                                 weights.experts, weights.n, weights.k),
-                     cost(args)},
-          .failing = failing(select(config)),
-          .groups = shape.groups,
-          .parts_bytes = scratch.parts_bytes,
-          .rows_first = scratch.parts_bytes + scratch.words_bytes,
-          .down_slices = shape.down_slices,
-          .patience = config.patience};
+  const char* const variant = select(args, config, device.caps);
+  return {
+      .launch = {variant,
+                 options_of(args, spec, shape, device.caps) + fmt::format(" -DWARP_GROUPS={:d}", variant == nv_sm90a),
+                 {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
+                 {local, 1, 1},
+                 fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
+                             weights.experts, weights.n, weights.k),
+                 cost(args)},
+      .failing = failing(variant),
+      .groups = shape.groups,
+      .parts_bytes = scratch.parts_bytes,
+      .rows_first = scratch.parts_bytes + scratch.words_bytes,
+      .down_slices = shape.down_slices,
+      .patience = config.patience};
 }
 
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {

@@ -94,7 +94,8 @@ inline bool is_code_product(const Args& args) {
   const bool groups = is_step_group(group, bits) && is_step_group(args.a_group, bits) &&
                       (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
                       (!weights.zero.present() || (wide && group % 32 == 0)) &&
-                      weights.scale.offset_elements() % 2 == 0;  // of two columns by one access
+                      weights.scale.offset_elements() % 2 == 0 &&  // of two columns by one access
+                      args.a_scale.elements() <= INT32_MAX;
   return types && groups && weights.layout != PanelLayout::k_words &&
          !(wide && weights.layout == PanelLayout::k_major) && !args.k_ends.present() &&
          is_activation_dtype(args.out.dtype);

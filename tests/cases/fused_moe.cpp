@@ -273,6 +273,17 @@ std::vector<std::pair<const char*, FusedMoeCase>> fused_moe_schemes() {
   rows(CodeType::f8_e4m3, 32);
   layer.rows->rule = quantize_groups::ScaleRule::mx_floor;
   add("mxfp8_w8a8", codes_as(CodeType::f8_e4m3, DType::u8, 32), false);
+  // Of whole steps of K.
+  for (auto [name, in_k_major] : {std::pair{"int8_w8a8", "int8_w8a8, k_major"},
+                                  {"fp8_w8a8", "fp8_w8a8, k_major"},
+                                  {"fp8_w8a8_block", "fp8_w8a8_block, k_major"},
+                                  {"mxfp8_w8a8", "mxfp8_w8a8, k_major"}}) {
+    layer = std::find_if(schemes.begin(), schemes.end(), [&](const auto& one) {
+              return one.first == std::string_view(name);
+            })->second;
+    layer.hidden = 256, layer.codes->layout = PanelLayout::k_major;
+    schemes.emplace_back(in_k_major, layer);
+  }
   return schemes;
 }
 

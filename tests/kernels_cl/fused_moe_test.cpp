@@ -48,7 +48,9 @@ class FusedMoeTest : public OnEveryDevice {
       EXPECT_LE(relative_error(layer.values(layer.out), truth.out), shape.tolerance());
       ++ran;
     }
-    EXPECT_EQ(ran, has_variant(shape) ? 1 : 0);
+    const bool by_warp_groups = device().caps().nv_sm90a && shape.rows && shape.rows->format == CodeType::f8_e4m3 &&
+                                shape.codes->layout == PanelLayout::k_major;
+    EXPECT_EQ(ran, by_warp_groups ? 2 : has_variant(shape) ? 1 : 0);
   }
 };
 MOECL_ON_EVERY_DEVICE(FusedMoeTest);
@@ -84,7 +86,8 @@ TEST_P(FusedMoeTest, TakesWeightsOfEveryScheme) {
 
 TEST_P(FusedMoeTest, AddsUpSlicesOfK) {
   if (device().caps().nv_compute_capability < 80) return;  // one work-item cuts nothing
-  const std::set<std::string> scales_of_each_kind{"int4_w4a16, zero points", "int8_w8a8", "fp8_w8a8_block"};
+  const std::set<std::string> scales_of_each_kind{"int4_w4a16, zero points", "int8_w8a8", "fp8_w8a8_block",
+                                                  "fp8_w8a8_block, k_major"};
   for (const auto& [name, shape] : fused_moe_schemes()) {
     if (!scales_of_each_kind.contains(name) || !has_variant(shape)) continue;
     SCOPED_TRACE(name);
@@ -115,7 +118,8 @@ TEST_P(FusedMoeTest, TakesOddMatricesOfCodes) {
 TEST_P(FusedMoeTest, GivesTheRowsOfSeveralLaunches) {
   const bool same_tiles = device().caps().nv_compute_capability >= 80;
   for (const auto& [name, shape] : fused_moe_schemes()) {
-    if (!has_variant(shape)) continue;
+    const bool in_k_major = shape.codes && shape.codes->layout == PanelLayout::k_major;
+    if (!has_variant(shape) || (in_k_major && !same_tiles)) continue;  // elsewhere products do not read them
     SCOPED_TRACE(name);
     const FusedMoeOperands layer(device().stream, shape, variant());
     const grouped_gemm::Args &gate_up = layer.args.gate_up, &down = layer.args.down;

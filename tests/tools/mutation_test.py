@@ -86,6 +86,8 @@ SIMULATED = {
         ("QuantizedGemmTest.PowersOfTwoAsScalesDiffer*", ("lanes_where((any & 0x8080) != 0)", "lanes_where((any & 0x0080) != 0)")),
     "codes: wgmma takes the odd column's scale for both":
         ("QuantizedGemmTest.PowersOfTwoAsScalesDiffer*", ("even = next->scales & 0xff,", "even = next->scales >> 8,")),
+    "codes: warp groups may not see what work-items had copied":
+        ("FusedMoeTest.TakesWeights*", ("  proxy_fence();\n#pragma unroll\n  for (int group", "  #pragma unroll\n  for (int group")),
     "codes: the ninth row is left out":
         ("QuantizedGemmTest.TakesGroupsAcrossTheBlocks*", ("TILES_N == 2 && tile.rows.count <= 8", "TILES_N == 2 && tile.rows.count <= 9")),
     "copies: a stage is said to be there before its rows are":

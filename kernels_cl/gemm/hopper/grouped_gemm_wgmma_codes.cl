@@ -28,26 +28,9 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, STEP_LI
   { DO("a", "c", 0) DO("b", "d", 4) }
 #endif
 
-// The instruction's k and types, and what follows its operands.
-#define TYPES_i8 "k32.s32.s8.s8"
-#define TYPES_f8_e4m3 "k32.f32.e4m3.e4m3"
-#define TYPES_f8_e5m2 "k32.f32.e5m2.e5m2"
-#define TYPES_f16 "k16.f32.f16.f16"
-#define TYPES_bf16 "k16.f32.bf16.bf16"
-#if OF(HAS_16_BITS, A_DTYPE)
-#define SIGNS ", 1, 1, 0"
-#elif OF(IS_I8, A_DTYPE)
-#define SIGNS ""
-#else
-#define SIGNS ", 1, 1"
-#endif
 #if OF(IS_I8, A_DTYPE)
-#define SUM_TYPE "s32"
-#define IN_REGISTER "r"
 #define TO_F32(x) "cvt.rn.f32.s32 number, " x ";"
 #else
-#define SUM_TYPE "f32"
-#define IN_REGISTER "f"
 #define TO_F32(x) "mov.f32 number, " x ";"
 #endif
 

@@ -35,8 +35,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
 
   CodeSums sums;
   clear_code_sums(&sums);
-  const GroupScales group_scales =
-      group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride, sources);
+  GroupScales group_scales =
+      group_scales_of(&gemm.weights, tile.rows.expert, column, GATED, gemm.a_scale, args.a_scale_stride);
+#if TILE_ROWS == 16
+#pragma unroll
+  for (int i = 0; i < LANE_ROWS; ++i) group_scales.sources[i] = sources[lane_row(i)];
+#else
+  group_scales.sources = sources;
+#endif
   const int steps = (args.k + K_STEP - 1) / K_STEP;
   copy_first_stages(&copies, steps, stages);
   if (TILES_N == 2 && tile.rows.count <= 8)

@@ -43,7 +43,8 @@ struct Config {
 std::uint64_t scratch_bytes(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, std::int64_t top_k,
                             const Config& config, const DeviceCaps& caps);
 
-/// nv_sm80, on NVIDIA's tensor cores; t0, of one work-item, where float vectors are wide: for tests, never chosen.
+/// nv_sm80, on NVIDIA's tensor cores; nv_sm90a, where f8 meets panels in k_major on Hopper's; t0, of one work-item,
+/// where float vectors are wide: for tests, never chosen.
 const std::vector<grouped_gemm::Variant>& variants();
 
 /// Up to so many tokens one launch was measured to be no slower than several (bench/README.md). Layers take several all
