@@ -72,13 +72,15 @@ std::int64_t steps_of(std::int64_t tile_rows, const grouped_gemm::Args& product)
 
 /// How a launch is cut.
 struct Shape {
+  const char* variant;
   bool tensor_cores;
   expert_sort::Lanes lanes;
   std::int64_t tile_rows, stages, tile_slots, token_block, groups, down_slices;
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
-      : tensor_cores(has_tensor_cores(config)),
+      : variant(select(args, config, caps)),
+        tensor_cores(has_tensor_cores(config)),
         lanes(tensor_cores ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
         tile_rows(tile_rows_for(tokens_of(args))),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
@@ -380,10 +382,11 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
   }
   options += fmt::format(
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} "
-      "-DMOST_SLOTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DHAS_SCALES={:d} -DA_ALIGNED={:d}",
+      "-DMOST_SLOTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DWARP_GROUPS={:d} -DHAS_SCALES={:d} "
+      "-DA_ALIGNED={:d}",
       shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows,
       has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes, shape.tile_slots,
-      shape.token_block, has_fours(args), has_codes(args), has_scales(args),
+      shape.token_block, has_fours(args), has_codes(args), shape.variant == nv_sm90a, has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
   options += fmt::format(" -DEXPERTS={} -DFUNCTION={} -DGATED={:d} -DGATE_IS_RIGHT={:d}", args.gate_up.weights.experts,
                          name(activation.function), activation.gated, activation.gate_is_right);
@@ -407,21 +410,19 @@ Plan plan(const Args& args, const RouterSpec& spec, const Config& config, const 
   require(args.scratch.offset_bytes % 16 == 0, "fused_moe: scratch: byte offset {} is no multiple of 16",
           args.scratch.offset_bytes);
   const auto local = static_cast<std::size_t>(shape.lanes.count);
-  const char* const variant = select(args, config, device.caps);
-  return {
-      .launch = {variant,
-                 options_of(args, spec, shape, device.caps) + fmt::format(" -DWARP_GROUPS={:d}", variant == nv_sm90a),
-                 {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
-                 {local, 1, 1},
-                 fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
-                             weights.experts, weights.n, weights.k),
-                 cost(args)},
-      .failing = failing(variant),
-      .groups = shape.groups,
-      .parts_bytes = scratch.parts_bytes,
-      .rows_first = scratch.parts_bytes + scratch.words_bytes,
-      .down_slices = shape.down_slices,
-      .patience = config.patience};
+  return {.launch = {shape.variant,
+                     options_of(args, spec, shape, device.caps),
+                     {static_cast<std::size_t>(x.shape[0] == 0 ? 0 : shape.groups) * local, 1, 1},
+                     {local, 1, 1},
+                     fmt::format("{} top {} of {}[{}, {}, {}]", x.describe(), spec.top_k, name(weights.type),
+                                 weights.experts, weights.n, weights.k),
+                     cost(args)},
+          .failing = failing(shape.variant),
+          .groups = shape.groups,
+          .parts_bytes = scratch.parts_bytes,
+          .rows_first = scratch.parts_bytes + scratch.words_bytes,
+          .down_slices = shape.down_slices,
+          .patience = config.patience};
 }
 
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit) {

@@ -95,7 +95,7 @@ inline bool is_code_product(const Args& args) {
                       (fewer == 0 || more % fewer == 0) && !weights.group_index.present() &&
                       (!weights.zero.present() || (wide && group % 32 == 0)) &&
                       weights.scale.offset_elements() % 2 == 0 &&  // of two columns by one access
-                      args.a_scale.elements() <= INT32_MAX;
+                      args.a_scale.shape[0] * args.a_scale.stride[0] <= INT32_MAX;
   return types && groups && weights.layout != PanelLayout::k_words &&
          !(wide && weights.layout == PanelLayout::k_major) && !args.k_ends.present() &&
          is_activation_dtype(args.out.dtype);

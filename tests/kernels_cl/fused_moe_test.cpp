@@ -246,12 +246,32 @@ TEST_P(FusedMoeChoiceTest, SaysWhatItDoesNotDo) {
   };
   Device other = h200();
   EXPECT_THAT(on(other, {"other"}), testing::HasSubstr("there is no variant 'other'"));
+  other.caps.nv_sm90a = false;
+  EXPECT_THAT(on(other, {"nv_sm90a"}), testing::HasSubstr("does not build for sm_90a"));
+  other.caps.nv_sm90a = true;
+  EXPECT_THAT(on(other, {"nv_sm90a"}), testing::HasSubstr("panels in k_major"));
   other.caps.static_local_mem_bytes = 48 << 10;
   EXPECT_THAT(on(other, {}), testing::HasSubstr("bytes of local memory are needed"));
   other.caps.nv_compute_capability = 75;
   EXPECT_THAT(on(other, {}), testing::HasSubstr("no NVIDIA GPU"));
   other.caps.preferred_float_width = 1;
   EXPECT_THAT(on(other, {"t0"}), testing::HasSubstr("at least 4 lanes"));
+}
+
+TEST_P(FusedMoeChoiceTest, TakesWarpGroupsForF8InKMajor) {
+  Device hopper = h200();
+  for (const auto& [name, shape] : fused_moe_schemes()) {
+    FusedMoeOperands layer(device().stream, shape, {});
+    layer.args.scratch.size_bytes = 1 << 30;  // of more work-groups than the device has; nothing is launched
+    const bool fits =
+        shape.rows && shape.rows->format == CodeType::f8_e4m3 && shape.codes->layout == PanelLayout::k_major;
+    for (const bool builds : {true, false}) {
+      hopper.caps.nv_sm90a = builds;
+      EXPECT_EQ(fused_moe::plan(layer.args, layer.router, {}, hopper).launch.variant,
+                builds && fits ? "nv_sm90a" : "nv_sm80")
+          << name;
+    }
+  }
 }
 
 TEST_P(FusedMoeChoiceTest, RejectsStepsThatAreNotOfOneLayer) {

@@ -49,12 +49,6 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, STEP_LI
                : "memory")
 #endif
 
-#define READ4(x, t0, t1, t2, t3, sum)                                                                     \
-  asm volatile("mov." SUM_TYPE " %0, " x t0 "; mov." SUM_TYPE " %1, " x t1 "; mov." SUM_TYPE " %2, " x t2 \
-               "; mov." SUM_TYPE " %3, " x t3 ";"                                                         \
-               : "=" IN_REGISTER((sum)[0]), "=" IN_REGISTER((sum)[1]), "=" IN_REGISTER((sum)[2]),         \
-                 "=" IN_REGISTER((sum)[3]))
-
 // Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
 INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
   return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
