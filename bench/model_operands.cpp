@@ -5,6 +5,7 @@
 
 #include "bench/device.hpp"
 #include "host/layer/weight_upload.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::bench {
 namespace {
@@ -29,9 +30,8 @@ ExpertProduct::ExpertProduct(const ModelCase& model, Which which, DType out, con
   if (activations.scaled && activations.group == 0)
     scale_.emplace_back(stream(), DType::f32, std::initializer_list<std::int64_t>{shape_.a_rows});
   else if (activations.scaled)
-    scale_.emplace_back(
-        stream(), activations.scale_dtype,
-        std::initializer_list<std::int64_t>{shape_.a_rows, (shape_.k + activations.group - 1) / activations.group});
+    scale_.emplace_back(stream(), activations.scale_dtype,
+                        std::initializer_list<std::int64_t>{shape_.a_rows, quotient_up(shape_.k, activations.group)});
   for (const test::DeviceTensor& scale : scale_) {
     const std::vector<unsigned char> values =
         test::encode(scale.view.dtype,

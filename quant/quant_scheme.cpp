@@ -4,11 +4,13 @@
 
 #include <cmath>
 
+#include "runtime/quotient.hpp"
+
 namespace moecl {
 namespace {
 
 std::int64_t groups(std::int64_t extent, std::int64_t group) {
-  return group == ScaleGroup::whole ? 1 : (extent + group - 1) / group;
+  return group == ScaleGroup::whole ? 1 : quotient_up(extent, group);
 }
 
 bool has_limits(const OperandQuant& operand) { return !std::isinf(operand.most_amax) || operand.least_scale != 0; }

@@ -14,6 +14,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/platforms.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -178,7 +179,7 @@ std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector
   properties.location_id = cuda_->ordinal(*owner.device);
   std::size_t granule = 0;
   cuda_->check(cuda_->granularity(&granule, &properties, 0), "cuMemGetAllocationGranularity");
-  const std::size_t allocated = (size_bytes + granule - 1) / granule * granule;
+  const std::size_t allocated = quotient_up(size_bytes, granule) * granule;
   Cuda::Handle memory = 0;
   cuda_->check(cuda_->create(&memory, allocated, &properties, 0), "cuMemCreate");
   int exported = -1;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -10,7 +11,7 @@ std::uint64_t WorkspaceLayout::add(std::uint64_t size_bytes) {
   constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max() - alignment_bytes;
   require(size_bytes <= limit - total_, "workspace: {} + {} bytes overflow", total_, size_bytes);
   const std::uint64_t offset = total_;
-  total_ += (size_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  total_ += quotient_up(size_bytes, alignment_bytes) * alignment_bytes;
   return offset;
 }
 

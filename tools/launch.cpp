@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "runtime/quotient.hpp"
 #include "tools/commands.hpp"
 #include "tools/rank_devices.hpp"
 
@@ -253,7 +254,7 @@ std::vector<int> Launch::local(int ranks) const {
 
 int Launch::processes_here(int ranks) const {
   if (mpi_) return launched("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(1);
-  return is_one_of_many() ? (ranks + ranks_each_ - 1) / ranks_each_ : 1;
+  return is_one_of_many() ? quotient_up(ranks, ranks_each_) : 1;
 }
 
 int Launch::process_here() const {

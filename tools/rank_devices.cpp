@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/quotient.hpp"
 #include "tools/commands.hpp"
 
 namespace moecl::cli {
@@ -15,7 +16,7 @@ std::vector<Device> RankDevices::divide(const std::vector<Device>& devices, int 
   const auto count = static_cast<int>(devices.size());
   std::vector<Device> of_rank(static_cast<std::size_t>(ranks));
   for (int i = 0; i < count; ++i) {
-    const auto parts = static_cast<std::uint32_t>((ranks - i + count - 1) / count);
+    const auto parts = static_cast<std::uint32_t>(quotient_up(ranks - i, count));
     const Device& device = devices[static_cast<std::size_t>(i)];
     if (const std::string why = SubDevices::reject(device, parts); !why.empty()) {
       places = fmt::format(", not divided: {}", why);

@@ -11,6 +11,7 @@
 #include "bench/rank_time.hpp"
 #include "dispatch/put_window.hpp"
 #include "dispatch/strategies/strategy_parts.hpp"
+#include "runtime/quotient.hpp"
 #include "tests/cases/device_memory.hpp"
 
 namespace moecl::bench {
@@ -92,7 +93,7 @@ struct PutRows {
   PutRows(const Communicator& ranks, std::int64_t all_rows)
       : world(ranks),
         rows(std::min(all_rows, fitting(ranks))),
-        steps((all_rows + rows - 1) / rows),
+        steps(quotient_up(all_rows, rows)),
         ids_at(PutWindow::begin(ranks.size())),
         codes_at(ids_at + bytes_of(DType::i32, ranks.size(), rows)),
         x(ranks.stream(), DType::bf16, {rows, hidden}),

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "dispatch/placement/balance.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -78,7 +79,7 @@ class Search {
   std::vector<Row> best_rows() {
     const auto experts = static_cast<std::int32_t>(of_.mean.size());
     const Row order = falling(of_.risk.size(), [&](std::int32_t e) { return of_.risk[static_cast<std::size_t>(e)]; });
-    const std::int32_t of_block = (experts + problem_.depth - 1) / problem_.depth;
+    const std::int32_t of_block = quotient_up(experts, problem_.depth);
     Row copies(of_.mean.size(), 1);
     std::int32_t places = problem_.places;
     for (std::int32_t begin = 0; begin < experts; begin += of_block) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -134,7 +135,7 @@ std::int64_t mc2_tokens_capacity(std::int64_t max_num_batched_tokens, std::int32
                                  std::int64_t tokens_per_rank) {
   require(max_num_batched_tokens >= 0 && tp_size >= 1 && tokens_per_rank >= 1,
           "mc2_tokens_capacity: {} tokens, tp {}, {} a rank", max_num_batched_tokens, tp_size, tokens_per_rank);
-  return std::min((max_num_batched_tokens + tp_size - 1) / tp_size, tokens_per_rank) * tp_size;
+  return std::min(quotient_up(max_num_batched_tokens, tp_size), tokens_per_rank) * tp_size;
 }
 
 StrategyChoice select_strategy(const SelectStrategy& problem) {

@@ -5,6 +5,7 @@
 #include <moecl/quantize_rows.hpp>
 
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -92,7 +93,7 @@ WireRows::Layout::Layout(WorkspaceLayout& workspace, const WireRow& of, std::int
     : row(of), codes(workspace.add(row.codes, {row_count, hidden_size})) {
   if (!row.scale) return;
   scale = row.group == 0 ? workspace.add(*row.scale, {row_count})
-                         : workspace.add(*row.scale, {row_count, (hidden_size + row.group - 1) / row.group});
+                         : workspace.add(*row.scale, {row_count, quotient_up(hidden_size, row.group)});
 }
 
 WireRows WireRows::Layout::in(BufferView memory) const {

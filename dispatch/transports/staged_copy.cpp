@@ -10,6 +10,7 @@
 #include "dispatch/stream_events.hpp"
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -167,7 +168,7 @@ void StagedCopier::copy(const StagedJob& job) {
         fmt::format("staged copy from rank {} to rank {}, {} bytes", job.from_rank, job.to_rank, job.from.size_bytes);
   }
   const Trace::Span span(job.trace, std::move(block));
-  const std::uint64_t total = job.from.size_bytes, count = (total + chunk_bytes - 1) / chunk_bytes;
+  const std::uint64_t total = job.from.size_bytes, count = quotient_up(total, chunk_bytes);
   std::array<Event, slots> read, written;
   const auto bytes_of = [&](std::uint64_t chunk) { return std::min(chunk_bytes, total - chunk * chunk_bytes); };
   const auto write = [&](std::uint64_t chunk) {

@@ -4,6 +4,8 @@
 
 #include <CL/cl.h>
 
+#include "runtime/quotient.hpp"
+
 namespace moecl::c_api {
 namespace {
 
@@ -15,7 +17,7 @@ TensorView code_scales(const Context& context, const OperandQuant& activations, 
           describe(activations), args.expert_input_group);
   const DType scale = activations.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f32;
   return tensor_of(context, args.expert_input_scale, "expert_input_scale", scale, args.tokens,
-                   group == 0 ? 1 : (width + group - 1) / group);
+                   group == 0 ? 1 : quotient_up(width, group));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "host/c_api/quantized_array.hpp"
 
 #include "host/c_api/layer.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::c_api {
 namespace {
@@ -44,7 +45,7 @@ DType scale_type_of(std::int32_t number, const char* what) {
 }
 
 std::int64_t groups_of(std::int64_t elements, std::int64_t group) {
-  return group == ScaleGroup::whole ? 1 : (elements + group - 1) / group;
+  return group == ScaleGroup::whole ? 1 : quotient_up(elements, group);
 }
 
 /// Codes of [rows, columns] of one expert, where the bytes of an expert begin `expert` times `expert_bytes` after the
@@ -68,7 +69,7 @@ CodeMatrix codes_of(moecl_host_array array, moecl_code_layout layout, std::uint6
   require(codes.first_row >= 0 && codes.first_column >= 0 && codes.first_row < most && codes.first_column < most,
           "{}: first_row {} or first_column {} is not in [0, {})", what, codes.first_row, codes.first_column, most);
   codes.column_stride = or_default<std::int64_t>(layout.column_stride, 1);
-  const std::int64_t units = (codes.first_column + columns + codes.unit_columns() - 1) / codes.unit_columns();
+  const std::int64_t units = quotient_up(codes.first_column + columns, codes.unit_columns());
   codes.row_stride = or_default(layout.row_stride, units * codes.column_stride);
   require(codes.row_stride > 0 && codes.column_stride > 0 && codes.row_stride < most && codes.column_stride < most,
           "{}: strides of {} and {} units are not in [1, {})", what, codes.row_stride, codes.column_stride, most);

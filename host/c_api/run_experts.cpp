@@ -5,6 +5,7 @@
 #include "host/c_api/forward.hpp"
 #include "host/c_api/layer.hpp"
 #include "host/c_api/parallel.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::c_api {
 namespace {
@@ -31,7 +32,7 @@ ExpertRows expert_rows(const Context& context, const MoeShape& shape, const MoeL
     require(group >= 0, "x_group: {} is negative", group);
     const bool e8m0 = options.activations.quantized() ? options.activations.scale == ScaleFormat::e8m0 : group > 0;
     rows.x_scale = tensor_of(context, from.x_scale, "x_scale", e8m0 ? DType::u8 : DType::f32, from.source_rows,
-                             group == 0 ? 1 : (width + group - 1) / group);
+                             group == 0 ? 1 : quotient_up(width, group));
   }
   rows.row_ends = vector_of(context, from.row_ends, "row_ends", DType::i32, std::max<std::int64_t>(experts, 1));
   rows.expert_num_tokens = vector_of(context, args.expert_num_tokens, "expert_num_tokens", counts, experts);

@@ -8,6 +8,7 @@
 
 #include "host/checkpoint/weight_quantizer.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -21,8 +22,6 @@ std::vector<std::int64_t> without_ones(const std::vector<std::int64_t>& shape) {
     if (extent != 1) result.push_back(extent);
   return result;
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 [[noreturn]] void fail_shape(const TensorSource& source, const HostTensor& tensor, const char* dtype,
                              const std::vector<std::int64_t>& shape) {
@@ -154,11 +153,12 @@ std::optional<HostTensor> QuantizedTensors::find_codes() const {
 
 /// The part's codes, of the weights or of zero points.
 CodeMatrix QuantizedTensors::codes(const HostTensor& tensor, const Packing& packing, const TensorPart& part) const {
-  const std::int64_t row_units = packing.along_rows ? ceil_div(part.stored_rows, packing.unit_codes) : part.stored_rows;
-  const std::int64_t column_units = packing.along_rows ? part.columns : ceil_div(part.columns, packing.unit_codes);
+  const std::int64_t row_units =
+      packing.along_rows ? quotient_up(part.stored_rows, packing.unit_codes) : part.stored_rows;
+  const std::int64_t column_units = packing.along_rows ? part.columns : quotient_up(part.columns, packing.unit_codes);
   std::vector<std::int64_t> shape = {row_units, column_units};
   if (packing.unit == DType::u8) shape[1] *= packing.unit_bytes;  // fp6: three bytes a unit
-  if (packing.blocks) shape = {row_units, ceil_div(part.columns, 32), 16};
+  if (packing.blocks) shape = {row_units, quotient_up(part.columns, 32), 16};
   if (packing.transposed) std::swap(shape[0], shape[1]);
   if (part.experts > 0) shape.insert(shape.begin(), part.experts);
   if (tensor.shape != shape || tensor.dtype != packing.unit) fail_shape(source_, tensor, name(packing.unit), shape);
@@ -187,7 +187,7 @@ CodeMatrix QuantizedTensors::codes(const HostTensor& tensor, const Packing& pack
 /// The part counted in groups, each of which has a scale.
 TensorPart QuantizedTensors::in_groups(const ScaleGroup& group) const {
   TensorPart part = part_;
-  part.columns = group.columns == ScaleGroup::whole ? 1 : ceil_div(part_.columns, group.columns);
+  part.columns = group.columns == ScaleGroup::whole ? 1 : quotient_up(part_.columns, group.columns);
   if (group.rows == ScaleGroup::whole) {
     part.rows = part.stored_rows = part.step = 1;
     part.first_row = 0;
@@ -195,8 +195,8 @@ TensorPart QuantizedTensors::in_groups(const ScaleGroup& group) const {
     if (part_.step != 1 || part_.first_row % group.rows != 0)
       fail(ErrorCode::unsupported, "{}: {}: rows from {} in steps of {} do not keep to blocks of {}", source_.origin(),
            module_, part_.first_row, part_.step, group.rows);
-    part.rows = ceil_div(part_.rows, group.rows);
-    part.stored_rows = ceil_div(part_.stored_rows, group.rows);
+    part.rows = quotient_up(part_.rows, group.rows);
+    part.stored_rows = quotient_up(part_.stored_rows, group.rows);
     part.first_row = part_.first_row / group.rows;
   }
   part.transposed = packing().transposed;
@@ -243,7 +243,7 @@ std::vector<std::int32_t> QuantizedTensors::group_index(std::int64_t group_colum
   if (!tensor || group_columns == ScaleGroup::whole) return {};
   if (tensor->dtype != DType::i32 || tensor->shape != std::vector{part_.columns})
     fail_shape(source_, *tensor, "i32", {part_.columns});
-  const std::int64_t groups = ceil_div(part_.columns, group_columns);
+  const std::int64_t groups = quotient_up(part_.columns, group_columns);
   std::vector<std::int32_t> index(static_cast<std::size_t>(part_.columns));
   tensor->data.read(index.data(), tensor->size_bytes);
   bool in_order = true;

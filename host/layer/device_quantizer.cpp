@@ -11,6 +11,7 @@
 
 #include "host/layer/row_quant.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -45,7 +46,7 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   const std::int64_t rows = plain.shape[0], width = plain.shape[1];
   const CodeType type = packed_type(*to_.type);
   const DType stored = is_integer(type) ? DType::i8 : storage_dtype(type).value_or(DType::u8);
-  const std::int64_t scale_rows = (rows + to_.group.rows - 1) / to_.group.rows, scales = scale_shape(to_, 1, width)[1];
+  const std::int64_t scale_rows = quotient_up(rows, to_.group.rows), scales = scale_shape(to_, 1, width)[1];
   WorkspaceLayout layout;
   const TensorView codes_at = layout.add(stored, {rows, width}), values_at = layout.add(DType::f32, {rows, width}),
                    rows_at = layout.add(DType::f32, {rows, 4}),

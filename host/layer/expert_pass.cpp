@@ -9,6 +9,7 @@
 
 #include "runtime/check.hpp"
 #include "runtime/operands.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -48,7 +49,7 @@ void expect_codes(ExpertRows& rows, std::int64_t width, const OperandQuant& how)
               : mx || (by_row && (rows.x.dtype == DType::i8 || rows.x.dtype == DType::f8_e4m3)),
           "x: got {} with scales {} of {} columns (0: a row), but the experts' rows are {}", rows.x, rows.x_scale,
           group, how.quantized() ? describe(how) : "plain or codes as of a wire");
-  const std::int64_t scales = group == 0 ? 1 : (width + group - 1) / group;
+  const std::int64_t scales = group == 0 ? 1 : quotient_up(width, group);
   expect_of(rows.x_scale, "x_scale", rows.x_scale.elements() == sources * scales,
             fmt::format("{}[{}, {}]", name(rows.x_scale.dtype), sources, scales));
   rows.x_scale = group == 0 ? reshaped(rows.x_scale, {sources}) : reshaped(rows.x_scale, {sources, scales});

@@ -11,6 +11,7 @@
 #include "host/layer/forward_args.hpp"
 #include "kernels_cl/common/next_variant.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -282,7 +283,7 @@ void LayerPass::run_experts() {
 std::int64_t LayerPass::expected_rows(const RoutedRows& rows) const {
   const MoeShape& shape = over_.parts.shape;
   const std::int64_t chosen = part_.tokens_of_all * shape.router.top_k, experts = shape.experts;
-  return (chosen * rows.row_ends.shape[0] + experts - 1) / std::max<std::int64_t>(experts, 1);
+  return quotient_up(chosen * rows.row_ends.shape[0], std::max<std::int64_t>(experts, 1));
 }
 
 RoutedRows LayerPass::of_experts_here(RoutedRows rows) const {

@@ -5,6 +5,7 @@
 #include "host/layer/forward_args.hpp"
 #include "host/layer/parallel_state.hpp"
 #include "runtime/driver_process.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -87,7 +88,7 @@ Strategy& ParallelLayer::State::strategy(std::size_t lane, StrategyKind kind) {
 
 ParallelLayer::State::Cut ParallelLayer::State::cut(const Step& step, std::int64_t most) const {
   const std::int64_t chunk = parts.options.chunk_tokens;
-  const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>((most + chunk - 1) / chunk, 1));
+  const auto chunks = static_cast<std::int32_t>(chunk == 0 ? 1 : std::max<std::int64_t>(quotient_up(most, chunk), 1));
   const auto& threshold = step.uniform_decode ? plan.dbo_decode_token_threshold : plan.dbo_prefill_token_threshold;
   const bool two = threshold && share_of(most, chunks, 0).count >= *threshold;
   return {chunks, step.micro_batches.value_or(two ? 2 : 1)};

@@ -2,13 +2,14 @@
 
 #include "host/layer/weight_shard.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
 
 /// The part of one of `ranks`: whole groups that share a scale, as evenly as they go.
 Share part_of(const char* what, std::int64_t intermediate, const ExpertMatrices& expert, const Communicator& ranks) {
-  const std::int64_t unit = intermediate_unit(expert), units = (intermediate + unit - 1) / unit;
+  const std::int64_t unit = intermediate_unit(expert), units = quotient_up(intermediate, unit);
   require(units >= ranks.size(),
           "parallel layer: {}: an intermediate size of {} is too small for {} ranks, each with whole units of {} (what "
           "shares a scale)",

@@ -10,6 +10,7 @@
 
 #include "host/layer/planned.hpp"
 #include "host/layer/weight_upload.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -28,7 +29,7 @@ struct CodeRows {
   DType codes, scale;
   std::int64_t group;  ///< columns that share a scale; 0: all of a row
 
-  std::int64_t scales(std::int64_t width) const noexcept { return group == 0 ? 1 : (width + group - 1) / group; }
+  std::int64_t scales(std::int64_t width) const noexcept { return group == 0 ? 1 : quotient_up(width, group); }
 };
 /// What rows that are quantized so become; none where no product takes such codes.
 std::optional<CodeRows> code_rows(const OperandQuant& how);

@@ -4,6 +4,7 @@
 
 #include "host/layer/weight_upload.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -43,7 +44,7 @@ WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
     format.zero = matrix.zero.present();
     if (has_runs(matrix)) {
       format.group = group_columns(matrix);
-      format.groups = (matrix.columns() + format.group - 1) / format.group;
+      format.groups = quotient_up(matrix.columns(), format.group);
     }
   }
   return format;
@@ -88,7 +89,7 @@ WeightFormat WeightFormat::of(const OperandQuant& quantized, const MatrixStack& 
   format.column_scale = quantized.scale == ScaleFormat::e4m3 || quantized.group.columns == ScaleGroup::whole;
   if (quantized.group.columns == ScaleGroup::whole) return format;
   format.group = quantized.group.columns;
-  format.groups = (first.columns() + format.group - 1) / format.group;
+  format.groups = quotient_up(first.columns(), format.group);
   format.panel_scales = has_panel_scales(quantized.group, first.rows(), plain.size() == 1);
   format.scale = quantized.scale == ScaleFormat::real   ? DType::f32
                  : quantized.scale == ScaleFormat::e8m0 ? DType::u8
@@ -158,7 +159,7 @@ void expect_weights(const WeightMatrix& matrix, const char* what, std::int64_t r
   const std::int64_t group_rows = matrix.group.rows == ScaleGroup::whole ? rows : matrix.group.rows,
                      group_k = group_columns(matrix);
   require(group_rows >= 1 && group_k >= 1, "{}: scales of [{}, {}] elements", what, group_rows, group_k);
-  const std::int64_t of_rows = (rows + group_rows - 1) / group_rows, of_columns = (columns + group_k - 1) / group_k;
+  const std::int64_t of_rows = quotient_up(rows, group_rows), of_columns = quotient_up(columns, group_k);
   const std::vector<std::int32_t>& index = matrix.group_index;
   require(scale.rows == of_rows && (index.empty() ? scale.columns == of_columns : scale.columns >= 1),
           "{}: expected scales [{}, {}] of [{}, {}] elements each, got [{}, {}]", what, of_rows, of_columns, group_rows,

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -35,7 +36,7 @@ Share groups_of(Share part, std::int64_t extent, std::int64_t size, const char* 
   const std::int64_t end = part.begin + part.count;
   require(part.begin % size == 0 && (end % size == 0 || end == extent),
           "experts: {} [{}, {}) of {} split a group of {} that shares a scale", what, part.begin, end, extent, size);
-  return {part.begin / size, (part.count + size - 1) / size};
+  return {part.begin / size, quotient_up(part.count, size)};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "runtime/bounded_wait.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -59,7 +60,7 @@ std::vector<BufferView> WeightUpload::reserve(std::initializer_list<std::uint64_
   std::vector<BufferView> parts;
   for (const std::uint64_t size : bytes) {
     parts.push_back({nullptr, total, size});
-    total += (size + alignment - 1) / alignment * alignment;
+    total += quotient_up(size, alignment) * alignment;
   }
   staged_ = {};
   if (total > staging_.size_bytes()) staging_ = Buffer(*stream_.context, total);

@@ -4,13 +4,14 @@
 
 #include "dispatch/agreement.hpp"
 #include "dispatch/exchange.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::npu {
 
 std::int64_t Distribution::expand_rows() const {
   if (rank >= shared_ranks) return ranks * capacity();
   const std::int64_t each = shared_ranks / shared_experts;  // ranks of one shared expert
-  return most_tokens * ((ranks + each - 1) / each);
+  return most_tokens * quotient_up(ranks, each);
 }
 
 void Distribution::check() const {

@@ -5,6 +5,7 @@
 
 #include "host/npu/call.hpp"
 #include "host/npu/describe_matmul.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::npu {
 namespace {
@@ -40,7 +41,7 @@ Operands operands_of(const GroupedMatmulArgs& args) {
   require(weight.rank == 3 && weight.dtype == DType::u8 && weight.shape[1] == sizes.k,
           "weight: expected u8 [E, {}, N] codes, got {}", sizes.k, weight);
   sizes.experts = weight.shape[0], sizes.n = weight.shape[2] * codes_per_byte(sizes.weight_type);
-  sizes.pairs = (sizes.k + pair * block - 1) / (pair * block);
+  sizes.pairs = quotient_up(sizes.k, pair * block);
   return sizes;
 }
 
@@ -49,7 +50,7 @@ PackedWeights pack(Steps& steps, const GroupedMatmulArgs& args, const Operands& 
   PackedWeights packed{steps.scratch_bytes(PackedWeights::size_bytes(type, sizes.experts, sizes.n, sizes.k)), type,
                        sizes.experts, sizes.n, sizes.k};
   packed.group = block;
-  packed.scale = steps.scratch(DType::u8, {sizes.experts, PackedWeights::panels(sizes.n), (sizes.k + block - 1) / block,
+  packed.scale = steps.scratch(DType::u8, {sizes.experts, PackedWeights::panels(sizes.n), quotient_up(sizes.k, block),
                                            PackedWeights::panel_columns});
   pack_codes::Args step;
   step.packed = packed;
@@ -108,7 +109,7 @@ void run_mx_product(Steps& steps, const GroupedMatmulArgs& args, const TensorVie
   product.a_group = block;
   product.a_scale = args.per_token_scale.front();
   product.a_scale.rank = 2;
-  product.a_scale.shape = {sizes.rows, (sizes.k + block - 1) / block};
+  product.a_scale.shape = {sizes.rows, quotient_up(sizes.k, block)};
   product.a_scale.stride = {pair * sizes.pairs, 1};
   product.weights = pack(steps, args, sizes);
   product.row_ends = row_ends;

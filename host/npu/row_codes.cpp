@@ -2,6 +2,8 @@
 
 #include <moecl/gather_rows.hpp>
 
+#include "runtime/quotient.hpp"
+
 namespace moecl::npu {
 namespace {
 
@@ -42,8 +44,8 @@ std::int64_t RowCodes::width(std::int64_t hidden) const { return hidden / codes_
 std::vector<std::int64_t> RowCodes::row_scales(std::int64_t hidden) const {
   if (blocks) return {(hidden + 63) / 64 * 2};
   if (rows.group == 0) return {};
-  const std::int64_t groups = (hidden + rows.group - 1) / rows.group;
-  return {(groups + scales_align - 1) / scales_align * scales_align};
+  const std::int64_t groups = quotient_up(hidden, rows.group);
+  return {quotient_up(groups, scales_align) * scales_align};
 }
 
 void RowCodes::check(const TensorView& x) const {

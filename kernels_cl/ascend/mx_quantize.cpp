@@ -7,6 +7,7 @@
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource mx_quantize;
@@ -80,7 +81,7 @@ std::string reject(const Args& args, const Config& config, const Device& device)
   }
   if (!is_bytes(args.y, {rows, y_length, y_inner}))
     return fmt::format("y: expected u8[{}, {}, {}], got {}", rows, y_length, y_inner, args.y.describe());
-  const std::int64_t pairs = (length + 2 * block - 1) / (2 * block);
+  const std::int64_t pairs = quotient_up(length, 2 * block);
   if (!is_bytes(args.scale, {rows, pairs, inner, 2}))
     return fmt::format("scale: expected u8[{}, {}, {}, 2], got {}", rows, pairs, inner, args.scale.describe());
   if (args.least_scale < 0 || args.least_scale > 254)
@@ -98,8 +99,8 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const std::int32_t lanes = row_lanes(config.lanes, device.caps);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t length = args.x.shape[1], inner = args.x.shape[2];
-  const std::int64_t units = (length + block - 1) / block * (packed(args) && inner > 1 ? inner / 2 : inner);
-  const auto groups = static_cast<std::size_t>(rows_of(args) * ((units + group_blocks - 1) / group_blocks));
+  const std::int64_t units = quotient_up(length, block) * (packed(args) && inner > 1 ? inner / 2 : inner);
+  const auto groups = static_cast<std::size_t>(rows_of(args) * quotient_up(units, group_blocks));
   return {lanes == 1 ? "blocks_per_item" : "block_per_item",
           fmt::format("-DLANES={} -DZEROS_STAY={}{}", lanes, args.zeros_stay ? 1 : 0, dtype_option("X_DTYPE", args.x)),
           {groups * local, 1, 1},

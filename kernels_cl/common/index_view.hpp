@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "runtime/kernel.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -43,7 +44,7 @@ inline constexpr std::int64_t most_indices = std::numeric_limits<std::int32_t>::
 void launch_indices(StreamView stream, const ProgramSource& source, const char* kernel, const Submit& submit,
                     const TensorView& shaped_as, std::uint64_t bytes, const auto&... operands) {
   const auto& args = std::get<sizeof...(operands) - 1>(std::tie(operands...));
-  const std::size_t groups = (static_cast<std::size_t>(args.count) + index_group_size - 1) / index_group_size;
+  const std::size_t groups = quotient_up(static_cast<std::size_t>(args.count), index_group_size);
   launch(stream, {&source, "", kernel}, {{groups * index_group_size, 1, 1}, {index_group_size, 1, 1}}, submit,
          {source.name, kernel + std::strlen(source.name) + 1,
           stream.trace != nullptr ? shaped_as.describe() : std::string(), bytes, 0},

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels_cl/common/shared_codes.h"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 
@@ -73,7 +74,7 @@ inline std::string reject_width(const char* what, std::int64_t width) {
 /// Work-groups along a row that no step needs to see whole: where lanes share rows, few rows shall still fill a GPU.
 inline std::size_t row_groups(std::int32_t lanes, std::int64_t width) {
   const std::int64_t step = std::int64_t{lanes} * 16;
-  return lanes == 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>((width + step - 1) / step, 1));
+  return lanes == 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(quotient_up(width, step), 1));
 }
 
 /// Where all lanes are in whole warps of an NVIDIA device, registers may go from lane to lane.

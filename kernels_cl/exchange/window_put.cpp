@@ -6,6 +6,7 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/exchange/window_put_args.h"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource window_put;
@@ -77,7 +78,7 @@ struct Grid {
 
   Grid(const DeviceCaps& caps, std::int64_t rows, std::int64_t bytes) {
     const bool cpu = caps.type == DeviceType::cpu;
-    const std::int64_t units = caps.compute_units, enough = (2 * units + rows - 1) / std::max<std::int64_t>(rows, 1);
+    const std::int64_t units = caps.compute_units, enough = quotient_up(2 * units, std::max<std::int64_t>(rows, 1));
     const std::int64_t most = std::clamp<std::int64_t>(bytes / least_part_bytes, 1, most_parts);
     parts = cpu ? 1 : std::clamp<std::int64_t>(enough, 1, most);
     const auto groups = static_cast<std::size_t>(

@@ -14,6 +14,7 @@
 #include "kernels_cl/routing/expert_sort.hpp"
 #include "kernels_cl/routing/gating_top_k.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource fused_moe;
@@ -22,7 +23,6 @@ extern const ProgramSource fused_moe;
 namespace moecl::fused_moe {
 namespace {
 
-using router::quotient_up;
 constexpr std::int64_t panel = PackedWeights::panel_columns, tile_panels = 2;
 constexpr const char *nv_sm80 = "nv_sm80", *nv_sm90a = "nv_sm90a", *t0 = "t0";
 

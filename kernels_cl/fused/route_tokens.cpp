@@ -13,6 +13,7 @@
 #include "kernels_cl/routing/expert_sort.hpp"
 #include "kernels_cl/routing/gating_top_k.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource route_tokens;
@@ -82,7 +83,7 @@ struct Shape {
     std::int64_t helpers = 0;
     if (multiplies) helpers += router::parts(args.router.a.shape[0], router.n, router.k);
     if (quantizes(args))
-      helpers += router::quotient_up(args.tokens.x.shape[0] * quantize_groups::groups_of(args.tokens), lanes.teams);
+      helpers += quotient_up(args.tokens.x.shape[0] * quantize_groups::groups_of(args.tokens), lanes.teams);
     return helpers;
   }
 };

@@ -9,10 +9,9 @@
 #include "kernels_cl/common/index_view.hpp"
 #include "kernels_cl/fused/router_args.h"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::router {
-
-inline std::int64_t quotient_up(std::int64_t x, std::int64_t divisor) { return (x + divisor - 1) / divisor; }
 
 constexpr std::int64_t least_slice_k = 64;
 

@@ -11,6 +11,7 @@
 #include "kernels_cl/gemm/tiles.hpp"
 #include "kernels_cl/quantize/quantize_groups.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::grouped_gemm {
 namespace {
@@ -140,11 +141,11 @@ std::int64_t column_groups_of(const Kernel& kernel, const Args& args, std::int64
   if (kernel.persistent) return slices > 1 ? tiles_of(kernel, args, all_of(args)) : caps.compute_units;
   if (!is_register_tile(kernel)) return column_tiles_of(kernel, args);
   constexpr std::int64_t groups_of_a_thread = 32;
-  const std::int64_t panels = (output_width(args) + PackedWeights::panel_columns - 1) / PackedWeights::panel_columns;
+  const std::int64_t panels = quotient_up(output_width(args), PackedWeights::panel_columns);
   std::int64_t each = kernel.panels;
   while (each > 1 && row_tiles_of(kernel, all_of(args)) * panels < each * groups_of_a_thread * caps.compute_units)
     each /= 2;
-  return (panels + each - 1) / each;
+  return quotient_up(panels, each);
 }
 
 /// The variants that would multiply such operands there and do not build; empty where all do.

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels_cl/common/launch_shape.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::grouped_gemm {
 namespace {
@@ -38,7 +39,7 @@ std::string reject_a(const Args& args) {
   }
   if (args.a_group < 0 || args.a_group % 16 != 0)
     return fmt::format("a_group: {} columns are no positive multiple of 16", args.a_group);
-  const std::int64_t groups = (k + args.a_group - 1) / args.a_group;
+  const std::int64_t groups = quotient_up(k, args.a_group);
   if (scale.rank != 2 || (scale.dtype != DType::f32 && scale.dtype != DType::u8 && scale.dtype != DType::f8_e4m3) ||
       scale.shape[0] != args.a.shape[0] || scale.shape[1] != groups || scale.stride[1] != 1)
     return fmt::format("a_scale: expected f32, u8 or f8_e4m3 [{}, {}], got {}", args.a.shape[0], groups,

@@ -6,6 +6,7 @@
 #include "kernels_cl/gemm/panel_order.h"
 #include "kernels_cl/gemm/tiles.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::grouped_gemm {
 namespace {
@@ -195,7 +196,7 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
   const bool whole = config.expected.rows == 0;
   const std::int64_t rows = whole ? args.out.shape[0] : config.expected.rows,
                      experts = std::max<std::int64_t>(whole ? experts_of(args) : config.expected.experts, 1),
-                     of_expert = (rows + experts - 1) / experts;
+                     of_expert = quotient_up(rows, experts);
   const auto tiles = [&](const Kernel& kernel) {
     return tiles_of(kernel, args, whole ? all_of(args) : config.expected);
   };
@@ -211,7 +212,7 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
   constexpr double tile_time_k = 7168;
   const auto time = [&](const Candidate* one) {
     const Kernel& kernel = *one->kernel;
-    const std::int64_t slices = slices_of(kernel, args, caps), waves = (tiles(kernel) + units - 1) / units;
+    const std::int64_t slices = slices_of(kernel, args, caps), waves = quotient_up(tiles(kernel), units);
     const double of_tile = one->tile_us * static_cast<double>(args.weights.k) / tile_time_k;
     return static_cast<double>(waves) * of_tile / static_cast<double>(slices) + (slices > 1 ? one->slices_us : 0);
   };

@@ -8,6 +8,7 @@
 #include "kernels_cl/gemm/pack_codes_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource pack_codes;
@@ -37,7 +38,7 @@ std::string reject_codes(const char* what, const BufferView& source, const CodeL
 /// The last of the groups that stand together may be without a partner.
 bool gives_groups(const TensorView& scale, std::int64_t groups) {
   if (scale.rank == 2) return scale.shape[1] == groups;
-  return scale.shape[2] >= 1 && (groups + scale.shape[2] - 1) / scale.shape[2] == scale.shape[1];
+  return scale.shape[2] >= 1 && quotient_up(groups, scale.shape[2]) == scale.shape[1];
 }
 
 std::string reject_groups(const Args& args) {
@@ -49,7 +50,7 @@ std::string reject_groups(const Args& args) {
   if (!packed.grouped()) return {};
   const TensorView& scale = args.scale;
   if (args.group_rows < 1 || (scale.rank != 2 && scale.rank != 3) || scale.dtype != packed.scale.dtype ||
-      scale.shape[1] < 1 || scale.shape[0] != (args.codes.rows + args.group_rows - 1) / args.group_rows)
+      scale.shape[1] < 1 || scale.shape[0] != quotient_up(args.codes.rows, args.group_rows))
     return fmt::format("scale: expected {} [{} rows / {}, G], got {}", name(packed.scale.dtype), args.codes.rows,
                        args.group_rows, scale.describe());
   if (args.source_group.present() ? args.source_group.rank != 1 || args.source_group.dtype != DType::i32 ||
@@ -164,7 +165,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   const TensorView source = bytes_of(args.source), view = args.packed.view(),
                    packed(view.buffer, DType::u8, {static_cast<std::int64_t>(view.size_bytes())});
   launch(stream, {&source::pack_codes, source_options(codes, scale_bytes, args.packed.layout), "pack_codes"},
-         {{size((args.packed.k + k_block - 1) / k_block * PACK_LANES), PACK_K_LANES, size(panels)},
+         {{size(quotient_up(args.packed.k, k_block) * PACK_LANES), PACK_K_LANES, size(panels)},
           {PACK_LANES, PACK_K_LANES, 1}},
          grouped ? Submit{submit.wait} : submit, {"pack_codes", "t0", shape, work.bytes, work.flops}, source, packed,
          codes_args(args, source, packed, k_block));

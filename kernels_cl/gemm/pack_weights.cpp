@@ -8,6 +8,7 @@
 #include "kernels_cl/gemm/pack_weights_args.h"
 #include "runtime/check.hpp"
 #include "runtime/kernel.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource pack_weights;
@@ -130,7 +131,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
                       args.source.dtype == DType::i32 ? "i4x8" : name(args.source.dtype),
                       dtype_option("PACKED_DTYPE", packed), grouped_gemm::layout_option(args.packed.layout)),
           "pack_weights"},
-         {{size((m.k + k_block - 1) / k_block * lanes), size(touched), size(m.experts)}, {size(lanes), 1, 1}}, submit,
+         {{size(quotient_up(m.k, k_block) * lanes), size(touched), size(m.experts)}, {size(lanes), 1, 1}}, submit,
          {"pack_weights", lanes == 1 ? "panel_per_item" : "panel_per_group", args.source.describe(), work.bytes,
           work.flops},
          args.source, args.scale, args.offset, packed, kernel_args(args, m, packed));

@@ -4,6 +4,7 @@
 
 #include "kernels_cl/gemm/panel_order.h"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl {
 namespace {
@@ -26,7 +27,7 @@ std::string reject_groups(const PackedWeights& weights) {
         index.shape[1] != weights.k || !index.contiguous())
       return fmt::format("group_index of weights: expected i32[{}, {}], got {}", weights.experts, weights.k,
                          index.describe());
-  } else if (weights.group < 1 || (weights.k + weights.group - 1) / weights.group != groups) {
+  } else if (weights.group < 1 || quotient_up(weights.k, weights.group) != groups) {
     return fmt::format("group of weights: {} columns do not give the {} groups of scale in K = {}", weights.group,
                        groups, weights.k);
   }
@@ -51,7 +52,7 @@ PanelLayout panel_layout_named(const std::string& name) {
   fail(ErrorCode::invalid_argument, "layout of weights: expected n_major, k_major or k_words, got '{}'", name);
 }
 
-std::int64_t PackedWeights::panels(std::int64_t n) noexcept { return (n + panel_columns - 1) / panel_columns; }
+std::int64_t PackedWeights::panels(std::int64_t n) noexcept { return quotient_up(n, panel_columns); }
 
 std::uint64_t PackedWeights::size_bytes(CodeType type, std::int64_t experts, std::int64_t n, std::int64_t k) {
   std::int64_t bytes = 0;

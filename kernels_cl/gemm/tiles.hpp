@@ -1,6 +1,7 @@
 #pragma once
 // How a product falls into tiles.
 #include "kernels_cl/gemm/variant.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::grouped_gemm {
 
@@ -13,7 +14,7 @@ inline Expected all_of(const Args& args) { return {args.out.shape[0], products_o
 /// A gated activation's have gate and up of the same columns; a CPU's work-item takes a panel of each.
 inline std::int64_t column_tiles_of(const Kernel& kernel, const Args& args) {
   const std::int64_t n = kernel.tensor_cores ? args.weights.n : output_width(args);
-  return (n + tile_columns(kernel) - 1) / tile_columns(kernel);
+  return quotient_up(n, tile_columns(kernel));
 }
 /// Tiles of rows and columns.
 inline std::int64_t tiles_of(const Kernel& kernel, const Args& args, Expected expected) {

@@ -11,6 +11,7 @@
 #include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/quantize/quantize_groups_args.h"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource quantize_groups;
@@ -98,7 +99,7 @@ std::string reject_outputs(const Args& args) {
                        args.scale.describe());
   }
   if (args.group_rows > 1) {
-    const std::int64_t of_rows = (rows + args.group_rows - 1) / args.group_rows;
+    const std::int64_t of_rows = quotient_up(rows, args.group_rows);
     if (args.scale.rank == 2 && args.scale.dtype == DType::f32 && args.scale.shape[0] == of_rows &&
         args.scale.shape[1] == groups && args.scale.contiguous())
       return {};
@@ -212,7 +213,7 @@ Plan plan(const Args& args, const Config& config, const Device& device) {
   const std::int64_t group = group_of(args), groups = groups_of(args);
   const Lanes shape(group, groups, config, device);
   const auto local = static_cast<std::size_t>(shape.count), rows = static_cast<std::size_t>(rows_of(args));
-  const auto teams = static_cast<std::size_t>(rows_of(args) * groups + shape.teams() - 1) / shape.teams();
+  const auto teams = quotient_up(static_cast<std::size_t>(rows_of(args) * groups), shape.teams());
   const std::string options =
       quantize_groups::options(args, shape, device.caps) + (by_expert(args) ? " -DBY_EXPERT=1" : "");
   const bool by_rows = shape.count == 1;

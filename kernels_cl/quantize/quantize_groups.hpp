@@ -10,6 +10,7 @@
 
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/quantize/quantize_rules.h"
+#include "runtime/quotient.hpp"
 
 namespace moecl::quantize_groups {
 
@@ -22,7 +23,7 @@ inline std::int64_t rows_of(const Args& args) { return args.index.present() ? ar
 inline std::int64_t group_of(const Args& args) {
   return std::max<std::int64_t>(args.group == 0 ? args.x.shape[1] : args.group, 1);
 }
-inline std::int64_t groups_of(const Args& args) { return (args.x.shape[1] + group_of(args) - 1) / group_of(args); }
+inline std::int64_t groups_of(const Args& args) { return quotient_up(args.x.shape[1], group_of(args)); }
 inline std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
 inline float largest_of(CodeType format) {
   return format == CodeType::i8   ? 127.0F
@@ -52,7 +53,7 @@ struct Lanes {
     team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, largest))));
     // Many groups in few work-groups; a whole row fills a small one.
     if (count == 0) count = groups == 1 ? std::max(std::min(32, most), team) : most;
-    const std::int64_t of_team = (steps + team - 1) / team;
+    const std::int64_t of_team = quotient_up(steps, team);
     if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
   }
   std::int32_t teams() const { return count / team; }

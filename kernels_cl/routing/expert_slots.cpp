@@ -9,6 +9,7 @@
 #include "kernels_cl/common/planned_launch.hpp"
 #include "kernels_cl/routing/expert_slots_args.h"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource expert_slots;
@@ -115,7 +116,7 @@ LaunchPlan plan(const Fetch& args, const DeviceCaps& caps) {
   // As many as hide the bus, whatever a fetch has.
   const std::size_t group = in_runs ? 1 : items, groups = 4 * caps.compute_units,
                     all = static_cast<std::size_t>(args.from.shape[1] / unit),
-                    wide = std::min((all + group - 1) / group, groups);
+                    wide = std::min(quotient_up(all, group), groups);
   return {"fetch",
           fmt::format("-DUNIT=uint{} -DRUNS={}", unit == 4 ? "" : std::to_string(unit / 4), static_cast<int>(in_runs)),
           {wide * group, static_cast<std::size_t>(args.most), 1},

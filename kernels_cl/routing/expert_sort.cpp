@@ -9,6 +9,7 @@
 #include "kernels_cl/common/launch_shape.hpp"
 #include "kernels_cl/common/planned_launch.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::source {
 extern const ProgramSource expert_sort;
@@ -29,8 +30,8 @@ Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) 
   const std::int64_t smallest = std::max<std::int64_t>(is_cpu ? 8192 : 2048, experts), fewest = is_cpu ? 2 : 3;
   const std::int64_t most = std::clamp<std::int64_t>(2 * std::int64_t{caps.compute_units}, 1, 32);
   const std::int64_t whole = slots / smallest, wanted = whole < fewest ? 1 : std::min(whole, most);
-  const std::int64_t slots_each = std::max<std::int64_t>(1, (slots + wanted - 1) / wanted);
-  return {std::max<std::int64_t>(1, (slots + slots_each - 1) / slots_each), slots_each};
+  const std::int64_t slots_each = std::max<std::int64_t>(1, quotient_up(slots, wanted));
+  return {std::max<std::int64_t>(1, quotient_up(slots, slots_each)), slots_each};
 }
 
 /// Entries of the kernels' table: counts and a flag of each chunk.

@@ -2,6 +2,7 @@
 
 #include "kernels_cl/common/index_view.hpp"
 #include "runtime/check.hpp"
+#include "runtime/quotient.hpp"
 
 namespace moecl::stable_sort {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 struct Digits {
   std::int32_t passes, bits;
 
-  explicit Digits(std::int32_t key_bits) : passes((key_bits + 11) / 12), bits((key_bits + passes - 1) / passes) {}
+  explicit Digits(std::int32_t key_bits) : passes((key_bits + 11) / 12), bits(quotient_up(key_bits, passes)) {}
   std::int32_t values() const { return 1 << bits; }
 };
 
