@@ -10,6 +10,7 @@
 #include "kernels_cl/fused/grid_barrier.hpp"
 #include "kernels_cl/fused/router.hpp"
 #include "kernels_cl/gemm/grouped_gemm_operands.hpp"
+#include "kernels_cl/gemm/nvidia/code_step.h"
 #include "kernels_cl/quantize/quantize_groups.hpp"
 #include "kernels_cl/routing/expert_sort.hpp"
 #include "kernels_cl/routing/gating_top_k.hpp"
@@ -53,9 +54,10 @@ std::string failing(std::string_view variant) { return fmt::format("fused_moe/{}
 /// Rows of a tile: an expert has one.
 std::int64_t tile_rows_for(std::int64_t tokens) { return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
 
-/// Bytes of a row in a stage of tensor_tile.clh, as code_step.clh says.
+/// Bytes of a row in a stage of tensor_tile.clh.
 std::int64_t step_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
-  return tile_rows <= 16 && bits(product.weights.type) == 4 && size_bytes(product.a.dtype) == 2 ? 256 : 128;
+  constexpr std::int64_t line_bytes = 128;
+  return line_bytes * CODE_STEP_LINES(tile_rows, size_bytes(product.a.dtype), bits(product.weights.type));
 }
 /// Bytes of a stage: of the rows, and of as many k of the panels.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
@@ -73,15 +75,13 @@ std::int64_t steps_of(std::int64_t tile_rows, const grouped_gemm::Args& product)
 /// How a launch is cut.
 struct Shape {
   const char* variant;
-  bool tensor_cores;
   expert_sort::Lanes lanes;
   std::int64_t tile_rows, stages, tile_slots, token_block, groups, down_slices;
   std::uint64_t routing_bytes, local_bytes;
 
   Shape(const Args& args, const RouterSpec& spec, const Config& config, const DeviceCaps& caps)
       : variant(select(args, config, caps)),
-        tensor_cores(has_tensor_cores(config)),
-        lanes(tensor_cores ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
+        lanes(tensor_cores() ? expert_sort::Lanes{128, 4} : expert_sort::Lanes{1}),
         tile_rows(tile_rows_for(tokens_of(args))),
         tile_slots((tile_rows * std::max(spec.top_k, 1) + 3) / 4 * 4),
         token_block(router::token_block(tokens_of(args))),
@@ -99,15 +99,16 @@ struct Shape {
     constexpr std::uint64_t bytes = 80 << 10, bytes_alone = 160 << 10;
     const bool alone = tile_rows <= 16 && !has_codes(args) && bytes_alone + beside_bytes <= caps.static_local_mem_bytes;
     stages = static_cast<std::int64_t>((alone ? bytes_alone : bytes) / of_stage);
-    const std::uint64_t stages_bytes = tensor_cores ? static_cast<std::uint64_t>(stages) * of_stage : 0;
+    const std::uint64_t stages_bytes = tensor_cores() ? static_cast<std::uint64_t>(stages) * of_stage : 0;
     local_bytes = std::max({stages_bytes, logits_bytes, routing_bytes, order_bytes}) + beside_bytes;
-    groups = config.groups > 0 ? config.groups : tensor_cores ? resident_groups(args, caps) : 1;
+    groups = config.groups > 0 ? config.groups : tensor_cores() ? resident_groups(args, caps) : 1;
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
     const std::int64_t steps = steps_of(tile_rows, args.down);
     down_slices = std::clamp<std::int64_t>(steps / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
     down_slices = quotient_up(steps, quotient_up(steps, down_slices));  // each has steps
   }
 
+  bool tensor_cores() const { return variant != t0; }
   static std::int64_t tokens_of(const Args& args) { return args.router.a.shape[0]; }
   static std::int64_t experts_of(const Args& args) { return args.gate_up.weights.experts; }
   /// At most, whatever the operands.
@@ -384,7 +385,7 @@ std::string options_of(const Args& args, const RouterSpec& spec, const Shape& sh
       " -DTENSOR_CORES={:d} -DGPU_SCOPE={:d} -DTILE_ROWS={} -DROW_TILES={} -DSTAGES={} -DROUTING_BYTES={} "
       "-DMOST_SLOTS={} -DTOKEN_BLOCK={} -DOUT_FOURS={:d} -DCODES={:d} -DWARP_GROUPS={:d} -DHAS_SCALES={:d} "
       "-DA_ALIGNED={:d}",
-      shape.tensor_cores, caps.nv_compute_capability >= 70, shape.tile_rows,
+      shape.tensor_cores(), caps.nv_compute_capability >= 70, shape.tile_rows,
       has_codes(args) && x.shape[0] <= 8 ? 1 : shape.tile_rows / 8, shape.stages, shape.routing_bytes, shape.tile_slots,
       shape.token_block, has_fours(args), has_codes(args), shape.variant == nv_sm90a, has_scales(args),
       is_aligned_to_16_bytes(args.gate_up.a) && is_aligned_to_16_bytes(args.down.a));
