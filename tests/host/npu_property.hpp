@@ -1,10 +1,13 @@
 #pragma once
 // Compares an operator of moecl::npu with its oracle: guarded outputs, poisoned workspace, both tail modes.
+#include <moecl/error.hpp>
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "host/npu/describe.hpp"
@@ -32,6 +35,18 @@ inline std::int64_t between(std::mt19937_64& engine, std::int64_t least, std::in
 template <class T>
 const T& one_of(std::mt19937_64& engine, const std::vector<T>& choices) {
   return choices[static_cast<std::size_t>(between(engine, 0, static_cast<std::int64_t>(choices.size()) - 1))];
+}
+
+/// Why a call is refused before anything is enqueued; empty: it is not.
+template <class Args>
+std::string refusal_of(Args args, const TestDevice& device) {
+  try {
+    infer(args);
+    (void)workspace_bytes(args, device.record());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 namespace detail {
