@@ -24,25 +24,26 @@ enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
                : "memory")
 // All steps of a tile of so many eights of rows. Returns the last step's stage, which is read until its products are
 // done.
-#define MULTIPLY_OF(eights)                                                                                    \
-  INLINE Ring multiply_##eights(const WarpPlace* place, Ring* ring, int steps) {                               \
-    Ring before = *ring;                                                                                       \
-    for (int step = 0; step < steps; ++step) {                                                                 \
-      enter_stage(place, ring);                                                                                \
-      const uint rows_at = stage_at(place, ring), columns_at = rows_at + A_BYTES + place->panel * BLOCK_BYTES; \
-      wgmma_fence();                                                                                           \
-      _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                       \
-        const uint rows = rows_at + part * 32, columns = columns_at + part * 16 * LINE;                        \
-        WGMMA(eights, "s", operand(columns), operand(rows), step + part);                                      \
-        WGMMA(eights, "u", operand(columns + BLOCK_BYTES), operand(rows), step + part);                        \
-      }                                                                                                        \
-      wgmma_commit();                                                                                          \
-      WGMMA_WAIT(1);                                                                                           \
-      if (step > 0) leave_stage(place, &before);                                                               \
-      before = *ring;                                                                                          \
-      advance(ring);                                                                                           \
-    }                                                                                                          \
-    return before;                                                                                             \
+#define MULTIPLY_OF(eights)                                                                               \
+  INLINE Ring multiply_##eights(const WarpPlace* place, Ring* ring, int steps) {                          \
+    Ring before = *ring;                                                                                  \
+    for (int step = 0; step < steps; ++step) {                                                            \
+      enter_stage(place, ring);                                                                           \
+      const uint stage = stage_at(place, ring);                                                           \
+      const ulong rows = operand(stage), columns = operand(stage + A_BYTES + place->panel * BLOCK_BYTES); \
+      wgmma_fence();                                                                                      \
+      _Pragma("unroll") for (int part = 0; part < K_STEP / 16; ++part) {                                  \
+        const ulong of_rows = further(rows, part * 32), of_columns = further(columns, part * 16 * LINE);  \
+        WGMMA(eights, "s", of_columns, of_rows, part == 0 ? step : 1);                                    \
+        WGMMA(eights, "u", further(of_columns, BLOCK_BYTES), of_rows, part == 0 ? step : 1);              \
+      }                                                                                                   \
+      wgmma_commit();                                                                                     \
+      WGMMA_WAIT(1);                                                                                      \
+      if (step > 0) leave_stage(place, &before);                                                          \
+      before = *ring;                                                                                     \
+      advance(ring);                                                                                      \
+    }                                                                                                     \
+    return before;                                                                                        \
   }
 MULTIPLY_OF(1)
 MULTIPLY_OF(2)
@@ -211,7 +212,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
-  const int warp = (item - COPY_ITEMS) / 32, half_group = warp / 4, strip = warp % 4;
+  // Of quotients of `item` itself the assembler knows that a warp shares them.
+  const int half_group = item / 128 - 1, strip = item / 32 % 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, strip};
   Pieces pieces = {all_pieces + half_group * 2 * PIECE_BYTES, 0, half_group, strip};
   Leaving leaving;

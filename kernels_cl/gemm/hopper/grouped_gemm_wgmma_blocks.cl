@@ -57,6 +57,7 @@ INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPla
   for (int step = 0; step < steps; ++step) {
     enter_stage(place, ring);
     const uint stage = stage_at(place, ring);
+    const ulong rows = operand(stage + half_group * GROUP_ROWS * LINE), columns = operand(stage + A_BYTES);
     const __local StageScales* const scales = stage_scales + ring->stage;
     const float2 of_rows = (float2)(scales->rows[row], scales->rows[row + 8]);
 #pragma unroll
@@ -65,8 +66,7 @@ INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPla
       wgmma_fence();
 #pragma unroll
       for (int product = 0; product < K_STEP / 32; ++product)
-        wgmma(operand(stage + half_group * GROUP_ROWS * LINE + product * 32),
-              operand(stage + A_BYTES + pair * 2 * BLOCK_BYTES + product * 32), product);
+        wgmma(further(rows, product * 32), further(columns, pair * 2 * BLOCK_BYTES + product * 32), product);
       wgmma_commit();
       give_turn(half_group);
       const float2 low = of_rows * panel_scale(scales, pair * 2), high = of_rows * panel_scale(scales, pair * 2 + 1);
