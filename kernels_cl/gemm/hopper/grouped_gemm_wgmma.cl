@@ -212,7 +212,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
-  // Of quotients of `item` itself the assembler knows that a warp shares them.
+  // Divided from `item` itself: ptxas then knows that they are the same for a whole warp, and keeps what follows from
+  // them in uniform registers.
   const int half_group = item / 128 - 1, strip = item / 32 % 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, strip};
   Pieces pieces = {all_pieces + half_group * 2 * PIECE_BYTES, 0, half_group, strip};

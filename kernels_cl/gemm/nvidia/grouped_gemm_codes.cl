@@ -1,9 +1,7 @@
 // Grouped GEMM of packed codes on NVIDIA's tensor cores by mma.sync: the codes are the left operand (code_stage.clh).
 // STAGES - 1 stages travel to local memory ahead of the one that is multiplied.
-#include "kernels_cl/gemm/nvidia/code_step.h"
-#include "kernels_cl/gemm/panels.clh"
 enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
-enum { STEP_LINES = CODE_STEP_LINES(TILE_ROWS, OF(bytes_of, A_DTYPE), OF(panel_units, W_DTYPE) * 8 / PANEL) };
+#include "kernels_cl/gemm/nvidia/code_step.h"
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
