@@ -12,7 +12,7 @@
 
 namespace moecl::bench {
 
-/// A GPU's clock falls under a lasting load. After a pause a measurement does not depend on the one before it.
+/// A GPU's clock falls under load: a pause, so that a measurement does not begin with what the one before it left.
 inline void rest() {
   if (stream().device->caps.type == DeviceType::gpu) std::this_thread::sleep_for(std::chrono::milliseconds(150));
 }
