@@ -46,12 +46,16 @@ ROUTED = f"{CHOICE} -DROUTES=1 -DFEW_TOKENS=1 -DTOKEN_BLOCK=8 -DSUMS_BYTES=16384
 class Assembly(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.assembler = next(ROOT.glob("build/test_tools/**/ptxas"), None)
-        if cls.assembler is None:
-            raise FileNotFoundError(f"{ROOT}/build/test_tools has no ptxas: tools/setup --tests installs it")
+        cls.assembler, cls.disassembler = cls.find_tool("ptxas"), cls.find_tool("nvdisasm")
         spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
         cls.embed = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(cls.embed)
+
+    @staticmethod
+    def find_tool(name):
+        for tool in ROOT.glob(f"build/test_tools/**/bin/{name}"):
+            return tool
+        raise FileNotFoundError(f"{ROOT}/build/test_tools has no {name}: tools/setup --tests installs it")
 
     def assemble(self, kernel, options, target):
         """What the assembler says of kernels_cl/<kernel>.cl, for "sm_90" or "sm_90a" with the text behind //A90 marks."""
@@ -79,24 +83,45 @@ class Assembly(unittest.TestCase):
         self.assertEqual(done.returncode, 0, said)
         return said
 
-    def expect_fast(self, kernel, options, target, most=64):
+    def instructions_of_step(self, kernel):
+        """Of the loop over steps of K in what `assemble` made of the kernel: the longest of those that multiply."""
+        cubin = FOLDER / f"{kernel}.cubin"
+        text = subprocess.run([self.disassembler, "-c", cubin], capture_output=True, text=True, check=True).stdout
+        labels, products, loops, instructions = {}, [], [], 0
+        for line in text.splitlines():
+            if label := re.match(r"(\.L_x_\d+):", line):
+                labels[label[1]] = instructions
+            elif re.search(r"/\*[0-9a-f]{4,}\*/ .*;", line):
+                instructions += 1
+                if re.search(r"\b[HIQ]G?MMA\b", line):
+                    products.append(instructions)
+                back = re.search(r"BRA `\((\.L_x_\d+)\)", line)
+                if back and back[1] in labels:
+                    loops.append(range(labels[back[1]] + 1, instructions + 1))
+        return max(min(len(loop) for loop in loops if product in loop) for product in products)
+
+    def expect_fast(self, kernel, options, target, most=64, step=None):
+        """`most`: bytes of the stack; `step`: instructions of a step. Both bounds are of clang 15's code."""
         said = self.assemble(kernel, options, target)
         self.assertNotRegex(said, "serializ")  # of wgmma that could not stay asynchronous
         # The driver's compiler is another one: more than some bytes there are none of either. A stack also holds arrays
-        # that were to be registers. The bounds are of clang 15's code; clang 19 spills up to 216 bytes of the same text.
-        if not CLANG.endswith("clang-15"):
+        # that were to be registers. Clang 19 spills up to 216 bytes of the same text.
+        is_clang_15 = CLANG.endswith("clang-15")
+        if not is_clang_15:
             most += 192
         for what in ("spill stores", "stack frame"):
             self.assertLessEqual(int(re.search(rf"(\d+) bytes {what}", said)[1]), most, said)
+        if step is not None and is_clang_15:
+            self.assertLessEqual(self.instructions_of_step(kernel), step)
 
     def test_products_of_16_bits(self):
         for rows, order, function in ((144, 0, GATED), (160, 0, GATED), (160, 1, ""), (160, 0, "")):
             with self.subTest(rows=rows, order=order, function=function):
                 self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
-                                 f" -DA_IN_ORDER={order} {function}", "sm_90a")
+                                 f" -DA_IN_ORDER={order} {function}", "sm_90a", step=80)
             with self.subTest(rows=rows, order=order, function=function, sliced=True):
                 self.expect_fast("grouped_gemm_wgmma", f"{PRODUCT} {BF16} -DTILE_ROWS={rows} -DSTAGES=4"
-                                 f" -DA_IN_ORDER={order} -DSLICED=1 {function}", "sm_90a")
+                                 f" -DA_IN_ORDER={order} -DSLICED=1 {function}", "sm_90a", step=80)
 
     def test_products_of_codes(self):
         for operands in (I8, I4, MXFP4, F8_BLOCKS, MXFP8):
@@ -107,13 +132,21 @@ class Assembly(unittest.TestCase):
                         self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
                                          f" -DA_IN_ORDER={order} {function}", "sm_90a", 80 if operands is I4 else 64)
 
+    def test_products_of_k_major_codes(self):
+        for operands, *steps in ((I8, 66, 66), (F8_ROWS, 66, 66), (F8_BLOCKS, 212, 356), (MXFP8, 168, 314)):
+            for rows, step in zip((64, 128), steps):
+                for order, function in ((0, GATED), (1, "")):
+                    with self.subTest(operands=operands, rows=rows, order=order):
+                        self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DW_K_MAJOR=1 -DTILE_ROWS={rows}"
+                                         f" -DSTAGES=4 -DA_IN_ORDER={order} {function}", "sm_90a", step=step)
+
     def test_products_of_blocks(self):
         for order, function in ((0, GATED), (1, "")):
             with self.subTest(order=order):
                 self.expect_fast("grouped_gemm_wgmma_blocks", f"{PRODUCT} {F8_BLOCKS} -DTILE_ROWS=128 -DSTAGES=4"
-                                 f" -DW_K_MAJOR=1 -DA_IN_ORDER={order} {function}", "sm_90a")
+                                 f" -DW_K_MAJOR=1 -DA_IN_ORDER={order} {function}", "sm_90a", step=212)
         self.expect_fast("grouped_gemm_wgmma_blocks", f"{PRODUCT} {F8_BLOCKS} -DTILE_ROWS=128 -DSTAGES=4 -DW_K_MAJOR=1"
-                         f" -DA_IN_ORDER=0 {GATED} {TO_F8}".replace("OUT_DTYPE=bf16", "OUT_DTYPE=f32"), "sm_90a")
+                         f" -DA_IN_ORDER=0 {GATED} {TO_F8}".replace("OUT_DTYPE=bf16", "OUT_DTYPE=f32"), "sm_90a", step=212)
 
     def test_products_that_become_codes(self):
         for rows in (64, 128):
@@ -138,9 +171,9 @@ class Assembly(unittest.TestCase):
         for codes, operands in ((0, BF16), (1, I8), (1, I4), (1, MXFP4), (1, F8_BLOCKS)):
             with self.subTest(operands=operands):
                 self.expect_fast("fused_moe", f"{FUSED} -DCODES={codes} {operands}", "sm_90")
-        for operands in (F8_ROWS, F8_BLOCKS, MXFP8):
+        for operands, step in ((F8_ROWS, 246), (F8_BLOCKS, 328), (MXFP8, 750)):
             with self.subTest(operands=operands, by="warp groups"):
-                self.expect_fast("fused_moe", f"{FUSED} -DCODES=1 {operands} -DW_K_MAJOR=1 -DWARP_GROUPS=1", "sm_90a")
+                self.expect_fast("fused_moe", f"{FUSED} -DCODES=1 {operands} -DW_K_MAJOR=1 -DWARP_GROUPS=1", "sm_90a", step=step)
 
     def test_routing(self):
         codes = f"{TO_F8} -DNEIGHBOURS=0 -DFOURS=1 -DKEPT_STEPS=0 -DHAS_SCALE=0 -DIS_VALUES=0 -DEXACT_RECIPROCAL=1"
