@@ -96,11 +96,17 @@ TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
   for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
 }
 
-TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
-  Device gpu = device().record();
+/// A GPU to plan for: the record has nothing of the device under test, whose CPU may have variants of its own.
+Device planned_gpu() {
+  Device gpu;
   gpu.caps.type = DeviceType::gpu;
-  gpu.caps.nv_compute_capability = 90;
   gpu.caps.max_work_group_size = 1024;
+  return gpu;
+}
+
+TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
+  Device gpu = planned_gpu();
+  gpu.caps.nv_compute_capability = 90;
   gpu.caps.compute_units = 8;
   gpu.caps.static_local_mem_bytes = gpu.caps.local_mem_bytes = 227 << 10;
   const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
@@ -189,9 +195,7 @@ TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
 }
 
 TEST_P(RouteTokensTest, TooManyScoresForTheLocalMemoryTakeTwoLaunches) {
-  Device gpu = device().record();
-  gpu.caps.type = DeviceType::gpu;
-  gpu.caps.max_work_group_size = 1024;
+  Device gpu = planned_gpu();
   gpu.caps.local_mem_bytes = 48 << 10;
   const OperandsOf<RouteTokensCase> routed(device().stream, {1024, std::vector<double>(16 * 1024), {}, {2}});
   const route_tokens::Args& args = routed.args;
