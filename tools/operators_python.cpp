@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string_view>
+#include <utility>
 
 #include "host/npu/operator.hpp"
 #include "tools/operators_page.hpp"
@@ -102,8 +103,8 @@ std::string python_operator(const npu::Operator& about) {
     for (const std::string& choice : field.choices) choices += " " + (choice.empty() ? std::string("default") : choice);
     kinds.push_back(fmt::format("\"{} {}{}\"", kind, field.name, choices));
     std::string text = field.text;
-    for (std::size_t i = 0; i < field.choices.size(); ++i)
-      if (!field.choices[i].empty()) text += (i == 0 || field.choices[0].empty() ? ": " : ", ") + field.choices[i];
+    for (const char* before = ": "; const std::string& choice : field.choices)
+      if (!choice.empty()) text += std::exchange(before, ", ") + choice;
     const std::string line = wrapped(field.name + ": " + text, "        ", "            ");
     if (kind == 'o') {
       out_names.push_back(field.name);
@@ -157,7 +158,9 @@ std::string python_operator(const npu::Operator& about) {
 std::string operators_python() {
   std::string text =
       "\"\"\"The operators of an Ascend NPU for Mixture-of-Experts, computed by moecl.\n\n"
-      "Arrays are NumPy's, torch's on the CPU, pyopencl's, or come by DLPack; results are of the kind of the first.\n"
+      "Arrays are NumPy's, torch's on the CPU, pyopencl's, or come by DLPack. Results are torch tensors where the "
+      "first\n"
+      "array is torch's, else NumPy arrays. Commands of other queues that write a pyopencl array must have completed.\n"
       "OPERATORS.md has the same in a page. Written by `moecl op --python`; a test compares it.\n\"\"\"\n"
       "from __future__ import annotations\n\n"
       "from typing import NamedTuple, Sequence\n\n"

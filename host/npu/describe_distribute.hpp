@@ -23,8 +23,10 @@ void visit_group_parameters(A& a, V& visit) {
 }
 template <class A, class V>
 void visit_v2_parameters(A& a, V& visit) {
-  visit.choice("comm_alg", a.comm_alg, "hierarchy: server by server",
-               std::array{"", "fullmesh", "fullmesh_v1", "fullmesh_v2", "hierarchy"});
+  visit.choice(
+      "comm_alg", a.comm_alg,
+      "how rows travel; all but hierarchy (a token crosses to a server once, and its sum comes back) are alike",
+      std::array{"", "fullmesh", "fullmesh_v1", "fullmesh_v2", "hierarchy"});
   visit.parameter("zero_expert_num", a.zero_expert_num, "their ids come after the E experts");
   visit.parameter("copy_expert_num", a.copy_expert_num, "their ids come next");
   visit.parameter("const_expert_num", a.const_expert_num, "their ids come last");

@@ -21,8 +21,10 @@ namespace moecl {
 struct GroupOptions {
   /// How long a rank waits for its peers in any call.
   std::chrono::milliseconds deadline{30000};
-  /// For every pair of ranks; staged is possible everywhere in a process. Unset: the faster one in a probe that also
-  /// checks the data, but peer_window wherever it passes.
+  /// For every pair of ranks; staged is possible everywhere in a process. Unset, for each pair of ranks of one process:
+  /// on one device in one context shared_context, once a probe has found the data right; else peer_window wherever it
+  /// passes the probe; else the faster one in the probe. Ranks of other processes: by shared memory on a node, else
+  /// MPI.
   std::optional<TransportKind> transport;
   /// Of peer_window. Unset: what the drivers offer.
   std::shared_ptr<PeerMemory> peer_memory = nullptr;
@@ -136,8 +138,9 @@ class RankGroup {
 /// Errors: invalid_argument   arguments disagree between ranks: on every rank, naming the first that differs
 ///         deadline_exceeded  a peer did not come in time, or the first cause of a group that ended
 /// Threads: one host thread a rank.
-/// Lifetime: memory may be released once the call has returned or thrown, as with a command of OpenCL: peers have
-/// references to what they still read.
+/// Lifetime: commands given to the rank's stream after the call may overwrite what was sent and read what came: they
+/// run after the peers' copies. Another queue, or the host, waits for the stream first. Memory may be released once the
+/// call has returned or thrown: peers have references to what they still read. Strategy keeps its tensors longer.
 class Communicator {
  public:
   std::int32_t rank() const noexcept { return rank_; }

@@ -165,9 +165,9 @@ class Strategy {
   /// The rows for this rank's experts, in the order expert, source rank, token, k; mc2 over nodes: expert, index of the
   /// source within its node, source node, token, k. The rank's stream waits for them.
   virtual RoutedRows receive() = 0;
-  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received, or the [M, H] f32 of experts who sum;
-  /// unless `local` free again for what comes next on the rank's stream. @param sums  Shape: [T, H] f32 contiguous, for
-  /// all tokens that were brought; absent unless `fills_sums`
+  /// Launches the way back. @param expert_rows  Shape: [R, H] f32, as received, or the [M, H] f32 of experts who sum.
+  /// It stays until finish_combine has returned: with an ExpertRank::beside another queue may read it. @param sums
+  /// Shape: [T, H] f32 contiguous, for all tokens that were brought; absent unless `fills_sums`
   virtual void begin_combine(TensorView expert_rows, TensorView sums) = 0;
   /// The rank's stream waits for what comes home.
   /// @return  The sum that is left, whose `out` the caller chooses; without slot_rows its rows are the `sums`

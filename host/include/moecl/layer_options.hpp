@@ -63,8 +63,9 @@ struct MoeLayerOptions {
   ExpertLayout layout = ExpertLayout::standard;
   /// Batched layout: rows each expert has room for; 0: as many as a chunk has tokens, so none can overflow.
   std::int64_t rows_per_expert = 0;
-  /// Most tokens in flight; longer inputs run in chunks of equal workspace. 0: as many as fit
-  /// 256 MiB of workspace, or a 16th of a GPU's memory.
+  /// Most tokens that run at once; longer inputs run in chunks, one after the other. 0: the largest power of two in
+  /// [64, 65536] whose workspace fits 256 MiB (on a GPU a 16th of its memory if that is more) and the device's largest
+  /// allocation; over ranks no chunks. Errors: invalid_argument  a chunk's workspace exceeds the largest allocation
   std::int64_t chunk_tokens = 0;
   /// Who computes dense products (router, shared experts) and the batched layout's; unset: what was measured faster on
   /// such a device. CLBlast needs dtype f32.
@@ -84,7 +85,7 @@ struct MoeLayerOptions {
   /// How the panels of the routed experts' weights stand; unset: as is fastest on such a device. Others need weights
   /// that can stand so, and kernels that read them.
   std::optional<PanelLayout> panel_layout;
-  /// For all of the routed experts by default. With one, the passes of a layer go through one stream at a time.
+  /// For all of the routed experts by default. With one, calls of a layer are made one at a time.
   ExpertBudget budget;
   /// Logged as warnings when a layer is made: what its checkpoint asks for and is not done.
   std::vector<std::string> warnings;

@@ -6,8 +6,11 @@ namespace moecl {
 /// What a pass of a layer takes, of this rank's T tokens. H hidden size, L that of the routed experts (H unless the
 /// shape says another), C experts to choose among (those without products too), K experts a token.
 ///
-/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. With a table of
-/// experts by token id, token_ids instead of a choice, beside the router's logits or given ones.
+/// Routing, one of:
+/// - neither logits nor ids: the layer's router gives logits, and the layer's rule chooses
+/// - given_logits: the layer's rule chooses by them
+/// - ids and weights: the caller's choice, without token_ids and finished
+/// A layer with a table of experts also takes token_ids, unless ids are given: the table chooses, logits weigh.
 struct MoeInputs {
   /// Shape: [T, H] or [B, S, H] with T = B * S, of the layer's dtype. Absent where only expert_input is needed: the
   /// routing is given, and shared experts are not asked for
@@ -50,7 +53,8 @@ struct MoeOutputs {
 
 /// The operands of a pass of MoeLayer or ParallelLayer.
 struct MoeForward : MoeInputs, MoeOutputs {
-  /// At least workspace_bytes; of this pass alone until its last command completes. Over ranks optional.
+  /// At least workspace_bytes, from a multiple of WorkspaceLayout::alignment_bytes on; of this pass alone until its
+  /// last command completes. Over ranks optional.
   BufferView workspace;
   TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
 };

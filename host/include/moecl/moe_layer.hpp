@@ -19,9 +19,9 @@ class LayerAssembly;
 
 /// One MoE layer on one device: router -> dispatch -> experts -> combine (+ shared experts).
 ///
-/// Threads: `forward` may run from one thread a stream at a time; a layer is read-only but for
-/// `replace_weights`.
-/// Lifetime: the context outlives the layer; the layer outlives its commands in flight.
+/// Threads: `forward` may be called by several threads at once, each on its own stream; with MoeLayerOptions::budget
+/// one call at a time. `replace_*` excludes every other call. Lifetime: the context outlives the layer; the layer
+/// outlives its commands in flight.
 class MoeLayer {
  public:
   /// Checks shapes, uploads and repacks the weights; `weights` may be freed afterwards. Stops the host.
@@ -43,7 +43,8 @@ class MoeLayer {
   ///         out_of_memory), `forward` is refused until other weights have come
   void replace_weights(StreamView stream, const MoeWeights& weights, const LoadProgress& progress = {});
 
-  /// The same of one expert; the report stays what it was. @param expert  Range: [0, E)
+  /// The same of one expert; the report stays what it was. Where writing fails, only `replace_weights` makes the layer
+  /// usable again. @param expert  Range: [0, E)
   void replace_expert(StreamView stream, std::int64_t expert, const ExpertMatrices& weights);
 
   /// One expert as the device has it, behind 256 bytes that say in words how it is packed; its size; and as plain
@@ -65,8 +66,9 @@ class MoeLayer {
   /// Bytes that `forward` of up to `tokens` tokens needs.
   std::uint64_t workspace_bytes(std::int64_t tokens) const;
 
-  /// Compiles now what `forward` of up to `max_tokens` tokens will need, so that none waits for a compiler: every
-  /// number of tokens up to 16, then the powers of two and `max_tokens`. Enqueues nothing. Stops the host.
+  /// Compiles now what passes of 1 to 16 tokens, of each power of two up to `max_tokens` and of `max_tokens` need, with
+  /// the operands that every pass has: x to out. Passes with a choice, ids of 64 bits or outputs beside it may compile
+  /// at first use. Enqueues nothing. Stops the host.
   ///
   /// Cost: about 0.5 s a kernel on PoCL where the disk cache has none of them
   /// Errors: build_failed; invalid_argument  max_tokens is negative
@@ -76,7 +78,7 @@ class MoeLayer {
   using Forward = MoeForward;
   /// out = MoE(x). What is written (outputs, fault, workspace) overlaps nothing else here; inputs may overlap inputs.
   ///
-  /// Errors: invalid_argument  before anything is enqueued
+  /// Errors: invalid_argument  before anything is enqueued; build_failed, device_error, out_of_memory: see Error
   /// Async:  kernels only; never stops the host. Empty: T == 0 enqueues nothing but honours `submit`
   void forward(StreamView stream, const Forward& args, Submit submit = {}) const;
 

@@ -13,13 +13,14 @@
 /// Handles: A handle is destroyed once, in any order: a stream and a layer keep what they need of their context. The
 /// caller's cl_context and cl_command_queue are retained when wrapped and released when their handle is destroyed. A
 /// cl_mem is only used; as OpenCL has it, it may be released once its commands are enqueued.
-/// Threads: Contexts may be used from several threads. A stream is driven by one thread at a time. A layer does not
-/// change once made: streams in different threads may run it, each with a workspace of its own.
-/// Processes: A driver's threads do not follow a fork(). Once a process has used OpenCL here, every function of this
-/// interface fails in its forked children with MOECL_UNSUPPORTED, and destroys nothing. Fork before the first call, or
-/// start programs by posix_spawn, or fork and exec.
-/// Sizes: T tokens, E experts, K experts a token, H hidden size, I intermediate size. Tensors are row-major and
-/// contiguous. Units are elements unless a name ends in `_bytes`.
+/// Threads: Contexts may be used from several threads. A stream is driven by one thread at a time. Passes of a layer
+/// may run at once in several threads, each with its own stream and workspace. With a memory budget calls of one layer,
+/// prefetches too, are made one at a time, on any streams of the device. While weights are replaced no other call of
+/// the layer is made. Processes: A driver's threads do not follow a fork(). Once a process has used OpenCL here, every
+/// function of this interface fails in its forked children with MOECL_UNSUPPORTED, and destroys nothing. Fork before
+/// the first call, or start programs by posix_spawn, or fork and exec. Sizes: T tokens, E experts, K experts a token, H
+/// hidden size, I intermediate size. Tensors are row-major and contiguous. Units are elements unless a name ends in
+/// `_bytes`.
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -314,8 +315,10 @@ typedef struct moecl_layer_options {
   int32_t dtype;
   int32_t expert_layout;    ///< moecl_expert_layout
   int64_t rows_per_expert;  ///< batched layout: rows each expert has room for; 0: enough for any routing
-  int64_t chunk_tokens;  ///< longer inputs run in chunks; 0: as many tokens as fit 256 MiB of workspace, or a 16th of a
-                         ///< GPU's memory, but over ranks all of them
+  /// Most tokens that run at once; longer inputs run in chunks, one after the other. 0: the largest power of two in
+  /// [64, 65536] whose workspace fits 256 MiB (on a GPU a 16th of its memory if that is more) and the device's largest
+  /// allocation; over ranks no chunks. Errors: invalid_argument  a chunk's workspace exceeds the largest allocation
+  int64_t chunk_tokens;
   /// moecl_layer_load: not 0 keeps the inputs of the experts' products plain, where the checkpoint says that they are
   /// quantized
   int32_t plain_activations;
@@ -336,7 +339,7 @@ typedef struct moecl_layer_options {
   int32_t panel_layout;  ///< moecl_panel_layout; others than AUTO need weights that can stand so, and kernels that read
                          ///< them
   /// Device memory for the routed experts here, one of both at most; 0: for all. The others stand in host memory that
-  /// the device reads, and passes of the layer go through one stream at a time. Bytes are rounded down to whole experts
+  /// the device reads, and calls of the layer are made one at a time. Bytes are rounded down to whole experts
   uint64_t memory_budget_bytes;
   double memory_budget_percent;  ///< of the experts' bytes, rounded up to a whole expert
   int32_t residency;             ///< moecl_residency
@@ -512,9 +515,10 @@ moecl_status moecl_layer_create(moecl_stream* stream, const moecl_layer_desc* de
 /// Replaces the weights by those of another checkpoint's layer, or by raw ones, of the same shape and formats. No more
 /// memory is held; passes enqueued on `stream` before have the old weights. No pass may be under way on another stream.
 /// Of `desc` only sizes and weights are read. Stops the host.
-/// Errors: as the two above; invalid_argument  another shape or format. The layer then keeps what it has; after
-/// device_error, or io_error of a shard, which come when writing has begun, moecl_layer_forward is refused until other
-/// weights have come.
+/// Errors: as the two above; invalid_argument  another shape or format; invalid_data  NaN or infinity where `quantize`
+///         asks for codes: the layer keeps what it has. Where writing itself fails (device_error, out_of_memory,
+///         io_error of a shard) every pass and every replacement of one expert is refused, until moecl_layer_reload or
+///         moecl_layer_replace has succeeded
 moecl_status moecl_layer_reload(moecl_layer* layer, moecl_stream* stream, const char* model_dir, int32_t decoder_layer);
 /// From raw weights, as moecl_layer_reload from a checkpoint.
 moecl_status moecl_layer_replace(moecl_layer* layer, moecl_stream* stream, const moecl_layer_desc* desc);
@@ -531,8 +535,9 @@ moecl_status moecl_layer_residency(const moecl_layer* layer, moecl_stream* strea
 /// Device memory that moecl_layer_forward needs as workspace for up to `tokens` tokens.
 moecl_status moecl_layer_workspace_bytes(const moecl_layer* layer, int64_t tokens, uint64_t* out_workspace_bytes);
 
-/// Compiles now what moecl_layer_forward of up to `max_tokens` tokens will need. Enqueues nothing, stops the host.
-/// Errors: build_failed; invalid_argument  max_tokens is negative
+/// Compiles now what passes of 1 to 16 tokens, of each power of two up to `max_tokens` and of `max_tokens` need, with
+/// the operands that every pass has: x to out. Passes with a choice, ids of 64 bits or outputs beside it may compile at
+/// first use. Enqueues nothing, stops the host. Errors: build_failed; invalid_argument  max_tokens is negative
 moecl_status moecl_layer_compile(const moecl_layer* layer, moecl_stream* stream, int64_t max_tokens);
 
 /// A tensor in the caller's cl_mem, from a byte offset on that is a multiple of its element's size; `memory` NULL:
@@ -545,9 +550,13 @@ typedef struct moecl_device_array {
 /// What is written (outputs, fault, workspace) must not overlap anything else here, by whatever sub-buffers; inputs may
 /// overlap inputs, and of a layer over ranks `out` may be x itself. With no tokens every `memory` may be NULL.
 ///
-/// The routing is one of: nothing, and the layer's router chooses; given_logits; ids with weights. With a table of
-/// experts by token id, token_ids instead of a choice, beside the router's logits or given ones. At least one of out,
-/// routed_out, shared_out and expert_rows is asked for. L is H and C is E unless the layer has others.
+/// Routing, one of:
+/// - neither logits nor ids: the layer's router gives logits, and the layer's rule chooses
+/// - given_logits: the layer's rule chooses by them
+/// - ids and weights: the caller's choice, without token_ids and finished
+/// A layer with a table of experts (vocabulary > 0) also takes token_ids, unless ids are given: the table chooses,
+/// logits weigh. At least one of out, routed_out, shared_out and expert_rows is asked for. L is H and C is E unless the
+/// layer has others.
 typedef struct moecl_forward_args {
   uint64_t size_bytes;
   int64_t tokens;  ///< T
@@ -566,9 +575,11 @@ typedef struct moecl_forward_args {
   /// offset a multiple of 256; this pass's alone until the command completes. Over ranks optional: NULL takes memory
   /// that all layers of the ranks share
   moecl_device_array workspace;
-  uint64_t workspace_bytes;         ///< at least what moecl_layer_workspace_bytes says; 0: up to the end of the cl_mem
+  /// at least what moecl_layer_workspace_bytes says, over ranks moecl_parallel_layer_workspace_bytes; 0: up to the end
+  /// of the cl_mem
+  uint64_t workspace_bytes;
   moecl_device_array fault;         ///< optional in/out. Shape: [4] int32; zero it before, moecl_check_fault after
-  moecl_device_array finished;      ///< optional. Shape: [T] bytes; tokens with another than 0 take no expert
+  moecl_device_array finished;      ///< optional, not with ids. Shape: [T] bytes; tokens with another than 0 take none
   int32_t ids_dtype;                ///< MOECL_I32 or MOECL_I64, of ids, topk_ids and expert_num_tokens; 0: int32
   int32_t logits_dtype;             ///< moecl_dtype of given_logits; 0: f32
   moecl_device_array given_logits;  ///< optional: of a router of the caller's. Shape: [T, C] of logits_dtype
@@ -603,7 +614,9 @@ typedef struct moecl_forward_args {
 /// Empty: T = 0 runs no kernel, but waits and gives an event as always.
 /// @param num_wait_events  0 exactly when wait_events is NULL.
 /// @param wait_events      Must complete before the first kernel starts, beside the stream's own order.
-/// @param out_event        NULL, or receives an event of the last kernel, which the caller releases.
+/// @param out_event        NULL, or receives an event that completes when the pass has; the caller releases it. A pass
+///                         does not flush: call clFlush on the stream's queue before another queue waits for the event
+///                         or the host polls it.
 /// Errors: invalid_argument  before anything is enqueued; build_failed, device_error
 moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
                                  uint32_t num_wait_events, struct _cl_event* const* wait_events,
@@ -619,9 +632,11 @@ moecl_status moecl_layer_forward(const moecl_layer* layer, moecl_stream* stream,
 moecl_status moecl_layer_prefetch(const moecl_layer* layer, moecl_stream* stream, const moecl_forward_args* args,
                                   uint32_t num_wait_events, struct _cl_event* const* wait_events,
                                   struct _cl_event** out_event);
-/// Reads a fault word that earlier commands of the stream were given. Stops the host.
-/// Errors: invalid_argument  it holds a fault: an id outside [-1, E), or more rows than an expert has room for; the
-///                           message has the slot (token * K + k) and the value
+/// Reads a fault word that earlier commands of the stream were given. Stops the host. The word stays: zero it before it
+/// is used again. Errors: invalid_argument  it holds a fault; the message has its kind, an index and a value. Kinds:
+/// FaultCode of
+///         <moecl/fault.hpp>, such as an id outside [-1, C), an expert without room, a work-group that came too late.
+///         Slots count within a chunk of the pass (moecl_layer_info.chunk_tokens), over ranks within what a rank sorts
 moecl_status moecl_check_fault(moecl_stream* stream, moecl_device_array fault);
 
 #ifdef __cplusplus

@@ -36,7 +36,9 @@ enum class Tail : std::uint8_t {
 
 /// How an operator is called.
 struct Call {
-  BufferView workspace;  ///< at least workspace_bytes; the stream's alone until the operator completes
+  /// At least workspace_bytes, from a multiple of WorkspaceLayout::alignment_bytes on; the stream's alone until the
+  /// operator completes
+  BufferView workspace;
   Validation validation = Validation::strict;
   Tail tail = Tail::untouched;
   /// optional in/out. Shape: [4] i32 {FaultCode, where, value, -}: the first fault found, written while the code is 0.

@@ -123,7 +123,8 @@ typedef struct moecl_moe_distribute_dispatch_v2_args {
   int64_t quant_mode;
   /// 0 cumulative, 1 counts
   int64_t expert_token_nums_type;
-  /// hierarchy: server by server: 0 default, 1 fullmesh, 2 fullmesh_v1, 3 fullmesh_v2, 4 hierarchy
+  /// how rows travel; all but hierarchy (a token crosses to a server once, and its sum comes back) are alike: 0
+  /// default, 1 fullmesh, 2 fullmesh_v1, 3 fullmesh_v2, 4 hierarchy
   int32_t comm_alg;
   /// their ids come after the E experts
   int64_t zero_expert_num;
@@ -286,7 +287,8 @@ typedef struct moecl_moe_distribute_combine_v2_args {
   int64_t global_bs;
   /// 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
   int64_t comm_quant_mode;
-  /// hierarchy: server by server: 0 default, 1 fullmesh, 2 fullmesh_v1, 3 fullmesh_v2, 4 hierarchy
+  /// how rows travel; all but hierarchy (a token crosses to a server once, and its sum comes back) are alike: 0
+  /// default, 1 fullmesh, 2 fullmesh_v1, 3 fullmesh_v2, 4 hierarchy
   int32_t comm_alg;
   /// their ids come after the E experts
   int64_t zero_expert_num;

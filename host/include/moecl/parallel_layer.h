@@ -242,8 +242,10 @@ typedef struct moecl_step {
   int32_t micro_batches;   ///< 1 or 2; 0: as the layer's thresholds say
 } moecl_step;
 
-/// out = MoE(x), on the rank's stream, by all ranks. Without a workspace in `args` the pass takes memory that all
-/// layers of the ranks share. ids and topk_ids are experts, not places; expert_num_tokens counts by place.
+/// out = MoE(x), on the rank's stream, by all ranks. `args->workspace` is NULL: the pass takes memory that all layers
+/// of the ranks share. A workspace of the caller's needs a step with max_tokens_across_dp
+/// (moecl_parallel_layer_forward_step); here it is invalid_argument. ids and topk_ids are experts, not places;
+/// expert_num_tokens counts by place.
 ///
 /// Async: waits for the peers' host threads; stops the host for a device only in all-to-all, once.
 /// Empty: T = 0 takes part in the exchange.
@@ -279,7 +281,11 @@ moecl_status moecl_parallel_layer_agree(moecl_parallel_layer* layer, const moecl
 moecl_status moecl_agreed_step_destroy(moecl_agreed_step* step);
 /// As moecl_parallel_layer_forward_step, but asks no rank about the step again: where kernels of all ranks wait for
 /// each other (mc2 over peer windows) host threads do not meet at all. The ranks make the same passes in the same
-/// order. Errors: also invalid_argument  another number of tokens, or a step of other ranks
+/// order.
+///
+/// Errors: as moecl_parallel_layer_forward; also invalid_argument  another number of tokens, or a step of other ranks.
+///         What one rank alone is refused ends the group, but others may have enqueued their part. Ranks of a tp group
+///         that divide the shared experts' intermediate size all ask for routed_out or shared_out, or none does
 moecl_status moecl_parallel_layer_forward_agreed(moecl_parallel_layer* layer, const moecl_forward_args* args,
                                                  const moecl_agreed_step* step);
 /// Bytes of workspace that a pass of such a step takes at most, whose max_tokens_across_dp is said.

@@ -116,8 +116,8 @@ class ParallelLayer {
   /// logical experts, but expert_num_tokens counts by place.
   using Forward = MoeForward;
   /// out = MoE(x), on the rank's stream. Shared experts run while the exchange travels on a queue of its own. `out` may
-  /// be x; otherwise what is written overlaps nothing else here. A workspace of the caller's has workspace_bytes(step);
-  /// without one the pass takes that of the ranks' layers.
+  /// be x; otherwise what is written overlaps nothing else here. A workspace of the caller's has workspace_bytes(step),
+  /// and needs step.max_tokens_across_dp; without one the pass takes that of the ranks' layers.
   ///
   /// Errors: invalid_argument  before any rank enqueues anything, also where ranks disagree about the step;
   ///         deadline_exceeded  a peer failed or did not come. Either ends the group

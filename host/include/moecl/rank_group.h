@@ -6,8 +6,10 @@
 ///
 /// A rank is a stream and a host thread of the caller's. Every member of a communicator calls the same functions in the
 /// same order with arguments that agree, as with NCCL, HCCL or MPI. A call waits for the peers' host threads, never for
-/// a device, and is enqueued on the rank's stream. Memory may be released once the call has returned, also with an
-/// error: peers have references to what they still read.
+/// a device, and is enqueued on the rank's stream. Commands given to that stream after the call may overwrite what was
+/// sent and read what came: they run after the peers' copies. Another queue, or the host, waits for the stream first.
+/// Memory may be released once the call has returned, also with an error: peers have references to what they still
+/// read. Token dispatchers keep their tensors longer.
 ///
 /// The first failure of a rank, a refused argument too, ends its group unless a function says otherwise: every call of
 /// every rank then fails with that cause (deadline_exceeded), and nothing waits any longer. A new group can be made of
@@ -27,7 +29,12 @@ typedef struct moecl_communicator moecl_communicator;
 
 /// How bytes move between two ranks.
 typedef enum moecl_transport {
-  MOECL_TRANSPORT_PROBED = 0,          ///< for each pair the faster one in a probe that also checks the data
+  /// for each pair of ranks of one process: on one device in one context shared_context, once a probe has found the
+  /// data
+  /// right; else peer_window wherever it passes the probe; else the faster one in the probe. Ranks of other processes:
+  /// by
+  /// shared memory on a node, else MPI
+  MOECL_TRANSPORT_PROBED = 0,
   MOECL_TRANSPORT_SHARED_CONTEXT = 1,  ///< the receiver copies out of the sender's cl_mem; ranks of one cl_context
   MOECL_TRANSPORT_STAGED = 2,          ///< through pinned host memory, by a thread of the receiver
   MOECL_TRANSPORT_PEER_WINDOW = 3,     ///< into memory of the receiver's device that the sender's kernels reach

@@ -59,7 +59,8 @@ typedef struct moecl_dispatch_args {
   int32_t reserved;   ///< 0
 } moecl_dispatch_args;
 
-/// The rows that this rank's experts got, in the order expert, source rank, token, k. Row j is row index[j] /
+/// The rows that this rank's experts got, in the order expert, source rank, token, k; of MC2 over several nodes
+/// (ranks_per_node): expert, index of the source within its node, source node, token, k. Row j is row index[j] /
 /// index_divisor of x, without an index row j. Those of local expert e end before row_ends[e].
 /// Lifetime: the dispatcher's until the step's combine.
 typedef struct moecl_routed_rows {
@@ -98,17 +99,24 @@ moecl_status moecl_token_dispatcher_destroy(moecl_token_dispatcher* dispatcher);
 /// Async: waits for the peers' host threads; stops the host for a device only in all-to-all, once.
 /// Empty: T = 0 takes part in the exchange.
 /// Errors: invalid_argument; deadline_exceeded  a peer failed or did not come
+/// Lifetime: x, ids, weights and fault are neither written nor released before moecl_finish_combine (or
+///           moecl_token_combine) of this step has returned, which is stricter than rank_group.h. Commands given to the
+///           rank's stream after that may overwrite them.
 /// @param out_rows  Filled as far as its size_bytes reaches.
 moecl_status moecl_token_dispatch(moecl_token_dispatcher* dispatcher, const moecl_dispatch_args* args,
                                   moecl_routed_rows* out_rows);
 /// Brings the weighted sums of the experts' rows home, of experts that weight their plain sums: begin and finish.
+///
+/// Async: by all ranks; waits for the peers' host threads, never for a device. Errors: as moecl_token_dispatch
+/// Lifetime: expert_rows and out stay until this call has returned, of the two halves moecl_finish_combine.
 /// @param expert_rows  Shape: [rows, H] f32, as they were routed; of experts that sum [tokens, H] f32.
 /// @param out          Shape: [T, H] f32
 moecl_status moecl_token_combine(moecl_token_dispatcher* dispatcher, moecl_device_array expert_rows,
                                  moecl_device_array out);
 
 /// The first of the steps that moecl_token_dispatch and moecl_token_combine are made of. Between them the rank's stream
-/// is free for what leaves their tensors as they are; with `beside` bytes travel meanwhile.
+/// is free for what leaves their tensors as they are; with `beside` bytes travel meanwhile. Lifetime, Errors: as
+/// moecl_token_dispatch
 moecl_status moecl_begin_dispatch(moecl_token_dispatcher* dispatcher, const moecl_dispatch_args* args);
 /// Launches the rest, as late as the caller likes; all-to-all reads its sizes here.
 moecl_status moecl_dispatch_hook(moecl_token_dispatcher* dispatcher);

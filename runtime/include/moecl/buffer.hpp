@@ -8,7 +8,8 @@
 
 namespace moecl {
 
-/// A range of a cl_mem. Owns nothing; the cl_mem must outlive every command that uses the view.
+/// A range of a cl_mem. Owns nothing. Lifetime: the caller holds the cl_mem until the call that takes the view has
+/// returned; enqueued commands keep it after that, as OpenCL says. Strategy and TokensIn keep tensors longer.
 struct BufferView {
   _cl_mem* handle = nullptr;
   std::uint64_t offset_bytes = 0;

@@ -20,9 +20,11 @@ enum class ErrorCode {
 /// "invalid_argument"
 const char* to_string(ErrorCode code) noexcept;
 
-/// The one exception type thrown by moecl.
+/// What moecl throws. std::bad_alloc, and what a caller's callback throws, pass through.
 ///
-/// A throw leaves streams and outputs untouched: arguments are checked before anything is enqueued.
+/// On one device invalid_argument and unsupported leave streams and outputs untouched: arguments are checked before
+/// anything is enqueued. After any other error part of the commands may be enqueued, and outputs are undefined: keep
+/// the call's memory until the stream has finished. Over ranks: see Communicator and ParallelLayer.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int cl_status = 0)

@@ -47,7 +47,10 @@ struct WaitList {
 /// How a command is tied to others: what it waits for (beside the stream's own order) and who wants its event.
 struct Submit {
   WaitList wait;
-  Event* done = nullptr;  ///< receives the command's event when not null; an event costs, so ask only where needed
+  /// Receives an event that completes when the operation's last command has; an event costs, so ask only where needed.
+  /// Nothing is flushed: StreamView::flush goes before another queue waits for it or the host polls it. Event::wait
+  /// flushes.
+  Event* done = nullptr;
 };
 
 }  // namespace moecl

@@ -29,7 +29,7 @@ struct StreamView {
   void finish() const;
   /// Hands the enqueued commands to the device without waiting.
   void flush() const;
-  /// An event that completes when everything enqueued so far has. Async.
+  /// An event that completes when everything enqueued so far has. Async; nothing is flushed.
   Event record() const;
   /// A queue for what may run at the same time: beside this one on its device, traced like it, made when first asked
   /// for. It goes when a Stream of this queue goes. Errors: as Stream

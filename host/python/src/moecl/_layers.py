@@ -182,7 +182,8 @@ class Layer(Handle):
         return plain(counts)
 
     def compile(self, max_tokens: int) -> None:
-        """Compiles now what passes of up to so many tokens need."""
+        """Compiles now what passes of 1 to 16 tokens, of each power of two up to max_tokens and of max_tokens need, x to
+        out. Others may compile at first use."""
         check(lib.moecl_layer_compile(self._handle, self.stream._handle, max_tokens))
 
     def forward(self, x: Any = None, *, want: Sequence[str] = ("out",), out_dtype: Any = None, **inputs: Any) -> Any:
@@ -192,9 +193,15 @@ class Layer(Handle):
             x: [T, H] of the layer's dtype
             want: of out, routed_out, shared_out, router_logits, topk_ids, topk_weights, expert_num_tokens, expert_rows:
                 what is returned; several as a tuple
-            out_dtype: of out, routed_out and shared_out; None: the layer's
+            out_dtype: of out, routed_out, shared_out and expert_rows; None: the layer's
             inputs: ids [T, K] with weights [T, K] f32, or given_logits [T, C]; finished [T]; expert_input with
                 expert_input_scale and expert_input_group; token_ids [T]
+
+        Returns: out, routed_out [T, L]; shared_out [T, H]; router_logits [T, C] float32; topk_ids [T, K], of ids' dtype;
+            topk_weights [T, K] float32; expert_num_tokens [experts here], of ids' dtype; expert_rows [T * K, L]. L is the
+            experts' width, else H; C the router's choices. As NumPy arrays, or torch's where the first input is torch's.
+        Raises: Error. Data on the device is not checked: an id outside [-1, C) is no expert, and where a work-group was
+            late `out` is NaN, which several_launches=1 avoids.
         """
         info = self.describe()
         needed = ffi.new("uint64_t*")

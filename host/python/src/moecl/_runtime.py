@@ -600,14 +600,14 @@ class Communicator(Handle):
         return out
 
     def broadcast(self, data: Any, root: int = 0) -> Any:
-        """The root's array into everyone's."""
-        view = _arrays.view(data, "data")
+        """The root's array into everyone's, in place. data: contiguous."""
+        view = contiguous(data, "data")
         self._call(lib.moecl_broadcast, [(data, "data", True)], view.bytes, root)
         return data
 
     def all_reduce(self, data: Any) -> Any:
-        """The sum over ranks, in place; f32, f16 or bf16."""
-        view = _arrays.view(data, "data")
+        """The sum over ranks, in place. data: contiguous, float32, float16 or bfloat16."""
+        view = contiguous(data, "data")
         self._call(lib.moecl_all_reduce, [(data, "data", True)], view.dtype, view.elements, 1)
         return data
 

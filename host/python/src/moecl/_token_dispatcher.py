@@ -18,7 +18,8 @@ MXFP8, MX_COLUMNS = 3, 32
 
 
 class RoutedRows(NamedTuple):
-    """The rows of this rank's experts, one expert after the other; of one expert in the order rank, token, choice."""
+    """The rows of this rank's experts, one expert after the other; of one expert in the order rank, token, choice; of mc2
+    over nodes: index of the rank within its node, node, token, choice."""
 
     x: Array
     """[rows, H] of the tokens' dtype, or codes of the wire's; batched [local experts, rows_per_expert, H]"""

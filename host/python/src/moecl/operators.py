@@ -1,6 +1,7 @@
 """The operators of an Ascend NPU for Mixture-of-Experts, computed by moecl.
 
-Arrays are NumPy's, torch's on the CPU, pyopencl's, or come by DLPack; results are of the kind of the first.
+Arrays are NumPy's, torch's on the CPU, pyopencl's, or come by DLPack. Results are torch tensors where the first
+array is torch's, else NumPy arrays. Commands of other queues that write a pyopencl array must have completed.
 OPERATORS.md has the same in a page. Written by `moecl op --python`; a test compares it.
 """
 from __future__ import annotations
@@ -979,7 +980,8 @@ def moe_distribute_dispatch_v2(on: Communicator, x: Array, expert_ids: Array, *,
         quant_mode: 0 none, 1 static int8 or HiF8, 2 by row int8 or fp8, 3 fp8 by 128 columns, 4 MX fp8 or fp4, 5 MX fp8
             with amax at least 1e-4
         expert_token_nums_type: 0 cumulative, 1 counts
-        comm_alg: hierarchy: server by server: fullmesh: fullmesh_v1: fullmesh_v2: hierarchy
+        comm_alg: how rows travel; all but hierarchy (a token crosses to a server once, and its sum comes back) are
+            alike: fullmesh, fullmesh_v1, fullmesh_v2, hierarchy
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
         const_expert_num: their ids come last
@@ -1124,7 +1126,8 @@ def moe_distribute_combine_v2(on: Communicator, expand_x: Array, expert_ids: Arr
         shared_expert_rank_num: S, ranks of shared experts
         global_bs: G, a multiple of R; 0: BS * R, the same BS everywhere
         comm_quant_mode: 0 none, 2 int8, 3 MX e5m2, 4 MX e4m3
-        comm_alg: hierarchy: server by server: fullmesh: fullmesh_v1: fullmesh_v2: hierarchy
+        comm_alg: how rows travel; all but hierarchy (a token crosses to a server once, and its sum comes back) are
+            alike: fullmesh, fullmesh_v1, fullmesh_v2, hierarchy
         zero_expert_num: their ids come after the E experts
         copy_expert_num: their ids come next
         const_expert_num: their ids come last
