@@ -128,8 +128,8 @@ struct Shape {
   }
 
  private:
-  /// One a compute unit reads 16-bit weights as fast with few rows and meets sooner. With codes two, where there are
-  /// tiles for them, since their numbers take time beside the memory; one was not measured there.
+  /// A compute unit has one, which reads 16-bit weights as fast with few rows and meets sooner. With codes it has two,
+  /// where there are tiles for them: while one makes numbers of codes, the other one reads.
   std::int64_t resident_groups(const Args& args, const DeviceCaps& caps) const {
     constexpr std::uint64_t of_driver = 1024;  // local memory of each work-group
     const std::int64_t active = std::min(experts_of(args), args.gating.ids.elements()),

@@ -15,8 +15,8 @@ namespace moecl::router {
 
 constexpr std::int64_t least_slice_k = 64;
 
-/// Of K, whose sums are parts of the logits: as many as give a GPU's compute units one each. The same on all devices,
-/// so that results are.
+/// Length of a slice of K. Its sums are parts of the logits, about one for each compute unit of a GPU. The same on all
+/// devices, so that results are.
 inline std::int64_t slice_k(std::int64_t n, std::int64_t k) {
   constexpr std::int64_t wanted_parts = 128;
   const std::int64_t slices = std::max<std::int64_t>(wanted_parts / PackedWeights::panels(n), 1),

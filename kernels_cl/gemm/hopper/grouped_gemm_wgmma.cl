@@ -4,17 +4,12 @@
 // has 64 columns. One warp group brings the operands to local memory, two multiply two panels each. A stage passes
 // between them by barriers that count arrivals, so the next tile's operands travel while the last tile's sums are
 // stored. Sums run over k in ascending order, 16 at a time. -DSLICED=1: a work-group has a slice of K of one tile.
-//
-// The driver compiles OpenCL C for sm_90, which lacks wgmma and setmaxnreg: instructions after //A90 are comments until
-// runtime/nv_sm90a.cpp turns the program's PTX into one for sm_90a.
-// Source: PTX ISA 8.0, sections on wgmma.mma_async, its matrix descriptor and register fragments, mbarrier, setmaxnreg.
+// Source: PTX ISA 8.0, wgmma.mma_async and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 16 };
 enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, STEP_LINES = 1 };
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"
-
-enum { LANE_ROWS = (TILE_ROWS + 31) / 32 };
 
 // sums = w a for so many eights of rows, plus sums if `adds`; `w` is stored by k.
 #define WGMMA(eights, sums, w, a, adds)                                                                              \
@@ -102,16 +97,16 @@ INLINE Ring multiply_tile(const WarpPlace* place, Ring* ring, int steps, int row
   READ_SUMS("u", (sixteen)*2, (sums)[2]);     \
   READ_SUMS("u", (sixteen)*2 + 1, (sums)[3])
 
-// How the rows of a tile leave. Pieces are in two places in turn: who writes one has met those who read it at the other
-// one's barrier.
+// How the rows of a tile leave. A warp group has two pieces, in turn. Whoever writes one again has passed the other
+// one's barrier, and so have those who read it.
 typedef struct {
   __global STORAGE(OUT_DTYPE)* out;  // the tile's first row
   long out_stride;
   int count, width, column, a_scale_bias;
   LaneColumns columns;
   Activation activation;
-  int row_scale[LANE_ROWS];   // of rows lane, lane + 32, ..
-  uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
+  int row_scale[LANE_ROWS];
+  uint there_are[LANE_ROWS];
 } Leaving;
 typedef struct {
   __local uchar* room;
@@ -235,13 +230,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     leaving.column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
     const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
     leaving.columns = lane_columns_of(&epilogue, leaving.column + strip * 16 + lane / 4, args.n);
-    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
-    find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
-#pragma unroll
-    for (int i = 0; i < LANE_ROWS; ++i) {
-      leaving.row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0;
-      leaving.there_are[i] = lanes_where(source[i] >= 0);
-    }
+    find_lane_rows(leaving.row_scale, leaving.there_are, lane, &tile, &gemm);
     WGMMA_WAIT(0);
     leave_stage(&place, &last);
     store_tile(&leaving, &pieces, &slices);

@@ -119,7 +119,6 @@ INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* ti
 }
 
 #if QUANTIZES
-enum { TILE_GROUPS = OUT_PANELS * PANEL / GROUP };
 // A warp's rows of codes from a piece, 128 of each, to `q`, so many of them `left` in a row.
 INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __global uchar* to, long stride,
                             int left) {
@@ -153,7 +152,8 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
       const int strip = group * GROUP / 16 + i / 2, first = i % 2 * 2;
       const int column = first_column + strip * 16 + lane % 4 * 4 + first;
       const float4 x = two_numbers(totals, gemm, &epilogue, rows, strip, first, column);
-      const int4 magnitudes = first_column + strip * 16 < width ? as_int4(x) & 0x7fffffff : 0;  // `width`: in panels
+      const int4 magnitudes =
+          first_column + strip * 16 < width ? as_int4(x) & 0x7fffffff : 0;  // whole panels: a strip is in or out
       numbers[i / 2][i % 2] = x;
       largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
       largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
@@ -188,7 +188,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local uchar pieces[(ITEMS - COPY_ITEMS) / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one of a warp
+  __local uchar pieces[MULTIPLIERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one of a warp
   __local ulong barriers[2 * STAGES];
   __local StageScales scales[STAGES];
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
@@ -205,7 +205,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const int warp = item / 32 - 4, half_group = warp / 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
   __local uchar* const piece = pieces + warp * PIECE_BYTES;
-  const int steps = (args.k + K_STEP - 1) / K_STEP;
+  const int steps = steps_of(args.k).end;
   if (half_group == 1) give_turn(half_group);
   Ring ring = {0, 0};
   for (;;) {

@@ -1,8 +1,9 @@
 // Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of
 // TILE_ROWS rows by four panels. Codes are the left operand, so a product has 64 columns of weights and TILE_ROWS rows
 // of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. wgmma reads the codes of K-major
-// panels from local memory; others come from registers. The sums are registers that the PTX declares, see hopper.clh.
-enum { TILES_N = TILE_ROWS / 8, LANE_ROWS = TILE_ROWS / 32 };  // TILES_N: of 8 rows
+// panels from local memory; others come from registers. The sums are registers that the PTX declares; READ4 of
+// wgmma.clh reads them.
+enum { TILES_N = TILE_ROWS / 8 };  // of 8 rows
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
@@ -95,7 +96,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[2 * STAGES];
-  __local StageScales scales[SCALE_COPIERS ? STAGES : 1];
+  __local StageScales scales[SCALE_ARRIVALS ? STAGES : 1];
 #if QUANTIZES
   __local RowGroups row_groups;
   const Rules rules = rules_of(&args);
@@ -113,7 +114,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
   const int warp = item / 32 - 4, half_group = warp / 4;
   const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
-  const int steps = (args.k + K_STEP - 1) / K_STEP;
+  const int steps = steps_of(args.k).end;
   const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
   int number = get_group_id(0);
@@ -134,14 +135,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     const Tile next = find_tile(&search, &gemm, number);
     const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
     const LaneColumns columns = lane_columns_of(&epilogue, column, args.n);
-    int source[LANE_ROWS];  // of rows lane, lane + 32, ..
-    find_sources(source, LANE_ROWS, &tile, lane, 32, row_index_of(&gemm));
     int row_scale[LANE_ROWS];
-    uint there_are[LANE_ROWS];  // bit l: row l, l + 32, ..
-#pragma unroll
-    for (int i = 0; i < LANE_ROWS; ++i)
-      row_scale[i] = source[i] >= 0 ? as_int(row_scale_of(&gemm, source[i])) : 0,
-      there_are[i] = lanes_where(source[i] >= 0);
+    uint there_are[LANE_ROWS];
+    find_lane_rows(row_scale, there_are, lane, &tile, &gemm);
 #if !SCALED_SUMS
     WGMMA_WAIT(0);
     leave_stage(&place, &last);

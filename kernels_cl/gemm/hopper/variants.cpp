@@ -8,7 +8,8 @@ namespace moecl::grouped_gemm::hopper {
 namespace {
 
 constexpr auto builds_sm90a = [](const DeviceCaps& caps) { return caps.nv_sm90a; };
-/// Rows of codes or 16 bits from multiples of 16 bytes, and panels of multiples of 128.
+/// Codes whose rows start at multiples of 16 bytes and whose panels take multiples of 128 bytes; with groups of K or
+/// not.
 bool is_code_product_of(const Args& args, bool groups) {
   return is_code_product(args) && !args.slots.present() && has_groups(args) == groups &&
          args.weights.k * bits(args.weights.type) % 16 == 0 && is_aligned_to_16_bytes(args.a);
